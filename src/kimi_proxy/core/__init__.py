@@ -1,0 +1,1 @@
+"""The words every other layer speaks."""

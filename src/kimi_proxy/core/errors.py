@@ -1,0 +1,118 @@
+"""Every error of ours.
+
+KimiProxyError
+├── BadRequest                what the caller sent cannot be served as it is
+│   ├── ParseError            not JSON, or nested too deep             -32700
+│   ├── InvalidRequest        JSON, but not a JSON-RPC request         -32600
+│   ├── MethodNotFound        no such JSON-RPC method                  -32601
+│   ├── InvalidParams         an argument is missing or wrong          -32602
+│   ├── PruneIdNotFound       nothing is kept under this id            -32004
+│   └── InvalidRange          a line range that means nothing          -32005
+├── ConfigError               settings that we refuse to start with
+├── StoreUnavailable          an original could not be committed or read
+└── UpstreamError             somebody else's server failed us
+"""
+
+from typing import ClassVar, Literal
+
+from kimi_proxy.core.types import JsonObject
+
+
+class KimiProxyError(Exception):
+    """Root of our errors; `code` names the error on every wire."""
+
+    code: ClassVar[str] = "internal_error"
+    rpc_code: ClassVar[int] = -32603
+    http_status: ClassVar[int] = 500
+
+    def data(self) -> JsonObject:
+        """What a program may want to read beside the message."""
+        return {"code": self.code}
+
+
+class BadRequest(KimiProxyError):
+    code = "bad_request"
+    rpc_code = -32600
+    http_status = 400
+
+
+class ParseError(BadRequest):
+    code = "parse_error"
+    rpc_code = -32700
+
+
+class InvalidRequest(BadRequest):
+    code = "invalid_request"
+    rpc_code = -32600
+
+
+class MethodNotFound(BadRequest):
+    code = "method_not_found"
+    rpc_code = -32601
+    http_status = 404
+
+    def __init__(self, method: str) -> None:
+        super().__init__(f"unknown method {method[:80]!r}")
+
+
+class InvalidParams(BadRequest):
+    code = "invalid_params"
+    rpc_code = -32602
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}")
+        self.field = field
+
+    def data(self) -> JsonObject:
+        return {"code": self.code, "field": self.field}
+
+
+class PruneIdNotFound(BadRequest):
+    """The originals behind an id were never here, or have expired."""
+
+    code = "prune_id_not_found"
+    rpc_code = -32004
+    http_status = 404
+
+    def __init__(self, prune_id: str, reason: Literal["unknown", "expired"]) -> None:
+        what = "has expired" if reason == "expired" else "was never given out here"
+        super().__init__(
+            f"{prune_id[:60]!r} {what}: copy the id from a marker, or read the source and prune it again"
+        )
+        self.prune_id = prune_id
+        self.reason = reason
+
+    def data(self) -> JsonObject:
+        return {"code": self.code, "prune_id": self.prune_id[:60], "reason": self.reason}
+
+
+class InvalidRange(BadRequest):
+    code = "invalid_range"
+    rpc_code = -32005
+
+    def __init__(self, problem: str, max_line: int | None = None) -> None:
+        super().__init__(problem)
+        self.max_line = max_line
+
+    def data(self) -> JsonObject:
+        return {"code": self.code} | ({} if self.max_line is None else {"max_line": self.max_line})
+
+
+class ConfigError(KimiProxyError):
+    """The message names the setting and says what would be accepted."""
+
+    code = "config_error"
+
+
+class StoreUnavailable(KimiProxyError):
+    """The store cannot commit or read now; texts go out whole until it can."""
+
+    code = "recovery_unavailable"
+    http_status = 503
+
+
+class UpstreamError(KimiProxyError):
+    """A server that we asked refused, stalled, or answered something unreadable."""
+
+    code = "upstream_error"
+    http_status = 502

@@ -1,0 +1,64 @@
+"""JSON-RPC 2.0 envelopes: read from strangers, written for them."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from kimi_proxy.core.errors import InvalidRequest, KimiProxyError
+from kimi_proxy.core.types import JsonObject, JsonValue
+
+RpcId: TypeAlias = "str | int | float | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request, or, without an id, a notification."""
+
+    method: str
+    params: JsonObject
+    id: RpcId
+    notification: bool
+
+
+def read(message: JsonValue) -> Call | None:
+    """The call that `message` makes; None if it is a response, which asks for nothing."""
+    if not isinstance(message, dict):
+        raise InvalidRequest("a JSON-RPC request is an object with jsonrpc, method and params")
+    if message.get("jsonrpc") != "2.0":
+        raise InvalidRequest('jsonrpc must be "2.0"')
+    method = message.get("method")
+    if "method" not in message and ("result" in message or "error" in message):
+        return None
+    if not isinstance(method, str):
+        raise InvalidRequest("method must be a string")
+    call_id = message.get("id")
+    if isinstance(call_id, bool) or not isinstance(call_id, str | int | float | None):
+        raise InvalidRequest("id must be a string or a number")
+    params = message.get("params")
+    if params is not None and not isinstance(params, dict):
+        raise InvalidRequest("params must be an object")
+    return Call(method, dict(params or {}), call_id, "id" not in message)
+
+
+def id_of(message: JsonValue) -> RpcId:
+    """The id to answer a message with that could not be read as a call."""
+    found = message.get("id") if isinstance(message, dict) else None
+    return found if isinstance(found, str | int | float) and not isinstance(found, bool) else None
+
+
+def success(call_id: RpcId, result: JsonObject) -> JsonObject:
+    return {"jsonrpc": "2.0", "id": call_id, "result": result}
+
+
+def failure(call_id: RpcId, code: int, message: str, data: JsonObject | None = None) -> JsonObject:
+    error: JsonObject = {"code": code, "message": message}
+    if data is not None:
+        error["data"] = data
+    return {"jsonrpc": "2.0", "id": call_id, "error": error}
+
+
+def failure_of(call_id: RpcId, error: KimiProxyError) -> JsonObject:
+    """Domain errors carry their code as the message, as the contract says; the advice is in the data."""
+    domain = -32020 < error.rpc_code <= -32000
+    message = error.code if domain else str(error)
+    data: JsonObject = {**error.data(), "message": str(error)} if domain else error.data()
+    return failure(call_id, error.rpc_code, message, data)

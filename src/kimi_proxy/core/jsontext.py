@@ -1,0 +1,62 @@
+"""JSON as it comes from strangers: decoded strictly, encoded without losing a character."""
+
+import json
+
+import msgspec
+
+from kimi_proxy.core.errors import ParseError
+from kimi_proxy.core.types import JsonValue
+
+MAX_DEPTH = 128
+
+
+def decode(raw: bytes, max_depth: int = MAX_DEPTH) -> JsonValue:
+    """Read one JSON value; anything that isn't strict JSON, or nests too deep, is a ParseError."""
+    try:
+        value: JsonValue = msgspec.json.decode(raw)
+    except RecursionError as e:
+        raise ParseError(f"JSON is nested deeper than {max_depth} levels") from e
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        value = _decode_surrogates(raw)
+    if _deeper_than(value, max_depth):
+        raise ParseError(f"JSON is nested deeper than {max_depth} levels")
+    return value
+
+
+def encode(value: object) -> bytes:
+    """Write `value` as compact UTF-8 JSON; lone surrogates leave as `\\ud800` escapes."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode("ascii")
+
+
+def _decode_surrogates(raw: bytes) -> JsonValue:
+    """The standard library accepts lone surrogate escapes, which a file read by an agent may hold."""
+    try:
+        text = raw.decode("utf-8")
+        value: JsonValue = json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError as e:
+        raise ParseError("JSON is nested too deep") from e
+    except ValueError as e:
+        raise ParseError(f"not valid JSON: {e}") from e
+    return value
+
+
+def _refuse_constant(name: str) -> float:
+    raise ParseError(f"not valid JSON: {name} is not a JSON number")
+
+
+def _deeper_than(value: JsonValue, limit: int) -> bool:
+    level: list[JsonValue] = [value]
+    for _ in range(limit + 1):
+        below: list[JsonValue] = []
+        for item in level:
+            if isinstance(item, dict):
+                below.extend(item.values())
+            elif isinstance(item, list):
+                below.extend(item)
+        if not below:
+            return False
+        level = below
+    return True

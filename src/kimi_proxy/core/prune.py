@@ -1,0 +1,79 @@
+"""What is asked of the pruner and what it answers."""
+
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+SourceType = Literal["code", "logs", "docs"]
+SOURCE_TYPES: tuple[SourceType, ...] = get_args(SourceType)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The five options of the contract; the first two are limits that every result respects."""
+
+    max_prune_ratio: float
+    min_keep_lines: int
+    timeout_ms: int
+    annotate_lines: bool
+    include_markers: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A text, and what its reader wants to know of it."""
+
+    text: str
+    goal: str
+    source_type: SourceType
+    options: Options
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Lines `start` to `end`, 1-based and inclusive, and why they went."""
+
+    start: int
+    end: int
+    reason: str
+
+    @property
+    def count(self) -> int:
+        return self.end - self.start + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """A cut as the answer tells it; `marker` is the line that stands in its place."""
+
+    cut: Cut
+    marker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """A text after pruning. With no annotations it is the original, to the byte."""
+
+    text: str
+    annotations: tuple[Annotation, ...]
+    original_lines: int
+    tokens_before: int
+    tokens_after: int
+    used_fallback: bool = False
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def pruned_lines(self) -> int:
+        return sum(a.cut.count for a in self.annotations)
+
+    def warned(self, *codes: str, fallback: bool = False) -> "Pruned":
+        """The same answer with more warnings."""
+        return replace(
+            self,
+            warnings=(*self.warnings, *(c for c in codes if c not in self.warnings)),
+            used_fallback=self.used_fallback or fallback,
+        )
+
+
+def untouched(text: str, original_lines: int, tokens: int, *warnings: str) -> Pruned:
+    """The answer that changes nothing; with a warning it is a fallback."""
+    return Pruned(text, (), original_lines, tokens, tokens, bool(warnings), warnings)

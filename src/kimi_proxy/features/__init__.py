@@ -1,0 +1,1 @@
+"""What computes: values in, values out."""

@@ -1,0 +1,1 @@
+"""Choosing the lines that matter for a goal."""

@@ -1,0 +1,1 @@
+"""What does: features and the outside together."""
