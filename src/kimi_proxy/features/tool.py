@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -38,6 +38,23 @@ class Tool(Generic[Arguments]):
     async def call(self, arguments: Mapping[str, JsonValue]) -> Answer:
         """Check `arguments` and run the tool; InvalidParams names the field that is wrong."""
         return await self.function(checked(self.arguments, arguments))
+
+
+class AnyTool(Protocol):
+    """A tool whatever its arguments are: what a door needs of the tools in its registry."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def schema(self) -> JsonObject: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def read_only(self) -> bool: ...
+
+    async def call(self, arguments: Mapping[str, JsonValue]) -> Answer: ...
 
 
 def checked(model: type[Arguments], arguments: Mapping[str, JsonValue]) -> Arguments:
