@@ -1,0 +1,16 @@
+#!/bin/sh
+# Set up what is missing, then run every check and every test.
+#   ./test.sh --deep          20,000 examples for each property instead of 300, and the long fault runs
+#   ./test.sh [pytest args]   for instance: ./test.sh tests/core -k lines
+set -eu
+CDPATH='' cd -- "$(dirname -- "$0")"
+if [ "${1-}" = --deep ]; then
+    shift
+    export KIMI_PROXY_DEEP=1 HYPOTHESIS_PROFILE=deep
+fi
+scripts/setup --dev
+
+status=0
+scripts/check || status=$?
+scripts/test "$@" || status=$?
+exit "$status"
