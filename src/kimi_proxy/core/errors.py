@@ -6,11 +6,14 @@ KimiProxyError
 │   ├── InvalidRequest        JSON, but not a JSON-RPC request         -32600
 │   ├── MethodNotFound        no such JSON-RPC method                  -32601
 │   ├── InvalidParams         an argument is missing or wrong          -32602
+│   ├── HeaderMismatch        HTTP headers that contradict the body    -32020
+│   ├── UnsupportedVersion    an MCP revision that isn't served        -32022
 │   ├── PruneIdNotFound       nothing is kept under this id            -32004
 │   └── InvalidRange          a line range that means nothing          -32005
 ├── ConfigError               settings that we refuse to start with
 ├── StoreUnavailable          an original could not be committed or read
 └── UpstreamError             somebody else's server failed us
+    └── RerankFailed          the reranker gave no scores: its warning says why
 """
 
 from typing import ClassVar, Literal
@@ -67,6 +70,26 @@ class InvalidParams(BadRequest):
         return {"code": self.code, "field": self.field}
 
 
+class HeaderMismatch(BadRequest):
+    """A header and the body disagree; whoever routes by one and runs the other can be fooled."""
+
+    code = "header_mismatch"
+    rpc_code = -32020
+
+
+class UnsupportedVersion(BadRequest):
+    code = "unsupported_protocol_version"
+    rpc_code = -32022
+
+    def __init__(self, requested: str, supported: tuple[str, ...]) -> None:
+        super().__init__(f"protocol version {requested[:40]!r} is not served: use {', '.join(supported)}")
+        self.requested = requested
+        self.supported = supported
+
+    def data(self) -> JsonObject:
+        return {"code": self.code, "supported": self.supported, "requested": self.requested}
+
+
 class PruneIdNotFound(BadRequest):
     """The originals behind an id were never here, or have expired."""
 
@@ -116,3 +139,12 @@ class UpstreamError(KimiProxyError):
 
     code = "upstream_error"
     http_status = 502
+
+
+class RerankFailed(UpstreamError):
+    """No scores came back; `warning` is the code that the answer carries, `status` the HTTP status if one came."""
+
+    def __init__(self, warning: str, problem: str, status: int | None = None) -> None:
+        super().__init__(problem)
+        self.warning = warning
+        self.status = status
