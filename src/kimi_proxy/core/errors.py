@@ -9,11 +9,16 @@ KimiProxyError
 │   ├── HeaderMismatch        HTTP headers that contradict the body    -32020
 │   ├── UnsupportedVersion    an MCP revision that isn't served        -32022
 │   ├── PruneIdNotFound       nothing is kept under this id            -32004
-│   └── InvalidRange          a line range that means nothing          -32005
+│   ├── InvalidRange          a line range that means nothing          -32005
+│   ├── UnknownServer         no MCP server of that name is configured -32001
+│   └── CallRefused           a tool call that the gateway won't pass  -32602
 ├── ConfigError               settings that we refuse to start with
 ├── StoreUnavailable          an original could not be committed or read
 └── UpstreamError             somebody else's server failed us
-    └── RerankFailed          the reranker gave no scores: its warning says why
+    ├── RerankFailed          the reranker gave no scores: its warning says why
+    ├── UpstreamUnreachable   an MCP server is down                    -32002
+    ├── UpstreamTimeout       an MCP server did not answer in time     -32002
+    └── UpstreamUnreadable    an MCP server's answer means nothing     -32003
 """
 
 from typing import ClassVar, Literal
@@ -121,6 +126,31 @@ class InvalidRange(BadRequest):
         return {"code": self.code} | ({} if self.max_line is None else {"max_line": self.max_line})
 
 
+class UnknownServer(BadRequest):
+    code = "unknown_server"
+    rpc_code = -32001
+    http_status = 404
+
+    def __init__(self, server: str, known: tuple[str, ...]) -> None:
+        super().__init__(f"no MCP server is named {server[:60]!r}: use one of {', '.join(known) or '(none)'}")
+
+
+class CallRefused(BadRequest):
+    """The gateway's own refusal of a tool call; the message tells the model what to do instead."""
+
+    code = "call_refused"
+    rpc_code = -32602
+    # MCP clients hide the body of any other status from the model.
+    http_status = 200
+
+    def __init__(self, reason: Literal["marker", "tool", "path"], problem: str) -> None:
+        super().__init__(problem)
+        self.reason = reason
+
+    def data(self) -> JsonObject:
+        return {"code": self.code, "reason": self.reason}
+
+
 class ConfigError(KimiProxyError):
     """The message names the setting and says what would be accepted."""
 
@@ -148,3 +178,31 @@ class RerankFailed(UpstreamError):
         super().__init__(problem)
         self.warning = warning
         self.status = status
+
+
+class UpstreamUnreachable(UpstreamError):
+    """Nobody listens there, or the connection broke before an answer came."""
+
+    code = "upstream_unreachable"
+    rpc_code = -32002
+
+    def __init__(self, problem: str, retry_after_s: float | None = None) -> None:
+        super().__init__(problem)
+        self.retry_after_s = retry_after_s
+
+    def data(self) -> JsonObject:
+        wait: JsonObject = {} if self.retry_after_s is None else {"retry_after_s": round(self.retry_after_s, 1)}
+        return {"code": self.code} | wait
+
+
+class UpstreamTimeout(UpstreamError):
+    code = "upstream_timeout"
+    rpc_code = -32002
+    http_status = 504
+
+
+class UpstreamUnreadable(UpstreamError):
+    """The answer is not JSON, not JSON-RPC, or answers something else."""
+
+    code = "upstream_unreadable"
+    rpc_code = -32003
