@@ -14,8 +14,10 @@ KimiProxyError
 │   └── CallRefused           a tool call that the gateway won't pass  -32602
 ├── ConfigError               settings that we refuse to start with
 ├── StoreUnavailable          an original could not be committed or read
+├── ToolFailed                a file, a command or a search did not work out: the model is told why
 └── UpstreamError             somebody else's server failed us
     ├── RerankFailed          the reranker gave no scores: its warning says why
+    ├── PruneFailed           the swe-pruner endpoint gave no text: its reason says why
     ├── UpstreamUnreachable   an MCP server is down                    -32002
     ├── UpstreamTimeout       an MCP server did not answer in time     -32002
     └── UpstreamUnreadable    an MCP server's answer means nothing     -32003
@@ -164,6 +166,16 @@ class StoreUnavailable(KimiProxyError):
     http_status = 503
 
 
+class ToolFailed(KimiProxyError):
+    """What a tool was asked for could not be done; `reason` is a word for logs, the message is for the model."""
+
+    code = "tool_failed"
+
+    def __init__(self, reason: str, problem: str) -> None:
+        super().__init__(problem)
+        self.reason = reason
+
+
 class UpstreamError(KimiProxyError):
     """A server that we asked refused, stalled, or answered something unreadable."""
 
@@ -206,3 +218,13 @@ class UpstreamUnreadable(UpstreamError):
 
     code = "upstream_unreadable"
     rpc_code = -32003
+
+
+class PruneFailed(UpstreamError):
+    """The endpoint's failure in the words of the contract; its answer is not used."""
+
+    code = "prune_failed"
+
+    def __init__(self, reason: Literal["timeout", "http_error", "invalid_response"], problem: str) -> None:
+        super().__init__(problem)
+        self.reason = reason
