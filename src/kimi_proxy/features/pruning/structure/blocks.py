@@ -1,0 +1,54 @@
+"""Blocks of lines, and the tree they make."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Lines `start` to `end`, 0-based, `end` exclusive; `body` is the first line after its header."""
+
+    start: int
+    end: int
+    body: int
+    kind: str
+    name: str
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """The blocks in document order, parents first, and for each line "" or why it must stay."""
+
+    blocks: tuple[Block, ...]
+    protected: tuple[str, ...]
+    language: str
+
+
+class Span(NamedTuple):
+    """A block whose place in the tree is not known yet."""
+
+    start: int
+    end: int
+    body: int
+    kind: str
+    name: str = ""
+
+
+def nest(spans: Iterable[Span], line_count: int) -> tuple[Block, ...]:
+    """The spans as a tree: a span that sticks out of its parent is clipped, a twin is dropped."""
+    blocks: list[Block] = []
+    open_ends: list[int] = []
+    last = (-1, -1)
+    for span in sorted(spans, key=lambda s: (s.start, -s.end)):
+        while open_ends and open_ends[-1] <= span.start:
+            open_ends.pop()
+        end = min(span.end, open_ends[-1] if open_ends else line_count)
+        if span.start < 0 or end <= span.start or (span.start, end) == last:
+            continue
+        last = (span.start, end)
+        body = min(max(span.body, span.start), end)
+        blocks.append(Block(span.start, end, body, span.kind, span.name, len(open_ends)))
+        open_ends.append(end)
+    return tuple(blocks)

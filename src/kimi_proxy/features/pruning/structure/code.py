@@ -1,0 +1,126 @@
+"""What code is made of: its header, imports and definitions, and the statements between."""
+
+from collections.abc import Callable, Sequence
+
+from kimi_proxy.features.pruning.structure import language, rules, syntax
+from kimi_proxy.features.pruning.structure.blocks import Outline, Span, nest
+from kimi_proxy.features.pruning.structure.statements import statements
+from kimi_proxy.features.pruning.structure.syntax import Definition, Syntax
+
+# Beyond this size parsing takes too long to be interrupted by nothing.
+PARSE_MAX_CHARS = 512 * 1024
+HEADER_LINES = 3
+
+_COMMENT_OPENERS = ("#", "//", "/*", "*", '"""', "'''", "--", ";;", "<!--", "=begin", 'r"""')
+
+
+def outline(lines: Sequence[str], check: Callable[[], None]) -> Outline:
+    name = language.guess(lines)
+    check()
+    marks: dict[int, str] = {}
+    if name and sum(map(len, lines)) + len(lines) <= PARSE_MAX_CHARS:
+        found = syntax.read(lines, name, check)
+        spans = _parsed(lines, found, marks, check)
+    else:
+        marks = rules.mark(lines, 0, len(lines), check)
+        spans = [*rules.spans(lines, check), *_import_spans(marks)]
+    header = _file_header(lines, marks)
+    spans += header
+    check()
+    spans += statements(lines, nest(spans, len(lines)), check)
+    protected = [""] * len(lines)
+    for row, why in marks.items():
+        protected[row] = why
+    return Outline(nest(spans, len(lines)), tuple(protected), name)
+
+
+def _parsed(lines: Sequence[str], found: Syntax, marks: dict[int, str], check: Callable[[], None]) -> list[Span]:
+    """The spans of a parse; where it failed, line rules mark what they know."""
+    for start, end in found.errors:
+        marks.update(rules.mark(lines, start, min(end, len(lines)), check))
+    for definition in found.definitions:
+        _mark_header(definition, lines, marks)
+    for row in found.members:
+        marks[row] = "signature"
+    above = _attached(lines, found, marks)
+    spans: list[Span] = []
+    for definition in found.definitions:
+        start = above(definition.start)
+        spans.append(Span(start, definition.end, definition.body, definition.kind, definition.name))
+        if start < definition.start:
+            spans.append(Span(start, definition.start, definition.start, "comment"))
+    for start, end in found.imports:
+        marks.update((row, "import") for row in range(start, end))
+    if sum(end - start for start, end in found.errors) * 2 > len(lines):
+        spans = rules.spans(lines, check)
+    return spans + _import_spans(marks)
+
+
+def _mark_header(definition: Definition, lines: Sequence[str], marks: dict[int, str]) -> None:
+    for row in range(definition.start, definition.body):
+        if lines[row].strip():
+            marks.setdefault(row, "signature+")
+    marks[definition.signature] = "signature"
+
+
+def _attached(lines: Sequence[str], found: Syntax, marks: dict[int, str]) -> Callable[[int], int]:
+    """A function from a definition's first row to that of the comments and attributes right above it."""
+    comments = {end: start for start, end in found.comments if _opens_line(lines[start])}
+    attributes = {end: start for start, end in found.attributes}
+
+    def above(row: int) -> int:
+        while row in comments or row in attributes:
+            if row in attributes:
+                marks.update((r, "signature+") for r in range(attributes[row], row) if not marks.get(r))
+                row = attributes[row]
+            else:
+                row = comments[row]
+        return row
+
+    return above
+
+
+def _opens_line(line: str) -> bool:
+    return line.lstrip().startswith(_COMMENT_OPENERS)
+
+
+def _import_spans(marks: dict[int, str]) -> list[Span]:
+    """Runs of imports, blank lines between them not counted in."""
+    found: list[Span] = []
+    for row in sorted(row for row, why in marks.items() if why == "import"):
+        if found and row == found[-1].end:
+            found[-1] = found[-1]._replace(end=row + 1, body=row + 1)
+        else:
+            found.append(Span(row, row + 1, row + 1, "import"))
+    return found
+
+
+def _file_header(lines: Sequence[str], marks: dict[int, str]) -> list[Span]:
+    """The comment or docstring that opens the file; its first lines stay."""
+    start = next((row for row, line in enumerate(lines) if line.strip()), len(lines))
+    end = start
+    closing = ""
+    for row in range(start, len(lines)):
+        bare = lines[row].strip()
+        if closing:
+            end = row + 1
+            if closing in bare:
+                break
+            continue
+        if row in marks or not bare.startswith(_COMMENT_OPENERS):
+            break
+        end = row + 1
+        closing = _left_open(bare)
+    if end == start:
+        return []
+    for row in range(start, min(end, start + HEADER_LINES)):
+        marks.setdefault(row, "header")
+    return [Span(start, end, min(end, start + HEADER_LINES), "file-header")]
+
+
+def _left_open(bare: str) -> str:
+    """What closes the block comment or docstring that `bare` opens and does not close."""
+    for opening, closing in (('"""', '"""'), ("'''", "'''"), ("/*", "*/"), ("<!--", "-->")):
+        if bare.startswith(opening) and closing not in bare[len(opening) :]:
+            return closing
+    return ""

@@ -1,0 +1,95 @@
+"""Line rules for code: what a line says by its first words, where no grammar can."""
+
+import re
+from collections.abc import Callable, Sequence
+
+from kimi_proxy.features.pruning.structure.blocks import Span
+
+LINE_CHARS = 300
+
+_IMPORT = re.compile(
+    r"""\s*(?:
+    import\b(?!\s*[=:.(]) | from\s+\S+\s+import\b | \#\s*(?:include|import)\b | @import\b
+    | (?:pub\s+)?use\s+[\w\\:{] | package\s+[\w.]+\s*;?\s*$ | (?:global\s+)?using\s+[\w.= <>]+;
+    | (?:(?:const|let|var)\s[^=]{0,200}=\s*)?require(?:_relative|_once)?[\s(]+['"] | include(?:_once)?[\s(]+['"]
+    | (?:source|\.)\s+[\w./"$~] | extern\s+crate\b | library\( | <\?php
+    )""",
+    re.VERBOSE,
+)
+_KEYWORD = re.compile(
+    r"""\s*
+    (?:(?:export|default|public|private|protected|internal|static|final|abstract|sealed|async|override|virtual
+        |inline|open|data|suspend|partial|unsafe|extern|const|pub(?:\([^)]{0,40}\))?|declare|local)\s+){0,6}
+    (?:
+        (?P<kind>class|interface|enum|struct|trait|impl|record|namespace|module|mod|protocol|object|extension|union)
+        (?:<[^>]{0,80}>)?\s+(?P<name>[\w$.:]+)
+        | (?:def|defp|defmodule|defmacro|func|fn|fun|function|sub|proc)\b\s*(?:\([^)]{0,80}\)\s*)?(?P<function>[\w$.:?!]*)
+        | typedef\b | template\s*< | (?:type|newtype)\s+[A-Z]\w*
+    )""",
+    re.VERBOSE,
+)
+_ACCESS = re.compile(r"\s*(?:public|private|protected|internal)\s+(?:[^(=;]{0,120}?(?P<name>\w+)\s*\()?")
+# At the margin, as in C: a type, a name, parameters, and no semicolon.
+_MARGIN = re.compile(r"[A-Za-z_][\w\s*&:<>,~]{0,120}?[\s*&](?P<name>[\w:~]+)\s*\([^;=]{0,250}$")
+_STATEMENTS = frozenset("if for while switch return else catch do try with elif new await case typedef".split())
+_DECORATOR = re.compile(r"\s*(?:@[A-Za-z]|#!?\[|\[[A-Z]\w*(?:\(.*\))?\]\s*$)")
+_STAYS_OPEN = re.compile(r"\s*(?:[)}\]{#]|end\b|(?:public|private|protected)\s*:)")
+_KINDS = {"enum": "type", "union": "type", "namespace": "namespace", "module": "namespace", "mod": "namespace"}
+
+
+def mark(lines: Sequence[str], start: int, end: int, check: Callable[[], None]) -> dict[int, str]:
+    """Why lines from `start` to `end` must stay, for those that must."""
+    marks: dict[int, str] = {}
+    for row in range(start, end):
+        if row % 1000 == 0:
+            check()
+        line = lines[row][:LINE_CHARS]
+        if _IMPORT.match(line):
+            marks[row] = "import"
+        elif _defines(line) is not None:
+            marks[row] = "signature"
+    return marks
+
+
+def spans(lines: Sequence[str], check: Callable[[], None]) -> list[Span]:
+    """Definitions by their first words; each lasts while lines are deeper than it, and takes its closer."""
+    found: list[Span] = []
+    opened: list[tuple[int, Span]] = []
+    decorated = -1
+    last = 0
+    for row, line in enumerate(lines):
+        if row % 1000 == 0:
+            check()
+        text = line[:LINE_CHARS]
+        bare = text.lstrip()
+        if not bare:
+            continue
+        indent = len(text) - len(bare)
+        stays = _STAYS_OPEN.match(text) is not None
+        while opened and (indent < opened[-1][0] or (indent == opened[-1][0] and not stays)):
+            found.append(opened.pop()[1]._replace(end=last + 1))
+        last = row
+        if _DECORATOR.match(text):
+            decorated = row if decorated < 0 else decorated
+            continue
+        defined = None if stays else _defines(text)
+        if defined is not None:
+            opened.append((indent, Span(decorated if decorated >= 0 else row, row + 1, row + 1, *defined)))
+        decorated = -1
+    return found + [span._replace(end=last + 1) for _, span in opened]
+
+
+def _defines(line: str) -> tuple[str, str] | None:
+    """The kind and name of what `line` begins to define."""
+    keyword = _KEYWORD.match(line)
+    if keyword is not None:
+        if keyword["kind"]:
+            return _KINDS.get(keyword["kind"], "class"), keyword["name"]
+        return ("type", "") if keyword["function"] is None else ("function", keyword["function"])
+    access = _ACCESS.match(line)
+    if access is not None:
+        return ("method", access["name"]) if access["name"] else ("statement", "")
+    margin = _MARGIN.match(line)
+    if margin is not None and line.split(None, 1)[0] not in _STATEMENTS:
+        return "function", margin["name"]
+    return None

@@ -1,0 +1,211 @@
+"""Reading a parse tree: imports, definitions with their headers, comments and errors, by row."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from tree_sitter import Node
+
+from kimi_proxy.features.pruning.structure.grammar import GRAMMARS, Grammar, parser
+
+# A header longer than this is data (a huge default, a generated parameter list), not a signature.
+HEADER_MAX_LINES = 40
+NAME_MAX_CHARS = 80
+
+_CALLEE = re.compile(r"\s*(?:(?:const|let|var)\s[^=]{0,200}=\s*)?(?:await\s+)?([\w.]+)")
+_CALLS = frozenset({"call", "command", "lexical_declaration", "variable_declaration", "expression_statement"})
+_FUNCTIONS = frozenset(
+    {"arrow_function", "function_expression", "generator_function", "function", "class", "class_declaration"}
+)
+_HOLDERS = frozenset({"class", "type"})
+_DECORATIONS = frozenset({"annotation", "marker_annotation", "attribute_list", "decorator", "attributes"})
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """Rows of a definition: `start` with its decorators, `signature` its own first line, `body` after the header."""
+
+    start: int
+    signature: int
+    body: int
+    end: int
+    kind: str
+    name: str
+
+
+@dataclass(slots=True)
+class Syntax:
+    """What a parse tree says, in rows, ends exclusive."""
+
+    definitions: list[Definition] = field(default_factory=list)
+    imports: list[tuple[int, int]] = field(default_factory=list)
+    members: list[int] = field(default_factory=list)
+    comments: list[tuple[int, int]] = field(default_factory=list)
+    attributes: list[tuple[int, int]] = field(default_factory=list)
+    errors: list[tuple[int, int]] = field(default_factory=list)
+
+
+def read(lines: Sequence[str], language: str, check: Callable[[], None]) -> Syntax:
+    """Parse `lines`. Rows are lines: like us, tree-sitter counts `\\n` alone."""
+    grammar = GRAMMARS[language]
+    tree = parser(language).parse("\n".join(lines).encode("utf-8", "replace"))
+    check()
+    found = Syntax()
+    cursor = tree.walk()
+    holders: list[tuple[int, str]] = []
+    wrapper = (-1, 0)
+    depth = visited = 0
+    while True:
+        node = cursor.node
+        assert node is not None  # noqa: S101 - a cursor always stands on a node
+        visited += 1
+        if visited % 4096 == 0:
+            check()
+        kind = node.type
+        start, end = _rows(node)
+        inside = end - start > 1
+        if kind in grammar.wrappers:
+            wrapper = (depth, wrapper[1] if wrapper[0] == depth - 1 else start)
+            inside = True
+        if kind in grammar.definitions:
+            first = wrapper[1] if wrapper[0] == depth - 1 else start
+            definition = _definition(node, grammar, first, end, holders[-1][1] if holders else "")
+            if definition:
+                found.definitions.append(definition)
+                holders.append((depth, definition.kind))
+        elif kind in grammar.imports:
+            found.imports.append((start, end))
+            inside = False
+        elif kind in grammar.members:
+            found.members.append(_signature_row(node))
+        elif kind in grammar.attributes:
+            found.attributes.append((start, end))
+        elif kind == "ERROR":
+            found.errors.append((start, end))
+        elif "comment" in kind:
+            found.comments.append((start, end))
+            inside = False
+        elif grammar.calls and kind in _CALLS and _calls(lines[start], grammar.calls):
+            found.imports.append((start, end))
+            inside = False
+        if inside and cursor.goto_first_child():
+            depth += 1
+            continue
+        while not cursor.goto_next_sibling():
+            if not cursor.goto_parent():
+                return found
+            depth -= 1
+            if wrapper[0] >= depth:
+                wrapper = (-1, 0)
+        while holders and holders[-1][0] >= depth:
+            holders.pop()
+
+
+def error_rows(lines: Sequence[str], language: str) -> int:
+    """How many rows of `lines` the grammar does not understand."""
+    tree = parser(language).parse("\n".join(lines).encode("utf-8", "replace"))
+    if not tree.root_node.has_error:
+        return 0
+    cursor = tree.walk()
+    rows = 0
+    while True:
+        node = cursor.node
+        assert node is not None  # noqa: S101 - a cursor always stands on a node
+        if node.type == "ERROR" or node.is_missing:
+            start, end = _rows(node)
+            rows += end - start
+        elif node.has_error and cursor.goto_first_child():
+            continue
+        while not cursor.goto_next_sibling():
+            if not cursor.goto_parent():
+                return rows
+
+
+def _rows(node: Node) -> tuple[int, int]:
+    start, end = node.start_point[0], node.end_point
+    # Some nodes end with their newline, at column 0 of the next row.
+    return start, max(start + 1, end[0] if end[1] == 0 else end[0] + 1)
+
+
+def _calls(line: str, names: frozenset[str]) -> bool:
+    callee = _CALLEE.match(line)
+    return callee is not None and callee[1] in names
+
+
+def _definition(node: Node, grammar: Grammar, first: int, end: int, holder: str) -> Definition | None:
+    kind, value = grammar.definitions[node.type], node
+    if kind == "assigned":
+        assigned = _assigned(node)
+        if assigned is None:
+            return None
+        value = assigned
+        kind = "class" if "class" in value.type else "function"
+    body = _body(value)
+    if body is None and node.type in grammar.with_body:
+        return None
+    if kind == "function" and holder in _HOLDERS:
+        kind = "method"
+    signature = _signature_row(node)
+    return Definition(first, signature, _header_end(value, body, signature, end, kind), end, kind, _name(node))
+
+
+def _assigned(node: Node) -> Node | None:
+    """The function or class that a declaration, an assignment or a property gives a name to."""
+    value = node.child_by_field_name("value") or node.child_by_field_name("right")
+    if value is None or value.type not in _FUNCTIONS or value.start_point[0] == value.end_point[0]:
+        return None
+    return value
+
+
+def _body(node: Node) -> Node | None:
+    body = node.child_by_field_name("body") or node.child_by_field_name("accessors")
+    if body is None and node.type == "type_definition":
+        inner = node.child_by_field_name("type")
+        return inner.child_by_field_name("body") if inner else None
+    return body
+
+
+def _header_end(node: Node, body: Node | None, signature: int, end: int, kind: str) -> int:
+    if body is None:
+        return min(end, signature + 1 if kind != "function" else signature + HEADER_MAX_LINES)
+    # A body that opens with a bracket has its first line in the header.
+    opening = body.child(0) if body.child_count else None
+    if opening is not None and opening.type in ("{", "("):
+        last = body.start_point[0]
+    else:
+        before = [c for c in node.children if c.end_byte <= body.start_byte and "comment" not in c.type]
+        last = max((c.end_point[0] for c in before), default=signature)
+    last = max(last, signature)
+    return min(end, last + 1 if last - signature < HEADER_MAX_LINES else signature + 1)
+
+
+def _signature_row(node: Node) -> int:
+    """The row where the definition itself begins, after its annotations."""
+    for child in node.children:
+        if child.type == "modifiers":
+            plain = [c for c in child.children if c.type not in _DECORATIONS]
+            if plain:
+                return plain[0].start_point[0]
+        elif child.type not in _DECORATIONS and "comment" not in child.type:
+            return child.start_point[0]
+    return node.start_point[0]
+
+
+def _name(node: Node) -> str:
+    for field_name in ("name", "left", "key", "declarator", "type"):
+        named = node.child_by_field_name(field_name)
+        if named is not None:
+            return _leaf(named)
+    spec = node.named_child(0) if node.type == "type_declaration" and node.named_child_count else None
+    return _name(spec) if spec is not None else ""
+
+
+def _leaf(node: Node) -> str:
+    """The identifier inside nested declarators: pointer, reference, function."""
+    for _ in range(8):
+        inner = node.child_by_field_name("declarator")
+        if inner is None:
+            break
+        node = inner
+    text = (node.text or b"").decode("utf-8", "replace")
+    return text.split("\n", 1)[0].strip()[:NAME_MAX_CHARS]
