@@ -5,9 +5,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError
 
 from kimi_proxy.core.errors import ConfigError
+from kimi_proxy.core.section import Section
+from kimi_proxy.core.servers import Mcp, Proxy
 
 DEEPINFRA_URL = "https://api.deepinfra.com/v1/inference/Qwen/Qwen3-Reranker-0.6B"
 DAY_S = 86_400
@@ -18,12 +20,6 @@ def _clamped(low: int, high: int) -> BeforeValidator:
         return min(max(value, low), high) if isinstance(value, int) and not isinstance(value, bool) else value
 
     return BeforeValidator(clamp)
-
-
-class Section(BaseModel):
-    """Frozen, and misspelt keys are refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class McpPruner(Section):
@@ -65,6 +61,8 @@ class File(Section):
     """What the TOML file may hold."""
 
     mcp_pruner: McpPruner = McpPruner()
+    proxy: Proxy = Proxy()
+    mcp: Mcp = Mcp()
     store: Store = Store()
     access: Access = Access()
     log: Log = Log()
@@ -84,6 +82,8 @@ _BACKENDS = {"deepinfra": "deepinfra", "cloud": "deepinfra"}
 _ENVIRONMENT: tuple[tuple[str, str, str, Callable[[str], object]], ...] = (
     ("MCP_PRUNER_HOST", "mcp_pruner", "host", str),
     ("MCP_PRUNER_PORT", "mcp_pruner", "port", int),
+    ("KIMI_PROXY_HOST", "proxy", "host", str),
+    ("KIMI_PROXY_PORT", "proxy", "port", int),
     ("MCP_PRUNER_MAX_INPUT_CHARS", "mcp_pruner", "max_input_chars", int),
     ("MCP_PRUNER_PRUNE_ID_TTL_S", "mcp_pruner", "prune_id_ttl_s", int),
     ("MCP_PRUNER_CACHE_TTL_S", "mcp_pruner", "cache_ttl_s", int),
@@ -167,7 +167,7 @@ def _refuse_secrets(table: Mapping[str, object], path: str) -> None:
     for key, value in table.items():
         if isinstance(value, Mapping):
             _refuse_secrets(value, f"{path}{key}.")
-        elif key.endswith(("api_key", "token", "secret", "password")):
+        elif key.lower().endswith(("api_key", "token", "secret", "password")):
             raise ConfigError(
                 f"{path}{key}: secrets are read from the environment only; remove it from the file"
             )

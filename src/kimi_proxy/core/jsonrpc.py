@@ -57,8 +57,8 @@ def failure(call_id: RpcId, code: int, message: str, data: JsonObject | None = N
 
 
 def failure_of(call_id: RpcId, error: KimiProxyError) -> JsonObject:
-    """Domain errors carry their code as the message, as the contract says; the advice is in the data."""
-    domain = -32020 < error.rpc_code <= -32000
+    """The recovery errors carry their code as the message, as the contract says; the advice is in the data."""
+    domain = error.rpc_code in (-32004, -32005)
     message = error.code if domain else str(error)
     data: JsonObject = {**error.data(), "message": str(error)} if domain else error.data()
     return failure(call_id, error.rpc_code, message, data)
