@@ -1,0 +1,121 @@
+"""A prune from end to end: structure, signals, scores, selection, reasons, text."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kimi_proxy.core import lines as text_lines
+from kimi_proxy.core import tokens
+from kimi_proxy.core.prune import Annotation, Options, Pruned, Question, untouched
+from kimi_proxy.features.pruning import protect, reasons, score
+from kimi_proxy.features.pruning.matches import Floats
+from kimi_proxy.features.pruning.outline import Outline, outline
+from kimi_proxy.features.pruning.render import annotate, render
+from kimi_proxy.features.pruning.select import Costs, at_price, select
+from kimi_proxy.features.pruning.signals import Signals, measure
+
+# Raise it when the same question may get another answer: remembered answers are then forgotten.
+VERSION = "1"
+
+MARKER_TOKENS = 40  # a marker with a usual reason; measured on o200k
+SMALL_TOKENS = 3 * MARKER_TOKENS
+MIN_SAVING = 0.10  # below this share a reader is better served by the whole text
+
+
+def _never() -> None:
+    """The deadline of a caller who has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A text as the engine sees it, before it decides anything."""
+
+    lines: Sequence[str]
+    outline: Outline
+    signals: Signals
+    scores: Floats
+
+
+def prune(
+    question: Question,
+    prune_id: str,
+    scores: Sequence[float] | None = None,
+    check: Callable[[], None] = _never,
+) -> Pruned:
+    """Cut what matters least for the goal, within the limits; `check` may raise to abort.
+
+    `scores`, one per line, replace the local relevance. Same question, same cuts: the options that
+    only change how the answer looks have no say in what is cut.
+    """
+    lines = text_lines.split(question.text)
+    costs = tokens.count_lines(lines)
+    before = tokens.count(question.text)
+    room = math.floor(len(lines) * question.options.max_prune_ratio)
+    if len(lines) - room < question.options.min_keep_lines:
+        room = len(lines) - question.options.min_keep_lines
+    if room < 0:
+        return untouched(question.text, len(lines), before, "constraints_unmet")
+    if room == 0 or before < SMALL_TOKENS:
+        return untouched(question.text, len(lines), before)
+    reading = read(question, lines, scores, check)
+    keep = choose(reading, Costs(costs, MARKER_TOKENS), question, len(lines) - room, check)
+    cuts = reasons.explained(_gaps(keep), reading.outline, lines, question.source_type)
+    return _shortest(question, lines, annotate(cuts, prune_id), before)
+
+
+def read(
+    question: Question, lines: Sequence[str], scores: Sequence[float] | None, check: Callable[[], None]
+) -> Reading:
+    found = outline(lines, question.source_type, check)
+    signals = measure(lines, question.goal, question.source_type, found, check)
+    local = score.relevance(question.source_type, signals)
+    return Reading(lines, found, signals, local if scores is None else np.asarray(scores, dtype=np.float64))
+
+
+def choose(reading: Reading, costs: Costs, question: Question, floor: int, check: Callable[[], None]) -> list[bool]:
+    """The lines worth keeping, then the structure that makes them readable on top."""
+    lines, ratio = reading.lines, question.options.max_prune_ratio
+    worth = score.worth(reading.scores, lines)
+    chosen = select(worth, costs, protect.always(reading.outline, lines, question.source_type, ratio), floor, check)
+    framed = protect.framed(chosen.keep, reading.outline, ratio)
+    return at_price(chosen.price, worth, costs, framed)
+
+
+def local_scores(question: Question, check: Callable[[], None] = _never) -> list[float]:
+    """What the engine itself thinks of each line, between 0 and 1."""
+    lines = text_lines.split(question.text)
+    return [float(s) for s in read(question, lines, None, check).scores]
+
+
+def _gaps(keep: Sequence[bool]) -> list[tuple[int, int]]:
+    """Runs of lines that go, 0-based, end exclusive."""
+    gaps: list[tuple[int, int]] = []
+    start: int | None = None
+    for i, stays in enumerate([*keep, True]):
+        if not stays and start is None:
+            start = i
+        elif stays and start is not None:
+            gaps.append((start, i))
+            start = None
+    return gaps
+
+
+def _shortest(question: Question, lines: Sequence[str], annotations: tuple[Annotation, ...], before: int) -> Pruned:
+    """The pruned text, or the original where pruning would not make it shorter."""
+    if not annotations:
+        return untouched(question.text, len(lines), before)
+    text = render(lines, annotations, question.options)
+    after = tokens.count(text)
+    plain = after if _is_plain(question.options) else tokens.count(render(lines, annotations, _PLAIN))
+    if after >= before or before - plain < MIN_SAVING * before:
+        return untouched(question.text, len(lines), before)
+    return Pruned(text, annotations, len(lines), before, after)
+
+
+_PLAIN = Options(1.0, 0, 0, annotate_lines=False, include_markers=True)
+
+
+def _is_plain(options: Options) -> bool:
+    return options.include_markers and not options.annotate_lines

@@ -1,0 +1,38 @@
+"""Which protected lines a prune may not touch, given how much it is allowed to cut."""
+
+from collections.abc import Sequence
+
+from kimi_proxy.core.prune import SourceType
+from kimi_proxy.features.pruning.structure.blocks import Outline
+
+# Up to this ratio every protected line stays. Beyond it the caller asks for so little text that an
+# outline of all of it would leave no room for the answer: structure then stays around what is kept.
+GENEROUS_RATIO = 0.6
+ALWAYS = frozenset({"no_prune"})
+FAILURES = frozenset({"failure", "traceback"})
+FAILURES_SHARE = 0.5  # of the lines that may stay
+FRAMES = frozenset({"signature", "heading"})
+
+
+def always(outline: Outline, lines: Sequence[str], source_type: SourceType, max_prune_ratio: float) -> list[bool]:
+    """For each line whether it must stay whatever it is worth."""
+    stays = [why in ALWAYS for why in outline.protected]
+    if source_type == "logs":
+        failures = [why in ALWAYS or why in FAILURES for why in outline.protected]
+        if sum(failures) <= FAILURES_SHARE * (1 - max_prune_ratio) * len(lines):
+            stays = failures
+    if lines and not lines[-1]:
+        stays[-1] = True  # what ends with a newline goes out with one
+    return stays
+
+
+def framed(keep: Sequence[bool], outline: Outline, max_prune_ratio: float) -> list[bool]:
+    """`keep` with its structure: all of it where the ratio is generous, else the headers above kept lines."""
+    if max_prune_ratio <= GENEROUS_RATIO:
+        return [stays or bool(why) for stays, why in zip(keep, outline.protected, strict=True)]
+    out = list(keep)
+    for block in outline.blocks:
+        if block.body > block.start and any(keep[block.body : block.end]):
+            for i in range(block.start, block.body):
+                out[i] = out[i] or outline.protected[i] in FRAMES
+    return out

@@ -1,0 +1,55 @@
+"""How much each line is worth to a reader with a goal: a weighted sum of signals, set by hand.
+
+A learned scorer replaces `worth` and nothing else: it reads the same signals.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from kimi_proxy.core.prune import SourceType
+from kimi_proxy.features.pruning.matches import Floats
+from kimi_proxy.features.pruning.signals import Signals, scaled
+
+PROSE_AND_CODE: Mapping[str, float] = {
+    "line": 0.2,
+    "window5": 0.3,
+    "window12": 0.3,
+    "exact": 0.3,
+    "block": 0.5,
+    "block_coverage": 0.3,
+    "header": 0.3,
+    "block_exact": 0.3,
+}
+# A run ends where it fails: in the log of a build the end counts, and trouble with what follows it.
+RUN_LOG: Mapping[str, float] = {"near": 1.0, "trouble": 1.0, "late": 0.3, "rare": 0.25}
+# A system goes on: in its log the goal's words count, and lines of a kind that is seldom seen.
+SYSTEM_LOG: Mapping[str, float] = {"line": 1.5, "alarm": 0.6, "rare": 0.8}
+END_WEIGHT, END_POWER = 0.6, 12
+
+BLANK_SHARE = 0.1
+SHARPNESS = 2  # squared: a line twice as good is worth four of the others
+
+
+def weights(source_type: SourceType, signals: Signals) -> Mapping[str, float]:
+    if source_type != "logs":
+        return PROSE_AND_CODE
+    return SYSTEM_LOG if signals["system"].any() else RUN_LOG
+
+
+def relevance(source_type: SourceType, signals: Signals) -> Floats:
+    """One score per line, between 0 and 1."""
+    chosen = weights(source_type, signals)
+    total: Floats = np.zeros(len(signals["line"]))
+    for name, weight in chosen.items():
+        total = total + weight * signals[name]
+    if chosen is RUN_LOG:
+        total = total + END_WEIGHT * signals["late"] ** END_POWER
+    return scaled(total)
+
+
+def worth(scores: Floats, lines: Sequence[str]) -> list[float]:
+    """What keeping each line brings; an empty line brings little by itself."""
+    values = scores**SHARPNESS
+    blank = np.array([not line.strip() for line in lines], dtype=bool)
+    return [float(v) for v in np.where(blank, BLANK_SHARE * values, values)]
