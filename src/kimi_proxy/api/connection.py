@@ -1,0 +1,51 @@
+"""One client's connection: a request's head must come soon and be small, or the line is closed."""
+
+import asyncio
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+HEAD_S = 10.0
+MAX_HEAD_BYTES = 64 * 1024
+
+TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """The parser is strict but waits forever for a head that may grow forever; this one does neither."""
+
+    _deadline: asyncio.TimerHandle | None = None
+    _head_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._deadline = self.loop.call_later(HEAD_S, transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        upgraded = self.transport.get_protocol() is not self
+        if upgraded or self._answering():
+            self._end_of_head()
+        elif not self.transport.is_closing():
+            self._more_head(len(data))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_of_head()
+        super().connection_lost(exc)
+
+    def _answering(self) -> bool:
+        cycle: object = self.cycle  # None before the first request, though its type doesn't say so
+        return isinstance(cycle, RequestResponseCycle) and not cycle.response_complete
+
+    def _more_head(self, size: int) -> None:
+        self._head_bytes += size
+        if self._deadline is None:
+            self._deadline = self.loop.call_later(HEAD_S, self.transport.abort)
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self.transport.write(TOO_LONG)
+            self.transport.close()
+
+    def _end_of_head(self) -> None:
+        self._head_bytes = 0
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None

@@ -1,0 +1,208 @@
+"""Who may come in: asked before any route sees a request, because a web page can send one too.
+
+Access checks fail closed, and a refusal says what would be accepted.
+"""
+
+import asyncio
+import hmac
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from kimi_proxy.api.errors import problem
+
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+WITHOUT_TOKEN = frozenset({"/health"})
+OWN_PAGES = (b"same-origin", b"none")
+DRAIN_S = 1.0
+
+Headers = list[tuple[bytes, bytes]]
+
+_PORT = re.compile(r":\d+$")
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the guard insists on; `hosts` are names beside the loopback ones, with or without a port."""
+
+    hosts: tuple[str, ...] = ()
+    token: str | None = None
+    max_body_bytes: int = 32 * 1024**2
+    body_timeout_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    status: int
+    code: str
+    message: str
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+LATE = Refusal(408, "body_timeout", "the body did not arrive in time: send it again")
+CUT_OFF = Refusal(400, "body_incomplete", "the connection ended before the body did")
+NO_TOKEN = Refusal(
+    401,
+    "token_required",
+    "send the server's token as Authorization: Bearer … or as X-Api-Key",
+    (("www-authenticate", 'Bearer realm="kimi-proxy"'),),
+)
+ENCODED = Refusal(415, "content_encoding", "compressed bodies are not accepted: send the JSON as it is")
+NOT_JSON = Refusal(415, "content_type", "send JSON with Content-Type: application/json")
+
+
+class Guard:
+    """An application behind its rules."""
+
+    def __init__(self, app: ASGIApp, rules: Rules, on_refusal: Callable[[Refusal], None] = lambda _: None) -> None:
+        self.app = app
+        self.rules = rules
+        self.on_refusal = on_refusal
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        admitted = receive if scope["type"] == "lifespan" else await self._admitted(scope, receive)
+        if isinstance(admitted, Refusal):
+            self.on_refusal(admitted)
+            await _refuse(admitted, scope, receive, send)
+        else:
+            await self.app(scope, admitted, send)
+
+    async def _admitted(self, scope: Scope, receive: Receive) -> Receive | Refusal:
+        """What the application may read from, or why it may not."""
+        refusal = self._refusal(scope)
+        if refusal is not None or not _has_body(scope["headers"]):
+            return refusal or receive
+        body = await self._body(scope["headers"], receive)
+        return body if isinstance(body, Refusal) else _replayed(body, receive)
+
+    def _refusal(self, scope: Scope) -> Refusal | None:
+        headers: Headers = scope["headers"]
+        port = scope["server"][1] if scope.get("server") else None
+        ours = addresses(self.rules.hosts, port)
+        return (
+            _other_host(headers, ours)
+            or _other_page(headers, ours)
+            or self._no_token(scope["path"], headers)
+            or _other_content(headers)
+        )
+
+    def _no_token(self, path: str, headers: Headers) -> Refusal | None:
+        if self.rules.token is None or path in WITHOUT_TOKEN:
+            return None
+        expected = self.rules.token.encode()
+        return None if any(hmac.compare_digest(t, expected) for t in _tokens(headers)) else NO_TOKEN
+
+    async def _body(self, headers: Headers, receive: Receive) -> bytes | Refusal:
+        limit = self.rules.max_body_bytes
+        if any(int(announced) > limit for announced in _values(headers, b"content-length")):
+            return _too_large(limit)
+        try:
+            async with asyncio.timeout(self.rules.body_timeout_s):
+                return await _received(receive, limit)
+        except TimeoutError:
+            return LATE
+
+
+@lru_cache(maxsize=8)
+def addresses(hosts: tuple[str, ...], port: int | None) -> frozenset[bytes]:
+    """Every way to write our address; the port is the socket's, never what a header claims."""
+    with_port = [name if _PORT.search(name) else f"{name}:{port}" for name in (*LOOPBACK, *hosts)]
+    implied = LOOPBACK if port == 80 else ()
+    return frozenset(name.encode() for name in (*with_port, *hosts, *implied))
+
+
+def _other_host(headers: Headers, ours: frozenset[bytes]) -> Refusal | None:
+    """A page that made its own name resolve to 127.0.0.1 still sends that name."""
+    given = _values(headers, b"host")
+    if len(given) == 1 and given[0] in ours:
+        return None
+    names = ", ".join(sorted(name.decode() for name in ours))
+    return Refusal(421, "host", f"the Host header must be one of {names}; access.allowed_hosts adds names")
+
+
+def _other_page(headers: Headers, ours: frozenset[bytes]) -> Refusal | None:
+    for origin in _values(headers, b"origin"):
+        scheme, _, address = origin.partition(b"://")
+        if scheme not in (b"http", b"https") or address not in ours:
+            return Refusal(403, "origin", "pages of other origins may not call this server")
+    if any(site not in OWN_PAGES for site in _values(headers, b"sec-fetch-site")):
+        return Refusal(403, "cross_site", "pages of other sites may not call this server")
+    return None
+
+
+def _other_content(headers: Headers) -> Refusal | None:
+    """A form or a beacon can post text without asking; JSON makes a browser ask first."""
+    if any(coding != b"identity" for coding in _values(headers, b"content-encoding")):
+        return ENCODED
+    if not _has_body(headers):
+        return None
+    types = _values(headers, b"content-type")
+    json = len(types) == 1 and types[0].partition(b";")[0].strip().lower() == b"application/json"
+    return None if json else NOT_JSON
+
+
+def _tokens(headers: Headers) -> Iterator[bytes]:
+    yield from _values(headers, b"x-api-key")
+    for credentials in _values(headers, b"authorization"):
+        scheme, _, token = credentials.partition(b" ")
+        if scheme.lower() == b"bearer":
+            yield token.strip()
+
+
+def _has_body(headers: Headers) -> bool:
+    return any(name == b"transfer-encoding" or (name == b"content-length" and value != b"0") for name, value in headers)
+
+
+def _values(headers: Headers, name: bytes) -> list[bytes]:
+    return [value for key, value in headers if key == name]
+
+
+async def _refuse(refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
+    headers = dict(refusal.headers)
+    if _has_body(scope["headers"]) and not await _drained(scope["headers"], receive):
+        headers["connection"] = "close"
+    await problem(refusal.status, refusal.code, refusal.message, headers)(scope, receive, send)
+
+
+async def _received(receive: Receive, limit: int) -> bytes | Refusal:
+    """The whole body; it is refused as soon as it is longer than `limit`."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return CUT_OFF
+        body += message.get("body", b"")
+        if len(body) > limit:
+            return _too_large(limit)
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+async def _drained(headers: Headers, receive: Receive) -> bool:
+    """Throw the rest of a body away for a moment: a client that is writing doesn't read our answer yet."""
+    if _values(headers, b"expect"):  # to read would be to ask for it
+        return False
+    with suppress(TimeoutError):
+        async with asyncio.timeout(DRAIN_S):
+            while (message := await receive())["type"] == "http.request":
+                if not message.get("more_body", False):
+                    return True
+    return False
+
+
+def _too_large(limit: int) -> Refusal:
+    return Refusal(413, "body_too_large", f"a body has at most {limit} bytes here")
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """The body as one message, then whatever the connection says next."""
+    pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return pending.pop() if pending else await receive()
+
+    return replay
