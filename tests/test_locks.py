@@ -1,0 +1,61 @@
+"""The lock files say exactly what pyproject.toml asks for, with hashes and without addresses."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+RUN = [*PROJECT["project"]["dependencies"], *PROJECT["dependency-groups"]["build"]]
+DEV = [*RUN, *PROJECT["dependency-groups"]["dev"]]
+LOCKS = ("requirements.lock", "requirements-dev.lock", "requirements-uv.lock")
+
+_ENTRY = re.compile(
+    r"^(?P<pin>[a-z0-9-]+==\S+)(?P<marker> ; [^\\\n]+)? \\\n(?P<hashes>(?:    --hash=sha256:.+\n)+)", re.M
+)
+
+
+def _pins(lock: str) -> dict[str, set[str]]:
+    """Package → locked versions; there may be one for older and one for newer Pythons."""
+    found: dict[str, set[str]] = {}
+    for entry in _ENTRY.finditer((ROOT / lock).read_text("utf-8")):
+        name, version = entry["pin"].split("==")
+        found.setdefault(name, set()).add(version)
+    return found
+
+
+@pytest.mark.parametrize(("lock", "wanted"), [("requirements.lock", RUN), ("requirements-dev.lock", DEV)])
+def test_every_requirement_is_locked_at_a_version_it_allows(lock: str, wanted: list[str]):
+    pins = _pins(lock)
+    requirements = [Requirement(line) for line in wanted]
+
+    unmet = [
+        str(r)
+        for r in requirements
+        if not any(r.specifier.contains(v) for v in pins.get(canonicalize_name(r.name), ()))
+    ]
+
+    assert unmet == [], "run scripts/lock"
+
+
+def test_tests_run_on_the_versions_that_users_get():
+    run, dev = _pins("requirements.lock"), _pins("requirements-dev.lock")
+
+    assert {name: dev[name] for name in run} == run
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_holds_pins_with_hashes_and_nothing_else(lock: str):
+    text = (ROOT / lock).read_text("utf-8")
+
+    assert _ENTRY.sub("", text) == ""
+
+
+def test_what_builds_the_wheel_is_locked_too():
+    backend = PROJECT["build-system"]["requires"]
+
+    assert set(backend) <= set(PROJECT["dependency-groups"]["build"])
