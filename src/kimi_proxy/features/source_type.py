@@ -1,0 +1,45 @@
+"""What kind of text a file holds: told by its name, else by how its lines look."""
+
+import re
+from pathlib import PurePath
+
+from kimi_proxy.core.prune import SourceType
+
+SAMPLE_CHARS = 64 * 1024
+
+_BY_SUFFIX: dict[str, SourceType] = {
+    **dict.fromkeys((".log", ".out", ".err", ".trace", ".jsonl", ".ndjson"), "logs"),
+    **dict.fromkeys((".md", ".markdown", ".mdx", ".rst", ".adoc", ".tex", ".org"), "docs"),
+    **dict.fromkeys(
+        (
+            *(".py", ".pyi", ".js", ".mjs", ".cjs", ".jsx", ".ts", ".tsx", ".go", ".rs", ".java", ".kt"),
+            *(".c", ".h", ".cc", ".cpp", ".hpp", ".cs", ".rb", ".php", ".sh", ".bash", ".zsh", ".swift"),
+            *(".scala", ".lua", ".pl", ".sql", ".css", ".scss", ".vue", ".svelte", ".html", ".xml"),
+            *(".json", ".toml", ".yaml", ".yml", ".ini", ".cfg", ".tf", ".proto", ".diff", ".patch"),
+        ),
+        "code",
+    ),
+}
+_LOG_LINE = re.compile(
+    r"^.{0,60}?(?:\b\d\d?:\d\d:\d\d|\b\d{4}[-/]\d\d[-/]\d\d\b|\b\d{8}[-T]|\b\d{9,13}\b|\b\d{6} \d{6}\b)"
+    r"|^.{0,80}?\b(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|FATAL|CRITICAL)\b"
+    r"|^(?:Traceback |PASSED|FAILED|npm (?:ERR!|WARN)|E {2,}|=+ .* =+$)"
+)
+_DOC_LINE = re.compile(r"^(?:#{1,6} \S|[-*+] \S|\d+\. \S|> |\|.*\|$| {0,8}[^\W\d_][^;{}=<>()]*(?: [^;{}=<>()]+){5})")
+_CODE_LINE = re.compile(r"[;{}]\s*$|^\s*(?:def|class|import|from|func|fn|const|let|var|return|if|for|#include)\b")
+
+
+def guess(name: str, text: str) -> SourceType:
+    by_name = _BY_SUFFIX.get(PurePath(name).suffix.lower())
+    return by_name or _by_content(text)
+
+
+def _by_content(text: str) -> SourceType:
+    """The kind that most of the first lines look like; code when nothing decides."""
+    sample = text[:SAMPLE_CHARS].split("\n")
+    votes: dict[SourceType, int] = {
+        "code": sum(1 for line in sample if _CODE_LINE.search(line[:300])),
+        "logs": sum(1 for line in sample if _LOG_LINE.search(line[:300])),
+        "docs": sum(1 for line in sample if _DOC_LINE.search(line[:300])),
+    }
+    return max(votes, key=lambda kind: votes[kind])

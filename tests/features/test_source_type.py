@@ -1,0 +1,35 @@
+"""What kind of text a file holds."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kimi_proxy.core.prune import SOURCE_TYPES, SourceType
+from kimi_proxy.features.source_type import guess
+
+CODE = "def area(r):\n    return 3.14 * r * r\n\nclass Shape {\n  int sides;\n};\n"
+LOG = "2026-01-02 10:00:00 INFO ready\n[10:00:01] GET /health 200\nERROR: cannot open the file\n"
+PROSE = "# Title\n\nThis is a page of text that somebody wrote to be read.\n- a point\n- another one\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("a.py", "code"), ("A.RS", "code"), ("x/build.log", "logs"), ("README.md", "docs")]
+)
+def test_a_telling_name_decides_whatever_the_text(name: str, kind: SourceType):
+    assert [guess(name, text) for text in ("", CODE, LOG, PROSE)] == [kind] * 4
+
+
+@pytest.mark.parametrize("name", ["-", "notes", "output.txt", "weird.x9"])
+@pytest.mark.parametrize(("text", "kind"), [(CODE, "code"), (LOG, "logs"), (PROSE, "docs")])
+def test_without_one_the_lines_decide(name: str, text: str, kind: SourceType):
+    assert guess(name, text) == kind
+
+
+@given(st.text(), st.text())
+def test_anything_gets_a_kind_and_always_the_same(name: str, text: str):
+    assert guess(name, text) == guess(name, text)
+    assert guess(name, text) in SOURCE_TYPES
+
+
+def test_a_long_line_takes_no_time():
+    assert guess("-", "a " * 5_000_000) in SOURCE_TYPES
