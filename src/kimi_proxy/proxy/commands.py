@@ -1,0 +1,252 @@
+"""Child processes: run in a thread that reads their output as it comes, ended whole when their time is up."""
+
+import contextlib
+import os
+import secrets
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import anyio
+import anyio.to_thread
+
+from kimi_proxy.core import jsontext
+from kimi_proxy.core.errors import ToolFailed
+from kimi_proxy.core.types import JsonObject
+
+WARDEN = Path(__file__).with_name("warden.py")
+READ_BYTES = 256 * 1024
+LOOK_EVERY_S = 0.05
+KILL_WITHIN_S = 3.0
+ERRORS_MAX_BYTES = 16 * 1024
+TAG = "KIMI_PROXY_COMMAND_ID"
+
+# What a shell needs to find its way. A key or a token is none of its business, unless the user lists it.
+PASSED_NAMES = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LANG", "LANGUAGE", "TERM", "COLORTERM", "NO_COLOR"),
+    *("TZ", "CI", "HOSTNAME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR"),
+    *("VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_ROOT", "NVM_DIR", "NODE_PATH", "JAVA_HOME", "GOPATH", "GOROOT"),
+    *("CARGO_HOME", "RUSTUP_HOME", "GEM_HOME", "SYSTEMROOT", "COMSPEC", "PATHEXT", "TEMP", "TMP", "USERPROFILE"),
+)
+NEVER_PASSED = ("KIMI_PROXY_TOKEN", "DEEPINFRA_API_KEY")
+
+Ending = Literal["exited", "timeout", "processes", "stopped", "enough", "lost"]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    argv: tuple[str, ...]
+    cwd: Path
+    env: Mapping[str, str]
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a command ended. `exit_code` is negative for a signal, None if it had no end of its own."""
+
+    ending: Ending
+    exit_code: int | None
+    duration_ms: int
+    leftovers: int = 0  # processes that would have outlived the command, and were ended with it
+    errors: str = ""
+
+
+def child_env(env: Mapping[str, str], extra: tuple[str, ...] = ()) -> dict[str, str]:
+    """The part of our environment that a child may see."""
+    wanted = frozenset((*PASSED_NAMES, *extra)) - frozenset(NEVER_PASSED)
+    return {name: value for name, value in env.items() if name in wanted or name.startswith("LC_")}
+
+
+async def in_thread(
+    work: Callable[[threading.Event], Outcome], limiter: anyio.CapacityLimiter | None = None
+) -> Outcome:
+    """Do blocking `work`. If we are cancelled, it is told to stop, and ends on its own."""
+    stop = threading.Event()
+    try:
+        return await anyio.to_thread.run_sync(partial(work, stop), abandon_on_cancel=True, limiter=limiter)
+    finally:
+        stop.set()
+
+
+def run_plain(command: Command, write: Callable[[bytes], bool], stop: threading.Event) -> Outcome:
+    """Run a program that leaves no others behind. `write` says whether it wants more of its output."""
+    started = time.monotonic()
+    with tempfile.TemporaryFile() as errors, _started(command.argv, command, errors.fileno()) as process:
+        with _killed(process, started + command.timeout_s, stop) as endings:
+            while piece := os.read(_output(process), READ_BYTES):
+                if not write(piece):
+                    endings.append("enough")
+                    break
+        code = process.wait()
+        errors.seek(0)
+        said = errors.read(ERRORS_MAX_BYTES).decode("utf-8", "replace")
+    return Outcome(endings[0] if endings else "exited", code, _ms_since(started), errors=said)
+
+
+def run_guarded(command: Command, max_processes: int, write: Callable[[bytes], None], stop: threading.Event) -> Outcome:
+    """Run a command below a warden: whatever it starts is gone within `timeout_s` + 3 seconds."""
+    started = time.monotonic()
+    tag = secrets.token_hex(8)
+    reading, writing = os.pipe()
+    try:
+        warden = _start_warden(command, writing, max_processes, tag)
+        with warden:
+            said = _follow(warden, reading, command.timeout_s, write, stop)
+    finally:
+        os.close(reading)
+    # A command may kill its own warden. Its processes still carry the tag.
+    report = _report(said)
+    if report is None:
+        return Outcome("lost", None, _ms_since(started), _sweep(tag))
+    return _outcome(report, started)
+
+
+def _start_warden(command: Command, status: int, max_processes: int, tag: str) -> subprocess.Popen[bytes]:
+    script = (sys.executable, "-I", "-S", str(WARDEN))
+    arguments = (str(status), str(command.timeout_s), str(max_processes), "--")
+    tagged = Command(command.argv, command.cwd, {**command.env, TAG: tag}, command.timeout_s)
+    try:
+        return _started((*script, *arguments, *command.argv), tagged, subprocess.DEVNULL, (status,))
+    finally:
+        os.close(status)
+
+
+def _started(
+    argv: tuple[str, ...], command: Command, errors: int, pass_fds: tuple[int, ...] = ()
+) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(  # noqa: S603 - without a shell; the warden's command is the user's own
+            argv,
+            cwd=command.cwd,
+            env=dict(command.env),
+            stdin=subprocess.PIPE if pass_fds else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            bufsize=0,
+            pass_fds=pass_fds,
+            start_new_session=True,
+        )
+    except OSError as e:
+        raise ToolFailed("exec_failed", f"{command.argv[0]} cannot be started: {e.strerror}") from e
+
+
+def _follow(
+    warden: subprocess.Popen[bytes],
+    status: int,
+    timeout_s: float,
+    write: Callable[[bytes], None],
+    stop: threading.Event,
+) -> bytes:
+    """Pass on the output until the warden has reported and the pipe is empty; the report."""
+    said = bytearray()
+    sinks: dict[int, Callable[[bytes], None]] = {_output(warden): write, status: said.extend}
+    deadline = time.monotonic() + timeout_s + KILL_WITHIN_S + 1
+    while sinks:
+        for fd in _readable(sinks):
+            piece = os.read(fd, READ_BYTES)
+            sinks[fd](piece) if piece else sinks.pop(fd)
+        if stop.is_set() and warden.stdin and not warden.stdin.closed:
+            warden.stdin.close()
+        if status not in sinks:
+            # Nobody should hold the pipe any more; whoever does is not waited for.
+            deadline = min(deadline, time.monotonic() + 1)
+        if time.monotonic() > deadline:
+            break
+    warden.kill()
+    return bytes(said)
+
+
+def _readable(sinks: Mapping[int, object]) -> list[int]:
+    poll = select.poll()
+    for fd in sinks:
+        poll.register(fd, select.POLLIN | select.POLLHUP)
+    return [fd for fd, _ in poll.poll(LOOK_EVERY_S * 1000)]
+
+
+def _report(said: bytes) -> JsonObject | None:
+    line = said.partition(b"\n")[0]
+    report = jsontext.decode(line) if line else None
+    return dict(report) if isinstance(report, dict) else None
+
+
+def _outcome(report: JsonObject, started: float) -> Outcome:
+    match report:
+        case {"why": "exec", "error": str(problem)}:
+            raise ToolFailed("exec_failed", f"{problem}: the command could not be started")
+        case {"why": ("exited" | "timeout" | "processes" | "stopped") as why, **rest}:
+            status, leftovers = rest.get("status"), rest.get("ended")
+            code = os.waitstatus_to_exitcode(status) if isinstance(status, int) else None
+            return Outcome(why, code, _ms_since(started), leftovers if isinstance(leftovers, int) else 0)
+    raise ToolFailed("exec_failed", "the command's warden ended without a report")
+
+
+@contextlib.contextmanager
+def _killed(process: subprocess.Popen[bytes], deadline: float, stop: threading.Event) -> Iterator[list[Ending]]:
+    """The process ends with the block at the latest, earlier at the deadline or when asked to stop."""
+    endings: list[Ending] = []
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(LOOK_EVERY_S):
+            if stop.is_set() or time.monotonic() > deadline:
+                endings.append("stopped" if stop.is_set() else "timeout")
+                _kill_group(process)
+                return
+
+    watchdog = threading.Thread(target=watch, daemon=True)
+    watchdog.start()
+    try:
+        yield endings
+    finally:
+        done.set()
+        watchdog.join()
+        if endings:
+            _kill_group(process)
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _sweep(tag: str) -> int:
+    """Kill what carries the tag of a command in its environment; how many processes that were."""
+    mark = f"{TAG}={tag}".encode()
+    killed: set[int] = set()
+    deadline = time.monotonic() + KILL_WITHIN_S
+    while (found := _tagged(mark)) and time.monotonic() < deadline:
+        killed.update(found)
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+    return len(killed)
+
+
+def _tagged(mark: bytes) -> list[int]:
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if mark in environ.read_bytes().split(b"\0"):
+                found.append(int(environ.parent.name))
+    return found
+
+
+def _output(process: subprocess.Popen[bytes]) -> int:
+    assert process.stdout is not None  # noqa: S101 - it was started with a pipe
+    return process.stdout.fileno()
+
+
+def _ms_since(started: float) -> int:
+    return round((time.monotonic() - started) * 1000)
