@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from kimi_proxy.features.pruning.structure import language, rules, syntax
-from kimi_proxy.features.pruning.structure.blocks import Outline, Span, nest
-from kimi_proxy.features.pruning.structure.statements import statements
+from kimi_proxy.features.pruning.structure.blocks import Outline, Span
+from kimi_proxy.features.pruning.structure.statements import with_statements
 from kimi_proxy.features.pruning.structure.syntax import Definition, Syntax
 
 # Beyond this size parsing takes too long to be interrupted by nothing.
@@ -17,31 +17,37 @@ _COMMENT_OPENERS = ("#", "//", "/*", "*", '"""', "'''", "--", ";;", "<!--", "=be
 def outline(lines: Sequence[str], check: Callable[[], None]) -> Outline:
     name = language.guess(lines)
     check()
-    marks: dict[int, str] = {}
     if name and sum(map(len, lines)) + len(lines) <= PARSE_MAX_CHARS:
         found = syntax.read(lines, name, check)
-        spans = _parsed(lines, found, marks, check)
     else:
-        marks = rules.mark(lines, 0, len(lines), check)
-        spans = [*rules.spans(lines, check), *_import_spans(marks)]
-    header = _file_header(lines, marks)
-    spans += header
-    check()
-    spans += statements(lines, nest(spans, len(lines)), check)
+        found = Syntax(errors=[(0, len(lines))])
+    marks = _marks(lines, found, check)
+    spans = [*_definitions(lines, found, marks, check), *_import_spans(marks), *_file_header(lines, marks)]
+    blocks = with_statements(lines, spans, found.statements, check)
     protected = [""] * len(lines)
     for row, why in marks.items():
         protected[row] = why
-    return Outline(nest(spans, len(lines)), tuple(protected), name)
+    return Outline(blocks, tuple(protected), name)
 
 
-def _parsed(lines: Sequence[str], found: Syntax, marks: dict[int, str], check: Callable[[], None]) -> list[Span]:
-    """The spans of a parse; where it failed, line rules mark what they know."""
+def _marks(lines: Sequence[str], found: Syntax, check: Callable[[], None]) -> dict[int, str]:
+    """Why lines must stay; where the parse failed, line rules say what they know."""
+    marks: dict[int, str] = {}
     for start, end in found.errors:
         marks.update(rules.mark(lines, start, min(end, len(lines)), check))
     for definition in found.definitions:
         _mark_header(definition, lines, marks)
     for row in found.members:
         marks[row] = "signature"
+    for start, end in found.imports:
+        marks.update((row, "import") for row in range(start, min(end, len(lines))))
+    marks.update((row, "likeness") for row in rules.likenesses(lines, marks, check))
+    return marks
+
+
+def _definitions(lines: Sequence[str], found: Syntax, marks: dict[int, str], check: Callable[[], None]) -> list[Span]:
+    if sum(end - start for start, end in found.errors) * 2 > len(lines):
+        return rules.spans(lines, check)
     above = _attached(lines, found, marks)
     spans: list[Span] = []
     for definition in found.definitions:
@@ -49,11 +55,7 @@ def _parsed(lines: Sequence[str], found: Syntax, marks: dict[int, str], check: C
         spans.append(Span(start, definition.end, definition.body, definition.kind, definition.name))
         if start < definition.start:
             spans.append(Span(start, definition.start, definition.start, "comment"))
-    for start, end in found.imports:
-        marks.update((row, "import") for row in range(start, end))
-    if sum(end - start for start, end in found.errors) * 2 > len(lines):
-        spans = rules.spans(lines, check)
-    return spans + _import_spans(marks)
+    return spans
 
 
 def _mark_header(definition: Definition, lines: Sequence[str], marks: dict[int, str]) -> None:

@@ -1,7 +1,7 @@
 """Line rules for code: what a line says by its first words, where no grammar can."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from kimi_proxy.features.pruning.structure.blocks import Span
 
@@ -28,6 +28,25 @@ _KEYWORD = re.compile(
     )""",
     re.VERBOSE,
 )
+_FIRST_WORDS = frozenset(
+    {
+        "abstract", "async", "class", "const", "def", "default", "enum", "export", "fn", "from", "func", "function",
+        "impl", "import", "include", "interface", "mod", "namespace", "package", "private", "protected", "pub",
+        "public", "require", "struct", "template", "trait", "typedef", "unsafe", "use",
+    }
+)  # fmt: skip
+_FIRST_WORD = re.compile(r"\s*#?\s*([a-z]+)")
+_LIKENESS = re.compile(
+    r"""\s*(?:
+    (?:import|package|def|func|fn|function|class|interface|enum|struct|trait|impl|mod|typedef|namespace)\b
+    | from\s+\S+\s+import\b | \#\s*include\b | use\s+\S+; | require\( | template\s*<
+    | (?:public|private|protected)\s
+    | (?:export|default|async|abstract|pub(?:\([^)]{0,40}\))?|unsafe|const)\s+
+      (?:(?:default|async|abstract|unsafe|const)\s+){0,3}
+      (?:def|fn|function|class|interface|enum|struct|trait|impl|mod)\b
+    )""",
+    re.VERBOSE,
+)
 _ACCESS = re.compile(r"\s*(?:public|private|protected|internal)\s+(?:[^(=;]{0,120}?(?P<name>\w+)\s*\()?")
 # At the margin, as in C: a type, a name, parameters, and no semicolon.
 _MARGIN = re.compile(r"[A-Za-z_][\w\s*&:<>,~]{0,120}?[\s*&](?P<name>[\w:~]+)\s*\([^;=]{0,250}$")
@@ -49,6 +68,18 @@ def mark(lines: Sequence[str], start: int, end: int, check: Callable[[], None]) 
         elif _defines(line) is not None:
             marks[row] = "signature"
     return marks
+
+
+def likenesses(lines: Sequence[str], marks: Mapping[int, str], check: Callable[[], None]) -> list[int]:
+    """Lines that read like an import or a definition without being one: a field, a forward declaration, an example."""
+    found: list[int] = []
+    for row, line in enumerate(lines):
+        if row % 1000 == 0:
+            check()
+        word = _FIRST_WORD.match(line)
+        if word and word[1] in _FIRST_WORDS and row not in marks and _LIKENESS.match(line[:LINE_CHARS]):
+            found.append(row)
+    return found
 
 
 def spans(lines: Sequence[str], check: Callable[[], None]) -> list[Span]:

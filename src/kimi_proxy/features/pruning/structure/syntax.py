@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tree_sitter import Node
+from tree_sitter import Node, TreeCursor
 
 from kimi_proxy.features.pruning.structure.grammar import GRAMMARS, Grammar, parser
 
@@ -12,11 +12,22 @@ from kimi_proxy.features.pruning.structure.grammar import GRAMMARS, Grammar, par
 HEADER_MAX_LINES = 40
 NAME_MAX_CHARS = 80
 
+# Shorter statements are not worth a block of their own.
+STATEMENT_LINES = 4
+CHECK_EVERY = 4096
+
 _CALLEE = re.compile(r"\s*(?:(?:const|let|var)\s[^=]{0,200}=\s*)?(?:await\s+)?([\w.]+)")
 _CALLS = frozenset({"call", "command", "lexical_declaration", "variable_declaration", "expression_statement"})
 _FUNCTIONS = frozenset(
     {"arrow_function", "function_expression", "generator_function", "function", "class", "class_declaration"}
 )
+_BODIES = frozenset(
+    {
+        "module", "program", "source_file", "translation_unit", "compilation_unit", "block", "statement_block",
+        "class_body", "compound_statement", "statement_list", "declaration_list", "body_statement", "do_group",
+        "enum_body", "field_declaration_list", "preproc_ifdef", "preproc_if", "preproc_else",
+    }
+)  # fmt: skip
 _HOLDERS = frozenset({"class", "type"})
 _DECORATIONS = frozenset({"annotation", "marker_annotation", "attribute_list", "decorator", "attributes"})
 
@@ -42,40 +53,67 @@ class Syntax:
     members: list[int] = field(default_factory=list)
     comments: list[tuple[int, int]] = field(default_factory=list)
     attributes: list[tuple[int, int]] = field(default_factory=list)
+    statements: list[tuple[int, int]] = field(default_factory=list)
     errors: list[tuple[int, int]] = field(default_factory=list)
 
 
 def read(lines: Sequence[str], language: str, check: Callable[[], None]) -> Syntax:
     """Parse `lines`. Rows are lines: like us, tree-sitter counts `\\n` alone."""
-    grammar = GRAMMARS[language]
     tree = parser(language).parse("\n".join(lines).encode("utf-8", "replace"))
     check()
-    found = Syntax()
-    cursor = tree.walk()
-    holders: list[tuple[int, str]] = []
-    wrapper = (-1, 0)
-    depth = visited = 0
-    while True:
-        node = cursor.node
-        assert node is not None  # noqa: S101 - a cursor always stands on a node
-        visited += 1
-        if visited % 4096 == 0:
-            check()
+    return _Reader(lines, GRAMMARS[language]).read(tree.walk(), check)
+
+
+class _Reader:
+    """Walks a tree. Nodes of one line are looked at but not into, except for wrappers."""
+
+    def __init__(self, lines: Sequence[str], grammar: Grammar) -> None:
+        self._lines = lines
+        self._grammar = grammar
+        self._found = Syntax()
+        # For each open ancestor: whether statements stand in it, the kind of definition it is, and the
+        # first row of the wrapper it is, or -1.
+        self._open: list[tuple[bool, str, int]] = []
+
+    def read(self, cursor: TreeCursor, check: Callable[[], None]) -> Syntax:
+        visited = 0
+        while True:
+            visited += 1
+            if visited % CHECK_EVERY == 0:
+                check()
+            node = cursor.node
+            if node is not None and self._enters(node) and cursor.goto_first_child():
+                continue
+            if node is not None:
+                self._open.pop()
+            while not cursor.goto_next_sibling():
+                if not cursor.goto_parent():
+                    return self._found
+                self._open.pop()
+
+    def _enters(self, node: Node) -> bool:
+        """Note what `node` is, and say whether to look inside."""
         kind = node.type
         start, end = _rows(node)
+        in_body, holder, wrapper = self._open[-1] if self._open else (False, "", -1)
+        grammar, found = self._grammar, self._found
         inside = end - start > 1
+        first = start if wrapper < 0 else wrapper
+        self._open.append((kind in _BODIES, holder, -1))
+        if not node.is_named:
+            return False
         if kind in grammar.wrappers:
-            wrapper = (depth, wrapper[1] if wrapper[0] == depth - 1 else start)
+            self._open[-1] = (False, holder, first)
             inside = True
         if kind in grammar.definitions:
-            first = wrapper[1] if wrapper[0] == depth - 1 else start
-            definition = _definition(node, grammar, first, end, holders[-1][1] if holders else "")
-            if definition:
+            definition = _definition(node, grammar, first, end, holder)
+            if definition is not None:
                 found.definitions.append(definition)
-                holders.append((depth, definition.kind))
-        elif kind in grammar.imports:
+                self._open[-1] = (kind in _BODIES, definition.kind, -1)
+                return inside
+        elif kind in grammar.imports or (kind in _CALLS and _calls(self._lines[start], grammar.calls)):
             found.imports.append((start, end))
-            inside = False
+            return False
         elif kind in grammar.members:
             found.members.append(_signature_row(node))
         elif kind in grammar.attributes:
@@ -84,41 +122,25 @@ def read(lines: Sequence[str], language: str, check: Callable[[], None]) -> Synt
             found.errors.append((start, end))
         elif "comment" in kind:
             found.comments.append((start, end))
-            inside = False
-        elif grammar.calls and kind in _CALLS and _calls(lines[start], grammar.calls):
-            found.imports.append((start, end))
-            inside = False
-        if inside and cursor.goto_first_child():
-            depth += 1
-            continue
-        while not cursor.goto_next_sibling():
-            if not cursor.goto_parent():
-                return found
-            depth -= 1
-            if wrapper[0] >= depth:
-                wrapper = (-1, 0)
-        while holders and holders[-1][0] >= depth:
-            holders.pop()
+            return False
+        if in_body and kind not in _BODIES and end - start >= STATEMENT_LINES:
+            found.statements.append((start, end))
+        return inside
 
 
-def error_rows(lines: Sequence[str], language: str) -> int:
-    """How many rows of `lines` the grammar does not understand."""
-    tree = parser(language).parse("\n".join(lines).encode("utf-8", "replace"))
-    if not tree.root_node.has_error:
-        return 0
-    cursor = tree.walk()
-    rows = 0
+def count_errors(lines: Sequence[str], language: str) -> int:
+    """How many pieces of `lines` the grammar does not understand. A text cut short counts as one."""
+    cursor = parser(language).parse("\n".join(lines).encode("utf-8", "replace")).walk()
+    errors = 0
     while True:
         node = cursor.node
         assert node is not None  # noqa: S101 - a cursor always stands on a node
-        if node.type == "ERROR" or node.is_missing:
-            start, end = _rows(node)
-            rows += end - start
-        elif node.has_error and cursor.goto_first_child():
+        errors += node.is_error or node.is_missing
+        if node.has_error and cursor.goto_first_child():
             continue
         while not cursor.goto_next_sibling():
             if not cursor.goto_parent():
-                return rows
+                return errors
 
 
 def _rows(node: Node) -> tuple[int, int]:
