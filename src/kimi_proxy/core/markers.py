@@ -10,8 +10,16 @@ _PRUNED = re.compile(
     r"lignes (?P<start>\d+)-(?P<end>\d+) \((?P<count>\d+)\) raison=(?P<reason>.*)⟧$"
 )
 # Control characters, line separators and bidirectional overrides would let a reason break its line.
-_UNPRINTABLE = re.compile(
-    r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff⟦⟧]+"
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff⟦⟧]+")
+_MASKED_NAME = "[KIMI_PROXY_OBSERVATION_MASKED "  # found faster than the expression
+_MASKED = re.compile(
+    r"\[KIMI_PROXY_OBSERVATION_MASKED original_chars=(?P<original>\d{1,18}) "
+    r"head=(?P<head>\d{1,18}) tail=(?P<tail>\d{1,18})(?: id=(?P<id>msk_[0-9a-hjkmnp-tv-z]{16}))?\]",
+    re.ASCII,
+)
+# The same wherever a text was quoted: JSON may write the brackets and the accent as escapes.
+_PRUNED_ANYWHERE = re.compile(
+    r"(?:⟦|\\u27[eE]6)PRUN(?:É|\\{1,8}u00[cC]9): prune_id=(?P<id>[^\s⟧]{1,80}) lignes \d{1,18}-\d{1,18} \(\d{1,18}\)",
 )
 
 NO_PRUNE_BEGIN = "⟦NO_PRUNE_BEGIN⟧"
@@ -43,6 +51,37 @@ def read(line: str) -> PruneMarker | None:
     if int(found["count"]) != end - start + 1:
         return None
     return PruneMarker(found["prune_id"], start, end, found["reason"])
+
+
+@dataclass(frozen=True, slots=True)
+class MaskMarker:
+    """What stands between the head and the tail of a masked text; sizes are in characters."""
+
+    mask_id: str
+    original_chars: int
+    head_chars: int
+    tail_chars: int
+
+    def __str__(self) -> str:
+        sizes = f"original_chars={self.original_chars} head={self.head_chars} tail={self.tail_chars}"
+        return f"\n... [KIMI_PROXY_OBSERVATION_MASKED {sizes} id={self.mask_id}] ...\n"
+
+
+def read_mask(text: str) -> MaskMarker | None:
+    """The first masking marker in `text`, whoever wrote it; without an id it leads nowhere (`mask_id` is "")."""
+    found = _MASKED.search(text) if _MASKED_NAME in text else None
+    if found is None:
+        return None
+    return MaskMarker(found["id"] or "", int(found["original"]), int(found["head"]), int(found["tail"]))
+
+
+def quoted_id(text: str) -> str | None:
+    """The id that a marker of either kind in `text` names, "" if it names none; None without a marker."""
+    masked = read_mask(text)
+    if masked is not None:
+        return masked.mask_id
+    pruned = _PRUNED_ANYWHERE.search(text)
+    return None if pruned is None else pruned["id"]
 
 
 def clean_reason(text: str) -> str:

@@ -1,0 +1,220 @@
+"""Long strings of a tool's answer, shown by their head and tail around a marker.
+
+Cut in two, because what is hidden has to be kept first: `plan` finds the strings, somebody keeps
+`plan.cuts` and names them, `apply` puts the shown texts in their place.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from kimi_proxy.core import deepjson
+from kimi_proxy.core.markers import MaskMarker, read_mask
+from kimi_proxy.core.servers import Masking
+from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.features import jsonstrings, members
+
+_ANY_ID = "msk_" + "0" * 16
+_BRACKETS = {"{": "}", "[": "]"}
+_CONTAINERS = (dict, list)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A text that hides `text[start:end]` behind a marker; `among` the members of a JSON text it is one too."""
+
+    text: str
+    start: int
+    end: int
+    among: members.Kind | None = None
+
+    def shown(self, mask_id: str) -> str:
+        marker = str(MaskMarker(mask_id, len(self.text), self.start, len(self.text) - self.end))
+        match self.among:
+            case "array":
+                marker = json.dumps(marker)
+            case "object":
+                marker = json.dumps(marker) + ":null"
+        return self.text[: self.start] + marker + self.text[self.end :]
+
+    @property
+    def saving(self) -> int:
+        return len(self.text) - len(self.shown(_ANY_ID))
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A JSON text; what is long in it are the strings at `tokens`, each from a quote to a quote."""
+
+    text: str
+    tokens: tuple[tuple[int, int, "Cut | Document"], ...]
+
+    @property
+    def saving(self) -> int:
+        return sum(inside.saving for _, _, inside in self.tokens)
+
+
+Long: TypeAlias = Cut | Document
+Place = tuple[JsonValue, int, str | int]  # a container, the index of the place around it, and its key there
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The long strings of a value: `spots` are the index of a place, a key there, and what it holds."""
+
+    value: JsonValue
+    places: tuple[Place, ...]
+    spots: tuple[tuple[int, str | int, Long], ...]
+
+    @property
+    def cuts(self) -> tuple[Cut, ...]:
+        """What has to be kept, each text once."""
+        found = {cut.text: cut for _, _, long in self.spots for cut in _cuts(long)}
+        return tuple(found.values())
+
+
+def plan(value: JsonValue, limits: Masking) -> Plan:
+    """Find the strings of `value` that are worth hiding."""
+    if not _has_long(value, limits.max_chars):
+        return Plan(value, (), ())
+    places, strings = _walk(value, limits.max_chars)
+    spots = ((place, key, look(text, limits)) for place, key, text in strings)
+    return Plan(value, places, tuple((p, k, long) for p, k, long in spots if long is not None))
+
+
+def apply(plan: Plan, shown: Mapping[str, str]) -> JsonValue:
+    """The value with each cut's text as `shown` has it; what `shown` doesn't have stays whole.
+
+    Only the containers on the way to a change are copied; without any, it is the value itself.
+    """
+    copies: dict[int, JsonObject | list[JsonValue]] = {}
+    for place, key, long in plan.spots:
+        text = _render(long, shown)
+        if text is not long.text:
+            _copied(plan.places, copies, place)[key] = text  # type: ignore[index]  # a key of its container
+    root = copies.get(0)
+    return root[0] if isinstance(root, list) else plan.value
+
+
+def look(text: str, limits: Masking) -> Long | None:
+    """How to shorten `text`; None if it is short enough, or would not get shorter."""
+    if len(text) <= limits.max_chars:
+        return None
+    opening, closing = text[:64].lstrip()[:1], text[-64:].rstrip()[-1:]
+    if _BRACKETS.get(opening) == closing and deepjson.is_json(text):
+        return _look_inside(text, limits)
+    return _worth_it(Cut(text, limits.head_chars, len(text) - limits.tail_chars))
+
+
+def _worth_it(cut: Cut) -> Cut | None:
+    hidden = cut.end - cut.start
+    if hidden <= 0 or cut.saving <= 0:
+        return None
+    # What would be hidden is our marker and nothing else: the text is masked already.
+    marker = read_mask(cut.text[cut.start : cut.end]) if hidden < 200 else None
+    return None if marker is not None and len(str(marker)) == hidden else cut
+
+
+def _look_inside(text: str, limits: Masking) -> Long | None:
+    """A JSON text is shortened inside its strings, so that it stays JSON.
+
+    If those are not what makes it long, members are hidden instead, from the middle of the
+    container that holds both the head and the tail.
+    """
+    tokens = tuple(_tokens(text, limits))
+    document = Document(text, tokens) if tokens else None
+    left = len(text) - (document.saving if document else 0)
+    if left <= max(limits.max_chars, len(text) // 2) or read_mask(text) is not None:
+        return document
+    middle = members.middle(text, limits.head_chars, limits.tail_chars)
+    cut = None if middle is None else _worth_it(Cut(text, *middle))
+    return cut if cut is not None and deepjson.is_json(cut.shown(_ANY_ID)) else document
+
+
+def _tokens(text: str, limits: Masking) -> Iterator[tuple[int, int, Long]]:
+    for start, end in jsonstrings.long_values(text, limits.max_chars):
+        inside = deepjson.decode(text[start:end])
+        long = look(inside, limits) if isinstance(inside, str) else None
+        if long is not None:
+            yield start, end, long
+
+
+def _render(long: Long, shown: Mapping[str, str]) -> str:
+    if isinstance(long, Cut):
+        return shown.get(long.text, long.text)
+    pieces: list[str] = []
+    done = 0
+    for start, end, inside in long.tokens:
+        text = _render(inside, shown)
+        if text is inside.text:
+            continue
+        token = json.dumps(text, ensure_ascii=long.text.isascii())
+        if len(token) < end - start:
+            pieces += (long.text[done:start], token)
+            done = end
+    return "".join((*pieces, long.text[done:])) if pieces else long.text
+
+
+def _cuts(long: Long) -> Iterator[Cut]:
+    if isinstance(long, Cut):
+        yield long
+    else:
+        for _, _, inside in long.tokens:
+            yield from _cuts(inside)
+
+
+def _has_long(value: JsonValue, max_chars: int) -> bool:
+    rest: list[JsonValue] = [[value]]
+    while rest:
+        container = rest.pop()
+        for item in container.values() if isinstance(container, dict) else container:  # type: ignore[union-attr]
+            if isinstance(item, str):
+                if len(item) > max_chars:
+                    return True
+            elif isinstance(item, _CONTAINERS):
+                rest.append(item)
+    return False
+
+
+def _walk(value: JsonValue, max_chars: int) -> tuple[tuple[Place, ...], list[tuple[int, str | int, str]]]:
+    """Every container below `value`, and every string longer than `max_chars`; no call stack to run out of."""
+    places: list[Place] = [([value], -1, 0)]
+    strings: list[tuple[int, str | int, str]] = []
+    for index, (container, _, _) in enumerate(places):  # the list grows while we go through it
+        named = container.items() if isinstance(container, dict) else enumerate(container)  # type: ignore[arg-type]
+        for key, item in named:
+            if isinstance(item, str):
+                if len(item) > max_chars and not _is_blob(container, key):
+                    strings.append((index, key, item))
+            elif isinstance(item, _CONTAINERS):
+                places.append((item, index, key))
+    return tuple(places), strings
+
+
+def _is_blob(block: JsonValue, key: str | int) -> bool:
+    """The base64 text of an image, a sound or an embedded resource: half of it is worth nothing."""
+    match block, key:
+        case (({"mimeType": _} | {"type": "image" | "audio"}), "data"):
+            return True
+        case (({"mimeType": _} | {"uri": _}), "blob"):
+            return True
+    return False
+
+
+def _copied(
+    places: tuple[Place, ...], copies: dict[int, JsonObject | list[JsonValue]], index: int
+) -> JsonObject | list[JsonValue]:
+    """Our own copy of a container, hanging in our own copies of all that is around it."""
+    new: list[int] = []
+    at = index
+    while at >= 0 and at not in copies:
+        container = places[at][0]
+        copies[at] = dict(container) if isinstance(container, dict) else list(container)  # type: ignore[arg-type]
+        new.append(at)
+        at = places[at][1]
+    for at in new:
+        _, around, key = places[at]
+        if around >= 0:
+            copies[around][key] = copies[at]  # type: ignore[index]  # a key of its container
+    return copies[index]
