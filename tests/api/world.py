@@ -1,0 +1,151 @@
+"""A small server with real tools, on a real port."""
+
+import asyncio
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.types import ASGIApp
+
+from kimi_proxy.api.catalog import Catalog
+from kimi_proxy.api.guard import Rules
+from kimi_proxy.api.server import serve
+from kimi_proxy.api.site import site
+from kimi_proxy.core import jsontext
+from kimi_proxy.core.errors import InvalidRange, PruneIdNotFound, StoreUnavailable
+from kimi_proxy.core.types import JsonObject
+from kimi_proxy.features.tool import Answer, AnyTool, Tool
+
+HEALTH: JsonObject = {"status": "healthy", "server": "mcp-pruner", "version": "0.1.0"}
+PRUNE_SCHEMA: JsonObject = {
+    "type": "object",
+    "properties": {"text": {"type": "string"}, "ratio": {"type": "number", "minimum": 0, "maximum": 1}},
+    "required": ["text"],
+    "additionalProperties": False,
+}
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class PruneText(Strict):
+    text: str
+    ratio: float = Field(default=0.5, ge=0, le=1)
+
+
+class RecoverText(Strict):
+    prune_id: str
+    start_line: int = 1
+
+
+class Nothing(Strict):
+    pass
+
+
+@dataclass
+class Signals:
+    """What a slow tool did, and when it may go on."""
+
+    begun: threading.Event = field(default_factory=threading.Event)
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    go_on: threading.Event = field(default_factory=threading.Event)
+
+
+def said(value: JsonObject) -> Answer:
+    return Answer(jsontext.encode(value).decode(), value)
+
+
+async def prune_text(arguments: PruneText) -> Answer:
+    return said({"pruned_text": arguments.text, "chars": len(arguments.text)})
+
+
+async def recover_text(arguments: RecoverText) -> Answer:
+    match arguments.prune_id:
+        case "prn_expired":
+            raise PruneIdNotFound(arguments.prune_id, "expired")
+        case "prn_short":
+            raise InvalidRange("the text has 12 lines", max_line=12)
+        case "prn_sick":
+            raise StoreUnavailable("the store cannot be read now: try again in a minute")
+        case "prn_known":
+            return said({"raw_text": "line one"})
+        case unknown:
+            raise PruneIdNotFound(unknown, "unknown")
+
+
+async def health(arguments: Nothing) -> Answer:
+    return said(HEALTH)
+
+
+async def broken(arguments: Nothing) -> Answer:
+    raise RuntimeError("a secret of the inside")
+
+
+async def plain(arguments: Nothing) -> Answer:
+    return Answer("only text", is_error=True)
+
+
+def slow(signals: Signals) -> Tool[Nothing]:
+    async def wait(arguments: Nothing) -> Answer:
+        signals.begun.set()
+        try:
+            while not signals.go_on.is_set():  # noqa: ASYNC110 - a test in another thread sets it
+                await asyncio.sleep(0.005)
+        except asyncio.CancelledError:
+            signals.cancelled.set()
+            raise
+        return said({"waited": True})
+
+    return Tool("slow", "Waits until it may go on.", {"type": "object"}, Nothing, wait)
+
+
+def tools(signals: Signals) -> Mapping[str, AnyTool]:
+    recover = Tool(
+        "recover_text", "Lines behind a marker.", {"type": "object"}, RecoverText, recover_text, title="Recover"
+    )
+    return {
+        "prune_text": Tool("prune_text", "Keeps what matters.", PRUNE_SCHEMA, PruneText, prune_text),
+        "recover_text": recover,
+        "recover_range": recover,
+        "health": Tool("health", "Says how it is.", {"type": "object"}, Nothing, health),
+        "broken": Tool("broken", "Breaks.", {"type": "object"}, Nothing, broken, read_only=False),
+        "plain": Tool("plain", "Complains.", {"type": "object"}, Nothing, plain),
+        "slow": slow(signals),
+    }
+
+
+def catalog(signals: Signals | None = None) -> Catalog:
+    return Catalog("mcp-pruner", "0.1.0", "Prune, then recover.", tools(signals or Signals()))
+
+
+def app(rules: Rules | None = None, signals: Signals | None = None) -> ASGIApp:
+    return site(catalog(signals), rules or Rules(), lambda: b"calls 1\n", lambda refusal: None)
+
+
+@contextmanager
+def listening(app: ASGIApp) -> Iterator[int]:
+    """Serve `app` from a thread of its own; gives the port."""
+    ready, ports, stops = threading.Event(), list[int](), list[tuple[asyncio.AbstractEventLoop, asyncio.Event]]()
+
+    def on_ready(host: str, port: int) -> None:
+        ports.append(port)
+        ready.set()
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        stops.append((asyncio.get_running_loop(), stop))
+        await serve(app, "127.0.0.1", 0, stop=stop, on_ready=on_ready)
+
+    thread = threading.Thread(target=asyncio.run, args=(main(),))
+    thread.start()
+    try:
+        assert ready.wait(10)
+        yield ports[0]
+    finally:
+        loop, stop = stops[0]
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(15)
+        assert not thread.is_alive()
