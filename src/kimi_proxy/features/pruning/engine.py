@@ -21,6 +21,7 @@ VERSION = "1"
 
 MARKER_TOKENS = 40  # a marker with a usual reason; measured on o200k
 SMALL_TOKENS = 3 * MARKER_TOKENS
+MOST_KEPT = 0.80
 MIN_SAVING = 0.10  # below this share a reader is better served by the whole text
 
 
@@ -77,10 +78,21 @@ def read(
 def choose(reading: Reading, costs: Costs, question: Question, floor: int, check: Callable[[], None]) -> list[bool]:
     """The lines worth keeping, then the structure that makes them readable on top."""
     lines, ratio = reading.lines, question.options.max_prune_ratio
-    worth = score.worth(reading.scores, lines)
+    worth = score.worth(reading.scores, lines, costs.lines)
     chosen = select(worth, costs, protect.always(reading.outline, lines, question.source_type, ratio), floor, check)
-    framed = protect.framed(chosen.keep, reading.outline, ratio)
-    return at_price(chosen.price, worth, costs, framed)
+    whole = at_price(chosen.price, worth, costs, protect.outlined(chosen.keep, reading.outline))
+    if _affordable(whole, chosen.keep, costs, ratio):
+        return whole
+    return at_price(chosen.price, worth, costs, protect.framed(chosen.keep, reading.outline))
+
+
+def _affordable(whole: Sequence[bool], chosen: Sequence[bool], costs: Costs, ratio: float) -> bool:
+    """Whether the outline of the whole text leaves room for the answer."""
+    spent = sum(c for c, stays in zip(costs.lines, whole, strict=True) if stays)
+    answer = sum(c for c, stays in zip(costs.lines, chosen, strict=True) if stays)
+    if ratio <= protect.GENEROUS_RATIO:
+        return spent <= MOST_KEPT * sum(costs.lines)
+    return spent - answer <= protect.OUTLINE_SHARE * answer
 
 
 def local_scores(question: Question, check: Callable[[], None] = _never) -> list[float]:

@@ -8,6 +8,7 @@ from kimi_proxy.features.pruning.structure.blocks import Outline
 # Up to this ratio every protected line stays. Beyond it the caller asks for so little text that an
 # outline of all of it would leave no room for the answer: structure then stays around what is kept.
 GENEROUS_RATIO = 0.6
+OUTLINE_SHARE = 0.25  # of the answer's tokens: so cheap an outline stays at any ratio
 ALWAYS = frozenset({"no_prune"})
 FAILURES = frozenset({"failure", "traceback"})
 FAILURES_SHARE = 0.5  # of the lines that may stay
@@ -26,10 +27,13 @@ def always(outline: Outline, lines: Sequence[str], source_type: SourceType, max_
     return stays
 
 
-def framed(keep: Sequence[bool], outline: Outline, max_prune_ratio: float) -> list[bool]:
-    """`keep` with its structure: all of it where the ratio is generous, else the headers above kept lines."""
-    if max_prune_ratio <= GENEROUS_RATIO:
-        return [stays or bool(why) for stays, why in zip(keep, outline.protected, strict=True)]
+def outlined(keep: Sequence[bool], outline: Outline) -> list[bool]:
+    """`keep` with all protected lines."""
+    return [stays or bool(why) for stays, why in zip(keep, outline.protected, strict=True)]
+
+
+def framed(keep: Sequence[bool], outline: Outline) -> list[bool]:
+    """`keep` with the headers above kept lines."""
     out = list(keep)
     for block in outline.blocks:
         if block.body > block.start and any(keep[block.body : block.end]):

@@ -7,11 +7,10 @@ from kimi_proxy.core.markers import clean_reason
 from kimi_proxy.core.prune import Cut, SourceType
 from kimi_proxy.features.pruning.outline import Outline
 from kimi_proxy.features.pruning.structure.blocks import Block
-from kimi_proxy.features.pruning.template import template
+from kimi_proxy.features.pruning.template import rough, template
 
 OFF_FOCUS = "hors focus"
 REPEATED_SHARE = 0.6  # of a gap's lines with one template: then the gap is told as a repetition
-SAMPLE_LINES = 2000
 NAME_CHARS = 40
 
 _KINDS = {
@@ -70,10 +69,8 @@ def _name(block: Block) -> str:
 
 def _repetition(lines: Sequence[str]) -> str | None:
     """`lignes répétées: 214 × GET /health`, where most of a gap is one line said again and again."""
-    shapes = Counter(s for s in (template(line) for line in lines[:SAMPLE_LINES]) if s)
-    if not shapes:
+    seen = Counter(key for key in map(rough, lines) if key.strip())
+    key, times = seen.most_common(1)[0] if seen else ("", 0)
+    if times < 3 or times < REPEATED_SHARE * len(lines):
         return None
-    shape, times = shapes.most_common(1)[0]
-    if times < 3 or times < REPEATED_SHARE * min(len(lines), SAMPLE_LINES):
-        return None
-    return f"lignes répétées: {times} × {' '.join(shape.split())[:NAME_CHARS]}"
+    return f"lignes répétées: {times} × {' '.join(template(key).split())[:NAME_CHARS]}"

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+_NOTHING = 1e-9  # a sum of local scores that is as good as zero
+
 
 def choose(lines: Sequence[str], local: Sequence[float], max_docs: int) -> list[int]:
     """Which lines to ask about, in their order: none that is blank, and the best by local score if too many."""
@@ -22,7 +24,7 @@ def merge(local: Sequence[float], asked: Sequence[int], remote: Sequence[float])
     """
     heard = _within_unit(remote)
     local_sum = sum(local[i] for i in asked)
-    scale = sum(heard) / local_sum if local_sum > 0 else 1.0
+    scale = sum(heard) / local_sum if local_sum > _NOTHING else 1.0
     merged = [min(score * scale, 1.0) for score in local]
     for i, score in zip(asked, heard, strict=True):
         merged[i] = score
@@ -33,5 +35,7 @@ def _within_unit(scores: Sequence[float]) -> list[float]:
     low, high = min(scores, default=0.0), max(scores, default=0.0)
     if low >= 0 and high <= 1:
         return list(scores)
-    span = high - low
-    return [(s - low) / span if span > 0 else 0.5 for s in scores]
+    # Divided first, for the difference of two huge numbers would be infinite.
+    biggest = max(-low, high)
+    span = high / biggest - low / biggest
+    return [(s / biggest - low / biggest) / span if span > 0 else 0.5 for s in scores]

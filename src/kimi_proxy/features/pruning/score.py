@@ -10,8 +10,9 @@ import numpy as np
 from kimi_proxy.core.prune import SourceType
 from kimi_proxy.features.pruning.matches import Floats
 from kimi_proxy.features.pruning.signals import Signals, scaled
+from kimi_proxy.features.pruning.trouble import fading
 
-PROSE_AND_CODE: Mapping[str, float] = {
+CODE: Mapping[str, float] = {
     "line": 0.2,
     "window5": 0.3,
     "window12": 0.3,
@@ -21,6 +22,7 @@ PROSE_AND_CODE: Mapping[str, float] = {
     "header": 0.3,
     "block_exact": 0.3,
 }
+PROSE: Mapping[str, float] = {"line": 0.2, "window2": 0.3, "window5": 0.5, "block": 0.6, "header": 0.2, "exact": 0.2}
 # A run ends where it fails: in the log of a build the end counts, and trouble with what follows it.
 RUN_LOG: Mapping[str, float] = {"near": 1.0, "trouble": 1.0, "late": 0.3, "rare": 0.25}
 # A system goes on: in its log the goal's words count, and lines of a kind that is seldom seen.
@@ -28,12 +30,14 @@ SYSTEM_LOG: Mapping[str, float] = {"line": 1.5, "alarm": 0.6, "rare": 0.8}
 END_WEIGHT, END_POWER = 0.6, 12
 
 BLANK_SHARE = 0.1
+HALO, HALO_FADE = 0.3, 0.9
+FILLER = 1e-6
 SHARPNESS = 2  # squared: a line twice as good is worth four of the others
 
 
 def weights(source_type: SourceType, signals: Signals) -> Mapping[str, float]:
     if source_type != "logs":
-        return PROSE_AND_CODE
+        return CODE if source_type == "code" else PROSE
     return SYSTEM_LOG if signals["system"].any() else RUN_LOG
 
 
@@ -48,8 +52,15 @@ def relevance(source_type: SourceType, signals: Signals) -> Floats:
     return scaled(total)
 
 
-def worth(scores: Floats, lines: Sequence[str]) -> list[float]:
-    """What keeping each line brings; an empty line brings little by itself."""
-    values = scores**SHARPNESS
+def worth(scores: Floats, lines: Sequence[str], costs: Sequence[int]) -> list[float]:
+    """What keeping each line brings; an empty line brings little by itself.
+
+    The limits may ask for more lines than speak of the goal: then those near the ones that do come
+    first, and where nothing does, the beginning of the text.
+    """
+    halo = fading(scores, HALO_FADE, HALO_FADE)
+    values = np.maximum(scores, HALO * halo) ** SHARPNESS
     blank = np.array([not line.strip() for line in lines], dtype=bool)
-    return [float(v) for v in np.where(blank, BLANK_SHARE * values, values)]
+    values = np.where(blank, BLANK_SHARE * values, values)
+    filler = FILLER * np.asarray(costs) * np.linspace(2.0, 1.0, len(lines))
+    return [float(v) for v in values + filler]

@@ -9,37 +9,38 @@ import numpy as np
 
 from kimi_proxy.features.pruning.matches import CHECK_EVERY, Floats
 from kimi_proxy.features.pruning.structure.blocks import Outline
-from kimi_proxy.features.pruning.template import template
+from kimi_proxy.features.pruning.template import rough, template
 
-_STRONG = re.compile(
+LINE_CHARS = 600
+WORRY = 0.55
+
+_FAILURE = re.compile(
     r"\b(?:errors?|exception|traceback|fatal|panic(?:ked)?|fail(?:s|ed|ure|ures|ing)?|abort(?:ed|ing)?"
-    r"|assert\w*|segfault|segmentation|crash\w*|killed|err!)\b|[a-z](?:error|exception|failure)\b|[✖✗✘●×]",
-    re.IGNORECASE,
+    r"|assert\w*|segfault|segmentation|crash\w*|killed|err!)(?!\w)|[a-z](?:error|exception|failure)\b|[✖✗✘●×]"
 )
-_WEAK = re.compile(
-    r"warn|denied|not found|cannot|can't|could ?n[o']t|unable|undefined|missing|invalid|refused|timed? ?out"
-    r"|expected|actual|not ok|exit(?:ed)?(?: with)?(?: code| status)? [1-9]|returned? [1-9]|no such|unresolved"
-    r"|mismatch|differ|lost|broken|illegal|exceed|bad |reset by|unavailable|conflict|rejected|terminated"
-    r"|too long|no output|not (?:a|be|been|available|allowed|supported|valid|served|receive)",
-    re.IGNORECASE,
-)
+# A line without one of these cannot match above, and most lines have none: plain search is far cheaper.
+_FAILURE_ROOTS = ("err", "excep", "trace", "fatal", "panic", "fail", "abort", "assert", "seg", "crash", "killed")
 _CALM = re.compile(
     r"\b(?:0|no|zero) (?:errors?|failures?|failed|warnings?)|(?:errors?|failures?|failed)\W{0,3}0\b"
-    r"|without errors?|if error|error[-_]?(?:log|handler|page|codes?)|ignor\w+ error|--(?:fail|error)|-w?error|set -e",
-    re.IGNORECASE,
+    r"|without errors?|if error|error[-_]?(?:log|handler|page|codes?)|ignor\w+ error|--(?:fail|error)"
+    r"|-w?error|set -e"
 )
-LINE_CHARS = 600
+_WORRY = (
+    "warn", "denied", "not found", "cannot", "can't", "could not", "couldn't", "unable", "undefined", "missing",
+    "invalid", "refused", "timed out", "timeout", "time out", "expected", "actual", "not ok", "no such",
+    "unresolved", "mismatch", "differ", "lost", "broken", "illegal", "exceed", "bad ", "reset by", "unavailable",
+    "conflict", "rejected", "terminated", "too long", "no output", "not a", "not be", "not supported", "not valid",
+    "not served", "not receive", "échec", "échoué", "erreur",
+)  # fmt: skip
+_BAD_EXIT = re.compile(r"(?:exit(?:ed)?(?: with)?(?: code| status)?|returned?) [1-9]")
 
 
 def measure(lines: Sequence[str], outline: Outline, check: Callable[[], None]) -> dict[str, Floats]:
     """`trouble` with its context, `rare` by template, `late` by position, `system` where nothing ends."""
     n = len(lines)
-    rare = rarity(lines, check)
-    alarm = np.zeros(n)
-    for i, line in enumerate(lines):
-        if i % CHECK_EVERY == 0:
-            check()
-        alarm[i] = alarm_of(line[:LINE_CHARS])
+    shapes, alarm = _shapes(lines, check)
+    seen = Counter(shapes)
+    rare = np.array([1 / (1 + math.log(seen[s])) if s else 0.0 for s in shapes])
     return {
         "trouble": fading(alarm * (0.4 + 0.6 * rare), before=0.6, after=0.8),
         "alarm": fading(alarm * rare, before=0.3, after=0.3),
@@ -49,33 +50,46 @@ def measure(lines: Sequence[str], outline: Outline, check: Callable[[], None]) -
     }
 
 
-def alarm_of(line: str) -> float:
-    """1 for a word of failure, less for a word of worry."""
-    if _STRONG.search(line) and not _CALM.search(line):
-        return 1.0
-    return 0.55 if _WEAK.search(line) else 0.0
-
-
-def rarity(lines: Sequence[str], check: Callable[[], None]) -> Floats:
-    """1 for a line of a kind seen once, less the more lines have its template."""
+def _shapes(lines: Sequence[str], check: Callable[[], None]) -> tuple[list[str], Floats]:
+    """The template and the alarm of each line; lines that differ in digits alone are looked at once."""
+    known: dict[str, tuple[str, float]] = {}
     shapes: list[str] = []
+    alarms: list[float] = []
     for i, line in enumerate(lines):
         if i % CHECK_EVERY == 0:
             check()
-        shapes.append(template(line))
-    seen = Counter(shapes)
-    return np.array([1 / (1 + math.log(seen[s])) if s else 0.0 for s in shapes])
+        key = rough(line)
+        found = known.get(key)
+        if found is None:
+            found = known[key] = (template(key), alarm_of(line[:LINE_CHARS]))
+        shapes.append(found[0])
+        alarms.append(found[1])
+    return shapes, np.array(alarms)
+
+
+def alarm_of(line: str) -> float:
+    """1 for a word of failure, less for a word of worry."""
+    low = line.lower()
+    if (
+        (any(root in low for root in _FAILURE_ROOTS) or not line.isascii())
+        and _FAILURE.search(low)
+        and not _CALM.search(low)
+    ):
+        return 1.0
+    worried = any(word in low for word in _WORRY) or _BAD_EXIT.search(low) is not None
+    return WORRY if worried else 0.0
 
 
 def fading(values: Floats, before: float, after: float) -> Floats:
     """Each value carried on to the lines after and before it, weaker with every line."""
-    out = values.tolist()
+    source = values.tolist()
+    out: list[float] = []
     level = 0.0
-    for i, value in enumerate(values.tolist()):
+    for value in source:
         level = max(value, level * after)
-        out[i] = max(out[i], level)
+        out.append(level)
     level = 0.0
-    for i in range(len(out) - 1, -1, -1):
-        level = max(float(values[i]), level * before)
+    for i in range(len(source) - 1, -1, -1):
+        level = max(source[i], level * before)
         out[i] = max(out[i], level)
     return np.array(out)

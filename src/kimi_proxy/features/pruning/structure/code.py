@@ -7,8 +7,11 @@ from kimi_proxy.features.pruning.structure.blocks import Outline, Span
 from kimi_proxy.features.pruning.structure.statements import with_statements
 from kimi_proxy.features.pruning.structure.syntax import Definition, Syntax
 
-# Beyond this size parsing takes too long to be interrupted by nothing.
+# A parse cannot be interrupted, so beyond this size there is none.
 PARSE_MAX_CHARS = 512 * 1024
+TRIAL_ABOVE_LINES = 500
+TRIAL_LINES = 250
+TRIAL_MAX_ERRORS = 60
 HEADER_LINES = 3
 
 _COMMENT_OPENERS = ("#", "//", "/*", "*", '"""', "'''", "--", ";;", "<!--", "=begin", 'r"""')
@@ -17,7 +20,7 @@ _COMMENT_OPENERS = ("#", "//", "/*", "*", '"""', "'''", "--", ";;", "<!--", "=be
 def outline(lines: Sequence[str], check: Callable[[], None]) -> Outline:
     name = language.guess(lines)
     check()
-    if name and sum(map(len, lines)) + len(lines) <= PARSE_MAX_CHARS:
+    if name and _is_parseable(lines, name):
         found = syntax.read(lines, name, check)
     else:
         found = Syntax(errors=[(0, len(lines))])
@@ -28,6 +31,15 @@ def outline(lines: Sequence[str], check: Callable[[], None]) -> Outline:
     for row, why in marks.items():
         protected[row] = why
     return Outline(blocks, tuple(protected), name)
+
+
+def _is_parseable(lines: Sequence[str], name: str) -> bool:
+    """Whether a parse will end soon: recovery from errors takes quadratic time, so a long text gets a trial."""
+    if sum(map(len, lines)) + len(lines) > PARSE_MAX_CHARS:
+        return False
+    if len(lines) <= TRIAL_ABOVE_LINES:
+        return True
+    return syntax.count_errors(lines[:TRIAL_LINES], name) <= TRIAL_MAX_ERRORS
 
 
 def _marks(lines: Sequence[str], found: Syntax, check: Callable[[], None]) -> dict[int, str]:

@@ -35,7 +35,7 @@ _FIRST_WORDS = frozenset(
         "public", "require", "struct", "template", "trait", "typedef", "unsafe", "use",
     }
 )  # fmt: skip
-_FIRST_WORD = re.compile(r"\s*#?\s*([a-z]+)")
+_FIRST_WORD = re.compile(r"\s*+(?:#\s*+)?([a-z]+)")
 _LIKENESS = re.compile(
     r"""\s*(?:
     (?:import|package|def|func|fn|function|class|interface|enum|struct|trait|impl|mod|typedef|namespace)\b

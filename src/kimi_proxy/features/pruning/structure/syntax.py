@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tree_sitter import Node, TreeCursor
 
@@ -64,6 +65,15 @@ def read(lines: Sequence[str], language: str, check: Callable[[], None]) -> Synt
     return _Reader(lines, GRAMMARS[language]).read(tree.walk(), check)
 
 
+class _Level(NamedTuple):
+    """What a node that we are inside of means for its children."""
+
+    is_body: bool
+    # The kind of the definition around, and the first row of the wrapper right around or -1.
+    holder: str
+    wrapper: int
+
+
 class _Reader:
     """Walks a tree. Nodes of one line are looked at but not into, except for wrappers."""
 
@@ -71,61 +81,55 @@ class _Reader:
         self._lines = lines
         self._grammar = grammar
         self._found = Syntax()
-        # For each open ancestor: whether statements stand in it, the kind of definition it is, and the
-        # first row of the wrapper it is, or -1.
-        self._open: list[tuple[bool, str, int]] = []
 
     def read(self, cursor: TreeCursor, check: Callable[[], None]) -> Syntax:
+        levels = [_Level(False, "", -1)]
         visited = 0
         while True:
             visited += 1
             if visited % CHECK_EVERY == 0:
                 check()
             node = cursor.node
-            if node is not None and self._enters(node) and cursor.goto_first_child():
+            inner = self._note(node, levels[-1]) if node is not None and node.is_named else None
+            if inner is not None and cursor.goto_first_child():
+                levels.append(inner)
                 continue
-            if node is not None:
-                self._open.pop()
             while not cursor.goto_next_sibling():
                 if not cursor.goto_parent():
                     return self._found
-                self._open.pop()
+                levels.pop()
 
-    def _enters(self, node: Node) -> bool:
-        """Note what `node` is, and say whether to look inside."""
+    def _note(self, node: Node, level: _Level) -> _Level | None:
+        """Write down what `node` is; the answer is the level to read its children at, if they matter."""
         kind = node.type
         start, end = _rows(node)
-        in_body, holder, wrapper = self._open[-1] if self._open else (False, "", -1)
         grammar, found = self._grammar, self._found
-        inside = end - start > 1
-        first = start if wrapper < 0 else wrapper
-        self._open.append((kind in _BODIES, holder, -1))
-        if not node.is_named:
-            return False
-        if kind in grammar.wrappers:
-            self._open[-1] = (False, holder, first)
-            inside = True
+        first = start if level.wrapper < 0 else level.wrapper
         if kind in grammar.definitions:
-            definition = _definition(node, grammar, first, end, holder)
+            definition = _definition(node, grammar, first, end, level.holder)
             if definition is not None:
                 found.definitions.append(definition)
-                self._open[-1] = (kind in _BODIES, definition.kind, -1)
-                return inside
+                return _Level(False, definition.kind, -1) if end - start > 1 else None
         elif kind in grammar.imports or (kind in _CALLS and _calls(self._lines[start], grammar.calls)):
             found.imports.append((start, end))
-            return False
+            return None
+        elif "comment" in kind:
+            found.comments.append((start, end))
+            return None
         elif kind in grammar.members:
             found.members.append(_signature_row(node))
         elif kind in grammar.attributes:
             found.attributes.append((start, end))
         elif kind == "ERROR":
             found.errors.append((start, end))
-        elif "comment" in kind:
-            found.comments.append((start, end))
-            return False
-        if in_body and kind not in _BODIES and end - start >= STATEMENT_LINES:
+        if kind in grammar.wrappers:
+            return _Level(False, level.holder, first)
+        if end - start == 1:
+            return None
+        is_body = kind in _BODIES
+        if level.is_body and not is_body and end - start >= STATEMENT_LINES:
             found.statements.append((start, end))
-        return inside
+        return _Level(is_body, level.holder, -1)
 
 
 def count_errors(lines: Sequence[str], language: str) -> int:
