@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError
 
+from kimi_proxy.core import agent_tools
+from kimi_proxy.core.agent_tools import Tools
 from kimi_proxy.core.errors import ConfigError
 from kimi_proxy.core.section import Section
 from kimi_proxy.core.servers import Mcp, Proxy
@@ -63,6 +65,7 @@ class File(Section):
     mcp_pruner: McpPruner = McpPruner()
     proxy: Proxy = Proxy()
     mcp: Mcp = Mcp()
+    tools: Tools = Tools()
     store: Store = Store()
     access: Access = Access()
     log: Log = Log()
@@ -104,6 +107,11 @@ _ENVIRONMENT: tuple[tuple[str, str, str, Callable[[str], object]], ...] = (
         "allowed_hosts",
         lambda v: tuple(h.strip() for h in v.split(",") if h.strip()),
     ),
+    ("JEEVES_MCP_PRUNER_ENABLED", "tools", "enabled", agent_tools.switch),
+    ("JEEVES_PRUNER_ENDPOINT", "tools", "pruner_endpoint", str.strip),
+    ("PRUNER_URL", "tools", "pruner_endpoint", str.strip),
+    ("PRUNER_TIMEOUT_MS", "tools", "pruner_timeout_ms", int),
+    ("MCP_PRUNER_CWD", "tools", "cwd", str),
     ("KIMI_PROXY_LOG_LEVEL", "log", "level", lambda v: v.strip().lower()),
 )
 
@@ -150,7 +158,8 @@ def _read(variable: str, text: str, reader: Callable[[str], object]) -> object:
     try:
         return reader(text)
     except ValueError as e:
-        raise ConfigError(f"environment variable {variable} must be a whole number, not {text[:40]!r}") from e
+        wanted = "true or false" if reader is agent_tools.switch else "a whole number"
+        raise ConfigError(f"environment variable {variable} must be {wanted}, not {text[:40]!r}") from e
 
 
 def _secret(env: Mapping[str, str], variable: str) -> SecretStr | None:
@@ -168,6 +177,4 @@ def _refuse_secrets(table: Mapping[str, object], path: str) -> None:
         if isinstance(value, Mapping):
             _refuse_secrets(value, f"{path}{key}.")
         elif key.lower().endswith(("api_key", "token", "secret", "password")):
-            raise ConfigError(
-                f"{path}{key}: secrets are read from the environment only; remove it from the file"
-            )
+            raise ConfigError(f"{path}{key}: secrets are read from the environment only; remove it from the file")
