@@ -350,11 +350,3 @@ def test_an_unknown_path_is_json_too(port: int, path: str):
 
     assert (heard.status, heard.error_code) == (404, "not_found")
     assert "location" not in heard.headers
-
-
-def test_health_and_metrics_answer(port: int):
-    health, metrics = wire.ask(port, "GET", "/health"), wire.ask(port, "GET", "/metrics")
-
-    assert (health.status, health.json) == (200, world.HEALTH)
-    assert (metrics.status, metrics.body) == (200, b"calls 1\n")
-    assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")

@@ -7,9 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from kimi_proxy.api.catalog import Catalog
+from kimi_proxy.api.errors import json_answer
 from kimi_proxy.api.guard import Rules
 from kimi_proxy.api.server import serve
 from kimi_proxy.api.site import site
@@ -121,8 +125,17 @@ def catalog(signals: Signals | None = None) -> Catalog:
     return Catalog("mcp-pruner", "0.1.0", "Prune, then recover.", tools(signals or Signals()))
 
 
+async def show_health(request: Request) -> Response:
+    return json_answer(HEALTH)
+
+
+async def show_metrics(request: Request) -> Response:
+    return Response(b"calls 1\n", media_type="text/plain")
+
+
 def app(rules: Rules | None = None, signals: Signals | None = None) -> ASGIApp:
-    return site(catalog(signals), rules or Rules(), lambda: b"calls 1\n", lambda refusal: None)
+    routes = [Route("/health", show_health), Route("/metrics", show_metrics)]
+    return site(catalog(signals), rules or Rules(), routes, lambda refusal: None)
 
 
 @contextmanager

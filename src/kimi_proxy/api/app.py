@@ -1,11 +1,12 @@
 """The pruner's HTTP application."""
 
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from kimi_proxy import __version__
+from kimi_proxy.api import health, metrics
 from kimi_proxy.api.catalog import Catalog, Observe, unobserved
 from kimi_proxy.api.guard import LOOPBACK, Rules
-from kimi_proxy.api.metrics import Traffic
 from kimi_proxy.api.site import site
 from kimi_proxy.core.config import Config
 from kimi_proxy.services.runtime import Runtime
@@ -19,10 +20,13 @@ EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - named to be left out of the h
 
 
 def pruner_app(runtime: Runtime) -> ASGIApp:
-    traffic = Traffic(runtime.metrics.registry)
-    catalog = pruner_catalog(runtime, traffic.called)
+    traffic = metrics.Traffic(runtime.metrics.registry)
+    routes = [
+        Route("/health", health.endpoint(runtime), methods=["GET"]),
+        Route("/metrics", metrics.endpoint(runtime), methods=["GET"]),
+    ]
     rules = rules_of(runtime.config, runtime.config.mcp_pruner.host)
-    return site(catalog, rules, runtime.metrics.text, traffic.refused)
+    return site(pruner_catalog(runtime, traffic.called), rules, routes, traffic.refused)
 
 
 def pruner_catalog(runtime: Runtime, observe: Observe = unobserved) -> Catalog:

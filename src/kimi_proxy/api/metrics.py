@@ -1,8 +1,16 @@
-"""What passes through the doors, counted for Prometheus."""
+"""`GET /metrics`: what passes through the doors and how full the store is, for Prometheus."""
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from collections.abc import Awaitable, Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from starlette.requests import Request
+from starlette.responses import Response
 
 from kimi_proxy.api.guard import Refusal
+from kimi_proxy.services.runtime import Runtime
+from kimi_proxy.services.store import Usage
+
+TEXT = "text/plain; version=0.0.4"
 
 _SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
@@ -10,13 +18,23 @@ _SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0
 class Traffic:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._refusals = Counter(
-            "kimi_proxy_http_refusals", "Requests that the guard turned away, by reason.", ["code"], registry=registry
+            "kimi_proxy_http_refusals",
+            "Requests that the guard turned away, by reason.",
+            ["code"],
+            registry=registry,
         )
         self._calls = Counter(
-            "kimi_proxy_tool_calls", "Tool calls: ok, or the code of the error.", ["tool", "outcome"], registry=registry
+            "kimi_proxy_tool_calls",
+            "Tool calls: ok, or the code of the error.",
+            ["tool", "outcome"],
+            registry=registry,
         )
         self._seconds = Histogram(
-            "kimi_proxy_tool_seconds", "Time that tool calls took.", ["tool"], buckets=_SECONDS, registry=registry
+            "kimi_proxy_tool_seconds",
+            "Time that tool calls took.",
+            ["tool"],
+            buckets=_SECONDS,
+            registry=registry,
         )
 
     def refused(self, refusal: Refusal) -> None:
@@ -25,3 +43,25 @@ class Traffic:
     def called(self, tool: str, outcome: str, seconds: float) -> None:
         self._calls.labels(tool, outcome).inc()
         self._seconds.labels(tool).observe(seconds)
+
+
+class Fullness:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._originals = Gauge("kimi_proxy_store_originals", "Originals kept.", registry=registry)
+        self._bytes = Gauge("kimi_proxy_store_bytes", "Room that the store takes on disk.", registry=registry)
+        self._degraded = Gauge("kimi_proxy_store_degraded", "1 while nothing can be kept.", registry=registry)
+
+    def show(self, usage: Usage) -> None:
+        self._originals.set(usage.originals)
+        self._bytes.set(usage.bytes_on_disk)
+        self._degraded.set(usage.state != "ok")
+
+
+def endpoint(runtime: Runtime) -> Callable[[Request], Awaitable[Response]]:
+    fullness = Fullness(runtime.metrics.registry)
+
+    async def metrics(request: Request) -> Response:
+        fullness.show(await runtime.store.usage())
+        return Response(runtime.metrics.text(), media_type=TEXT)
+
+    return metrics
