@@ -1,0 +1,33 @@
+"""The table of requests: complete, and without ways that nobody described."""
+
+import pytest
+
+from kimi_proxy.features.tool_request import TERMINAL, TRANSITIONS, Event, State
+
+
+def test_every_state_but_the_first_can_be_reached():
+    reached = {transition.to for transition in TRANSITIONS.values()}
+
+    assert reached == set(State) - {State.RECEIVED}
+
+
+def test_a_finished_request_goes_nowhere():
+    assert {state for state, _ in TRANSITIONS} == set(State) - TERMINAL
+
+
+def test_every_event_happens_somewhere():
+    assert {event for _, event in TRANSITIONS} == set(Event)
+
+
+@pytest.mark.parametrize("state", sorted(set(State) - TERMINAL))
+def test_an_exception_ends_a_request_wherever_it_is(state: State):
+    end = TRANSITIONS[state, Event.EXCEPTION]
+
+    assert (end.to, end.logs) == (State.INTERNAL_ERROR, ("tool.internal_error",))
+
+
+def test_no_request_goes_round_in_circles():
+    order = list(State)
+
+    for (state, _), transition in TRANSITIONS.items():
+        assert order.index(transition.to) > order.index(state)
