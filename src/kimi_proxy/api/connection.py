@@ -4,21 +4,21 @@ import asyncio
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-HEAD_S = 10.0
-MAX_HEAD_BYTES = 64 * 1024
-
 TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 class BoundedProtocol(HttpToolsProtocol):
     """The parser is strict but waits forever for a head that may grow forever; this one does neither."""
 
+    head_s = 10.0
+    max_head_bytes = 64 * 1024
+
     _deadline: asyncio.TimerHandle | None = None
     _head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._deadline = self.loop.call_later(HEAD_S, transport.abort)
+        self._deadline = self.loop.call_later(self.head_s, transport.abort)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -39,8 +39,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def _more_head(self, size: int) -> None:
         self._head_bytes += size
         if self._deadline is None:
-            self._deadline = self.loop.call_later(HEAD_S, self.transport.abort)
-        if self._head_bytes > MAX_HEAD_BYTES:
+            self._deadline = self.loop.call_later(self.head_s, self.transport.abort)
+        if self._head_bytes > self.max_head_bytes:
             self.transport.write(TOO_LONG)
             self.transport.close()
 

@@ -45,7 +45,7 @@ async def serve(
     refuse_exposure(host, token)
     try:
         listener = bind(host, port)
-    except OSError as e:
+    except (OSError, UnicodeError) as e:
         raise ConfigError(await _why_not(host, port, e, occupant)) from e
     server = _Server(_settings(_stoppable(app)), lambda: on_ready(host, listener.getsockname()[1]))
     watch = asyncio.create_task(_stop(server, stop))
@@ -183,9 +183,9 @@ async def _stop(server: uvicorn.Server, stop: asyncio.Event) -> None:
     server.should_exit = True
 
 
-async def _why_not(host: str, port: int, error: OSError, occupant: Occupant) -> str:
+async def _why_not(host: str, port: int, error: Exception, occupant: Occupant) -> str:
     where = f"{host or '*'}:{port}"
-    if error.errno == errno.EADDRINUSE:
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
         who = await asyncio.to_thread(occupant, host, port) or "another program"
         return f"{where} is taken by {who}: stop it, or choose another port"
-    return f"cannot listen on {where}: {error.strerror or error}"
+    return f"cannot listen on {where}: {error}"

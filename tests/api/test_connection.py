@@ -1,0 +1,123 @@
+"""Connections of clients that take their time."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket
+from tests.api import wire
+from websockets.sync.client import connect
+
+from kimi_proxy.api.connection import BoundedProtocol
+
+HEAD_S = 0.4
+
+
+class Impatient(BoundedProtocol):
+    head_s = HEAD_S
+
+
+async def hello(request: Request) -> Response:
+    if "slowly" in request.query_params:
+        await asyncio.sleep(HEAD_S * 2)
+    return Response("hello")
+
+
+async def echo(websocket: WebSocket) -> None:
+    await websocket.accept()
+    async for text in websocket.iter_text():
+        await websocket.send_text(text)
+
+
+@contextmanager
+def serving() -> Iterator[int]:
+    app = Starlette(routes=[Route("/", hello), WebSocketRoute("/ws", echo)])
+    config = uvicorn.Config(app, port=0, http=Impatient, ws="websockets-sansio", lifespan="off", log_config=None)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        deadline = time.monotonic() + 10
+        while not server.started and time.monotonic() < deadline:
+            time.sleep(0.01)
+        yield server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join(10)
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with serving() as port:
+        yield port
+
+
+def is_closed_within(line: wire.socket.socket, seconds: float) -> bool:
+    line.settimeout(seconds)
+    try:
+        return line.recv(1) == b""
+    except ConnectionError:
+        return True
+    except TimeoutError:
+        return False
+
+
+@pytest.mark.parametrize("begun", [b"", b"GE", b"GET / HTTP/1.1\r\nHost: a\r\nX-", b"\r\n\r\n"])
+def test_a_head_that_does_not_come_is_not_waited_for(port: int, begun: bytes):
+    with wire.connect(port) as line:
+        line.sendall(begun)
+        assert is_closed_within(line, 10)
+
+
+def test_a_head_that_drips_is_not_waited_for(port: int):
+    start = time.monotonic()
+    with wire.connect(port) as line, pytest.raises(OSError):
+        for byte in b"GET / HTTP/1.1\r\nX-Slow: " + b"a" * 1000:
+            line.sendall(bytes([byte]))
+            time.sleep(0.02)
+
+    assert time.monotonic() - start < 10
+
+
+def test_the_second_head_of_a_connection_has_the_same_time(port: int):
+    with wire.connect(port) as line:
+        line.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert wire.hear(line).body == b"hello"
+        line.sendall(b"GET / HTTP/1.1\r\nHost")
+        assert is_closed_within(line, 10)
+
+
+def test_a_connection_may_rest_between_requests(port: int):
+    with wire.connect(port) as line:
+        for _ in range(2):
+            line.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert wire.hear(line).body == b"hello"
+            time.sleep(HEAD_S * 1.5)
+
+
+def test_an_answer_may_take_longer_than_a_head(port: int):
+    with wire.connect(port) as line:
+        line.sendall(b"GET /?slowly HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert wire.hear(line).body == b"hello"
+
+
+def test_a_head_that_is_too_long_is_told_so(port: int):
+    with wire.connect(port) as line:
+        line.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nX-Long: " + b"a" * Impatient.max_head_bytes + b"b")
+        assert wire.hear(line).status == 431
+
+
+def test_a_websocket_outlives_its_head(port: int):
+    with connect(f"ws://127.0.0.1:{port}/ws", proxy=None) as socket:
+        for word in ("one", "two"):
+            socket.send(word)
+            assert socket.recv(timeout=10) == word
+            time.sleep(HEAD_S * 1.5)

@@ -1,0 +1,57 @@
+"""Lines from slices of any size."""
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kimi_proxy.api.pipes import Lines
+
+
+def cut(slices: list[bytes], limit: int) -> list[bytes | None]:
+    lines = Lines(limit)
+    found = [line for data in slices for line in lines.feed(data)]
+    return [*found, *lines.end()]
+
+
+@given(st.lists(st.binary(max_size=12).map(lambda b: b.replace(b"\x00", b"\n"))), st.integers(0, 8))
+def test_the_size_of_the_slices_changes_nothing(slices: list[bytes], limit: int):
+    whole = b"".join(slices)
+    expected = whole.split(b"\n")
+    if expected[-1] == b"":
+        expected.pop()
+
+    assert cut(slices, limit) == [line if len(line) <= limit else None for line in expected]
+
+
+def test_every_cut_of_a_stream_gives_the_same_lines():
+    stream = b'{"a":1}\r\n\n{"b":"\xc3\xa9"}\nlast'
+    for i in range(len(stream)):
+        for j in range(i, len(stream)):
+            assert cut([stream[:i], stream[i:j], stream[j:]], 100) == [b'{"a":1}\r', b"", b'{"b":"\xc3\xa9"}', b"last"]
+
+
+def test_a_line_that_is_too_long_is_not_collected():
+    lines = Lines(10)
+    for _ in range(1000):
+        assert list(lines.feed(b"x" * 100_000)) == []
+    assert list(lines.feed(b"x\nshort\n")) == [None, b"short"]
+
+
+@pytest.mark.parametrize(
+    "noise", ["print('noise')", "import os; os.write(1, b'noise')", "import os; os.system('echo noise')"]
+)
+def test_the_wire_carries_nothing_that_others_print(noise: str):
+    program = f"""
+from kimi_proxy.api.pipes import standard_streams
+with standard_streams() as (stdin, stdout):
+    {noise}
+    stdout.write(stdin.read(100).upper())
+print("after")
+"""
+    done = subprocess.run([sys.executable, "-c", program], input=b"wire", capture_output=True, timeout=30)
+
+    assert done.stdout == b"WIREafter\n"
+    assert b"noise" in done.stderr

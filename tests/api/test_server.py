@@ -1,0 +1,207 @@
+"""Starting, stopping, and everything that can be wrong with an address."""
+
+import asyncio
+import logging
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from tests.api import wire, world
+
+from kimi_proxy.api.server import GRACE_S, is_loopback, run, serve
+from kimi_proxy.core.errors import ConfigError
+
+SLOW = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"slow"}}'
+
+PROGRAM = """
+from kimi_proxy.api.server import run, serve, stop_on_signals
+from tests.api import world
+
+async def main():
+    with stop_on_signals() as stop:
+        await serve(world.app(), "127.0.0.1", 0, stop=stop, on_ready=lambda host, port: print(port, flush=True))
+
+run(main())
+print("stopped", flush=True)
+"""
+
+
+# Addresses
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.0.2.1", "example.invalid", "localhost.evil.example", "*"])
+async def test_beyond_loopback_a_token_is_needed(host: str):
+    with pytest.raises(ConfigError, match="KIMI_PROXY_TOKEN"):
+        await serve(world.app(), host, 0, stop=asyncio.Event())
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1", "localhost"])
+def test_loopback_has_many_names(host: str):
+    assert is_loopback(host)
+
+
+async def test_with_a_token_every_interface_may_be_used():
+    stop, ready = asyncio.Event(), list[tuple[str, int]]()
+
+    def on_ready(host: str, port: int) -> None:
+        ready.append((host, port))
+        stop.set()
+
+    await serve(world.app(), "0.0.0.0", 0, stop=stop, token=True, on_ready=on_ready)
+
+    assert [host for host, _ in ready] == ["0.0.0.0"]
+
+
+@pytest.mark.parametrize(("occupant", "named"), [("mcp-pruner 0.1.0", "mcp-pruner 0.1.0"), (None, "another program")])
+async def test_a_port_that_is_taken_names_who_has_it(occupant: str | None, named: str):
+    asked = list[tuple[str, int]]()
+
+    def who(host: str, port: int) -> object:
+        asked.append((host, port))
+        return occupant
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"^127.0.0.1:{port} is taken by {named}: ") as caught:
+            await serve(world.app(), "127.0.0.1", port, stop=asyncio.Event(), occupant=who)
+
+    assert asked == [("127.0.0.1", port)]
+    assert "choose another port" in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "a..b"])
+async def test_an_address_that_is_not_ours_is_refused(host: str):
+    with pytest.raises(ConfigError, match="cannot listen on"):
+        await serve(world.app(), host, 0, stop=asyncio.Event(), token=True)
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
+async def test_the_sixth_version_of_the_protocol_works_too():
+    stop, ports = asyncio.Event(), list[int]()
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            pass
+    except OSError:
+        pytest.skip("no ::1 on this machine")
+
+    serving = asyncio.create_task(
+        serve(world.app(), "::1", 0, stop=stop, on_ready=lambda host, port: ports.append(port))
+    )
+    async with asyncio.timeout(10):
+        while not ports:  # noqa: ASYNC110 - bounded by the timeout around it
+            await asyncio.sleep(0.01)
+        reader, writer = await asyncio.open_connection("::1", ports[0])
+        writer.write(f"GET /health HTTP/1.1\r\nHost: [::1]:{ports[0]}\r\nConnection: close\r\n\r\n".encode())
+        answer = await reader.read()
+        writer.close()
+        stop.set()
+        await serving
+
+    assert answer.startswith(b"HTTP/1.1 200 OK")
+
+
+async def test_a_port_can_be_used_again_at_once():
+    stop, ports = asyncio.Event(), list[int]()
+
+    def on_ready(host: str, port: int) -> None:
+        ports.append(port)
+        stop.set()
+
+    await serve(world.app(), "127.0.0.1", 0, stop=stop, on_ready=on_ready)
+    await serve(world.app(), "127.0.0.1", ports[0], stop=stop, on_ready=on_ready)
+
+    assert ports[0] == ports[1]
+
+
+# Stopping
+
+
+def ask_slowly(port: int, heard: list[wire.Heard]) -> threading.Thread:
+    thread = threading.Thread(target=lambda: heard.append(wire.ask(port, "POST", "/rpc", SLOW)))
+    thread.start()
+    return thread
+
+
+def test_what_was_begun_is_finished(caplog: pytest.LogCaptureFixture):
+    signals, heard = world.Signals(), list[wire.Heard]()
+    with world.listening(world.app(signals=signals)) as port:
+        asking = ask_slowly(port, heard)
+        assert signals.begun.wait(10)
+        threading.Timer(0.3, signals.go_on.set).start()
+    asking.join(10)
+
+    assert heard[0].status == 200
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_what_does_not_end_is_cut_off_and_told_so(caplog: pytest.LogCaptureFixture):
+    signals, heard = world.Signals(), list[wire.Heard]()
+    with world.listening(world.app(signals=signals)) as port:
+        asking = ask_slowly(port, heard)
+        assert signals.begun.wait(10)
+        start = time.monotonic()
+    assert time.monotonic() - start < GRACE_S + 1
+    asking.join(10)
+
+    assert (heard[0].status, heard[0].error_code) == (503, "stopping")
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_an_idle_connection_does_not_hold_up_the_end():
+    with world.listening(world.app()) as port:
+        idle = wire.connect(port)
+        idle.sendall(wire.request(port, "GET", "/health"))
+        assert wire.hear(idle).status == 200
+        start = time.monotonic()
+    idle.close()
+
+    assert time.monotonic() - start < 2
+
+
+@pytest.fixture
+def process() -> Iterator[tuple[subprocess.Popen[str], int]]:
+    started = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert started.stdout is not None
+    try:
+        yield started, int(started.stdout.readline())
+    finally:
+        started.kill()
+        started.communicate(timeout=10)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_the_server_cleanly(process: tuple[subprocess.Popen[str], int], number: signal.Signals):
+    server, port = process
+    assert wire.ask(port, "GET", "/health").status == 200
+    server.send_signal(number)
+    stdout, stderr = server.communicate(timeout=GRACE_S + 1)
+
+    assert (server.returncode, stdout, stderr) == (0, "stopped\n", "")
+
+
+def test_a_second_signal_does_not_wait(process: tuple[subprocess.Popen[str], int]):
+    server, port = process
+    with wire.connect(port) as line:
+        line.sendall(wire.request(port, "POST", "/rpc", SLOW))
+        assert wire.ask(port, "GET", "/health").status == 200
+        server.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        assert server.poll() is None
+        server.send_signal(signal.SIGTERM)
+        server.wait(timeout=2)
+
+    assert server.returncode == -signal.SIGTERM
+
+
+def test_the_fastest_loop_gives_results_back():
+    async def main() -> str:
+        return type(asyncio.get_running_loop()).__module__
+
+    assert run(main()) in ("uvloop", "asyncio.unix_events", "asyncio.windows_events")
