@@ -15,7 +15,6 @@ from kimi_proxy.services.store.quarantine import set_aside
 Connect = Callable[[Path, float], sqlite3.Connection]
 
 _FOR_WRITING = (
-    "PRAGMA auto_vacuum = INCREMENTAL",  # heard only while the file is empty
     # Not WAL: before SQLite 3.51.3 two processes could lose a commit when it is reset.
     "PRAGMA journal_mode = TRUNCATE",
     "PRAGMA synchronous = FULL",
@@ -46,8 +45,7 @@ def writing(path: Path, patience_s: float, connect: Connect = connect) -> Iterat
     seen = private_file(path)
     with closing(connect(path, patience_s)) as connection:
         try:
-            for setting in _FOR_WRITING:
-                connection.execute(setting).fetchall()
+            _prepare(connection)
             connection.execute("BEGIN IMMEDIATE")
             _still(path, seen)
             schema.bring_up(connection)
@@ -60,6 +58,13 @@ def writing(path: Path, patience_s: float, connect: Connect = connect) -> Iterat
                 set_aside(path, seen)
             raise
     _still(path, seen)
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    for setting in _FOR_WRITING:
+        connection.execute(setting).fetchall()
+    if connection.execute("PRAGMA page_count").fetchone() == (0,):  # heard only while the file is empty
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
 
 
 def _empty() -> sqlite3.Connection:

@@ -142,7 +142,9 @@ def bytes_on_disk(connection: sqlite3.Connection) -> int:
 
 def give_back_space(connection: sqlite3.Connection) -> None:
     """Return up to 4 MiB of free pages to the disk."""
-    connection.execute("PRAGMA incremental_vacuum (1024)").fetchall()
+    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+    for _ in range(min(free, 1024)):
+        connection.execute("PRAGMA incremental_vacuum (1)")  # sqlite3 takes one step of it, whatever we ask
 
 
 def count(connection: sqlite3.Connection) -> tuple[int, float | None]:

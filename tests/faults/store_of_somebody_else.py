@@ -1,0 +1,28 @@
+"""Run by a test: an ordinary user is given a home that belongs to root."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import structlog
+
+from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.services.store import Original, open_store
+
+
+async def main() -> None:
+    store = await open_store(Path("/"), ttl_s=600, max_bytes=64 * 1024**2)
+    try:
+        await store.keep(Original("prn_a", "local", b"a" * 32, b"text", b"{}"))
+    except StoreUnavailable as e:
+        assert "/store" in str(e)
+        assert str(e) in (await store.usage()).state
+        print("refused:", "may not be written" if "may not be written" in str(e) else e)
+    await store.close()
+
+
+structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+if os.geteuid() == 0:
+    os.seteuid(65_534)
+asyncio.run(main())

@@ -1,0 +1,74 @@
+"""A damaged file is set aside, loudly, and never takes what is healthy with it."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+from tests.faults.symptoms import keeps_again
+from tests.services.store.making import an_original, opened
+
+from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.services.store.sqlite import store_path
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"not a database at all" * 1000, b"SQLite format 3\x00" + b"\xff" * 20_000, b"\x00" * 8192]
+)
+async def test_a_damaged_file_is_set_aside_and_a_fresh_one_begun(tmp_path: Path, garbage: bytes) -> None:
+    path = store_path(tmp_path)
+    path.parent.mkdir()
+    path.write_bytes(garbage)
+    path.with_name(f"{path.name}-journal").write_bytes(b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + b"\x01" * 2000)
+    with capture_logs() as logs:
+        async with opened(tmp_path) as store:
+            await keeps_again(store)
+            (aside,) = (await store.usage()).set_aside
+    assert [p.read_bytes() for p in path.parent.glob("originals.sqlite3.corrupt-*Z")] == [garbage]
+    assert aside.startswith(f"{path}.corrupt-")
+    assert [log["event"] for log in logs if log["log_level"] == "error"] == ["store_damaged"]
+
+
+async def test_damage_under_a_running_store_is_noticed_by_the_next_write(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        for _ in range(20):
+            await store.keep(an_original(os.urandom(1000)))
+        with store_path(tmp_path).open("r+b") as file:
+            file.seek(4096)
+            file.write(b"\xff" * (store_path(tmp_path).stat().st_size - 4096))
+        await keeps_again(store)
+        assert len((await store.usage()).set_aside) == 1
+
+
+async def test_several_that_find_the_same_damage_set_it_aside_once(tmp_path: Path) -> None:
+    async with opened(tmp_path) as a, opened(tmp_path) as b, opened(tmp_path) as c:
+        for round in range(5):
+            store_path(tmp_path).write_bytes(b"x" * 10_000)
+            kept = [(store, an_original()) for store in (a, b, c)]
+            outcomes = await asyncio.gather(*(s.keep(o) for s, o in kept), return_exceptions=True)
+            for (store, original), outcome in zip(kept, outcomes, strict=True):
+                if outcome is None:
+                    assert await store.original("local", original.id) == original
+                else:
+                    assert isinstance(outcome, StoreUnavailable)
+            assert None in outcomes
+            assert len((await a.usage()).set_aside) == round + 1
+
+
+async def test_one_damaged_text_hurts_no_other_and_is_mended_when_kept_again(tmp_path: Path) -> None:
+    text = os.urandom(50_000)
+    bad, good = an_original(text), an_original()
+    async with opened(tmp_path) as store:
+        await store.keep(bad)
+        await store.keep(good)
+        raw = store_path(tmp_path).read_bytes()
+        at = raw.index(text[20_000:20_100])
+        with store_path(tmp_path).open("r+b") as file:
+            file.seek(at)
+            file.write(b"\x00" * 100)
+        with pytest.raises(StoreUnavailable, match="damaged"):
+            await store.original("local", bad.id)
+        assert await store.original("local", good.id) == good
+        await store.keep(an_original(text, key=b"again"))
+        assert await store.original("local", bad.id) == bad

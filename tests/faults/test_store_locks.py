@@ -1,0 +1,78 @@
+"""Another program holds the file locked."""
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from tests.faults.symptoms import keeps_again, refusal
+from tests.services.store.making import an_original, opened
+
+from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.services.store.sqlite import store_path
+
+HOLD = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=30)
+connection.execute("BEGIN EXCLUSIVE")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def locked_by_another_process(path: Path) -> Iterator[None]:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdin and holder.stdout
+        try:
+            assert holder.stdout.readline() == b"held\n"
+            yield
+        finally:
+            holder.stdin.close()
+
+
+async def test_a_lock_held_by_another_process_costs_a_bounded_time(tmp_path: Path) -> None:
+    before = an_original()
+    async with opened(tmp_path, patience_s=0.5) as store:
+        await store.keep(before)
+        with locked_by_another_process(store_path(tmp_path)):
+            began = time.monotonic()
+            refusals = await asyncio.gather(*(refusal(store) for _ in range(20)))
+            assert time.monotonic() - began < 0.5 + 2
+            assert any("another program holds it locked" in words for words in refusals)
+            with pytest.raises(StoreUnavailable):
+                await store.original("local", before.id)
+            assert "locked" in (await store.usage()).state
+    async with opened(tmp_path) as store:
+        assert await store.original("local", before.id) == before
+        await keeps_again(store)
+
+
+async def test_a_store_that_is_locked_from_the_start_opens_and_works_once_it_is_free(tmp_path: Path) -> None:
+    original = an_original()
+    async with opened(tmp_path) as store:
+        await store.keep(original)
+    async with AsyncExitStack() as stack:
+        with locked_by_another_process(store_path(tmp_path)):
+            store = await stack.enter_async_context(opened(tmp_path, patience_s=1.5))
+            assert "locked" in (await store.usage()).state
+            await refusal(store)
+        await keeps_again(store)
+        assert await store.original("local", original.id) == original
+
+
+async def test_a_short_lock_is_waited_for(tmp_path: Path) -> None:
+    original = an_original()
+    async with opened(tmp_path) as store:
+        with locked_by_another_process(store_path(tmp_path)):
+            keeping = asyncio.create_task(store.keep(original))
+            await asyncio.sleep(0.2)
+            assert not keeping.done()
+        await keeping
+        assert await store.original("local", original.id) == original

@@ -1,0 +1,46 @@
+"""Originals and stores for tests to work with."""
+
+import hashlib
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from kimi_proxy.core.errors import PruneIdNotFound
+from kimi_proxy.core.ids import new_id
+from kimi_proxy.services.store.database import Connect, connect
+from kimi_proxy.services.store.originals import Original
+from kimi_proxy.services.store.retention import Retention
+from kimi_proxy.services.store.sqlite import SqliteStore, store_path
+
+TTL_S = 600.0
+MAX_BYTES = 64 * 1024**2
+
+
+def an_original(text: bytes = b"one\ntwo\n", scope: str = "local", key: bytes | None = None) -> Original:
+    fingerprint = hashlib.sha256(text).digest() if key is None else key
+    return Original(new_id("prn"), scope, fingerprint, text, b'{"goal":"x"}')
+
+
+@asynccontextmanager
+async def opened(
+    home: Path,
+    now: Callable[[], float] = time.time,
+    ttl_s: float = TTL_S,
+    max_bytes: int = MAX_BYTES,
+    patience_s: float = 30.0,  # a loaded machine may be slow; tests of patience say how much they have
+    connect: Connect = connect,
+) -> AsyncIterator[SqliteStore]:
+    store = await SqliteStore.open(store_path(home), Retention(ttl_s, max_bytes), now, patience_s, connect)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def reason(store: SqliteStore, id: str, scope: str = "local") -> str:
+    with pytest.raises(PruneIdNotFound) as error:
+        await store.original(scope, id)
+    return error.value.reason

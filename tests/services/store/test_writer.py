@@ -1,0 +1,106 @@
+"""Group commit, counted and not timed."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tests.services.store.making import an_original, opened
+
+from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.services.store.packing import Packed
+from kimi_proxy.services.store.sqlite import store_path
+from kimi_proxy.services.store.writer import MAX_KEEPS, Keep, Writer
+
+
+def a_keep(size: int = 10) -> Keep:
+    return Keep(an_original(), Packed(b"", b"x" * size))
+
+
+class Disk:
+    """Takes batches, one each time it is allowed to."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[Keep]] = []
+        self.allowed = threading.Semaphore(0)
+        self.error: StoreUnavailable | None = None
+
+    def commit(self, keeps: Sequence[Keep]) -> int:
+        assert self.allowed.acquire(timeout=30)
+        self.batches.append(list(keeps))
+        if self.error:
+            raise self.error
+        return 0
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def changes_of_the_file(path: Path) -> int:
+    """SQLite counts transactions in bytes 24 to 27 of the file."""
+    return int.from_bytes(path.read_bytes()[24:28], "big")
+
+
+async def test_many_keeps_at_once_need_few_commits(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        before = changes_of_the_file(store_path(tmp_path))
+        await asyncio.gather(*(store.keep(an_original(b"%d" % n)) for n in range(500)))
+        written = changes_of_the_file(store_path(tmp_path)) - before
+        assert (await store.usage()).originals == 500
+        assert written == (await store.usage()).commits
+        assert written <= 100
+
+
+async def test_what_waits_while_a_commit_runs_shares_the_next_one() -> None:
+    disk = Disk()
+    writer = Writer(disk.commit, max_bytes=1_000_000)
+    keeps = [a_keep() for _ in range(6)]
+    first = asyncio.create_task(writer.keep(keeps[0]))
+    await settle()
+    rest = [asyncio.create_task(writer.keep(k)) for k in keeps[1:]]
+    await settle()
+    disk.allowed.release(2)
+    await asyncio.gather(first, *rest)
+    await writer.close()
+    assert disk.batches == [keeps[:1], keeps[1:]]
+
+
+async def test_a_batch_holds_neither_too_many_nor_too_much() -> None:
+    disk = Disk()
+    writer = Writer(disk.commit, max_bytes=50_000)
+    disk.allowed.release(1000)
+    await asyncio.gather(*(writer.keep(a_keep(10_000)) for _ in range(10)))
+    assert max(sum(k.room for k in batch) for batch in disk.batches) <= 50_000
+    writer = Writer(disk.commit, max_bytes=10**9)
+    await asyncio.gather(*(writer.keep(a_keep()) for _ in range(MAX_KEEPS + 1)))
+    assert max(len(batch) for batch in disk.batches) == MAX_KEEPS
+
+
+async def test_everyone_in_a_batch_hears_of_its_failure() -> None:
+    disk = Disk()
+    disk.error = StoreUnavailable("full")
+    disk.allowed.release(10)
+    writer = Writer(disk.commit, max_bytes=1_000_000)
+    outcomes = await asyncio.gather(*(writer.keep(a_keep()) for _ in range(5)), return_exceptions=True)
+    assert outcomes == [disk.error] * 5
+
+
+async def test_a_keep_that_nobody_waits_for_is_withdrawn_and_the_others_go_on() -> None:
+    disk = Disk()
+    writer = Writer(disk.commit, max_bytes=1_000_000)
+    keeps = [a_keep() for _ in range(3)]
+    running = [asyncio.create_task(writer.keep(k)) for k in keeps[:1]]
+    await settle()
+    running += [asyncio.create_task(writer.keep(k)) for k in keeps[1:]]
+    await settle()
+    running[0].cancel()  # already on its way to the disk
+    running[1].cancel()
+    await settle()
+    disk.allowed.release(2)
+    await running[2]
+    assert disk.batches == [keeps[:1], keeps[2:]]
+    with pytest.raises(asyncio.CancelledError):
+        await running[1]
