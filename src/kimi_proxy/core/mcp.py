@@ -1,0 +1,81 @@
+"""The words of the Model Context Protocol, in both of its eras.
+
+Until 2025-11-25 a connection begins with `initialize`. Since 2026-07-28 there is no handshake:
+each request says in `params._meta` what it speaks, each result says in `resultType` what it is.
+"""
+
+from collections.abc import Mapping
+
+from kimi_proxy import __version__
+from kimi_proxy.core.types import JsonObject, JsonValue
+
+HANDSHAKE_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+STATELESS_VERSIONS = ("2026-07-28",)
+
+META_VERSION = "io.modelcontextprotocol/protocolVersion"
+META_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+META_CLIENT = "io.modelcontextprotocol/clientInfo"
+META_SERVER = "io.modelcontextprotocol/serverInfo"
+_ENVELOPE = frozenset({META_VERSION, META_CAPABILITIES, META_CLIENT})
+
+# Methods whose Mcp-Name header repeats one of their params.
+NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+CACHEABLE = frozenset(
+    {
+        "server/discover",
+        "tools/list",
+        "prompts/list",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+    }
+)
+
+OURSELVES: JsonObject = {"name": "kimi-proxy", "version": __version__}
+
+
+def meta_of(message: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    match message:
+        case {"params": {"_meta": Mapping() as meta}}:
+            return meta
+    return {}
+
+
+def is_stateless(message: Mapping[str, JsonValue]) -> bool:
+    return META_VERSION in meta_of(message)
+
+
+def enveloped(message: JsonObject) -> JsonObject:
+    """`message` as the stateless era wants it; a client that wrote its own envelope keeps it."""
+    if is_stateless(message):
+        return message
+    params = message.get("params")
+    ours: JsonObject = {META_VERSION: STATELESS_VERSIONS[0], META_CAPABILITIES: {}, META_CLIENT: OURSELVES}
+    meta = {**ours, **meta_of(message)}
+    return {**message, "params": {**(params if isinstance(params, Mapping) else {}), "_meta": meta}}
+
+
+def bare(message: JsonObject) -> JsonObject:
+    """`message` without the envelope of the stateless era, which servers of the other era may refuse."""
+    if not is_stateless(message):
+        return message
+    meta = {key: value for key, value in meta_of(message).items() if key not in _ENVELOPE}
+    params = message.get("params")
+    rest = {key: value for key, value in params.items() if key != "_meta"} if isinstance(params, Mapping) else {}
+    return {**message, "params": {**rest, "_meta": meta} if meta else rest}
+
+
+def stamped(method: str, result: JsonObject, server: JsonValue) -> JsonObject:
+    """A result of the handshake era as the stateless era wants it."""
+    if "resultType" in result:
+        return result
+    # Nobody told us how long the list stays true.
+    fresh: JsonObject = {"ttlMs": 0, "cacheScope": "private"} if method in CACHEABLE else {}
+    meta = result.get("_meta")
+    known: JsonObject = {} if server is None else {META_SERVER: server}
+    return {
+        **fresh,
+        **result,
+        "resultType": "complete",
+        "_meta": {**known, **(meta if isinstance(meta, Mapping) else {})},
+    }

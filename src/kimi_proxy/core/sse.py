@@ -1,0 +1,77 @@
+"""Server-sent events, read from slices of any size."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    data: bytes
+    name: str = ""
+    id: str | None = None
+    retry_ms: int | None = None
+
+
+class Events:
+    """A parser that owns its remainder; U+2028 and its kin end no line."""
+
+    def __init__(self) -> None:
+        self._partial: list[bytes] = []
+        self._size = 0
+        self._after_cr = False
+        self._begun = False
+        self._data: list[bytes] = []
+        self._name = ""
+        self._id: str | None = None
+        self._retry_ms: int | None = None
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How much has come of an event that is not complete yet."""
+        return self._size
+
+    def feed(self, piece: bytes) -> Iterator[Event]:
+        """The events that `piece` completes."""
+        for line in self._lines(piece):
+            if line:
+                self._field(line)
+            elif self._data or self._id is not None or self._retry_ms is not None:
+                yield self._event()
+
+    def _lines(self, piece: bytes) -> Iterator[bytes]:
+        if self._after_cr and piece.startswith(b"\n"):
+            piece = piece[1:]
+        self._after_cr = piece.endswith(b"\r") if piece else self._after_cr
+        self._size += len(piece)
+        if b"\n" not in piece and b"\r" not in piece:
+            self._partial.append(piece)
+            return
+        *lines, rest = _LINE_END.split(b"".join((*self._partial, piece)))
+        self._partial = [rest]
+        if not self._begun:
+            self._begun = True
+            lines[0] = lines[0].removeprefix(_BOM)
+        yield from lines
+
+    def _field(self, line: bytes) -> None:
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        match name:
+            case b"data":
+                self._data.append(value)
+            case b"event":
+                self._name = value.decode("utf-8", "replace")
+            case b"id" if b"\0" not in value:
+                self._id = value.decode("utf-8", "replace")
+            case b"retry" if value.isdigit():
+                self._retry_ms = int(value[:9])
+
+    def _event(self) -> Event:
+        event = Event(b"\n".join(self._data), self._name, self._id, self._retry_ms)
+        self._data, self._name, self._id, self._retry_ms = [], "", None, None
+        self._size = sum(map(len, self._partial))
+        return event

@@ -1,0 +1,83 @@
+"""How a server introduced itself to us, and so to every client that comes through us."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from kimi_proxy.core import jsonrpc, mcp
+from kimi_proxy.core.types import JsonObject, JsonValue
+
+
+def request(method: str, params: JsonObject) -> JsonObject:
+    return {"jsonrpc": "2.0", "id": 0, "method": method, "params": params}
+
+
+INITIALIZE = request(
+    "initialize",
+    {"protocolVersion": mcp.HANDSHAKE_VERSIONS[0], "capabilities": {}, "clientInfo": mcp.OURSELVES},
+)
+INITIALIZED: JsonObject = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+DISCOVER = mcp.enveloped(request("server/discover", {}))
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The server's answer to `initialize`, or, if it is stateless, to `server/discover`."""
+
+    stateless: bool
+    about: JsonObject
+
+    @property
+    def server(self) -> JsonValue:
+        meta = self.about.get("_meta")
+        return self.about.get("serverInfo") or (meta.get(mcp.META_SERVER) if isinstance(meta, Mapping) else None)
+
+    @property
+    def version(self) -> str:
+        agreed = self.about.get("protocolVersion")
+        return agreed if isinstance(agreed, str) and not self.stateless else mcp.STATELESS_VERSIONS[0]
+
+    def initialize(self, asked: JsonValue) -> JsonObject:
+        """The answer to a client's own `initialize`; it gets the revision that it asked for if there is one."""
+        version = asked if isinstance(asked, str) and asked in mcp.HANDSHAKE_VERSIONS else mcp.HANDSHAKE_VERSIONS[0]
+        if not self.stateless:
+            return {**self.about, "protocolVersion": version}
+        server = self.server or {"name": "unknown", "version": "0"}
+        kept = {key: value for key, value in self.about.items() if key in ("capabilities", "instructions")}
+        return {"protocolVersion": version, "capabilities": {}, **kept, "serverInfo": server}
+
+    def discover(self) -> JsonObject:
+        if self.stateless:
+            return self.about
+        kept = {key: value for key, value in self.about.items() if key not in ("protocolVersion", "serverInfo")}
+        return mcp.stamped("server/discover", {"supportedVersions": mcp.STATELESS_VERSIONS, **kept}, self.server)
+
+
+Send = Callable[[JsonObject], Awaitable[JsonObject | None]]
+
+
+async def through(hello: Hello, message: JsonObject, send: Send) -> JsonObject | None:
+    """Pass a client's message on in the era of the server, and the answer back in the era of the client.
+
+    What was settled when we met the server is answered from memory: a client that joins does not
+    start the conversation anew.
+    """
+    method = message.get("method")
+    params = message.get("params")
+    match method:
+        case "initialize":
+            asked = params.get("protocolVersion") if isinstance(params, Mapping) else None
+            return jsonrpc.success(jsonrpc.id_of(message), hello.initialize(asked))
+        case "server/discover":
+            return jsonrpc.success(jsonrpc.id_of(message), hello.discover())
+        case "ping" if hello.stateless:
+            return jsonrpc.success(jsonrpc.id_of(message), {})
+        # Ids are ours on the way to the server: to cancel by id could hit another client's request.
+        case "notifications/initialized" | "notifications/cancelled":
+            return None
+    answer = await send(mcp.enveloped(message) if hello.stateless else mcp.bare(message))
+    if answer is None or hello.stateless or not mcp.is_stateless(message):
+        return answer
+    result = answer.get("result")
+    if not isinstance(result, dict):
+        return answer
+    return {**answer, "result": mcp.stamped(str(method), result, hello.server)}
