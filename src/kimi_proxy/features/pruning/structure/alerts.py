@@ -1,39 +1,39 @@
-"""Lines of a log that speak of trouble, and those that only seem to."""
+"""Words for trouble in logs, and when they mean none."""
 
 import re
 
 # The contract keeps every line with one of these.
 ALWAYS = ("error", "exception", "traceback")
+# Words that a line about trouble has; others have them too, so they weigh less.
 TROUBLE = (
-    "fatal", "panic", "failed", "failure", "failing", "critical", "segfault", "segmentation fault", "core dumped",
-    "abort", "killed", "not ok ", "npm err!", "cannot ", "could not ", "unable to ", "undefined reference",
-    "no such file", "not found", "denied", "refused", "timed out", "timeout", "unreachable", "assert",
-    "exit code", "exit status", "exited with", "out of memory", "oomkill", "deadlock", "corrupt", "✗", "✕", "✖",
+    "fatal", "panic", "failed", "failure", " fail", "failing", "critical", "segfault", "segmentation fault",
+    "core dumped", "abort", "killed", "not ok ", "err!", "could not", "couldn't", "unable to", "cannot ",
+    "undefined reference", "no such file", "permission denied", "timed out", "exit code", "exit status",
+    "exited with", "out of memory", "assertion", "unhandled", "deadlock", "corrupt", "short test summary",
+    "✗", "✕", "✖", "✘",
 )  # fmt: skip
 
-_BENIGN = re.compile(
-    r"""
-    \b(?:0|no|zero|without)\s+(?:\w+\s+)?(?:errors?|failures?|failed|exceptions?|failing)\b
-    | \b(?:errors?|failures?|failed|exceptions?)\s*[:=]\s*(?:0\b(?!\.)|\[\s*\]|none\b|null\b|false\b|no\b)
-    | \bexit(?:ed)?\s+(?:code|status|with)(?:\s+(?:code|status))?\s*[:=]?\s*0\b
-    | \b(?:error|failure|exception|assert)s?[_-](?:log|page|handler|handling|codes?|level|messages?|reporting|rate|budget)\w*
-    | \bstderr\b | -Werror | --[\w-]*(?:error|fail|timeout)[\w-]* | \bfail-?safe | \bfail-?fast
-    | \bon[_-]?error\b | \bignore[_-]?errors?\b | \berror-prone\b | \bif\s+.{0,40}fail
-    | \b(?:retry|retries|timeout)\s*[:=]\s*\d
-    """,
-    re.VERBOSE | re.IGNORECASE,
+# Names that hold a word for trouble.
+_NAMES = (
+    "stderr", "-werror", "error_log", "error.log", "errorlog", "error_handler", "errorhandler", "error-handler",
+    "error_page", "error_reporting", "error_level", "errorlevel", "onerror", "on_error", "on-error", "error-prone",
+    "errorprone", "error_prone", "ignore_errors", "ignore-errors", "if error", "continue-on-error", "failsafe",
+    "fail-safe", "fail-fast", "failfast", "failure_domain", "--fail", "no-fail", "lasterror", "nothrow",
+    "uncaughtexception handler", "set -e", "error rate", "error budget",
+)  # fmt: skip
+_NOTHING = re.compile(
+    r"\b(?:0|no|zero|without|any)\s+(?:\w+\s+)?(?:errors?|failures?|failed|exceptions?|failing|fatal)\b"
+    r"|\b(?:errors?|failures?|failed|exceptions?|failing|fatal)\s*[:=]\s*(?:0\b(?!\.)|\[\]|none\b|null\b|false\b|no\b)"
+    r"|\bexit(?:ed)?\s(?:code|status|with)(?:\s(?:code|status))?\s?[:=]?\s?0\b"
 )
-_STRONG = re.compile(
-    r"""
-    \b(?:error|fatal|panic|exception|traceback|failed|failure|fail|critical|severe|err!)\b
-    | \w(?:Error|Exception)\b | \bnot\s+ok\b | core\ dumped | segmentation\ fault | \bkilled\b
-    | exit(?:ed)?\s+(?:code|status|with)(?:\s+(?:code|status))?\s*[:=]?\s*[1-9-]
-    """,
-    re.VERBOSE | re.IGNORECASE,
-)
+_NOTHING_SIGNS = ("0", "no ", "zero", "without", "none", "null", "[]", "false", "any ")
 
 
-def is_alert(line: str) -> bool:
-    """Whether `line` reports trouble, beyond holding a word for it."""
-    rest = _BENIGN.sub(" ", line) if _BENIGN.search(line) else line
-    return _STRONG.search(rest) is not None
+def means_trouble(low: str) -> bool:
+    """Whether a line in lower case with a word for trouble still has one once names and zeros are taken out."""
+    if any(sign in low for sign in _NOTHING_SIGNS):
+        low = _NOTHING.sub("", low)
+    for name in _NAMES:
+        if name in low:
+            low = low.replace(name, "")
+    return any(word in low for word in ALWAYS) or any(word in low for word in TROUBLE)

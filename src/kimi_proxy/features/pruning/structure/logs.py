@@ -1,97 +1,79 @@
-"""What a log is made of: traces, failures, and windows of the lines between."""
+"""What a log is made of: failures and traces, and windows of the lines between."""
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 
-from kimi_proxy.features.pruning.structure import alerts
+from kimi_proxy.features.pruning.structure import failures
+from kimi_proxy.features.pruning.structure.alerts import ALWAYS, TROUBLE, means_trouble
 from kimi_proxy.features.pruning.structure.blocks import Block, Outline, Span, nest
-from kimi_proxy.features.pruning.structure.failures import SUMMARY, failures
-from kimi_proxy.features.pruning.structure.logtext import Words, bare
-from kimi_proxy.features.pruning.structure.traces import traces
-from kimi_proxy.features.pruning.template import template
+from kimi_proxy.features.pruning.structure.logtext import LINE_CHARS, Words, bare, spread
+from kimi_proxy.features.pruning.structure.voice import voice
+from kimi_proxy.features.pruning.template import templates
 
-# Above this share of a log, alerts are its normal voice: only the first and last of each kind must stay.
-FULL_OF_ALERTS = 0.15
+# Above this share of a log, alerts are its normal voice: only the first and last of each template must stay.
+FULL_OF_ALWAYS = 0.15
+FULL_OF_TROUBLE = 0.04
+# Of a longer block the two ends must stay.
+WHOLE_LINES = 200
 WINDOW_LINES = 25
-
-_BLOCK_WORDS = ("traceback", "panic", "goroutine", "failures", "error", "fail", "● ", "went wrong", "stdout ----")
-_SYSTEM = re.compile(
-    r"""(?:
-    [A-Z][a-z]{2}\ +\d{1,2}\ \d\d:\d\d:\d\d\ | \d{4}[-/.]\d\d[-/.]\d\d[ T,-]\d?\d:\d\d | \d{2,4}[-/]\d\d[-/]\d\d\ \d\d:\d\d
-    | \d\d-\d\d\ \d\d:\d\d:\d\d | \[\w{3}\ \w{3}\ \d\d\ | \d{6}\ \d{6}\ | \d{8}-\d | \d{9,13}\ | -\ \d{9,10}\ | \[?\d\d\.\d\d\ \d\d:\d\d
-    | \d+\.\d+\.\d+\.\d+\ -
-    )""",
-    re.VERBOSE,
-)
-_CI = re.compile(
-    r"""(?:\$\ |travis_|\#\#\[|::group|\[INFO\]|Run\ |Step\ \d+|Collecting\ |Get:\d|npm\ |yarn\ |gem\ |Cloning\ |HEAD\ is\ now
-    |Building\ |\[\s*\d+%\]|test_?\w*|Compiling\ |Downloading|Download\ |=====|collected\ \d|\#\d+\ |go:\ |ok\s+\t?\S+\s)""",
-    re.VERBOSE,
-)
 
 
 def outline(lines: Sequence[str], check: Callable[[], None]) -> Outline:
-    words = Words(lines)
     plain = [bare(line) for line in lines]
+    words = Words([line[:LINE_CHARS] for line in lines])
     check()
-    spans = _troubles(words, plain, check)
-    alerted = _alerts(words, plain, check)
+    spans = failures.read(plain, words, check)
     protected = [""] * len(lines)
-    _protect_alerts(plain, alerted, protected)
+    _protect_alerts(words, protected, check)
     _protect_spans(plain, spans, protected)
     blocks = nest(spans, len(lines))
-    return Outline(nest([*spans, *_windows(plain, blocks)], len(lines)), tuple(protected), _voice(lines))
-
-
-def _troubles(words: Words, plain: Sequence[str], check: Callable[[], None]) -> list[Span]:
-    suspects = words.rows(_BLOCK_WORDS)
-    found = failures(plain, suspects, check)
-    return [*found, *traces(plain, suspects, check)]
-
-
-def _alerts(words: Words, plain: Sequence[str], check: Callable[[], None]) -> dict[int, bool]:
-    """Rows with a word for trouble, and whether they mean it."""
-    always = words.rows(alerts.ALWAYS)
-    found = {row: alerts.is_alert(plain[row]) for row in always}
     check()
-    for row in words.rows(alerts.TROUBLE) - always:
-        if SUMMARY.match(plain[row]) or alerts.is_alert(plain[row]):
-            found[row] = True
-    return found
+    return Outline(nest([*spans, *_windows(plain, blocks)], len(lines)), tuple(protected), voice(plain, lines))
 
 
-def _protect_alerts(plain: Sequence[str], alerted: dict[int, bool], protected: list[str]) -> None:
-    kept: Iterable[int] = alerted
-    if len(alerted) > FULL_OF_ALERTS * len(plain):
-        kept = _ends_of_kinds(plain, alerted)
+def _protect_alerts(words: Words, protected: list[str], check: Callable[[], None]) -> None:
+    """Mark the lines that speak of trouble, and while those are few, the lines around them."""
+    count = len(protected)
+    always = words.rows(*ALWAYS)
+    check()
+    loud = words.rows(*TROUBLE) - always
+    check()
+    always = _few(words, always, FULL_OF_ALWAYS * count)
+    loud = {row for row in _few(words, loud, FULL_OF_TROUBLE * count) if means_trouble(words.lines[row])}
+    kept = always | loud
+    if len(kept) <= FULL_OF_TROUBLE * count:
+        for row in spread((r for r in kept if r in loud or means_trouble(words.lines[r])), count):
+            if words.lines[row].strip():
+                protected[row] = "context"
     for row in kept:
         protected[row] = "error"
-    for row in kept:
-        if alerted[row]:
-            for near in (row - 1, row + 1):
-                if 0 <= near < len(plain) and not protected[near] and plain[near].strip():
-                    protected[near] = "context"
 
 
-def _ends_of_kinds(plain: Sequence[str], rows: Iterable[int]) -> set[int]:
-    """The first and the last row of each template."""
+def _few(words: Words, rows: set[int], most: float) -> set[int]:
+    """`rows`, or if they are more than `most` the first and the last of each template."""
+    if len(rows) <= most:
+        return rows
+    ordered = sorted(rows)
+    return _ends_of_kinds(ordered, templates(words.lines[row] for row in ordered))
+
+
+def _ends_of_kinds(rows: Iterable[int], kinds: Iterable[str]) -> set[int]:
+    """The first and the last row of each kind."""
     first: dict[str, int] = {}
     last: dict[str, int] = {}
-    for row in sorted(rows):
-        kind = template(plain[row])
+    for row, kind in zip(rows, kinds, strict=True):
         first.setdefault(kind, row)
         last[kind] = row
     return {*first.values(), *last.values()}
 
 
 def _protect_spans(plain: Sequence[str], spans: Sequence[Span], protected: list[str]) -> None:
-    by_start = {span.start: span for span in spans}
-    names = {span.start: span.name for span in spans}
-    kept = _ends_of_kinds([names.get(row, "") for row in range(len(plain))], names) if spans else set()
-    for start in kept:
-        span = by_start[start]
+    """Protect whole blocks; of those that repeat, the first and the last."""
+    kept = _ends_of_kinds(range(len(spans)), templates(span.name for span in spans))
+    for at in kept:
+        span = spans[at]
         for row in range(span.start, span.end):
-            if plain[row].strip():
+            near_an_end = row < span.start + WHOLE_LINES // 2 or row >= span.end - WHOLE_LINES // 2
+            if near_an_end and plain[row].strip():
                 protected[row] = span.kind
 
 
@@ -113,14 +95,3 @@ def _windows(plain: Sequence[str], blocks: Sequence[Block]) -> list[Span]:
     if start >= 0:
         found.append(Span(start, len(plain), start, "window"))
     return found
-
-
-def _voice(lines: Sequence[str]) -> str:
-    """Whether a machine kept this log over time, or a build wrote it once."""
-    step = max(1, len(lines) // 200)
-    sample = [line[:80] for line in lines[::step] if line.strip()]
-    stamped = sum(1 for line in sample if _SYSTEM.match(line))
-    built = sum(1 for line in sample if _CI.match(bare(line)))
-    if stamped * 10 >= len(sample) * 7 and built * 20 < len(sample):
-        return "system" if sample else ""
-    return "ci" if built * 50 >= len(sample) and sample else ""
