@@ -8,9 +8,11 @@ import numpy as np
 
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import tokens
-from kimi_proxy.core.prune import Annotation, Options, Pruned, Question, untouched
+from kimi_proxy.core.prune import Annotation, Cut, Options, Pruned, Question, untouched
 from kimi_proxy.features.pruning import protect, reasons, score
-from kimi_proxy.features.pruning.matches import Floats
+from kimi_proxy.features.pruning.columns import Floats
+from kimi_proxy.features.pruning.explain import LineWhy
+from kimi_proxy.features.pruning.explain import explain as explain_lines
 from kimi_proxy.features.pruning.outline import Outline, outline
 from kimi_proxy.features.pruning.render import annotate, render
 from kimi_proxy.features.pruning.select import Costs, at_price, select
@@ -99,6 +101,13 @@ def local_scores(question: Question, check: Callable[[], None] = _never) -> list
     """What the engine itself thinks of each line, between 0 and 1."""
     lines = text_lines.split(question.text)
     return [float(s) for s in read(question, lines, None, check).scores]
+
+
+def explain(question: Question, cuts: Sequence[Cut], check: Callable[[], None] = _never) -> list[LineWhy]:
+    """Why each line stayed or went in the prune that made `cuts`."""
+    reading = read(question, text_lines.split(question.text), None, check)
+    shares = score.shares(question.source_type, reading.signals)
+    return explain_lines(cuts, reading.outline.protected, reading.scores, shares)
 
 
 def _gaps(keep: Sequence[bool]) -> list[tuple[int, int]]:

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kimi_proxy.features.pruning.columns import Floats, Rows
 from kimi_proxy.features.pruning.terms import WORD, Goal, parts
-
-Floats = NDArray[np.float64]
 
 LINE_CHARS = 2000  # what stands beyond in a line is machine-made and cannot be judged by its words
 CHECK_EVERY = 512
@@ -25,8 +23,9 @@ class Matches:
     lengths: Floats
     idf: Floats
     exact: Floats
+    known: float  # the share of the goal's words that the text knows at all
 
-    def over(self, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> "Spans":
+    def over(self, starts: Rows, ends: Rows) -> "Spans":
         """The same counts summed over spans of lines, end exclusive."""
         return Spans(_sums(self.counts, starts, ends), _sums(self.lengths[:, None], starts, ends)[:, 0], self.idf)
 
@@ -81,12 +80,12 @@ def find(lines: Sequence[str], goal: Goal, check: Callable[[], None]) -> Matches
                 columns += found
     counts = np.zeros((len(lines), len(column)))
     np.add.at(counts, (rows, columns), 1.0)
-    weights = np.array(list(goal.stems.values()))
-    seen = counts.any(axis=0) if len(lines) else np.zeros(len(column), dtype=bool)
-    counts, weights = counts[:, seen], weights[seen]
     frequency = (counts > 0).sum(axis=0)
+    known = np.flatnonzero(frequency)
+    counts, frequency = counts[:, known], frequency[known]
+    weights = np.array(list(goal.stems.values()))[known]
     idf = weights * np.log(1 + (len(lines) - frequency + 0.5) / (frequency + 0.5))
-    return Matches(counts, lengths, idf, _exact(lines, goal.exact, check))
+    return Matches(counts, lengths, idf, _exact(lines, goal.exact, check), len(known) / max(1, len(column)))
 
 
 def _exact(lines: Sequence[str], wanted: Sequence[str], check: Callable[[], None]) -> Floats:
@@ -113,7 +112,7 @@ def _positions(text: str, string: str) -> list[int]:
     return found
 
 
-def _sums(values: Floats, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Floats:
+def _sums(values: Floats, starts: Rows, ends: Rows) -> Floats:
     prefix = np.concatenate([np.zeros((1, values.shape[1])), values.cumsum(axis=0)])
     sums: Floats = prefix[ends] - prefix[starts]
     return sums

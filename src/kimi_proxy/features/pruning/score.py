@@ -8,21 +8,20 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from kimi_proxy.core.prune import SourceType
-from kimi_proxy.features.pruning.matches import Floats
-from kimi_proxy.features.pruning.signals import Signals, scaled
-from kimi_proxy.features.pruning.trouble import fading
+from kimi_proxy.features.pruning.columns import Floats, fading, scaled
+from kimi_proxy.features.pruning.signals import Signals
 
 CODE: Mapping[str, float] = {
     "line": 0.2,
     "window5": 0.3,
     "window12": 0.3,
     "exact": 0.3,
-    "block": 0.5,
+    "stretch": 0.5,
     "block_coverage": 0.3,
     "header": 0.3,
     "block_exact": 0.3,
 }
-PROSE: Mapping[str, float] = {"line": 0.2, "window2": 0.3, "window5": 0.5, "block": 0.6, "header": 0.2, "exact": 0.2}
+PROSE: Mapping[str, float] = {"line": 0.2, "window2": 0.3, "window5": 0.5, "stretch": 0.6, "exact": 0.2}
 # A run ends where it fails: in the log of a build the end counts, and trouble with what follows it.
 RUN_LOG: Mapping[str, float] = {"near": 1.0, "trouble": 1.0, "late": 0.3, "rare": 0.25}
 # A system goes on: in its log the goal's words count, and lines of a kind that is seldom seen.
@@ -43,13 +42,19 @@ def weights(source_type: SourceType, signals: Signals) -> Mapping[str, float]:
 
 def relevance(source_type: SourceType, signals: Signals) -> Floats:
     """One score per line, between 0 and 1."""
-    chosen = weights(source_type, signals)
     total: Floats = np.zeros(len(signals["line"]))
-    for name, weight in chosen.items():
-        total = total + weight * signals[name]
-    if chosen is RUN_LOG:
-        total = total + END_WEIGHT * signals["late"] ** END_POWER
+    for part in shares(source_type, signals).values():
+        total = total + part
     return scaled(total)
+
+
+def shares(source_type: SourceType, signals: Signals) -> dict[str, Floats]:
+    """What each signal adds to the score of each line."""
+    chosen = weights(source_type, signals)
+    parts = {name: weight * signals[name] for name, weight in chosen.items()}
+    if chosen is RUN_LOG:
+        parts["late"] = parts["late"] + END_WEIGHT * signals["late"] ** END_POWER
+    return parts
 
 
 def worth(scores: Floats, lines: Sequence[str], costs: Sequence[int]) -> list[float]:

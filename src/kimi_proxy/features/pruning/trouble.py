@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from kimi_proxy.features.pruning.matches import CHECK_EVERY, Floats
+from kimi_proxy.features.pruning.columns import Floats, fading
+from kimi_proxy.features.pruning.matches import CHECK_EVERY
 from kimi_proxy.features.pruning.structure.blocks import Outline
 from kimi_proxy.features.pruning.template import rough, template
 
@@ -78,18 +79,3 @@ def alarm_of(line: str) -> float:
         return 1.0
     worried = any(word in low for word in _WORRY) or _BAD_EXIT.search(low) is not None
     return WORRY if worried else 0.0
-
-
-def fading(values: Floats, before: float, after: float) -> Floats:
-    """Each value carried on to the lines after and before it, weaker with every line."""
-    source = values.tolist()
-    out: list[float] = []
-    level = 0.0
-    for value in source:
-        level = max(value, level * after)
-        out.append(level)
-    level = 0.0
-    for i in range(len(source) - 1, -1, -1):
-        level = max(source[i], level * before)
-        out[i] = max(out[i], level)
-    return np.array(out)
