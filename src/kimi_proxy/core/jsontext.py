@@ -1,6 +1,7 @@
 """JSON as it comes from strangers: decoded strictly, encoded without losing a character."""
 
 import json
+from collections.abc import Collection
 
 import msgspec
 
@@ -23,6 +24,15 @@ def decode(raw: bytes, max_depth: int = MAX_DEPTH) -> JsonValue:
     if _deeper_than(value, max_depth):
         raise ParseError(f"JSON is nested deeper than {max_depth} levels")
     return value
+
+
+def members(raw: bytes, names: Collection[str]) -> dict[str, JsonValue]:
+    """The members of a JSON object that have these names; the others are passed over, not built."""
+    try:
+        found = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
+        raise ParseError(f"not a JSON object: {e}") from e
+    return {name: decode(bytes(found[name])) for name in names if name in found}
 
 
 def encode(value: object) -> bytes:
