@@ -17,7 +17,7 @@ KimiProxyError
 ├── ToolFailed                a file, a command or a search did not work out: the model is told why
 └── UpstreamError             somebody else's server failed us
     ├── RerankFailed          the reranker gave no scores: its warning says why
-    ├── PruneFailed           the swe-pruner endpoint gave no text: its reason says why
+    ├── PruneFailed           a tool's output could not be pruned: its reason says why
     ├── UpstreamUnreachable   an MCP server is down                    -32002
     ├── UpstreamTimeout       an MCP server did not answer in time     -32002
     └── UpstreamUnreadable    an MCP server's answer means nothing     -32003
@@ -106,9 +106,7 @@ class PruneIdNotFound(BadRequest):
 
     def __init__(self, prune_id: str, reason: Literal["unknown", "expired"]) -> None:
         what = "has expired" if reason == "expired" else "was never given out here"
-        super().__init__(
-            f"{prune_id[:60]!r} {what}: copy the id from a marker, or read the source and prune it again"
-        )
+        super().__init__(f"{prune_id[:60]!r} {what}: copy the id from a marker, or read the source and prune it again")
         self.prune_id = prune_id
         self.reason = reason
 
@@ -221,10 +219,10 @@ class UpstreamUnreadable(UpstreamError):
 
 
 class PruneFailed(UpstreamError):
-    """The endpoint's failure in the words of the contract; its answer is not used."""
+    """`reason` is the word for it: timeout, http_error, invalid_response, or a warning of our own pruner."""
 
     code = "prune_failed"
 
-    def __init__(self, reason: Literal["timeout", "http_error", "invalid_response"], problem: str) -> None:
+    def __init__(self, reason: str, problem: str) -> None:
         super().__init__(problem)
         self.reason = reason
