@@ -1,4 +1,5 @@
-"""Run by a test: store_killer.py HOME LIVES starts two keepers at a time on one store and kills both, LIVES times.
+"""Run by a test: store_killer.py HOME LIVES ACKS: two keepers at a time share one store; after ACKS ids both are
+killed, LIVES times.
 
 Prints every id that a keeper acknowledged. Forking saves the interpreter's start, which would be most of the time.
 """
@@ -14,8 +15,6 @@ from pathlib import Path
 
 from tests.faults.store_keeper import keep
 
-ACKNOWLEDGED_BEFORE_DEATH = 100
-
 
 def born(home: Path, acknowledged: int) -> int:
     child = os.fork()
@@ -25,12 +24,12 @@ def born(home: Path, acknowledged: int) -> int:
     return child
 
 
-def live_and_die(home: Path, chance: random.Random, is_short: bool) -> bytes:
+def live_and_die(home: Path, chance: random.Random, acks: int) -> bytes:
     """The ids that two keepers acknowledged before they were killed at a moment that nobody chose."""
     readable, writable = os.pipe()
     keepers = [born(home, writable) for _ in range(2)]
     os.close(writable)
-    seen = b"" if is_short else read_lines(readable, ACKNOWLEDGED_BEFORE_DEATH)
+    seen = read_lines(readable, acks)
     time.sleep(chance.uniform(0, 0.04))
     for keeper in keepers:
         os.kill(keeper, signal.SIGKILL)
@@ -50,12 +49,11 @@ def read_lines(readable: int, count: int) -> bytes:
     return seen
 
 
-def main(home: Path, lives: int) -> None:
+def main(home: Path, lives: int, acks: int) -> None:
     chance = random.Random(lives)
     for life in range(lives):
         # Some die so young that the store may not even exist.
-        is_short = life % 6 == 0
-        sys.stdout.buffer.write(live_and_die(home, chance, is_short))
+        sys.stdout.buffer.write(live_and_die(home, chance, acks if life % 6 else 0))
 
 
-main(Path(sys.argv[1]), int(sys.argv[2]))
+main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

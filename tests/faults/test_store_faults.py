@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
-from tests.faults.symptoms import keeps_again, refusal
+from tests.faults.symptoms import Disk, keeps_again, refusal
 from tests.services.store.making import an_original, opened, reason
 
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.services.store.database import connect
 from kimi_proxy.services.store.sqlite import SqliteStore, store_path
 
 
@@ -25,22 +24,6 @@ async def state_becomes(store: SqliteStore, wanted: str) -> None:
             return
         await asyncio.sleep(0.02)
     raise AssertionError(f"never {wanted}: {await store.usage()}")
-
-
-class Disk:
-    """Opens the file, with a fault switched on."""
-
-    def __init__(self) -> None:
-        self.is_full = False
-        self.is_read_only = False
-
-    def __call__(self, path: Path, patience_s: float) -> sqlite3.Connection:
-        if self.is_read_only:
-            return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)
-        connection = connect(path, patience_s)
-        if self.is_full:
-            connection.execute("PRAGMA max_page_count = 1").fetchall()  # means: no more than there are
-        return connection
 
 
 async def test_a_full_disk_refuses_and_still_reads_and_heals(tmp_path: Path) -> None:

@@ -158,3 +158,15 @@ async def test_a_lowered_budget_is_reached_by_sweeping(tmp_path: Path) -> None:
         usage = await store.usage()
         assert usage.bytes_on_disk <= 1024**2
         assert 5 <= usage.originals <= 10
+
+
+async def test_tombstones_take_a_small_share_of_the_budget_at_most(tmp_path: Path) -> None:
+    clock, budget = Clock(), 200 * 1024
+    originals = [an_original(b"%d" % n) for n in range(150)]
+    async with opened(tmp_path, clock, max_bytes=budget) as store:
+        await asyncio.gather(*map(store.keep, originals))
+        clock.advance(TTL_S + 61)
+        await store.sweep()
+        await store.sweep()
+        reasons = [await reason(store, o.id) for o in originals]
+    assert reasons.count("expired") == budget // 2048

@@ -1,0 +1,136 @@
+"""What holds for every text and every history of a store."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.fakes import Clock
+from tests.services.store.making import MAX_BYTES
+
+from kimi_proxy.core.errors import PruneIdNotFound
+from kimi_proxy.core.ids import new_id
+from kimi_proxy.services.store import Original, open_store
+from kimi_proxy.services.store.retention import Retention
+from kimi_proxy.services.store.sqlite import SqliteStore, store_path
+
+TTL_S = 100.0
+
+pytestmark = pytest.mark.timeout(7200 if os.environ.get("KIMI_PROXY_DEEP") == "1" else 180)
+
+any_text = st.text(st.characters(exclude_categories=()) | st.sampled_from("\n\r\x00\x0c\u2028\ud800"))
+any_bytes = any_text.map(lambda text: text.encode("utf-8", "surrogatepass")) | st.binary()
+
+
+def test_whatever_is_kept_comes_back_byte_for_byte(tmp_path: Path) -> None:
+    with asyncio.Runner() as runner:
+        store = runner.run(open_store(tmp_path, ttl_s=TTL_S, max_bytes=MAX_BYTES, patience_s=30))
+
+        @given(any_bytes, any_text, st.binary(max_size=40), st.binary(max_size=200))
+        def holds(text: bytes, scope: str, key: bytes, about: bytes) -> None:
+            original = Original(new_id("prn"), scope, key, text, about)
+            runner.run(store.keep(original))
+            assert runner.run(store.original(scope, original.id)) == original
+            assert runner.run(store.find(scope, key)) == original.id
+
+        try:
+            holds()
+        finally:
+            runner.run(store.close())
+
+
+class History:
+    """One store, and what it must answer."""
+
+    def __init__(self, home: Path, runner: asyncio.Runner) -> None:
+        self.home, self.runner = home, runner
+        self.clock = Clock(1_700_000_000.0)
+        self.open()
+
+    def open(self) -> None:
+        opening = SqliteStore.open(store_path(self.home), Retention(TTL_S, MAX_BYTES), self.clock, 30)
+        self.store = self.runner.run(opening)
+
+    def close(self) -> None:
+        self.runner.run(self.store.close())
+
+    def begin(self) -> None:
+        self.scope = new_id("prn")
+        self.used: dict[int, float] = {}
+        self.keep(-1)  # so that no history begins with a leap of the clock
+
+    def name(self, n: int) -> str:
+        return f"{self.scope}-{n}"
+
+    def original(self, n: int) -> Original:
+        return Original(self.name(n), self.scope, b"%d" % n, b"text %d" % (n // 2), b"{}")
+
+    def is_live(self, n: int) -> bool:
+        return self.clock() - self.used[n] <= TTL_S
+
+    def keep(self, n: int) -> None:
+        if n not in self.used:
+            self.runner.run(self.store.keep(self.original(n)))
+            self.used[n] = self.clock()
+
+    def recall(self, n: int) -> None:
+        try:
+            found: object = self.runner.run(self.store.original(self.scope, self.name(n)))
+        except PruneIdNotFound as e:
+            found = e.reason
+        if n not in self.used:
+            assert found == "unknown"
+        elif not self.is_live(n):
+            assert found == "expired"
+        else:
+            assert found == self.original(n)
+            self.used[n] = self.clock()
+
+    def find(self, n: int) -> None:
+        found = self.runner.run(self.store.find(self.scope, b"%d" % n))
+        if n in self.used and self.is_live(n):
+            assert found == self.name(n)
+            self.used[n] = self.clock()
+        else:
+            assert found is None
+
+    def advance(self, seconds: int) -> None:
+        self.clock.advance(seconds)
+
+    def sweep(self, _: int) -> None:
+        self.runner.run(self.store.sweep())
+
+    def restart(self, _: int) -> None:
+        self.close()
+        self.open()
+
+
+few = st.integers(0, 5)
+steps = st.one_of(
+    st.tuples(st.just("keep"), few),
+    st.tuples(st.just("recall"), few),
+    st.tuples(st.just("find"), few),
+    st.tuples(st.just("advance"), st.sampled_from((1, 49, 50, 51, 99, 100, 101))),
+    st.tuples(st.just("sweep"), few),
+    st.tuples(st.just("restart"), few),
+)
+
+
+def test_every_history_honours_the_ttl(tmp_path: Path) -> None:
+    with asyncio.Runner() as runner:
+        history = History(tmp_path, runner)
+
+        @given(st.lists(steps, max_size=25))
+        def holds(happenings: list[tuple[str, int]]) -> None:
+            history.begin()
+            for what, n in happenings:
+                getattr(history, what)(n)
+            for n in range(6):
+                history.recall(n)
+
+        try:
+            holds()
+        finally:
+            history.close()

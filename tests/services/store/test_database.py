@@ -1,0 +1,68 @@
+"""How the file is opened."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.services.store.making import an_original, opened
+
+from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.services.store.database import reading, writing
+from kimi_proxy.services.store.sqlite import store_path
+
+
+def answer(connection: sqlite3.Connection, pragma: str) -> object:
+    (value,) = connection.execute(pragma).fetchone()
+    return value
+
+
+def test_a_commit_is_synced_and_never_goes_through_a_write_ahead_log(tmp_path: Path) -> None:
+    with writing(tmp_path / "store" / "x.sqlite3", 30) as connection:
+        assert answer(connection, "PRAGMA journal_mode") == "truncate"
+        assert answer(connection, "PRAGMA synchronous") == 2  # FULL
+        assert answer(connection, "PRAGMA secure_delete") == 1
+        assert answer(connection, "PRAGMA auto_vacuum") == 2  # INCREMENTAL
+        assert connection.in_transaction
+
+
+def test_a_file_left_in_wal_mode_is_brought_back(tmp_path: Path) -> None:
+    path = tmp_path / "store" / "x.sqlite3"
+    with writing(path, 30):
+        pass
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+    with writing(path, 30):
+        pass
+    assert path.read_bytes()[18:20] == b"\x01\x01"  # the header's mark of a rollback journal
+
+
+def test_what_fails_inside_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = tmp_path / "store" / "x.sqlite3"
+    with pytest.raises(StoreUnavailable), writing(path, 30) as connection:
+        connection.execute("INSERT INTO text (scope, hash, frame) VALUES (?, ?, ?)", (b"s", b"h", b"f"))
+        raise StoreUnavailable("no")
+    with reading(path, 30) as connection, pytest.raises(sqlite3.OperationalError, match="no such table"):
+        connection.execute("SELECT * FROM text")
+
+
+def test_readers_cannot_write(tmp_path: Path) -> None:
+    path = tmp_path / "store" / "x.sqlite3"
+    with writing(path, 30):
+        pass
+    with reading(path, 30) as connection, pytest.raises(sqlite3.OperationalError):
+        connection.execute("DELETE FROM text")
+
+
+def test_no_file_reads_as_an_empty_store_and_is_not_made(tmp_path: Path) -> None:
+    with reading(tmp_path / "x.sqlite3", 30) as connection:
+        assert answer(connection, "SELECT count(*) FROM record") == 0
+    assert [*tmp_path.iterdir()] == []
+
+
+async def test_a_sweep_with_nothing_to_do_writes_nothing(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await store.keep(an_original())
+        before = store_path(tmp_path).read_bytes()
+        await store.sweep()
+        assert store_path(tmp_path).read_bytes() == before
