@@ -14,6 +14,7 @@ from queue import SimpleQueue
 from threading import Semaphore, Thread
 
 SLICE_BYTES = 64 * 1024
+STDERR = 2
 
 
 class Lines:
@@ -122,16 +123,16 @@ def _settle(written: asyncio.Future[bool], delivered: bool) -> None:
 
 
 @contextmanager
-def standard_streams() -> Iterator[tuple[FileIO, FileIO]]:
-    """Standard input and output for one conversation; whatever else prints goes to standard error."""
+def private(stdin: FileIO, stdout: FileIO) -> Iterator[tuple[FileIO, FileIO]]:
+    """Both streams for one conversation alone; whatever else prints meanwhile goes to standard error."""
     sys.stdout.flush()
-    wire_in, wire_out, nothing = os.dup(0), os.dup(1), os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.dup2(2, 1)
+    wire_in, wire_out, nothing = os.dup(stdin.fileno()), os.dup(stdout.fileno()), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, stdin.fileno())
+    os.dup2(STDERR, stdout.fileno())
     os.close(nothing)
     try:
         yield FileIO(wire_in, "rb", closefd=False), FileIO(wire_out, "wb", closefd=False)
     finally:
         sys.stdout.flush()
-        os.dup2(wire_in, 0)
-        os.dup2(wire_out, 1)
+        os.dup2(wire_in, stdin.fileno())
+        os.dup2(wire_out, stdout.fileno())

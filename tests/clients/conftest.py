@@ -1,0 +1,21 @@
+"""The pruner as clients meet it: a server on a port, or a command that they start."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.api.pruner_world import pruner
+
+STDIO = [sys.executable, "-m", "kimi_proxy", "pruner", "--stdio"]
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="session")
+def port(home: Path) -> Iterator[int]:
+    with pruner(home) as port:
+        yield port
