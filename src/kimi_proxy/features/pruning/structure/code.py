@@ -11,7 +11,7 @@ from kimi_proxy.features.pruning.structure.syntax import Definition, Syntax
 PARSE_MAX_CHARS = 512 * 1024
 TRIAL_ABOVE_LINES = 500
 TRIAL_LINES = 250
-TRIAL_MAX_ERRORS = 60
+TRIAL_MAX_ERRORS = 40
 HEADER_LINES = 3
 
 _COMMENT_OPENERS = ("#", "//", "/*", "*", '"""', "'''", "--", ";;", "<!--", "=begin", 'r"""')

@@ -21,6 +21,7 @@ _LOCATED = re.compile(
     r"\s*(?:\[\w+\] )?(?:[\w./\\@+-]|:(?=\\)){1,200}[:(]\[?\d+(?:[:,]\d+)?[\])]?:? *(?:- )?(?:fatal )?(?:error|Error)\b"
 )
 _LOCATED_BODY = re.compile(r"\s+\S|\[ERROR\]\s\s+|\d+\s*\||\^|~|\S+:\d+:\d+: note:")
+_MINITEST = re.compile(r"\s*(?:\d+\) )?(?:Failure|Error):\s*$")
 _GO_LOCATED = re.compile(r"\s*(?:\./|\w[\w/.-]*/)?[\w.-]+\.go:\d+(?::\d+)?: ")
 
 
@@ -42,7 +43,7 @@ def rustc(bare: Sequence[str], row: int) -> Span | None:
 
 def located(bare: Sequence[str], row: int) -> Span | None:
     """`file:line:column: error` of C compilers, javac, tsc and others, with the lines that show the place."""
-    return _while(bare, row, _LOCATED_BODY, 8) if _LOCATED.match(bare[row]) else None
+    return _while(bare, row, _LOCATED_BODY, 40) if _LOCATED.match(bare[row]) else None
 
 
 def go_test(bare: Sequence[str], row: int) -> Span | None:
@@ -88,6 +89,19 @@ def surefire(bare: Sequence[str], row: int) -> Span | None:
     return _until(bare, row, lambda line: not line.strip() or "Tests run:" in line or "<<< " in line, longest=80)
 
 
+def rspec(bare: Sequence[str], row: int) -> Span | None:
+    if bare[row].strip() != "Failures:":
+        return None
+    return _until(bare, row, lambda line: line.startswith(("Finished in", "Failed examples:")))
+
+
+def minitest(bare: Sequence[str], row: int) -> Span | None:
+    """`Failure:` or `Error:` alone on a line, possibly numbered, and the lines that tell which test."""
+    if not _MINITEST.match(bare[row]):
+        return None
+    return _until(bare, row, lambda line: line.startswith(("bin/rails test", "rails test", "Finished in")), longest=60)
+
+
 def npm(bare: Sequence[str], row: int) -> Span | None:
     end = row
     while end < len(bare) and bare[end].lstrip().startswith(("npm ERR!", "npm error")):
@@ -106,6 +120,8 @@ _READERS: tuple[tuple[Callable[[Sequence[str], int], Span | None], tuple[str, ..
     (jest, ("● ",)),
     (mocha, (" failing",)),
     (gradle, ("failure: ", "* what went wrong", "execution failed for task")),
+    (rspec, ("failures:",)),
+    (minitest, ("failure:", "error:")),
     (surefire, ("<<< failure!", "<<< error!")),
     (npm, ("npm err!", "npm error")),
     (traces.python, ("traceback (most recent call last)",)),
@@ -153,9 +169,12 @@ def _until(bare: Sequence[str], row: int, is_end: Callable[[str], bool], longest
 
 
 def _while(bare: Sequence[str], row: int, body: re.Pattern[str], longest: int) -> Span:
+    """The lines that `body` matches; some logs have a blank line after every line, so one may stand between."""
     end = row + 1
-    last = min(len(bare), row + longest)
-    while end < last and body.match(bare[end]):
+    last = min(len(bare) - 1, row + longest)
+    while end < last and body.match(bare[end] if bare[end].strip() else bare[end + 1]):
+        end += 1
+    if end == len(bare) - 1 and body.match(bare[end]):
         end += 1
     return trimmed(bare, row, end, "failure")
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from kimi_proxy.features.pruning.structure import failures
 from kimi_proxy.features.pruning.structure.alerts import ALWAYS, TROUBLE, means_trouble
 from kimi_proxy.features.pruning.structure.blocks import Block, Outline, Span, nest
+from kimi_proxy.features.pruning.structure.diagnostics import diagnostics
 from kimi_proxy.features.pruning.structure.logtext import LINE_CHARS, Words, bare, spread
 from kimi_proxy.features.pruning.structure.voice import voice
 from kimi_proxy.features.pruning.template import templates
@@ -14,6 +15,7 @@ FULL_OF_ALWAYS = 0.15
 FULL_OF_TROUBLE = 0.04
 # Of a longer block the two ends must stay.
 WHOLE_LINES = 200
+ANNOUNCED_LINES = 12
 WINDOW_LINES = 25
 
 
@@ -22,12 +24,21 @@ def outline(lines: Sequence[str], check: Callable[[], None]) -> Outline:
     words = Words([line[:LINE_CHARS] for line in lines])
     check()
     spans = failures.read(plain, words, check)
+    who = voice(plain, lines)
+    if who == "ci":
+        spans += _few_diagnostics(plain, check)
     protected = [""] * len(lines)
     _protect_alerts(words, protected, check)
     _protect_spans(plain, spans, protected)
     blocks = nest(spans, len(lines))
     check()
-    return Outline(nest([*spans, *_windows(plain, blocks)], len(lines)), tuple(protected), voice(plain, lines))
+    return Outline(nest([*spans, *_windows(plain, blocks)], len(lines)), tuple(protected), who)
+
+
+def _few_diagnostics(plain: Sequence[str], check: Callable[[], None]) -> list[Span]:
+    """The diagnostics of a build, unless it printed them by the hundred."""
+    found = diagnostics(plain, check)
+    return found if sum(span.end - span.start for span in found) <= FULL_OF_TROUBLE * len(plain) else []
 
 
 def _protect_alerts(words: Words, protected: list[str], check: Callable[[], None]) -> None:
@@ -39,13 +50,25 @@ def _protect_alerts(words: Words, protected: list[str], check: Callable[[], None
     check()
     always = _few(words, always, FULL_OF_ALWAYS * count)
     loud = {row for row in _few(words, loud, FULL_OF_TROUBLE * count) if means_trouble(words.lines[row])}
-    kept = always | loud
-    if len(kept) <= FULL_OF_TROUBLE * count:
-        for row in spread((r for r in kept if r in loud or means_trouble(words.lines[r])), count):
+    meant = loud | {row for row in always if means_trouble(words.lines[row])}
+    if len(meant) <= FULL_OF_TROUBLE * count:
+        for row in spread(meant, count) | _announced(words.lines, meant):
             if words.lines[row].strip():
                 protected[row] = "context"
-    for row in kept:
+    for row in always | loud:
         protected[row] = "error"
+
+
+def _announced(lines: Sequence[str], rows: Iterable[int]) -> set[int]:
+    """The paragraph after a line that ends with a colon."""
+    found: set[int] = set()
+    for row in rows:
+        if lines[row].rstrip().endswith(":"):
+            start = row + 1 if row + 1 < len(lines) and lines[row + 1].strip() else row + 2
+            stop = min(start + ANNOUNCED_LINES, len(lines))
+            end = next((at for at in range(start, stop) if not lines[at].strip()), stop)
+            found.update(range(start, end))
+    return found
 
 
 def _few(words: Words, rows: set[int], most: float) -> set[int]:

@@ -8,7 +8,7 @@ from kimi_proxy.features.pruning.structure.blocks import Span
 LINE_CHARS = 300
 
 _IMPORT = re.compile(
-    r"""\s*(?:
+    r"""(?:
     import\b(?!\s*[=:.(]) | from\s+\S+\s+import\b | \#\s*(?:include|import)\b | @import\b
     | (?:pub\s+)?use\s+[\w\\:{] | package\s+[\w.]+\s*;?\s*$ | (?:global\s+)?using\s+[\w.= <>]+;
     | (?:(?:const|let|var)\s[^=]{0,200}=\s*)?require(?:_relative|_once)?[\s(]+['"] | include(?:_once)?[\s(]+['"]
@@ -17,7 +17,7 @@ _IMPORT = re.compile(
     re.VERBOSE,
 )
 _KEYWORD = re.compile(
-    r"""\s*
+    r"""
     (?:(?:export|default|public|private|protected|internal|static|final|abstract|sealed|async|override|virtual
         |inline|open|data|suspend|partial|unsafe|extern|const|pub(?:\([^)]{0,40}\))?|declare|local)\s+){0,6}
     (?:
@@ -35,9 +35,9 @@ _FIRST_WORDS = frozenset(
         "public", "require", "struct", "template", "trait", "typedef", "unsafe", "use",
     }
 )  # fmt: skip
-_FIRST_WORD = re.compile(r"\s*+(?:#\s*+)?([a-z]+)")
+_FIRST_WORD = re.compile(r"(?:#\s*+)?([a-z]+)")
 _LIKENESS = re.compile(
-    r"""\s*(?:
+    r"""(?:
     (?:import|package|def|func|fn|function|class|interface|enum|struct|trait|impl|mod|typedef|namespace)\b
     | from\s+\S+\s+import\b | \#\s*include\b | use\s+\S+; | require\( | template\s*<
     | (?:public|private|protected)\s
@@ -47,12 +47,12 @@ _LIKENESS = re.compile(
     )""",
     re.VERBOSE,
 )
-_ACCESS = re.compile(r"\s*(?:public|private|protected|internal)\s+(?:[^(=;]{0,120}?(?P<name>\w+)\s*\()?")
+_ACCESS = re.compile(r"(?:public|private|protected|internal)\s+(?:[^(=;]{0,120}?(?P<name>\w+)\s*\()?")
 # At the margin, as in C: a type, a name, parameters, and no semicolon.
 _MARGIN = re.compile(r"[A-Za-z_][\w\s*&:<>,~]{0,120}?[\s*&](?P<name>[\w:~]+)\s*\([^;=]{0,250}$")
 _STATEMENTS = frozenset("if for while switch return else catch do try with elif new await case typedef".split())
-_DECORATOR = re.compile(r"\s*(?:@[A-Za-z]|#!?\[|\[[A-Z]\w*(?:\(.*\))?\]\s*$)")
-_STAYS_OPEN = re.compile(r"\s*(?:[)}\]{#]|end\b|(?:public|private|protected)\s*:)")
+_DECORATOR = re.compile(r"(?:@[A-Za-z]|#!?\[|\[[A-Z]\w*(?:\(.*\))?\]\s*$)")
+_STAYS_OPEN = re.compile(r"(?:[)}\]{#]|end\b|(?:public|private|protected)\s*:)")
 _KINDS = {"enum": "type", "union": "type", "namespace": "namespace", "module": "namespace", "mod": "namespace"}
 
 
@@ -62,10 +62,10 @@ def mark(lines: Sequence[str], start: int, end: int, check: Callable[[], None]) 
     for row in range(start, end):
         if row % 1000 == 0:
             check()
-        line = lines[row][:LINE_CHARS]
-        if _IMPORT.match(line):
+        bare = lines[row].lstrip()
+        if bare and _IMPORT.match(bare[:LINE_CHARS]):
             marks[row] = "import"
-        elif _defines(line) is not None:
+        elif bare and _defines(bare[:LINE_CHARS], len(lines[row]) - len(bare)) is not None:
             marks[row] = "signature"
     return marks
 
@@ -76,8 +76,9 @@ def likenesses(lines: Sequence[str], marks: Mapping[int, str], check: Callable[[
     for row, line in enumerate(lines):
         if row % 1000 == 0:
             check()
-        word = _FIRST_WORD.match(line)
-        if word and word[1] in _FIRST_WORDS and row not in marks and _LIKENESS.match(line[:LINE_CHARS]):
+        bare = line.lstrip()
+        word = _FIRST_WORD.match(bare)
+        if word and word[1] in _FIRST_WORDS and row not in marks and _LIKENESS.match(bare[:LINE_CHARS]):
             found.append(row)
     return found
 
@@ -91,11 +92,11 @@ def spans(lines: Sequence[str], check: Callable[[], None]) -> list[Span]:
     for row, line in enumerate(lines):
         if row % 1000 == 0:
             check()
-        text = line[:LINE_CHARS]
-        bare = text.lstrip()
+        bare = line.lstrip()
         if not bare:
             continue
-        indent = len(text) - len(bare)
+        indent = len(line) - len(bare)
+        text = bare[:LINE_CHARS]
         stays = _STAYS_OPEN.match(text) is not None
         while opened and (indent < opened[-1][0] or (indent == opened[-1][0] and not stays)):
             found.append(opened.pop()[1]._replace(end=last + 1))
@@ -103,15 +104,15 @@ def spans(lines: Sequence[str], check: Callable[[], None]) -> list[Span]:
         if _DECORATOR.match(text):
             decorated = row if decorated < 0 else decorated
             continue
-        defined = None if stays else _defines(text)
+        defined = None if stays else _defines(text, indent)
         if defined is not None:
             opened.append((indent, Span(decorated if decorated >= 0 else row, row + 1, row + 1, *defined)))
         decorated = -1
     return found + [span._replace(end=last + 1) for _, span in opened]
 
 
-def _defines(line: str) -> tuple[str, str] | None:
-    """The kind and name of what `line` begins to define."""
+def _defines(line: str, indent: int) -> tuple[str, str] | None:
+    """The kind and name of what `line`, given without its `indent`, begins to define."""
     keyword = _KEYWORD.match(line)
     if keyword is not None:
         if keyword["kind"]:
@@ -120,7 +121,7 @@ def _defines(line: str) -> tuple[str, str] | None:
     access = _ACCESS.match(line)
     if access is not None:
         return ("method", access["name"]) if access["name"] else ("statement", "")
-    margin = _MARGIN.match(line)
+    margin = _MARGIN.match(line) if not indent else None
     if margin is not None and line.split(None, 1)[0] not in _STATEMENTS:
         return "function", margin["name"]
     return None

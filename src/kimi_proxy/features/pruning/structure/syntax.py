@@ -133,13 +133,18 @@ class _Reader:
 
 
 def count_errors(lines: Sequence[str], language: str) -> int:
-    """How many pieces of `lines` the grammar does not understand. A text cut short counts as one."""
+    """How many pieces of `lines` the grammar does not understand.
+
+    `lines` may be the head of a longer text: where it was cut in a comment, that comment reads as
+    nonsense, so the last two fifths are parsed but not judged.
+    """
+    judged = len(lines) * 3 // 5
     cursor = parser(language).parse("\n".join(lines).encode("utf-8", "replace")).walk()
     errors = 0
     while True:
         node = cursor.node
         assert node is not None  # noqa: S101 - a cursor always stands on a node
-        errors += node.is_error or node.is_missing
+        errors += (node.is_error or node.is_missing) and node.start_point[0] <= judged
         if node.has_error and cursor.goto_first_child():
             continue
         while not cursor.goto_next_sibling():

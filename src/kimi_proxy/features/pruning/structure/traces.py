@@ -78,7 +78,7 @@ def framed(bare: Sequence[str], check: Callable[[], None]) -> list[Span]:
             continue
         start = _thrown_above(bare, row)
         end = row + 1
-        while end < len(bare) and (_is_frame(bare[end]) or _CAUSE.match(bare[end])):
+        while end < len(bare) and _goes_on(bare, end):
             end += 1
         if found and start <= found[-1].end:
             found[-1] = found[-1]._replace(end=end)
@@ -86,6 +86,12 @@ def framed(bare: Sequence[str], check: Callable[[], None]) -> list[Span]:
             found.append(Span(start, end, row, "traceback", _name(bare[start])))
         row = end
     return found
+
+
+def _goes_on(bare: Sequence[str], row: int) -> bool:
+    """Whether `row` belongs to the frames above it; some logs have a blank line after every line."""
+    line = bare[row] if bare[row].strip() or row + 1 == len(bare) else bare[row + 1]
+    return _is_frame(line) or _CAUSE.match(line) is not None
 
 
 def _is_frame(line: str) -> bool:
@@ -96,11 +102,21 @@ def _is_frame(line: str) -> bool:
 def _thrown_above(bare: Sequence[str], row: int) -> int:
     """The exception's own line, up to four lines above its first frame."""
     for at in range(row - 1, max(-1, row - 5), -1):
-        if not bare[at].strip() or _is_frame(bare[at]):
+        if _is_frame(bare[at]):
             break
         if _THROWN.match(bare[at]) or _CAUSE.match(bare[at]):
-            return at
+            return _shown_above(bare, at)
     return row
+
+
+def _shown_above(bare: Sequence[str], row: int) -> int:
+    """Node shows the place before it names the error: a path, the code, carets and a blank line."""
+    if row < 3 or bare[row - 1].strip() or not bare[row - 2].strip() or bare[row - 2].strip(" ^"):
+        return row
+    start = row - 2
+    while start > max(0, row - 6) and bare[start - 1].strip():
+        start -= 1
+    return start
 
 
 def trimmed(bare: Sequence[str], start: int, end: int, kind: str) -> Span:
