@@ -28,12 +28,13 @@ HEADERS = {
 
 
 class Refused(UpstreamError):
-    """A status that is no success, without an answer to our request in it."""
+    """A status that is no success. `answer` is the JSON-RPC error in it, if it holds one that names no request."""
 
-    def __init__(self, server: str, status: int, body: bytes) -> None:
+    def __init__(self, server: str, status: int, body: bytes, answer: JsonObject | None = None) -> None:
         super().__init__(f"{server} answered HTTP {status}")
         self.status = status
         self.body = body
+        self.answer = answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +77,23 @@ class Exchange:
             return Reply(self._found(response, await self._body(response), message["id"]), response.headers)
 
     def _found(self, response: httpx.Response, body: bytes, call_id: JsonValue) -> JsonObject:
+        found = None
         try:
-            for message in answers.messages(body, self._server):
-                if answers.answers(message, call_id):  # type: ignore[arg-type]
-                    return message
+            found = self._answer_in(body, call_id)
         except UpstreamUnreadable:
             if response.is_success:
                 raise
-        if not response.is_success:
-            raise Refused(self._server, response.status_code, body[:4096])
-        raise UpstreamUnreadable(f"{self._server} answered, but not to this request")
+        if not response.is_success and (found is None or found.get("id") is None):
+            raise Refused(self._server, response.status_code, body[:4096], found)
+        if found is None:
+            raise UpstreamUnreadable(f"{self._server} answered, but not to this request")
+        return found
+
+    def _answer_in(self, body: bytes, call_id: JsonValue) -> JsonObject | None:
+        for message in answers.messages(body, self._server):
+            if answers.answers(message, call_id):  # type: ignore[arg-type]
+                return message
+        return None
 
     async def _body(self, response: httpx.Response) -> bytes:
         pieces: list[bytes] = []

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from kimi_proxy.core.types import JsonObject
 from kimi_proxy.proxy.mcp.answers import with_id
-from kimi_proxy.proxy.mcp.exchange import Exchange, translated
+from kimi_proxy.proxy.mcp.exchange import Exchange, Refused, translated
 
 
 class Plain:
@@ -13,9 +13,14 @@ class Plain:
         self._exchange = Exchange(server, url, headers)
 
     async def forward(self, message: JsonObject, timeout_s: float) -> JsonObject | None:
-        async with translated(self._server, timeout_s):
-            reply = await self._exchange.send(message)
-        return None if reply.message is None else with_id(reply.message, message["id"])
+        try:
+            async with translated(self._server, timeout_s):
+                answer = (await self._exchange.send(message)).message
+        except Refused as e:
+            if e.answer is None:
+                raise
+            answer = e.answer
+        return None if answer is None else with_id(answer, message["id"])
 
     async def close(self) -> None:
         await self._exchange.close()

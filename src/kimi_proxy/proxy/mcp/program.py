@@ -31,6 +31,7 @@ class Program(asyncio.SubprocessProtocol):
         self._said = bytearray()
         self._waiting: dict[int, asyncio.Future[JsonObject]] = {}
         self._ids = itertools.count(1)
+        self._ending = False
         self._gone = asyncio.get_running_loop().create_future()
 
     @classmethod
@@ -58,7 +59,7 @@ class Program(asyncio.SubprocessProtocol):
 
     @property
     def alive(self) -> bool:
-        return not self._gone.done()
+        return not self._ending
 
     @property
     def said(self) -> str:
@@ -84,11 +85,11 @@ class Program(asyncio.SubprocessProtocol):
 
     async def end(self) -> None:
         """Ask it to leave, then make it: input closed, SIGTERM, SIGKILL to the whole group."""
+        self._ending = True
         self._pipe(STDIN).close()
         for number in (signal.SIGTERM, signal.SIGKILL, None):
-            if self.alive:
-                await asyncio.wait({self._gone}, timeout=GOODBYE_S)
-            if self.alive and number is not None:
+            await asyncio.wait({self._gone}, timeout=GOODBYE_S)
+            if not self._gone.done() and number is not None:
                 self._signal(number)
         self._transport.close()
         await asyncio.shield(self._gone)
@@ -107,11 +108,13 @@ class Program(asyncio.SubprocessProtocol):
 
     def process_exited(self) -> None:
         """What it left behind goes too; the pipes close then, once they are read to the end."""
+        self._ending = True
         self._signal(signal.SIGKILL)
         asyncio.get_running_loop().call_later(GOODBYE_S, self._transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._gone.set_result(None)
+        self._transport.close()
         code = self._transport.get_returncode()
         words = self.said.strip().splitlines()[-1:]
         why = f" after saying: {words[0][:300]}" if words else ""
@@ -122,9 +125,7 @@ class Program(asyncio.SubprocessProtocol):
             self._partial.append(data)
             self._partial_size += len(data)
             if self._partial_size > MAX_ANSWER_BYTES:
-                self._fail(UpstreamUnreadable(f"{self._server} wrote a line of more than {MAX_ANSWER_BYTES} bytes"))
-                self._signal(signal.SIGKILL)
-                self._partial.clear()
+                self._give_up(UpstreamUnreadable(f"{self._server} wrote a line of more than {MAX_ANSWER_BYTES} bytes"))
             return
         first, *lines, rest = data.split(b"\n")
         yield b"".join((*self._partial, first))
@@ -162,6 +163,13 @@ class Program(asyncio.SubprocessProtocol):
                 params: JsonObject = {"requestId": call_id, "reason": "nobody waits for the answer any more"}
                 self._write({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
 
+    def _give_up(self, error: Exception) -> None:
+        self._ending = True
+        self._fail(error)
+        self._partial.clear()
+        self._pipe(STDOUT).close()
+        self._signal(signal.SIGKILL)
+
     def _fail(self, error: Exception) -> None:
         for waiting in self._waiting.values():
             if not waiting.done():
@@ -171,5 +179,5 @@ class Program(asyncio.SubprocessProtocol):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.group, number)
 
-    def _pipe(self, fd: int) -> asyncio.WriteTransport:
+    def _pipe(self, fd: int) -> asyncio.WriteTransport:  # standard output's is closed, never written
         return cast(asyncio.WriteTransport, self._transport.get_pipe_transport(fd))

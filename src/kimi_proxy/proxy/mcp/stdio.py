@@ -82,7 +82,7 @@ class Stdio:
         if self._met is met:
             self._met = None
             self._backoff.crashed(self._now() - met.since)
-            self._reaper.forget(met.program.group)
+            await self._ended(met.program)
 
     async def _start(self) -> Met:
         await self._pause()

@@ -50,16 +50,16 @@ class Streamable:
 
     async def forward(self, message: JsonObject, timeout_s: float) -> JsonObject | None:
         session = await self._met()
-        async with translated(self._server, timeout_s):
-            try:
-                return await self._through(session, message)
-            except Refused as e:
-                if not session.is_lost(e):
-                    raise
+        try:
+            return await self._through(session, message, timeout_s)
+        except Refused as e:
+            if e.answer is not None and not session.is_lost(e):
+                return with_id(e.answer, message["id"])
+            if not session.is_lost(e):
+                raise
         # It was refused unread, so that sending it again is safe.
         session = await self._met(instead_of=session)
-        async with translated(self._server, timeout_s):
-            return await self._through(session, message)
+        return await self._through(session, message, timeout_s)
 
     async def close(self) -> None:
         session = self._session
@@ -69,7 +69,7 @@ class Streamable:
                     await self._exchange.delete(session.headers({}))
         await self._exchange.close()
 
-    async def _through(self, session: Session, message: JsonObject) -> JsonObject | None:
+    async def _through(self, session: Session, message: JsonObject, timeout_s: float) -> JsonObject | None:
         async def send(outgoing: JsonObject) -> JsonObject | None:
             if "id" not in outgoing:
                 return (await self._exchange.send(outgoing, session.headers(outgoing))).message
@@ -77,7 +77,8 @@ class Streamable:
             reply = await self._exchange.send(renamed, session.headers(renamed))
             return None if reply.message is None else with_id(reply.message, outgoing["id"])
 
-        return await hello.through(session.hello, message, send)
+        async with translated(self._server, timeout_s):
+            return await hello.through(session.hello, message, send)
 
     async def _met(self, instead_of: Session | None = None) -> Session:
         async with self._meeting:

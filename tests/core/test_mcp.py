@@ -1,0 +1,57 @@
+"""A message in either era of MCP."""
+
+from kimi_proxy.core.mcp import bare, enveloped, is_stateless, meta_of, stamped
+from kimi_proxy.core.types import JsonObject
+
+CALL: JsonObject = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "a", "_meta": {"goal": "g"}}}
+ENVELOPE = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {"sampling": {}},
+}
+
+
+def test_a_message_gets_an_envelope_and_loses_it_again():
+    assert not is_stateless(CALL)
+    assert is_stateless(enveloped(CALL))
+    assert meta_of(enveloped(CALL))["goal"] == "g"
+    assert bare(enveloped(CALL)) == CALL
+
+
+def test_without_params_the_envelope_is_all_there_is():
+    listing: JsonObject = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+
+    assert is_stateless(enveloped(listing))
+    assert bare(enveloped(listing)) == {**listing, "params": {}}
+
+
+def test_a_clients_own_envelope_is_kept():
+    message: JsonObject = {"id": 1, "method": "tools/list", "params": {"_meta": ENVELOPE}}
+
+    assert enveloped(message) is message
+
+
+def test_params_that_are_no_object_hold_no_envelope():
+    assert meta_of({"params": [1]}) == {}
+    assert meta_of({"params": {"_meta": 3}}) == {}
+
+
+def test_a_result_of_the_old_era_says_what_the_new_one_asks():
+    assert stamped("tools/list", {"tools": [], "x": 1}, {"name": "s"}) == {
+        "ttlMs": 0,
+        "cacheScope": "private",
+        "tools": [],
+        "x": 1,
+        "resultType": "complete",
+        "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "s"}},
+    }
+    assert stamped("tools/call", {"content": [], "_meta": {"a": 1}}, None) == {
+        "content": [],
+        "resultType": "complete",
+        "_meta": {"a": 1},
+    }
+
+
+def test_a_result_of_the_new_era_is_left_alone():
+    result: JsonObject = {"resultType": "input_required"}
+
+    assert stamped("tools/list", result, None) is result

@@ -1,0 +1,251 @@
+"""A server that takes JSON-RPC by POST."""
+
+import asyncio
+import gzip
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.upstream import ACCEPTED, Heard, Script, Upstream, answer, chain, event, events, failure, http, scripted
+
+from kimi_proxy.core.errors import (
+    KimiProxyError,
+    UpstreamError,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+    UpstreamUnreadable,
+)
+from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.proxy.mcp.plain import Plain
+
+CALL: JsonObject = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "read"}}
+PATIENCE_S = 10.0
+
+
+@asynccontextmanager
+async def client_of(script: Script) -> AsyncIterator[tuple[Plain, Upstream]]:
+    async with scripted(script) as upstream:
+        client = Plain("files", upstream.url)
+        try:
+            yield client, upstream
+        finally:
+            await client.close()
+
+
+async def ask(script: Script, message: JsonObject = CALL, timeout_s: float = PATIENCE_S) -> JsonObject | None:
+    async with client_of(script) as (client, _):
+        return await client.forward(message, timeout_s)
+
+
+async def test_the_request_arrives_as_it_was_sent_and_its_answer_comes_back():
+    message: JsonObject = {"z": 1, "jsonrpc": "2.0", "method": "x/y", "id": "é", "params": {"b": None, "a": [1.5]}}
+    async with client_of(lambda heard: answer(heard, {"b": 1, "a": 2})) as (client, upstream):
+        got = await client.forward(message, PATIENCE_S)
+
+    assert json.dumps(upstream.heard[0].message) == json.dumps(message)
+    assert json.dumps(got) == json.dumps({"jsonrpc": "2.0", "id": "é", "result": {"b": 1, "a": 2}})
+
+
+async def test_no_header_of_ours_tells_a_secret():
+    async with client_of(lambda heard: answer(heard, {})) as (client, upstream):
+        await client.forward(CALL, PATIENCE_S)
+
+    assert set(upstream.heard[0].headers) == {
+        "host",
+        "accept",
+        "accept-encoding",
+        "connection",
+        "user-agent",
+        "content-type",
+        "content-length",
+    }
+
+
+async def test_an_error_of_the_server_passes_through_under_any_status():
+    for status in ("200 OK", "400 Bad Request", "404 Not Found", "500 Internal Server Error"):
+        got = await ask(lambda heard, status=status: failure(heard, -32601, "unknown method", status))
+
+        assert got == {"jsonrpc": "2.0", "id": 1, "error": {"code": -32601, "message": "unknown method"}}
+
+
+async def test_an_error_that_could_not_read_our_id_gets_it_back():
+    body = b'{"jsonrpc":"2.0","error":{"code":-32700,"message":"parse"},"id":null}'
+
+    assert await ask(lambda _: http(body)) == {
+        "jsonrpc": "2.0",
+        "error": {"code": -32700, "message": "parse"},
+        "id": 1,
+    }
+
+
+async def test_an_id_that_became_a_string_is_still_ours():
+    got = await ask(lambda _: http(b'{"jsonrpc":"2.0","id":"1","result":{}}'))
+
+    assert got == {"jsonrpc": "2.0", "id": 1, "result": {}}
+
+
+async def test_the_answer_is_found_in_a_batch():
+    body = b'[{"jsonrpc":"2.0","method":"notifications/progress"},{"jsonrpc":"2.0","id":1,"result":7}]'
+
+    assert await ask(lambda _: http(body)) == {"jsonrpc": "2.0", "id": 1, "result": 7}
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        ACCEPTED,
+        http(b"", "204 No Content"),
+        http(b'{"jsonrpc":"2.0","id":null,"result":{}}'),
+        http(b"", "404 Not Found"),
+    ],
+)
+async def test_a_notification_gets_nothing_whatever_the_server_says(reply: bytes):
+    assert await ask(lambda _: reply, {"jsonrpc": "2.0", "method": "notifications/x"}) is None
+
+
+async def test_events_in_place_of_json_are_read_to_the_answer():
+    result: JsonValue = {"jsonrpc": "2.0", "id": 1, "result": {"text": "é\u2028"}}
+    blocks = (
+        b": hello\n\n",
+        b"id: 1\ndata:\n\n",
+        event({"jsonrpc": "2.0", "method": "notifications/progress", "params": {}}),
+        event(result, "event: message"),
+    )
+
+    assert await ask(lambda _: events(*blocks)) == result
+
+
+async def test_a_compressed_answer_is_understood():
+    body = gzip.compress(b'{"jsonrpc":"2.0","id":1,"result":{}}')
+    got = await ask(lambda _: http(body, "200 OK", "application/json", "Content-Encoding: gzip"))
+
+    assert got == {"jsonrpc": "2.0", "id": 1, "result": {}}
+
+
+async def test_fifty_megabytes_pass():
+    text = "0123456789" * 5_000_000
+    got = await ask(lambda heard: answer(heard, {"content": [{"type": "text", "text": text}]}), timeout_s=60)
+
+    assert got == {"jsonrpc": "2.0", "id": 1, "result": {"content": [{"type": "text", "text": text}]}}
+
+
+async def test_ten_thousand_levels_pass():
+    body = b'{"jsonrpc":"2.0","id":1,"result":' + b'{"a":[' * 5000 + b"]}" * 5000 + b"}"
+    got = await ask(lambda _: http(body))
+    assert got is not None
+    value: JsonValue = got["result"]
+    for _ in range(4999):
+        value = value["a"][0]  # type: ignore[index,call-overload]
+
+    assert value == {"a": []}
+
+
+async def test_many_requests_at_once_each_get_their_own_answer():
+    async with client_of(lambda heard: answer(heard, heard.message["params"])) as (client, _):
+        got = await asyncio.gather(*(client.forward({**CALL, "params": {"n": n}}, PATIENCE_S) for n in range(80)))
+
+    assert [g and g["result"] for g in got] == [{"n": n} for n in range(80)]
+
+
+async def test_a_server_that_is_down_is_unreachable():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        client = Plain("files", f"http://127.0.0.1:{taken.getsockname()[1]}/rpc")
+        with pytest.raises(UpstreamUnreachable, match="files cannot be reached: start it"):
+            await client.forward(CALL, PATIENCE_S)
+        await client.close()
+
+
+async def test_a_server_that_says_nothing_times_out():
+    async def silence(_: Heard) -> bytes:
+        await asyncio.sleep(60)
+        return b""
+
+    with pytest.raises(UpstreamTimeout, match=r"files did not answer within 0\.2 s"):
+        await ask(silence, timeout_s=0.2)
+
+
+async def test_a_server_that_stalls_in_the_middle_times_out():
+    async def stall(_: Heard) -> list[bytes]:
+        return [b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"]
+
+    with pytest.raises(UpstreamTimeout):
+        await ask(stall, timeout_s=0.3)
+
+
+@pytest.mark.parametrize(
+    ("reply", "error", "problem"),
+    [
+        (b"", UpstreamUnreachable, "broke before it answered"),
+        (b"not http at all\r\n\r\n", UpstreamUnreachable, "broke before it answered"),
+        (http(b"<html>hello</html>", kind="text/html"), UpstreamUnreadable, "did not answer in JSON"),
+        (http(b'{"jsonrpc":"2.0","id":1,"result":'), UpstreamUnreadable, "did not answer in JSON"),
+        (http(b""), UpstreamUnreadable, "did not answer in JSON"),
+        (http(b'"hello"'), UpstreamUnreadable, "not JSON-RPC"),
+        (http(b"[1]"), UpstreamUnreadable, "not JSON-RPC"),
+        (http(b"[]"), UpstreamUnreadable, "not to this request"),
+        (http(b'{"jsonrpc":"2.0","id":2,"result":{}}'), UpstreamUnreadable, "not to this request"),
+        (http(b'{"jsonrpc":"2.0","method":"ping","id":1}'), UpstreamUnreadable, "not to this request"),
+        (http(b'{"ok":true}'), UpstreamUnreadable, "not to this request"),
+        (ACCEPTED, UpstreamUnreadable, "did not answer in JSON"),
+        (http(b"xx", "200 OK", "application/json", "Content-Encoding: gzip"), UpstreamUnreadable, "decompressed"),
+        (http(b"no", "500 Internal Server Error", "text/plain"), UpstreamError, "answered HTTP 500"),
+        (http(b'{"detail":"no"}', "401 Unauthorized"), UpstreamError, "answered HTTP 401"),
+        (http(b"", "302 Found", "text/plain", "Location: http://127.0.0.1:1/"), UpstreamError, "answered HTTP 302"),
+        (http(b'{"jsonrpc":"2.0","id":2,"error":{}}', "404 Not Found"), UpstreamError, "answered HTTP 404"),
+    ],
+)
+async def test_every_other_answer_is_an_error_that_says_why(reply: bytes, error: type[KimiProxyError], problem: str):
+    with pytest.raises(error, match=problem) as caught:
+        await ask(lambda _: reply)
+
+    assert type(caught.value).rpc_code == error.rpc_code
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        (),
+        (b": nothing\n\n",),
+        (event({"jsonrpc": "2.0", "id": 99, "result": {}}),),
+        (b"data: {not json\n\n",),
+    ],
+)
+async def test_a_stream_without_the_answer_is_unreadable(blocks: tuple[bytes, ...]):
+    with pytest.raises(UpstreamUnreadable):
+        await ask(lambda _: events(*blocks))
+
+
+async def test_after_every_fault_the_next_call_works():
+    faults: list[Script] = [
+        lambda _: b"",
+        lambda _: http(b"<html>"),
+        lambda _: http(b"", "503 Service Unavailable"),
+        lambda _: b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{",
+        lambda heard: answer(heard, "fine"),
+    ]
+    async with client_of(chain(*faults)) as (client, _):
+        for _ in faults[:-1]:
+            with pytest.raises(UpstreamError):
+                await client.forward(CALL, 0.5)
+
+        assert await client.forward(CALL, PATIENCE_S) == {"jsonrpc": "2.0", "id": 1, "result": "fine"}
+
+
+async def test_an_endless_answer_is_given_up():
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 300000000\r\n\r\n"
+
+    def endless(_: Heard) -> list[bytes]:
+        return [head, *([b"[" * 1_000_000] * 300)]
+
+    with pytest.raises(UpstreamUnreadable, match="more than 134217728 bytes"):
+        await ask(endless, timeout_s=60)
+
+
+async def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.MonkeyPatch):
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+
+    assert await ask(lambda heard: answer(heard, {})) == {"jsonrpc": "2.0", "id": 1, "result": {}}
