@@ -346,6 +346,29 @@ def test_an_id_outlives_the_server(tmp_path: Path):
         assert result(port, "recover_text", lines(prune_id, (1, 300)))["raw_text"] == LOG
 
 
+@pytest.mark.parametrize("path", ["/rpc", "/mcp"])
+def test_clients_that_leave_during_a_long_prune_harm_nobody(port: int, path: str):
+    modern: JsonObject = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    headers = (
+        ("MCP-Protocol-Version", "2026-07-28"),
+        ("Mcp-Method", "tools/call"),
+        ("Mcp-Name", "prune_text"),
+    )
+    for i in range(4):
+        text = "\n".join(f"{path} {i} {n} {LOG[n : n + 60]!r}" for n in range(10_000))
+        params: JsonObject = {"name": "prune_text", "arguments": question(text), "_meta": modern}
+        body = jsontext.encode({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+        with wire.connect(port) as line:
+            line.sendall(wire.request(port, "POST", path, body, headers=headers))
+            time.sleep(0.05 * i)
+
+    assert wire.ask(port, "GET", "/health").status == 200
+    assert result(port, "prune_text", question())["annotations"]
+
+
 # Metrics and access
 
 

@@ -147,6 +147,7 @@ def _settings(app: ASGIApp) -> uvicorn.Config:
         ws="websockets-sansio",
         lifespan="off",
         log_config=None,
+        log_level="warning",
         access_log=False,
         proxy_headers=False,
         server_header=False,
