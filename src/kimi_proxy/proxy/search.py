@@ -1,0 +1,201 @@
+"""Regular expressions over files, searched by a child: ripgrep, or the system's grep where there is none.
+
+No pattern is ever matched in this process, where one could take forever: both programs take a time that grows with
+the text, and are killed when it is up. They tell where lines are, not what is in them: whoever shows a line reads
+it from a file that was opened safely.
+"""
+
+import os
+import re
+import shutil
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kimi_proxy.core.errors import ToolFailed
+from kimi_proxy.proxy.commands import Command, Outcome, run_plain
+
+# Up to here all hits are collected, in whatever order they come, and sorted: the same search gives
+# the same answer. Beyond it, the search is made again in the order of the paths.
+MANY_MATCHES = 50_000
+
+_HEAD_MAX_BYTES = 16 * 1024  # a path, and three numbers
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Hit:
+    """A line that matches, or that stands near one. `offset` and `column` are in bytes."""
+
+    path: bytes
+    line: int
+    offset: int
+    column: int = 1
+    matches: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    patterns: tuple[str, ...]
+    glob: str | None
+    context_lines: int
+    max_matches: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A directory, or one file in it."""
+
+    directory: Path
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """`total` counts all lines that match; None if there were too many to count."""
+
+    hits: list[Hit]
+    total: int | None
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """How a program is asked, and how it answers."""
+
+    argv: Callable[[Query, Place, bool], tuple[str, ...]]
+    head: re.Pattern[bytes]
+    skips_hidden: bool = True
+
+
+def ripgrep(path: str | None = None) -> str | None:
+    """Where ripgrep is: beside this Python, where its wheel puts it, or on the path."""
+    beside = os.pathsep.join((sysconfig.get_path("scripts"), str(Path(sys.executable).parent)))
+    return shutil.which("rg", path=beside) or shutil.which("rg", path=path)
+
+
+def search(
+    query: Query, place: Place, env: Mapping[str, str], timeout_s: float, stop: threading.Event, rg: str | None
+) -> Found:
+    """Search with ripgrep at `rg`, or with grep if there is none."""
+    program = _ripgrep(rg) if rg else _system_grep(place)
+
+    def run(in_order: bool, max_matches: int) -> tuple[list[Hit], Outcome]:
+        collector = _Collector(program, max_matches)
+        command = Command(program.argv(query, place, in_order), place.directory, env, timeout_s)
+        outcome = run_plain(command, collector.write, stop)
+        return collector.hits, outcome
+
+    hits, outcome = run(False, MANY_MATCHES)
+    if outcome.ending == "enough":
+        hits, outcome = run(True, query.max_matches)
+        return Found(_first(hits, query), None, outcome)
+    hits.sort()
+    return Found(_first(hits, query), sum(hit.matches for hit in hits), outcome)
+
+
+def _first(hits: list[Hit], query: Query) -> list[Hit]:
+    """The first matches, with the lines around them."""
+    matches = [at for at, hit in enumerate(hits) if hit.matches]
+    if len(matches) <= query.max_matches:
+        return hits
+    last = hits[matches[query.max_matches - 1]]
+    near = (last.path, last.line + query.context_lines)
+    return [hit for hit in hits[: matches[query.max_matches]] if (hit.path, hit.line) <= near]
+
+
+class _Collector:
+    """Hits out of a stream of records, cut into slices of any size; one match more than wanted is enough."""
+
+    def __init__(self, program: Program, max_matches: int) -> None:
+        self.hits: list[Hit] = []
+        self._program = program
+        self._left = max_matches
+        self._begun = bytearray()
+
+    def write(self, piece: bytes) -> bool:
+        for record in self._records(piece):
+            hit = self._hit(record)
+            if hit is not None:
+                self.hits.append(hit)
+                self._left -= hit.matches
+                if self._left < 0:
+                    return False
+        return True
+
+    def _records(self, piece: bytes) -> Iterator[bytes]:
+        *ended, begun = piece.split(b"\n")
+        for part in ended:
+            self._add(part)
+            yield bytes(self._begun)
+            self._begun.clear()
+        self._add(begun)
+
+    def _add(self, part: bytes) -> None:
+        # grep prints whole lines, and a line may be longer than memory: its beginning is all we need.
+        self._begun += part[: _HEAD_MAX_BYTES - len(self._begun)]
+
+    def _hit(self, record: bytes) -> Hit | None:
+        path, found, rest = record.partition(b"\0")
+        head = self._program.head.match(rest) if found else None
+        if head is None or (not self._program.skips_hidden and _is_hidden(path)):
+            return None
+        named = head.groupdict()
+        if named["near"] is not None:
+            return Hit(path, int(head["line"]), int(head["near"]), matches=False)
+        return Hit(path, int(head["line"]), int(head["offset"]), int(named.get("column") or 1))
+
+
+def _ripgrep(rg: str) -> Program:
+    def argv(query: Query, place: Place, in_order: bool) -> tuple[str, ...]:
+        return (
+            *(rg, "--no-config", "--no-heading", "--color=never", "--with-filename", "--null"),
+            # One byte of each line: where it is tells enough. Marks of byte order are bytes too.
+            *("--line-number", "--column", "--byte-offset", "--max-columns=1", "--encoding=none"),
+            f"--context={query.context_lines}",
+            *((f"--glob={query.glob}",) if query.glob else ()),
+            *(("--sort=path",) if in_order else ()),
+            *_patterns(query),
+            *("--", f"./{place.name}"),
+        )
+
+    head = rb"(?P<line>\d+)(?::(?P<column>\d+):(?P<offset>\d+):|-(?P<near>\d+)-)"
+    return Program(argv, re.compile(head))
+
+
+def _system_grep(place: Place) -> Program:
+    """grep itself knows no ignore rules; in a repository, git lists the files that they leave."""
+    listed = not place.name and _in_repository(place.directory) and shutil.which("git") is not None
+    if shutil.which("grep") is None:
+        raise ToolFailed("no_search_program", "neither ripgrep (rg) nor grep is installed: install ripgrep")
+
+    def argv(query: Query, place: Place, in_order: bool) -> tuple[str, ...]:
+        if query.glob and "/" in query.glob:
+            raise ToolFailed("no_search_program", "a glob with / needs ripgrep (rg), which is not installed")
+        options = (
+            *("-E", "-n", "-b", "-H", "-I", "-s", "--null", f"-C{query.context_lines}"),
+            *((f"--include={query.glob}",) if query.glob else ()),
+            *_patterns(query),
+        )
+        if not listed:
+            return ("grep", "-r", "--exclude-dir=.?*", *options, "--", f"./{place.name}")
+        # A repository's own settings must not choose a program for us to run.
+        files = "git -c core.fsmonitor=false ls-files -z --cached --others --exclude-standard"
+        return ("sh", "-c", f'{files} | xargs -0 grep "$@" -- /dev/null', "sh", *options)
+
+    head = rb"(?P<line>\d+)(?::(?P<offset>\d+):|-(?P<near>\d+)-)"
+    return Program(argv, re.compile(head), skips_hidden=False)
+
+
+def _patterns(query: Query) -> tuple[str, ...]:
+    return tuple(part for pattern in query.patterns for part in ("-e", pattern))
+
+
+def _in_repository(directory: Path) -> bool:
+    return any((parent / ".git").exists() for parent in (directory, *directory.parents))
+
+
+def _is_hidden(path: bytes) -> bool:
+    return any(part.startswith(b".") and part not in (b".", b"..") for part in path.split(b"/"))

@@ -1,0 +1,53 @@
+"""The three tools for agents, built from the settings."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from kimi_proxy.core.config import Config
+from kimi_proxy.features.tool import AnyTool
+from kimi_proxy.proxy.search import ripgrep
+from kimi_proxy.proxy.workspace import workspace
+from kimi_proxy.services.keeping import Keeper
+from kimi_proxy.services.pruner import Pruner
+from kimi_proxy.services.store import Store
+from kimi_proxy.services.tools import bash, grep, read
+from kimi_proxy.services.tools.pruning import Endpoint, pruning
+
+
+@asynccontextmanager
+async def agent_tools(
+    config: Config, store: Store, pruner: Pruner, env: Mapping[str, str]
+) -> AsyncIterator[Mapping[str, AnyTool]]:
+    """read, grep and bash, by name."""
+    settings, keeper = config.tools, Keeper(store)
+    space = workspace(_cwd(settings.cwd), settings.roots, (config.home,), settings.denied_names)
+    # One command may fill half of the store's room, not push out all that others keep there.
+    spool_bytes = min(settings.max_output_bytes, config.store.max_bytes // 2)
+    async with _endpoint(settings.pruner_endpoint) as endpoint:
+        how = pruning(settings, pruner, keeper, endpoint)
+        tools: tuple[AnyTool, ...] = (
+            read.tool(space, how),
+            grep.tool(space, how, env, ripgrep(env.get("PATH"))),
+            bash.tool(settings, space, keeper, how, env, spool_bytes),
+        )
+        yield {tool.name: tool for tool in tools}
+
+
+def _cwd(named: str) -> Path:
+    return Path(named).expanduser() if named else Path.cwd()
+
+
+@asynccontextmanager
+async def _endpoint(url: str) -> AsyncIterator[Endpoint | None]:
+    if not url:
+        yield None
+        return
+    # Only who opted in pays the quarter of a second that the HTTP client takes to load.
+    from kimi_proxy.proxy.swe_pruner import SwePruner
+
+    client = SwePruner(url)
+    try:
+        yield client
+    finally:
+        await client.close()

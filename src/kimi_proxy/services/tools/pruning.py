@@ -1,0 +1,137 @@
+"""Pruning the output of an agent tool for a question: here, or by a swe-pruner server."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from kimi_proxy.core import lines as text_lines
+from kimi_proxy.core import tokens
+from kimi_proxy.core.agent_tools import Tools
+from kimi_proxy.core.errors import PruneFailed, StoreUnavailable
+from kimi_proxy.core.prune import Annotation, Options, Pruned, Question, SourceType
+from kimi_proxy.features import filtered
+from kimi_proxy.features.pruning.render import annotate, render
+from kimi_proxy.services import about
+from kimi_proxy.services.keeping import Keeper
+from kimi_proxy.services.pruner import Pruner
+
+MIN_KEEP_LINES = 30
+LOCAL = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class Shortened:
+    """An output after pruning. `exact` means that its lines are the original's own."""
+
+    text: str
+    original: str
+    prune_id: str | None
+    annotations: tuple[Annotation, ...]
+    tokens_before: int
+    tokens_after: int
+    exact: bool = True
+
+    @property
+    def applied(self) -> bool:
+        return bool(self.annotations) or not self.exact
+
+    @property
+    def lines(self) -> int:
+        return len(text_lines.split(self.original))
+
+    @property
+    def hidden(self) -> int:
+        return sum(annotation.cut.count for annotation in self.annotations)
+
+    def numbered(self, first: int) -> str:
+        """The text with the numbers of its lines, which begin at `first`; markers have none."""
+        if not self.exact:
+            return self.text
+        lines = text_lines.split(self.original)
+        lines = [text_lines.numbered(first + i, line) for i, line in enumerate(lines)]
+        return render(lines, self.annotations, _PLAIN)
+
+
+Shorten = Callable[[str, str, SourceType], Awaitable[Shortened]]
+
+_PLAIN = Options(1.0, 0, 0, annotate_lines=False, include_markers=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """Whether, where and up to which size outputs are pruned."""
+
+    shorten: Shorten
+    enabled: bool
+    endpoint: str  # for the log: a host, since an address may hold a secret
+    max_input_bytes: int
+
+
+class Endpoint(Protocol):
+    async def prune(self, code: str, query: str, within_s: float) -> str: ...
+
+
+def pruning(settings: Tools, pruner: Pruner, keeper: Keeper, endpoint: Endpoint | None) -> Pruning:
+    shorten = _here(pruner, settings) if endpoint is None else _there(endpoint, keeper, settings)
+    where = LOCAL if endpoint is None else urlsplit(settings.pruner_endpoint).hostname or ""
+    return Pruning(shorten, settings.enabled, where, settings.max_prune_input_bytes)
+
+
+def _options(text: str, settings: Tools) -> Options:
+    lines = len(text_lines.split(text))
+    keep = min(MIN_KEEP_LINES, lines)
+    return replace(
+        _PLAIN, max_prune_ratio=settings.max_prune_ratio, min_keep_lines=keep, timeout_ms=settings.pruner_timeout_ms
+    )
+
+
+def _here(pruner: Pruner, settings: Tools) -> Shorten:
+    async def shorten(text: str, question: str, source_type: SourceType) -> Shortened:
+        answer = await pruner.prune(Question(text, question, source_type, _options(text, settings)))
+        pruned = answer.pruned
+        if pruned.used_fallback and not pruned.annotations:
+            reason = "timeout" if "timeout" in pruned.warnings else pruned.warnings[0]
+            raise PruneFailed(reason, f"the pruner gave the text back whole: {reason}")
+        return Shortened(
+            pruned.text, text, answer.prune_id, pruned.annotations, pruned.tokens_before, pruned.tokens_after
+        )
+
+    return shorten
+
+
+def _there(endpoint: Endpoint, keeper: Keeper, settings: Tools) -> Shorten:
+    async def shorten(text: str, question: str, source_type: SourceType) -> Shortened:
+        kept = await endpoint.prune(text, question, settings.pruner_timeout_ms / 1000)
+        key = keeper.key("swe-pruner", settings.pruner_endpoint, question, text)
+        prune_id = await keeper.id_for(key)
+        draft = await asyncio.to_thread(_drafted, text, kept, prune_id)
+        if not draft.applied:
+            return draft
+        asked = Question(text, question, source_type, _options(text, settings))
+        pruned = Pruned(draft.text, draft.annotations, draft.lines, draft.tokens_before, draft.tokens_after)
+        try:
+            # No text is replaced by a marker before its original is on disk.
+            await keeper.keep(prune_id, key, text, about.encode(asked, pruned, "swe-pruner"))
+        except StoreUnavailable as e:
+            raise PruneFailed(e.code, str(e)) from e
+        return draft
+
+    return shorten
+
+
+def _drafted(text: str, kept: str, prune_id: str) -> Shortened:
+    """The server's text with our markers in its gaps, or as it is if it isn't made of the original's lines."""
+    lines = text_lines.split(text)
+    cuts = filtered.read(text_lines.split(_sent(text)), kept)
+    annotations = annotate(cuts or [], prune_id)
+    shown = kept if cuts is None else render(lines, annotations, _PLAIN)
+    before, after = tokens.count(text), tokens.count(shown)
+    if after >= before:
+        return Shortened(text, text, None, (), before, before)
+    return Shortened(shown, text, prune_id, annotations, before, after, exact=cuts is not None)
+
+
+def _sent(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()

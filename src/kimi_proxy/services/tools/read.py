@@ -1,0 +1,135 @@
+"""`read`: a file or a window of it."""
+
+import os
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Annotated
+
+import anyio.to_thread
+from pydantic import Field, ValidationInfo, field_validator
+
+from kimi_proxy.core import lines as text_lines
+from kimi_proxy.core.errors import ToolFailed
+from kimi_proxy.core.types import JsonObject
+from kimi_proxy.features import source_type
+from kimi_proxy.features.tool import Integer
+from kimi_proxy.proxy import textfile
+from kimi_proxy.proxy.textfile import Excerpt
+from kimi_proxy.proxy.workspace import Workspace
+from kimi_proxy.services.tools import output, question
+from kimi_proxy.services.tools.output import Output
+from kimi_proxy.services.tools.pruning import Pruning
+from kimi_proxy.services.tools.request import AgentTool
+
+MAX_BYTES = 4 * 1024**2
+TIMEOUT_S = 60.0
+RADIUS = 20
+
+DESCRIPTION = """\
+Read a text file, or a window of it (start_line and end_line, or around_line and radius), whose lines are then \
+printed as `N│ line`. With context_focus_question, lines that don't matter for it are replaced by ⟦PRUNÉ …⟧ markers; \
+recover_text gives them back."""
+
+_LINE: JsonObject = {"type": "integer", "minimum": 1}
+
+SCHEMA: JsonObject = {
+    "type": "object",
+    "properties": {
+        "file_path": {"type": "string"},
+        "start_line": _LINE,
+        "end_line": _LINE,
+        "around_line": _LINE,
+        "radius": {"type": "integer", "minimum": 0, "maximum": 500, "default": RADIUS},
+        "context_focus_question": question.SCHEMA,
+    },
+    "required": ["file_path"],
+    "additionalProperties": False,
+}
+
+
+class Read(question.Asked):
+    file_path: str = Field(min_length=1, max_length=4096)
+    start_line: Annotated[Integer, Field(ge=1)] | None = None
+    end_line: Annotated[Integer, Field(ge=1)] | None = None
+    around_line: Annotated[Integer, Field(ge=1)] | None = None
+    radius: Annotated[Integer, Field(ge=0, le=500)] | None = None
+
+    @field_validator("end_line")
+    @classmethod
+    def _not_before_the_start(cls, end: int | None, info: ValidationInfo) -> int | None:
+        if end is not None and end < (info.data.get("start_line") or 1):
+            raise ValueError("must not be before start_line")
+        return end
+
+    @field_validator("around_line")
+    @classmethod
+    def _one_way_to_name_a_window(cls, around: int | None, info: ValidationInfo) -> int | None:
+        if around is not None and (info.data.get("start_line") or info.data.get("end_line")):
+            raise ValueError("goes with radius, not with start_line and end_line")
+        return around
+
+    @field_validator("radius")
+    @classmethod
+    def _around_something(cls, radius: int | None, info: ValidationInfo) -> int | None:
+        if radius is not None and info.data.get("around_line") is None:
+            raise ValueError("needs around_line")
+        return radius
+
+    def window(self) -> tuple[int, int | None] | None:
+        """First and last line, or None for the whole file."""
+        if self.around_line is not None:
+            radius = RADIUS if self.radius is None else self.radius
+            return max(1, self.around_line - radius), self.around_line + radius
+        if self.start_line is None and self.end_line is None:
+            return None
+        return self.start_line or 1, self.end_line
+
+
+def tool(workspace: Workspace, pruning: Pruning) -> AgentTool[Read]:
+    @asynccontextmanager
+    async def read(asked: Read) -> AsyncIterator[Output]:
+        stop = threading.Event()
+        try:
+            yield await anyio.to_thread.run_sync(partial(_read, asked, workspace, stop), abandon_on_cancel=True)
+        finally:
+            stop.set()
+
+    return AgentTool("read", "Read a file", DESCRIPTION, SCHEMA, Read, read, pruning)
+
+
+def _read(asked: Read, workspace: Workspace, stop: threading.Event) -> Output:
+    deadline = time.monotonic() + TIMEOUT_S
+
+    def check() -> None:
+        if stop.is_set() or time.monotonic() > deadline:
+            raise ToolFailed("timeout", f"{asked.file_path} takes longer than {TIMEOUT_S:.0f} s to read")
+
+    window = asked.window()
+    start, end = window or (1, None)
+    with workspace.opened(asked.file_path) as fd:
+        size = os.fstat(fd).st_size
+        try:
+            found = textfile.excerpt(fd, start, end, MAX_BYTES, check)
+        except ToolFailed as e:
+            raise ToolFailed(e.reason, f"{asked.file_path}: {e}") from e
+    text = found.text if window is None else _without_phantom(found)
+    kind = source_type.guess(asked.file_path, text)
+    return output.of_text(
+        text, kind, None if window is None else found.first, remarks=_remarks(found, size), meta={"file_bytes": size}
+    )
+
+
+def _without_phantom(found: Excerpt) -> str:
+    """A window doesn't print the empty line that a final newline opens."""
+    lines = text_lines.split(found.text)
+    ends_empty = found.ended and len(lines) > 1 and lines[-1] == ""
+    return text_lines.join(lines[:-1]) if ends_empty else found.text
+
+
+def _remarks(found: Excerpt, size: int) -> tuple[str, ...]:
+    if not found.more:
+        return ()
+    return (f"cut after line {found.last} of a file of {size} bytes: read on with start_line {found.last + 1}",)

@@ -1,0 +1,206 @@
+"""One request to an agent tool, from its arguments to its answer, along the table of states."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass
+from typing import Generic
+
+from kimi_proxy.core.delivery import when_sent
+from kimi_proxy.core.errors import InvalidParams, KimiProxyError, PruneFailed, ToolFailed
+from kimi_proxy.core.ids import new_id
+from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.features.tool import Answer, Arguments, checked
+from kimi_proxy.features.tool_request import TRANSITIONS, Event, State
+from kimi_proxy.services.tools.output import Output
+from kimi_proxy.services.tools.pruning import Pruning, Shortened
+
+log = logging.getLogger(__name__)
+
+_PRUNER_EVENTS = {
+    "timeout": Event.PRUNER_TIMED_OUT,
+    "http_error": Event.PRUNER_HTTP_ERROR,
+    "invalid_response": Event.PRUNER_INVALID,
+}
+
+
+class Request:
+    """Where a request stands. Every step is in the table, and is logged under the table's names."""
+
+    def __init__(self, tool: str, now: Callable[[], float] = time.monotonic) -> None:
+        self.id = new_id("req")
+        self.state = State.RECEIVED
+        self._tool = tool
+        self._now = now
+        self._began = now()
+
+    def step(self, event: Event, **fields: JsonValue) -> None:
+        transition = TRANSITIONS[self.state, event]
+        about = {"request_id": self.id, "tool": self._tool, **fields}
+        log.debug("tool.state", extra={**about, "state": self.state, "condition": event, "to": transition.to})
+        for name in transition.logs:
+            log.info(name, extra=about)
+        self.state = transition.to
+
+    def fail(self) -> None:
+        """An exception that nobody expected: its place is logged, and it goes on."""
+        log.exception("tool.internal_error", extra={"request_id": self.id, "tool": self._tool, "state": self.state})
+        self.state = TRANSITIONS[self.state, Event.EXCEPTION].to
+
+    def lap_ms(self) -> int:
+        """Milliseconds since the last lap."""
+        began, self._began = self._began, self._now()
+        return round((self._began - began) * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTool(Generic[Arguments]):
+    """A tool whose output is pruned for a question, if its caller asks one."""
+
+    name: str
+    title: str
+    description: str
+    schema: JsonObject
+    arguments: type[Arguments]
+    run: Callable[[Arguments], AbstractAsyncContextManager[Output]]
+    pruning: Pruning
+    read_only: bool = True
+    aliases: tuple[str, ...] = ()
+
+    async def call(self, arguments: Mapping[str, JsonValue]) -> Answer:
+        request = Request(self.name)
+        try:
+            return await self._answer(request, arguments)
+        except KimiProxyError:
+            raise
+        except Exception:
+            request.fail()
+            raise
+
+    async def _answer(self, request: Request, arguments: Mapping[str, JsonValue]) -> Answer:
+        request.step(Event.ACCEPTED)
+        try:
+            asked = checked(self.arguments, arguments)
+        except InvalidParams as e:
+            request.step(Event.INVALID, validation_errors=e.field)
+            raise
+        request.step(Event.VALID)
+        request.lap_ms()
+        async with AsyncExitStack() as stack:
+            try:
+                output = await stack.enter_async_context(self.run(asked))
+            except ToolFailed as e:
+                return _failed(request, e)
+            return await self._responded(request, output, _question(arguments))
+
+    async def _responded(self, request: Request, output: Output, question: str) -> Answer:
+        if output.problem and not output.size:
+            return _failed(request, ToolFailed(output.problem.reason, output.problem.remark), output.meta)
+        _captured(request, output)
+        why_not = self._ineligible(output, question)
+        if why_not is not None:
+            event, reason, remark = why_not
+            request.step(event)
+            return await _raw(request, output, {"attempted": False, "applied": False, "reason": reason}, remark)
+        request.step(Event.ELIGIBLE, endpoint=self.pruning.endpoint)
+        try:
+            shortened = await self.pruning.shorten(output.text(), question, output.source_type)
+        except PruneFailed as e:
+            return await _fallen_back(request, output, e)
+        return _pruned(request, output, shortened)
+
+    def _ineligible(self, output: Output, question: str) -> tuple[Event, str, str] | None:
+        limit = self.pruning.max_input_bytes
+        if not question:
+            return Event.NO_QUESTION, "no_question", ""
+        if not self.pruning.enabled:
+            return Event.UNCONFIGURED, "disabled_or_unconfigured", "not pruned: pruning is switched off"
+        if output.size > limit:
+            too_large = f"not pruned: {output.size} bytes are over the limit of {limit}"
+            return Event.TOO_LARGE, "input_too_large", too_large
+        return None
+
+
+def parse_failed(problem: str) -> None:
+    """A body that cannot be read is the shortest life that a request can have."""
+    Request("").step(Event.UNPARSABLE, problem=problem[:200])
+
+
+def _question(arguments: Mapping[str, JsonValue]) -> str:
+    question = arguments.get("context_focus_question")
+    return question.strip() if isinstance(question, str) else ""
+
+
+def _failed(request: Request, error: ToolFailed, meta: JsonObject | None = None) -> Answer:
+    event = Event.TIMED_OUT if error.reason == "timeout" else Event.FAILED
+    request.step(event, error=error.reason, duration_ms=request.lap_ms())
+    return Answer(str(error), is_error=True, meta={**(meta or {}), "request_id": request.id, "error": error.reason})
+
+
+def _captured(request: Request, output: Output) -> None:
+    fields: JsonObject = {**output.meta, "duration_ms": request.lap_ms(), "bytes": output.size}
+    match output.problem:
+        case None:
+            request.step(Event.SUCCEEDED, **fields)
+        case problem if problem.reason == "timeout":
+            request.step(Event.TIMED_OUT_WITH_OUTPUT, error=problem.reason, **fields)
+        case problem:
+            request.step(Event.FAILED_WITH_OUTPUT, error=problem.reason, **fields)
+    request.step(Event.CAPTURED)
+
+
+async def _raw(request: Request, output: Output, pruning: JsonObject, remark: str = "") -> Answer:
+    return _answer(request, output, await output.shown(), pruning, remark)
+
+
+async def _fallen_back(request: Request, output: Output, error: PruneFailed) -> Answer:
+    event = _PRUNER_EVENTS.get(error.reason, Event.PRUNER_FAULT)
+    request.step(event, reason=error.reason, duration_ms=request.lap_ms())
+    request.step(Event.FELL_BACK)
+    pruning: JsonObject = {"attempted": True, "applied": False, "fallback": True, "error": error.reason}
+    return await _raw(request, output, pruning, f"not pruned: {error.reason}")
+
+
+def _pruned(request: Request, output: Output, found: Shortened) -> Answer:
+    request.step(Event.PRUNED, duration_ms=request.lap_ms(), pruned_bytes=len(found.text))
+    pruning: JsonObject = {"attempted": True, "applied": found.applied, "tokens_before": found.tokens_before}
+    pruning["tokens_after"] = found.tokens_after
+    if not found.applied:
+        pruning["reason"] = "nothing_to_prune"
+    else:
+        pruning["prune_id"] = found.prune_id
+        pruning["pruned_lines"] = found.hidden
+    first = output.first_line
+    text = found.text if first is None else found.numbered(first)
+    return _answer(request, output, text, pruning, _way_back(found, first))
+
+
+def _way_back(found: Shortened, first_line: int | None) -> str:
+    """What a model needs in order to see what it doesn't see."""
+    if not found.applied:
+        return ""
+    counted = f"{found.hidden} of {found.lines} lines pruned ({found.tokens_before}→{found.tokens_after} tokens)"
+    if not found.exact:
+        counted = f"rewritten by the pruner ({found.tokens_before}→{found.tokens_after} tokens)"
+    markers = "the lines of a marker" if found.exact else f"lines 1-{found.lines}"
+    if first_line not in (None, 1) and found.exact:
+        markers += f" (they count from file line {first_line})"
+    return f'{counted}; read hidden lines with recover_text, prune_id "{found.prune_id}" and {markers}'
+
+
+def _answer(request: Request, output: Output, text: str, pruning: JsonObject, remark: str) -> Answer:
+    problem = output.problem.remark if output.problem else ""
+    remarks = [said for said in (problem, *output.remarks, remark) if said]
+    meta: JsonObject = {**output.meta, "request_id": request.id, "pruning": pruning}
+    mode = "pruned" if request.state is State.RESPOND_PRUNED else "raw"
+    when_sent(lambda sent: request.step(Event.WRITTEN if sent else Event.UNWRITTEN, mode=mode))
+    return Answer(with_remarks(text, remarks), is_error=bool(problem), meta=meta)
+
+
+def with_remarks(text: str, remarks: list[str]) -> str:
+    """`text`, and below it one line of ours if there is anything to say."""
+    if not remarks:
+        return text
+    gap = "" if not text or text.endswith("\n") else "\n"
+    return f"{text}{gap}[kimi-proxy] {'; '.join(remarks)}"
