@@ -2,10 +2,7 @@
 
 import asyncio
 import os
-import sys
 from pathlib import Path
-
-import structlog
 
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.store import Original, open_store
@@ -22,7 +19,6 @@ async def main() -> None:
     await store.close()
 
 
-structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 if os.geteuid() == 0:
     os.seteuid(65_534)
 asyncio.run(main())

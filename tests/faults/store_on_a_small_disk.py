@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import structlog
-
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.store import Original, Store, open_store
 
@@ -67,5 +65,4 @@ async def main(home: Path) -> None:
     await store.close()
 
 
-structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 asyncio.run(main(Path(sys.argv[1])))

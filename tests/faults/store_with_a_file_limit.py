@@ -6,8 +6,6 @@ import resource
 import sys
 from pathlib import Path
 
-import structlog
-
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.store import Original, open_store
 
@@ -34,5 +32,4 @@ async def main(home: Path) -> None:
     await store.close()
 
 
-structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 asyncio.run(main(Path(sys.argv[1])))

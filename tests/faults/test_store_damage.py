@@ -5,7 +5,6 @@ import os
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 from tests.faults.symptoms import keeps_again
 from tests.services.store.making import an_original, opened
 
@@ -16,18 +15,19 @@ from kimi_proxy.services.store.sqlite import store_path
 @pytest.mark.parametrize(
     "garbage", [b"not a database at all" * 1000, b"SQLite format 3\x00" + b"\xff" * 20_000, b"\x00" * 8192]
 )
-async def test_a_damaged_file_is_set_aside_and_a_fresh_one_begun(tmp_path: Path, garbage: bytes) -> None:
+async def test_a_damaged_file_is_set_aside_and_a_fresh_one_begun(
+    tmp_path: Path, garbage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     path = store_path(tmp_path)
     path.parent.mkdir()
     path.write_bytes(garbage)
     path.with_name(f"{path.name}-journal").write_bytes(b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + b"\x01" * 2000)
-    with capture_logs() as logs:
-        async with opened(tmp_path) as store:
-            await keeps_again(store)
-            (aside,) = (await store.usage()).set_aside
+    async with opened(tmp_path) as store:
+        await keeps_again(store)
+        (aside,) = (await store.usage()).set_aside
     assert [p.read_bytes() for p in path.parent.glob("originals.sqlite3.corrupt-*Z")] == [garbage]
     assert aside.startswith(f"{path}.corrupt-")
-    assert [log["event"] for log in logs if log["log_level"] == "error"] == ["store_damaged"]
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == ["store_damaged"]
 
 
 async def test_damage_under_a_running_store_is_noticed_by_the_next_write(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 from tests.faults.symptoms import Disk, keeps_again, refusal
 from tests.services.store.making import an_original, opened, reason
 
@@ -61,16 +60,16 @@ async def test_the_state_heals_without_anybody_keeping_anything(tmp_path: Path) 
         await state_becomes(store, "ok")
 
 
-async def test_trouble_and_healing_are_logged_once_each(tmp_path: Path) -> None:
+async def test_trouble_and_healing_are_logged_once_each(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     disk = Disk()
-    with capture_logs() as logs:
+    with caplog.at_level("INFO", "kimi_proxy.services.store"):
         async with opened(tmp_path, connect=disk) as store:
             disk.is_read_only = True
             await refusal(store)
             await refusal(store)
             disk.is_read_only = False
             await keeps_again(store)
-    assert [log["event"] for log in logs] == ["store_degraded", "store_healed"]
+    assert caplog.messages == ["store_degraded", "store_healed"]
 
 
 async def test_a_newer_schema_is_read_but_never_written(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Damaged files are renamed, never deleted: a person may still want what is in them."""
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -7,14 +8,12 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-import structlog
-
 from kimi_proxy.services.store.private import Identity, identity, sync_directory
 
 if sys.platform != "win32":
     import fcntl
 
-log = structlog.get_logger(__name__)
+log = logging.getLogger(__name__)
 
 
 def set_aside(path: Path, seen: Identity) -> None:
@@ -29,7 +28,8 @@ def set_aside(path: Path, seen: Identity) -> None:
             journal.rename(_journal(damaged))
         path.rename(damaged)
         sync_directory(path.parent)
-    log.error("store_damaged", path=str(path), set_aside_as=str(damaged), lost="originals kept before now")
+    lost = {"path": str(path), "set_aside_as": str(damaged), "lost": "originals kept before now"}
+    log.error("store_damaged", extra=lost)
 
 
 def set_aside_files(path: Path) -> tuple[str, ...]:

@@ -1,11 +1,10 @@
 """The originals in one file, by blocking calls that any thread may make."""
 
+import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-
-import structlog
 
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
 from kimi_proxy.services.store import records, schema
@@ -19,7 +18,7 @@ from kimi_proxy.services.store.retention import Retention
 from kimi_proxy.services.store.uses import Uses
 from kimi_proxy.services.store.writer import Keep
 
-log = structlog.get_logger(__name__)
+log = logging.getLogger(__name__)
 
 
 class Shelf:
@@ -91,9 +90,9 @@ class Shelf:
     def report(self, trouble: str | None) -> None:
         """Remember how we fare, and say so once when it changes."""
         if trouble and trouble != self.trouble:
-            log.warning("store_degraded", path=str(self._path), trouble=trouble)
+            log.warning("store_degraded", extra={"path": str(self._path), "trouble": trouble})
         elif self.trouble and not trouble:
-            log.info("store_healed", path=str(self._path))
+            log.info("store_healed", extra={"path": str(self._path)})
         self.trouble = trouble
 
     def usage(self) -> Usage:
