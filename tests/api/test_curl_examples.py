@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.api import wire
 from tests.api.pruner_world import pruner
 
 from kimi_proxy.core import jsontext
@@ -23,6 +24,14 @@ value = json.load(sys.stdin)
 raw = "-r" in sys.argv
 print(value["result"]["content"][0]["text"] if raw else json.dumps(value, indent=2, ensure_ascii=False))
 """
+
+PATIENT: JsonObject = {
+    "max_prune_ratio": 0.5,
+    "min_keep_lines": 1,
+    "timeout_ms": 60_000,
+    "annotate_lines": True,
+    "include_markers": True,
+}
 
 pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 
@@ -40,6 +49,9 @@ def examples() -> list[str]:
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     with pruner(tmp_path_factory.mktemp("home")) as port:
+        # The examples give the pruner 1.5 s; on a busy machine its first answer alone may take that long.
+        warm_up: JsonObject = {"text": "a", "goal_hint": "a", "source_type": "docs", "options": PATIENT}
+        wire.post(port, "/rpc", {"jsonrpc": "2.0", "id": 0, "method": "prune_text", "params": warm_up})
         yield port
 
 

@@ -195,7 +195,7 @@ def test_a_second_signal_does_not_wait(process: tuple[subprocess.Popen[str], int
         time.sleep(0.5)
         assert server.poll() is None
         server.send_signal(signal.SIGTERM)
-        server.wait(timeout=2)
+        server.wait(timeout=GRACE_S - 1)
 
     assert server.returncode == -signal.SIGTERM
 

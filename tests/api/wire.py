@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kimi_proxy.core import jsontext
 from kimi_proxy.core.types import JsonValue
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
