@@ -2,14 +2,22 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Annotated, Generic, Protocol, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, BeforeValidator, ValidationError
 
 from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.core.types import JsonObject, JsonValue
 
 Arguments = TypeVar("Arguments", bound=BaseModel)
+
+
+def _whole(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+# JSON Schema's integer, for strict models: 3.0 is one, true is not.
+Integer = Annotated[int, BeforeValidator(_whole)]
 
 
 @dataclass(frozen=True, slots=True)

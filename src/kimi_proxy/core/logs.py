@@ -1,0 +1,67 @@
+"""Events with fields, on standard error alone: standard output belongs to results and to the stdio transport.
+
+`log.info("pruned", extra={"lines": 12})` is written as one line. A field is never a prompt and never a key.
+"""
+
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import TextIO
+
+from kimi_proxy.core import jsontext
+from kimi_proxy.core.config import Log
+from kimi_proxy.core.types import JsonObject
+
+_PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+
+# These tell whole addresses, query strings included, or every connection, to whoever listens below a warning.
+_TALKATIVE = ("httpx", "httpcore", "asyncio")
+
+
+def write_to_stderr(settings: Log, stream: TextIO | None = None) -> None:
+    """Send every event of the process to standard error, as the settings say."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(_JsonLine() if settings.format == "json" else _TextLine())
+    logging.basicConfig(level=settings.level.upper(), handlers=[handler], force=True)
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+class _JsonLine(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        event: JsonObject = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+            **_fields(record),
+        }
+        if record.exc_info:
+            event["exception"] = self.formatException(record.exc_info)
+        return jsontext.encode(event).decode()
+
+
+class _TextLine(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        fields = "".join(f" {name}={_shown(value)}" for name, value in _fields(record).items())
+        trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
+        return f"{_time(record)} {record.levelname.lower():7} {_one_line(record.getMessage())}{fields}{trace}"
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+
+
+def _fields(record: logging.LogRecord) -> JsonObject:
+    extra = {name: value for name, value in vars(record).items() if name not in _PLAIN}
+    return {name: value if isinstance(value, str | int | float | None) else str(value) for name, value in extra.items()}
+
+
+def _shown(value: object) -> str:
+    text = _one_line(str(value))
+    return f'"{text}"' if " " in text or not text else text
+
+
+def _one_line(text: str) -> str:
+    """A line break in a value would let it forge an event of its own."""
+    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")

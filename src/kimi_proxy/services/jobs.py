@@ -1,0 +1,98 @@
+"""What a worker process is asked and what it answers: length-prefixed MessagePack, never pickle.
+
+Texts travel as bytes, because lone surrogates are not valid UTF-8 and must arrive as they left.
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+import msgspec
+
+from kimi_proxy.core.prune import Pruned, Question
+from kimi_proxy.features.pruning import engine
+
+Check: TypeAlias = Callable[[], None]
+
+HEADER = struct.Struct(">cI")
+DONE, FAILED = b"+", b"-"
+
+
+class PruneJob(msgspec.Struct, frozen=True, tag="prune"):
+    text: bytes
+    goal: bytes
+    question: Question
+    prune_id: str
+    scores: list[float] | None
+    within_s: float
+
+
+class ScoreJob(msgspec.Struct, frozen=True, tag="score"):
+    text: bytes
+    goal: bytes
+    question: Question
+    within_s: float
+
+
+Job: TypeAlias = "PruneJob | ScoreJob"
+
+
+class PrunedAnswer(msgspec.Struct, frozen=True):
+    text: bytes
+    pruned: Pruned
+
+
+_jobs: msgspec.msgpack.Decoder[Job] = msgspec.msgpack.Decoder(PruneJob | ScoreJob)
+_pruned = msgspec.msgpack.Decoder(PrunedAnswer)
+_scores = msgspec.msgpack.Decoder(list[float])
+
+
+def prune_job(question: Question, prune_id: str, scores: Sequence[float] | None, within_s: float) -> PruneJob:
+    as_list = None if scores is None else list(scores)
+    return PruneJob(*_packed(question), prune_id, as_list, within_s)
+
+
+def score_job(question: Question, within_s: float) -> ScoreJob:
+    return ScoreJob(*_packed(question), within_s)
+
+
+def encode(job: Job) -> bytes:
+    return msgspec.msgpack.encode(job)
+
+
+def decode(message: bytes) -> Job:
+    return _jobs.decode(message)
+
+
+def perform(job: Job) -> bytes:
+    """Do what `job` asks and encode the answer."""
+    question = replace(job.question, text=_text(job.text), goal=_text(job.goal))
+    match job:
+        case PruneJob():
+            pruned = engine.prune(question, job.prune_id, job.scores)
+            answer = PrunedAnswer(_bytes(pruned.text), replace(pruned, text=""))
+            return msgspec.msgpack.encode(answer)
+        case ScoreJob():
+            return msgspec.msgpack.encode(engine.local_scores(question))
+
+
+def pruned(message: bytes) -> Pruned:
+    answer = _pruned.decode(message)
+    return replace(answer.pruned, text=_text(answer.text))
+
+
+def scores(message: bytes) -> list[float]:
+    return _scores.decode(message)
+
+
+def _packed(question: Question) -> tuple[bytes, bytes, Question]:
+    return _bytes(question.text), _bytes(question.goal), replace(question, text="", goal="")
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogatepass")

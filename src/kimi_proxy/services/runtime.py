@@ -1,0 +1,60 @@
+"""Everything alive, built in one function and ended in the reverse order."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from kimi_proxy.core.config import Config
+from kimi_proxy.features.tool import AnyTool
+from kimi_proxy.services.gateway import Gateway
+from kimi_proxy.services.metrics import Metrics
+from kimi_proxy.services.pruner import Pruner
+from kimi_proxy.services.reranking import Rerank
+from kimi_proxy.services.store import Store, open_store
+from kimi_proxy.services.tools import health, prune_text, recover_text
+from kimi_proxy.services.workers import Workers
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    config: Config
+    store: Store
+    pruner: Pruner
+    tools: Mapping[str, AnyTool]  # by name, and by every alias
+    metrics: Metrics
+    gateway: Gateway
+
+
+@asynccontextmanager
+async def running(config: Config) -> AsyncIterator[Runtime]:
+    settings, metrics = config.mcp_pruner, Metrics()
+    async with AsyncExitStack() as alive:
+        store = await open_store(config.home, ttl_s=settings.prune_id_ttl_s, max_bytes=config.store.max_bytes)
+        alive.push_async_callback(store.close)
+        workers = Workers()
+        alive.push_async_callback(workers.close)
+        rerank = await _reranker(config, alive)
+        pruner = Pruner(settings, store, workers, rerank, metrics)
+        gateway = Gateway(config, store, pruner, metrics)
+        alive.push_async_callback(gateway.close)
+        yield Runtime(config, store, pruner, _tools(pruner), metrics, gateway)
+
+
+def _tools(pruner: Pruner) -> Mapping[str, AnyTool]:
+    tools = (prune_text.tool(pruner), recover_text.tool(pruner), health.tool())
+    by_name: dict[str, AnyTool] = {}
+    for tool in tools:
+        for name in (tool.name, *tool.aliases):
+            by_name[name] = tool
+    return by_name
+
+
+async def _reranker(config: Config, alive: AsyncExitStack) -> Rerank | None:
+    if config.mcp_pruner.backend != "deepinfra":
+        return None
+    # Only who opted in pays the quarter of a second that the HTTP client takes to load.
+    from kimi_proxy.proxy.reranker import Reranker
+
+    reranker = Reranker(config.mcp_pruner.deepinfra_endpoint_url, config.deepinfra_api_key)
+    alive.push_async_callback(reranker.close)
+    return reranker

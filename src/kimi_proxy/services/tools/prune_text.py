@@ -1,0 +1,88 @@
+"""`prune_text`: the lines of a text that matter for a goal."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from kimi_proxy.core import jsontext
+from kimi_proxy.core.prune import SOURCE_TYPES, Options, Question, SourceType
+from kimi_proxy.core.types import JsonObject
+from kimi_proxy.features.tool import Answer, Integer, Tool
+from kimi_proxy.services.pruner import Pruner
+
+DESCRIPTION = """\
+Shorten a text (code, logs or docs) to the lines that matter for goal_hint, without rewriting any of them.
+Each block that was cut is listed in annotations and, with include_markers, replaced by one line:
+⟦PRUNÉ: prune_id=<id> lignes <start>-<end> (<count>) raison=<reason>⟧
+Line numbers are 1-based and those of the original. Pass the id and the numbers to recover_text to read the lines \
+again, exactly as they were; an id lives for days after it was last used, and survives restarts. Do not write a text \
+with markers back to its source. max_prune_ratio and min_keep_lines are hard limits; when they cannot be met, or \
+anything fails, the text comes back whole and warnings says why."""
+
+SCHEMA: JsonObject = {
+    "type": "object",
+    "properties": {
+        "text": {"type": "string"},
+        "goal_hint": {"type": "string"},
+        "source_type": {"type": "string", "enum": list(SOURCE_TYPES)},
+        "options": {
+            "type": "object",
+            "properties": {
+                "max_prune_ratio": {"type": "number", "minimum": 0, "maximum": 1},
+                "min_keep_lines": {"type": "integer", "minimum": 0},
+                "timeout_ms": {"type": "integer", "minimum": 1},
+                "annotate_lines": {"type": "boolean"},
+                "include_markers": {"type": "boolean"},
+            },
+            "required": [
+                "max_prune_ratio",
+                "min_keep_lines",
+                "timeout_ms",
+                "annotate_lines",
+                "include_markers",
+            ],
+            "additionalProperties": False,
+        },
+    },
+    "required": ["text", "goal_hint", "source_type", "options"],
+    "additionalProperties": False,
+}
+
+HUGE = 2**53  # whole numbers beyond this mean the same as this
+
+
+class PruneOptions(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    max_prune_ratio: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+    min_keep_lines: Annotated[Integer, Field(ge=0)]
+    timeout_ms: Annotated[Integer, Field(ge=1)]
+    annotate_lines: bool
+    include_markers: bool
+
+    def plain(self) -> Options:
+        return Options(
+            self.max_prune_ratio,
+            min(self.min_keep_lines, HUGE),
+            min(self.timeout_ms, HUGE),
+            self.annotate_lines,
+            self.include_markers,
+        )
+
+
+class PruneText(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    text: str
+    goal_hint: str
+    source_type: SourceType
+    options: PruneOptions
+
+
+def tool(pruner: Pruner) -> Tool[PruneText]:
+    async def prune_text(asked: PruneText) -> Answer:
+        question = Question(asked.text, asked.goal_hint, asked.source_type, asked.options.plain())
+        answer = (await pruner.prune(question)).json()
+        return Answer(jsontext.encode(answer).decode(), answer)
+
+    return Tool("prune_text", DESCRIPTION, SCHEMA, PruneText, prune_text, title="Prune a text")

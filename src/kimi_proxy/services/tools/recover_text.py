@@ -1,0 +1,77 @@
+"""`recover_text`: the original lines behind a marker."""
+
+from pydantic import BaseModel, ConfigDict
+
+from kimi_proxy.core import jsontext
+from kimi_proxy.core.types import JsonObject
+from kimi_proxy.features.tool import Answer, Integer, Tool
+from kimi_proxy.services.pruner import Pruner
+
+DESCRIPTION = """\
+Read original lines behind a ⟦PRUNÉ: prune_id=<id> lignes <start>-<end> …⟧ marker, exactly as they were.
+Take prune_id, start_line and end_line from the marker or from annotations; any other lines of the same text can be \
+read too. Lines are 1-based, both ends included, and an end beyond the last line means the last line. Several ranges \
+come in the order asked. With include_line_numbers each line begins with its number: 120│ …"""
+
+SCHEMA: JsonObject = {
+    "type": "object",
+    "properties": {
+        "prune_id": {"type": "string"},
+        "ranges": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "start_line": {"type": "integer", "minimum": 1},
+                    "end_line": {"type": "integer", "minimum": 1},
+                },
+                "required": ["start_line", "end_line"],
+                "additionalProperties": False,
+            },
+        },
+        "include_line_numbers": {"type": "boolean"},
+    },
+    "required": ["prune_id", "ranges", "include_line_numbers"],
+    "additionalProperties": False,
+}
+
+
+class Lines(BaseModel):
+    """Line numbers below 1 are the pruner's to refuse: they have an error of their own, invalid_range."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    start_line: Integer
+    end_line: Integer
+
+
+class RecoverText(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    prune_id: str
+    ranges: list[Lines]
+    include_line_numbers: bool
+
+
+def tool(pruner: Pruner) -> Tool[RecoverText]:
+    async def recover_text(asked: RecoverText) -> Answer:
+        ranges = [(lines.start_line, lines.end_line) for lines in asked.ranges]
+        answer: JsonObject = {
+            "raw_text": await pruner.recover(asked.prune_id, ranges, asked.include_line_numbers),
+            "metadata": {
+                "prune_id": asked.prune_id,
+                "ranges": [lines.model_dump() for lines in asked.ranges],
+                "line_numbering": "original",
+            },
+        }
+        return Answer(jsontext.encode(answer).decode(), answer)
+
+    return Tool(
+        "recover_text",
+        DESCRIPTION,
+        SCHEMA,
+        RecoverText,
+        recover_text,
+        title="Recover pruned lines",
+        aliases=("recover_range",),
+    )

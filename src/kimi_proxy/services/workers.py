@@ -1,0 +1,181 @@
+"""Where the CPU work of pruning runs, so that the event loop never waits for it.
+
+Small texts run in a thread, which looks at the clock as it goes. Larger ones run in child processes, which can
+be killed at the deadline whatever they are doing.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from kimi_proxy.core import tokens
+from kimi_proxy.core.prune import Pruned, Question
+from kimi_proxy.features.pruning import engine
+from kimi_proxy.services import jobs
+from kimi_proxy.services.child import COMMAND, Child
+
+THREAD_MAX_CHARS = 32 * 1024  # up to here, talking to a child costs about as much as the work
+START_WITHIN_S = 30.0
+
+Value = TypeVar("Value")
+
+log = logging.getLogger(__name__)
+
+
+class Workers:
+    """Children start when they are needed, end when they have been idle, and are replaced when they die."""
+
+    def __init__(
+        self,
+        limit: int = min(os.cpu_count() or 1, 4),
+        *,
+        idle_s: float = 60.0,
+        thread_max_chars: int = THREAD_MAX_CHARS,
+        command: Sequence[str] = COMMAND,
+    ) -> None:
+        self._limit = limit
+        self._idle_s = idle_s
+        self._thread_max_chars = thread_max_chars
+        self._command = command
+        self._threads = ThreadPoolExecutor(limit, thread_name_prefix="prune")
+        self._children: set[Child] = set()
+        # The child used last is taken first, so that the others can retire. None says that none could start.
+        self._idle: asyncio.LifoQueue[Child | None] = asyncio.LifoQueue()
+        self._waiting = 0
+        self._spawning = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def prune(self, question: Question, prune_id: str, scores: Sequence[float] | None, within_s: float) -> Pruned:
+        if self._is_small(question):
+            return await self._in_thread(lambda check: engine.prune(question, prune_id, scores, check), within_s)
+        return jobs.pruned(await self._in_child(jobs.prune_job(question, prune_id, scores, within_s)))
+
+    async def local_scores(self, question: Question, within_s: float) -> list[float]:
+        if self._is_small(question):
+            return await self._in_thread(lambda check: engine.local_scores(question, check), within_s)
+        return jobs.scores(await self._in_child(jobs.score_job(question, within_s)))
+
+    async def warm(self) -> None:
+        """Load now what the first question would wait for: the vocabulary here, and one child."""
+        if not self._children and not self._spawning:
+            self._start()
+        await asyncio.get_running_loop().run_in_executor(self._threads, tokens.count, "")
+
+    async def close(self) -> None:
+        """End every child, also one that is working: its job fails."""
+        self._closed = True
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for child in tuple(self._children):
+            self._discard(child)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _is_small(self, question: Question) -> bool:
+        return len(question.text) <= self._thread_max_chars
+
+    async def _in_thread(self, work: Callable[[jobs.Check], Value], within_s: float) -> Value:
+        deadline = time.monotonic() + within_s
+        abandoned = False
+
+        def check() -> None:
+            if abandoned or time.monotonic() >= deadline:
+                raise TimeoutError
+
+        try:
+            async with asyncio.timeout(within_s):
+                return await asyncio.get_running_loop().run_in_executor(self._threads, work, check)
+        finally:
+            abandoned = True
+
+    async def _in_child(self, job: jobs.Job) -> bytes:
+        async with asyncio.timeout(job.within_s):
+            child = await self._lease()
+            try:
+                is_well, answer = await child.ask(jobs.encode(job))
+            except BaseException:
+                # A child that still owes an answer would give it to the next job.
+                self._replace(child)
+                raise
+        self._release(child)
+        if not is_well:
+            raise ChildProcessError(f"a worker failed: {answer.decode()}")
+        return answer
+
+    async def _lease(self) -> Child:
+        while True:
+            if self._idle.empty() and len(self._children) + self._spawning < self._limit:
+                self._start()
+            child = await self._next_idle()
+            if child is None:
+                raise ChildProcessError("no worker could be started")
+            child.cancel_retirement()
+            if child in self._children and child.is_alive:
+                return child
+            self._discard(child)
+
+    async def _next_idle(self) -> Child | None:
+        self._waiting += 1
+        try:
+            return await self._idle.get()
+        finally:
+            self._waiting -= 1
+
+    def _release(self, child: Child) -> None:
+        child.retire_after(self._idle_s, self._discard)
+        self._idle.put_nowait(child)
+
+    def _replace(self, child: Child) -> None:
+        log.warning("worker replaced")
+        self._discard(child)
+        if not self._closed:
+            self._start()
+
+    def _discard(self, child: Child) -> None:
+        if child in self._children:
+            self._children.remove(child)
+            self._beside(child.end())
+
+    def _start(self) -> None:
+        self._spawning += 1
+        self._beside(self._started())
+
+    async def _started(self) -> None:
+        try:
+            await self._make_ready(await self._spawned())
+        except OSError as e:  # TimeoutError and ChildProcessError are among them
+            if not self._closed:
+                log.error("worker did not start", extra={"problem": f"{type(e).__name__}: {e}"})
+            self._tell_that_none_started()
+
+    async def _spawned(self) -> Child:
+        try:
+            child = await Child.start(self._command)
+            self._children.add(child)
+            return child
+        finally:
+            self._spawning -= 1
+
+    async def _make_ready(self, child: Child) -> None:
+        try:
+            async with asyncio.timeout(0 if self._closed else START_WITHIN_S):
+                await child.ready()
+        except OSError:
+            self._discard(child)
+            raise
+        self._release(child)
+
+    def _tell_that_none_started(self) -> None:
+        if not self._children:
+            for _ in range(self._waiting):
+                self._idle.put_nowait(None)
+
+    def _beside(self, work: Coroutine[object, object, None]) -> None:
+        """Run `work` beside everything else; closing waits for its end."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

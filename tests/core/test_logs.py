@@ -1,0 +1,73 @@
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from kimi_proxy.core.config import Log
+from kimi_proxy.core.logs import write_to_stderr
+
+
+@pytest.fixture(autouse=True)
+def _root_as_it_was() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    # basicConfig(force=True) closes what it replaces, and pytest's own handlers are still needed.
+    root.handlers = []
+    yield
+    root.handlers, root.level = handlers, level
+
+
+def _written(settings: Log) -> tuple[logging.Logger, io.StringIO]:
+    stream = io.StringIO()
+    write_to_stderr(settings, stream)
+    return logging.getLogger("kimi_proxy.test"), stream
+
+
+def test_an_event_is_one_line_with_its_fields() -> None:
+    log, stream = _written(Log())
+    log.info("pruned", extra={"lines": 12, "backend": "heuristic", "note": "two words"})
+    assert stream.getvalue().endswith(' info    pruned lines=12 backend=heuristic note="two words"\n')
+
+
+def test_an_event_in_json_can_be_read_by_a_program() -> None:
+    log, stream = _written(Log(format="json"))
+    log.warning("store degraded", extra={"free_bytes": 0})
+    event = json.loads(stream.getvalue())
+    assert event.pop("time").endswith("+00:00")
+    assert event == {
+        "level": "warning",
+        "logger": "kimi_proxy.test",
+        "event": "store degraded",
+        "free_bytes": 0,
+    }
+
+
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_a_value_with_a_line_break_cannot_forge_an_event(format: str) -> None:
+    log, stream = _written(Log.model_validate({"format": format}))
+    log.info("asked", extra={"path": "/x\n2026-01-01 error forged\u2028more \ud800"})
+    assert len(stream.getvalue().splitlines()) == 1
+
+
+def test_events_below_the_level_are_not_written() -> None:
+    log, stream = _written(Log(level="error"))
+    log.warning("not this one")
+    assert stream.getvalue() == ""
+
+
+def test_the_http_client_does_not_tell_its_addresses() -> None:
+    _, stream = _written(Log(level="debug"))
+    logging.getLogger("httpx").info("HTTP Request: POST https://example.org/?key=secret")
+    assert stream.getvalue() == ""
+
+
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_an_exception_keeps_its_traceback(format: str) -> None:
+    log, stream = _written(Log.model_validate({"format": format}))
+    try:
+        raise ValueError("the reason")
+    except ValueError:
+        log.exception("failed")
+    assert "ValueError: the reason" in stream.getvalue()

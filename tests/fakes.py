@@ -1,0 +1,62 @@
+"""The outside, as tests replace it: a clock, a store."""
+
+import asyncio
+
+from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
+from kimi_proxy.services.store import Original, Usage
+
+
+class Clock:
+    """Stands still until it is told to advance."""
+
+    def __init__(self, at: float = 1_000.0) -> None:
+        self.at = at
+
+    def __call__(self) -> float:
+        return self.at
+
+    def advance(self, seconds: float) -> None:
+        self.at += seconds
+
+
+class MemoryStore:
+    """A store that loses everything at the end, and falls ill when it is told to."""
+
+    def __init__(self) -> None:
+        self.originals: dict[tuple[str, str], Original] = {}
+        self.illness: Exception | None = None
+        self.is_stuck = False
+        self.keeps = 0
+
+    async def find(self, scope: str, key: bytes) -> str | None:
+        await self._feel()
+        found = [o.id for o in self.originals.values() if (o.scope, o.key) == (scope, key)]
+        return found[-1] if found else None
+
+    async def keep(self, original: Original) -> None:
+        await self._feel()
+        self.keeps += 1
+        self.originals[original.scope, original.id] = original
+
+    async def original(self, scope: str, id: str) -> Original:
+        await self._feel()
+        if (scope, id) not in self.originals:
+            raise PruneIdNotFound(id, "unknown")
+        return self.originals[scope, id]
+
+    async def usage(self) -> Usage:
+        state = "degraded: told so" if self.illness else "ok"
+        return Usage("memory", state, len(self.originals), 0, 0, None, self.keeps, ())
+
+    async def close(self) -> None:
+        self.illness = StoreUnavailable("closed")
+
+    def forget(self, id: str) -> None:
+        self.originals = {place: o for place, o in self.originals.items() if o.id != id}
+
+    async def _feel(self) -> None:
+        await asyncio.sleep(0)
+        if self.is_stuck:
+            await asyncio.Event().wait()
+        if self.illness:
+            raise self.illness

@@ -1,0 +1,37 @@
+"""Processes, as the kernel sees them."""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+def children_of(pid: int) -> list[int]:
+    """The living and the unburied."""
+    return [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit() and _parent_of(p) == pid]
+
+
+def is_there(pid: int) -> bool:
+    """Whether a process runs; a zombie does not, but it has not been waited for either."""
+    return Path(f"/proc/{pid}").exists()
+
+
+def my_children() -> list[int]:
+    return children_of(os.getpid())
+
+
+async def until(condition: Callable[[], bool], within_s: float = 20.0) -> None:
+    """Wait for the thing itself, with a bound."""
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "this never became true"
+        await asyncio.sleep(0.01)
+
+
+def _parent_of(process: Path) -> int | None:
+    try:
+        # The name in the second field may hold spaces and brackets.
+        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, ValueError):
+        return None

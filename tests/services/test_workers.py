@@ -1,0 +1,250 @@
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tests.processes import children_of, is_there, my_children, until
+from tests.texts import a_log, a_question
+
+from kimi_proxy.features.pruning import engine
+from kimi_proxy.services.child import without_secrets
+from kimi_proxy.services.workers import Workers
+
+ID = "prn_0123456789abcdef"
+LONG = a_log(20_000)  # more than a megabyte
+
+# A worker as it is, but for the engine in it.
+SCRIPTED = """
+import os, time
+from kimi_proxy.features.pruning import engine
+prune = engine.prune
+def scripted(question, *rest):
+    {script}
+engine.prune = scripted
+from kimi_proxy.services import worker
+worker.main()
+"""
+
+
+def scripted(script: str) -> tuple[str, ...]:
+    return (sys.executable, "-P", "-c", SCRIPTED.format(script=script))
+
+
+@asynccontextmanager
+async def open_workers(**settings: object) -> AsyncIterator[Workers]:
+    workers = Workers(**settings)  # type: ignore[arg-type]
+    try:
+        yield workers
+    finally:
+        await workers.close()
+
+
+async def test_a_child_answers_what_a_thread_answers() -> None:
+    question = a_question(a_log(400))
+    async with open_workers() as threads, open_workers(limit=1, thread_max_chars=0) as children:
+        in_thread = await threads.prune(question, ID, None, 60)
+        in_child = await children.prune(question, ID, None, 60)
+        assert in_child == in_thread == engine.prune(question, ID)
+        assert in_child.pruned_lines > 0
+        assert await children.local_scores(question, 60) == await threads.local_scores(question, 60)
+
+
+async def test_given_scores_reach_the_engine_in_a_child() -> None:
+    question = a_question(a_log(400))
+    scores = [1.0 if i < 100 else 0.0 for i in range(400)]
+    async with open_workers(limit=1, thread_max_chars=0) as workers:
+        assert await workers.prune(question, ID, scores, 60) == engine.prune(question, ID, scores)
+
+
+async def test_lone_surrogates_nul_and_odd_line_ends_survive_the_journey() -> None:
+    text = "\n".join(["\ud800\x00\r\x0c\u2028é😀"] * 3 + a_log(300).split("\n") + ["\udfff"])
+    question = a_question(text, goal="payment \udc80")
+    async with open_workers(limit=1, thread_max_chars=0) as workers:
+        assert await workers.prune(question, ID, None, 60) == engine.prune(question, ID)
+
+
+async def test_a_small_text_starts_no_process() -> None:
+    async with open_workers() as workers:
+        before = my_children()
+        await workers.prune(a_question(a_log(100)), ID, None, 60)
+        assert my_children() == before
+
+
+async def test_a_deadline_is_kept_in_a_thread() -> None:
+    async with open_workers(thread_max_chars=10**9) as workers:
+        began = time.monotonic()
+        with pytest.raises(TimeoutError):
+            await workers.prune(a_question(LONG), ID, None, 0.02)
+        assert time.monotonic() - began < 1
+
+
+async def test_a_child_is_killed_at_the_deadline_and_replaced() -> None:
+    async with open_workers(
+        limit=1, command=scripted("time.sleep(0 if len(question.text) < 10**6 else 3600)")
+    ) as workers:
+        await workers.warm()
+        await until(lambda: len(my_children()) == 1)
+        (stuck,) = my_children()
+        began = time.monotonic()
+        with pytest.raises(TimeoutError):
+            await workers.prune(a_question(LONG), ID, None, 2)
+        assert time.monotonic() - began < 4
+        await until(lambda: not is_there(stuck))
+        # It answers None, which is no answer: what counts is that somebody is there to give it.
+        with pytest.raises(ChildProcessError, match="AttributeError"):
+            await workers.prune(a_question(a_log(1000)), ID, None, 60)
+
+
+async def test_a_deadline_that_passes_while_a_child_starts_does_not_kill_it() -> None:
+    async with open_workers(limit=1, thread_max_chars=0) as workers:
+        with pytest.raises(TimeoutError):
+            await workers.prune(a_question(a_log(50)), ID, None, 0.001)
+        await until(lambda: len(my_children()) == 1)
+        (starting,) = my_children()
+        await workers.prune(a_question(a_log(50)), ID, None, 60)
+        assert my_children() == [starting]
+
+
+@pytest.mark.parametrize("when", ["idle", "working"])
+async def test_a_child_that_dies_is_replaced(when: str) -> None:
+    async with open_workers(limit=1) as workers:
+        await workers.prune(a_question(LONG), ID, None, 60)
+        (victim,) = my_children()
+        if when == "idle":
+            os.kill(victim, signal.SIGKILL)
+            await until(lambda: not is_there(victim))
+        else:
+            job = asyncio.create_task(workers.prune(a_question(LONG), ID, None, 60))
+            await asyncio.sleep(0.02)
+            os.kill(victim, signal.SIGKILL)
+            with pytest.raises(ChildProcessError, match="middle of a job"):
+                await job
+        assert (await workers.prune(a_question(LONG), ID, None, 60)).pruned_lines > 0
+        assert victim not in my_children()
+
+
+async def test_a_caller_who_gives_up_frees_the_child() -> None:
+    async with open_workers(
+        limit=1, command=scripted("return prune(question, *rest) if 'quick' in question.goal else time.sleep(3600)")
+    ) as workers:
+        await workers.warm()
+        job = asyncio.create_task(workers.prune(a_question(LONG), ID, None, 600))
+        await asyncio.sleep(0.1)
+        job.cancel()
+        await asyncio.wait([job])
+        assert (await workers.prune(a_question(LONG, "quick"), ID, None, 60)).pruned_lines > 0
+
+
+async def test_a_fault_of_the_engine_is_named_without_the_users_text() -> None:
+    command = scripted("raise KeyError('a line of the user')")
+    async with open_workers(limit=1, thread_max_chars=0, command=command) as workers:
+        with pytest.raises(ChildProcessError, match="KeyError at") as fault:
+            await workers.prune(a_question(a_log(50)), ID, None, 60)
+        assert "user" not in str(fault.value)
+        # The child did its part: it is asked again.
+        (child,) = my_children()
+        with pytest.raises(ChildProcessError, match="KeyError at"):
+            await workers.prune(a_question(a_log(50)), ID, None, 60)
+        assert my_children() == [child]
+
+
+async def test_what_a_library_prints_does_not_become_part_of_an_answer(capfd: pytest.CaptureFixture[str]) -> None:
+    command = scripted(
+        "print('noise', flush=True); os.system('echo more noise; echo and more >&2'); return prune(question, *rest)"
+    )
+    question = a_question(a_log(400))
+    async with open_workers(limit=1, thread_max_chars=0, command=command) as workers:
+        assert await workers.prune(question, ID, None, 60) == engine.prune(question, ID)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("command", [("/nonexistent/python",), (sys.executable, "-c", "pass")])
+async def test_workers_that_cannot_start_fail_their_jobs_at_once(command: tuple[str, ...]) -> None:
+    async with open_workers(limit=2, command=command) as workers:
+        began = time.monotonic()
+        jobs = [workers.prune(a_question(LONG), ID, None, 120) for _ in range(5)]
+        failed = await asyncio.gather(*jobs, return_exceptions=True)
+        assert [type(f) for f in failed] == [ChildProcessError] * 5
+        assert time.monotonic() - began < 60
+
+
+async def test_idle_children_end() -> None:
+    async with open_workers(limit=2, idle_s=0.05) as workers:
+        await asyncio.gather(*(workers.prune(a_question(LONG), ID, None, 60) for _ in range(2)))
+        await until(lambda: my_children() == [])
+        assert (await workers.prune(a_question(LONG), ID, None, 60)).pruned_lines > 0
+
+
+async def test_closing_ends_children_that_work_start_or_wait() -> None:
+    workers = Workers(limit=2, command=scripted("time.sleep(3600)"))
+    jobs = [asyncio.create_task(workers.prune(a_question(LONG), ID, None, 600)) for _ in range(3)]
+    await until(lambda: len(my_children()) == 2)
+    await workers.close()
+    for job in jobs:
+        job.cancel()
+    await asyncio.wait(jobs)
+    await until(lambda: my_children() == [])
+
+
+PARENT = """
+import asyncio, sys
+sys.path.insert(0, sys.argv[1])
+from tests.services.test_workers import ID, LONG, scripted
+from tests.texts import a_question
+from kimi_proxy.services.workers import Workers
+
+async def main():
+    workers = Workers(limit=1, command=scripted("while True: pass"))
+    await workers.prune(a_question(LONG), ID, None, 600)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("after_s", [0.0, 1.5])
+async def test_children_do_not_outlive_a_parent_that_was_killed(after_s: float) -> None:
+    root = str(Path(__file__).parents[2])
+    parent = await asyncio.create_subprocess_exec(sys.executable, "-c", PARENT, root)
+    await until(lambda: len(children_of(parent.pid)) == 1)
+    (orphan,) = children_of(parent.pid)
+    await asyncio.sleep(after_s)
+    parent.kill()
+    await parent.wait()
+    await until(lambda: not is_there(orphan))
+
+
+async def test_the_users_directory_cannot_replace_our_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("numpy", "msgspec", "signal", "kimi_proxy"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('not yours')")
+    monkeypatch.chdir(tmp_path)
+    async with open_workers(limit=1) as workers:
+        assert (await workers.prune(a_question(LONG), ID, None, 60)).pruned_lines > 0
+
+
+async def test_the_event_loop_keeps_turning_while_large_texts_are_pruned() -> None:
+    lags: list[float] = []
+
+    async def watch() -> None:
+        while True:
+            began = time.monotonic()
+            await asyncio.sleep(0.005)
+            lags.append(time.monotonic() - began - 0.005)
+
+    async with open_workers() as workers:
+        watcher = asyncio.create_task(watch())
+        await asyncio.gather(*(workers.prune(a_question(f"{i}\n{LONG}"), ID, None, 120) for i in range(8)))
+        watcher.cancel()
+    lags.sort()
+    # The machine may be busy with other things; what matters is that no prune ever held the loop.
+    assert lags[int(len(lags) * 0.95)] < 0.05
+    assert lags[-1] < 0.5
+
+
+def test_a_child_inherits_no_secret() -> None:
+    given = {"PATH": "/bin", "DEEPINFRA_API_KEY": "a", "KIMI_PROXY_TOKEN": "b", "DB_PASSWORD": "c", "LANG": "C"}
+    assert without_secrets(given) == {"PATH": "/bin", "LANG": "C"}
