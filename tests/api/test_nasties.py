@@ -228,7 +228,7 @@ def test_bombs_cost_little(port: int):
     for body in (b"[" + b"[]," * 3_000_000 + b"1]", b"[" + b'{"a":1},' * 1_000_000 + b"1]", b"[" * 8_000_000):
         assert wire.ask(port, "POST", "/rpc", body).error_code == -32700
 
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 20
     if sys.platform == "linux":
         assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024 < 150
 
