@@ -60,6 +60,18 @@ async def test_the_state_heals_without_anybody_keeping_anything(tmp_path: Path) 
         await state_becomes(store, "ok")
 
 
+async def test_only_a_real_write_shows_that_the_disk_takes_writes_again(tmp_path: Path) -> None:
+    disk = Disk()
+    async with opened(tmp_path, connect=disk) as store:
+        disk.is_read_only = True
+        await refusal(store)
+        disk.is_read_only = False
+        before = store_path(tmp_path).read_bytes()
+        await store.sweep()
+        assert (await store.usage()).state == "ok"
+        assert store_path(tmp_path).read_bytes() != before
+
+
 async def test_trouble_and_healing_are_logged_once_each(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     disk = Disk()
     with caplog.at_level("INFO", "kimi_proxy.services.store"):

@@ -170,3 +170,28 @@ async def test_tombstones_take_a_small_share_of_the_budget_at_most(tmp_path: Pat
         await store.sweep()
         reasons = [await reason(store, o.id) for o in originals]
     assert reasons.count("expired") == budget // 2048
+
+
+async def test_a_use_that_is_still_in_memory_saves_an_original_from_another_process(tmp_path: Path) -> None:
+    clock, original = Clock(), an_original()
+    async with opened(tmp_path, clock) as reader, opened(tmp_path, clock) as sweeper:
+        await reader.keep(original)
+        clock.advance(TTL_S)
+        await reader.original("local", original.id)
+        clock.advance(30)
+        assert await sweeper.sweep() == 0
+        await reader.sweep()
+        assert await sweeper.original("local", original.id) == original
+
+
+async def test_a_late_write_of_an_early_use_does_not_undo_a_later_one(tmp_path: Path) -> None:
+    clock, original = Clock(), an_original()
+    async with opened(tmp_path, clock) as early, opened(tmp_path, clock) as late:
+        await early.keep(original)
+        await early.original("local", original.id)
+        clock.advance(TTL_S)
+        await late.original("local", original.id)
+        await late.sweep()
+        await early.sweep()
+        clock.advance(TTL_S)
+        assert await late.original("local", original.id) == original

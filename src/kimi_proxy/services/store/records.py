@@ -38,7 +38,7 @@ def insert(connection: sqlite3.Connection, original: Original, packed: Packed, n
     text = _insert_text(connection, _raw(original.scope), packed)
     connection.execute(
         """INSERT INTO record (scope, id, key, text, about, created, last_used) VALUES (?, ?, ?, ?, ?, ?, ?)
-           ON CONFLICT DO UPDATE SET last_used = max(last_used, excluded.last_used)""",
+           ON CONFLICT (scope, id) DO UPDATE SET last_used = max(last_used, excluded.last_used)""",
         (_raw(original.scope), _raw(original.id), original.key, text, original.about, now, now),
     )
     return True
@@ -48,7 +48,7 @@ def _insert_text(connection: sqlite3.Connection, scope: bytes, packed: Packed) -
     # The same text is stored once. If the disk has damaged it since, what we hold now mends it.
     connection.execute(
         """INSERT INTO text (scope, hash, frame) VALUES (?, ?, ?)
-           ON CONFLICT DO UPDATE SET frame = excluded.frame WHERE frame <> excluded.frame""",
+           ON CONFLICT (scope, hash) DO UPDATE SET frame = excluded.frame WHERE frame <> excluded.frame""",
         (scope, packed.hash, packed.frame),
     )
     (seq,) = connection.execute("SELECT seq FROM text WHERE scope = ? AND hash = ?", (scope, packed.hash)).fetchone()
