@@ -1,0 +1,44 @@
+"""Copies of the repository, as somebody else gets them."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PATIENCE_S = 300
+LISTENS = re.compile(rb"the pruner listens on (http://\S+)")
+
+
+def files() -> list[Path]:
+    """What is in the repository or about to be: not what git ignores."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    paths = [Path(os.fsdecode(name)) for name in listed.stdout.split(b"\0") if name]
+    return [path for path in paths if (ROOT / path).is_file()]
+
+
+def copy_to(folder: Path) -> Path:
+    for path in files():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / path, folder / path)
+    return folder
+
+
+def clean_env(home: Path) -> dict[str, str]:
+    """The environment of somebody who is here for the first time, but for what was downloaded before."""
+    home.mkdir(exist_ok=True)
+    passed = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "UV_"))}
+    cache = os.environ.get("UV_CACHE_DIR") or str(Path.home() / ".cache" / "uv")
+    return {
+        **passed,
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "UV_CACHE_DIR": cache,
+        "MCP_PRUNER_PORT": "0",
+    }

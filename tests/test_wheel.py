@@ -1,0 +1,85 @@
+"""The wheel works by itself: installed in an empty environment, far from the repository."""
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from tests.checkout import LISTENS, PATIENCE_S, ROOT, clean_env, copy_to
+from tests.texts import a_log
+
+pytestmark = pytest.mark.timeout(2 * PATIENCE_S)
+
+TEXT = a_log(400).encode()
+
+
+def _build(source: Path, to: Path) -> Path:
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", to],
+        cwd=source,
+        check=True,
+        capture_output=True,
+        timeout=PATIENCE_S,
+    )
+    (wheel,) = to.glob("*.whl")
+    return wheel
+
+
+def _install(wheel: Path, venv: Path, env: dict[str, str]) -> None:
+    """With uv if there is one, else with pip; the lock's versions are those that were fetched before."""
+    locked = venv.with_name("constraints.txt")
+    locked.write_text(re.sub(r" \\\n( +--hash=.+\n)+", "\n", (ROOT / "requirements.lock").read_text("utf-8")))
+    uv = shutil.which("uv") or shutil.which("uv", path=ROOT / ".tools" / "uv" / "bin")
+    python = venv / "bin" / "python"
+    if uv:
+        make, install = [uv, "venv", "--python", sys.executable, venv], [uv, "pip", "install", "--python", python]
+    else:
+        make, install = [sys.executable, "-m", "venv", venv], [python, "-m", "pip", "install"]
+    for command in (make, [*install, "--constraint", locked, wheel]):
+        subprocess.run([*command, "--quiet"] if uv else command, env=env, check=True, timeout=PATIENCE_S)
+
+
+def test_it_installs_and_runs_in_an_empty_environment(tmp_path: Path):
+    env = clean_env(tmp_path / "home")
+    wheel = _build(copy_to(tmp_path / "source"), tmp_path / "dist")
+    _install(wheel, tmp_path / "venv", env)
+    command = tmp_path / "venv" / "bin" / "kimi-proxy"
+
+    def run(*args: str, stdin: bytes = b"") -> bytes:
+        done = subprocess.run(
+            [command, *args], input=stdin, capture_output=True, env=env, cwd=tmp_path, check=True, timeout=60
+        )
+        return done.stdout
+
+    assert run("--version").startswith(b"kimi-proxy ")
+    answer = json.loads(run("prune", "-", "--goal", "why was the payment refused?", "--json", stdin=TEXT))
+    assert answer["stats"]["pruned_lines"] > 0
+    assert run("recover", answer["prune_id"]) == TEXT
+
+    with subprocess.Popen([command, "start"], bufsize=0, stderr=subprocess.PIPE, env=env, cwd=tmp_path) as server:
+        try:
+            assert server.stderr is not None
+            address = next(found[1].decode() for line in server.stderr if (found := LISTENS.search(line)))
+            assert urlopen(f"{address}/health", timeout=30).status == 200
+            server.send_signal(signal.SIGINT)
+            server.communicate(timeout=30)
+            assert server.returncode == 0
+        finally:
+            server.kill()
+
+
+def test_it_holds_the_package_and_its_licence_and_nothing_else(tmp_path: Path):
+    wheel = _build(copy_to(tmp_path / "source"), tmp_path / "dist")
+
+    listed = subprocess.run(
+        [sys.executable, "-m", "zipfile", "--list", wheel], capture_output=True, check=True, text=True
+    ).stdout.splitlines()[1:]
+    names = [line.split()[0] for line in listed]
+    assert {name.partition("/")[0].partition("-")[0] for name in names} == {"kimi_proxy"}
+    assert "kimi_proxy/py.typed" in names
+    assert any(name.endswith("licenses/LICENSE") for name in names)
