@@ -102,6 +102,16 @@ async def test_an_id_never_changes_its_meaning(tmp_path: Path) -> None:
         assert (await store.usage()).state == "ok"
 
 
+async def test_an_original_that_is_kept_again_gets_the_newer_note(tmp_path: Path) -> None:
+    original = an_original()
+    renewed = Original(original.id, "local", original.key, original.text, b'{"goal":"x","cuts":[]}')
+    async with opened(tmp_path) as store:
+        await store.keep(original)
+        await store.keep(renewed)
+        assert await store.original("local", original.id) == renewed
+        assert (await store.usage()).originals == 1
+
+
 async def test_usage_tells_what_there_is(tmp_path: Path) -> None:
     clock = Clock(5_000.0)
     async with opened(tmp_path, clock) as store:

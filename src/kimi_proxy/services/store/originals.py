@@ -36,7 +36,10 @@ class Store(Protocol):
         """The newest live id for `key`. Giving an id out again counts as use."""
 
     async def keep(self, original: Original) -> None:
-        """Return once `original` is on disk for good; StoreUnavailable if that can't be said in time."""
+        """Return once `original` is on disk for good; StoreUnavailable if that can't be said in time.
+
+        An id may be kept again for the same key and text: the newer note stands.
+        """
 
     async def original(self, scope: str, id: str) -> Original:
         """What was kept under `id`; PruneIdNotFound tells unknown from expired. Counts as use."""

@@ -31,14 +31,15 @@ class Idle:
 
 
 def insert(connection: sqlite3.Connection, original: Original, packed: Packed, now: float) -> bool:
-    """Keep `original`. Twice is once; False, and nothing done, if its id already names something else."""
+    """Keep `original`. Twice is once, with the newer note; False, and nothing done, if its id is taken."""
     known = fetch(connection, original.scope, original.id)
-    if known and (known.key, known.about, known.packed.hash) != (original.key, original.about, packed.hash):
+    if known and (known.key, known.packed.hash) != (original.key, packed.hash):
         return False
     text = _insert_text(connection, _raw(original.scope), packed)
     connection.execute(
         """INSERT INTO record (scope, id, key, text, about, created, last_used) VALUES (?, ?, ?, ?, ?, ?, ?)
-           ON CONFLICT (scope, id) DO UPDATE SET last_used = max(last_used, excluded.last_used)""",
+           ON CONFLICT (scope, id) DO UPDATE SET
+             last_used = max(last_used, excluded.last_used), about = excluded.about""",
         (_raw(original.scope), _raw(original.id), original.key, text, original.about, now, now),
     )
     return True
