@@ -67,7 +67,7 @@ class Program:
 
     argv: Callable[[Query, Place, bool], tuple[str, ...]]
     head: re.Pattern[bytes]
-    skips_hidden: bool = True
+    shows_hidden: bool = True  # all that it finds may be shown: it left hidden files out, or was given one
 
 
 def ripgrep(path: str | None = None) -> str | None:
@@ -140,7 +140,7 @@ class _Collector:
     def _hit(self, record: bytes) -> Hit | None:
         path, found, rest = record.partition(b"\0")
         head = self._program.head.match(rest) if found else None
-        if head is None or (not self._program.skips_hidden and _is_hidden(path)):
+        if head is None or (not self._program.shows_hidden and _is_hidden(path)):
             return None
         named = head.groupdict()
         if named["near"] is not None:
@@ -180,13 +180,13 @@ def _system_grep(place: Place) -> Program:
             *_patterns(query),
         )
         if not listed:
-            return ("grep", "-r", "--exclude-dir=.?*", *options, "--", f"./{place.name}")
+            return ("grep", "-r", "--exclude-dir=.[!./]*", *options, "--", f"./{place.name}")
         # A repository's own settings must not choose a program for us to run.
         files = "git -c core.fsmonitor=false ls-files -z --cached --others --exclude-standard"
         return ("sh", "-c", f'{files} | xargs -0 grep "$@" -- /dev/null', "sh", *options)
 
     head = rb"(?P<line>\d+)(?::(?P<offset>\d+):|-(?P<near>\d+)-)"
-    return Program(argv, re.compile(head), skips_hidden=False)
+    return Program(argv, re.compile(head), shows_hidden=bool(place.name))
 
 
 def _patterns(query: Query) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """The three tools for agents, built from the settings."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,7 +17,11 @@ from kimi_proxy.services.tools.pruning import Endpoint, pruning
 
 @asynccontextmanager
 async def agent_tools(
-    config: Config, store: Store, pruner: Pruner, env: Mapping[str, str]
+    config: Config,
+    store: Store,
+    pruner: Pruner,
+    env: Mapping[str, str],
+    find_ripgrep: Callable[[str | None], str | None] = ripgrep,
 ) -> AsyncIterator[Mapping[str, AnyTool]]:
     """read, grep and bash, by name."""
     settings, keeper = config.tools, Keeper(store)
@@ -28,7 +32,7 @@ async def agent_tools(
         how = pruning(settings, pruner, keeper, endpoint)
         tools: tuple[AnyTool, ...] = (
             read.tool(space, how),
-            grep.tool(space, how, env, ripgrep(env.get("PATH"))),
+            grep.tool(space, how, env, find_ripgrep(env.get("PATH"))),
             bash.tool(settings, space, keeper, how, env, spool_bytes),
         )
         yield {tool.name: tool for tool in tools}

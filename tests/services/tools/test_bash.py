@@ -1,0 +1,205 @@
+"""`bash`: what a command wrote, in order, whole, and with its exit code."""
+
+import asyncio
+import hashlib
+import os
+import time
+from pathlib import Path
+
+import pytest
+from tests.fakes import MemoryStore
+from tests.services.tools.toolbox import Toolbox, toolbox
+
+from kimi_proxy.core.errors import InvalidParams, StoreUnavailable
+from kimi_proxy.core.markers import PruneMarker
+from kimi_proxy.core.markers import read as read_marker
+from kimi_proxy.core.types import JsonValue
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    place = tmp_path / "project"
+    (place / "sub").mkdir(parents=True)
+    return place
+
+
+async def text_of(folder: Path, command: str, **arguments: JsonValue) -> str:
+    async with toolbox(folder) as box:
+        return (await box.call("bash", command=command, **arguments)).text
+
+
+async def whole(box: Toolbox, text: str) -> str:
+    """`text` with every marker replaced by what it hides."""
+    out: list[str] = []
+    for line in text.split("\n"):
+        marker = read_marker(line)
+        out.append(line if marker is None else await _hidden(box, marker))
+    return "\n".join(out)
+
+
+async def _hidden(box: Toolbox, marker: PruneMarker) -> str:
+    hidden = await box.recovered(marker.prune_id, marker.start, marker.end)
+    if "sommaire" in marker.reason:
+        return "".join([await _hidden(box, part) for line in hidden.split("\n") if (part := read_marker(line))])
+    return hidden
+
+
+async def test_a_command_that_succeeds_gives_its_output_and_nothing_else(folder: Path):
+    assert await text_of(folder, "echo out; echo err >&2; printf end") == "out\nerr\nend"
+
+
+async def test_a_command_that_fails_gives_its_output_and_its_exit_code(folder: Path):
+    async with toolbox(folder) as box:
+        answer = await box.call("bash", command="echo 3 tests failed; exit 3")
+
+    assert (answer.text, answer.is_error) == ("3 tests failed\n[kimi-proxy] exit code 3", True)
+    assert answer.meta["exit_code"] == 3
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("true", "[kimi-proxy] no output"),
+        ("exit 7", "exit code 7"),
+        ("kill -SEGV $$", "ended by signal 11 (SIGSEGV)"),
+        ("sleep 60 & echo x", "x\n[kimi-proxy] 1 background processes were ended with the command"),
+        ("no-such-command-here", "no-such-command-here: command not found\n[kimi-proxy] exit code 127"),
+    ],
+)
+async def test_how_it_ended_is_said_in_one_line(folder: Path, command: str, said: str):
+    assert (await text_of(folder, command)).endswith(said)
+
+
+async def test_a_timeout_keeps_the_output_so_far(folder: Path):
+    started = time.monotonic()
+    async with toolbox(folder) as box:
+        answer = await box.call("bash", command="echo before; sleep 60", timeout_ms=300)
+
+    assert time.monotonic() - started < 4
+    assert answer.is_error
+    assert answer.text == "before\n[kimi-proxy] timed out after 300 ms and was ended; this is its output so far"
+
+
+async def test_it_runs_in_the_working_directory_or_below(folder: Path):
+    assert await text_of(folder, "pwd") == f"{folder}\n"
+    assert await text_of(folder, "pwd", cwd="sub") == f"{folder / 'sub'}\n"
+    assert "outside the allowed directories" in await text_of(folder, "pwd", cwd="..")
+    assert "does not exist" in await text_of(folder, "pwd", cwd="nowhere")
+
+
+async def test_keys_and_tokens_are_not_passed_on_unless_listed(folder: Path):
+    env = {"PATH": os.environ["PATH"], "OPENAI_API_KEY": "secret", "KIMI_PROXY_TOKEN": "secret", "LANG": "C.UTF-8"}
+    async with toolbox(folder, env=env) as box:
+        answer = await box.call("bash", command="env; env | grep -c KEY; cat /proc/$PPID/environ")
+
+    assert "secret" not in answer.text
+    assert "LANG=C.UTF-8\n" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({}, "command"),
+        ({"command": ""}, "command"),
+        ({"command": "a\0b"}, "command"),
+        ({"command": "x" * 30_001}, "command"),
+        ({"command": "x", "timeout_ms": 0}, "timeout_ms"),
+        ({"command": "x", "timeout_ms": 600_001}, "timeout_ms"),
+        ({"command": "x", "cwd": 5}, "cwd"),
+        ({"command": "x", "env": {}}, "env"),
+    ],
+    ids=lambda value: repr(value)[:40],
+)
+async def test_a_wrong_argument_is_refused_by_name(folder: Path, arguments: dict[str, JsonValue], field: str):
+    async with toolbox(folder) as box:
+        with pytest.raises(InvalidParams) as refused:
+            await box.call("bash", **arguments)
+
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize("lines", [60_000, 1_500_000, 5_000_000], ids=["one part", "some parts", "a table of parts"])
+async def test_the_middle_of_a_long_output_is_recovered_to_the_byte(folder: Path, lines: int):
+    async with toolbox(folder) as box:
+        answer = await box.call("bash", command=f"seq {lines}")
+        assert len(answer.text) < 300_000
+        digest = hashlib.sha256((await whole(box, answer.text)).replace("\n\n", "\n").encode()).hexdigest()
+
+    assert digest == hashlib.sha256("".join(f"{n}\n" for n in range(1, lines + 1)).encode()).hexdigest()
+
+
+async def test_one_endless_line_is_kept_too(folder: Path):
+    async with toolbox(folder) as box:
+        answer = await box.call("bash", command="yes é | tr -d '\\n' | head -c 9000000")
+        recovered = (await whole(box, answer.text)).replace("\n", "")
+
+    assert recovered == "é" * 4_500_000
+
+
+async def test_bytes_that_are_no_text_do_not_break_an_answer(folder: Path):
+    assert await text_of(folder, r"printf 'a\xff\x00b\ncaf\xc3\xa9\n'") == "aÿ\x00b\ncafé\n"
+
+
+async def test_without_a_store_a_long_output_goes_out_whole(folder: Path):
+    store = MemoryStore()
+    store.illness = StoreUnavailable("the disk is full")
+    async with toolbox(folder, store) as box:
+        answer = await box.call("bash", command="seq 100000")
+        huge = await box.call("bash", command="seq 1000000")
+
+    assert answer.text == "".join(f"{n}\n" for n in range(1, 100_001))
+    assert "bytes are missing here: the disk is full" in huge.text
+
+
+async def test_with_a_question_failures_stay_and_chatter_goes(folder: Path):
+    script = """
+for i in $(seq 600); do echo "2026-01-01 12:00:00 INFO worker $((i % 7)) polled queue $((i % 13)), nothing to do"; done
+echo "2026-01-01 12:00:01 ERROR cannot connect to database orders: password expired"
+for i in $(seq 600); do echo "2026-01-01 12:00:02 INFO worker $((i % 5)) polled queue $((i % 11)), nothing to do"; done
+exit 1
+"""
+    async with toolbox(folder) as box:
+        answer = await box.call("bash", command=script, context_focus_question="Why does the database fail?")
+        pruning = answer.meta["pruning"]
+        assert isinstance(pruning, dict)
+        assert pruning["applied"] is True
+        recovered = await box.recovered(str(pruning["prune_id"]))
+
+    assert answer.is_error
+    assert "ERROR cannot connect to database orders: password expired\n" in answer.text
+    assert "exit code 1" in answer.text.split("\n")[-1]
+    assert len(answer.text) < 0.6 * len(recovered)
+    assert recovered.count("nothing to do\n") == 1200
+
+
+async def test_an_output_too_large_to_prune_is_shown_by_its_ends(folder: Path):
+    async with toolbox(folder) as box:
+        answer = await box.call("bash", command="seq 400000", context_focus_question="What is there?")
+
+    assert answer.meta["pruning"] == {"attempted": False, "applied": False, "reason": "input_too_large"}
+    assert "not pruned: 2688895 bytes are over the limit of 2000000" in answer.text.split("\n")[-1]
+
+
+async def test_a_cancelled_command_is_ended(folder: Path):
+    async with toolbox(folder) as box:
+        call = asyncio.create_task(box.call("bash", command="touch started; sleep 60; touch finished"))
+        async with asyncio.timeout(10):
+            while not (folder / "started").exists():  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    async with asyncio.timeout(4):
+        while _running(folder):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+def _running(folder: Path) -> bool:
+    for cwd in Path("/proc").glob("[0-9]*/cwd"):
+        try:
+            if cwd.readlink() == folder:
+                return True
+        except OSError:
+            continue
+    return False

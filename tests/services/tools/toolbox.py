@@ -1,0 +1,50 @@
+"""The agent tools over a folder, with the real pruner and a store that can fall ill."""
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.fakes import MemoryStore
+
+from kimi_proxy.core.config import parse
+from kimi_proxy.core.types import JsonValue
+from kimi_proxy.features.tool import Answer, AnyTool
+from kimi_proxy.proxy.search import ripgrep
+from kimi_proxy.services.pruner import Pruner
+from kimi_proxy.services.store import Store
+from kimi_proxy.services.tools.agent import agent_tools
+from kimi_proxy.services.workers import Workers
+
+
+@dataclass(frozen=True)
+class Toolbox:
+    tools: Mapping[str, AnyTool]
+    pruner: Pruner
+
+    async def call(self, name: str, **arguments: JsonValue) -> Answer:
+        return await self.tools[name].call(arguments)
+
+    async def recovered(self, prune_id: str, start: int = 1, end: int = 10**9) -> str:
+        return await self.pruner.recover(prune_id, [(start, end)], False)
+
+
+@asynccontextmanager
+async def toolbox(
+    folder: Path,
+    store: Store | None = None,
+    env: Mapping[str, str] | None = None,
+    rg: str | None = ripgrep(),
+    **variables: str,
+) -> AsyncIterator[Toolbox]:
+    """`variables` are settings as the environment names them."""
+    config = parse("", {"MCP_PRUNER_CWD": str(folder), **variables}, folder.parent / "state")
+    store = store or MemoryStore()
+    workers = Workers()
+    pruner = Pruner(config.mcp_pruner, store, workers)
+    try:
+        async with agent_tools(config, store, pruner, env or os.environ, lambda path: rg) as tools:
+            yield Toolbox(tools, pruner)
+    finally:
+        await workers.close()
