@@ -112,8 +112,10 @@ async def test_without_a_store_nothing_is_cut(folder: Path):
 
 async def test_the_same_question_gets_the_same_id(folder: Path):
     asking = {"file_path": "file.txt", "context_focus_question": "What is in line 3?"}
-    async with serving(answering({"pruned_code": KEPT})) as address:
-        async with toolbox(folder, JEEVES_PRUNER_ENDPOINT=address) as box:
-            answers = {(await box.call("read", **asking)).text for _ in range(2)}
+    async with (
+        serving(answering({"pruned_code": KEPT})) as address,
+        toolbox(folder, JEEVES_PRUNER_ENDPOINT=address) as box,
+    ):
+        answers = {(await box.call("read", **asking)).text for _ in range(2)}
 
     assert len(answers) == 1
