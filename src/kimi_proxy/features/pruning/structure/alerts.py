@@ -6,7 +6,7 @@ import re
 ALWAYS = ("error", "exception", "traceback")
 # Words that a line about trouble has; others have them too, so they weigh less.
 TROUBLE = (
-    "fatal", "panic", "failed", "failure", " fail", "failing", "critical", "segfault", "segmentation fault",
+    "fatal", "panic", "fail", "critical", "segfault", "segmentation fault",
     "core dumped", "abort", "killed", "not ok ", "err!", "could not", "couldn't", "unable to", "cannot ",
     "undefined reference", "no such file", "permission denied", "timed out", "exit code", "exit status",
     "exited with", "out of memory", "assertion", "unhandled", "deadlock", "corrupt", "short test summary",
@@ -18,12 +18,13 @@ _NAMES = (
     "stderr", "-werror", "error_log", "error.log", "errorlog", "error_handler", "errorhandler", "error-handler",
     "error_page", "error_reporting", "error_level", "errorlevel", "onerror", "on_error", "on-error", "error-prone",
     "errorprone", "error_prone", "ignore_errors", "ignore-errors", "if error", "continue-on-error", "failsafe",
-    "fail-safe", "fail-fast", "failfast", "failure_domain", "--fail", "no-fail", "lasterror", "nothrow",
+    "fail-safe", "fail-fast", "failfast", "failover", "fail2ban", "failure_domain", "--fail", "no-fail", "lasterror",
+    "nothrow",
     "uncaughtexception handler", "set -e", "error rate", "error budget",
 )  # fmt: skip
 _NOTHING = re.compile(
     r"\b(?:0|no|zero|without|any)\s+(?:\w+\s+)?(?:errors?|failures?|failed|exceptions?|failing|fatal)\b"
-    r"|\b(?:errors?|failures?|failed|exceptions?|failing|fatal)\s*[:=]\s*(?:0\b(?!\.)|\[\]|none\b|null\b|false\b|no\b)"
+    r"|\b(?:errors?|failures?|failed|exceptions?|failing|fatal)\s*[:=]\s*(?:0\b(?!\.)|\[\]|none\b|null\b|false\b)"
     r"|\bexit(?:ed)?\s(?:code|status|with)(?:\s(?:code|status))?\s?[:=]?\s?0\b"
 )
 _NOTHING_SIGNS = ("0", "no ", "zero", "without", "none", "null", "[]", "false", "any ")

@@ -29,7 +29,8 @@ _OPENERS: dict[str, tuple[tuple[int, str, str], ...]] = {
     "typescript": (
         (4, "interface type export declare", r"(?:export +)?(?:declare +)?(?:interface|type) +\w+.*(?:=|\{|extends)"),
         (4, "import export", r"\w+ +type +"),
-        (3, "public private protected readonly", r"\w+ +(?:(?:async|static|readonly|get|set) +)*\w+[?!]? *[(:].*(?:[{;,]|\()$"),
+        (3, "public private protected readonly",
+         r"\w+ +(?:(?:async|static|readonly|get|set) +)*\w+[?!]? *[(:].*(?:[{;,]|\()$"),
         (2, "const let", r"\w+ +\w+ *: *[\w<{\[]"),
         (2, "export function async", r".*\) *: *[\w<>\[\]|. ]+ *\{$"),
         (2, "constructor", r"constructor\( *(?:private|public|protected|readonly)"),
@@ -43,7 +44,8 @@ _OPENERS: dict[str, tuple[tuple[int, str, str], ...]] = {
         (1, "var const", r"\w+ +(?:\($|\w+ +[\w.*\[\]]+(?: *=|$))"),
     ),
     "rust": (
-        (4, "pub fn async unsafe const extern", r"(?:pub(?:\([^)]*\))? +)?(?:(?:const|async|unsafe|extern(?: +\"C\")?) +)*fn +\w+"),
+        (4, "pub fn async unsafe const extern",
+         r"(?:pub(?:\([^)]*\))? +)?(?:(?:const|async|unsafe|extern(?: +\"C\")?) +)*fn +\w+"),
         (4, "use pub", r"(?:pub(?:\([^)]*\))? +)?use +[\w:{*]+.*(?:;|\{|,)$"),
         (4, "impl", r"impl\b"),
         (4, "pub", r"pub(?:\([^)]*\))? +(?:struct|enum|trait|mod|type|static|const)\b"),
@@ -55,8 +57,10 @@ _OPENERS: dict[str, tuple[tuple[int, str, str], ...]] = {
     ),
     "java": (
         (4, "import", r"import +(?:static +)?[\w.]+(?:\.\*)?;"),
-        (3, "public private protected", r"\w+ +(?:(?:static|final|abstract|synchronized|native|default) +)*(?:<[^>]*> *)?[\w<>\[\],.?]+ +\w+ *\("),
-        (3, "public private protected abstract final class interface enum", r"(?:\w+ +){0,3}(?:class|interface|enum|record|@interface) +\w+.*\{?$"),
+        (3, "public private protected",
+         r"\w+ +(?:(?:static|final|abstract|synchronized|native|default) +)*(?:<[^>]*> *)?[\w<>\[\],.?]+ +\w+ *\("),
+        (3, "public private protected abstract final class interface enum",
+         r"(?:\w+ +){0,3}(?:class|interface|enum|record|@interface) +\w+.*\{?$"),
         (3, "@", r"@(?:Override|Test|Deprecated|Nullable|SuppressWarnings|Autowired|Inject|Before|After)\b"),
         (1, "private protected public", r"\w+ +(?:static +)?final +"),
     ),
@@ -65,7 +69,8 @@ _OPENERS: dict[str, tuple[tuple[int, str, str], ...]] = {
         (2, "#define #ifdef #ifndef #endif #undef #pragma #if #else", r"#"),
         (3, "typedef", r"typedef +(?:struct|enum|union|unsigned|int|void|char|const)\b"),
         (3, "static void int char size_t bool unsigned struct double float long const", r"[\w *]+\([^;]*(?:\{|\)|,)$"),
-        (2, "static void int char size_t bool unsigned struct double float long const uint8_t uint32_t", r"[\w *]+ \*?\w+(?:\[\w*\])?(?: *=.*)?;$"),
+        (2, "static void int char size_t bool unsigned struct double float long const uint8_t uint32_t",
+         r"[\w *]+ \*?\w+(?:\[\w*\])?(?: *=.*)?;$"),
         (1, "if while", r"\w+ *\(.*(?:->|NULL|sizeof|==|!=)"),
         (1, "free memcpy memset printf fprintf return assert", r"\w+ *\(.*;$|return\b.*;$"),
     ),
@@ -74,7 +79,9 @@ _OPENERS: dict[str, tuple[tuple[int, str, str], ...]] = {
         (5, "#include", r"# *include *<(?:\w+|boost/[^>]*|[\w/]+\.hpp)>"),
         (5, "template", r"template *<"),
         (4, "namespace inline", r"(?:inline +)?namespace(?: +[\w:]+)? *\{|namespace +\w+$"),
-        (3, "class struct", r"class +(?:\w+ +)?\w+ *[{;]?$|\w+ +(?:\w+ +)?\w+(?: +final)? *: *(?:public|private|protected|virtual)?\b.*\{?$"),
+        (3, "class struct",
+         r"class +(?:\w+ +)?\w+ *[{;]?$|\w+ +(?:\w+ +)?\w+(?: +final)? *: *(?:public|private|protected"
+         r"|virtual)?\b.*\{?$"),
         (3, "public private protected", r"\w+ *:$"),
         (3, "using", r"using +(?:namespace +\w|[\w:]+ *(?:=|;))"),
         (2, "constexpr explicit virtual std auto", r"\w+(?: +|::)[\w~:]"),
@@ -82,7 +89,9 @@ _OPENERS: dict[str, tuple[tuple[int, str, str], ...]] = {
     "csharp": (
         (5, "using global", r"(?:global +)?using +(?:static +)?[A-Z][\w.]*(?: *= *[\w.<>]+)?;"),
         (5, "namespace", r"namespace +[A-Z][\w.]* *[;{]?$"),
-        (3, "public private protected internal", r"\w+ +(?:(?:static|async|override|virtual|readonly|sealed|abstract|partial|const|new) +)*[\w<>\[\],?.]+ +\w+ *(?:[({;=]|$)"),
+        (3, "public private protected internal",
+         r"\w+ +(?:(?:static|async|override|virtual|readonly|sealed|abstract|partial|const|new) +)*"
+         r"[\w<>\[\],?.]+ +\w+ *(?:[({;=]|$)"),
         (4, "public", r"public +.*\{ *get;"),
         (3, "///", r"/// *<summary>"),
         (3, "#region #endregion #nullable", r"#"),
@@ -101,7 +110,8 @@ _OPENERS: dict[str, tuple[tuple[int, str, str], ...]] = {
     ),
     "php": (
         (3, "namespace use", r"namespace +[A-Z][\w\\]*;$|use +[A-Z]\w*\\.*;"),
-        (4, "function public private protected static abstract final", r"(?:(?:public|private|protected|static|abstract|final) +)*function +&?\w+ *\([^)]*\$?"),
+        (4, "function public private protected static abstract final",
+         r"(?:(?:public|private|protected|static|abstract|final) +)*function +&?\w+ *\([^)]*\$?"),
         (3, "$", r"\$\w+(?:->|\[.*\])?.*(?:=|;)"),
         (2, "return if foreach echo", r".*\$\w"),
     ),
@@ -119,17 +129,32 @@ _OPENERS: dict[str, tuple[tuple[int, str, str], ...]] = {
 # Strings to count anywhere, and what each is worth.
 STRINGS: dict[str, tuple[tuple[int, str], ...]] = {
     "python": ((1, '"""'), (1, " is None"), (1, "(self"), (1, "__init__")),
-    "javascript": ((2, " === "), (2, " !== "), (1, " => {"), (2, "function ("), (2, "function("), (2, "undefined"), (1, "});\n"), (5, "use strict"), (2, "exports."), (1, "() =>"), (1, "this.")),
-    "typescript": ((2, ": string"), (2, ": number"), (2, ": boolean"), (2, ": void"), (1, "Promise<"), (1, " as const"), (1, ": unknown"), (1, " as any")),
+    "javascript": (
+        (2, " === "), (2, " !== "), (1, " => {"), (2, "function ("), (2, "function("), (2, "undefined"),
+        (1, "});\n"), (5, "use strict"), (2, "exports."), (1, "() =>"), (1, "this."),
+    ),
+    "typescript": (
+        (2, ": string"), (2, ": number"), (2, ": boolean"), (2, ": void"), (1, "Promise<"), (1, " as const"),
+        (1, ": unknown"), (1, " as any"),
+    ),
     "go": ((2, " := "), (2, "err != nil"), (1, "fmt."), (1, "interface{}"), (1, "chan ")),
-    "rust": ((2, "&mut "), (2, "&self"), (1, "let mut "), (1, ".unwrap()"), (1, "-> Result<"), (1, "Some("), (1, "!(\""), (1, "::new(")),
+    "rust": (
+        (2, "&mut "), (2, "&self"), (1, "let mut "), (1, ".unwrap()"), (1, "-> Result<"), (1, "Some("), (1, "!(\""),
+        (1, "::new("),
+    ),
     "java": ((1, "throws "), (2, "System.out"), (2, "@Override"), (1, "extends "), (1, "implements "), (1, " final ")),
     "c": ((1, "->"), (1, "NULL"), (1, "sizeof("), (1, "printf(")),
-    "cpp": ((2, "std::"), (2, "static_cast<"), (2, "nullptr"), (2, "noexcept"), (1, "const auto"), (1, "::"), (1, "constexpr")),
+    "cpp": (
+        (2, "std::"), (2, "static_cast<"), (2, "nullptr"), (2, "noexcept"), (1, "const auto"), (1, "::"),
+        (1, "constexpr"),
+    ),
     "csharp": ((3, "{ get;"), (2, "string."), (1, "await "), (2, "Task<"), (1, "??")),
     "ruby": ((2, " do |"), (2, " do\n"), (1, ".each do"), (2, ".nil?"), (2, "\nend")),
     "php": ((2, "$this->"), (2, "<?php"), (1, "array("), (1, "::class")),
-    "bash": ((2, "; then"), (2, "; do\n"), (1, "${"), (1, '"$'), (1, " || "), (2, "[[ "), (2, "$("), (2, "2>&1"), (1, "() {")),
+    "bash": (
+        (2, "; then"), (2, "; do\n"), (1, "${"), (1, '"$'), (1, " || "), (2, "[[ "), (2, "$("), (2, "2>&1"),
+        (1, "() {"),
+    ),
 }  # fmt: skip
 
 FIRST_WORD = re.compile(r"\w+|#\s?\w+|#!?\[|///|[@<$\[]")

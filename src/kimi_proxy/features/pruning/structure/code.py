@@ -9,23 +9,22 @@ from kimi_proxy.features.pruning.structure.syntax import Definition, Syntax
 
 # A parse cannot be interrupted, so beyond this size there is none.
 PARSE_MAX_CHARS = 512 * 1024
-TRIAL_ABOVE_LINES = 500
 TRIAL_LINES = 250
+TRIAL_CHARS = 12_000
 TRIAL_MAX_ERRORS = 40
 HEADER_LINES = 3
 
 _COMMENT_OPENERS = ("#", "//", "/*", "*", '"""', "'''", "--", ";;", "<!--", "=begin", 'r"""')
+_HASH_COMMENTS = frozenset({"", "python", "ruby", "bash", "php"})
 
 
 def outline(lines: Sequence[str], check: Callable[[], None]) -> Outline:
     name = language.guess(lines)
     check()
-    if name and _is_parseable(lines, name):
-        found = syntax.read(lines, name, check)
-    else:
-        found = Syntax(errors=[(0, len(lines))])
+    parseable = name and _is_parseable(lines, name)
+    found = syntax.read(lines, name, check) if parseable else Syntax(errors=[(0, len(lines))])
     marks = _marks(lines, found, check)
-    spans = [*_definitions(lines, found, marks, check), *_import_spans(marks), *_file_header(lines, marks)]
+    spans = [*_definitions(lines, found, marks, check), *_import_spans(marks), *_file_header(lines, marks, name)]
     blocks = with_statements(lines, spans, found.statements, check)
     protected = [""] * len(lines)
     for row, why in marks.items():
@@ -35,11 +34,13 @@ def outline(lines: Sequence[str], check: Callable[[], None]) -> Outline:
 
 def _is_parseable(lines: Sequence[str], name: str) -> bool:
     """Whether a parse will end soon: recovery from errors takes quadratic time, so a long text gets a trial."""
-    if sum(map(len, lines)) + len(lines) > PARSE_MAX_CHARS:
+    chars = sum(map(len, lines)) + len(lines)
+    if chars > PARSE_MAX_CHARS:
         return False
-    if len(lines) <= TRIAL_ABOVE_LINES:
+    if len(lines) <= TRIAL_LINES and chars <= TRIAL_CHARS:
         return True
-    return syntax.count_errors(lines[:TRIAL_LINES], name) <= TRIAL_MAX_ERRORS
+    head = "\n".join(lines[:TRIAL_LINES])[:TRIAL_CHARS]
+    return syntax.count_errors(head.split("\n"), name) <= TRIAL_MAX_ERRORS
 
 
 def _marks(lines: Sequence[str], found: Syntax, check: Callable[[], None]) -> dict[int, str]:
@@ -109,8 +110,9 @@ def _import_spans(marks: dict[int, str]) -> list[Span]:
     return found
 
 
-def _file_header(lines: Sequence[str], marks: dict[int, str]) -> list[Span]:
+def _file_header(lines: Sequence[str], marks: dict[int, str], name: str) -> list[Span]:
     """The comment or docstring that opens the file; its first lines stay."""
+    openers = _COMMENT_OPENERS if name in _HASH_COMMENTS else _COMMENT_OPENERS[1:]
     start = next((row for row, line in enumerate(lines) if line.strip()), len(lines))
     end = start
     closing = ""
@@ -121,7 +123,7 @@ def _file_header(lines: Sequence[str], marks: dict[int, str]) -> list[Span]:
             if closing in bare:
                 break
             continue
-        if row in marks or not bare.startswith(_COMMENT_OPENERS):
+        if row in marks or not bare.startswith(openers):
             break
         end = row + 1
         closing = _left_open(bare)

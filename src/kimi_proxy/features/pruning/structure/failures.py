@@ -18,6 +18,7 @@ _UNITTEST = re.compile(r"(?:FAIL|ERROR): \S+ \(")
 _RUSTC = re.compile(r"error(?:\[E\d+\])?: ")
 _RUSTC_BODY = re.compile(r"\s*(?:-->|:::|\d*\s*\||= |\.\.\.|note:|help:)")
 _LOCATED = re.compile(
+    r"\[ERROR\] \S{1,200}:\[\d+,\d+\] |"
     r"\s*(?:\[\w+\] )?(?:[\w./\\@+-]|:(?=\\)){1,200}[:(]\[?\d+(?:[:,]\d+)?[\])]?:? *(?:- )?(?:fatal )?(?:error|Error)\b"
 )
 _LOCATED_BODY = re.compile(r"\s+\S|\[ERROR\]\s\s+|\d+\s*\||\^|~|\S+:\d+:\d+: note:")
@@ -38,7 +39,8 @@ def unittest(bare: Sequence[str], row: int) -> Span | None:
 
 
 def rustc(bare: Sequence[str], row: int) -> Span | None:
-    return _while(bare, row, _RUSTC_BODY, 200) if _RUSTC.match(bare[row]) else None
+    span = _while(bare, row, _RUSTC_BODY, 200) if _RUSTC.match(bare[row]) else None
+    return span if span is not None and span.end - span.start > 1 else None
 
 
 def located(bare: Sequence[str], row: int) -> Span | None:
@@ -114,7 +116,7 @@ _READERS: tuple[tuple[Callable[[Sequence[str], int], Span | None], tuple[str, ..
     (pytest, ("= failures =", "= errors =", "= short test summary info =")),
     (unittest, ("fail: ", "error: ")),
     (rustc, ("error[e", "error: ")),
-    (located, (": error", ") error", ": fatal error", "- error ts", "] error")),
+    (located, (": error", ") error", ": fatal error", "- error ts", "[error]")),
     (go_test, ("--- fail: ",)),
     (cargo_test, (" stdout ----",)),
     (jest, ("● ",)),

@@ -1,6 +1,6 @@
 """The languages we parse: which nodes of their grammars import, define, wrap or declare."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 
@@ -127,7 +127,7 @@ GRAMMARS: dict[str, Grammar] = {
             "impl_item": "class",
             "mod_item": "namespace",
             "type_item": "type",
-            "macro_definition": "function",
+            "macro_definition": "macro",
         },
         attributes=_set("attribute_item"),
     ),
@@ -209,6 +209,9 @@ GRAMMARS: dict[str, Grammar] = {
         calls=_set("source ."),
     ),
 }
+
+
+GRAMMARS["php-without-tags"] = replace(GRAMMARS["php"], entry="language_php_only")
 
 
 @cache

@@ -5,10 +5,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 LINE_CHARS = 300
+TAG_LINES = 4
 
 _ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?[ \t]*#*[ \t]*\r?$")
-_ASCIIDOC = re.compile(r"(={1,6})[ \t]+(\S.*?)[ \t]*\r?$")
-_HTML = re.compile(r"\s*<h([1-6])\b[^>]{0,200}>(.*?)(?:</h[1-6]>|$)", re.IGNORECASE)
+# MkDocs opens a tab with === and a quoted title: no heading.
+_ASCIIDOC = re.compile(r"(={1,6})[ \t]+([^\s\"'+!].*?)[ \t]*\r?$")
+_HTML = re.compile(r" {0,8}<h([1-6])\b", re.IGNORECASE)
+_HTML_END = re.compile(r"</h[1-6]>", re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]{0,200}>")
 _ADORNMENT = frozenset("=-`:'\"~^_*+#<>.")
 _MARKDOWN_LEVELS = {"=": 1, "-": 2}
@@ -54,8 +57,16 @@ class Headings:
             return Heading(row, row + 1, len(found[1]), found[2]) if found else None
         if first == "<":
             found = _HTML.match(line)
-            return Heading(row, row + 1, int(found[1]), _TAG.sub("", found[2]).strip()) if found else None
+            return self._tagged(row, int(found[1])) if found else None
         return None
+
+    def _tagged(self, row: int, level: int) -> Heading:
+        """A heading of HTML, to the line that closes it if that is near."""
+        for end in range(row + 1, min(row + 1 + TAG_LINES, len(self._lines) + 1)):
+            text = " ".join(line[:LINE_CHARS] for line in self._lines[row:end])
+            if _HTML_END.search(text):
+                return Heading(row, end, level, _TAG.sub("", text).strip())
+        return Heading(row, row + 1, level, _TAG.sub("", self._lines[row][:LINE_CHARS]).strip())
 
     def _underlined(self, row: int, line: str) -> Heading | None:
         title = line.strip()
@@ -70,7 +81,9 @@ class Headings:
         if not self._restructured:
             before = self._lines[row - 1].strip() if row else ""
             return char in _MARKDOWN_LEVELS and not before and title[0] not in "|>" and not _is_item(title)
-        return len(self._lines[row + 1].rstrip()) >= min(3, len(title))
+        length = len(self._lines[row + 1].rstrip())
+        # Dots also continue a line in Python's interactive examples.
+        return length >= (len(title) if char == "." else min(len(title), 4)) and not title.startswith(("...", ">>>"))
 
     def _overlined(self, row: int, line: str) -> Heading | None:
         if not self._restructured or row + 2 >= len(self._lines):

@@ -16,7 +16,9 @@ DOUBT = 0.6
 # A string says less than the shape of a line, and must not outweigh it by sheer number.
 STRINGS_MOST = 20
 
-_SHEBANG = re.compile(r"#!\s*\S*?(?:/|env\s+(?:-S\s+)?)(python|node|deno|bun|ruby|php|bash|sh|zsh|dash|ksh)\b")
+_SHEBANG = re.compile(
+    r"#!\s*\S*?(?:/|env\s+(?:-S\s+)?)(python|node|deno|bun|ruby|php|bash|sh|zsh|dash|ksh)[\d.]*(?:\s|$)"
+)
 _INTERPRETERS = {
     "node": "javascript", "deno": "typescript", "bun": "typescript",
     "sh": "bash", "zsh": "bash", "dash": "bash", "ksh": "bash",

@@ -92,7 +92,7 @@ def _ends_of_kinds(rows: Iterable[int], kinds: Iterable[str]) -> set[int]:
 def _protect_spans(plain: Sequence[str], spans: Sequence[Span], protected: list[str]) -> None:
     """Protect whole blocks; of those that repeat, the first and the last."""
     kept = _ends_of_kinds(range(len(spans)), templates(span.name for span in spans))
-    for at in kept:
+    for at in sorted(kept, reverse=True):
         span = spans[at]
         for row in range(span.start, span.end):
             near_an_end = row < span.start + WHOLE_LINES // 2 or row >= span.end - WHOLE_LINES // 2

@@ -23,7 +23,8 @@ _KEYWORD = re.compile(
     (?:
         (?P<kind>class|interface|enum|struct|trait|impl|record|namespace|module|mod|protocol|object|extension|union)
         (?:<[^>]{0,80}>)?\s+(?P<name>[\w$.:]+)
-        | (?:def|defp|defmodule|defmacro|func|fn|fun|function|sub|proc)\b\s*(?:\([^)]{0,80}\)\s*)?(?P<function>[\w$.:?!]*)
+        | (?:def|defp|defmodule|defmacro|func|fn|fun|function|sub|proc)\b\s*
+          (?:\([^)]{0,80}\)\s*)?(?P<function>[\w$.:?!]*)
         | typedef\b | template\s*< | (?:type|newtype)\s+[A-Z]\w*
     )""",
     re.VERBOSE,
@@ -50,7 +51,9 @@ _LIKENESS = re.compile(
 _ACCESS = re.compile(r"(?:public|private|protected|internal)\s+(?:[^(=;]{0,120}?(?P<name>\w+)\s*\()?")
 # At the margin, as in C: a type, a name, parameters, and no semicolon.
 _MARGIN = re.compile(r"[A-Za-z_][\w\s*&:<>,~]{0,120}?[\s*&](?P<name>[\w:~]+)\s*\([^;=]{0,250}$")
-_STATEMENTS = frozenset("if for while switch return else catch do try with elif new await case typedef".split())
+_STATEMENTS = frozenset(
+    {"if", "for", "while", "switch", "return", "else", "catch", "do", "try", "with", "elif", "new", "await", "case"}
+)
 _DECORATOR = re.compile(r"(?:@[A-Za-z]|#!?\[|\[[A-Z]\w*(?:\(.*\))?\]\s*$)")
 _STAYS_OPEN = re.compile(r"(?:[)}\]{#]|end\b|(?:public|private|protected)\s*:)")
 _KINDS = {"enum": "type", "union": "type", "namespace": "namespace", "module": "namespace", "mod": "namespace"}

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tree_sitter import Node, TreeCursor
+from tree_sitter import Node, Tree, TreeCursor
 
 from kimi_proxy.features.pruning.structure.grammar import GRAMMARS, Grammar, parser
 
@@ -60,9 +60,15 @@ class Syntax:
 
 def read(lines: Sequence[str], language: str, check: Callable[[], None]) -> Syntax:
     """Parse `lines`. Rows are lines: like us, tree-sitter counts `\\n` alone."""
-    tree = parser(language).parse("\n".join(lines).encode("utf-8", "replace"))
+    tree = _parse(lines, language)
     check()
     return _Reader(lines, GRAMMARS[language]).read(tree.walk(), check)
+
+
+def _parse(lines: Sequence[str], language: str) -> Tree:
+    # To the grammar of PHP, all that is not between tags is text and never an error.
+    bare_php = language == "php" and not any("<?" in line for line in lines)
+    return parser("php-without-tags" if bare_php else language).parse("\n".join(lines).encode("utf-8", "replace"))
 
 
 class _Level(NamedTuple):
@@ -75,7 +81,7 @@ class _Level(NamedTuple):
 
 
 class _Reader:
-    """Walks a tree. Nodes of one line are looked at but not into, except for wrappers."""
+    """Walks a tree. Nodes of one line are looked at but not into, except for wrappers and bodies."""
 
     def __init__(self, lines: Sequence[str], grammar: Grammar) -> None:
         self._lines = lines
@@ -105,6 +111,9 @@ class _Reader:
         start, end = _rows(node)
         grammar, found = self._grammar, self._found
         first = start if level.wrapper < 0 else level.wrapper
+        if kind == "export_statement" and node.child_by_field_name("source") is not None:
+            found.imports.append((start, end))
+            return None
         if kind in grammar.definitions:
             definition = _definition(node, grammar, first, end, level.holder)
             if definition is not None:
@@ -124,9 +133,9 @@ class _Reader:
             found.errors.append((start, end))
         if kind in grammar.wrappers:
             return _Level(False, level.holder, first)
-        if end - start == 1:
-            return None
         is_body = kind in _BODIES
+        if end - start == 1 and not is_body:
+            return None
         if level.is_body and not is_body and end - start >= STATEMENT_LINES:
             found.statements.append((start, end))
         return _Level(is_body, level.holder, -1)
@@ -138,13 +147,13 @@ def count_errors(lines: Sequence[str], language: str) -> int:
     `lines` may be the head of a longer text: where it was cut in a comment, that comment reads as
     nonsense, so the last two fifths are parsed but not judged.
     """
-    judged = len(lines) * 3 // 5
-    cursor = parser(language).parse("\n".join(lines).encode("utf-8", "replace")).walk()
+    judged = sum(len(line) + 1 for line in lines) * 3 // 5
+    cursor = _parse(lines, language).walk()
     errors = 0
     while True:
         node = cursor.node
         assert node is not None  # noqa: S101 - a cursor always stands on a node
-        errors += (node.is_error or node.is_missing) and node.start_point[0] <= judged
+        errors += (node.is_error or node.is_missing) and node.start_byte <= judged
         if node.has_error and cursor.goto_first_child():
             continue
         while not cursor.goto_next_sibling():

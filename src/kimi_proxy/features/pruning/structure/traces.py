@@ -14,6 +14,7 @@ _CAUSE = re.compile(r"\s*(?:\[ERROR\] )?(?:Caused by|Suppressed|Wrapped by|Cause
 _THROWN = re.compile(
     r".*(?:\w(?:Error|Exception|Throwable|Failure)\b|\b(?:Error|Exception|Uncaught|Unhandled|error|AssertionError)\b)"
 )
+_PLACE = re.compile(r":\d+\s*$")
 _GO_BODY = re.compile(r"\s*$|goroutine \d+ \[|\s|\S+\(.*\)$|created by |\[signal |exit status |panic: ")
 _RUST_BODY = re.compile(r"\s*(?:note: |stack backtrace:|\d+: |at |left: |right: |\[\.\.\.)|\S.*[^.:]$")
 
@@ -110,13 +111,10 @@ def _thrown_above(bare: Sequence[str], row: int) -> int:
 
 
 def _shown_above(bare: Sequence[str], row: int) -> int:
-    """Node shows the place before it names the error: a path, the code, carets and a blank line."""
+    """Node shows the place before it names the error: a path with its line, the code, carets, a blank line."""
     if row < 3 or bare[row - 1].strip() or not bare[row - 2].strip() or bare[row - 2].strip(" ^"):
         return row
-    start = row - 2
-    while start > max(0, row - 6) and bare[start - 1].strip():
-        start -= 1
-    return start
+    return next((at for at in range(row - 3, max(-1, row - 7), -1) if _PLACE.search(bare[at])), row)
 
 
 def trimmed(bare: Sequence[str], start: int, end: int, kind: str) -> Span:
