@@ -1,1 +1,62 @@
-"""What people type."""
+"""What people type: `kimi-proxy` and its commands."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from kimi_proxy import __version__
+from kimi_proxy.cli import checkup, pruning, serving
+from kimi_proxy.cli.streams import remark
+from kimi_proxy.core.errors import ConfigError, KimiProxyError
+
+EXIT_REFUSED = 2
+EXIT_CONFIG = 78  # EX_CONFIG of sysexits.h: a supervisor must not try again
+
+app = typer.Typer(
+    name="kimi-proxy",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"kimi-proxy {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def about(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Keep the lines that matter in what coding agents read, and never lose the rest.
+
+    `kimi-proxy start` runs the servers. `prune`, `recover` and `explain` work without them, on files and pipes.
+    """
+
+
+app.command()(serving.start)
+app.command()(serving.pruner)
+app.command()(pruning.prune)
+app.command()(pruning.recover)
+app.command()(pruning.explain)
+app.command()(checkup.doctor)
+app.command()(checkup.status)
+
+
+def main() -> None:
+    """Run a command. An error of ours is one line and an exit code, never a traceback."""
+    try:
+        app(prog_name="kimi-proxy")
+    except ConfigError as e:
+        remark(str(e))
+        sys.exit(EXIT_CONFIG)
+    except KimiProxyError as e:
+        remark(str(e))
+        sys.exit(EXIT_REFUSED)

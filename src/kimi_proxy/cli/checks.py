@@ -1,0 +1,146 @@
+"""What `doctor` looks at: each check says what it found and, where that is not well, how to mend it."""
+
+import asyncio
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Literal
+
+from kimi_proxy.api.server import is_loopback
+from kimi_proxy.cli.probe import occupant, url
+from kimi_proxy.cli.settings import Settings, load
+from kimi_proxy.core.config import VARIABLES, Config
+from kimi_proxy.core.errors import ConfigError, KimiProxyError
+from kimi_proxy.core.ids import new_id
+from kimi_proxy.services.store import Original, Store, open_store, sqlite_version
+
+Level = Literal["ok", "warning", "error"]
+
+LOW_DISK_BYTES = 512 * 1024**2
+SHORT_TOKEN_CHARS = 16
+OUR_PREFIXES = ("KIMI_PROXY_", "KIMI_PRUNING_", "MCP_PRUNER_", "DEEPINFRA_")
+TEST_VARIABLES = ("KIMI_PROXY_DEEP",)
+EVERYTHING = ("kimi_proxy.api.app", "kimi_proxy.api.server", "kimi_proxy.services.runtime")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    name: str
+    level: Level
+    found: str
+    mend: str = ""
+
+
+def all_checks(env: Mapping[str, str] = os.environ) -> Iterator[Check]:
+    """Every check in the order that helps: a broken setting explains what fails after it."""
+    yield python()
+    yield dependencies()
+    yield Check("sqlite", "ok", sqlite_version)
+    try:
+        settings = load(env)
+    except ConfigError as e:
+        yield Check("configuration", "error", str(e), "correct the setting, then run this again")
+        return
+    yield configuration(settings)
+    yield from misspelt(env)
+    yield access(settings.config)
+    yield backend(settings.config)
+    yield port(settings.config)
+    yield disk(settings.config)
+    yield asyncio.run(store(settings.config))
+
+
+def python() -> Check:
+    return Check("python", "ok", f"{platform.python_version()} ({sys.executable})")
+
+
+def dependencies() -> Check:
+    """Load everything that the servers load, native code included."""
+    try:
+        for module in EVERYTHING:
+            import_module(module)
+    except ImportError as e:
+        return Check("dependencies", "error", str(e), "install kimi-proxy again in a fresh environment")
+    return Check("dependencies", "ok", "all of them load")
+
+
+def configuration(settings: Settings) -> Check:
+    return Check("configuration", "ok", str(settings.file or "no file, defaults and environment"))
+
+
+def misspelt(env: Mapping[str, str]) -> Iterator[Check]:
+    ours = {name for name in env if name.startswith(OUR_PREFIXES)}
+    for name in sorted(ours - set(VARIABLES) - set(TEST_VARIABLES)):
+        yield Check("environment", "warning", f"{name} is not read by anything", "look for a misspelling, or unset it")
+
+
+def access(config: Config) -> Check:
+    host, token = config.mcp_pruner.host, config.token
+    if not is_loopback(host) and token is None:
+        mend = "set KIMI_PROXY_TOKEN, or listen on 127.0.0.1"
+        return Check("access", "error", f"{host} is open to others and no token is set", mend)
+    if token is not None and len(token.get_secret_value()) < SHORT_TOKEN_CHARS:
+        mend = "set KIMI_PROXY_TOKEN to the output of: openssl rand -hex 32"
+        return Check("access", "warning", "the token is short enough to be guessed", mend)
+    return Check("access", "ok", f"{host}, " + ("a token is needed" if token else "this machine only, no token"))
+
+
+def backend(config: Config) -> Check:
+    name = config.mcp_pruner.backend
+    if name == "deepinfra" and config.deepinfra_api_key is None:
+        mend = "set DEEPINFRA_API_KEY, or KIMI_PRUNING_BACKEND=heuristic"
+        return Check("backend", "warning", "deepinfra without a key: local scores decide", mend)
+    return Check("backend", "ok", name if name == "heuristic" else f"{name}: lines of text leave this machine")
+
+
+def port(config: Config) -> Check:
+    address = url(config.mcp_pruner.host, config.mcp_pruner.port)
+    found = occupant(config.mcp_pruner.host, config.mcp_pruner.port)
+    if found is None:
+        return Check("port", "ok", f"{address} is free")
+    if found.server:
+        return Check("port", "ok", f"{address} is {found}, running")
+    mend = "stop that program, or choose another port with MCP_PRUNER_PORT"
+    return Check("port", "error", f"{address} is taken by {found}", mend)
+
+
+def disk(config: Config) -> Check:
+    free = shutil.disk_usage(_existing(config.home)).free
+    found = f"{free / 1024**3:.1f} GiB free for {config.home}"
+    if free < LOW_DISK_BYTES:
+        return Check("disk", "warning", found, "make room, or move the state with KIMI_PROXY_HOME")
+    return Check("disk", "ok", found)
+
+
+def _existing(path: Path) -> Path:
+    return next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
+
+
+async def store(config: Config) -> Check:
+    """Keep an original and read it back, as a prune would."""
+    try:
+        opened = await open_store(config.home, ttl_s=config.mcp_pruner.prune_id_ttl_s, max_bytes=config.store.max_bytes)
+        try:
+            return await _round_trip(opened)
+        finally:
+            await opened.close()
+    except KimiProxyError as e:
+        mend = "check that the directory can be written and has room, or move it with KIMI_PROXY_HOME"
+        return Check("store", "error", f"{config.home}: {e}", mend)
+
+
+async def _round_trip(opened: Store) -> Check:
+    sent = Original(new_id("prn"), "doctor", os.urandom(32), b"one\ntwo\n", b"{}")
+    await opened.keep(sent)
+    usage = await opened.usage()
+    if (await opened.original(sent.scope, sent.id)).text != sent.text:
+        return Check("store", "error", f"{usage.path} gave back another text", "move the file away and report this")
+    if usage.set_aside:
+        files = ", ".join(usage.set_aside)
+        return Check("store", "warning", f"damaged files were set aside: {files}", "look at them, then delete them")
+    return Check("store", "ok", f"{usage.path}: {usage.originals} originals, {usage.bytes_on_disk / 1024**2:.1f} MiB")

@@ -1,0 +1,101 @@
+"""Run the servers in the foreground until Ctrl-C."""
+
+from __future__ import annotations
+
+from io import FileIO
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kimi_proxy.cli.streams import remark
+
+if TYPE_CHECKING:
+    from kimi_proxy.core.config import Config
+
+
+def start() -> None:
+    """Run everything in the foreground until Ctrl-C: today, the pruner.
+
+    Settings come from the environment and from config.toml; without any it listens on 127.0.0.1:8006.
+    """
+    from kimi_proxy.cli.settings import load
+
+    _serve(load().config)
+
+
+def pruner(
+    stdio: Annotated[
+        bool, typer.Option("--stdio", help="Speak MCP on standard input and output instead of a port.")
+    ] = False,
+    host: Annotated[str | None, typer.Option(help="The address to listen on.  [default: 127.0.0.1]")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65_535, help="The port; 0 takes a free one.  [default: 8006]")
+    ] = None,
+) -> None:
+    """Run the pruner alone, on a port or on stdin and stdout.
+
+    With --stdio it is meant to be started by an MCP client, which ends it by closing its standard input.
+    """
+    from kimi_proxy.cli.settings import load
+
+    config = load().config
+    chosen = {"host": host, "port": port}
+    changed = {key: value for key, value in chosen.items() if value is not None}
+    config = config.model_copy(update={"mcp_pruner": config.mcp_pruner.model_copy(update=changed)})
+    if stdio:
+        _converse(config)
+    else:
+        _serve(config)
+
+
+def _serve(config: Config) -> None:
+    from kimi_proxy.api.app import pruner_app
+    from kimi_proxy.api.server import refuse_exposure, run, serve, stop_on_signals
+    from kimi_proxy.cli.probe import occupant
+    from kimi_proxy.core.logs import write_to_stderr
+    from kimi_proxy.services.runtime import running
+
+    where = config.mcp_pruner
+    refuse_exposure(where.host, config.token is not None)
+    write_to_stderr(config.log)
+
+    async def life() -> None:
+        with stop_on_signals() as stop:
+            async with running(config) as runtime:
+                await serve(
+                    pruner_app(runtime),
+                    where.host,
+                    where.port,
+                    stop=stop,
+                    token=config.token is not None,
+                    on_ready=lambda host, port: _welcome(config, host, port),
+                    occupant=occupant,
+                )
+
+    run(life())
+    remark("stopped")
+
+
+def _welcome(config: Config, host: str, port: int) -> None:
+    from kimi_proxy.cli.probe import url
+
+    address = url(host, port)
+    remark(f"the pruner listens on {address} (/mcp for MCP clients, /rpc, /health)")
+    remark(f"originals are kept under {config.home}")
+    remark(f"try: curl -s {address}/health")
+    remark("Ctrl-C stops it")
+
+
+def _converse(config: Config) -> None:
+    from kimi_proxy.api.server import run
+    from kimi_proxy.api.stdio import serve_stdio
+    from kimi_proxy.core.logs import write_to_stderr
+    from kimi_proxy.services.runtime import running
+
+    write_to_stderr(config.log)
+
+    async def life() -> None:
+        async with running(config) as runtime:
+            await serve_stdio(runtime, FileIO(0, closefd=False), FileIO(1, "w", closefd=False))
+
+    run(life())

@@ -1,0 +1,48 @@
+"""Which file settings come from: the named one, ./config.toml, the platform's, or none at all."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from platformdirs import user_config_path, user_state_path
+
+from kimi_proxy.core.config import Config, parse
+from kimi_proxy.core.errors import ConfigError
+
+NAME = "kimi-proxy"
+FILE = "config.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is in force, and the file that said so, if one did."""
+
+    config: Config
+    file: Path | None
+
+
+def load(env: Mapping[str, str] = os.environ, here: Path = Path()) -> Settings:
+    file = find(env, here, user_config_path(NAME, appauthor=False))
+    try:
+        config = parse(_read(file), env, user_state_path(NAME, appauthor=False))
+    except ConfigError as e:
+        raise ConfigError(f"{e} (file: {file or 'none'})") from e
+    return Settings(config, file)
+
+
+def find(env: Mapping[str, str], here: Path, platform: Path) -> Path | None:
+    """The file to read. Only a file that was named must exist."""
+    if named := env.get("KIMI_PROXY_CONFIG"):
+        file = Path(named).expanduser()
+        if not file.is_file():
+            raise ConfigError(f"KIMI_PROXY_CONFIG names {file}, which is not a file: create it or unset it")
+        return file
+    return next((place / FILE for place in (here, platform) if (place / FILE).is_file()), None)
+
+
+def _read(file: Path | None) -> str:
+    try:
+        return file.read_text("utf-8") if file else ""
+    except (OSError, UnicodeDecodeError) as e:
+        raise ConfigError(f"the configuration file cannot be read: {e}") from e

@@ -1,0 +1,109 @@
+"""What is wrong, and what runs."""
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from .conftest import Cli
+from .test_serving import serving
+
+
+def report(cli: Cli, **env: str) -> tuple[int, dict[str, tuple[str, str]]]:
+    """doctor's exit code, and level and remedy by the name of the check."""
+    done = cli("doctor", "--json", env=env)
+    return done.returncode, {c["name"]: (c["level"], c["mend"]) for c in json.loads(done.stdout)["checks"]}
+
+
+def free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return str(server.getsockname()[1])
+
+
+def test_on_a_healthy_machine_all_is_well(cli: Cli):
+    code, checks = report(cli, MCP_PRUNER_PORT=free_port())
+
+    assert code == 0
+    assert set(checks) == {
+        *("python", "dependencies", "sqlite", "configuration", "access", "backend", "port", "disk", "store")
+    }
+    assert set(checks.values()) == {("ok", "")}
+
+
+def test_people_read_the_same_as_a_list(cli: Cli):
+    done = cli("doctor", env={"KIMI_PROXY_TOKN": "oops"})
+
+    assert done.returncode == 1
+    assert b"warning  environment    KIMI_PROXY_TOKN is not read by anything\n" in done.stdout
+    assert "→ look for a misspelling".encode() in done.stdout
+    assert b"\x1b[" not in done.stdout
+
+
+def test_a_setting_that_is_refused_is_an_error_with_its_file(cli: Cli):
+    (cli.here / "config.toml").write_text("[store]\nmax_bites = 1\n", "utf-8")
+
+    done = cli("doctor")
+
+    assert done.returncode == 2
+    assert b"store.max_bites" in done.stdout
+    assert b"config.toml" in done.stdout
+
+
+def test_a_store_that_cannot_be_written_is_an_error(cli: Cli, tmp_path: Path):
+    (tmp_path / "state").write_text("a file where the directory should be")
+
+    code, checks = report(cli)
+
+    assert code == 2
+    assert checks["store"][0] == "error"
+    assert "KIMI_PROXY_HOME" in checks["store"][1]
+
+
+def test_a_stranger_on_the_port_is_an_error(cli: Cli):
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        code, checks = report(cli, MCP_PRUNER_PORT=str(stranger.getsockname()[1]))
+
+    assert (code, checks["port"][0]) == (2, "error")
+
+
+@pytest.mark.parametrize(
+    ("env", "name", "level"),
+    [
+        ({"MCP_PRUNER_HOST": "0.0.0.0"}, "access", "error"),
+        ({"KIMI_PROXY_TOKEN": "short"}, "access", "warning"),
+        ({"KIMI_PRUNING_BACKEND": "deepinfra"}, "backend", "warning"),
+        ({"KIMI_PRUNING_BACKEND": "deepinfra", "DEEPINFRA_API_KEY": "k"}, "backend", "ok"),
+    ],
+)
+def test_what_is_not_well_comes_with_a_remedy(cli: Cli, env: dict[str, str], name: str, level: str):
+    _, checks = report(cli, MCP_PRUNER_PORT=free_port(), **env)
+
+    assert checks[name][0] == level
+    assert bool(checks[name][1]) == (level != "ok")
+
+
+def test_secrets_are_not_told(cli: Cli):
+    done = cli("doctor", env={"KIMI_PROXY_TOKEN": "s3cret", "DEEPINFRA_API_KEY": "k3y-k3y"})
+
+    assert b"s3cret" not in done.stdout + done.stderr
+    assert b"k3y-k3y" not in done.stdout + done.stderr
+
+
+def test_status_of_a_server_that_runs(cli: Cli):
+    with serving(cli, "start") as (_, address):
+        env = {"MCP_PRUNER_PORT": address.rpartition(":")[2]}
+        people, program = cli("status", env=env), cli("status", "--json", env=env)
+
+    assert (people.returncode, program.returncode) == (0, 0)
+    assert people.stdout.startswith(b"running: mcp-pruner ")
+    told = json.loads(program.stdout)
+    assert (told["running"], told["url"], told["store"]["state"]) == (True, address, "ok")
+
+
+def test_status_when_nothing_runs(cli: Cli):
+    done = cli("status", env={"MCP_PRUNER_PORT": free_port()})
+
+    assert done.returncode == 3
+    assert done.stdout.startswith(b"not running: nothing answers on http://127.0.0.1:")
+    assert b"0 originals" in done.stdout

@@ -1,0 +1,52 @@
+"""What holds for every command."""
+
+import pytest
+import typer.main
+
+from kimi_proxy import __version__
+from kimi_proxy.cli import app
+
+from .conftest import Cli
+
+COMMANDS = sorted(typer.main.get_command(app).commands)
+
+
+def test_the_version_is_one_line(cli: Cli):
+    done = cli("--version")
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"kimi-proxy {__version__}\n".encode(), b"")
+
+
+def test_there_are_the_commands_of_the_contract():
+    assert COMMANDS == ["doctor", "explain", "prune", "pruner", "recover", "start", "status"]
+
+
+@pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)])
+def test_help_needs_nothing_and_breaks_nothing(cli: Cli, command: tuple[str, ...]):
+    done = cli(*command, "--help", env={"KIMI_PROXY_CONFIG": "/does/not/exist"})
+
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"Usage: " in done.stdout
+
+
+def test_no_command_at_all_shows_the_help(cli: Cli):
+    assert b"Commands:" in cli().stdout + cli().stderr
+
+
+def test_settings_that_are_refused_are_one_line_and_exit_78(cli: Cli):
+    (cli.here / "config.toml").write_text("[mcp_pruner]\nprot = 1\n", "utf-8")
+
+    done = cli("status")
+
+    assert done.returncode == 78
+    assert done.stdout == b""
+    assert done.stderr.startswith(b"kimi-proxy: setting mcp_pruner.prot: ")
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_heavy_things_are_not_loaded_to_show_the_help(cli: Cli):
+    done = cli("--help", env={"PYTHONPROFILEIMPORTTIME": "1"})
+
+    loaded = {line.rsplit(b"|", 1)[-1].strip() for line in done.stderr.splitlines()}
+    assert b"typer" in loaded
+    assert loaded.isdisjoint({b"pydantic", b"numpy", b"starlette", b"uvicorn", b"rich", b"asyncio", b"msgspec"})

@@ -1,0 +1,112 @@
+"""The servers, in the foreground."""
+
+import json
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.request import Request, urlopen
+
+import pytest
+
+from .conftest import Cli, stop
+
+LISTENS = re.compile(rb"the pruner listens on (http://\S+)")
+
+
+@contextmanager
+def serving(cli: Cli, *args: str, env: dict[str, str] | None = None) -> Iterator[tuple["subprocess.Popen[bytes]", str]]:
+    """A started server, and the address that it told."""
+    with cli.started(*args, env=env) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if found := LISTENS.search(line):
+                yield process, found[1].decode()
+                return
+        raise AssertionError("it ended before it listened")
+
+
+def rpc(address: str, method: str, params: dict[str, object]) -> dict[str, object]:
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+    request = Request(f"{address}/rpc", body, {"Content-Type": "application/json"})
+    with urlopen(request, timeout=30) as answer:
+        read: dict[str, object] = json.load(answer)
+    return read
+
+
+@pytest.mark.parametrize("command", ["start", "pruner"])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_it_tells_where_it_listens_and_stops_cleanly(cli: Cli, command: str, how: signal.Signals):
+    with serving(cli, command) as (process, address):
+        with urlopen(f"{address}/health", timeout=30) as answer:
+            health = json.load(answer)
+        code, said = stop(process, how)
+
+    assert cli.env["KIMI_PROXY_HOME"].encode() in said
+    assert f"try: curl -s {address}/health\n".encode() in said
+    assert (health["status"], health["server"]) == ("healthy", "mcp-pruner")
+    assert code == 0
+    assert b"Traceback" not in said
+    assert said.endswith(b"kimi-proxy: stopped\n")
+
+
+def test_what_the_server_pruned_the_command_recovers(cli: Cli):
+    text = "".join(f"2026-01-02 03:04:05 INFO GET /page{i % 7}\n" for i in range(500))
+    options = {
+        "max_prune_ratio": 0.7,
+        "min_keep_lines": 1,
+        "timeout_ms": 30_000,
+        "annotate_lines": False,
+        "include_markers": True,
+    }
+    asked = {"text": text, "goal_hint": "page 3", "source_type": "logs", "options": options}
+
+    with serving(cli, "start") as (_, address):
+        answer = rpc(address, "prune_text", asked)["result"]
+        assert isinstance(answer, dict)
+        recovered = cli("recover", str(answer["prune_id"])).stdout
+
+    assert recovered.decode() == text
+
+
+def test_a_second_server_names_the_first_that_holds_its_port(cli: Cli):
+    with serving(cli, "start") as (_, address):
+        second = cli("start", env={"MCP_PRUNER_PORT": address.rpartition(":")[2]})
+
+    assert second.returncode == 78
+    assert b"is taken by mcp-pruner" in second.stderr
+    assert b"Traceback" not in second.stderr
+
+
+def test_a_stranger_on_the_port_is_called_one(cli: Cli):
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        done = cli("pruner", "--port", str(stranger.getsockname()[1]))
+
+    assert done.returncode == 78
+    assert b"is taken by another program, which is not kimi-proxy" in done.stderr
+
+
+def test_beyond_loopback_it_does_not_start_without_a_token(cli: Cli):
+    done = cli("pruner", "--host", "0.0.0.0")
+
+    assert done.returncode == 78
+    assert b"KIMI_PROXY_TOKEN" in done.stderr
+
+
+def test_with_a_token_it_does(cli: Cli):
+    with serving(cli, "pruner", "--host", "0.0.0.0", env={"KIMI_PROXY_TOKEN": "a" * 32}) as (process, address):
+        assert urlopen(f"{address}/health", timeout=30).status == 200
+        assert stop(process)[0] == 0
+
+
+def test_over_stdio_it_answers_and_ends_with_its_input(cli: Cli):
+    ask = b'{"jsonrpc":"2.0","id":7,"method":"tools/list"}\n'
+
+    done = cli("pruner", "--stdio", stdin=ask)
+
+    assert done.returncode == 0
+    answer = json.loads(done.stdout)
+    assert answer["id"] == 7
+    assert [tool["name"] for tool in answer["result"]["tools"]] == ["prune_text", "recover_text", "health"]
