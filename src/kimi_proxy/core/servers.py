@@ -121,6 +121,10 @@ class Mcp(Section):
         found = self.servers.get(ALIASES.get(name, name))
         return found if found is not None and found.enabled else None
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name, server in self.servers.items() if server.enabled)
+
 
 class Proxy(Section):
     """Where the proxy, the gateway and the dashboard listen."""

@@ -15,6 +15,8 @@ from kimi_proxy.core.servers import Masking
 from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.features import jsonstrings, members
 
+SMALL_ITEMS, SMALL_CHARS = 5_000, 500_000
+
 _ANY_ID = "msk_" + "0" * 16
 _BRACKETS = {"{": "}", "[": "]"}
 _CONTAINERS = (dict, list)
@@ -95,6 +97,26 @@ def apply(plan: Plan, shown: Mapping[str, str]) -> JsonValue:
             _copied(plan.places, copies, place)[key] = text  # type: ignore[index]  # a key of its container
     root = copies.get(0)
     return root[0] if isinstance(root, list) else plan.value
+
+
+def is_small(value: JsonValue) -> bool:
+    """Whether `plan` will be done in a few milliseconds; the answer takes less than one."""
+    rest: list[JsonValue] = [value]
+    items = chars = 0
+    while rest:
+        item = rest.pop()
+        items += 1
+        if isinstance(item, str):
+            chars += len(item)
+        elif isinstance(item, dict):
+            items += len(item)
+            rest.extend(item.values() if len(item) <= SMALL_ITEMS else ())
+        elif isinstance(item, list):
+            items += len(item)
+            rest.extend(item if len(item) <= SMALL_ITEMS else ())
+        if items > SMALL_ITEMS or chars > SMALL_CHARS:
+            return False
+    return True
 
 
 def look(text: str, limits: Masking) -> Long | None:

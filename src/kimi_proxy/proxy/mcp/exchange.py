@@ -10,11 +10,12 @@ from dataclasses import dataclass
 import httpx
 
 from kimi_proxy.core import deepjson, mcp
-from kimi_proxy.core.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable, UpstreamUnreadable
+from kimi_proxy.core.errors import UpstreamError, UpstreamUnreachable, UpstreamUnreadable
 from kimi_proxy.core.sse import Event, Events
 from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.proxy.mcp import answers
 from kimi_proxy.proxy.mcp.answers import MAX_ANSWER_BYTES
+from kimi_proxy.proxy.mcp.deadline import within
 
 CONNECT_S = 10.0
 RETRY_MS = 1000  # what a stream that closes early waits for if it does not say
@@ -180,12 +181,10 @@ def header_value(text: str) -> str:
 async def translated(server: str, timeout_s: float) -> AsyncIterator[None]:
     """What goes wrong on the way to a server, in our words and within `timeout_s`."""
     try:
-        async with asyncio.timeout(timeout_s):
+        async with within(server, timeout_s):
             yield
-    except httpx.ConnectTimeout as e:
+    except (httpx.ConnectTimeout, httpx.PoolTimeout) as e:
         raise UpstreamUnreachable(f"{server} cannot be reached: it did not accept a connection in time") from e
-    except (TimeoutError, httpx.TimeoutException) as e:
-        raise UpstreamTimeout(f"{server} did not answer within {timeout_s:g} s") from e
     except httpx.ConnectError as e:
         raise UpstreamUnreachable(f"{server} cannot be reached: start it, or correct its url") from e
     except httpx.DecodingError as e:

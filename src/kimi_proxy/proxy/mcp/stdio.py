@@ -9,7 +9,7 @@ from kimi_proxy.core.errors import UpstreamError, UpstreamUnreachable, UpstreamU
 from kimi_proxy.core.types import JsonObject
 from kimi_proxy.proxy.mcp import hello
 from kimi_proxy.proxy.mcp.backoff import Backoff
-from kimi_proxy.proxy.mcp.exchange import translated
+from kimi_proxy.proxy.mcp.deadline import within
 from kimi_proxy.proxy.mcp.hello import Hello
 from kimi_proxy.proxy.mcp.program import Program
 from kimi_proxy.proxy.mcp.reaper import Reaper
@@ -56,7 +56,7 @@ class Stdio:
 
     async def forward(self, message: JsonObject, timeout_s: float) -> JsonObject | None:
         met = await self._running()
-        async with translated(self._server, timeout_s):
+        async with within(self._server, timeout_s):
             return await hello.through(met.hello, message, met.program.send)
 
     async def close(self) -> None:
@@ -89,7 +89,7 @@ class Stdio:
         program = await self._launched()
         self._reaper.watch(program.group)
         try:
-            async with translated(self._server, self._start_timeout_s):
+            async with within(self._server, self._start_timeout_s):
                 introduction = await self._meet(program)
         except BaseException:
             self._backoff.crashed(0)

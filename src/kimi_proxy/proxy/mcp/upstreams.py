@@ -8,10 +8,8 @@ from kimi_proxy.core.errors import UnknownServer
 from kimi_proxy.core.servers import ALIASES, Mcp, McpServer
 from kimi_proxy.core.types import JsonObject
 from kimi_proxy.proxy.commands import child_env
-from kimi_proxy.proxy.mcp.plain import Plain
 from kimi_proxy.proxy.mcp.reaper import Reaper
 from kimi_proxy.proxy.mcp.stdio import Command, Stdio
-from kimi_proxy.proxy.mcp.streamable import Streamable
 
 
 class Client(Protocol):
@@ -38,7 +36,7 @@ class Upstreams:
         """What the server of that name answers to `message`."""
         server = self._mcp.server(server_name)
         if server is None:
-            raise UnknownServer(server_name, names(self._mcp))
+            raise UnknownServer(server_name, self._mcp.names)
         return await self._client(ALIASES.get(server_name, server_name), server).forward(message, server.timeout_s)
 
     async def close(self) -> None:
@@ -56,14 +54,14 @@ class Upstreams:
         headers = self._headers.get(name)
         match server.way:
             case "plain":
+                from kimi_proxy.proxy.mcp.plain import Plain  # the HTTP client takes 0.2 s to load
+
                 return Plain(name, server.url, headers)
             case "streamable":
+                from kimi_proxy.proxy.mcp.streamable import Streamable
+
                 return Streamable(name, server.url, server.start_timeout_s, headers)
             case "stdio":
                 env = {**child_env(self._env, server.env_pass), **server.env}
                 command = Command((server.command, *server.args), env, server.root or None)
                 return Stdio(name, command, server.start_timeout_s, self._reaper)
-
-
-def names(mcp: Mcp) -> tuple[str, ...]:
-    return tuple(name for name, server in mcp.servers.items() if server.enabled)

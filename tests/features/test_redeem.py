@@ -1,0 +1,70 @@
+"""The tool that reads what a marker hides."""
+
+import pytest
+
+from kimi_proxy.core.errors import InvalidParams, InvalidRange, PruneIdNotFound
+from kimi_proxy.core.types import JsonObject
+from kimi_proxy.features import redeem
+
+TEXT = "one\ntwo\r\n\x0cthree\n\u2028four 😀"
+
+
+async def original(mask_id: str) -> str:
+    if mask_id != "msk_1":
+        raise PruneIdNotFound(mask_id, "unknown")
+    return TEXT
+
+
+async def recover(**arguments: object) -> str:
+    return (await redeem.tool(original).call({"id": "msk_1", **arguments})).text  # type: ignore[dict-item]
+
+
+async def test_without_a_range_everything_comes_back_byte_for_byte():
+    assert await recover() == TEXT
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"start_line": 2, "end_line": 2}, "two\r"),
+        ({"start_line": 3}, "\x0cthree\n\u2028four 😀"),
+        ({"end_line": 2}, "one\ntwo\r"),
+        ({"start_line": 4, "end_line": 99}, "\u2028four 😀"),
+        ({"start_char": 4, "end_char": 7}, "two"),
+        ({"start_char": 4.0}, TEXT[4:]),
+        ({"end_char": 3}, "one"),
+        ({"start_char": 0, "end_char": 10_000}, TEXT),
+        ({"start_char": len(TEXT)}, ""),
+    ],
+)
+async def test_a_part_is_chosen_by_lines_or_by_characters(arguments: JsonObject, expected: str):
+    assert await recover(**arguments) == expected
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"start_line": 0},
+        {"start_line": 3, "end_line": 2},
+        {"start_line": 5},
+        {"start_char": -1},
+        {"start_char": 5, "end_char": 4},
+        {"start_char": len(TEXT) + 1},
+        {"start_line": 1, "end_char": 4},
+    ],
+)
+async def test_ranges_that_mean_nothing_are_refused(arguments: JsonObject):
+    with pytest.raises(InvalidRange):
+        await recover(**arguments)
+
+
+@pytest.mark.parametrize("name", ["prune_id", "mask_id"])
+async def test_the_id_may_go_by_the_name_that_the_marker_gives_it(name: str):
+    assert (await redeem.tool(original).call({name: "msk_1"})).text == TEXT
+
+
+async def test_arguments_that_are_wrong_are_named():
+    with pytest.raises(InvalidParams, match="extra"):
+        await recover(extra=1)
+    with pytest.raises(InvalidParams, match="id"):
+        await redeem.tool(original).call({})
