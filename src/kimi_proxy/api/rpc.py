@@ -19,7 +19,7 @@ def endpoint(door: Door, catalog: Catalog) -> Callable[[Request], Awaitable[Resp
         headers = request.scope["headers"]
         work = mcp.reply(await request.body(), door, catalog, headers)
         # In the old era a lost connection says nothing; in the new one it takes the question back.
-        reply = await (_unless_gone(work, request.receive) if _cancels(door, headers) else work)
+        reply = await (unless_gone(work, request.receive) if _cancels(door, headers) else work)
         return Response(status_code=reply.status) if reply.value is None else json_answer(reply.value, reply.status)
 
     return post
@@ -32,7 +32,7 @@ def _cancels(door: Door, headers: envelope.Headers) -> bool:
     )
 
 
-async def _unless_gone(work: Coroutine[None, None, Reply], receive: Receive) -> Reply:
+async def unless_gone(work: Coroutine[None, None, Reply], receive: Receive) -> Reply:
     """Do `work`, or drop it when the client hangs up."""
     doing, gone = asyncio.ensure_future(work), asyncio.ensure_future(_hang_up(receive))
     try:

@@ -16,12 +16,17 @@ from kimi_proxy.core.errors import KimiProxyError
 
 
 def site(catalog: Catalog, rules: Rules, routes: Sequence[Route], on_refusal: Callable[[Refusal], None]) -> ASGIApp:
+    doors = [
+        Route("/rpc", rpc.endpoint(RPC, catalog), methods=["POST"]),
+        Route("/mcp", rpc.endpoint(MCP, catalog), methods=["POST"]),
+    ]
+    return guarded([*doors, *routes], rules, on_refusal)
+
+
+def guarded(routes: Sequence[Route], rules: Rules, on_refusal: Callable[[Refusal], None]) -> ASGIApp:
+    """Routes behind the guard, their errors in our words."""
     app = Starlette(
-        routes=[
-            Route("/rpc", rpc.endpoint(RPC, catalog), methods=["POST"]),
-            Route("/mcp", rpc.endpoint(MCP, catalog), methods=["POST"]),
-            *routes,
-        ],
+        routes=list(routes),
         exception_handlers={
             KimiProxyError: on_own_error,
             HTTPException: on_http_exception,

@@ -1,0 +1,175 @@
+"""The gateway at work: its servers, what it keeps, and whom it leaves alone for a while."""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from kimi_proxy.core import jsontext
+from kimi_proxy.core.config import Config
+from kimi_proxy.core.errors import (
+    KimiProxyError,
+    PruneIdNotFound,
+    StoreUnavailable,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
+from kimi_proxy.core.ids import is_id, new_id
+from kimi_proxy.core.prune import Options, Question
+from kimi_proxy.core.servers import ALIASES, PRUNER, Masking, Pruning
+from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.features import masking, paths, source_type
+from kimi_proxy.features.circuit import CLOSED, Circuit
+from kimi_proxy.features.gateway import Goal, MCPGatewayService, Outside
+from kimi_proxy.features.masking import Plan
+from kimi_proxy.features.paths import PathArgument
+from kimi_proxy.proxy.mcp import Upstreams
+from kimi_proxy.services.fingerprint import decoded, encoded
+from kimi_proxy.services.metrics import Metrics
+from kimi_proxy.services.pruner import Pruner
+from kimi_proxy.services.store import Original, Store
+
+SCOPE = "local"
+KEEP_S = 5.0  # an answer does not wait longer for the disk
+
+log = logging.getLogger(__name__)
+
+
+class Gateway:
+    """What `features/gateway.py` decides, done."""
+
+    def __init__(
+        self,
+        config: Config,
+        store: Store,
+        pruner: Pruner,
+        metrics: Metrics,
+        env: Mapping[str, str] | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._upstreams = Upstreams(config.mcp, os.environ if env is None else env, _own_headers(config))
+        self._store = store
+        self._pruner = pruner
+        self._metrics = metrics
+        self._now = now
+        self._circuits: dict[str, Circuit] = {}
+        outside = Outside(self._forward, self._keep, self.original, _escape, self._prune, _plan)
+        self._service = MCPGatewayService(config.mcp, outside)
+
+    def check(self, server_name: str) -> None:
+        """Refuse a name that no server has."""
+        self._service.check(server_name)
+
+    async def answer(self, server_name: str, message: JsonValue) -> JsonObject | None:
+        """The response to one message; our errors are raised."""
+        return await self._service.answer(server_name, message)
+
+    async def handle_rpc(self, server_name: str, request_json: JsonValue) -> JsonValue:
+        """The response to a message or a batch; our errors are responses."""
+        return await self._service.handle_rpc(server_name, request_json)
+
+    async def original(self, mask_id: str) -> str:
+        """The text behind a marker."""
+        if not is_id(mask_id):
+            raise PruneIdNotFound(mask_id, "unknown")
+        raw = (await self._store.original(SCOPE, mask_id)).text
+        return decoded(raw)
+
+    async def close(self) -> None:
+        await self._upstreams.close()
+
+    async def _forward(self, server_name: str, message: JsonObject) -> JsonObject | None:
+        name = ALIASES.get(server_name, server_name)
+        circuit = self._circuits.get(name, CLOSED)
+        wait_s = circuit.blocked_for(self._now())
+        if wait_s > 0:
+            raise UpstreamUnreachable(f"{name} failed too often: it is tried again in {wait_s:.1f} s", wait_s)
+        self._circuits[name] = circuit.tried(self._now())
+        try:
+            answer = await self._upstreams.forward_jsonrpc(name, message)
+        except KimiProxyError as e:
+            self._failed(name, e)
+            raise
+        self._circuits[name] = self._circuits[name].succeeded()
+        self._metrics.gateway_calls.labels(name, "ok").inc()
+        return answer
+
+    def _failed(self, name: str, error: KimiProxyError) -> None:
+        """Only a server that cannot be reached gets a rest; one that answers nonsense is at least there."""
+        circuit = self._circuits[name]
+        is_down = isinstance(error, UpstreamUnreachable | UpstreamTimeout)
+        self._circuits[name] = circuit.failed(self._now()) if is_down else circuit.succeeded()
+        self._metrics.gateway_calls.labels(name, error.code).inc()
+        log.warning("mcp server failed", extra={"server": name, "code": error.code, "what": str(error)[:300]})
+
+    async def _keep(self, server_name: str, texts: Sequence[str]) -> Mapping[str, str]:
+        """The ids of the texts that are on disk; what is not goes out whole."""
+        kept: dict[str, str] = {}
+        try:
+            async with asyncio.timeout(KEEP_S):
+                for text in texts:
+                    kept[text] = await self._kept(server_name, text)
+        except (StoreUnavailable, TimeoutError) as e:
+            log.warning("masking needs the store", extra={"server": server_name, "what": str(e)[:300]})
+            self._metrics.gateway_masked.labels(server_name, "recovery_unavailable").inc(len(texts) - len(kept))
+        self._metrics.gateway_masked.labels(server_name, "masked").inc(len(kept))
+        return kept
+
+    async def _kept(self, server_name: str, text: str) -> str:
+        """The same text gets the same id again, as long as that one lives."""
+        raw = await asyncio.to_thread(encoded, text)
+        key = (await asyncio.to_thread(sha256, b"mask\0" + raw)).digest()
+        found = await self._store.find(SCOPE, key)
+        if found is not None:
+            return found
+        mask_id = new_id("msk")
+        note = jsontext.encode({"what": "mask", "server": server_name})
+        await self._store.keep(Original(mask_id, SCOPE, key, raw, note))
+        return mask_id
+
+    async def _prune(self, settings: Pruning, goal: Goal, texts: Sequence[str]) -> Mapping[str, str]:
+        pruned: dict[str, str] = {}
+        options = Options(settings.max_prune_ratio, settings.min_keep_lines, settings.timeout_ms, False, True)
+        for text in texts:
+            kind = source_type.guess(goal.source, text)
+            answer = await self._pruner.prune(Question(text, goal.text, kind, options), SCOPE)
+            if answer.pruned.annotations:
+                pruned[text] = answer.pruned.text
+        return pruned
+
+
+async def _plan(value: JsonValue, limits: Masking) -> Plan:
+    if masking.is_small(value):
+        return masking.plan(value, limits)
+    return await asyncio.to_thread(masking.plan, value, limits)
+
+
+async def _escape(root: str, arguments: Sequence[PathArgument]) -> PathArgument | None:
+    return await asyncio.to_thread(_first_escape, root, arguments)
+
+
+def _first_escape(root: str, arguments: Sequence[PathArgument]) -> PathArgument | None:
+    real_root = os.path.realpath(Path(root).expanduser())
+    for argument in arguments:
+        try:
+            whole = Path(real_root) / Path(argument.path).expanduser()
+            # Servers may resolve `..` before or after they follow links: neither may lead out.
+            places = (os.path.realpath(whole), os.path.realpath(os.path.normpath(whole)))
+        except (OSError, ValueError, RuntimeError):
+            return argument
+        if not all(paths.is_inside(place, real_root) for place in places):
+            return argument
+    return None
+
+
+def _own_headers(config: Config) -> Mapping[str, Mapping[str, str]]:
+    """Our own pruner wants our token; nobody else gets it."""
+    pruner = config.mcp.servers.get(PRUNER)
+    where = config.mcp_pruner
+    is_ours = pruner is not None and pruner.url.startswith(f"http://127.0.0.1:{where.port}/")
+    if config.token is None or not is_ours:
+        return {}
+    return {PRUNER: {"authorization": f"Bearer {config.token.get_secret_value()}"}}
