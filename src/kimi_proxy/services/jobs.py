@@ -10,8 +10,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from kimi_proxy.core.prune import Pruned, Question
+from kimi_proxy.core.prune import Cut, Pruned, Question
 from kimi_proxy.features.pruning import engine
+from kimi_proxy.features.pruning.explain import LineWhy
 
 Check: TypeAlias = Callable[[], None]
 
@@ -35,7 +36,15 @@ class ScoreJob(msgspec.Struct, frozen=True, tag="score"):
     within_s: float
 
 
-Job: TypeAlias = "PruneJob | ScoreJob"
+class ExplainJob(msgspec.Struct, frozen=True, tag="explain"):
+    text: bytes
+    goal: bytes
+    question: Question
+    cuts: list[Cut]
+    within_s: float
+
+
+Job: TypeAlias = "PruneJob | ScoreJob | ExplainJob"
 
 
 class PrunedAnswer(msgspec.Struct, frozen=True):
@@ -43,9 +52,10 @@ class PrunedAnswer(msgspec.Struct, frozen=True):
     pruned: Pruned
 
 
-_jobs: msgspec.msgpack.Decoder[Job] = msgspec.msgpack.Decoder(PruneJob | ScoreJob)
+_jobs: msgspec.msgpack.Decoder[Job] = msgspec.msgpack.Decoder(PruneJob | ScoreJob | ExplainJob)
 _pruned = msgspec.msgpack.Decoder(PrunedAnswer)
 _scores = msgspec.msgpack.Decoder(list[float])
+_whys = msgspec.msgpack.Decoder(list[LineWhy])
 
 
 def prune_job(question: Question, prune_id: str, scores: Sequence[float] | None, within_s: float) -> PruneJob:
@@ -55,6 +65,10 @@ def prune_job(question: Question, prune_id: str, scores: Sequence[float] | None,
 
 def score_job(question: Question, within_s: float) -> ScoreJob:
     return ScoreJob(*_packed(question), within_s)
+
+
+def explain_job(question: Question, cuts: Sequence[Cut], within_s: float) -> ExplainJob:
+    return ExplainJob(*_packed(question), list(cuts), within_s)
 
 
 def encode(job: Job) -> bytes:
@@ -75,6 +89,8 @@ def perform(job: Job) -> bytes:
             return msgspec.msgpack.encode(answer)
         case ScoreJob():
             return msgspec.msgpack.encode(engine.local_scores(question))
+        case ExplainJob():
+            return msgspec.msgpack.encode(engine.explain(question, job.cuts))
 
 
 def pruned(message: bytes) -> Pruned:
@@ -84,6 +100,10 @@ def pruned(message: bytes) -> Pruned:
 
 def scores(message: bytes) -> list[float]:
     return _scores.decode(message)
+
+
+def whys(message: bytes) -> list[LineWhy]:
+    return _whys.decode(message)
 
 
 def _packed(question: Question) -> tuple[bytes, bytes, Question]:

@@ -10,11 +10,12 @@ from typing import TypeVar
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.config import McpPruner
-from kimi_proxy.core.errors import KimiProxyError, PruneIdNotFound, StoreUnavailable
+from kimi_proxy.core.errors import InvalidParams, KimiProxyError, PruneIdNotFound, StoreUnavailable
 from kimi_proxy.core.fault import place
 from kimi_proxy.core.ids import is_id, new_id
-from kimi_proxy.core.prune import Pruned, Question, untouched
+from kimi_proxy.core.prune import Cut, Pruned, Question, untouched
 from kimi_proxy.features import recovery
+from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.features.recovery import LineRange
 from kimi_proxy.services import about
 from kimi_proxy.services.fingerprint import decoded, encoded, fingerprint
@@ -26,9 +27,12 @@ from kimi_proxy.services.reranking import Budget, Rerank, Reranking, rerank
 from kimi_proxy.services.store import Original, Store
 from kimi_proxy.services.workers import Workers
 
+__all__ = ["Explanation", "PruneAnswer", "Pruner"]
+
 COMMIT_GRACE_S = 0.2  # a text that timed out is still committed; the answer may be 0.25 s late
 FIND_GRACE_S = 0.1
 MAX_TIMEOUT_S = 600.0
+EXPLAIN_WITHIN_S = 60.0
 RECENT_MAX_BYTES = 64 * 1024**2
 IN_LOOP_MAX_CHARS = 256 * 1024  # up to here hashing and splitting take less than a millisecond or two
 
@@ -64,6 +68,16 @@ class Draft:
     pruned: Pruned
     reranking: Reranking | None
     is_lasting: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A question that was answered, the cuts that answered it, and why each of its lines stayed or went."""
+
+    prune_id: str
+    question: Question
+    cuts: Sequence[Cut]
+    lines: Sequence[LineWhy]
 
 
 class Pruner:
@@ -117,6 +131,15 @@ class Pruner:
             raise
         self._metrics.recoveries.labels("ok").inc()
         return raw
+
+    async def explain(self, prune_id: str, scope: str = "local") -> Explanation:
+        original = await self._original(prune_id, scope)
+        note = about.decode(original.about, prune_id)
+        if len(original.text) > 4 * self._config.max_input_chars:
+            raise InvalidParams("prune_id", f"{prune_id} is too large to judge its lines: it was never pruned")
+        question = replace(note.question, text=decoded(original.text))
+        lines = await self._workers.explain(question, note.cuts, EXPLAIN_WITHIN_S)
+        return Explanation(prune_id, question, note.cuts, lines)
 
     async def _shared(self, question: Question, scope: str, deadline: float) -> PruneAnswer:
         """Equal questions that are asked at the same time are answered once."""
@@ -188,6 +211,8 @@ class Pruner:
             code, what = "timeout", "out of time"
         except StoreUnavailable as e:
             code, what = e.code, str(e)
+        except ChildProcessError as e:
+            code, what = "internal_error", str(e)
         except Exception as e:  # noqa: BLE001
             code, what = "internal_error", place(e)
         self._metrics.faults.labels(step, code).inc()

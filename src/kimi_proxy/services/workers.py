@@ -13,8 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from kimi_proxy.core import tokens
-from kimi_proxy.core.prune import Pruned, Question
+from kimi_proxy.core.prune import Cut, Pruned, Question
 from kimi_proxy.features.pruning import engine
+from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.services import jobs
 from kimi_proxy.services.child import COMMAND, Child
 
@@ -59,6 +60,11 @@ class Workers:
         if self._is_small(question):
             return await self._in_thread(lambda check: engine.local_scores(question, check), within_s)
         return jobs.scores(await self._in_child(jobs.score_job(question, within_s)))
+
+    async def explain(self, question: Question, cuts: Sequence[Cut], within_s: float) -> list[LineWhy]:
+        if self._is_small(question):
+            return await self._in_thread(lambda check: engine.explain(question, cuts, check), within_s)
+        return jobs.whys(await self._in_child(jobs.explain_job(question, cuts, within_s)))
 
     async def warm(self) -> None:
         """Load now what the first question would wait for: the vocabulary here, and one child."""

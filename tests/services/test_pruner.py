@@ -1,0 +1,379 @@
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+from tests.fakes import Clock, MemoryStore
+from tests.services.test_workers import scripted
+from tests.texts import a_log, a_question
+
+from kimi_proxy.core.config import McpPruner
+from kimi_proxy.core.errors import InvalidParams, InvalidRange, PruneIdNotFound, StoreUnavailable
+from kimi_proxy.core.ids import is_id
+from kimi_proxy.core.prune import Question
+from kimi_proxy.features.pruning import engine
+from kimi_proxy.services.metrics import Metrics
+from kimi_proxy.services.prune_answer import PruneAnswer
+from kimi_proxy.services.pruner import Pruner
+from kimi_proxy.services.store import Original
+from kimi_proxy.services.workers import Workers
+
+LOG = a_log(400)
+LONG = a_log(20_000)
+
+
+@pytest.fixture
+async def workers() -> AsyncIterator[Workers]:
+    workers = Workers(limit=1)
+    yield workers
+    await workers.close()
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def pruner(store: MemoryStore, workers: Workers) -> Pruner:
+    return Pruner(McpPruner(), store, workers)
+
+
+def is_whole(answer: PruneAnswer, question: Question, *warnings: str) -> bool:
+    """The fallback of the contract: the text as it came, nothing annotated, and why."""
+    pruned = answer.pruned
+    assert pruned.text == question.text
+    assert pruned.annotations == ()
+    assert pruned.used_fallback
+    assert pruned.warnings == warnings
+    assert pruned.original_lines == question.text.count("\n") + 1
+    assert pruned.tokens_after == pruned.tokens_before > 0
+    return True
+
+
+async def recovered(pruner: Pruner, answer: PruneAnswer) -> str:
+    assert answer.prune_id
+    return await pruner.recover(answer.prune_id, [(1, 10**9)], False)
+
+
+# What a prune gives.
+
+
+async def test_a_prune_is_what_the_engine_says_under_an_id_that_recovers_the_text(pruner: Pruner) -> None:
+    question = a_question(LOG)
+    answer = await pruner.prune(question)
+    assert answer.prune_id and is_id(answer.prune_id)
+    assert answer.pruned == engine.prune(question, answer.prune_id)
+    assert answer.pruned.pruned_lines > 100
+    assert await recovered(pruner, answer) == LOG
+
+
+async def test_a_large_text_is_pruned_in_a_child_with_the_same_promises(pruner: Pruner) -> None:
+    question = a_question(LONG)
+    answer = await pruner.prune(question)
+    assert answer.prune_id
+    assert answer.pruned == engine.prune(question, answer.prune_id)
+    assert await recovered(pruner, answer) == LONG
+
+
+@pytest.mark.parametrize("text", ["", "one line", "\n", "\ud800\x00\r\n\x0c\u2028", "a\n" * 50])
+async def test_a_text_with_nothing_to_cut_comes_back_as_it_is_with_an_id(pruner: Pruner, text: str) -> None:
+    answer = await pruner.prune(a_question(text, min_keep_lines=0))
+    assert (answer.pruned.text, answer.pruned.used_fallback) == (text, False)
+    assert answer.prune_id
+    if text:
+        assert await recovered(pruner, answer) == text
+
+
+async def test_limits_that_cannot_be_met_leave_the_text_whole(pruner: Pruner) -> None:
+    question = a_question(LOG, min_keep_lines=401)
+    answer = await pruner.prune(question)
+    assert is_whole(answer, question, "constraints_unmet")
+    assert await recovered(pruner, answer) == LOG
+
+
+async def test_the_original_is_on_disk_before_the_answer_is_given(store: MemoryStore, pruner: Pruner) -> None:
+    answer = await pruner.prune(a_question(LOG))
+    assert [o.text for o in store.originals.values()] == [LOG.encode()]
+    assert [o.id for o in store.originals.values()] == [answer.prune_id]
+
+
+# The same question again.
+
+
+async def test_the_same_question_gets_the_same_answer_from_the_cache(pruner: Pruner) -> None:
+    first = await pruner.prune(a_question(LOG))
+    again = await pruner.prune(a_question(LOG))
+    assert again.prune_id == first.prune_id
+    assert again.pruned == first.pruned.warned("cache_hit")
+    assert again.pruned.warnings == ("cache_hit",)
+    third = await pruner.prune(a_question(LOG))
+    assert third.pruned.warnings == ("cache_hit",)
+
+
+async def test_the_time_allowed_is_no_part_of_the_question(pruner: Pruner) -> None:
+    first = await pruner.prune(a_question(LOG, timeout_ms=20_000))
+    again = await pruner.prune(a_question(LOG, timeout_ms=30_000))
+    assert again.prune_id == first.prune_id
+    assert "cache_hit" in again.pruned.warnings
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        a_question(LOG + "\n"),
+        a_question(LOG, "another goal"),
+        a_question(LOG, source_type="docs"),
+        a_question(LOG, max_prune_ratio=0.7),
+        a_question(LOG, min_keep_lines=2),
+        a_question(LOG, annotate_lines=True),
+        a_question(LOG, include_markers=False),
+    ],
+)
+async def test_another_question_gets_another_id(pruner: Pruner, other: Question) -> None:
+    first = await pruner.prune(a_question(LOG))
+    second = await pruner.prune(other)
+    assert second.prune_id != first.prune_id
+    assert "cache_hit" not in second.pruned.warnings
+
+
+async def test_the_cache_forgets_and_the_store_remembers(store: MemoryStore, workers: Workers) -> None:
+    clock = Clock()
+    pruner = Pruner(McpPruner(cache_ttl_s=30), store, workers, now=clock)
+    first = await pruner.prune(a_question(LOG))
+    clock.advance(31)
+    later = await pruner.prune(a_question(LOG))
+    assert later.prune_id == first.prune_id
+    assert later.pruned == first.pruned
+
+
+async def test_after_a_restart_the_same_question_gets_the_same_id(store: MemoryStore, workers: Workers) -> None:
+    first = await Pruner(McpPruner(), store, workers).prune(a_question(LOG))
+    later = await Pruner(McpPruner(), store, workers).prune(a_question(LOG))
+    assert (later.prune_id, later.pruned) == (first.prune_id, first.pruned)
+    assert len(store.originals) == 1
+
+
+async def test_an_id_that_is_no_longer_honoured_is_not_given_out_again(store: MemoryStore, pruner: Pruner) -> None:
+    first = await pruner.prune(a_question(LOG))
+    assert first.prune_id
+    store.forget(first.prune_id)
+    second = await pruner.prune(a_question(LOG))
+    assert second.prune_id != first.prune_id
+    assert second.pruned.warnings == ()
+    assert await recovered(pruner, second) == LOG
+
+
+async def test_scopes_share_nothing(pruner: Pruner) -> None:
+    mine = await pruner.prune(a_question(LOG), "mine")
+    yours = await pruner.prune(a_question(LOG), "yours")
+    assert mine.prune_id and yours.prune_id != mine.prune_id
+    assert yours.pruned.warnings == ()
+    with pytest.raises(PruneIdNotFound):
+        await pruner.recover(mine.prune_id, [(1, 1)], False, "yours")
+
+
+async def test_equal_questions_at_the_same_time_are_answered_once(store: MemoryStore, pruner: Pruner) -> None:
+    answers = await asyncio.gather(*(pruner.prune(a_question(LONG)) for _ in range(6)))
+    assert len({a.prune_id for a in answers}) == 1
+    assert all(a.pruned == answers[0].pruned for a in answers)
+    assert (store.keeps, len(store.originals)) == (1, 1)
+
+
+async def test_a_caller_who_hangs_up_does_not_take_the_others_answer_along(pruner: Pruner) -> None:
+    hasty = asyncio.create_task(pruner.prune(a_question(LONG)))
+    patient = asyncio.create_task(pruner.prune(a_question(LONG)))
+    await asyncio.sleep(0.05)
+    hasty.cancel()
+    answer = await patient
+    assert hasty.cancelled()
+    assert answer.pruned.pruned_lines > 0
+    assert answer.pruned.warnings == ()
+
+
+# When something is wrong with us.
+
+
+async def test_a_text_that_is_too_large_stays_whole_and_can_be_recovered(store: MemoryStore, workers: Workers) -> None:
+    pruner = Pruner(McpPruner(max_input_chars=1000), store, workers)
+    question = a_question(LOG)
+    answer = await pruner.prune(question)
+    assert is_whole(answer, question, "input_too_large")
+    assert await recovered(pruner, answer) == LOG
+    assert (await pruner.prune(question)).prune_id == answer.prune_id
+
+
+async def test_a_text_of_just_the_limit_is_pruned(store: MemoryStore, workers: Workers) -> None:
+    pruner = Pruner(McpPruner(max_input_chars=len(LOG)), store, workers)
+    assert (await pruner.prune(a_question(LOG))).pruned.pruned_lines > 0
+
+
+@pytest.mark.parametrize("text", [LOG, LONG])
+async def test_one_millisecond_is_kept_too(pruner: Pruner, text: str) -> None:
+    question = a_question(text, timeout_ms=1)
+    began = time.monotonic()
+    answer = await pruner.prune(question)
+    assert time.monotonic() - began < 1.0
+    assert is_whole(answer, question, "timeout")
+    assert await recovered(pruner, answer) == text
+
+
+async def test_a_prune_that_takes_too_long_stays_whole_in_time(store: MemoryStore) -> None:
+    workers = Workers(limit=1, command=scripted("time.sleep(3600)"))
+    pruner = Pruner(McpPruner(), store, workers)
+    await workers.warm()
+    question = a_question(LONG, timeout_ms=300)
+    answer = await pruner.prune(question)
+    await workers.close()
+    assert is_whole(answer, question, "timeout")
+    assert 300 <= answer.elapsed_ms < 550
+    assert answer.prune_id and (await store.original("local", answer.prune_id)).text == LONG.encode()
+
+
+async def test_a_question_that_timed_out_is_pruned_under_the_same_id_later(pruner: Pruner) -> None:
+    early = await pruner.prune(a_question(LONG, timeout_ms=1))
+    later = await pruner.prune(a_question(LONG))
+    assert early.prune_id and early.prune_id == later.prune_id
+    assert later.pruned.pruned_lines > 0
+    assert later.pruned.warnings == ()
+    explained = await pruner.explain(early.prune_id)
+    assert sum(not line.kept for line in explained.lines) == later.pruned.pruned_lines
+
+
+@pytest.mark.parametrize("script", ["raise RuntimeError('x')", "os._exit(3)", "os.abort()"])
+async def test_a_fault_of_the_engine_leaves_the_text_whole_and_is_counted(store: MemoryStore, script: str) -> None:
+    workers, metrics = Workers(limit=1, command=scripted(script)), Metrics()
+    pruner = Pruner(McpPruner(), store, workers, metrics=metrics)
+    question = a_question(LONG)
+    answer = await pruner.prune(question)
+    await workers.close()
+    assert is_whole(answer, question, "internal_error")
+    assert await recovered(pruner, answer) == LONG
+    counted = metrics.text().decode()
+    assert 'kimi_proxy_prune_faults_total{code="internal_error",step="engine"} 1.0' in counted
+    assert 'kimi_proxy_prune_warnings_total{code="internal_error"} 1.0' in counted
+    assert 'kimi_proxy_prunes_total{backend="heuristic",outcome="fallback",source_type="logs"} 1.0' in counted
+
+
+async def test_an_answer_that_a_fault_caused_is_not_remembered(store: MemoryStore, workers: Workers) -> None:
+    broken = Workers(limit=1, command=("/nonexistent",))
+    pruner = Pruner(McpPruner(), store, broken)
+    for _ in range(2):
+        answer = await pruner.prune(a_question(LONG))
+        assert is_whole(answer, a_question(LONG), "internal_error")
+    await broken.close()
+
+
+ILLNESSES = [StoreUnavailable("the disk is full"), OSError(5, "Input/output error"), ValueError("a bug of ours")]
+
+
+@pytest.mark.parametrize("illness", ILLNESSES, ids=lambda e: type(e).__name__)
+async def test_without_a_store_nothing_is_cut(store: MemoryStore, pruner: Pruner, illness: Exception) -> None:
+    store.illness = illness
+    question = a_question(LOG)
+    answer = await pruner.prune(question)
+    assert is_whole(answer, question, "recovery_unavailable")
+    assert answer.prune_id is None
+    store.illness = None
+    healed = await pruner.prune(question)
+    assert healed.prune_id
+    assert healed.pruned.pruned_lines > 0
+
+
+async def test_a_cached_answer_is_not_given_when_its_original_cannot_be_vouched_for(
+    store: MemoryStore, pruner: Pruner
+) -> None:
+    await pruner.prune(a_question(LOG))
+    store.illness = StoreUnavailable("gone")
+    answer = await pruner.prune(a_question(LOG))
+    assert is_whole(answer, a_question(LOG), "recovery_unavailable")
+
+
+async def test_a_store_that_hangs_does_not_hold_the_answer(store: MemoryStore, pruner: Pruner) -> None:
+    store.is_stuck = True
+    question = a_question(LOG, timeout_ms=300)
+    began = time.monotonic()
+    answer = await pruner.prune(question)
+    assert time.monotonic() - began < 0.55
+    assert is_whole(answer, question, "timeout", "recovery_unavailable")
+    assert answer.prune_id is None
+
+
+async def test_a_text_that_timed_out_without_a_store_says_both(store: MemoryStore, pruner: Pruner) -> None:
+    store.illness = StoreUnavailable("no")
+    question = a_question(LONG, timeout_ms=1)
+    assert is_whole(await pruner.prune(question), question, "timeout", "recovery_unavailable")
+
+
+async def test_what_is_logged_of_a_fault_tells_nothing_of_the_text(
+    store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    workers = Workers(limit=1, thread_max_chars=0, command=scripted("raise ValueError(question.text)"))
+    await Pruner(McpPruner(), store, workers).prune(a_question("the user's secret\n" * 50, "a secret goal"))
+    await workers.close()
+    told = " ".join(str(vars(record)) for record in caplog.records)
+    assert "ValueError" in told
+    assert "secret" not in told
+
+
+# The way back.
+
+
+async def test_recovery_counts_what_it_did(store: MemoryStore, workers: Workers) -> None:
+    metrics = Metrics()
+    pruner = Pruner(McpPruner(), store, workers, metrics=metrics)
+    answer = await pruner.prune(a_question(LOG))
+    assert answer.prune_id
+    assert await pruner.recover(answer.prune_id, [(2, 3), (1, 1)], True) == "\n".join(
+        f"{n}│ {LOG.split(chr(10))[n - 1]}" for n in (2, 3, 1)
+    )
+    with pytest.raises(InvalidRange) as beyond:
+        await pruner.recover(answer.prune_id, [(401, 402)], False)
+    assert beyond.value.max_line == 400
+    with pytest.raises(PruneIdNotFound):
+        await pruner.recover("prn_0000000000000000", [(1, 1)], False)
+    counted = metrics.text().decode()
+    for outcome in ("ok", "invalid_range", "prune_id_not_found"):
+        assert f'kimi_proxy_recoveries_total{{outcome="{outcome}"}} 1.0' in counted
+
+
+@pytest.mark.parametrize(
+    "forged", ["", "prn_", "prn_\ud800", "../../etc/passwd", "prn_0000000000000000\n", "x" * 10**6]
+)
+async def test_what_is_not_an_id_recovers_nothing_and_never_reaches_the_store(
+    store: MemoryStore, pruner: Pruner, forged: str
+) -> None:
+    store.illness = AssertionError("asked")
+    with pytest.raises(PruneIdNotFound) as refused:
+        await pruner.recover(forged, [(1, 1)], False)
+    assert refused.value.reason == "unknown"
+
+
+async def test_a_store_that_cannot_read_says_so(store: MemoryStore, pruner: Pruner) -> None:
+    answer = await pruner.prune(a_question(LOG))
+    store.illness = StoreUnavailable("locked")
+    assert answer.prune_id
+    with pytest.raises(StoreUnavailable, match="locked"):
+        await pruner.recover(answer.prune_id, [(1, 1)], False)
+
+
+@pytest.mark.parametrize("text", [LOG, LONG])
+async def test_an_explanation_tells_of_every_line_why_it_stayed_or_went(pruner: Pruner, text: str) -> None:
+    question = a_question(text)
+    answer = await pruner.prune(question)
+    assert answer.prune_id
+    explained = await pruner.explain(answer.prune_id)
+    assert explained.question == replace(question, options=replace(question.options, timeout_ms=0))
+    assert list(explained.cuts) == [a.cut for a in answer.pruned.annotations]
+    assert [line.line for line in explained.lines] == list(range(1, text.count("\n") + 2))
+    gone = {line.line for line in explained.lines if not line.kept}
+    assert gone == {n for cut in explained.cuts for n in range(cut.start, cut.end + 1)}
+
+
+async def test_an_original_that_was_not_pruned_for_a_goal_has_no_explanation(
+    store: MemoryStore, pruner: Pruner
+) -> None:
+    await store.keep(Original("msk_0000000000000000", "local", bytes(32), b"text", b"{}"))
+    with pytest.raises(InvalidParams, match="was not pruned for a goal"):
+        await pruner.explain("msk_0000000000000000")
