@@ -90,10 +90,10 @@ def choose(reading: Reading, costs: Costs, question: Question, floor: int, check
 
 def _affordable(whole: Sequence[bool], chosen: Sequence[bool], costs: Costs, ratio: float) -> bool:
     """Whether the outline of the whole text leaves room for the answer."""
-    spent = sum(c for c, stays in zip(costs.lines, whole, strict=True) if stays)
-    answer = sum(c for c, stays in zip(costs.lines, chosen, strict=True) if stays)
+    spent = costs.of(whole)
     if ratio <= protect.GENEROUS_RATIO:
         return spent <= MOST_KEPT * sum(costs.lines)
+    answer = costs.of(chosen)
     return spent - answer <= protect.OUTLINE_SHARE * answer
 
 

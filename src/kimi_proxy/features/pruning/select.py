@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 ROUNDS = 14
 CHEAPEST = 1e-7  # of the dearest price: worth spans many orders of magnitude, so prices are halved on a log scale
@@ -22,6 +23,11 @@ class Costs:
 
     lines: Sequence[int]
     marker: int
+
+    def of(self, keep: Sequence[bool]) -> int:
+        """What is left to pay when only these lines stay."""
+        gaps = sum(1 for before, stays in pairwise([True, *keep]) if before and not stays)
+        return sum(c for c, stays in zip(self.lines, keep, strict=True) if stays) + self.marker * gaps
 
 
 def select(
