@@ -129,7 +129,7 @@ class _Reader:
             found.members.append(_signature_row(node))
         elif kind in grammar.attributes:
             found.attributes.append((start, end))
-        elif kind == "ERROR":
+        elif kind == "ERROR" and (not found.errors or start >= found.errors[-1][1]):
             found.errors.append((start, end))
         if kind in grammar.wrappers:
             return _Level(False, level.holder, first)
@@ -162,9 +162,10 @@ def count_errors(lines: Sequence[str], language: str) -> int:
 
 
 def _rows(node: Node) -> tuple[int, int]:
-    start, end = node.start_point[0], node.end_point
+    start = node.start_point[0]
+    last, column = node.end_point
     # Some nodes end with their newline, at column 0 of the next row.
-    return start, max(start + 1, end[0] if end[1] == 0 else end[0] + 1)
+    return start, last + 1 if column or last == start else last
 
 
 def _calls(line: str, names: frozenset[str]) -> bool:
