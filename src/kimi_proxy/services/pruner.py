@@ -141,6 +141,11 @@ class Pruner:
         lines = await self._workers.explain(question, note.cuts, EXPLAIN_WITHIN_S)
         return Explanation(prune_id, question, note.cuts, lines)
 
+    async def line_scores(self, question: Question) -> list[float]:
+        """What the engine thinks of each line, between 0 and 1; nothing if it has no time for it."""
+        within_s = min(question.options.timeout_ms / 1000, MAX_TIMEOUT_S)
+        return await self._fail_open("scores", self._workers.local_scores(question, within_s), lambda code: [])
+
     async def _shared(self, question: Question, scope: str, deadline: float) -> PruneAnswer:
         """Equal questions that are asked at the same time are answered once."""
         text, key = await _aside(len(question.text), lambda: self._identified(question))

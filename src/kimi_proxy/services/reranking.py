@@ -10,7 +10,7 @@ from kimi_proxy.core.errors import RerankFailed
 from kimi_proxy.core.prune import Question
 from kimi_proxy.features.pruning import reranking
 
-MIN_RESERVE_S = 0.1
+MIN_RESERVE_S = 0.3  # enough for a first prune, which loads the vocabulary
 
 
 class Reranked(Protocol):
