@@ -26,6 +26,14 @@ _BUILD = re.compile(
 )
 
 
+# What every runner says at least once or twice, however quiet the build.
+_RUNNER = (
+    "$ ", "travis_", "##[", "::group", "The command ", "Done. Your build", "[Pipeline]", "Cloning into", "git clone",
+    "remote: ", "HEAD is now", "Worker information", "Build system information", "Running on ", "Job succeeded",
+    "Job failed", "+ ", "> ",
+)  # fmt: skip
+
+
 def voice(plain: Sequence[str], lines: Sequence[str]) -> str:
     """ "ci", "system", or "" when there is no telling. `plain` are the `lines` without their stamps."""
     step = max(1, len(lines) // SAMPLE_LINES)
@@ -38,5 +46,7 @@ def voice(plain: Sequence[str], lines: Sequence[str]) -> str:
         return "ci"
     if clocked >= 0.7:
         return "system"
+    if sum(1 for line in plain if line.startswith(_RUNNER)) >= 2:
+        return "ci"
     kinds = len(set(templates(plain[row][:120] for row in rows))) / len(rows)
-    return "system" if kinds < 0.3 and len(rows) > 50 else "ci" if built >= 0.02 else ""
+    return "system" if kinds < 0.3 and len(rows) > 50 else ""
