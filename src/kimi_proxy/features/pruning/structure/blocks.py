@@ -7,7 +7,10 @@ from typing import NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Lines `start` to `end`, 0-based, `end` exclusive; `body` is the first line after its header."""
+    """Lines `start` to `end`, 0-based, `end` exclusive; `body` is the first line after its header.
+
+    A definition begins with the comments right above it, which are also a block of kind "comment" in it.
+    """
 
     start: int
     end: int
@@ -19,7 +22,12 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """The blocks in document order, parents first, and for each line "" or why it must stay."""
+    """The blocks in document order, parents first, and for each line "" or why it must stay.
+
+    Why, in code: "import", "signature", "signature+" (its decorators and further lines), "header" (of the
+    file), "likeness" (reads like one of these, and is none). In logs: "error", "context", "traceback",
+    "failure", "diagnostic". In docs: "heading", "header". Anywhere: "no_prune".
+    """
 
     blocks: tuple[Block, ...]
     protected: tuple[str, ...]
