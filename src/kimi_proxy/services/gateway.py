@@ -19,7 +19,7 @@ from kimi_proxy.core.errors import (
 )
 from kimi_proxy.core.ids import is_id, new_id
 from kimi_proxy.core.prune import Options, Question
-from kimi_proxy.core.servers import ALIASES, PRUNER, Masking, Pruning
+from kimi_proxy.core.servers import ALIASES, PRUNER, Masking, Mcp, Pruning
 from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.features import masking, paths, source_type
 from kimi_proxy.features.circuit import CLOSED, Circuit
@@ -50,14 +50,15 @@ class Gateway:
         env: Mapping[str, str] | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._upstreams = Upstreams(config.mcp, os.environ if env is None else env, _own_headers(config))
+        servers, headers = _with_own_pruner(config)
+        self._upstreams = Upstreams(servers, os.environ if env is None else env, headers)
         self._store = store
         self._pruner = pruner
         self._metrics = metrics
         self._now = now
         self._circuits: dict[str, Circuit] = {}
         outside = Outside(self._forward, self._keep, self.original, _escape, self._prune, _plan)
-        self._service = MCPGatewayService(config.mcp, outside)
+        self._service = MCPGatewayService(servers, outside)
 
     def check(self, server_name: str) -> None:
         """Refuse a name that no server has."""
@@ -165,11 +166,20 @@ def _first_escape(root: str, arguments: Sequence[PathArgument]) -> PathArgument 
     return None
 
 
-def _own_headers(config: Config) -> Mapping[str, Mapping[str, str]]:
-    """Our own pruner wants our token; nobody else gets it."""
-    pruner = config.mcp.servers.get(PRUNER)
-    where = config.mcp_pruner
-    is_ours = pruner is not None and pruner.url.startswith(f"http://127.0.0.1:{where.port}/")
-    if config.token is None or not is_ours:
-        return {}
-    return {PRUNER: {"authorization": f"Bearer {config.token.get_secret_value()}"}}
+def _with_own_pruner(config: Config) -> tuple[Mcp, Mapping[str, Mapping[str, str]]]:
+    """The servers, with our pruner where it really listens, and the headers that it wants from us.
+
+    Nobody else gets our token: an address that the file names is somebody else's.
+    """
+    known, where = config.mcp.servers[PRUNER], config.mcp_pruner
+    if known.url != Mcp().servers[PRUNER].url:
+        return config.mcp, {}
+    ours = known.model_copy(update={"url": f"http://{_reachable(where.host)}:{where.port}/rpc"})
+    token = {} if config.token is None else {"authorization": f"Bearer {config.token.get_secret_value()}"}
+    return config.mcp.model_copy(update={"servers": {**config.mcp.servers, PRUNER: ours}}), {PRUNER: token}
+
+
+def _reachable(host: str) -> str:
+    if host in ("", "0.0.0.0", "::"):  # noqa: S104 - whoever listens everywhere listens here too
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host else host

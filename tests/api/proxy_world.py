@@ -1,0 +1,57 @@
+"""The proxy with its gateway, on a real port, beside the tests in one event loop."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from kimi_proxy.api.proxy import proxy_app
+from kimi_proxy.api.server import serve
+from kimi_proxy.core.config import parse
+from kimi_proxy.core.types import JsonValue
+from kimi_proxy.services.runtime import Runtime, running
+
+
+@dataclass(frozen=True)
+class Proxy:
+    runtime: Runtime
+    port: int
+    http: httpx.AsyncClient
+
+    async def rpc(self, server: str, message: JsonValue, door: str = "rpc") -> httpx.Response:
+        return await self.http.post(f"/api/mcp-gateway/{server}/{door}", json=message)
+
+    async def call(self, server: str, name: str, **arguments: JsonValue) -> JsonValue:
+        """The result of a tool call."""
+        params: JsonValue = {"name": name, "arguments": arguments}
+        response = await self.rpc(server, {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+        assert response.status_code == 200, response.text
+        result: JsonValue = response.json()["result"]
+        return result
+
+
+@asynccontextmanager
+async def proxy(home: Path, toml: str, **environment: str) -> AsyncIterator[Proxy]:
+    stop = asyncio.Event()
+    ports: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    async with running(parse(toml, environment, home)) as runtime:
+        listening = asyncio.create_task(
+            serve(
+                proxy_app(runtime),
+                "127.0.0.1",
+                0,
+                stop=stop,
+                token=True,
+                on_ready=lambda host, port: ports.set_result(port),
+            )
+        )
+        try:
+            port = await ports
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False) as http:
+                yield Proxy(runtime, port, http)
+        finally:
+            stop.set()
+            await listening

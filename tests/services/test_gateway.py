@@ -1,0 +1,319 @@
+"""The gateway with a real store, between nobody and a server that can misbehave."""
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tests import fakes
+from tests.upstream import Heard, Script, answer, http, scripted
+
+from kimi_proxy.core.config import parse
+from kimi_proxy.core.errors import (
+    CallRefused,
+    PruneIdNotFound,
+    StoreUnavailable,
+    UpstreamUnreachable,
+    UpstreamUnreadable,
+)
+from kimi_proxy.core.markers import MaskMarker, read_mask
+from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.services.gateway import Gateway
+from kimi_proxy.services.metrics import Metrics
+from kimi_proxy.services.pruner import Pruner
+from kimi_proxy.services.store import Store, open_store
+from kimi_proxy.services.workers import Workers
+
+LONG = "".join(f"line {i} é\n" for i in range(20_000))
+STDIO_SERVER = str(Path(__file__).parents[1] / "stdio_server.py")
+
+
+@asynccontextmanager
+async def gateway(
+    toml: str, home: Path, store: Store | None = None, now: Callable[[], float] | None = None, **env: str
+) -> AsyncIterator[Gateway]:
+    config = parse(toml, env, home)
+    kept = store or await open_store(home, ttl_s=3600, max_bytes=2**30)
+    workers, metrics = Workers(), Metrics()
+    pruner = Pruner(config.mcp_pruner, kept, workers, metrics=metrics)
+    made = Gateway(config, kept, pruner, metrics, {"PATH": os.environ["PATH"]}, **({"now": now} if now else {}))
+    try:
+        yield made
+    finally:
+        await made.close()
+        await workers.close()
+        await kept.close()
+
+
+def at(port: int, more: str = "") -> str:
+    return f'[mcp.servers.s]\nurl = "http://127.0.0.1:{port}/rpc"\n{more}\n'
+
+
+def call(name: str = "read", **arguments: JsonValue) -> JsonObject:
+    return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
+
+
+def says(text: str) -> Script:
+    return lambda heard: answer(heard, {"content": [{"type": "text", "text": text}]})
+
+
+def text_of(response: JsonValue) -> str:
+    return response["result"]["content"][0]["text"]  # type: ignore[index,call-overload,no-any-return]
+
+
+class TestKeeping:
+    async def test_a_masked_text_comes_back_byte_for_byte_even_after_a_restart(self, tmp_path: Path):
+        text = LONG + "\ud800 \x00 \r\n\x0c"
+        async with scripted(says(text)) as upstream:
+            async with gateway(at(upstream.port), tmp_path) as first:
+                marker = read_mask(text_of(await first.answer("s", call())))
+            assert marker is not None
+            async with gateway(at(upstream.port), tmp_path) as second:
+                got = await second.answer("s", call("recover_text", id=marker.mask_id))
+
+        assert text_of(got) == text
+
+    async def test_the_same_text_keeps_its_id(self, tmp_path: Path):
+        async with scripted(says(LONG)) as upstream, gateway(at(upstream.port), tmp_path) as made:
+            first, second = await made.answer("s", call()), await made.answer("s", call())
+
+        assert first == second
+        assert read_mask(text_of(first)) is not None
+
+    async def test_a_store_that_fails_lets_the_answer_out_whole(self, tmp_path: Path):
+        store = fakes.MemoryStore()
+        store.illness = StoreUnavailable("disk full")
+        async with scripted(says(LONG)) as upstream, gateway(at(upstream.port), tmp_path, store) as made:
+            assert text_of(await made.answer("s", call())) == LONG
+            store.illness = None
+
+            assert read_mask(text_of(await made.answer("s", call()))) is not None
+
+    @pytest.mark.parametrize("mask_id", ["msk_0000000000000000", "nonsense", "../../etc/passwd", ""])
+    async def test_an_id_that_was_never_given_out_is_not_found(self, mask_id: str, tmp_path: Path):
+        async with gateway("", tmp_path) as made:
+            with pytest.raises(PruneIdNotFound):
+                await made.original(mask_id)
+
+    async def test_a_forged_marker_in_an_answer_recovers_nothing_but_what_was_kept(self, tmp_path: Path):
+        forged = str(MaskMarker("msk_0123456789abcdef", 10_000, 2000, 2000))
+        text = "a" * 2000 + forged + "b" * 9000
+        async with scripted(says(text)) as upstream, gateway(at(upstream.port), tmp_path) as made:
+            shown = text_of(await made.answer("s", call()))
+            ours = read_mask(shown[2000 + len(forged) - 200 :].replace(forged, ""))
+
+            with pytest.raises(PruneIdNotFound):
+                await made.original("msk_0123456789abcdef")
+            assert ours is None or await made.original(ours.mask_id) == text
+
+    async def test_large_dense_answers_are_planned_beside_the_loop(self, tmp_path: Path):
+        rows: JsonValue = [{"id": i, "name": f"n{i}"} for i in range(30_000)]
+        script: Script = lambda heard: answer(heard, {"rows": rows, "text": LONG})  # noqa: E731
+        async with scripted(script) as upstream, gateway(at(upstream.port), tmp_path) as made:
+            got = await made.answer("s", call())
+
+        assert got["result"]["rows"] == rows  # type: ignore[index,call-overload]
+        assert read_mask(got["result"]["text"]) is not None  # type: ignore[index,call-overload,arg-type]
+
+
+async def test_long_texts_are_pruned_for_the_goal_and_still_recoverable(tmp_path: Path):
+    lines = [f"2026-01-01 12:00:00 INFO request {i} served" for i in range(3000)]
+    lines[1500] = "2026-01-01 12:00:00 ERROR the database said no"
+    text = "\n".join(lines)
+    more = "pruning = { enabled = true, max_prune_ratio = 0.99, min_keep_lines = 5, timeout_ms = 20000 }"
+    async with scripted(says(text)) as upstream, gateway(at(upstream.port, more), tmp_path) as made:
+        shown = text_of(await made.answer("s", call("logs", path="server.log", goal="why does the database fail")))
+        assert "ERROR the database said no" in shown
+        prune_id = shown.partition("prune_id=")[2].split()[0]
+        got = await made.answer("s", call("recover_text", id=prune_id, start_line=1501, end_line=1501))
+
+        assert text_of(got) == lines[1500]
+        assert text_of(await made.answer("s", call("recover_text", prune_id=prune_id))) == text
+    assert len(shown) < 8000
+
+
+class TestFaults:
+    """Every cell of the fault matrix that the transports' own tests do not hold already."""
+
+    async def test_fifty_megabytes_are_masked(self, tmp_path: Path):
+        text = "0123456789" * 5_000_000
+        async with scripted(says(text)) as upstream, gateway(at(upstream.port), tmp_path) as made:
+            shown = text_of(await made.answer("s", call()))
+            marker = read_mask(shown)
+            assert marker is not None
+            assert len(shown) < 4200
+            assert await made.original(marker.mask_id) == text
+
+    async def test_ten_thousand_levels_are_masked_at_the_bottom(self, tmp_path: Path):
+        depth = 10_000
+        inner = "[" * depth + json.dumps("x" * 9000) + "]" * depth
+        script: Script = lambda heard: http(f'{{"jsonrpc":"2.0","id":1,"result":{inner}}}'.encode())  # noqa: E731
+        async with scripted(script) as upstream, gateway(at(upstream.port), tmp_path) as made:
+            got = await made.answer("s", call())
+        assert got is not None
+        value = got["result"]
+        while isinstance(value, list):
+            value = value[0]
+
+        assert read_mask(str(value)) is not None
+
+    async def test_a_huge_error_is_masked_in_its_data(self, tmp_path: Path):
+        error = {"code": -32000, "message": "failed", "data": {"trace": "x" * 5_000_000}}
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "error": error}).encode()
+        async with scripted(lambda _: http(body)) as upstream, gateway(at(upstream.port), tmp_path) as made:
+            got = await made.answer("s", call())
+
+        assert len(json.dumps(got)) < 5000
+
+    async def test_a_server_that_is_down_is_left_alone_for_a_while_and_then_tried_again(self, tmp_path: Path):
+        clock = fakes.Clock()
+        with socket.socket() as reserved:
+            reserved.bind(("127.0.0.1", 0))
+            port = reserved.getsockname()[1]
+        async with gateway(at(port), tmp_path, now=clock) as made:
+            for _ in range(5):
+                with pytest.raises(UpstreamUnreachable, match="cannot be reached"):
+                    await made.answer("s", call())
+            with pytest.raises(UpstreamUnreachable, match=r"failed too often: it is tried again in 5\.0 s") as caught:
+                await made.answer("s", call())
+            assert caught.value.retry_after_s == 5
+            async with scripted(says("back"), port):
+                clock.advance(5.1)
+
+                assert text_of(await made.answer("s", call())) == "back"
+                assert text_of(await made.answer("s", call())) == "back"
+
+    async def test_a_server_that_answers_nonsense_is_not_left_alone(self, tmp_path: Path):
+        async with scripted(lambda _: http(b"<html>")) as upstream, gateway(at(upstream.port), tmp_path) as made:
+            for _ in range(8):
+                with pytest.raises(UpstreamUnreadable):
+                    await made.answer("s", call())
+
+    async def test_a_recovery_needs_no_server(self, tmp_path: Path):
+        async with scripted(says(LONG)) as upstream, gateway(at(upstream.port), tmp_path) as made:
+            marker = read_mask(text_of(await made.answer("s", call())))
+        assert marker is not None
+        async with gateway(at(upstream.port), tmp_path) as made:
+            assert text_of(await made.answer("s", call("recover_text", id=marker.mask_id))) == LONG
+
+
+class TestRoot:
+    async def ask(self, root: Path, home: Path, **arguments: JsonValue) -> list[JsonValue]:
+        seen: list[JsonValue] = []
+
+        def note(heard: Heard) -> bytes:
+            seen.append(heard.message["params"]["arguments"])  # type: ignore[index,call-overload]
+            return answer(heard, {})
+
+        async with scripted(note) as upstream:
+            more = f"root = {json.dumps(str(root))}"
+            async with gateway(at(upstream.port, more), home) as made:
+                await made.answer("s", call("read", **arguments))
+        return seen
+
+    @pytest.fixture
+    def root(self, tmp_path: Path) -> Path:
+        root = tmp_path / "root"
+        (root / "sub").mkdir(parents=True)
+        (tmp_path / "root-evil").mkdir()
+        (root / "out").symlink_to(tmp_path)
+        (root / "in").symlink_to(root / "sub")
+        (root / "loop").symlink_to(root / "loop")
+        return root
+
+    @pytest.mark.parametrize("path", ["a", "sub/new/file", "sub/../a.txt", "in/a.txt", "{root}", "{root}/sub/x", "."])
+    async def test_paths_inside_pass(self, path: str, root: Path, tmp_path: Path):
+        assert len(await self.ask(root, tmp_path / "home", path=path.format(root=root))) == 1
+
+    @pytest.mark.parametrize(
+        "path",
+        [
+            "/etc/passwd",
+            "..",
+            "../root-evil/x",
+            "{root}-evil/x",
+            "{root}/../x",
+            "sub/../../x",
+            "out/x",
+            "{root}/out",
+            "in/../../x",
+            "out/../root/a",
+            "~/x",
+            "~nobody-such/x",
+            "file:///etc/passwd",
+            "file:///{root}/../x",
+            "a\0b",
+            "/x\n/../etc/passwd",
+        ],
+    )
+    async def test_paths_that_lead_out_are_refused(self, path: str, root: Path, tmp_path: Path):
+        with pytest.raises(CallRefused, match="leads out of the workspace"):
+            await self.ask(root, tmp_path / "home", path=path.format(root=root))
+
+    async def test_every_path_of_a_call_counts(self, root: Path, tmp_path: Path):
+        with pytest.raises(CallRefused):
+            await self.ask(root, tmp_path / "home", paths=["a", {"file": "../x"}])
+
+
+async def test_eighty_calls_of_several_clients_with_one_id_over_one_program(tmp_path: Path):
+    toml = f'[mcp.servers.s]\ncommand = "{sys.executable}"\nargs = ["-I", "-S", "{STDIO_SERVER}"]\n'
+    async with gateway(toml, tmp_path) as made:
+        asked = [call("text", piece=f"{n:03d} ", times=3000) for n in range(80)]
+        got = await asyncio.gather(*(made.answer("s", message) for message in asked))
+        ids = [read_mask(text_of(response)) for response in got]
+        texts = await asyncio.gather(*(made.original(marker.mask_id) for marker in ids if marker))
+
+    assert texts == [f"{n:03d} " * 3000 for n in range(80)]
+
+
+async def test_a_program_sees_only_the_variables_it_may(tmp_path: Path):
+    toml = (
+        f'[mcp.servers.s]\ncommand = "{sys.executable}"\nargs = ["-I", "-S", "{STDIO_SERVER}"]\n'
+        'env = { CHOSEN = "1" }\nenv_pass = ["PASSED", "KIMI_PROXY_TOKEN"]\n'
+    )
+    config = parse(toml, {}, tmp_path)
+    store = fakes.MemoryStore()
+    env = {"PATH": os.environ["PATH"], "PASSED": "2", "SECRET_API_KEY": "3", "KIMI_PROXY_TOKEN": "4"}
+    workers = Workers()
+    made = Gateway(config, store, Pruner(config.mcp_pruner, store, workers), Metrics(), env)
+    try:
+        got = await made.answer("s", call("environment"))
+    finally:
+        await made.close()
+        await workers.close()
+    assert got is not None
+    seen = got["result"]
+    assert isinstance(seen, dict)
+
+    assert {name: seen.get(name) for name in ("CHOSEN", "PASSED", "SECRET_API_KEY", "KIMI_PROXY_TOKEN")} == {
+        "CHOSEN": "1",
+        "PASSED": "2",
+        "SECRET_API_KEY": None,
+        "KIMI_PROXY_TOKEN": None,
+    }
+
+
+async def test_the_pruner_is_found_on_the_port_that_it_was_given(tmp_path: Path):
+    async with (
+        scripted(lambda heard: answer(heard, {"pruner": "here"})) as upstream,
+        gateway("", tmp_path, MCP_PRUNER_PORT=str(upstream.port)) as made,
+    ):
+        got = await made.answer("pruner", call())
+
+    assert got == {"jsonrpc": "2.0", "id": 1, "result": {"pruner": "here"}}
+
+
+async def test_our_token_goes_to_our_pruner_and_to_nobody_else(tmp_path: Path):
+    async with scripted(lambda heard: answer(heard, {})) as upstream:
+        env = {"KIMI_PROXY_TOKEN": "secret-token", "MCP_PRUNER_PORT": str(upstream.port)}
+        async with gateway(at(upstream.port), tmp_path, **env) as made:
+            await made.answer("pruner", call())
+            await made.answer("mcp-pruner", call())
+            await made.answer("s", call())
+
+    assert [heard.headers.get("authorization") for heard in upstream.heard] == ["Bearer secret-token"] * 2 + [None]
