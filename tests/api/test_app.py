@@ -121,8 +121,8 @@ def pruned(port: int) -> JsonObject:
 # What it offers
 
 
-@pytest.mark.parametrize("path", ["/rpc", "/mcp"])
-def test_the_tools_are_those_of_the_contract(port: int, path: str):
+@pytest.mark.parametrize(("path", "more"), [("/rpc", []), ("/mcp", ["read", "grep"])])
+def test_the_tools_are_those_of_the_contract(port: int, path: str, more: list[str]):
     match wire.post(port, path, {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}).json:
         case {"result": {"tools": [*tools]}}:
             schemas = {tool["name"]: tool["inputSchema"] for tool in tools}
@@ -130,10 +130,10 @@ def test_the_tools_are_those_of_the_contract(port: int, path: str):
         case other:
             raise AssertionError(other)
 
-    assert list(schemas) == ["prune_text", "recover_text", "health"]
+    assert list(schemas) == ["prune_text", "recover_text", "health", *more]
     assert schemas["prune_text"] == jsontext.decode(PRUNE_SCHEMA.encode())
     assert schemas["recover_text"] == jsontext.decode(RECOVER_SCHEMA.encode())
-    assert hints == [{"readOnlyHint": True}] * 3
+    assert hints == [{"readOnlyHint": True}] * (3 + len(more))
 
 
 def test_health_is_the_same_at_every_door(port: int):

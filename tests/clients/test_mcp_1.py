@@ -81,7 +81,7 @@ def test_an_older_client_prunes_and_recovers(door: str, python: str, port: int, 
     assert seen == {
         "version": "2025-11-25",
         "server": "mcp-pruner",
-        "tools": ["prune_text", "recover_text", "health"],
+        "tools": ["prune_text", "recover_text", "health", *(("read", "grep") if door == "/mcp" else ())],
         "same": True,
         "raw_text": LOG,
         "prompts": [],

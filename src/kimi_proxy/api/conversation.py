@@ -9,9 +9,10 @@ from kimi_proxy.api.catalog import Catalog
 from kimi_proxy.api.eras import MCP
 from kimi_proxy.api.errors import rpc_failure
 from kimi_proxy.api.pipes import LineReader, LineWriter
-from kimi_proxy.core import jsontext
+from kimi_proxy.core import delivery, jsontext
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.types import JsonValue
+from kimi_proxy.services.tools.request import parse_failed
 
 MAX_LINE_BYTES = 64 * 1024**2
 MAX_IN_FLIGHT = 64
@@ -56,6 +57,7 @@ class Conversation:
         try:
             message = _message(line)
         except ParseError as e:
+            parse_failed(str(e))
             await self._say(rpc_failure(None, e))
             return
         match message:
@@ -71,20 +73,20 @@ class Conversation:
         task = asyncio.current_task()
         if task is not None:
             self._by_id[key] = task
+        listeners = delivery.collect()
         try:
             reply = await mcp.reply_to(message, MCP, self._catalog)
         finally:
             self._by_id.pop(key, None)
-        await self._say(reply.value)
+        delivery.tell(listeners, await self._say(reply.value))
 
     def _take_back(self, request: str | int) -> None:
         task = self._by_id.get((type(request), request))
         if task is not None:
             task.cancel()
 
-    async def _say(self, value: JsonValue) -> None:
-        if value is not None:
-            await self._writer.write(jsontext.encode(value))
+    async def _say(self, value: JsonValue) -> bool:
+        return value is None or await self._writer.write(jsontext.encode(value))
 
 
 def _message(line: bytes | None) -> JsonValue:

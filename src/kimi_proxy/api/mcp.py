@@ -12,6 +12,7 @@ from kimi_proxy.core import jsonrpc, jsontext
 from kimi_proxy.core.errors import InvalidRequest, KimiProxyError, ParseError
 from kimi_proxy.core.jsonrpc import Call, RpcId
 from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.services.tools.request import parse_failed
 
 MAX_BATCH = 100
 
@@ -34,6 +35,7 @@ async def reply(raw: bytes, door: Door, catalog: Catalog, headers: Headers | Non
     try:
         message = jsontext.decode(raw)
     except ParseError as e:
+        parse_failed(str(e))
         return _refusal(None, e, door.era)
     return await reply_to(message, door, catalog, headers)
 

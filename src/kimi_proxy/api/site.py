@@ -15,10 +15,17 @@ from kimi_proxy.api.guard import Guard, Refusal, Rules
 from kimi_proxy.core.errors import KimiProxyError
 
 
-def site(catalog: Catalog, rules: Rules, routes: Sequence[Route], on_refusal: Callable[[Refusal], None]) -> ASGIApp:
+def site(
+    catalog: Catalog,
+    rules: Rules,
+    routes: Sequence[Route],
+    on_refusal: Callable[[Refusal], None],
+    at_mcp: Catalog | None = None,
+) -> ASGIApp:
+    """`at_mcp` is what `/mcp` offers, if that is more than `/rpc` does."""
     doors = [
         Route("/rpc", rpc.endpoint(RPC, catalog), methods=["POST"]),
-        Route("/mcp", rpc.endpoint(MCP, catalog), methods=["POST"]),
+        Route("/mcp", rpc.endpoint(MCP, at_mcp or catalog), methods=["POST"]),
     ]
     return guarded([*doors, *routes], rules, on_refusal)
 

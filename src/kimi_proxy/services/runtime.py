@@ -1,5 +1,6 @@
 """Everything alive, built in one function and ended in the reverse order."""
 
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.reranking import Rerank
 from kimi_proxy.services.store import Store, open_store
 from kimi_proxy.services.tools import health, prune_text, recover_text
+from kimi_proxy.services.tools.agent import agent_tools
 from kimi_proxy.services.workers import Workers
 
 
@@ -23,6 +25,7 @@ class Runtime:
     tools: Mapping[str, AnyTool]  # by name, and by every alias
     metrics: Metrics
     gateway: Gateway
+    agent_tools: Mapping[str, AnyTool]  # read, grep and bash
 
 
 @asynccontextmanager
@@ -37,7 +40,8 @@ async def running(config: Config) -> AsyncIterator[Runtime]:
         pruner = Pruner(settings, store, workers, rerank, metrics)
         gateway = Gateway(config, store, pruner, metrics)
         alive.push_async_callback(gateway.close)
-        yield Runtime(config, store, pruner, _tools(pruner), metrics, gateway)
+        agents = await alive.enter_async_context(agent_tools(config, store, pruner, os.environ))
+        yield Runtime(config, store, pruner, _tools(pruner), metrics, gateway, agents)
 
 
 def _tools(pruner: Pruner) -> Mapping[str, AnyTool]:

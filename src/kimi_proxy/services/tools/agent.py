@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from kimi_proxy.core.agent_tools import Tools
 from kimi_proxy.core.config import Config
 from kimi_proxy.features.tool import AnyTool
 from kimi_proxy.proxy.search import ripgrep
@@ -36,6 +37,13 @@ async def agent_tools(
             bash.tool(settings, space, keeper, how, env, spool_bytes),
         )
         yield {tool.name: tool for tool in tools}
+
+
+def over_http(tools: Mapping[str, AnyTool], settings: Tools) -> Mapping[str, AnyTool]:
+    """Those that may be offered to whoever reaches the port; commands only if the user said so."""
+    if not settings.enabled:
+        return {}
+    return {name: tool for name, tool in tools.items() if name != "bash" or settings.bash_over_http}
 
 
 def _cwd(named: str) -> Path:
