@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.fakes import Clock
 from tests.faults.symptoms import Disk, integrity
 from tests.services.store.making import MAX_BYTES, an_original
@@ -45,12 +45,12 @@ class StoreMachine(RuleBasedStateMachine):
         self.kept: dict[str, Original] = {}
         self.used: dict[str, float] = {}  # the last use
         self.written: dict[str, float] = {}  # the last use that a crash can't undo
+        self.open()
 
     @property
     def is_healthy(self) -> bool:
         return not (self.disk.is_full or self.disk.is_read_only or self.disk.is_locked)
 
-    @initialize()
     def open(self) -> None:
         opening = SqliteStore.open(store_path(self.home), Retention(TTL_S, MAX_BYTES), self.clock, 30, self.disk)
         self.store = self.runner.run(opening)

@@ -63,7 +63,7 @@ class SqliteStore:
         connect: Connect = connect,
     ) -> "SqliteStore":
         # Locks get a little less, so that we hear of them before we lose patience.
-        store = cls(Shelf(path, retention, now, patience_s * 0.8, connect), retention, patience_s)
+        store = cls(Shelf(path, retention, now, patience_s * 0.75, connect), retention, patience_s)
         with suppress(StoreUnavailable):
             async with store._patience():
                 await store._writer.flush()
