@@ -100,6 +100,22 @@ def test_recover_prints_the_contract_s_object_for_programs(cli: Cli):
     }
 
 
+def test_explain_tells_of_every_line_why_it_stayed_or_went(cli: Cli):
+    answer = pruned(cli)
+    prune_id = str(answer["prune_id"])
+
+    rows = cli("explain", prune_id).stdout.decode().split("\n")
+    told = json.loads(cli("explain", prune_id, "--json").stdout)
+
+    assert len(rows) == 402  # each row ends in a newline
+    assert re.match(r"  201 \+ \d\.\d\d  2026-01-02 03:04:05 ERROR payment 77 refused: card expired  ← \w", rows[200])
+    stats = answer["stats"]
+    assert isinstance(stats, dict)
+    assert sum(row[6:7] == "-" for row in rows) == stats["pruned_lines"]
+    assert (told["prune_id"], told["goal_hint"], told["source_type"]) == (prune_id, GOAL, "logs")
+    assert [line["line"] for line in told["lines"]] == list(range(1, 402))
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -10,12 +11,15 @@ import typer
 from kimi_proxy.cli import ranges as line_ranges
 from kimi_proxy.cli.offline import with_runtime
 from kimi_proxy.cli.progress import progress
-from kimi_proxy.cli.streams import STDIN, read, remark, write, write_json
+from kimi_proxy.cli.streams import STDIN, colour, read, remark, write, write_json
 from kimi_proxy.core.lines import split
 from kimi_proxy.core.prune import Options, Question
 
 if TYPE_CHECKING:
+    from kimi_proxy.core.types import JsonObject
+    from kimi_proxy.features.pruning.explain import LineWhy
     from kimi_proxy.services.prune_answer import PruneAnswer
+    from kimi_proxy.services.pruner import Explanation
     from kimi_proxy.services.runtime import Runtime
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead, for programs.")]
@@ -119,5 +123,26 @@ async def _original(runtime: Runtime, prune_id: str) -> str:
 def explain(prune_id: PruneId, as_json: Json = False) -> None:
     """Print every line of a text with why it stayed or went.
 
-    Lines that went begin with "-".
+    Each line has its number, + if it stayed or - if it went, and its score for the goal, between 0 and 1.
     """
+    explanation = with_runtime(lambda runtime: runtime.pruner.explain(prune_id))
+    if as_json:
+        write_json(_told(explanation))
+    else:
+        lines = split(explanation.question.text)
+        write("".join(_row(why, lines[why.line - 1]) for why in explanation.lines))
+
+
+def _row(why: LineWhy, line: str) -> str:
+    sign = "+" if why.kept else "-"
+    return colour(f"{why.line:>5} {sign} {why.score:.2f}  {line}  ← {why.why}", "0" if why.kept else "2") + "\n"
+
+
+def _told(explanation: Explanation) -> JsonObject:
+    question = explanation.question
+    return {
+        "prune_id": explanation.prune_id,
+        "goal_hint": question.goal,
+        "source_type": question.source_type,
+        "lines": [asdict(why) for why in explanation.lines],
+    }

@@ -10,7 +10,10 @@ import typer
 from kimi_proxy.cli.streams import remark
 
 if TYPE_CHECKING:
+    import asyncio
+
     from kimi_proxy.core.config import Config
+    from kimi_proxy.services.runtime import Runtime
 
 
 def start() -> None:
@@ -49,31 +52,41 @@ def pruner(
 
 
 def _serve(config: Config) -> None:
-    from kimi_proxy.api.app import pruner_app
-    from kimi_proxy.api.server import refuse_exposure, run, serve, stop_on_signals
-    from kimi_proxy.cli.probe import occupant
+    from kimi_proxy.api.server import refuse_exposure, run, stop_on_signals
     from kimi_proxy.core.logs import write_to_stderr
     from kimi_proxy.services.runtime import running
 
-    where = config.mcp_pruner
-    refuse_exposure(where.host, config.token is not None)
+    refuse_exposure(config.mcp_pruner.host, config.token is not None)
     write_to_stderr(config.log)
 
     async def life() -> None:
         with stop_on_signals() as stop:
             async with running(config) as runtime:
-                await serve(
-                    pruner_app(runtime),
-                    where.host,
-                    where.port,
-                    stop=stop,
-                    token=config.token is not None,
-                    on_ready=lambda host, port: _welcome(config, host, port),
-                    occupant=occupant,
-                )
+                await _listen(runtime, stop)
 
     run(life())
     remark("stopped")
+
+
+async def _listen(runtime: Runtime, stop: asyncio.Event) -> None:
+    import asyncio
+
+    from kimi_proxy.api.app import pruner_app
+    from kimi_proxy.api.server import serve
+    from kimi_proxy.cli.probe import occupant
+
+    config = runtime.config
+    warming: list[asyncio.Task[None]] = []
+
+    def ready(host: str, port: int) -> None:
+        _welcome(config, host, port)
+        # Whoever waits for us is answered first; what the first prune needs is loaded after that.
+        warming.append(asyncio.create_task(runtime.pruner.warm()))
+
+    where, app = config.mcp_pruner, pruner_app(runtime)
+    token = config.token is not None
+    await serve(app, where.host, where.port, stop=stop, token=token, on_ready=ready, occupant=occupant)
+    await asyncio.gather(*warming)
 
 
 def _welcome(config: Config, host: str, port: int) -> None:
