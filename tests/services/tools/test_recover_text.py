@@ -1,0 +1,128 @@
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.fakes import MemoryStore
+
+from kimi_proxy.core.config import McpPruner
+from kimi_proxy.core.errors import InvalidParams, InvalidRange, PruneIdNotFound
+from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.features.tool import Tool
+from kimi_proxy.services.pruner import Pruner
+from kimi_proxy.services.store import Original
+from kimi_proxy.services.tools import recover_text
+from kimi_proxy.services.tools.recover_text import RecoverText
+from kimi_proxy.services.workers import Workers
+
+ID = "prn_0123456789abcdef"
+TEXT = "one\ntwo \r\n\nfour\ud800\n"
+
+CONTRACT = """
+{
+  "type": "object",
+  "properties": {
+    "prune_id": {"type": "string"},
+    "ranges": {
+      "type": "array",
+      "items": {
+        "type": "object",
+        "properties": {
+          "start_line": {"type": "integer", "minimum": 1},
+          "end_line": {"type": "integer", "minimum": 1}
+        },
+        "required": ["start_line", "end_line"],
+        "additionalProperties": false
+      }
+    },
+    "include_line_numbers": {"type": "boolean"}
+  },
+  "required": ["prune_id", "ranges", "include_line_numbers"],
+  "additionalProperties": false
+}
+"""
+
+
+@pytest.fixture
+async def tool() -> AsyncIterator[Tool[RecoverText]]:
+    store, workers = MemoryStore(), Workers(limit=1)
+    await store.keep(Original(ID, "local", bytes(32), TEXT.encode("utf-8", "surrogatepass"), b"{}"))
+    yield recover_text.tool(Pruner(McpPruner(), store, workers))
+    await workers.close()
+
+
+def arguments(*ranges: tuple[JsonValue, JsonValue], numbers: JsonValue = False, prune_id: JsonValue = ID) -> JsonObject:
+    return {
+        "prune_id": prune_id,
+        "ranges": [{"start_line": start, "end_line": end} for start, end in ranges],
+        "include_line_numbers": numbers,
+    }
+
+
+async def test_the_schema_is_the_contracts(tool: Tool[RecoverText]) -> None:
+    assert json.dumps(tool.schema) == json.dumps(json.loads(CONTRACT))
+
+
+async def test_the_tool_says_what_it_is(tool: Tool[RecoverText]) -> None:
+    assert (tool.name, tool.aliases, tool.read_only) == ("recover_text", ("recover_range",), True)
+    assert tool.title == "Recover pruned lines"
+    assert len(tool.description.encode()) < 1500
+
+
+async def test_lines_come_with_their_numbers_and_what_was_asked(tool: Tool[RecoverText]) -> None:
+    answer = await tool.call(arguments((4, 99), (1, 2), numbers=True))
+    assert answer.structured == {
+        "raw_text": "4│ four\ud800\n5│ \n1│ one\n2│ two \r",
+        "metadata": {
+            "prune_id": ID,
+            "ranges": [{"start_line": 4, "end_line": 99}, {"start_line": 1, "end_line": 2}],
+            "line_numbering": "original",
+        },
+    }
+    assert json.loads(answer.text) == answer.structured
+
+
+async def test_all_lines_are_the_text_to_the_byte(tool: Tool[RecoverText]) -> None:
+    answer = (await tool.call(arguments((1, 5)))).structured
+    assert answer and answer["raw_text"] == TEXT
+
+
+@pytest.mark.parametrize("ranges", [[], [(0, 1)], [(-1, 1)], [(2, 1)], [(6, 7)], [(1, 1), (9, 9)]])
+async def test_ranges_that_mean_nothing_are_invalid_ranges(
+    tool: Tool[RecoverText], ranges: list[tuple[int, int]]
+) -> None:
+    with pytest.raises(InvalidRange):
+        await tool.call(arguments(*ranges))
+
+
+@pytest.mark.parametrize("unknown", ["prn_zzzzzzzzzzzzzzzz", "nonsense", "", "⟦PRUNÉ: prune_id=prn_0123456789abcdef⟧"])
+async def test_an_unknown_id_is_told_to_be_unknown(tool: Tool[RecoverText], unknown: str) -> None:
+    with pytest.raises(PruneIdNotFound) as refused:
+        await tool.call(arguments((1, 1), prune_id=unknown))
+    assert refused.value.reason == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("field", "given"),
+    [
+        ("prune_id", arguments((1, 1), prune_id=7)),
+        ("ranges", arguments() | {"ranges": {"start_line": 1, "end_line": 2}}),
+        ("ranges.0", arguments() | {"ranges": [[1, 2]]}),
+        ("ranges.0.start_line", arguments((True, 2))),
+        ("ranges.1.end_line", arguments((1, 2), (1, "2"))),
+        ("ranges.0.end_line", arguments((1, 2.5))),
+        ("ranges.0.end_line", arguments() | {"ranges": [{"start_line": 1}]}),
+        ("ranges.0.step", arguments() | {"ranges": [{"start_line": 1, "end_line": 1, "step": 1}]}),
+        ("include_line_numbers", arguments((1, 1), numbers="yes")),
+        ("include_line_numbers", {"prune_id": ID, "ranges": []}),
+        ("more", arguments((1, 1)) | {"more": 1}),
+    ],
+)
+async def test_a_wrong_argument_is_named(tool: Tool[RecoverText], field: str, given: JsonObject) -> None:
+    with pytest.raises(InvalidParams) as refused:
+        await tool.call(given)
+    assert refused.value.field == field
+
+
+async def test_a_whole_number_may_be_written_as_a_float(tool: Tool[RecoverText]) -> None:
+    answer = (await tool.call(arguments((1.0, 1.0)))).structured
+    assert answer and answer["raw_text"] == "one"
