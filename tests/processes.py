@@ -29,6 +29,27 @@ async def until(condition: Callable[[], bool], within_s: float = 20.0) -> None:
         await asyncio.sleep(0.01)
 
 
+def within(seconds: float, condition: Callable[[], bool]) -> bool:
+    """The same where there is no event loop; False if it did not come true in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def runs_in(folder: Path) -> bool:
+    """Whether any process has `folder` as its working directory."""
+    for cwd in Path("/proc").glob("[0-9]*/cwd"):
+        try:
+            if cwd.readlink() == folder:
+                return True
+        except OSError:
+            continue
+    return False
+
+
 def _parent_of(process: Path) -> int | None:
     try:
         # The name in the second field may hold spaces and brackets.

@@ -13,9 +13,9 @@ from kimi_proxy.services.runtime import running
 
 
 @contextmanager
-def pruner(home: Path, **environment: str) -> Iterator[int]:
+def pruner(home: Path, toml: str = "", **environment: str) -> Iterator[int]:
     """Run the pruner from a thread of its own; gives the port."""
-    config = parse("", {"KIMI_PROXY_HOME": str(home), **environment}, home)
+    config = parse(toml, {"KIMI_PROXY_HOME": str(home), **environment}, home)
     ready, ports = threading.Event(), list[int]()
     stops = list[tuple[asyncio.AbstractEventLoop, asyncio.Event]]()
 

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import pytest
+from tests.processes import within
 
 from kimi_proxy.core.errors import ToolFailed
 from kimi_proxy.proxy.commands import Command, Outcome, child_env, in_thread, run_guarded, run_plain
@@ -280,12 +280,3 @@ def test_what_a_plain_program_complains_about_is_kept_apart():
 
     assert outcome.exit_code not in (0, None)
     assert "/nowhere-at-all" in outcome.errors
-
-
-def within(seconds: float, condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False

@@ -1,6 +1,7 @@
 """A conversation over a pair of pipes: one JSON message a line, many requests at a time."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from io import FileIO
 
@@ -16,6 +17,7 @@ from kimi_proxy.services.tools.request import parse_failed
 
 MAX_LINE_BYTES = 64 * 1024**2
 MAX_IN_FLIGHT = 64
+LOOK_EVERY_S = 0.2
 DRAIN_S = 30.0  # a pipe that ended still wants its answers; a client that left kills us sooner
 
 
@@ -45,11 +47,12 @@ class Conversation:
         task.add_done_callback(lambda _: done())
 
     async def end(self) -> None:
-        """Finish what was asked; whatever takes too long is dropped."""
-        if self._answering:
-            _, late = await asyncio.wait(self._answering, timeout=DRAIN_S)
-            for task in late:
-                task.cancel()
+        """Finish what was asked; whatever takes too long, or has no reader any more, is dropped."""
+        deadline = time.monotonic() + DRAIN_S
+        while self._answering and time.monotonic() < deadline and self._writer.has_reader():
+            await asyncio.wait(self._answering, timeout=LOOK_EVERY_S)
+        for task in tuple(self._answering):
+            task.cancel()
 
     async def _answer(self, line: bytes | None) -> None:
         if line is not None and not line.strip():

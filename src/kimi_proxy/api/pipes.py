@@ -6,6 +6,7 @@ They are daemons on unbuffered files: one that waits for a silent client must no
 
 import asyncio
 import os
+import select
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -97,6 +98,14 @@ class LineWriter:
         written: asyncio.Future[bool] = self._loop.create_future()
         self._waiting.put((line + b"\n", written))
         return await written
+
+    def has_reader(self) -> bool:
+        """Whether anybody may still read; a file or a terminal always has somebody."""
+        if not hasattr(select, "poll"):
+            return True
+        poll = select.poll()
+        poll.register(self._target.fileno(), 0)
+        return not any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
 
     def _write(self) -> None:
         while True:

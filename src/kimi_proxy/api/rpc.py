@@ -21,8 +21,10 @@ def endpoint(door: Door, catalog: Catalog) -> Callable[[Request], Awaitable[Resp
         headers = request.scope["headers"]
         listeners = delivery.collect()
         work = mcp.reply(await request.body(), door, catalog, headers)
-        # In the old era a lost connection says nothing; in the new one it takes the question back.
-        reply = await (unless_gone(work, request.receive) if _cancels(door, headers) else work)
+        # In the old era a lost connection says nothing; in the new one it takes the question back. But no command
+        # goes on when nobody waits for it.
+        ends = _cancels(door, headers) or any(not tool.read_only for tool in catalog.tools.values())
+        reply = await (unless_gone(work, request.receive) if ends else work)
         if reply.value is None:
             return Response(status_code=reply.status)
         return Announced(listeners, reply.value, reply.status)

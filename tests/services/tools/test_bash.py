@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.fakes import MemoryStore
+from tests.processes import runs_in, until
 from tests.services.tools.toolbox import Toolbox, toolbox
 
 from kimi_proxy.core.errors import InvalidParams, StoreUnavailable
@@ -183,23 +184,9 @@ async def test_an_output_too_large_to_prune_is_shown_by_its_ends(folder: Path):
 async def test_a_cancelled_command_is_ended(folder: Path):
     async with toolbox(folder) as box:
         call = asyncio.create_task(box.call("bash", command="touch started; sleep 60; touch finished"))
-        async with asyncio.timeout(10):
-            while not (folder / "started").exists():  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+        await until((folder / "started").exists)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
 
-    async with asyncio.timeout(4):
-        while _running(folder):  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
-
-
-def _running(folder: Path) -> bool:
-    for cwd in Path("/proc").glob("[0-9]*/cwd"):
-        try:
-            if cwd.readlink() == folder:
-                return True
-        except OSError:
-            continue
-    return False
+    await until(lambda: not runs_in(folder), 4)
