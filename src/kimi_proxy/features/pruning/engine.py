@@ -23,7 +23,6 @@ VERSION = "1"
 
 MARKER_TOKENS = 40  # a marker with a usual reason; measured on o200k
 SMALL_TOKENS = 3 * MARKER_TOKENS
-MOST_KEPT = 0.80
 MIN_SAVING = 0.10  # below this share a reader is better served by the whole text
 
 
@@ -89,10 +88,10 @@ def choose(reading: Reading, costs: Costs, question: Question, floor: int, check
 
 
 def _affordable(whole: Sequence[bool], chosen: Sequence[bool], costs: Costs, ratio: float) -> bool:
-    """Whether the outline of the whole text leaves room for the answer."""
+    """Whether the outline of the whole text leaves something to save, and room for the answer."""
     spent = costs.of(whole)
     if ratio <= protect.GENEROUS_RATIO:
-        return spent <= MOST_KEPT * sum(costs.lines)
+        return spent <= (1 - MIN_SAVING) * sum(costs.lines)
     answer = costs.of(chosen)
     return spent - answer <= protect.OUTLINE_SHARE * answer
 

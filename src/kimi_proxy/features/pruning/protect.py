@@ -29,7 +29,7 @@ def always(outline: Outline, lines: Sequence[str], source_type: SourceType, max_
 
 def outlined(keep: Sequence[bool], outline: Outline) -> list[bool]:
     """`keep` with all protected lines."""
-    return [stays or bool(why) for stays, why in zip(keep, outline.protected, strict=True)]
+    return [stays or why != "" for stays, why in zip(keep, outline.protected, strict=True)]
 
 
 def framed(keep: Sequence[bool], outline: Outline) -> list[bool]:
