@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from kimi_proxy.core import jsontext
+from kimi_proxy.core import deepjson, jsontext
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.errors import (
     KimiProxyError,
@@ -33,6 +33,7 @@ from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.store import Original, Store
 
 SCOPE = "local"
+TOOLS_REMEMBERED = 10_000
 KEEP_S = 5.0  # an answer does not wait longer for the disk
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ class Gateway:
         self._metrics = metrics
         self._now = now
         self._circuits: dict[str, Circuit] = {}
+        self._tools: dict[tuple[str, str], bytes] = {}
         outside = Outside(self._forward, self._keep, self.original, _escape, self._prune, _plan)
         self._service = MCPGatewayService(servers, outside)
 
@@ -96,7 +98,22 @@ class Gateway:
             raise
         self._circuits[name] = self._circuits[name].succeeded()
         self._metrics.gateway_calls.labels(name, "ok").inc()
+        if answer is not None and message.get("method") == "tools/list":
+            self._compare_tools(name, answer)
         return answer
+
+    def _compare_tools(self, name: str, answer: JsonObject) -> None:
+        """A server that changes what a tool says it does may be up to something: a person should know."""
+        result = answer.get("result")
+        listed = result.get("tools") if isinstance(result, dict) else None
+        for tool in listed if isinstance(listed, list) else []:
+            place = (name, str(tool.get("name"))[:200] if isinstance(tool, dict) else "")
+            now = sha256(deepjson.encode(tool)).digest()
+            if len(self._tools) > TOOLS_REMEMBERED:
+                self._tools.clear()
+            if self._tools.setdefault(place, now) != now:
+                self._tools[place] = now
+                log.warning("mcp tool changed", extra={"server": name, "tool": place[1]})
 
     def _failed(self, name: str, error: KimiProxyError) -> None:
         """Only a server that cannot be reached gets a rest; one that answers nonsense is at least there."""

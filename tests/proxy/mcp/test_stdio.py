@@ -22,6 +22,12 @@ SCRIPT = str(Path(__file__).parents[2] / "stdio_server.py")
 PATIENCE_S = 20.0
 
 
+@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+    """Child processes are where event loops differ."""
+    return "asyncio", {"use_uvloop": request.param}
+
+
 def command(*arguments: str, env: dict[str, str] | None = None, cwd: str | None = None) -> Command:
     return Command((sys.executable, "-I", "-S", SCRIPT, *arguments), env or {"PATH": os.environ["PATH"]}, cwd)
 
