@@ -37,7 +37,7 @@ async def _abbreviated(spool: Spool, keeper: Keeper) -> str:
     end = min(spool.kept, spool.size - len(tail))
     markers = [await _shelved(part, keeper) async for part in _parts(spool, len(head), end)]
     if len(markers) > LISTED_PARTS:
-        contents = await keeper.shelve(text_lines.join(markers), "contents")
+        contents = await keeper.shelve(text_lines.join(markers).encode(), "contents")
         markers = [_marker(contents, len(markers), f"sommaire de {len(markers)} parties de la sortie")]
     if spool.lost:
         why = "the disk was full" if spool.full else "tools.max_output_bytes was reached"
@@ -64,20 +64,24 @@ def _start_of_text(tail: bytes) -> int:
     return next((at for at in range(min(4, len(tail))) if tail[at] & 0xC0 != 0x80), 0)
 
 
-async def _parts(spool: Spool, start: int, end: int) -> AsyncIterator[str]:
+async def _parts(spool: Spool, start: int, end: int) -> AsyncIterator[bytes]:
     while start < end:
         raw = await asyncio.to_thread(spool.read, start, min(PART_BYTES + 3, end - start))
         part = raw
         if end - start > PART_BYTES:
             newline = raw.rfind(b"\n", 0, PART_BYTES)
             part = raw[: newline + 1] if newline >= 0 else charset.clip(raw, PART_BYTES)
-        yield await asyncio.to_thread(charset.decode, part)
+        yield await asyncio.to_thread(_as_utf8, part)
         start += len(part)
 
 
-async def _shelved(part: str, keeper: Keeper) -> str:
+def _as_utf8(part: bytes) -> bytes:
+    return charset.decode(part).encode()
+
+
+async def _shelved(part: bytes, keeper: Keeper) -> str:
     prune_id = await keeper.shelve(part, "output")
-    return _marker(prune_id, part.count("\n") + 1, "suite de la sortie")
+    return _marker(prune_id, part.count(b"\n") + 1, "suite de la sortie")
 
 
 def _marker(prune_id: str, lines: int, reason: str) -> str:

@@ -14,7 +14,8 @@ from kimi_proxy.core.prune import Annotation, Options, Pruned, Question, SourceT
 from kimi_proxy.features import filtered
 from kimi_proxy.features.pruning.render import annotate, render
 from kimi_proxy.services import about
-from kimi_proxy.services.keeping import Keeper
+from kimi_proxy.services.fingerprint import encoded
+from kimi_proxy.services.keeping import Keeper, fingerprint
 from kimi_proxy.services.pruner import Pruner
 
 MIN_KEEP_LINES = 30
@@ -104,7 +105,8 @@ def _here(pruner: Pruner, settings: Tools) -> Shorten:
 def _there(endpoint: Endpoint, keeper: Keeper, settings: Tools) -> Shorten:
     async def shorten(text: str, question: str, source_type: SourceType) -> Shortened:
         kept = await endpoint.prune(text, question, settings.pruner_timeout_ms / 1000)
-        key = keeper.key("swe-pruner", settings.pruner_endpoint, question, text)
+        raw = encoded(text)
+        key = fingerprint(b"swe-pruner", settings.pruner_endpoint.encode(), encoded(question), raw)
         prune_id = await keeper.id_for(key)
         draft = await asyncio.to_thread(_drafted, text, kept, prune_id)
         if not draft.applied:
@@ -113,7 +115,7 @@ def _there(endpoint: Endpoint, keeper: Keeper, settings: Tools) -> Shorten:
         pruned = Pruned(draft.text, draft.annotations, draft.lines, draft.tokens_before, draft.tokens_after)
         try:
             # No text is replaced by a marker before its original is on disk.
-            await keeper.keep(prune_id, key, text, about.encode(asked, pruned, "swe-pruner"))
+            await keeper.keep(prune_id, key, raw, about.encode(asked, pruned, "swe-pruner"))
         except StoreUnavailable as e:
             raise PruneFailed(e.code, str(e)) from e
         return draft
