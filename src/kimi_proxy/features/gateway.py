@@ -50,6 +50,9 @@ class Goal:
     source: str
 
 
+NO_GOAL = Goal("", "")
+
+
 @dataclass(frozen=True, slots=True)
 class Outside:
     """What the gateway has done for it."""
@@ -107,7 +110,7 @@ class MCPGatewayService:
         self, payload: JsonValue, limits: Masking | None = None, server_name: str = ""
     ) -> JsonValue:
         """`payload` with its long strings masked, wherever they are in it; what cannot be kept stays whole."""
-        return await self._masked(server_name, limits or Masking(), Pruning(), Goal("", ""), payload)
+        return await self._masked(server_name, limits or Masking(), Pruning(), NO_GOAL, payload)
 
     def check(self, name: str) -> McpServer:
         """The server of that name; UnknownServer if there is none."""
@@ -135,7 +138,7 @@ class MCPGatewayService:
         """The server's answer as the agent sees it."""
         error, result = answer.get("error"), answer.get("result")
         if isinstance(error, dict) and "data" in error:
-            data = await self._masked(name, server.masking, Pruning(), Goal("", ""), error["data"])
+            data = await self._masked(name, server.masking, Pruning(), NO_GOAL, error["data"])
             return answer if data is error["data"] else {**answer, "error": {**error, "data": data}}
         if not isinstance(result, dict | list | str):
             return answer
@@ -146,7 +149,8 @@ class MCPGatewayService:
         elif call.method in _UNTOUCHED or _tool_name(call) in _OWN_TOOLS:
             shown = result
         else:
-            shown = await self._masked(name, server.masking, server.pruning, goal_of(call), result)
+            goal = goal_of(call) if server.pruning.enabled else NO_GOAL
+            shown = await self._masked(name, server.masking, server.pruning, goal, result)
         return answer if shown is result else {**answer, "result": shown}
 
     async def _masked(
