@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from tests.fakes import Clock, MemoryStore
-from tests.services.test_workers import scripted
+from tests.services.test_workers import scripted, started
 from tests.texts import a_log, a_question
 
 from kimi_proxy.core.config import McpPruner
@@ -226,7 +226,7 @@ async def test_one_millisecond_is_kept_too(pruner: Pruner, text: str) -> None:
 async def test_a_prune_that_takes_too_long_stays_whole_in_time(store: MemoryStore) -> None:
     workers = Workers(limit=1, command=scripted("time.sleep(3600)"))
     pruner = Pruner(McpPruner(), store, workers)
-    await workers.warm()
+    await started(workers)
     question = a_question(LONG, timeout_ms=300)
     answer = await quickest(pruner, question)
     await workers.close()

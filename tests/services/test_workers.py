@@ -44,6 +44,11 @@ async def open_workers(**settings: object) -> AsyncIterator[Workers]:
         await workers.close()
 
 
+async def started(workers: Workers) -> None:
+    """Have a child ready, by work that no script changes."""
+    await workers.local_scores(a_question(a_log(1000)), 60)
+
+
 async def test_a_child_answers_what_a_thread_answers() -> None:
     question = a_question(a_log(400))
     async with open_workers() as threads, open_workers(limit=1, thread_max_chars=0) as children:
@@ -68,6 +73,15 @@ async def test_lone_surrogates_nul_and_odd_line_ends_survive_the_journey() -> No
         assert await workers.prune(question, ID, None, 60) == engine.prune(question, ID)
 
 
+async def test_warm_workers_have_a_child_ready() -> None:
+    async with open_workers(limit=2) as workers:
+        await asyncio.gather(workers.warm(), workers.warm())
+        await until(lambda: len(my_children()) == 1)
+        warm = my_children()
+        await workers.prune(a_question(LONG), ID, None, 60)
+        assert my_children() == warm
+
+
 async def test_a_small_text_starts_no_process() -> None:
     async with open_workers() as workers:
         before = my_children()
@@ -87,8 +101,7 @@ async def test_a_child_is_killed_at_the_deadline_and_replaced() -> None:
     async with open_workers(
         limit=1, command=scripted("time.sleep(0 if len(question.text) < 10**6 else 3600)")
     ) as workers:
-        await workers.warm()
-        await until(lambda: len(my_children()) == 1)
+        await started(workers)
         (stuck,) = my_children()
         began = time.monotonic()
         with pytest.raises(TimeoutError):
@@ -132,7 +145,7 @@ async def test_a_caller_who_gives_up_frees_the_child() -> None:
     async with open_workers(
         limit=1, command=scripted("return prune(question, *rest) if 'quick' in question.goal else time.sleep(3600)")
     ) as workers:
-        await workers.warm()
+        await started(workers)
         job = asyncio.create_task(workers.prune(a_question(LONG), ID, None, 600))
         await asyncio.sleep(0.1)
         job.cancel()
@@ -180,14 +193,25 @@ async def test_idle_children_end() -> None:
         assert (await workers.prune(a_question(LONG), ID, None, 60)).pruned_lines > 0
 
 
-async def test_closing_ends_children_that_work_start_or_wait() -> None:
+@pytest.mark.parametrize("are_ready", [False, True])
+async def test_closing_ends_children_and_fails_their_jobs(are_ready: bool) -> None:
     workers = Workers(limit=2, command=scripted("time.sleep(3600)"))
+    if are_ready:
+        await asyncio.gather(started(workers), started(workers))
     jobs = [asyncio.create_task(workers.prune(a_question(LONG), ID, None, 600)) for _ in range(3)]
     await until(lambda: len(my_children()) == 2)
     await workers.close()
-    for job in jobs:
-        job.cancel()
-    await asyncio.wait(jobs)
+    failed = await asyncio.gather(*jobs, return_exceptions=True)
+    assert [type(f) for f in failed] == [ChildProcessError] * 3
+    await until(lambda: my_children() == [])
+
+
+async def test_closed_workers_start_nobody() -> None:
+    workers = Workers(limit=1)
+    await workers.close()
+    with pytest.raises(ChildProcessError):
+        await workers.prune(a_question(LONG), ID, None, 60)
+    await workers.close()
     await until(lambda: my_children() == [])
 
 

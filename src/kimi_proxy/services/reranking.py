@@ -1,5 +1,6 @@
 """Scores from a reranker, asked within what is left of the time, or the reason why there are none."""
 
+import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -9,6 +10,8 @@ from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core.errors import RerankFailed
 from kimi_proxy.core.prune import Question
 from kimi_proxy.features.pruning import reranking
+
+log = logging.getLogger(__name__)
 
 MIN_RESERVE_S = 0.3  # enough for a first prune, which loads the vocabulary
 
@@ -64,6 +67,7 @@ async def rerank(
     try:
         heard = await ask(question.goal, [lines[i] for i in asked], _patience(budget, spent))
     except RerankFailed as e:
+        log.warning("reranker failed", extra={"code": e.warning, "status": e.status, "what": str(e)})
         latency_ms = round((time.monotonic() - began - spent) * 1000)
         failed = replace(found, latency_ms=latency_ms, warnings=("deepinfra_error", e.warning))
         return replace(failed, http_status=e.status), None

@@ -47,7 +47,8 @@ class Workers:
         # The child used last is taken first, so that the others can retire. None says that none could start.
         self._idle: asyncio.LifoQueue[Child | None] = asyncio.LifoQueue()
         self._waiting = 0
-        self._spawning = 0
+        self._spawning = 0  # not among the children yet
+        self._starting = 0  # not ready yet
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -73,11 +74,12 @@ class Workers:
         await asyncio.get_running_loop().run_in_executor(self._threads, tokens.count, "")
 
     async def close(self) -> None:
-        """End every child, also one that is working: its job fails."""
+        """End every child, also one that is working: its job fails, and so do those that wait for one."""
         self._closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
         for child in tuple(self._children):
             self._discard(child)
+        self._tell_that_none_started()
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -114,7 +116,7 @@ class Workers:
 
     async def _lease(self) -> Child:
         while True:
-            if self._idle.empty() and len(self._children) + self._spawning < self._limit:
+            if self._needs_another():
                 self._start()
             child = await self._next_idle()
             if child is None:
@@ -123,6 +125,11 @@ class Workers:
             if child in self._children and child.is_alive:
                 return child
             self._discard(child)
+
+    def _needs_another(self) -> bool:
+        """Whether nobody is idle, everyone on the way is waited for, and there is room."""
+        has_room = len(self._children) + self._spawning < self._limit
+        return has_room and self._idle.empty() and self._starting <= self._waiting
 
     async def _next_idle(self) -> Child | None:
         self._waiting += 1
@@ -148,6 +155,7 @@ class Workers:
 
     def _start(self) -> None:
         self._spawning += 1
+        self._starting += 1
         self._beside(self._started())
 
     async def _started(self) -> None:
@@ -157,6 +165,8 @@ class Workers:
             if not self._closed:
                 log.error("worker did not start", extra={"problem": f"{type(e).__name__}: {e}"})
             self._tell_that_none_started()
+        finally:
+            self._starting -= 1
 
     async def _spawned(self) -> Child:
         try:
