@@ -27,6 +27,8 @@ def tools(
     changed = {} if cwd is None else {"cwd": str(cwd.absolute())}
     config = config.model_copy(update={"tools": config.tools.model_copy(update=changed)})
 
+    import asyncio
+
     from kimi_proxy.api.server import run
     from kimi_proxy.api.stdio import serve_tools_stdio
     from kimi_proxy.core.logs import write_to_stderr
@@ -36,6 +38,10 @@ def tools(
 
     async def life() -> None:
         async with running(config) as runtime:
+            # The first question waits for less when what it needs is loaded while the agent thinks.
+            warming = asyncio.create_task(runtime.pruner.warm())
             await serve_tools_stdio(runtime, FileIO(0, closefd=False), FileIO(1, "w", closefd=False))
+            warming.cancel()
+            await asyncio.wait({warming})
 
     run(life())

@@ -215,9 +215,13 @@ def _killed(process: subprocess.Popen[bytes], deadline: float, stop: threading.E
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
+    if process.poll() is not None:
+        return
+    if hasattr(os, "killpg"):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()
 
 
 def _sweep(tag: str) -> int:

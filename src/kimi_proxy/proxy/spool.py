@@ -91,5 +91,6 @@ class Spool:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.full = True  # a command that was given up may still write for a moment
         if self._file is not None:
             self._file.close()

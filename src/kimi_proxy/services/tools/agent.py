@@ -1,5 +1,6 @@
 """The three tools for agents, built from the settings."""
 
+import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,18 +25,16 @@ async def agent_tools(
     env: Mapping[str, str],
     find_ripgrep: Callable[[str | None], str | None] = ripgrep,
 ) -> AsyncIterator[Mapping[str, AnyTool]]:
-    """read, grep and bash, by name."""
+    """read and grep by name, and bash where there are process groups to end."""
     settings, keeper = config.tools, Keeper(store)
     space = workspace(_cwd(settings.cwd), settings.roots, (config.home,), settings.denied_names)
     # One command may fill half of the store's room, not push out all that others keep there.
     spool_bytes = min(settings.max_output_bytes, config.store.max_bytes // 2)
     async with _endpoint(settings.pruner_endpoint) as endpoint:
         how = pruning(settings, pruner, keeper, endpoint)
-        tools: tuple[AnyTool, ...] = (
-            read.tool(space, how),
-            grep.tool(space, how, env, find_ripgrep(env.get("PATH"))),
-            bash.tool(settings, space, keeper, how, env, spool_bytes),
-        )
+        tools: list[AnyTool] = [read.tool(space, how), grep.tool(space, how, env, find_ripgrep(env.get("PATH")))]
+        if os.name == "posix":
+            tools.append(bash.tool(settings, space, keeper, how, env, spool_bytes))
         yield {tool.name: tool for tool in tools}
 
 
