@@ -12,14 +12,23 @@ from kimi_proxy.features.pruning.columns import Floats, fading, scaled
 from kimi_proxy.features.pruning.signals import Signals
 
 CODE: Mapping[str, float] = {
-    "line": 0.2,
+    "line": 0.6,
+    "near": 0.2,
+    "exact": 0.2,
+    "window2": 0.2,
+    "window2_coverage": 0.4,
     "window5": 0.3,
-    "window12": 0.3,
-    "exact": 0.3,
-    "stretch": 0.5,
-    "block_coverage": 0.3,
-    "header": 0.3,
-    "block_exact": 0.3,
+    "window5_coverage": 0.2,
+    "window12": 0.5,
+    "window12_coverage": 0.4,
+    "stretch": 0.3,
+    "stretch_coverage": 0.2,
+    "block": 0.2,
+    "block_coverage": 0.5,
+    "block_exact": 0.1,
+    "parent_coverage": 0.2,
+    "comment": -0.2,
+    "wordless": -0.2,
 }
 PROSE: Mapping[str, float] = {"line": 0.2, "window2": 0.3, "window5": 0.5, "stretch": 0.6, "exact": 0.2}
 # A run ends where it fails: in the log of a build the end counts, and trouble with what follows it.
@@ -45,7 +54,7 @@ def relevance(source_type: SourceType, signals: Signals) -> Floats:
     total: Floats = np.zeros(len(signals["line"]))
     for part in shares(source_type, signals).values():
         total = total + part
-    return scaled(total)
+    return scaled(np.maximum(total, 0.0))
 
 
 def shares(source_type: SourceType, signals: Signals) -> dict[str, Floats]:
