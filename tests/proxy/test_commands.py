@@ -179,7 +179,8 @@ def test_a_fork_bomb_is_stopped_at_the_limit_of_processes():
     script = "grow() { [ $1 -gt 0 ] && { grow $(($1-1)) & grow $(($1-1)) & }; sleep 60; }; echo kept; grow 7 WORD"
     ran = run(script, timeout_s=15, max_processes=60)
 
-    assert (ran.outcome.ending, ran.output) == ("processes", b"kept\n")
+    assert ran.outcome.ending == "processes"
+    assert ran.output.startswith(b"kept\n")  # unless we are root, bash may complain that it cannot fork
     assert ran.seconds < 10
     assert alive(ran.word) == []
 

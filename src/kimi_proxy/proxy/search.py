@@ -12,7 +12,7 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kimi_proxy.core.errors import ToolFailed
@@ -22,6 +22,7 @@ from kimi_proxy.proxy.commands import Command, Outcome, run_plain
 # the same answer. Beyond it, the search is made again in the order of the paths.
 MANY_MATCHES = 50_000
 
+_GONE = "No such file or directory"
 _HEAD_MAX_BYTES = 16 * 1024  # a path, and three numbers
 
 
@@ -86,7 +87,7 @@ def search(
         collector = _Collector(program, max_matches)
         command = Command(program.argv(query, place, in_order), place.directory, env, timeout_s)
         outcome = run_plain(command, collector.write, stop)
-        return collector.hits, outcome
+        return collector.hits, replace(outcome, errors=_telling(outcome.errors))
 
     hits, outcome = run(False, MANY_MATCHES)
     if outcome.ending == "enough":
@@ -94,6 +95,11 @@ def search(
         return Found(_first(hits, query), None, outcome)
     hits.sort()
     return Found(_first(hits, query), sum(hit.matches for hit in hits), outcome)
+
+
+def _telling(errors: str) -> str:
+    """What went wrong, without the files that were gone when their turn came."""
+    return "\n".join(line for line in errors.split("\n") if _GONE not in line)
 
 
 def _first(hits: list[Hit], query: Query) -> list[Hit]:
@@ -175,7 +181,7 @@ def _system_grep(place: Place) -> Program:
         if query.glob and "/" in query.glob:
             raise ToolFailed("no_search_program", "a glob with / needs ripgrep (rg), which is not installed")
         options = (
-            *("-E", "-n", "-b", "-H", "-I", "-s", "--null", f"-C{query.context_lines}"),
+            *("-E", "-n", "-b", "-H", "-I", "--null", f"-C{query.context_lines}"),
             *((f"--include={query.glob}",) if query.glob else ()),
             *_patterns(query),
         )

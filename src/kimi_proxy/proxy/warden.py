@@ -162,12 +162,15 @@ def _become(argv: list[str], warden: int, process_limit: int | None) -> NoReturn
 
 
 def _process_limit(max_processes: int) -> int | None:
-    """A ceiling for the user's threads, which the kernel does not apply to root."""
+    """A ceiling for the user's threads, which the kernel does not apply to root.
+
+    It is twice what is allowed, so that a crowd is seen and ended before its forks fail one by one.
+    """
     if not _LINUX or os.getuid() == 0:
         return None
     now = sum(threads for _, _, threads, owner in _processes() if owner == os.getuid())
     _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
-    wanted = now + max_processes
+    wanted = now + 2 * max_processes
     return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
 
 
