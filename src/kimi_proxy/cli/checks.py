@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Literal
 
 from kimi_proxy.api.server import is_loopback
-from kimi_proxy.cli.probe import occupant, url
 from kimi_proxy.cli.settings import Settings, load
 from kimi_proxy.core.config import VARIABLES, Config
 from kimi_proxy.core.errors import ConfigError, KimiProxyError
 from kimi_proxy.core.ids import new_id
+from kimi_proxy.proxy.occupant import occupant, url
 from kimi_proxy.services.store import Original, Store, open_store, sqlite_version
 
 Level = Literal["ok", "warning", "error"]

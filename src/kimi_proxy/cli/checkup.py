@@ -13,7 +13,7 @@ from kimi_proxy.cli.streams import colour, write, write_json
 
 if TYPE_CHECKING:
     from kimi_proxy.cli.checks import Check
-    from kimi_proxy.cli.probe import Occupant
+    from kimi_proxy.proxy.occupant import Occupant
     from kimi_proxy.services.store import Usage
 
 SEVERITY = ("ok", "warning", "error")  # the place in this list is the exit code
@@ -51,8 +51,8 @@ def status(as_json: Json = False) -> None:
 
     Exit code: 0 it runs, 3 it does not.
     """
-    from kimi_proxy.cli.probe import occupant, url
     from kimi_proxy.cli.settings import load
+    from kimi_proxy.proxy.occupant import occupant, url
 
     settings = load()
     where = settings.config.mcp_pruner

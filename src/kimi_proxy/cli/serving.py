@@ -73,7 +73,7 @@ async def _listen(runtime: Runtime, stop: asyncio.Event) -> None:
 
     from kimi_proxy.api.app import pruner_app
     from kimi_proxy.api.server import serve
-    from kimi_proxy.cli.probe import occupant
+    from kimi_proxy.proxy.occupant import occupant
 
     config = runtime.config
     warming: list[asyncio.Task[None]] = []
@@ -90,7 +90,7 @@ async def _listen(runtime: Runtime, stop: asyncio.Event) -> None:
 
 
 def _welcome(config: Config, host: str, port: int) -> None:
-    from kimi_proxy.cli.probe import url
+    from kimi_proxy.proxy.occupant import url
 
     address = url(host, port)
     remark(f"the pruner listens on {address} (/mcp for MCP clients, /rpc, /health)")
