@@ -302,6 +302,13 @@ class TestMcpDoor:
         assert called.json()["result"]["content"] == [{"type": "text", "text": '{"a": 1}'}]
         assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, -32601)
 
+    @pytest.mark.parametrize("method", ["initialize", "ping", "logging/setLevel", "resources/subscribe"])
+    async def test_what_the_stateless_era_removed_is_a_404_there(self, method: str, tmp_path: Path):
+        async with proxy(tmp_path, program()) as world:
+            response = await self.enveloped(world, method)
+
+        assert (response.status_code, response.json()["error"]["code"]) == (404, -32601)
+
     async def test_an_envelope_that_contradicts_its_headers_is_refused(self, tmp_path: Path):
         async with proxy(tmp_path, program()) as world:
             other = await self.enveloped(world, "tools/call", {"mcp-name": "other"}, name="echo", arguments={})

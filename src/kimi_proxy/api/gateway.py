@@ -12,7 +12,7 @@ from kimi_proxy.api.errors import rpc_failure
 from kimi_proxy.api.mcp import NOTHING, Reply
 from kimi_proxy.api.rpc import unless_gone
 from kimi_proxy.core import deepjson, jsonrpc, jsontext, mcp
-from kimi_proxy.core.errors import BadRequest, KimiProxyError
+from kimi_proxy.core.errors import BadRequest, KimiProxyError, MethodNotFound
 from kimi_proxy.core.fault import place
 from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.services.gateway import Gateway
@@ -78,6 +78,8 @@ def _era(message: JsonValue, door: eras.Door, headers: envelope.Headers) -> eras
     era = door.era_of(call, headers)
     if era.enveloped:
         envelope.check(call, headers, era.versions)
+        if call.method in mcp.REMOVED:
+            raise MethodNotFound(call.method)
     return era
 
 

@@ -30,6 +30,8 @@ CACHEABLE = frozenset(
         "resources/read",
     }
 )
+# What the handshake era had and the stateless one has not.
+REMOVED = frozenset({"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
 
 OURSELVES: JsonObject = {"name": "kimi-proxy", "version": __version__}
 

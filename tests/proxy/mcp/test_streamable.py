@@ -153,6 +153,16 @@ class TestHandshakeEra:
         assert nothing is None
         assert upstream.asked.count("initialize") == 1
 
+    async def test_a_client_of_the_stateless_era_is_not_promised_what_it_could_not_hear(self):
+        able = {"tools": {"listChanged": True}, "resources": {"subscribe": True, "listChanged": True}, "logging": {}}
+        hello: JsonObject = {**HELLO, "capabilities": able}
+        script = chain(lambda _: http(b"", "400 Bad Request"), lambda h: answer(h, hello), lambda _: ACCEPTED)
+        async with client_of(script) as (client, _):
+            got = await client.forward({"jsonrpc": "2.0", "id": 1, "method": "server/discover"}, PATIENCE_S)
+
+        assert got is not None
+        assert got["result"]["capabilities"] == {"tools": {}, "resources": {}}  # type: ignore[index,call-overload]
+
     async def test_a_notification_is_passed_on(self):
         async with client_of(handshake(lambda _: ACCEPTED)) as (client, upstream):
             assert await client.forward({"jsonrpc": "2.0", "method": "notifications/roots"}, PATIENCE_S) is None
@@ -294,6 +304,14 @@ class TestStatelessEra:
 
         assert json.dumps(got) == json.dumps({"jsonrpc": "2.0", "id": 0, "result": DISCOVERED})
         assert upstream.asked == ["server/discover"]
+
+    async def test_a_version_that_is_refused_and_offered_at_once_is_asked_for_again(self):
+        offer = {"code": -32022, "message": "no", "data": {"supported": ["2026-07-28"]}}
+        refusal = http(json.dumps({"jsonrpc": "2.0", "id": 0, "error": offer}).encode(), "400 Bad Request")
+        async with client_of(chain(lambda _: refusal, stateless(echo))) as (client, upstream):
+            await client.forward(call(), PATIENCE_S)
+
+        assert upstream.asked == ["server/discover", "server/discover", "tools/call"]
 
     async def test_a_result_of_a_stateless_server_is_not_touched(self):
         async with client_of(stateless(lambda h: answer(h, {"resultType": "input_required"}))) as (client, _):

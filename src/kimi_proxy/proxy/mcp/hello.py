@@ -49,7 +49,21 @@ class Hello:
         if self.stateless:
             return self.about
         kept = {key: value for key, value in self.about.items() if key not in ("protocolVersion", "serverInfo")}
-        return mcp.stamped("server/discover", {"supportedVersions": mcp.STATELESS_VERSIONS, **kept}, self.server)
+        offered = {"capabilities": _without_subscriptions(self.about.get("capabilities"))}
+        about: JsonObject = {"supportedVersions": mcp.STATELESS_VERSIONS, **kept, **offered}
+        return mcp.stamped("server/discover", about, self.server)
+
+
+def _without_subscriptions(capabilities: JsonValue) -> JsonObject:
+    """What a server can do for a client that cannot listen to it; logging is no capability of that era."""
+    given = capabilities if isinstance(capabilities, Mapping) else {}
+    return {
+        name: {key: value for key, value in details.items() if key not in ("listChanged", "subscribe")}
+        if isinstance(details, Mapping)
+        else details
+        for name, details in given.items()
+        if name != "logging"
+    }
 
 
 Send = Callable[[JsonObject], Awaitable[JsonObject | None]]

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ import httpx
 
 from kimi_proxy.core.errors import UpstreamError, UpstreamUnreadable
 from kimi_proxy.core.mcp import STATELESS_VERSIONS
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.proxy.mcp import hello
 from kimi_proxy.proxy.mcp.answers import with_id
 from kimi_proxy.proxy.mcp.exchange import Exchange, Refused, stateless_headers, translated
@@ -90,11 +90,24 @@ class Streamable:
 
     async def _meet(self) -> Session:
         """Ask the new way first: a server of the old era refuses at once, over HTTP none is silent."""
+        return await self._discovered() or await self._initialized()
+
+    async def _discovered(self) -> Session | None:
         with suppress(Refused, UpstreamUnreadable):
-            found = await self._exchange.send(hello.DISCOVER, stateless_headers(hello.DISCOVER))
-            match found.message:
-                case {"result": dict(about)} if _is_stateless(about):
-                    return Session(Hello(True, about))
+            for _ in range(2):
+                found = await self._exchange.send(hello.DISCOVER, stateless_headers(hello.DISCOVER))
+                match found.message:
+                    case {"result": dict(about)} if STATELESS_VERSIONS[0] in _listed(about, "supportedVersions"):
+                        return Session(Hello(True, about))
+                    case {"error": {"code": -32022, "data": dict(about)}}:
+                        # The version is one that it names: it may take a second request at its word.
+                        if STATELESS_VERSIONS[0] not in _listed(about, "supported"):
+                            return None
+                    case _:
+                        return None
+        return None
+
+    async def _initialized(self) -> Session:
         reply = await self._exchange.send(hello.INITIALIZE)
         match reply.message:
             case {"result": dict(about)}:
@@ -107,6 +120,6 @@ class Streamable:
         return session
 
 
-def _is_stateless(about: JsonObject) -> bool:
-    versions = about.get("supportedVersions")
-    return isinstance(versions, list) and STATELESS_VERSIONS[0] in versions
+def _listed(about: JsonObject, key: str) -> Sequence[JsonValue]:
+    versions = about.get(key)
+    return versions if isinstance(versions, list) else ()
