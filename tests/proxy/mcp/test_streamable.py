@@ -266,14 +266,33 @@ class TestStatelessEra:
             await client.forward(call("outil é"), PATIENCE_S)
             await client.forward({"jsonrpc": "2.0", "id": 2, "method": "tools/list"}, PATIENCE_S)
 
-        assert upstream.asked == ["server/discover", "tools/call", "tools/list"]
+        assert upstream.asked == ["server/discover", "tools/list", "tools/call", "tools/list"]
         for heard in upstream.heard:
             meta = heard.message["params"]["_meta"]  # type: ignore[index,call-overload]
             assert meta[VERSION] == heard.headers["mcp-protocol-version"] == "2026-07-28"
             assert heard.headers["mcp-method"] == heard.asked
             assert "mcp-session-id" not in heard.headers
-        assert upstream.heard[1].headers["mcp-name"] == "=?base64?b3V0aWwgw6k=?="
-        assert "mcp-name" not in upstream.heard[2].headers
+        assert upstream.heard[2].headers["mcp-name"] == "=?base64?b3V0aWwgw6k=?="
+        assert "mcp-name" not in upstream.heard[3].headers
+
+    async def test_arguments_that_the_tool_marks_are_repeated_in_headers(self):
+        schema = {"properties": {"region": {"type": "string", "x-mcp-header": "Region"}, "other": {"type": "string"}}}
+        broken = {"properties": {"a": {"type": "number", "x-mcp-header": "A"}}}
+        tools: JsonValue = [{"name": "read", "inputSchema": schema}, {"name": "bad", "inputSchema": broken}]
+
+        def server(heard: Heard) -> Pieces:
+            return answer(heard, {"tools": tools} if heard.asked == "tools/list" else {})
+
+        message = {**call(), "params": {"name": "read", "arguments": {"region": "à côté", "other": "x"}}}
+        async with client_of(stateless(server)) as (client, upstream):
+            await client.forward(message, PATIENCE_S)
+            await client.forward(message, PATIENCE_S)
+            listed = await client.forward({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, PATIENCE_S)
+
+        assert upstream.asked == ["server/discover", "tools/list", "tools/call", "tools/call", "tools/list"]
+        assert [h.headers.get("mcp-param-region") for h in upstream.heard[2:4]] == ["=?base64?w6AgY8O0dMOp?="] * 2
+        assert listed is not None
+        assert [t["name"] for t in listed["result"]["tools"]] == ["read"]  # type: ignore[index,call-overload]
 
     async def test_a_clients_own_envelope_passes_as_it_is(self):
         meta = {VERSION: "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
@@ -281,7 +300,7 @@ class TestStatelessEra:
         async with client_of(stateless(echo)) as (client, upstream):
             await client.forward(message, PATIENCE_S)
 
-        assert upstream.heard[1].message["params"] == message["params"]
+        assert upstream.heard[-1].message["params"] == message["params"]
 
     async def test_a_client_of_the_other_era_gets_a_hello_made_from_the_discovery(self):
         hello: JsonObject = {"id": 0, "method": "initialize", "params": {"protocolVersion": "2025-06-18"}}
@@ -311,7 +330,7 @@ class TestStatelessEra:
         async with client_of(chain(lambda _: refusal, stateless(echo))) as (client, upstream):
             await client.forward(call(), PATIENCE_S)
 
-        assert upstream.asked == ["server/discover", "server/discover", "tools/call"]
+        assert upstream.asked == ["server/discover", "server/discover", "tools/list", "tools/call"]
 
     async def test_a_result_of_a_stateless_server_is_not_touched(self):
         async with client_of(stateless(lambda h: answer(h, {"resultType": "input_required"}))) as (client, _):

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import httpx
 
 from kimi_proxy.core.errors import UpstreamError, UpstreamUnreadable
-from kimi_proxy.core.mcp import STATELESS_VERSIONS
+from kimi_proxy.core.mcp import STATELESS_VERSIONS, enveloped
 from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.proxy.mcp import hello
 from kimi_proxy.proxy.mcp.answers import with_id
-from kimi_proxy.proxy.mcp.exchange import Exchange, Refused, stateless_headers, translated
+from kimi_proxy.proxy.mcp.exchange import Exchange, Refused, header_value, stateless_headers, translated
 from kimi_proxy.proxy.mcp.hello import Hello
+from kimi_proxy.proxy.mcp.mirrors import Mirrors
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class Streamable:
         self._session: Session | None = None
         self._meeting = asyncio.Lock()
         self._ids = itertools.count(1)
+        self._mirrors = Mirrors()
 
     async def forward(self, message: JsonObject, timeout_s: float) -> JsonObject | None:
         session = await self._met()
@@ -71,14 +73,31 @@ class Streamable:
 
     async def _through(self, session: Session, message: JsonObject, timeout_s: float) -> JsonObject | None:
         async def send(outgoing: JsonObject) -> JsonObject | None:
-            if "id" not in outgoing:
-                return (await self._exchange.send(outgoing, session.headers(outgoing))).message
-            renamed = with_id(outgoing, next(self._ids))
-            reply = await self._exchange.send(renamed, session.headers(renamed))
-            return None if reply.message is None else with_id(reply.message, outgoing["id"])
+            mirrored = await self._mirrored(session, outgoing) if session.hello.stateless else {}
+            answer = await self._sent(session, outgoing, mirrored)
+            is_list = session.hello.stateless and outgoing.get("method") == "tools/list"
+            return self._mirrors.learn(answer) if is_list and answer is not None else answer
 
         async with translated(self._server, timeout_s):
             return await hello.through(session.hello, message, send)
+
+    async def _sent(self, session: Session, message: JsonObject, more: Mapping[str, str]) -> JsonObject | None:
+        if "id" not in message:
+            return (await self._exchange.send(message, session.headers(message))).message
+        renamed = with_id(message, next(self._ids))
+        reply = await self._exchange.send(renamed, {**session.headers(renamed), **more})
+        return None if reply.message is None else with_id(reply.message, message["id"])
+
+    async def _mirrored(self, session: Session, message: JsonObject) -> dict[str, str]:
+        """The arguments of a call that go into headers; a tool that nobody listed yet is looked up first."""
+        params = message.get("params")
+        if message.get("method") != "tools/call" or not isinstance(params, Mapping):
+            return {}
+        if not self._mirrors.knows(str(params.get("name"))):
+            listing = enveloped(hello.request("tools/list", {}))
+            with suppress(Refused, UpstreamUnreadable):
+                self._mirrors.learn(await self._sent(session, listing, {}) or {})
+        return {name: header_value(value) for name, value in self._mirrors.headers(message).items()}
 
     async def _met(self, instead_of: Session | None = None) -> Session:
         async with self._meeting:
