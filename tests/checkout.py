@@ -7,20 +7,25 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+MADE = (".venv", ".tools", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis")
 PATIENCE_S = 300
 LISTENS = re.compile(rb"the pruner listens on (http://\S+)")
 
 
 def files() -> list[Path]:
     """What is in the repository or about to be: not what git ignores."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-    )
+    if not (ROOT / ".git").exists():
+        return _unpacked()
+    asked = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(asked, cwd=ROOT, capture_output=True, check=True)
     paths = [Path(os.fsdecode(name)) for name in listed.stdout.split(b"\0") if name]
     return [path for path in paths if (ROOT / path).is_file()]
+
+
+def _unpacked() -> list[Path]:
+    """The files of an archive that was unpacked here, but for what set-up and tests have made."""
+    found = [path.relative_to(ROOT) for path in ROOT.rglob("*") if path.is_file()]
+    return [path for path in found if path.parts[0] not in MADE and "__pycache__" not in path.parts]
 
 
 def copy_to(folder: Path) -> Path:
