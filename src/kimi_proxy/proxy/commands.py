@@ -1,5 +1,6 @@
 """Child processes: run in a thread that reads their output as it comes, ended whole when their time is up."""
 
+import asyncio
 import contextlib
 import os
 import secrets
@@ -11,13 +12,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Literal
-
-import anyio
-import anyio.to_thread
+from typing import Literal, TypeVar
 
 from kimi_proxy.core import jsontext
 from kimi_proxy.core.errors import ToolFailed
@@ -39,6 +37,7 @@ PASSED_NAMES = (
 )
 NEVER_PASSED = ("KIMI_PROXY_TOKEN", "DEEPINFRA_API_KEY")
 
+Value = TypeVar("Value")
 Ending = Literal["exited", "timeout", "processes", "stopped", "enough", "lost"]
 
 
@@ -67,13 +66,11 @@ def child_env(env: Mapping[str, str], extra: tuple[str, ...] = ()) -> dict[str, 
     return {name: value for name, value in env.items() if name in wanted or name.startswith("LC_")}
 
 
-async def in_thread(
-    work: Callable[[threading.Event], Outcome], limiter: anyio.CapacityLimiter | None = None
-) -> Outcome:
+async def in_thread(work: Callable[[threading.Event], Value], threads: Executor | None = None) -> Value:
     """Do blocking `work`. If we are cancelled, it is told to stop, and ends on its own."""
     stop = threading.Event()
     try:
-        return await anyio.to_thread.run_sync(partial(work, stop), abandon_on_cancel=True, limiter=limiter)
+        return await asyncio.get_running_loop().run_in_executor(threads, work, stop)
     finally:
         stop.set()
 

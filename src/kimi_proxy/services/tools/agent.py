@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.store import Store
 from kimi_proxy.services.tools import bash, grep, read
 from kimi_proxy.services.tools.pruning import Endpoint, pruning
+
+COMMANDS_AT_ONCE = 16
 
 
 @asynccontextmanager
@@ -30,11 +33,11 @@ async def agent_tools(
     space = workspace(_cwd(settings.cwd), settings.roots, (config.home,), settings.denied_names)
     # One command may fill half of the store's room, not push out all that others keep there.
     spool_bytes = min(settings.max_output_bytes, config.store.max_bytes // 2)
-    async with _endpoint(settings.pruner_endpoint) as endpoint:
+    async with _endpoint(settings.pruner_endpoint) as endpoint, _threads() as threads:
         how = pruning(settings, pruner, keeper, endpoint)
         tools: list[AnyTool] = [read.tool(space, how), grep.tool(space, how, env, find_ripgrep(env.get("PATH")))]
         if os.name == "posix":
-            tools.append(bash.tool(settings, space, keeper, how, env, spool_bytes))
+            tools.append(bash.tool(settings, space, keeper, how, env, spool_bytes, threads))
         yield {tool.name: tool for tool in tools}
 
 
@@ -47,6 +50,16 @@ def over_http(tools: Mapping[str, AnyTool], settings: Tools) -> Mapping[str, Any
 
 def _cwd(named: str) -> Path:
     return Path(named).expanduser() if named else Path.cwd()
+
+
+@asynccontextmanager
+async def _threads() -> AsyncIterator[ThreadPoolExecutor]:
+    """Threads of their own: a long command must not keep others from reading a file."""
+    threads = ThreadPoolExecutor(COMMANDS_AT_ONCE, thread_name_prefix="command")
+    try:
+        yield threads
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
 
 
 @asynccontextmanager

@@ -4,11 +4,11 @@ import shutil
 import signal
 import threading
 from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Annotated
 
-import anyio
 from pydantic import Field
 
 from kimi_proxy.core import charset
@@ -24,8 +24,6 @@ from kimi_proxy.services.tools import long_output, question
 from kimi_proxy.services.tools.output import Output, Problem
 from kimi_proxy.services.tools.pruning import Pruning
 from kimi_proxy.services.tools.request import AgentTool
-
-AT_ONCE = 16
 
 DESCRIPTION = """\
 Run a bash command; stdout and stderr come together, in order. Nothing that it starts outlives it. Output of any \
@@ -53,9 +51,15 @@ class Bash(question.Asked):
 
 
 def tool(
-    settings: Tools, workspace: Workspace, keeper: Keeper, pruning: Pruning, env: Mapping[str, str], spool_bytes: int
+    settings: Tools,
+    workspace: Workspace,
+    keeper: Keeper,
+    pruning: Pruning,
+    env: Mapping[str, str],
+    spool_bytes: int,
+    threads: Executor,
 ) -> AgentTool[Bash]:
-    at_once = anyio.CapacityLimiter(AT_ONCE)
+    """`threads` says how many commands may run at once."""
     child_env = commands.child_env(env, settings.bash_env)
     shell = shutil.which("bash", path=env.get("PATH")) or "sh"
 
@@ -66,7 +70,7 @@ def tool(
         command = Command((shell, "-c", asked.command), cwd, child_env, timeout_ms / 1000)
         with Spool(spool_bytes) as spool:
             work = partial(_run, command, settings.max_processes, spool)
-            outcome = await commands.in_thread(work, at_once)
+            outcome = await commands.in_thread(work, threads)
             yield _output(outcome, spool, keeper, _problem(outcome, timeout_ms, settings.max_processes))
 
     return AgentTool("bash", "Run a command", DESCRIPTION, SCHEMA, Bash, bash, pruning, read_only=False)

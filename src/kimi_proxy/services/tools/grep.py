@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import anyio.to_thread
 from pydantic import Field, ValidationInfo, field_validator
 
 from kimi_proxy.core.errors import ToolFailed
@@ -73,12 +72,7 @@ def tool(workspace: Workspace, pruning: Pruning, env: Mapping[str, str], rg: str
 
     @asynccontextmanager
     async def grep(asked: Grep) -> AsyncIterator[Output]:
-        stop = threading.Event()
-        work = partial(_grep, asked, workspace, child_env, rg, stop)
-        try:
-            yield await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
-        finally:
-            stop.set()
+        yield await commands.in_thread(partial(_grep, asked, workspace, child_env, rg))
 
     return AgentTool("grep", "Search files", DESCRIPTION, SCHEMA, Grep, grep, pruning)
 

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Annotated
 
-import anyio.to_thread
 from pydantic import Field, ValidationInfo, field_validator
 
 from kimi_proxy.core import lines as text_lines
@@ -17,6 +16,7 @@ from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features import source_type
 from kimi_proxy.features.tool import Integer
 from kimi_proxy.proxy import textfile
+from kimi_proxy.proxy.commands import in_thread
 from kimi_proxy.proxy.textfile import Excerpt
 from kimi_proxy.proxy.workspace import Workspace
 from kimi_proxy.services.tools import output, question
@@ -91,11 +91,7 @@ class Read(question.Asked):
 def tool(workspace: Workspace, pruning: Pruning) -> AgentTool[Read]:
     @asynccontextmanager
     async def read(asked: Read) -> AsyncIterator[Output]:
-        stop = threading.Event()
-        try:
-            yield await anyio.to_thread.run_sync(partial(_read, asked, workspace, stop), abandon_on_cancel=True)
-        finally:
-            stop.set()
+        yield await in_thread(partial(_read, asked, workspace))
 
     return AgentTool("read", "Read a file", DESCRIPTION, SCHEMA, Read, read, pruning)
 
