@@ -1,0 +1,125 @@
+import pytest
+
+from kimi_proxy.core.prune import Options, Pruned, Question, SourceType
+from kimi_proxy.features.pruning import engine
+
+PRUNE_ID = "prn_0123456789abcdef"
+
+
+def prune(text: str, goal: str, source_type: SourceType, ratio: float = 0.7, keep: int = 1) -> Pruned:
+    options = Options(ratio, keep, 5000, annotate_lines=False, include_markers=True)
+    return engine.prune(Question(text, goal, source_type, options), PRUNE_ID)
+
+
+def module(functions: int = 30) -> str:
+    """A module with many functions; `open_session` alone speaks of sessions."""
+    parts = ["import os", "import socket", ""]
+    for i in range(functions):
+        name = "open_session" if i == 17 else f"convert_{i}"
+        subject = "session" if i == 17 else "value"
+        parts += [f"def {name}(argument):", f'    """Work on the {subject}."""']
+        parts += [f"    {subject}_{k} = transform(argument, {k}, {i})" for k in range(12)]
+        parts += [f"    return {subject}_3", "", ""]
+    return "\n".join(parts)
+
+
+def build_log() -> str:
+    lines = [f"[{i:04}] compiling unit {i} of 900 into target/debug/unit-{i}.o" for i in range(900)]
+    lines[700:700] = [
+        "error[E0308]: mismatched types",
+        "  --> src/orders/total.rs:41:9",
+        "   |",
+        "41 |     total",
+        "   |     ^^^^^ expected `u64`, found `i64`",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def test_the_function_that_the_goal_asks_for_stays_whole() -> None:
+    text = module()
+    pruned = prune(text, "how is a session opened?", "code")
+
+    wanted = text[text.index("def open_session") : text.index("    return session_3")]
+    assert wanted in pruned.text
+    assert pruned.tokens_after < 0.45 * pruned.tokens_before
+
+
+def test_a_reason_names_what_was_cut_and_not_what_was_asked() -> None:
+    pruned = prune(module(), "how is a session opened?", "code", ratio=0.9)
+
+    reasons = [a.cut.reason for a in pruned.annotations]
+    assert any("convert_" in reason for reason in reasons)
+    assert not any("session" in reason for reason in reasons)
+
+
+def test_up_to_sixty_percent_every_import_and_signature_stays() -> None:
+    pruned = prune(module(), "how is a session opened?", "code", ratio=0.6)
+
+    assert "import socket" in pruned.text
+    assert all(f"def convert_{i}(argument):" in pruned.text for i in range(30) if i != 17)
+    assert pruned.annotations
+
+
+def test_a_failure_in_a_log_stays_whole_whatever_the_goal_says() -> None:
+    pruned = prune(build_log(), "how many units are there?", "logs", ratio=0.95)
+
+    assert "error[E0308]: mismatched types" in pruned.text
+    assert "expected `u64`, found `i64`" in pruned.text
+
+
+def test_lines_said_again_and_again_are_told_as_such() -> None:
+    pruned = prune(build_log(), "why did the build fail?", "logs", ratio=0.95)
+
+    assert any(a.cut.reason.startswith("lignes répétées: ") for a in pruned.annotations)
+
+
+def test_a_small_text_is_left_alone() -> None:
+    assert prune("L1\nL2\nL3\nL4", "garder L1", "docs", ratio=0.75).text == "L1\nL2\nL3\nL4"
+
+
+def test_limits_that_cannot_be_met_leave_the_text_whole_and_say_so() -> None:
+    pruned = prune(module(), "session", "code", keep=100_000)
+
+    assert (pruned.annotations, pruned.used_fallback, pruned.warnings) == ((), True, ("constraints_unmet",))
+
+
+def test_a_text_that_ends_with_a_newline_goes_out_with_one() -> None:
+    assert prune(build_log(), "why did the build fail?", "logs", ratio=0.95).text.endswith("\n")
+
+
+def test_scores_from_outside_replace_our_own() -> None:
+    text = module()
+    lines = text.split("\n")
+    scores = [1.0 if "convert_5(" in line or ", 5)" in line else 0.0 for line in lines]
+    options = Options(0.9, 1, 5000, annotate_lines=False, include_markers=True)
+    pruned = engine.prune(Question(text, "session", "code", options), PRUNE_ID, scores=scores)
+
+    assert "def convert_5(argument):" in pruned.text
+
+
+def test_a_check_that_raises_stops_the_work() -> None:
+    def late() -> None:
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        engine.prune(Question(module(), "x", "code", Options(0.7, 1, 1, False, True)), PRUNE_ID, check=late)
+
+
+def test_local_scores_are_one_per_line_between_nothing_and_one() -> None:
+    text = module()
+    scores = engine.local_scores(Question(text, "session", "code", Options(0.7, 1, 1, False, True)))
+
+    assert len(scores) == len(text.split("\n"))
+    assert 0.0 <= min(scores) < max(scores) <= 1.0
+
+
+def test_every_line_is_explained_and_the_explanation_agrees_with_the_cuts() -> None:
+    text = module()
+    question = Question(text, "how is a session opened?", "code", Options(0.7, 1, 1, False, True))
+    cuts = [a.cut for a in engine.prune(question, PRUNE_ID).annotations]
+    rows = engine.explain(question, cuts)
+
+    gone = {n for cut in cuts for n in range(cut.start, cut.end + 1)}
+    assert [row.line for row in rows] == list(range(1, len(text.split("\n")) + 1))
+    assert {row.line for row in rows if not row.kept} == gone
+    assert all(row.why for row in rows)

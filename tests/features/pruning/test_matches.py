@@ -1,0 +1,44 @@
+import numpy as np
+
+from kimi_proxy.features.pruning import matches
+from kimi_proxy.features.pruning.matches import Matches
+from kimi_proxy.features.pruning.terms import read_goal
+
+
+def find(lines: list[str], goal: str) -> Matches:
+    return matches.find(lines, read_goal(goal), lambda: None)
+
+
+def test_words_are_counted_in_every_form_of_an_identifier() -> None:
+    found = find(["openSession(x)", "session.open()", "nothing here"], "open a session")
+
+    assert found.counts.sum(axis=1).tolist() == [2.0, 2.0, 0.0]
+
+
+def test_a_word_that_the_text_does_not_know_has_no_column() -> None:
+    found = find(["alpha", "beta"], "alpha gamma")
+
+    assert found.counts.shape == (2, 1)
+    assert found.known == 0.5
+
+
+def test_a_span_counts_what_its_lines_count() -> None:
+    found = find(["alpha", "beta alpha", "gamma"], "alpha")
+    spans = found.over(np.array([0, 1]), np.array([2, 3]))
+
+    assert spans.counts[:, 0].tolist() == [2.0, 1.0]
+    assert spans.coverage().tolist() == [1.0, 1.0]
+
+
+def test_an_exact_string_counts_more_the_rarer_it_is() -> None:
+    lines = ["say `no such user` here", "x", "get_user()", "get_user()", "get_user()", "get_user()"]
+    found = find(lines, 'why does get_user say "no such user"?')
+
+    assert found.exact[0] == 1.0
+    assert found.exact[2] == 0.5
+    assert found.exact[1] == 0.0
+
+
+def test_no_lines_and_no_goal_are_fine() -> None:
+    assert find([], "alpha").counts.shape == (0, 0)
+    assert find(["alpha"], "").over(np.array([0]), np.array([1])).bm25().tolist() == [0.0]

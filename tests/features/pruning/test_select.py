@@ -1,0 +1,64 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kimi_proxy.features.pruning.select import Costs, at_price, select
+
+MARKER = 40
+
+
+def test_one_good_stretch_stays_and_the_rest_goes_in_two_gaps() -> None:
+    worth = [0.0] * 50 + [1.0] * 10 + [0.0] * 50
+    keep = select(worth, Costs([10] * 110, MARKER), [False] * 110, floor=10).keep
+
+    assert [i for i, stays in enumerate(keep) if stays] == list(range(50, 60))
+
+
+def test_a_gap_that_saves_less_than_its_marker_is_not_made() -> None:
+    worth = [1.0] * 20 + [0.0] * 3 + [1.0] * 20
+    keep = select(worth, Costs([10] * 43, MARKER), [False] * 43, floor=1).keep
+
+    assert not any(keep[20:23]) or all(keep)
+    assert at_price(0.01, worth, Costs([10] * 43, MARKER), [False] * 43) == [True] * 43
+
+
+def test_forced_lines_stay_at_any_price() -> None:
+    forced = [i == 7 for i in range(40)]
+
+    assert at_price(1e9, [0.0] * 40, Costs([10] * 40, MARKER), forced)[7]
+
+
+def test_no_lines_no_selection() -> None:
+    assert select([], Costs([], MARKER), [], floor=0).keep == []
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[list[float], list[int], list[bool], int]:
+    n = draw(st.integers(0, 60))
+    worth = draw(st.lists(st.floats(0, 1), min_size=n, max_size=n))
+    costs = draw(st.lists(st.integers(0, 60), min_size=n, max_size=n))
+    forced = draw(st.lists(st.booleans(), min_size=n, max_size=n))
+    return worth, costs, forced, draw(st.integers(0, n))
+
+
+@given(problems())
+def test_the_floor_and_forced_lines_always_hold(problem: tuple[list[float], list[int], list[bool], int]) -> None:
+    worth, costs, forced, floor = problem
+    keep = select(worth, Costs(costs, MARKER), forced, floor).keep
+
+    assert sum(keep) >= floor
+    assert all(stays for stays, must in zip(keep, forced, strict=True) if must)
+
+
+@given(problems(), st.floats(1e-6, 1.0))
+def test_no_other_set_of_gaps_is_better_at_the_same_price(
+    problem: tuple[list[float], list[int], list[bool], int], price: float
+) -> None:
+    worth, costs, forced, _ = (part[:9] if isinstance(part, list) else part for part in problem)
+    found = at_price(price, worth, Costs(costs, MARKER), forced)
+
+    def value(keep: list[bool]) -> float:
+        return sum(w for w, stays in zip(worth, keep, strict=True) if stays) - price * Costs(costs, MARKER).of(keep)
+
+    for bits in range(2 ** len(worth)):
+        other = [bool(bits >> i & 1) or forced[i] for i in range(len(worth))]
+        assert value(found) >= value(other) - 1e-9

@@ -1,0 +1,43 @@
+from kimi_proxy.features.pruning.terms import Goal, fold, goal_is_english, parts, read_goal, stem
+
+
+def test_an_identifier_stands_for_itself_and_for_its_parts() -> None:
+    assert parts("parseYamlFile") == ("parseyamlfile", "parse", "yaml", "file")
+    assert parts("max_prune_ratio") == ("max_prune_ratio", "max", "prune", "ratio")
+    assert parts("HTTPServer") == ("httpserver", "http", "server")
+
+
+def test_a_single_word_stands_for_its_stem() -> None:
+    assert parts("sessions") == ("session",)
+    assert stem("retries") == "retry"
+    assert stem("class") == "class"
+
+
+def test_accents_and_case_make_no_difference() -> None:
+    assert fold("Échec") == fold("echec") == "echec"
+
+
+def test_small_words_of_both_languages_say_nothing() -> None:
+    assert read_goal("where is the timeout of a session?").stems == {"timeout": 1.0, "session": 1.0}
+    assert set(read_goal("où est la classe Session").stems) >= {"session", "class"}
+
+
+def test_a_french_goal_also_asks_in_the_words_that_code_uses() -> None:
+    goal = read_goal("pourquoi la connexion au serveur échoue")
+
+    assert {"connection", "server", "fail"} <= set(goal.stems)
+
+
+def test_an_english_goal_is_left_in_english() -> None:
+    assert goal_is_english("copy the file")
+    assert "queue" not in read_goal("copy the file").stems  # `file` is a queue in French
+
+
+def test_identifiers_paths_and_quoted_strings_are_wanted_exactly() -> None:
+    goal = read_goal('why does `get_user()` in src/app/users.py say "no such user"?')
+
+    assert {"get_user()", "get_user", "src/app/users.py", "no such user"} <= set(goal.exact)
+
+
+def test_a_goal_of_nothing_asks_for_nothing() -> None:
+    assert read_goal("") == read_goal("?? !!") == Goal({}, ())
