@@ -29,18 +29,18 @@ GIT = "mcp-server-git==2026.10.19"
 
 def node_program(name: str) -> str:
     """A program of the npm packages."""
-    place = _installed("mcp-servers", _install_node)
+    place = installed("mcp-servers", _install_node)
     return str(place / "node_modules" / ".bin" / name)
 
 
 def git_server() -> list[str]:
     """The command of the Python package; its environment was renamed, which only its interpreter survives."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    place = _installed(f"mcp-server-git-{version}", _install_git)
+    place = installed(f"mcp-server-git-{version}", _install_git)
     return [str(place / "bin" / "python"), "-m", "mcp_server_git"]
 
 
-def _installed(name: str, install: Callable[[Path], None]) -> Path:
+def installed(name: str, install: Callable[[Path], None]) -> Path:
     kept = TOOLS / name
     if kept.exists():
         return kept
