@@ -245,6 +245,17 @@ async def test_a_question_that_timed_out_is_pruned_under_the_same_id_later(prune
     assert sum(not line.kept for line in explained.lines) == later.pruned.pruned_lines
 
 
+async def test_a_question_that_times_out_later_keeps_its_explanation(store: MemoryStore, workers: Workers) -> None:
+    clock = Clock()
+    pruner = Pruner(McpPruner(), store, workers, now=clock)
+    early = await pruner.prune(a_question(LONG))
+    clock.advance(1_000)
+    later = await pruner.prune(a_question(LONG, timeout_ms=1))
+    assert is_whole(later, a_question(LONG), "timeout")
+    assert early.prune_id and early.prune_id == later.prune_id
+    assert list((await pruner.explain(early.prune_id)).cuts) == [a.cut for a in early.pruned.annotations]
+
+
 @pytest.mark.parametrize("script", ["raise RuntimeError('x')", "os._exit(3)", "os.abort()"])
 async def test_a_fault_of_the_engine_leaves_the_text_whole_and_is_counted(store: MemoryStore, script: str) -> None:
     workers, metrics = Workers(limit=1, command=scripted(script)), Metrics()

@@ -69,6 +69,10 @@ class Draft:
     reranking: Reranking | None
     is_lasting: bool
 
+    @property
+    def is_whole_by_fault(self) -> bool:
+        return not self.is_lasting and not self.pruned.annotations
+
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
@@ -104,7 +108,7 @@ class Pruner:
         )
 
     async def warm(self) -> None:
-        """For servers, before they say that they are ready: the first question is then as quick as the next."""
+        """For servers: load what the first question would otherwise wait for."""
         await self._workers.warm()
 
     async def prune(self, question: Question, scope: str = "local") -> PruneAnswer:
@@ -159,7 +163,7 @@ class Pruner:
             return recent.from_cache()
         draft = await self._draft(ask, live_id or new_id("prn"))
         # No text is replaced by a marker before its original is on disk.
-        answer = await self._committed(ask, draft)
+        answer = await self._committed(ask, draft, is_known=live_id is not None)
         if answer.prune_id and draft.is_lasting:
             self._recent.put(ask.place, answer, _weight(answer))
         return answer
@@ -192,8 +196,10 @@ class Pruner:
         budget = Budget(config.deepinfra_max_docs, config.deepinfra_timeout_ms / 1000, ask.left_s)
         return await rerank(ask.question, self._rerank, self._workers.local_scores, budget)
 
-    async def _committed(self, ask: Ask, draft: Draft) -> PruneAnswer:
+    async def _committed(self, ask: Ask, draft: Draft, is_known: bool) -> PruneAnswer:
         answer = PruneAnswer(draft.prune_id, draft.pruned, draft.reranking)
+        if is_known and draft.is_whole_by_fault:
+            return answer  # it is on disk with the note of a better day, which still explains the markers given then
         note = about.encode(ask.question, draft.pruned, answer.backend)
         original = Original(draft.prune_id, ask.scope, ask.key, ask.text, note)
 
