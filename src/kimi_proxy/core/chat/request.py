@@ -1,0 +1,64 @@
+"""A client's request: the bytes that came, and what can be read in them."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from kimi_proxy.core.chat.dialect import DIALECTS, Dialect
+from kimi_proxy.core.chat.message import Message, Part
+from kimi_proxy.core.chat.page import Page, array_of, object_of, string_of
+from kimi_proxy.core.chat.wire import Wire
+from kimi_proxy.core.errors import InvalidParams
+
+
+@dataclass(frozen=True)
+class Request:
+    """Read as far as it is asked for; what nobody changes leaves as it came (`core/chat/edit.py` changes)."""
+
+    wire: Wire
+    body: bytes
+
+    @cached_property
+    def page(self) -> Page:
+        return Page(self.body)
+
+    @property
+    def dialect(self) -> Dialect:
+        return DIALECTS[self.wire]
+
+    @cached_property
+    def model(self) -> str:
+        return string_of(self.page.members.get("model"))
+
+    @cached_property
+    def is_stream(self) -> bool:
+        raw = self.page.members.get("stream")
+        return raw is not None and bytes(raw) == b"true"
+
+    @cached_property
+    def messages(self) -> tuple[Message, ...]:
+        return self.dialect.messages(self.page)
+
+    @cached_property
+    def system(self) -> tuple[Part, ...]:
+        """What the client tells the model before the conversation, wherever the API puts it."""
+        return self.dialect.system(self.page, self.messages)
+
+    @cached_property
+    def tool_names(self) -> tuple[str, ...]:
+        return tuple(self.dialect.tool_name(object_of(raw)) for raw in array_of(self.page.members.get("tools")))
+
+    def part(self, message: int, part: int) -> Part:
+        return self.messages[message].parts[part]
+
+
+def parse(body: bytes, wire: Wire) -> Request:
+    """ParseError if the body is no JSON object, InvalidParams if it names no model; the rest the provider may judge."""
+    request = Request(wire, body)
+    if not request.model:
+        raise InvalidParams("model", "name the model as a string")
+    return request
+
+
+def encode(request: Request) -> bytes:
+    """The caller's own bytes if nothing was changed."""
+    return request.body
