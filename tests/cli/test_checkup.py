@@ -90,6 +90,15 @@ def test_secrets_are_not_told(cli: Cli):
     assert b"k3y-k3y" not in done.stdout + done.stderr
 
 
+def test_a_dependency_that_does_not_load_is_told_without_a_traceback(cli: Cli, tmp_path: Path):
+    (tmp_path / "platformdirs.py").write_text("raise ImportError('libc is too old')")
+
+    done = cli("doctor", env={"PYTHONPATH": str(tmp_path)})
+
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.startswith(b"kimi-proxy: a dependency does not load: libc is too old")
+
+
 def test_status_of_a_server_that_runs(cli: Cli):
     with serving(cli, "start") as (_, address):
         env = {"MCP_PRUNER_PORT": address.rpartition(":")[2]}

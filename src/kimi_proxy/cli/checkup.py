@@ -9,7 +9,7 @@ import typer
 
 from kimi_proxy import __version__
 from kimi_proxy.cli.offline import with_runtime
-from kimi_proxy.cli.streams import colour, write, write_json
+from kimi_proxy.cli.streams import colour, remark, write, write_json
 
 if TYPE_CHECKING:
     from kimi_proxy.cli.checks import Check
@@ -28,7 +28,11 @@ def doctor(as_json: Json = False) -> None:
 
     Exit code: 0 all is well, 1 there are warnings, 2 there are errors.
     """
-    from kimi_proxy.cli.checks import all_checks
+    try:
+        from kimi_proxy.cli.checks import all_checks
+    except ImportError as e:
+        remark(f"a dependency does not load: {e}; install kimi-proxy again in a fresh environment")
+        raise typer.Exit(SEVERITY.index("error")) from e
 
     checks = []
     for check in all_checks():

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead, for programs.")]
 PruneId = Annotated[str, typer.Argument(metavar="ID", help="The prune_id that a marker names (prn_…).")]
 
+FAINT = "2"
 SCOPE = "local"  # what the pruner's doors on this machine share
 
 ADVICE = {
@@ -134,8 +135,8 @@ def explain(prune_id: PruneId, as_json: Json = False) -> None:
 
 
 def _row(why: LineWhy, line: str) -> str:
-    sign = "+" if why.kept else "-"
-    return colour(f"{why.line:>5} {sign} {why.score:.2f}  {line}  ← {why.why}", "0" if why.kept else "2") + "\n"
+    row = f"{why.line:>5} {'+' if why.kept else '-'} {why.score:.2f}  {line}  ← {why.why}"
+    return (row if why.kept else colour(row, FAINT)) + "\n"
 
 
 def _told(explanation: Explanation) -> JsonObject:
