@@ -21,7 +21,51 @@ def test_the_known_servers_have_their_ports():
         "json-query": "http://127.0.0.1:8005/rpc",
         "pruner": "http://127.0.0.1:8006/rpc",
         "shrimp-task-manager": "http://127.0.0.1:8007/rpc",
+        "task-master": "",
     }
+
+
+def test_nothing_is_run_before_somebody_says_so():
+    mcp = config("").mcp
+
+    assert (mcp.run, "task-master" in mcp.names) == ((), False)
+
+
+@pytest.mark.parametrize(
+    ("name", "switch", "package"),
+    [
+        ("sequential-thinking", "run", "@modelcontextprotocol/server-sequential-thinking@2026.8.31"),
+        ("fast-filesystem", "run", "fast-filesystem-mcp@3.5.2"),
+        ("json-query", "run", "mcp-json@1.0.0"),
+        ("shrimp-task-manager", "run", "mcp-shrimp-task-manager@1.0.21"),
+        ("task-master", "enabled", "task-master-ai@0.43.1"),
+    ],
+)
+def test_one_line_has_a_known_server_run(name: str, switch: str, package: str):
+    mcp = config(f"[mcp.servers.{name}]\n{switch} = true\n").mcp
+    server = mcp.servers[name]
+
+    assert mcp.run == (name,)
+    assert (server.way, server.url, server.command, server.args) == ("stdio", "", "npx", ("-y", package))
+
+
+def test_a_copy_of_the_example_needs_no_more_than_that_line():
+    example = (Path(__file__).parents[2] / "config.example.toml").read_text("utf-8")
+    server = config(example.replace("run = false ", "run = true ", 1)).mcp.servers["fast-filesystem"]
+
+    assert (server.is_run, server.way) == (True, "stdio")
+
+
+def test_another_address_for_a_known_server_is_all_that_counts():
+    server = config('[mcp.servers.json-query]\nurl = "http://127.0.0.1:1/mcp"\n').mcp.servers["json-query"]
+
+    assert (server.way, server.command, server.start_timeout_s) == ("streamable", "", 30)
+
+
+def test_a_server_with_an_address_and_a_command_is_run_and_spoken_to_there():
+    mcp = config('[mcp.servers.x]\nurl = "http://127.0.0.1:1/mcp"\ncommand = "serve"\n').mcp
+
+    assert (mcp.run, mcp.servers["x"].way) == (("x",), "streamable")
 
 
 def test_the_pruner_has_an_alias_and_its_answers_are_never_masked():
@@ -67,10 +111,10 @@ def test_the_way_to_speak_follows_from_the_address(line: str, way: str):
 @pytest.mark.parametrize(
     ("toml", "problem"),
     [
-        ("[mcp.servers.x]\n", "either url or command"),
-        ('[mcp.servers.x]\nurl = "http://a"\ncommand = "b"\n', "either url or command"),
+        ("[mcp.servers.x]\n", "give a url, or a command to run"),
+        ('[mcp.servers.x]\ncommand = "b"\nrun = false\n', "give a url, or a command to run"),
         ('[mcp.servers.x]\nurl = "file:///etc/passwd"\n', "http://"),
-        ('[mcp.servers.x]\nurl = "http://a"\ntransport = "stdio"\n', "stdio goes with command"),
+        ('[mcp.servers.x]\nurl = "http://a"\ntransport = "stdio"\n', "stdio goes with a command"),
         ('[mcp.servers."a/b"]\nurl = "http://a"\n', "not a server's name"),
         ('[mcp.servers.x]\nurl = "http://a"\ntimeout = 3\n', "mcp.servers.x.timeout"),
         ('[mcp.servers.x]\ncommand = "a"\nenv = { GITHUB_TOKEN = "t" }\n', "environment only"),

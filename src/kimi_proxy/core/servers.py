@@ -42,6 +42,7 @@ class McpServer(Section):
     url: str = ""
     command: str = ""
     args: tuple[str, ...] = ()
+    run: bool = True
     env: Mapping[str, str] = Field(default_factory=dict)
     env_pass: tuple[str, ...] = ()
     transport: Literal["auto", "plain", "streamable", "stdio"] = "auto"
@@ -55,20 +56,25 @@ class McpServer(Section):
 
     @model_validator(mode="after")
     def _one_way_in(self) -> "McpServer":
-        if bool(self.url) == bool(self.command):
-            raise ValueError("give either url or command")
+        if not self.url and not self.is_run:
+            raise ValueError("give a url, or a command to run")
         if self.url and urlsplit(self.url).scheme not in ("http", "https"):
             raise ValueError("url must begin with http:// or https://")
-        if self.transport != "auto" and bool(self.command) != (self.transport == "stdio"):
-            raise ValueError("transport stdio goes with command, plain and streamable go with url")
+        if self.transport != "auto" and bool(self.url) == (self.transport == "stdio"):
+            raise ValueError("transport stdio goes with a command alone, plain and streamable go with url")
         return self
+
+    @property
+    def is_run(self) -> bool:
+        """Whether the server is a process of ours."""
+        return bool(self.command) and self.run
 
     @property
     def way(self) -> Transport:
         """How this server is spoken to; `auto` takes an address that ends in /rpc for plain JSON-RPC."""
         if self.transport != "auto":
             return self.transport
-        if self.command:
+        if not self.url:
             return "stdio"
         return "plain" if urlsplit(self.url).path.rstrip("/").endswith("/rpc") else "streamable"
 
@@ -77,14 +83,24 @@ def _rpc(port: int) -> dict[str, object]:
     return {"url": f"http://127.0.0.1:{port}/rpc"}
 
 
-# Our own pruner answers with what was recovered, and reads markers by trade.
+def _npm(package: str) -> dict[str, object]:
+    """A published program. The first start fetches it, which takes its time."""
+    return {"command": "npx", "args": ("-y", package), "start_timeout_s": 300}
+
+
+_ELSEWHERE: dict[str, object] = {"run": False}
+
+# Our own pruner answers with what was recovered, and reads markers by trade. The others are programs on standard
+# input and output; until `run` or `enabled` says so, somebody else runs them at that address, or nobody does.
 _DEFAULTS: dict[str, dict[str, object]] = {
-    "sequential-thinking": _rpc(8003),
-    "fast-filesystem": _rpc(8004),
-    "json-query": _rpc(8005),
+    "sequential-thinking": _rpc(8003) | _npm("@modelcontextprotocol/server-sequential-thinking@2026.8.31") | _ELSEWHERE,
+    "fast-filesystem": _rpc(8004) | _npm("fast-filesystem-mcp@3.5.2") | _ELSEWHERE,
+    "json-query": _rpc(8005) | _npm("mcp-json@1.0.0") | _ELSEWHERE,
     PRUNER: _rpc(8006) | {"masking": {"enabled": False}, "allow_marker_writes": True},
-    "shrimp-task-manager": _rpc(8007),
+    "shrimp-task-manager": _rpc(8007) | _npm("mcp-shrimp-task-manager@1.0.21") | _ELSEWHERE,
+    "task-master": _npm("task-master-ai@0.43.1") | {"enabled": False},
 }
+_PLACE = ("url", "command", "args", "run", "start_timeout_s")
 
 
 def _over_defaults(given: object) -> object:
@@ -102,16 +118,22 @@ def _over_defaults(given: object) -> object:
 def _over(default: Mapping[str, object], given: object) -> object:
     if not isinstance(given, Mapping):
         return given
-    merged = {key: value for key, value in default.items() if key != "url" or not given.get("command")}
+    # Another server in the place of ours: where that was, and how it is started, say nothing about it.
+    another = given.get("command") or given.get("url")
+    merged = {key: value for key, value in default.items() if not (another and key in _PLACE)}
     for key, value in given.items():
         below = merged.get(key)
         merged[key] = {**below, **value} if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    if merged.get("run") is True and all(merged.get(key) == default.get(key, "") for key in ("url", "command")):
+        # A known program speaks on its standard input and output; the address was for one that others run.
+        merged.pop("url", None)
     return merged
 
 
 class Mcp(Section):
     """The servers that the gateway may talk to, by name."""
 
+    ready_timeout_s: float = Field(default=12, gt=0, le=600)
     servers: Annotated[Mapping[str, McpServer], BeforeValidator(_over_defaults)] = Field(
         default_factory=dict, validate_default=True
     )
@@ -124,6 +146,11 @@ class Mcp(Section):
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(name for name, server in self.servers.items() if server.enabled)
+
+    @property
+    def run(self) -> tuple[str, ...]:
+        """The servers that are processes of ours."""
+        return tuple(name for name, server in self.servers.items() if server.enabled and server.is_run)
 
 
 class Proxy(Section):
