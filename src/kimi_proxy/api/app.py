@@ -37,7 +37,7 @@ def pruner_app(runtime: Runtime) -> ASGIApp:
     rules = rules_of(runtime.config, runtime.config.mcp_pruner.host)
     catalog = pruner_catalog(runtime, traffic.called)
     more = {**catalog.tools, **over_http(runtime.agent_tools, runtime.config.tools)}
-    return site(catalog, rules, routes, traffic.refused, replace(catalog, tools=more))
+    return site(catalog, rules, routes, traffic.refused, replace(catalog, tools=more, ends_with_caller="bash" in more))
 
 
 def pruner_catalog(runtime: Runtime, observe: Observe = unobserved) -> Catalog:

@@ -23,6 +23,7 @@ class Catalog:
     instructions: str
     tools: Mapping[str, AnyTool]
     observe: Observe = unobserved
+    ends_with_caller: bool = False  # calls are dropped when their caller hangs up, in every era
 
     def info(self) -> JsonObject:
         return {"name": self.name, "version": self.version}

@@ -23,7 +23,7 @@ def endpoint(door: Door, catalog: Catalog) -> Callable[[Request], Awaitable[Resp
         work = mcp.reply(await request.body(), door, catalog, headers)
         # In the old era a lost connection says nothing; in the new one it takes the question back. But no command
         # goes on when nobody waits for it.
-        ends = _cancels(door, headers) or any(not tool.read_only for tool in catalog.tools.values())
+        ends = catalog.ends_with_caller or _cancels(door, headers)
         reply = await (unless_gone(work, request.receive) if ends else work)
         if reply.value is None:
             return Response(status_code=reply.status)
