@@ -25,10 +25,15 @@ class Settings:
 def load(env: Mapping[str, str] = os.environ, here: Path = Path()) -> Settings:
     file = find(env, here, user_config_path(NAME, appauthor=False))
     try:
-        config = parse(_read(file), env, user_state_path(NAME, appauthor=False))
+        config = parse(_read(file), env, home(env))
     except ConfigError as e:
         raise ConfigError(f"{e} (file: {file or 'none'})") from e
     return Settings(config, file)
+
+
+def home(env: Mapping[str, str] = os.environ) -> Path:
+    """Where all state is, whatever the other settings say."""
+    return Path(env["KIMI_PROXY_HOME"]) if env.get("KIMI_PROXY_HOME") else user_state_path(NAME, appauthor=False)
 
 
 def find(env: Mapping[str, str], here: Path, platform: Path) -> Path | None:

@@ -1,36 +1,53 @@
-"""Run the agent tools for a client that is our parent process."""
+"""Run the agent tools for a program that starts us."""
 
 from __future__ import annotations
 
 from io import FileIO
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from kimi_proxy.cli.streams import write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from kimi_proxy.core.config import Config
+    from kimi_proxy.services.runtime import Runtime
 
 
 def tools(
     stdio: Annotated[bool, typer.Option("--stdio", help="Speak MCP on standard input and output.")] = False,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65_535, help="Speak MCP over HTTP on 127.0.0.1; 0 takes a free port. Needs KIMI_PROXY_TOKEN."
+        ),
+    ] = None,
     cwd: Annotated[
         Path | None, typer.Option(help="Where paths begin and commands run.  [default: here]", file_okay=False)
     ] = None,
 ) -> None:
-    """Offer read, grep, bash and recover_text to an agent on stdin and stdout.
+    """Offer read, grep, bash and recover_text to an agent that starts this.
 
-    The agent starts it, and ends it by closing its standard input.
+    With --stdio the agent ends it by closing its standard input. With --port it tells its address on standard
+    output, as one line of JSON, and ends on SIGTERM.
     """
     from kimi_proxy.cli.settings import load
 
-    if not stdio:
-        raise typer.BadParameter("the tools speak on standard input and output only: add --stdio")
+    if stdio == (port is not None):
+        raise typer.BadParameter("say how the agent speaks: --stdio or --port")
     config = load().config
     changed = {} if cwd is None else {"cwd": str(cwd.absolute())}
     config = config.model_copy(update={"tools": config.tools.model_copy(update=changed)})
+    _run(config, _converse if port is None else lambda runtime: _listen(runtime, port))
 
+
+def _run(config: Config, serve: Callable[[Runtime], Awaitable[None]]) -> None:
     import asyncio
 
     from kimi_proxy.api.server import run
-    from kimi_proxy.api.stdio import serve_tools_stdio
     from kimi_proxy.core.logs import write_to_stderr
     from kimi_proxy.services.runtime import running
 
@@ -40,8 +57,29 @@ def tools(
         async with running(config) as runtime:
             # The first question waits for less when what it needs is loaded while the agent thinks.
             warming = asyncio.create_task(runtime.pruner.warm())
-            await serve_tools_stdio(runtime, FileIO(0, closefd=False), FileIO(1, "w", closefd=False))
-            warming.cancel()
-            await asyncio.wait({warming})
+            try:
+                await serve(runtime)
+            finally:
+                warming.cancel()
+                await asyncio.wait({warming})
 
     run(life())
+
+
+async def _converse(runtime: Runtime) -> None:
+    from kimi_proxy.api.stdio import serve_tools_stdio
+
+    await serve_tools_stdio(runtime, FileIO(0, closefd=False), FileIO(1, "w", closefd=False))
+
+
+async def _listen(runtime: Runtime, port: int) -> None:
+    from kimi_proxy.api.server import serve, stop_on_signals
+    from kimi_proxy.api.tools import HOST, tools_app
+    from kimi_proxy.proxy.occupant import occupant, url
+    from kimi_proxy.services.tools.health import SERVER
+
+    def announce(host: str, taken: int) -> None:
+        write_json({"server": SERVER, "url": url(host, taken)})
+
+    with stop_on_signals() as stop:
+        await serve(tools_app(runtime), HOST, port, stop=stop, token=True, on_ready=announce, occupant=occupant)

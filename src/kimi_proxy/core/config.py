@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, SecretStr, ValidationError
 from kimi_proxy.core import agent_tools
 from kimi_proxy.core.agent_tools import Tools
 from kimi_proxy.core.errors import ConfigError
+from kimi_proxy.core.runner import Runner
 from kimi_proxy.core.section import Section
 from kimi_proxy.core.servers import Mcp, Proxy
 
@@ -66,6 +67,7 @@ class File(Section):
     proxy: Proxy = Proxy()
     mcp: Mcp = Mcp()
     tools: Tools = Tools()
+    runner: Runner = Runner()
     store: Store = Store()
     access: Access = Access()
     log: Log = Log()

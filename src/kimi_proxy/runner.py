@@ -1,0 +1,38 @@
+"""For Python programs that start agents: our tools beside each run.
+
+    from claude_agent_sdk import ClaudeAgentOptions, query
+    from kimi_proxy.runner import pruner_run
+
+    async with pruner_run(cwd="/path/to/project") as run:
+        options = ClaudeAgentOptions(mcp_servers={**run.claude_mcp_servers()}, allowed_tools=["mcp__kimi-proxy__read"])
+        async for message in query(prompt="…", options=options):
+            …
+
+The agent runs in any case. `run.state` and `run.problem` tell whether it has the tools; the names of the log's events
+and the folder of the run are described in docs/clients.md.
+"""
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from kimi_proxy.cli.settings import home, load
+from kimi_proxy.features.advertising import ClaudeServer
+from kimi_proxy.features.pruner_run import State
+from kimi_proxy.services import run_folder, runner
+from kimi_proxy.services.runner import PrunerRun
+
+__all__ = ["ClaudeServer", "PrunerRun", "State", "pruner_run"]
+
+
+@asynccontextmanager
+async def pruner_run(cwd: str | Path = ".", env: Mapping[str, str] = os.environ) -> AsyncIterator[PrunerRun]:
+    """Offer read, grep, bash and recover_text, which begin in `cwd`, to whatever agent is started inside.
+
+    Settings come from `env` and from the configuration file, as for every command. Nothing is raised when the tools
+    cannot be had: the answers of the run are empty then.
+    """
+    here = Path(cwd).absolute()
+    async with runner.pruner_run(lambda: load(env, here).config, run_folder.new(home(env)), env, here) as run:
+        yield run

@@ -1,0 +1,199 @@
+"""The tools beside one run of an agent: started, watched and stopped, while the agent runs whatever happens to them."""
+
+import asyncio
+import logging
+import secrets
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import anyio
+
+from kimi_proxy.core.config import Config
+from kimi_proxy.core.errors import ConfigError, UpstreamUnreachable
+from kimi_proxy.core.runner import Runner
+from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.features.advertising import Agent, ClaudeServer, Endpoint
+from kimi_proxy.features.pruner_run import TRANSITIONS, Event, State
+from kimi_proxy.proxy.occupant import occupant, url
+from kimi_proxy.proxy.sidecar import Sidecar
+from kimi_proxy.services import run_folder
+from kimi_proxy.services.tools.health import SERVER
+
+log = logging.getLogger(__name__)
+
+# With -P a folder in the agent's working directory cannot stand in for a module of ours.
+COMMAND = (sys.executable, "-P", "-m", "kimi_proxy", "tools", "--port", "0")
+POLL_S = 0.05
+EXPECTED = (Event.SWITCHED_OFF, Event.SWITCHED_ON, Event.HEALTHY, Event.PHASE_ENDED)
+
+
+@asynccontextmanager
+async def pruner_run(
+    load: Callable[[], Config], folder: Path, env: Mapping[str, str], cwd: Path, command: Sequence[str] = COMMAND
+) -> AsyncIterator["PrunerRun"]:
+    """Tools for whatever runs inside; if they cannot be had, it runs without them."""
+    run = PrunerRun(folder)
+    try:
+        await run.start(load, env, cwd, command)
+        yield run
+    finally:
+        with anyio.CancelScope(shield=True):
+            await run.end()
+
+
+class PrunerRun:
+    """Where a run stands, and how its agent finds the tools. While there are none, every answer is empty."""
+
+    def __init__(self, folder: Path) -> None:
+        self.state = State.INIT
+        self.folder = folder
+        self.problem = ""  # why there are no tools
+        self._settings = Runner()
+        self._sidecar: Sidecar | None = None
+        self._endpoint: Endpoint | None = None
+        self._watch: asyncio.Task[None] | None = None
+
+    @property
+    def url(self) -> str | None:
+        """The address of the MCP server."""
+        return self._endpoint.url if self._endpoint else None
+
+    @property
+    def config_file(self) -> Path:
+        """A file for Claude Code's `--mcp-config`; there as long as the run lasts."""
+        return self.folder / run_folder.CONFIG
+
+    def claude_mcp_servers(self) -> dict[str, ClaudeServer]:
+        """For `ClaudeAgentOptions(mcp_servers={**run.claude_mcp_servers()})`."""
+        return self._endpoint.claude_mcp_servers() if self._endpoint else {}
+
+    def codex_config_overrides(self) -> tuple[str, ...]:
+        """For `codex -c …` and `CodexConfig(config_overrides=…)`; the agent needs `env()` as well."""
+        return self._endpoint.codex_config_overrides() if self._endpoint else ()
+
+    def env(self) -> dict[str, str]:
+        """Variables that the agent gets besides its own."""
+        return self._endpoint.env(str(self.config_file)) if self._endpoint else {}
+
+    def command(self, argv: Sequence[str], agent: Agent | None = None) -> list[str]:
+        """The agent's command line, with the tools in it if it is an agent that we know."""
+        return self._endpoint.command(argv, str(self.config_file), agent) if self._endpoint else list(argv)
+
+    async def start(
+        self, load: Callable[[], Config], env: Mapping[str, str], cwd: Path, command: Sequence[str]
+    ) -> None:
+        try:
+            config = load()
+        except ConfigError as e:
+            self._step(Event.INVALID_CONFIG, problem=str(e))
+            return
+        if not config.tools.enabled:
+            self._step(Event.SWITCHED_OFF, reason="config_disabled", problem="they are switched off")
+            return
+        self._settings = config.runner
+        self._step(Event.SWITCHED_ON)
+        token = secrets.token_urlsafe(32)
+        env = {**env, "KIMI_PROXY_TOKEN": token}
+        try:
+            self._sidecar = await Sidecar.start(command, env, cwd, self.folder / run_folder.SERVER)
+        except UpstreamUnreachable as e:
+            self._step(Event.SPAWN_FAILED, problem=str(e))
+            return
+        await self._wait_for(self._sidecar, token)
+
+    async def end(self) -> None:
+        """The agent is done: stop what runs, however far the start came."""
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.wait({self._watch})
+        if self.state is State.STARTING:
+            await self._give_up(Event.GIVEN_UP, problem="the run ended before the server was ready")
+        ending = TRANSITIONS[self.state, Event.PHASE_ENDED]
+        self.state, self._endpoint = ending.to, None
+        if self._sidecar is not None and not await self._sidecar.stop(self._settings.shutdown_timeout_ms / 1000):
+            self._step(Event.REFUSED_TO_EXIT, pid=self._sidecar.pid)
+        with suppress(OSError):
+            self.config_file.unlink(missing_ok=True)
+        self._log(Event.PHASE_ENDED, ending.logs, {})
+
+    async def _wait_for(self, sidecar: Sidecar, token: str) -> None:
+        timeout_ms = self._settings.startup_timeout_ms
+        ready = asyncio.create_task(_ready(sidecar))
+        sidecar.ended.add_done_callback(lambda _: ready.cancel())
+        try:
+            await asyncio.wait({ready}, timeout=timeout_ms / 1000)
+        finally:
+            ready.cancel()
+        if sidecar.ended.done():
+            await self._give_up(Event.EXITED, **self._end_of(sidecar))
+        elif not ready.done():
+            await self._give_up(Event.START_TIMEOUT, problem=f"the server was not ready within {timeout_ms} ms")
+        else:
+            await self._advertise(sidecar, *ready.result(), token)
+
+    async def _advertise(self, sidecar: Sidecar, host: str, port: int, token: str) -> None:
+        endpoint = Endpoint(f"{url(host, port)}/mcp", token)
+        try:
+            run_folder.write_config(self.folder, endpoint.claude_mcp_servers())
+        except OSError as e:
+            await self._give_up(Event.GIVEN_UP, problem=f"the agent's configuration cannot be written: {e}")
+            return
+        self._endpoint = endpoint
+        self._step(Event.HEALTHY, host=host, port=port, pid=sidecar.pid)
+        self._watch = asyncio.create_task(self._watched(sidecar, host, port))
+
+    async def _watched(self, sidecar: Sidecar, host: str, port: int) -> None:
+        failures = 0
+        while failures < self._settings.probe_failures:
+            await asyncio.wait({sidecar.ended}, timeout=self._settings.probe_interval_ms / 1000)
+            if sidecar.ended.done():
+                self._degrade(Event.EXITED, **self._end_of(sidecar))
+                return
+            failures = 0 if await _is_ours(host, port) else failures + 1
+        self._degrade(Event.UNREACHABLE, problem=f"the server did not answer {failures} times")
+
+    def _degrade(self, event: Event, **fields: JsonValue) -> None:
+        """From here on nobody is told of the tools; what the agent starts later does not look for them."""
+        self._step(event, **fields)
+        self._endpoint = None
+        with suppress(OSError):
+            run_folder.write_config(self.folder, {})
+
+    async def _give_up(self, event: Event, **fields: JsonValue) -> None:
+        if self._sidecar is not None:
+            await self._sidecar.kill()
+        self._step(event, **fields)
+
+    def _end_of(self, sidecar: Sidecar) -> JsonObject:
+        code = sidecar.ended.result()
+        how = f"by signal {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        said = run_folder.last_words(self.folder)
+        return {"exit_code": code, "problem": f"the server ended {how}{said and f', saying: {said}'}"}
+
+    def _step(self, event: Event, **fields: JsonValue) -> None:
+        transition = TRANSITIONS[self.state, event]
+        self.state = transition.to
+        self.problem = str(fields.get("problem", "")) or self.problem
+        self._log(event, transition.logs, fields)
+
+    def _log(self, event: Event, names: Sequence[str], fields: JsonObject) -> None:
+        level = logging.INFO if event in EXPECTED else logging.WARNING
+        for name in names:
+            log.log(level, name, extra={"run": self.folder.name, "state": self.state, **fields})
+
+
+async def _ready(sidecar: Sidecar) -> tuple[str, int]:
+    host, port = await sidecar.address
+    while True:
+        if await _is_ours(host, port):
+            return host, port
+        await asyncio.sleep(POLL_S)
+
+
+async def _is_ours(host: str, port: int) -> bool:
+    """A port proves nothing: whoever answers there must say that it is the pruner."""
+    found = await asyncio.to_thread(occupant, host, port)
+    return found is not None and found.server == SERVER
