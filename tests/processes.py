@@ -17,6 +17,14 @@ def is_there(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
+def runs(pid: int) -> bool:
+    """Whether a process lives; a zombie does not."""
+    try:
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def my_children() -> list[int]:
     return children_of(os.getpid())
 

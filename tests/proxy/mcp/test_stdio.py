@@ -11,12 +11,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.processes import is_there, until
+from tests.processes import runs, until
 
 from kimi_proxy.core.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable, UpstreamUnreadable
 from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.proxy.mcp.process import Command
 from kimi_proxy.proxy.mcp.reaper import Reaper
-from kimi_proxy.proxy.mcp.stdio import Command, Stdio
+from kimi_proxy.proxy.mcp.stdio import Stdio
 
 SCRIPT = str(Path(__file__).parents[2] / "stdio_server.py")
 PATIENCE_S = 20.0
@@ -272,20 +273,21 @@ async def test_the_environment_is_what_was_chosen():
 async def test_closing_ends_the_program_and_what_it_started():
     async with running(command()) as client:
         pids = await result(client, call("child"))
-    await until(lambda: not any(_runs(pids[name]) for name in ("pid", "child")))  # type: ignore[index,call-overload]
+    await until(lambda: not any(runs(pids[name]) for name in ("pid", "child")))  # type: ignore[index,call-overload]
 
 
 async def test_a_program_that_dies_takes_its_children_along():
     async with running(command()) as client:
         pids = await result(client, call("child"))
         os.kill(pids["pid"], signal.SIGKILL)  # type: ignore[index,call-overload]
-        await until(lambda: not _runs(pids["child"]))  # type: ignore[index,call-overload]
+        await until(lambda: not runs(pids["child"]))  # type: ignore[index,call-overload]
 
 
 OWNER = """
 import asyncio, json, sys
+from kimi_proxy.proxy.mcp.process import Command
 from kimi_proxy.proxy.mcp.reaper import Reaper
-from kimi_proxy.proxy.mcp.stdio import Command, Stdio
+from kimi_proxy.proxy.mcp.stdio import Stdio
 
 async def main():
     client = Stdio("script", Command(json.loads(sys.argv[1]), {"PATH": "/usr/bin:/bin"}), 20, Reaper())
@@ -306,12 +308,4 @@ async def test_when_we_are_killed_nothing_is_left_behind():
     owner.kill()
     await owner.wait()
 
-    await until(lambda: not any(_runs(pids[name]) for name in ("pid", "child")), within_s=10)
-
-
-def _runs(pid: JsonValue) -> bool:
-    """Alive; whoever has not been waited for yet is not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return is_there(int(str(pid)))
+    await until(lambda: not any(runs(pids[name]) for name in ("pid", "child")), within_s=10)

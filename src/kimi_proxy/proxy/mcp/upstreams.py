@@ -2,22 +2,23 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import Protocol
+from functools import partial
+from typing import TypeAlias
 
 from kimi_proxy.core.errors import UnknownServer
 from kimi_proxy.core.servers import ALIASES, Mcp, McpServer
 from kimi_proxy.core.types import JsonObject
 from kimi_proxy.proxy.commands import child_env
+from kimi_proxy.proxy.mcp.child import Child
+from kimi_proxy.proxy.mcp.client import Client
+from kimi_proxy.proxy.mcp.hello import Hello
+from kimi_proxy.proxy.mcp.process import Command, Process
+from kimi_proxy.proxy.mcp.program import Program
 from kimi_proxy.proxy.mcp.reaper import Reaper
-from kimi_proxy.proxy.mcp.stdio import Command, Stdio
+from kimi_proxy.proxy.mcp.served import Served
+from kimi_proxy.proxy.mcp.stdio import Stdio
 
-
-class Client(Protocol):
-    async def forward(self, message: JsonObject, timeout_s: float) -> JsonObject | None:
-        """The answer to a request, under its own id; None for whatever asks for none."""
-        ...
-
-    async def close(self) -> None: ...
+AnyChild: TypeAlias = Child[Program, Hello] | Child[Process, Client]
 
 
 class Upstreams:
@@ -39,6 +40,12 @@ class Upstreams:
             raise UnknownServer(server_name, self._mcp.names)
         return await self._client(ALIASES.get(server_name, server_name), server).forward(message, server.timeout_s)
 
+    def child(self, server_name: str) -> AnyChild | None:
+        """The program behind a server, if we run it."""
+        server = self._mcp.server(server_name)
+        client = None if server is None else self._client(ALIASES.get(server_name, server_name), server)
+        return client.child if isinstance(client, Stdio | Served) else None
+
     async def close(self) -> None:
         clients = list(self._clients.values())
         self._clients.clear()
@@ -51,17 +58,21 @@ class Upstreams:
         return self._clients[name]
 
     def _made(self, name: str, server: McpServer) -> Client:
+        env = {**child_env(self._env, server.env_pass), **server.env}
+        command = Command((server.command, *server.args), env, server.root or None)
+        if server.way == "stdio":
+            return Stdio(name, command, server.start_timeout_s, self._reaper)
+        if server.is_run:
+            client = partial(self._over_http, name, server)
+            return Served(name, server.url, command, client, server.start_timeout_s, self._reaper)
+        return self._over_http(name, server)
+
+    def _over_http(self, name: str, server: McpServer) -> Client:
         headers = self._headers.get(name)
-        match server.way:
-            case "plain":
-                from kimi_proxy.proxy.mcp.plain import Plain  # the HTTP client takes 0.2 s to load
+        if server.way == "plain":
+            from kimi_proxy.proxy.mcp.plain import Plain  # the HTTP client takes 0.2 s to load
 
-                return Plain(name, server.url, headers)
-            case "streamable":
-                from kimi_proxy.proxy.mcp.streamable import Streamable
+            return Plain(name, server.url, headers)
+        from kimi_proxy.proxy.mcp.streamable import Streamable
 
-                return Streamable(name, server.url, server.start_timeout_s, headers)
-            case "stdio":
-                env = {**child_env(self._env, server.env_pass), **server.env}
-                command = Command((server.command, *server.args), env, server.root or None)
-                return Stdio(name, command, server.start_timeout_s, self._reaper)
+        return Streamable(name, server.url, server.start_timeout_s, headers)
