@@ -73,6 +73,15 @@ def test_lines_said_again_and_again_are_told_as_such() -> None:
     assert any(a.cut.reason.startswith("lignes répétées: ") for a in pruned.annotations)
 
 
+def test_lines_of_equal_worth_do_not_all_stay_because_they_cannot_all_go() -> None:
+    lines = [f"line {i} ok" for i in range(400)]
+    lines[200:200] = ["ERROR could not open the session"]
+    pruned = prune("\n".join(lines) + "\n", "why does it fail?", "logs", ratio=0.75)
+
+    assert "ERROR could not open the session" in pruned.text
+    assert pruned.original_lines - pruned.pruned_lines <= 0.35 * pruned.original_lines
+
+
 def test_a_small_text_is_left_alone() -> None:
     assert prune("L1\nL2\nL3\nL4", "garder L1", "docs", ratio=0.75).text == "L1\nL2\nL3\nL4"
 

@@ -1,24 +1,31 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi_proxy.features.pruning.select import Costs, at_price, select
+from kimi_proxy.features.pruning.select import Costs, at_price, filled, gaps, select
 
 MARKER = 40
 
 
 def test_one_good_stretch_stays_and_the_rest_goes_in_two_gaps() -> None:
     worth = [0.0] * 50 + [1.0] * 10 + [0.0] * 50
-    keep = select(worth, Costs([10] * 110, MARKER), [False] * 110, floor=10).keep
+    keep = select(worth, Costs([10] * 110, MARKER), [False] * 110, floor=10)
 
     assert [i for i, stays in enumerate(keep) if stays] == list(range(50, 60))
 
 
 def test_a_gap_that_saves_less_than_its_marker_is_not_made() -> None:
     worth = [1.0] * 20 + [0.0] * 3 + [1.0] * 20
-    keep = select(worth, Costs([10] * 43, MARKER), [False] * 43, floor=1).keep
+    keep = select(worth, Costs([10] * 43, MARKER), [False] * 43, floor=1)
 
     assert not any(keep[20:23]) or all(keep)
     assert at_price(0.01, worth, Costs([10] * 43, MARKER), [False] * 43) == [True] * 43
+
+
+def test_gaps_that_cost_no_more_than_a_marker_are_filled_and_others_are_not() -> None:
+    keep = [True, False, False, False, False, True, False, False, False, False, False, True]
+
+    assert filled(keep, Costs([10] * 12, MARKER)) == [True] * 6 + [False] * 5 + [True]
+    assert gaps(keep) == [(1, 5), (6, 11)]
 
 
 def test_forced_lines_stay_at_any_price() -> None:
@@ -28,7 +35,7 @@ def test_forced_lines_stay_at_any_price() -> None:
 
 
 def test_no_lines_no_selection() -> None:
-    assert select([], Costs([], MARKER), [], floor=0).keep == []
+    assert select([], Costs([], MARKER), [], floor=0) == []
 
 
 @st.composite
@@ -43,7 +50,7 @@ def problems(draw: st.DrawFn) -> tuple[list[float], list[int], list[bool], int]:
 @given(problems())
 def test_the_floor_and_forced_lines_always_hold(problem: tuple[list[float], list[int], list[bool], int]) -> None:
     worth, costs, forced, floor = problem
-    keep = select(worth, Costs(costs, MARKER), forced, floor).keep
+    keep = select(worth, Costs(costs, MARKER), forced, floor)
 
     assert sum(keep) >= floor
     assert all(stays for stays, must in zip(keep, forced, strict=True) if must)

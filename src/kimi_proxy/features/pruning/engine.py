@@ -15,7 +15,7 @@ from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.features.pruning.explain import explain as explain_lines
 from kimi_proxy.features.pruning.outline import Outline, outline
 from kimi_proxy.features.pruning.render import annotate, render
-from kimi_proxy.features.pruning.select import Costs, at_price, select
+from kimi_proxy.features.pruning.select import Costs, filled, gaps, select
 from kimi_proxy.features.pruning.signals import Signals, measure
 
 # Raise it when the same question may get another answer: remembered answers are then forgotten.
@@ -63,7 +63,7 @@ def prune(
         return untouched(question.text, len(lines), before)
     reading = read(question, lines, scores, check)
     keep = choose(reading, Costs(costs, MARKER_TOKENS), question, len(lines) - room, check)
-    cuts = reasons.explained(_gaps(keep), reading.outline, lines, question.source_type)
+    cuts = reasons.explained(gaps(keep), reading.outline, lines, question.source_type)
     return _shortest(question, lines, annotate(cuts, prune_id), before)
 
 
@@ -81,10 +81,10 @@ def choose(reading: Reading, costs: Costs, question: Question, floor: int, check
     lines, ratio = reading.lines, question.options.max_prune_ratio
     worth = score.worth(reading.scores, lines, costs.lines)
     chosen = select(worth, costs, protect.always(reading.outline, lines, question.source_type, ratio), floor, check)
-    whole = at_price(chosen.price, worth, costs, protect.outlined(chosen.keep, reading.outline))
-    if _affordable(whole, chosen.keep, costs, ratio):
+    whole = filled(protect.outlined(chosen, reading.outline), costs)
+    if _affordable(whole, chosen, costs, ratio):
         return whole
-    return at_price(chosen.price, worth, costs, protect.framed(chosen.keep, reading.outline))
+    return filled(protect.framed(chosen, reading.outline), costs)
 
 
 def _affordable(whole: Sequence[bool], chosen: Sequence[bool], costs: Costs, ratio: float) -> bool:
@@ -107,19 +107,6 @@ def explain(question: Question, cuts: Sequence[Cut], check: Callable[[], None] =
     reading = read(question, text_lines.split(question.text), None, check)
     shares = score.shares(question.source_type, reading.signals)
     return explain_lines(cuts, reading.outline.protected, reading.scores, shares)
-
-
-def _gaps(keep: Sequence[bool]) -> list[tuple[int, int]]:
-    """Runs of lines that go, 0-based, end exclusive."""
-    gaps: list[tuple[int, int]] = []
-    start: int | None = None
-    for i, stays in enumerate([*keep, True]):
-        if not stays and start is None:
-            start = i
-        elif stays and start is not None:
-            gaps.append((start, i))
-            start = None
-    return gaps
 
 
 def _shortest(question: Question, lines: Sequence[str], annotations: tuple[Annotation, ...], before: int) -> Pruned:

@@ -76,5 +76,4 @@ def worth(scores: Floats, lines: Sequence[str], costs: Sequence[int]) -> list[fl
     values = np.maximum(scores, HALO * halo) ** SHARPNESS
     blank = np.array([not line.strip() for line in lines], dtype=bool)
     values = np.where(blank, BLANK_SHARE * values, values)
-    filler = FILLER * np.asarray(costs) * np.linspace(2.0, 1.0, len(lines))
-    return [float(v) for v in values + filler]
+    return [float(v) for v in values + FILLER * np.asarray(costs)]

@@ -3,18 +3,14 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
-ROUNDS = 14
+import numpy as np
+
+from kimi_proxy.features.pruning.columns import nearness
+
+ROUNDS = 16
+MOST_OVER = 1.6  # times the floor: whole blocks are worth some lines more, a flood is not
 CHEAPEST = 1e-7  # of the dearest price: worth spans many orders of magnitude, so prices are halved on a log scale
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """The lines that stay, and the price of a token at which they were chosen."""
-
-    keep: list[bool]
-    price: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +22,7 @@ class Costs:
 
     def of(self, keep: Sequence[bool]) -> int:
         """What is left to pay when only these lines stay."""
-        gaps = sum(1 for before, stays in pairwise([True, *keep]) if before and not stays)
-        return sum(c for c, stays in zip(self.lines, keep, strict=True) if stays) + self.marker * gaps
+        return sum(c for c, stays in zip(self.lines, keep, strict=True) if stays) + self.marker * len(gaps(keep))
 
 
 def select(
@@ -36,13 +31,13 @@ def select(
     forced: Sequence[bool],
     floor: int,
     check: Callable[[], None] = lambda: None,
-) -> Selection:
+) -> list[bool]:
     """Which lines to keep: at least `floor` of them, all that are forced, and the most worth per token.
 
     A price per token is set; at that price the best gaps are found exactly (`at_price`). The higher
     the price, the fewer lines stay: bisection finds the highest that still keeps `floor` lines.
     """
-    keep = [True] * len(worth)
+    enough, few = [True] * len(worth), list(forced)
     high = _price_of_everything(worth, costs)
     low = high * CHEAPEST
     for _ in range(ROUNDS):
@@ -50,10 +45,46 @@ def select(
         middle = math.sqrt(low * high)
         trial = at_price(middle, worth, costs, forced)
         if sum(trial) >= floor:
-            keep, low = trial, middle
+            enough, low = trial, middle
         else:
-            high = middle
-    return Selection(keep, low)
+            few, high = trial, middle
+    return enough if sum(enough) <= MOST_OVER * floor else _grown(few, enough, floor)
+
+
+def _grown(few: Sequence[bool], enough: Sequence[bool], floor: int) -> list[bool]:
+    """`few` and the lines of `enough` nearest to it, up to `floor`.
+
+    Where many lines are worth the same, no price keeps some of them: they all go, or none.
+    """
+    near = nearness(np.array(few, dtype=bool))
+    keep = list(few)
+    missing = floor - sum(few)
+    addable = [i for i, (kept, can_stay) in enumerate(zip(few, enough, strict=True)) if can_stay and not kept]
+    for i in sorted(addable, key=lambda i: (-near[i], i))[:missing]:
+        keep[i] = True
+    return keep
+
+
+def filled(keep: Sequence[bool], costs: Costs) -> list[bool]:
+    """`keep` without the gaps that cost no more than their marker."""
+    out = list(keep)
+    for start, end in gaps(keep):
+        if sum(costs.lines[start:end]) <= costs.marker:
+            out[start:end] = [True] * (end - start)
+    return out
+
+
+def gaps(keep: Sequence[bool]) -> list[tuple[int, int]]:
+    """Runs of lines that go, 0-based, end exclusive."""
+    found: list[tuple[int, int]] = []
+    start: int | None = None
+    for i, stays in enumerate([*keep, True]):
+        if not stays and start is None:
+            start = i
+        elif stays and start is not None:
+            found.append((start, i))
+            start = None
+    return found
 
 
 def _price_of_everything(worth: Sequence[float], costs: Costs) -> float:
