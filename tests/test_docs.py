@@ -1,7 +1,7 @@
 """Every route, tool, command, setting and variable is documented, and every link leads somewhere."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -9,14 +9,17 @@ import typer.main
 from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.routing import Route
+from starlette.types import ASGIApp
 from typer.core import TyperCommand
 
 from kimi_proxy.api.app import pruner_app
 from kimi_proxy.api.guard import Guard
+from kimi_proxy.api.proxy import proxy_app
 from kimi_proxy.cli import app as cli
 from kimi_proxy.core.config import VARIABLES, File, parse
+from kimi_proxy.core.providers import Model
 from kimi_proxy.core.types import JsonValue
-from kimi_proxy.services.runtime import running
+from kimi_proxy.services.runtime import Runtime, running
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
@@ -59,9 +62,10 @@ def _anchors(file: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-async def test_every_route_of_the_pruner_is_documented(tmp_path: Path):
+@pytest.mark.parametrize("app", [pruner_app, proxy_app])
+async def test_every_route_is_documented(app: Callable[[Runtime], ASGIApp], tmp_path: Path):
     async with running(parse("", {}, tmp_path)) as runtime:
-        guard = pruner_app(runtime)
+        guard = app(runtime)
     assert isinstance(guard, Guard)
     assert isinstance(guard.app, Starlette)
     routes = [route for route in guard.app.routes if isinstance(route, Route)]
@@ -115,13 +119,15 @@ def test_every_setting_is_documented_under_its_section():
 
 
 def _settings(model: BaseModel, path: str = "") -> Iterator[tuple[str, str]]:
-    """Each key with the heading that it belongs under; servers of the gateway share one."""
+    """Each key with the heading that it belongs under; tables that anybody may name share one."""
     for name in type(model).model_fields:
-        value = getattr(model, name)
+        value, below = getattr(model, name), f"{path}.{name}" if path else name
         if isinstance(value, BaseModel):
-            yield from _settings(value, f"{path}.{name}" if path else name)
+            yield from _settings(value, below)
+        elif below == "models":
+            yield from _settings(Model(provider=""), f"{below}.NAME")
         elif isinstance(value, Mapping) and value:
-            yield from _settings(next(iter(value.values())), f"{path}.{name}.NAME")
+            yield from _settings(next(iter(value.values())), f"{below}.NAME")
         else:
             yield name, f"[{path}]"
 

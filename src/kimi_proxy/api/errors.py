@@ -1,5 +1,6 @@
-"""Our errors as others read them: JSON-RPC errors, advice for a model, HTTP answers."""
+"""Our errors as others read them: JSON-RPC errors, advice for a model, HTTP answers in the shape of each API."""
 
+import math
 from collections.abc import Mapping
 
 from starlette.exceptions import HTTPException
@@ -7,11 +8,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kimi_proxy.core import jsonrpc, jsontext
-from kimi_proxy.core.errors import InvalidParams, KimiProxyError
+from kimi_proxy.core.chat import Wire, failure
+from kimi_proxy.core.errors import InvalidParams, KimiProxyError, RateLimited
 from kimi_proxy.core.jsonrpc import RpcId
 from kimi_proxy.core.types import JsonObject, JsonValue
 
 INTERNAL = "internal error: the server's log has the details"
+
+# Where whose API is spoken: errors there are told as its clients expect them.
+WIRES = {
+    "/v1/chat/completions": Wire.CHAT,
+    "/chat/completions": Wire.CHAT,
+    "/v1/messages": Wire.MESSAGES,
+    "/v1/messages/count_tokens": Wire.MESSAGES,
+    "/v1/responses": Wire.RESPONSES,
+}
 
 # The router's own refusals, in our words.
 _REFUSALS = {
@@ -37,22 +48,30 @@ def rpc_failure(call_id: RpcId, error: Exception) -> JsonObject:
 async def on_own_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, KimiProxyError):
         raise error
-    return problem(error.http_status, error.code, str(error))
+    headers = {"retry-after": str(math.ceil(error.retry_after_s))} if isinstance(error, RateLimited) else None
+    return problem(error.http_status, error.code, str(error), headers, _path(request))
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
     code, message = _REFUSALS.get(error.status_code, ("refused", error.detail))
-    return problem(error.status_code, code, message, error.headers)
+    return problem(error.status_code, code, message, error.headers, _path(request))
 
 
 async def on_fault(request: Request, error: Exception) -> Response:
-    return problem(KimiProxyError.http_status, KimiProxyError.code, INTERNAL)
+    return problem(KimiProxyError.http_status, KimiProxyError.code, INTERNAL, None, _path(request))
 
 
-def problem(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> Response:
+def problem(status: int, code: str, message: str, headers: Mapping[str, str] | None = None, path: str = "") -> Response:
+    """An error as the clients of `path` expect it."""
+    if path in WIRES:
+        return json_answer(failure.body(WIRES[path], status, code, message), status, headers)
     return json_answer({"error": {"code": code, "message": message}}, status, headers)
+
+
+def _path(request: Request) -> str:
+    return str(request.scope["path"])
 
 
 def json_answer(value: JsonValue, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

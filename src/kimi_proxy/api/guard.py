@@ -165,7 +165,7 @@ async def _refuse(refusal: Refusal, scope: Scope, receive: Receive, send: Send) 
     headers = dict(refusal.headers)
     if _has_body(scope["headers"]) and not await _drained(scope["headers"], receive):
         headers["connection"] = "close"
-    await problem(refusal.status, refusal.code, refusal.message, headers)(scope, receive, send)
+    await problem(refusal.status, refusal.code, refusal.message, headers, scope["path"])(scope, receive, send)
 
 
 async def _received(receive: Receive, limit: int) -> bytes | Refusal:

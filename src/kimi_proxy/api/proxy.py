@@ -1,4 +1,4 @@
-"""The proxy's HTTP application: today, the gateway to MCP servers and what it hid."""
+"""The proxy's HTTP application: the chat APIs, and the gateway to MCP servers with what it hid."""
 
 from collections.abc import Awaitable, Callable
 
@@ -8,7 +8,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from kimi_proxy import __version__
-from kimi_proxy.api import gateway, masks
+from kimi_proxy.api import chat, gateway, masks
 from kimi_proxy.api.app import rules_of
 from kimi_proxy.api.errors import json_answer
 from kimi_proxy.api.health import store_state
@@ -20,6 +20,7 @@ SERVER = "kimi-proxy"
 
 def proxy_app(runtime: Runtime) -> ASGIApp:
     routes = [
+        *chat.routes(runtime.chat),
         *gateway.routes(runtime.gateway),
         Route("/api/mask/{mask_id}", masks.endpoint(runtime.gateway), methods=["GET"]),
         Route("/health", _health(runtime), methods=["GET"]),

@@ -172,9 +172,10 @@ def _stoppable(app: ASGIApp) -> ASGIApp:
         try:
             await app(scope, receive, noted)
         except asyncio.CancelledError:
-            if scope["type"] != "http" or started:
+            if scope["type"] != "http":
                 raise
-            await STOPPED(scope, receive, send)
+            if not started:
+                await STOPPED(scope, receive, send)
 
     return answer
 

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, SecretStr, ValidationError
 from kimi_proxy.core import agent_tools
 from kimi_proxy.core.agent_tools import Tools
 from kimi_proxy.core.errors import ConfigError
+from kimi_proxy.core.providers import Model, Providers, is_reference
 from kimi_proxy.core.runner import Runner
 from kimi_proxy.core.section import Section
 from kimi_proxy.core.servers import Mcp, Proxy
@@ -65,6 +66,8 @@ class File(Section):
 
     mcp_pruner: McpPruner = McpPruner()
     proxy: Proxy = Proxy()
+    providers: Providers = Field(default_factory=dict, validate_default=True)
+    models: Mapping[str, Model] = Field(default_factory=dict)
     mcp: Mcp = Mcp()
     tools: Tools = Tools()
     runner: Runner = Runner()
@@ -79,6 +82,7 @@ class Config(File):
     home: Path
     token: SecretStr | None = None
     deepinfra_api_key: SecretStr | None = None
+    provider_keys: Mapping[str, SecretStr] = Field(default_factory=dict)  # of the providers that are switched on
 
 
 _BACKENDS = {"deepinfra": "deepinfra", "cloud": "deepinfra"}
@@ -146,14 +150,39 @@ def parse(toml: str, env: Mapping[str, str], default_home: Path) -> Config:
         "token": _secret(env, "KIMI_PROXY_TOKEN"),
         "deepinfra_api_key": _secret(env, "DEEPINFRA_API_KEY"),
     }
-    for reserved in ("home", "token", "deepinfra_api_key"):
+    for reserved in ("home", "token", "deepinfra_api_key", "provider_keys"):
         if reserved in file:
             raise ConfigError(f"{reserved} is not a key of the configuration file: set it in the environment")
     try:
-        return Config.model_validate(_lists_as_tuples(values))
+        config = Config.model_validate(_lists_as_tuples(values))
     except ValidationError as e:
         problem = e.errors(include_url=False, include_input=False)[0]
         raise ConfigError(f"setting {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from e
+    _refuse_strays(config)
+    return config.model_copy(update={"provider_keys": _keys(config, env)})
+
+
+def _refuse_strays(config: Config) -> None:
+    for name, model in config.models.items():
+        if model.provider not in config.providers:
+            raise ConfigError(f"setting models.{name}.provider: there is no provider {model.provider!r}")
+
+
+def _keys(config: Config, env: Mapping[str, str]) -> Mapping[str, SecretStr]:
+    keys: dict[str, SecretStr] = {}
+    for name, provider in config.providers.items():
+        if provider.enabled and provider.key_variable:
+            keys[name] = _key(f"setting providers.{name}.api_key: the environment variable", provider.key_variable, env)
+    return keys
+
+
+def _key(what: str, variable: str, env: Mapping[str, str]) -> SecretStr:
+    value = env.get(variable, "").strip()
+    if not value:
+        raise ConfigError(f'{what} {variable} is not set: set it, or write api_key = "" if clients send their own key')
+    if not (value.isascii() and value.isprintable()):
+        raise ConfigError(f"{what} {variable} holds characters that no key has: set it again")
+    return SecretStr(value)
 
 
 def _read(variable: str, text: str, reader: Callable[[str], object]) -> object:
@@ -178,5 +207,6 @@ def _refuse_secrets(table: Mapping[str, object], path: str) -> None:
     for key, value in table.items():
         if isinstance(value, Mapping):
             _refuse_secrets(value, f"{path}{key}.")
-        elif key.lower().endswith(("api_key", "token", "secret", "password")):
-            raise ConfigError(f"{path}{key}: secrets are read from the environment only; remove it from the file")
+        elif key.lower().endswith(("api_key", "token", "secret", "password")) and not is_reference(value):
+            hint = ', or name its variable: api_key = "${NAME}"' if path.startswith("providers.") else ""
+            raise ConfigError(f"{path}{key}: secrets are read from the environment only; remove it from the file{hint}")

@@ -11,16 +11,19 @@ KimiProxyError
 │   ├── PruneIdNotFound       nothing is kept under this id            -32004
 │   ├── InvalidRange          a line range that means nothing          -32005
 │   ├── UnknownServer         no MCP server of that name is configured -32001
-│   └── CallRefused           a tool call that the gateway won't pass  -32602
+│   ├── CallRefused           a tool call that the gateway won't pass  -32602
+│   └── NoProvider            nobody is configured who could answer this model
+├── RateLimited               a provider's limit, set by its user, is reached
 ├── ConfigError               settings that we refuse to start with
 ├── StoreUnavailable          an original could not be committed or read
 ├── ToolFailed                a file, a command or a search did not work out: the model is told why
 └── UpstreamError             somebody else's server failed us
     ├── RerankFailed          the reranker gave no scores: its warning says why
     ├── PruneFailed           a tool's output could not be pruned: its reason says why
-    ├── UpstreamUnreachable   an MCP server is down                    -32002
-    ├── UpstreamTimeout       an MCP server did not answer in time     -32002
-    └── UpstreamUnreadable    an MCP server's answer means nothing     -32003
+    ├── UpstreamUnreachable   a server is down                         -32002
+    ├── UpstreamTimeout       a server did not answer in time          -32002
+    ├── UpstreamUnreadable    a server's answer means nothing          -32003
+    └── UpstreamDisconnected  a server broke off in the middle of its answer
 """
 
 from typing import ClassVar, Literal
@@ -151,6 +154,21 @@ class CallRefused(BadRequest):
         return {"code": self.code, "reason": self.reason}
 
 
+class NoProvider(BadRequest):
+    """A chat request that has nowhere to go; the message says what to configure."""
+
+    code = "no_provider"
+
+
+class RateLimited(KimiProxyError):
+    code = "rate_limited"
+    http_status = 429
+
+    def __init__(self, provider: str, retry_after_s: float) -> None:
+        super().__init__(f"{provider} is asked as often as its requests_per_minute allow: try again later")
+        self.retry_after_s = retry_after_s
+
+
 class ConfigError(KimiProxyError):
     """The message names the setting and says what would be accepted."""
 
@@ -216,6 +234,10 @@ class UpstreamUnreadable(UpstreamError):
 
     code = "upstream_unreadable"
     rpc_code = -32003
+
+
+class UpstreamDisconnected(UpstreamError):
+    code = "upstream_disconnected"
 
 
 class PruneFailed(UpstreamError):

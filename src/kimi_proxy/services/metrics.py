@@ -4,6 +4,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
+_LONG_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+
 
 class Metrics:
     def __init__(self) -> None:
@@ -58,6 +60,39 @@ class Metrics:
             "kimi_proxy_gateway_masked",
             "Texts in answers of MCP servers that were masked, or left whole because they could not be kept.",
             ["server", "outcome"],
+            registry=self.registry,
+        )
+
+        self.chat_requests = Counter(
+            "kimi_proxy_chat_requests",
+            "Chat requests by what became of them: ok, client_gone or the code of an error, and the provider's status.",
+            ["provider", "outcome", "status"],
+            registry=self.registry,
+        )
+        self.chat_seconds = Histogram(
+            "kimi_proxy_chat_seconds",
+            "Time from a chat request to the last byte of its answer.",
+            ["provider"],
+            buckets=_LONG_SECONDS,
+            registry=self.registry,
+        )
+        self.chat_first_byte_seconds = Histogram(
+            "kimi_proxy_chat_first_byte_seconds",
+            "Time from a chat request to the first byte of its answer's body.",
+            ["provider"],
+            buckets=_LONG_SECONDS,
+            registry=self.registry,
+        )
+        self.chat_tokens = Counter(
+            "kimi_proxy_chat_tokens",
+            "Tokens as the providers count them; input includes cached.",
+            ["provider", "kind"],
+            registry=self.registry,
+        )
+        self.chat_faults = Counter(
+            "kimi_proxy_chat_faults",
+            "Faults of ours that a chat request survived, by the stage that failed.",
+            ["stage", "code"],
             registry=self.registry,
         )
 

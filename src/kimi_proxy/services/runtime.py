@@ -4,9 +4,11 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kimi_proxy.core.config import Config
 from kimi_proxy.features.tool import AnyTool
+from kimi_proxy.services.chat import Chat
 from kimi_proxy.services.gateway import Gateway
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner
@@ -15,6 +17,9 @@ from kimi_proxy.services.store import Store, open_store
 from kimi_proxy.services.tools import health, prune_text, recover_text
 from kimi_proxy.services.tools.agent import agent_tools
 from kimi_proxy.services.workers import Workers
+
+if TYPE_CHECKING:
+    from kimi_proxy.proxy.upstream import Upstreams
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,7 @@ class Runtime:
     tools: Mapping[str, AnyTool]  # by name, and by every alias
     metrics: Metrics
     gateway: Gateway
+    chat: Chat
     agent_tools: Mapping[str, AnyTool]  # read, grep and bash
 
 
@@ -40,8 +46,9 @@ async def running(config: Config) -> AsyncIterator[Runtime]:
         pruner = Pruner(settings, store, workers, rerank, metrics)
         gateway = Gateway(config, store, pruner, metrics)
         alive.push_async_callback(gateway.close)
+        chat = Chat(config, await _upstreams(config, alive), store, metrics)
         agents = await alive.enter_async_context(agent_tools(config, store, pruner, os.environ))
-        yield Runtime(config, store, pruner, _tools(pruner), metrics, gateway, agents)
+        yield Runtime(config, store, pruner, _tools(pruner), metrics, gateway, chat, agents)
 
 
 def _tools(pruner: Pruner) -> Mapping[str, AnyTool]:
@@ -51,6 +58,17 @@ def _tools(pruner: Pruner) -> Mapping[str, AnyTool]:
         for name in (tool.name, *tool.aliases):
             by_name[name] = tool
     return by_name
+
+
+async def _upstreams(config: Config, alive: AsyncExitStack) -> "Upstreams | None":
+    if not any(provider.enabled for provider in config.providers.values()):
+        return None
+    # Only who has a provider pays the third of a second that its client takes to load.
+    from kimi_proxy.proxy.upstream import Upstreams
+
+    upstreams = Upstreams(config.providers, config.provider_keys, config.token)
+    alive.push_async_callback(upstreams.close)
+    return upstreams
 
 
 async def _reranker(config: Config, alive: AsyncExitStack) -> Rerank | None:

@@ -46,7 +46,8 @@ class Observer:
             self._body += plain
             return len(self._body)
         for event in self._events.feed(plain):
-            self._seen = seen.after_event(self._wire, self._seen, event.data)
+            if event.data:
+                self._seen = seen.after_event(self._wire, self._seen, event.data)
         return self._events.waiting_bytes
 
 

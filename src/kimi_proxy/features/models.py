@@ -1,0 +1,72 @@
+"""Which provider answers a model, and what the model is called there."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kimi_proxy.core.chat import Wire
+from kimi_proxy.core.errors import NoProvider
+from kimi_proxy.core.providers import Model, Provider
+
+_API = {Wire.CHAT: "/v1/chat/completions", Wire.MESSAGES: "/v1/messages", Wire.RESPONSES: "/v1/responses"}
+_TYPES = {Wire.CHAT: "openai", Wire.MESSAGES: "anthropic", Wire.RESPONSES: "openai"}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a request goes."""
+
+    provider: str
+    model: str  # its name there
+    key: str | None = None  # its name in the settings, if it is there
+
+
+class Models:
+    def __init__(self, providers: Mapping[str, Provider], models: Mapping[str, Model]) -> None:
+        self._providers = {name: provider for name, provider in providers.items() if provider.enabled}
+        self._off = frozenset(providers) - frozenset(self._providers)
+        self._models = models
+
+    def target(self, name: str, wire: Wire) -> Target:
+        """A name of the settings, else a name that some provider knows, else the part after the first `/`."""
+        if name in self._models:
+            return self._checked(self._configured(name), wire)
+        by_name = (self._configured(key) for key in self._models)
+        known = [target for target in by_name if target.model == name and self._answers(target.provider, wire)]
+        return known[0] if known else self._unknown(name, wire)
+
+    def offered(self) -> Iterator[tuple[str, Model]]:
+        """The models that clients may name, with their settings."""
+        return ((key, model) for key, model in self._models.items() if model.provider in self._providers)
+
+    def _configured(self, key: str) -> Target:
+        model = self._models[key]
+        return Target(model.provider, model.model or key.removeprefix(f"{model.provider}/"), key)
+
+    def _unknown(self, name: str, wire: Wire) -> Target:
+        prefix, slash, rest = name.partition("/")
+        model = rest if slash and rest else name
+        if prefix in self._providers and rest:
+            return self._checked(Target(prefix, model), wire)
+        first = next((provider for provider in self._providers if self._answers(provider, wire)), None)
+        if first is None:
+            raise NoProvider(self._advice(wire))
+        return Target(first, model)
+
+    def _answers(self, provider: str, wire: Wire) -> bool:
+        return provider in self._providers and self._providers[provider].speaks(wire)
+
+    def _checked(self, target: Target, wire: Wire) -> Target:
+        if self._answers(target.provider, wire):
+            return target
+        if target.provider in self._off:
+            raise NoProvider(f"the provider {target.provider} is switched off: set enabled = true in its section")
+        raise NoProvider(
+            f"{target.model[:80]!r} is answered by {target.provider}, which does not speak the API of {_API[wire]}: "
+            f'add a provider of type = "{_TYPES[wire]}" for it, or ask it by another route'
+        )
+
+    def _advice(self, wire: Wire) -> str:
+        return (
+            f"no provider is configured that could answer {_API[wire]}: put [providers.NAME] with "
+            f'type = "{_TYPES[wire]}" in config.toml (config.example.toml shows the known ones), and start again'
+        )

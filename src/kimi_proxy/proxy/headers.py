@@ -1,0 +1,86 @@
+"""Which headers pass: from a client to its provider, and back."""
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import TypeAlias
+
+Header: TypeAlias = tuple[bytes, bytes]
+
+CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"})
+
+# RFC 9110: they speak of one connection, and we have two.
+_HOP_BY_HOP = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+# Said anew for the provider, or nothing that it should know.
+_BETWEEN_US = frozenset(
+    {
+        b"host",
+        b"content-length",
+        b"content-encoding",
+        b"accept-encoding",
+        b"expect",
+        b"cookie",
+        b"origin",
+        b"referer",
+        b"forwarded",
+        b"via",
+        b"x-real-ip",
+        b"x-session-id",
+    }
+)
+_BETWEEN_US_PREFIXES = (b"x-forwarded-", b"sec-", b"access-control-", b"x-kimi-proxy-")
+
+# What a provider says of the answer. Of all else it could say, some would be obeyed by a browser on our behalf.
+_ANSWERED = frozenset({b"content-type", b"content-encoding", b"content-length", b"content-language", b"cf-ray"})
+_ANSWERED_PREFIXES = (b"x-", b"retry-after", b"request-id", b"openai-", b"anthropic-", b"ratelimit")
+_OURS = frozenset({b"x-content-type-options", b"x-accel-buffering", b"x-frame-options"})
+
+
+def to_provider(headers: Iterable[Header], key: Header | None, token: str | None) -> Iterator[Header]:
+    """The client's headers. Its credentials pass only where the provider has no key of ours; our token never does."""
+    headers = list(headers)
+    named = _named_by_connection(headers)
+    for name, value in headers:
+        if name in _HOP_BY_HOP or name in named or name in _BETWEEN_US or name.startswith(_BETWEEN_US_PREFIXES):
+            continue
+        if name in CREDENTIALS and (key is not None or _is_token(value, token)):
+            continue
+        yield name, value
+    if key is not None:
+        yield key
+
+
+def to_client(headers: Iterable[Header]) -> list[Header]:
+    lower = [(name.lower(), value) for name, value in headers]
+    named = _named_by_connection(lower) | _HOP_BY_HOP | _OURS
+    return [(name, value) for name, value in lower if name not in named and _is_answer(name)]
+
+
+def value_of(headers: Iterable[Header], name: bytes) -> bytes:
+    return next((value for key, value in headers if key == name), b"")
+
+
+def _is_answer(name: bytes) -> bool:
+    return name in _ANSWERED or (name.startswith(_ANSWERED_PREFIXES) and not name.startswith(b"x-kimi-proxy-"))
+
+
+def _named_by_connection(headers: Collection[Header]) -> frozenset[bytes]:
+    values = (value for name, value in headers if name == b"connection")
+    return frozenset(name.strip().lower() for value in values for name in value.split(b","))
+
+
+def _is_token(credentials: bytes, token: str | None) -> bool:
+    if token is None:
+        return False
+    ours = token.encode()
+    return credentials.strip() == ours or credentials.partition(b" ")[2].strip() == ours

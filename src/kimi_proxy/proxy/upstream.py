@@ -1,0 +1,195 @@
+"""Asks a provider, and hands over its answer piece by piece as it comes."""
+
+import asyncio
+import io
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+from pydantic import SecretStr
+
+from kimi_proxy.core.chat import Wire
+from kimi_proxy.core.errors import (
+    UpstreamDisconnected,
+    UpstreamError,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+    UpstreamUnreadable,
+)
+from kimi_proxy.core.providers import ENVIRONMENT, Provider
+from kimi_proxy.proxy import headers
+from kimi_proxy.proxy.headers import Header
+from kimi_proxy.proxy.question import Question
+
+KEEP_ALIVE_S = 15.0  # shorter than servers keep a connection, so that it is rarely closed under our hands
+MAX_LINE_BYTES = 64 * 1024
+MAX_PLAIN_BYTES = 512 * 1024  # a longer body is written in pieces, to let others have their turn
+ANTHROPIC_VERSION = "2023-06-01"  # for clients that leave it out
+
+_PATHS = {
+    Wire.CHAT: "/chat/completions",
+    Wire.MESSAGES: "/v1/messages",
+    Wire.RESPONSES: "/responses",
+}
+_NO_AUTO_HEADERS = frozenset({"User-Agent", "Accept", "Accept-Encoding", "Content-Type"})
+
+
+class Reply:
+    """An answer whose status and headers are known, and whose body is on its way."""
+
+    def __init__(self, response: aiohttp.ClientResponse, name: str, provider: Provider, asked_at: float) -> None:
+        self._response = response
+        self._name = name
+        self._idle_s = provider.idle_timeout_s
+        self._first_by = asked_at + provider.first_token_timeout_s
+        self._all_by = asked_at + provider.total_timeout_s
+        self.status = response.status
+        self.headers = headers.to_client(response.raw_headers)
+        self.media_type = response.content_type
+        self.encoding = headers.value_of(self.headers, b"content-encoding").decode("latin-1").strip().lower()
+
+    @property
+    def is_delimited(self) -> bool:
+        """Whether the answer says where it ends; else it ends when the connection does, for whatever reason."""
+        said = self._response.headers
+        return "Content-Length" in said or "chunked" in said.get("Transfer-Encoding", "").lower()
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The body as it comes; UpstreamTimeout if nothing does for too long, UpstreamDisconnected if it breaks off."""
+        content, now = self._response.content, asyncio.get_running_loop().time
+        wait_until = self._first_by
+        while True:
+            try:
+                async with asyncio.timeout_at(min(wait_until, self._all_by)):
+                    piece = await content.readany()
+            except TimeoutError as e:
+                what = "sent no first token in time" if wait_until == self._first_by else "fell silent"
+                raise UpstreamTimeout(f"{self._name} {what}") from e
+            except (aiohttp.ClientError, OSError) as e:
+                raise UpstreamDisconnected(f"{self._name} broke off in the middle of its answer") from e
+            if not piece:
+                return
+            yield piece
+            wait_until = now() + self._idle_s
+
+
+class Upstreams:
+    """The providers that are switched on. Follows no redirect, keeps no cookie, heeds no variable unasked."""
+
+    def __init__(
+        self, providers: Mapping[str, Provider], keys: Mapping[str, SecretStr], token: SecretStr | None = None
+    ) -> None:
+        self._providers = {name: provider for name, provider in providers.items() if provider.enabled}
+        self._keys = {name: _key_header(self._providers[name], key) for name, key in keys.items()}
+        self._token = token.get_secret_value() if token else None
+        self._proxies = {name: _proxy_of(provider) for name, provider in self._providers.items()}
+        self._usual = _client(aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S))
+        self._fresh = _client(aiohttp.TCPConnector(limit=0, force_close=True))
+
+    async def close(self) -> None:
+        await self._usual.close()
+        await self._fresh.close()
+
+    @asynccontextmanager
+    async def send(self, name: str, question: Question) -> AsyncIterator[Reply]:
+        """Ask the provider of that name; its answer is open as long as the block runs."""
+        provider = self._providers[name]
+        asked_at = asyncio.get_running_loop().time()
+        response = await self._opened(name, provider, question)
+        try:
+            if 300 <= response.status < 400 or response.status < 200:
+                raise UpstreamUnreadable(f"{name} answered HTTP {response.status}: correct its base_url")
+            yield Reply(response, name, provider, asked_at)
+        finally:
+            response.close()
+
+    async def _opened(self, name: str, provider: Provider, question: Question) -> aiohttp.ClientResponse:
+        try:
+            async with asyncio.timeout(provider.first_token_timeout_s):
+                try:
+                    return await self._asked(self._usual, name, provider, question)
+                except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as e:
+                    if isinstance(e, aiohttp.ClientConnectorError):
+                        raise
+                    # A connection from the pool may die in the moment it is used; no answer was begun.
+                    return await self._asked(self._fresh, name, provider, question)
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as e:
+            raise _translated(name, provider, e) from e
+
+    async def _asked(
+        self, client: aiohttp.ClientSession, name: str, provider: Provider, question: Question
+    ) -> aiohttp.ClientResponse:
+        body = question.body
+        return await client.post(
+            _url(provider, question),
+            data=body if len(body) < MAX_PLAIN_BYTES else io.BytesIO(body),
+            headers=_headers(provider, question.headers, self._keys.get(name), self._token),
+            allow_redirects=False,
+            proxy=self._proxies[name],
+            timeout=aiohttp.ClientTimeout(total=None, connect=provider.connect_timeout_s),
+        )
+
+
+def _client(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        skip_auto_headers=_NO_AUTO_HEADERS,
+        auto_decompress=False,
+        trust_env=False,
+        max_line_size=MAX_LINE_BYTES,
+        max_field_size=MAX_LINE_BYTES,
+    )
+
+
+def _proxy_of(provider: Provider) -> str | None:
+    if provider.proxy != ENVIRONMENT:
+        return provider.proxy or None
+    address = urlsplit(provider.base_url)
+    return None if proxy_bypass(address.hostname or "") else getproxies().get(address.scheme)
+
+
+def _url(provider: Provider, question: Question) -> str:
+    path = _PATHS[question.wire]
+    if question.wire is Wire.MESSAGES and provider.base_url.endswith("/v1"):
+        path = path.removeprefix("/v1")
+    query = f"?{question.query}" if question.query else ""
+    return f"{provider.base_url}{path}{question.below}{query}"
+
+
+def _headers(
+    provider: Provider, given: Iterable[Header], key: Header | None, token: str | None
+) -> list[tuple[str, str]]:
+    passed = [
+        (name.decode("latin-1"), value.decode("utf-8", "replace"))
+        for name, value in headers.to_provider(given, key, token)
+    ]
+    if provider.type == "anthropic" and all(name != "anthropic-version" for name, _ in passed):
+        passed.append(("anthropic-version", ANTHROPIC_VERSION))
+    return [*passed, ("accept-encoding", "identity")]
+
+
+def _key_header(provider: Provider, key: SecretStr) -> Header:
+    secret = key.get_secret_value().encode()
+    return (b"x-api-key", secret) if provider.type == "anthropic" else (b"authorization", b"Bearer " + secret)
+
+
+def _translated(name: str, provider: Provider, error: Exception) -> UpstreamError:
+    """The messages of the client's errors may hold addresses; ours name the provider and what to look at."""
+    match error:
+        case aiohttp.ConnectionTimeoutError():
+            return UpstreamTimeout(f"{name} could not be reached within {provider.connect_timeout_s:g} s")
+        case TimeoutError():
+            return UpstreamTimeout(f"{name} did not begin to answer within {provider.first_token_timeout_s:g} s")
+        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
+            return UpstreamUnreachable(f"{name} offers no TLS connection that can be trusted: check its base_url")
+        case aiohttp.ClientConnectorDNSError():
+            return UpstreamUnreachable(f"{name} has no address: check its base_url, and the network")
+        case aiohttp.ClientConnectorError():
+            return UpstreamUnreachable(f"{name} refuses connections: is it running, and is its base_url right?")
+        case aiohttp.ServerDisconnectedError() | aiohttp.ClientOSError() | OSError():
+            return UpstreamUnreachable(f"{name} closed the connection without an answer")
+        case _:
+            return UpstreamUnreadable(f"{name} did not answer in HTTP: {type(error).__name__}")

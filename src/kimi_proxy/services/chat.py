@@ -1,0 +1,163 @@
+"""The life of a chat request, from the client's bytes to the provider's and back."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from kimi_proxy.core import chat, jsontext, tokens
+from kimi_proxy.core.chat import Wire
+from kimi_proxy.core.config import Config
+from kimi_proxy.core.errors import KimiProxyError, NoProvider, RateLimited, StoreUnavailable
+from kimi_proxy.core.types import JsonObject
+from kimi_proxy.features import weight
+from kimi_proxy.features.addressing import ask_usage, name_model
+from kimi_proxy.features.models import Models
+from kimi_proxy.features.pipeline import Draft, Stage, run_stages
+from kimi_proxy.features.rate import Rate
+from kimi_proxy.features.sessions import session_of
+from kimi_proxy.proxy.headers import Header
+from kimi_proxy.proxy.question import Question
+from kimi_proxy.services.fingerprint import encoded
+from kimi_proxy.services.metrics import Metrics
+from kimi_proxy.services.relay import Answer, Exchange, Relay
+from kimi_proxy.services.store import Original, Store
+
+if TYPE_CHECKING:
+    from kimi_proxy.proxy.upstream import Upstreams
+
+SCOPE = "local"
+KEEP_S = 5.0  # a request does not wait longer for the disk
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request as it came."""
+
+    wire: Wire
+    body: bytes
+    headers: tuple[Header, ...] = ()
+    query: str = ""
+
+
+class Chat:
+    def __init__(
+        self,
+        config: Config,
+        upstreams: "Upstreams | None",
+        store: Store,
+        metrics: Metrics,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.models = Models(config.providers, config.models)
+        self._upstreams = upstreams
+        self._store = store
+        self._metrics = metrics
+        self._now = now
+        self._addressing: tuple[Stage, ...] = (name_model, ask_usage(config.providers))
+        self._stages: tuple[Stage, ...] = (*stages(config), *self._addressing)
+        self._rates = {name: Rate(provider.requests_per_minute) for name, provider in config.providers.items()}
+
+    @asynccontextmanager
+    async def answer(self, asked: Asked) -> AsyncIterator[Answer]:
+        """Ask the provider of the model that is named; the answer is open as long as the block runs."""
+        request = chat.parse(asked.body, asked.wire)
+        target = self.models.target(request.model, asked.wire)
+        session = session_of(request, dict(asked.headers), target.provider)
+        whole = Draft(request, target, session)
+        draft = run_stages(whole, self._stages, self._stage_failed)
+
+        # Originals are saved before the request leaves: no marker without a way back.
+        if not await self._kept(draft):
+            draft = run_stages(whole, self._addressing, self._stage_failed)
+
+        # If no stage had anything to say, these are the caller's own bytes.
+        question = Question(asked.wire, chat.encode(draft.request), asked.headers, asked.query)
+        async with self._asked(draft, question) as answer:
+            yield answer
+
+    @asynccontextmanager
+    async def count_tokens(self, asked: Asked) -> AsyncIterator[Answer]:
+        """Let an Anthropic provider count; for the models of others, we do."""
+        request = chat.parse(asked.body, asked.wire)
+        try:
+            target = self.models.target(request.model, asked.wire)
+        except NoProvider:
+            counted = await asyncio.to_thread(weight.tokens_of, request, tokens.count)
+            yield _json({"input_tokens": counted})
+            return
+        draft = name_model(Draft(request, target, session_of(request, dict(asked.headers), target.provider)))
+        question = Question(asked.wire, chat.encode(draft.request), asked.headers, asked.query, "/count_tokens")
+        async with self._asked(draft, question) as answer:
+            yield answer
+
+    @asynccontextmanager
+    async def _asked(self, draft: Draft, question: Question) -> AsyncIterator[Answer]:
+        relay, provider = Relay(draft, self._now), draft.target.provider
+        try:
+            self._take_turn(provider)
+            async with self._connected().send(provider, question) as reply:
+                yield await relay.answer(reply)
+        except KimiProxyError as e:
+            relay.failed(e)
+            raise
+        finally:
+            # A client that hangs up ends us here; what its request came to is counted all the same.
+            self._record(relay.exchange())
+
+    def _connected(self) -> "Upstreams":
+        if self._upstreams is None:
+            raise NoProvider("no provider is switched on")
+        return self._upstreams
+
+    def _take_turn(self, provider: str) -> None:
+        rate, now = self._rates[provider], self._now()
+        wait_s = rate.wait_s(now)
+        if wait_s > 0:
+            raise RateLimited(provider, wait_s)
+        self._rates[provider] = rate.taken(now)
+
+    async def _kept(self, draft: Draft) -> bool:
+        """Whether every original of the draft is on disk."""
+        try:
+            async with asyncio.timeout(KEEP_S):
+                for kept in draft.kept:
+                    raw = await asyncio.to_thread(encoded, kept.text)
+                    key = sha256(b"chat\0" + raw).digest()
+                    await self._store.keep(Original(kept.id, SCOPE, key, raw, jsontext.encode(kept.about)))
+        except (StoreUnavailable, TimeoutError) as e:
+            log.warning("cutting needs the store", extra={"what": str(e)[:300]})
+            self._metrics.chat_faults.labels("keep", "recovery_unavailable").inc()
+            return False
+        return True
+
+    def _stage_failed(self, stage: str, error: Exception) -> None:
+        self._metrics.chat_faults.labels(stage, type(error).__name__).inc()
+
+    def _record(self, exchange: Exchange) -> None:
+        provider, seen = exchange.draft.target.provider, exchange.seen
+        self._metrics.chat_requests.labels(provider, exchange.outcome, str(exchange.status)).inc()
+        self._metrics.chat_seconds.labels(provider).observe(exchange.elapsed_s)
+        if exchange.first_byte_s is not None:
+            self._metrics.chat_first_byte_seconds.labels(provider).observe(exchange.first_byte_s)
+        if seen.usage is not None:
+            self._metrics.chat_tokens.labels(provider, "input").inc(seen.usage.input_tokens)
+            self._metrics.chat_tokens.labels(provider, "cached").inc(seen.usage.cached_tokens)
+            self._metrics.chat_tokens.labels(provider, "output").inc(seen.usage.output_tokens)
+
+
+def stages(config: Config) -> tuple[Stage, ...]:
+    """Everything that may change a request on its way, in this order."""
+    return ()
+
+
+def _json(value: JsonObject) -> Answer:
+    body = jsontext.encode(value)
+    headers = ((b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()))
+    return Answer(200, headers, body)
