@@ -46,4 +46,5 @@ def clean_env(home: Path) -> dict[str, str]:
         "HOME": str(home),
         "UV_CACHE_DIR": cache,
         "MCP_PRUNER_PORT": "0",
+        "KIMI_PROXY_PORT": "0",
     }

@@ -61,6 +61,7 @@ def cli(tmp_path: Path) -> Cli:
         "HOME": str(tmp_path / "home"),
         "KIMI_PROXY_HOME": str(tmp_path / "state"),
         "MCP_PRUNER_PORT": "0",
+        "KIMI_PROXY_PORT": "0",
     }
     return Cli(here, env)
 

@@ -13,17 +13,19 @@ import pytest
 
 from .conftest import Cli, stop
 
-LISTENS = re.compile(rb"the pruner listens on (http://\S+)")
+LISTENS = re.compile(rb"the (pruner|proxy) listens on (http://\S+)")
 
 
 @contextmanager
-def serving(cli: Cli, *args: str, env: dict[str, str] | None = None) -> Iterator[tuple["subprocess.Popen[bytes]", str]]:
+def serving(
+    cli: Cli, *args: str, env: dict[str, str] | None = None, name: str = "pruner"
+) -> Iterator[tuple["subprocess.Popen[bytes]", str]]:
     """A started server, and the address that it told."""
     with cli.started(*args, env=env) as process:
         assert process.stderr is not None
         for line in process.stderr:
-            if found := LISTENS.search(line):
-                yield process, found[1].decode()
+            if (found := LISTENS.search(line)) and found[1].decode() == name:
+                yield process, found[2].decode()
                 return
         raise AssertionError("it ended before it listened")
 
@@ -49,6 +51,16 @@ def test_it_tells_where_it_listens_and_stops_cleanly(cli: Cli, command: str, how
     assert (health["status"], health["server"]) == ("healthy", "mcp-pruner")
     assert code == 0
     assert b"Traceback" not in said
+    assert said.endswith(b"kimi-proxy: stopped\n")
+
+
+def test_start_opens_the_proxy_too(cli: Cli):
+    with serving(cli, "start", name="proxy") as (process, address):
+        with urlopen(f"{address}/health", timeout=30) as answer:
+            health = json.load(answer)
+        code, said = stop(process)
+
+    assert (health["status"], health["server"], code) == ("healthy", "kimi-proxy", 0)
     assert said.endswith(b"kimi-proxy: stopped\n")
 
 
@@ -78,6 +90,15 @@ def test_a_second_server_names_the_first_that_holds_its_port(cli: Cli):
     assert second.returncode == 78
     assert b"is taken by mcp-pruner" in second.stderr
     assert b"Traceback" not in second.stderr
+
+
+def test_a_port_of_the_proxy_that_is_taken_stops_the_pruner_too(cli: Cli):
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        done = cli("start", env={"KIMI_PROXY_PORT": str(stranger.getsockname()[1])})
+
+    assert done.returncode == 78
+    assert b"is taken by another program, which is not kimi-proxy" in done.stderr
+    assert b"Traceback" not in done.stderr
 
 
 def test_a_stranger_on_the_port_is_called_one(cli: Cli):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from io import FileIO
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,19 +12,34 @@ from kimi_proxy.cli.streams import remark
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable, Sequence
+
+    from starlette.types import ASGIApp
 
     from kimi_proxy.core.config import Config
     from kimi_proxy.services.runtime import Runtime
 
 
-def start() -> None:
-    """Run everything in the foreground until Ctrl-C: today, the pruner.
+@dataclass(frozen=True, slots=True)
+class Door:
+    """A server of ours: what it is called, where it listens, what it serves."""
 
-    Settings come from the environment and from config.toml; without any it listens on 127.0.0.1:8006.
+    name: str
+    host: str
+    port: int
+    app: Callable[[Runtime], ASGIApp]
+    about: str
+
+
+def start() -> None:
+    """Run everything in the foreground until Ctrl-C: the pruner, the proxy with its gateway, and MCP servers behind it.
+
+    Settings come from the environment and from config.toml; without any it listens on 127.0.0.1:8006 and :8000.
     """
     from kimi_proxy.cli.settings import load
 
-    _serve(load().config)
+    config = load().config
+    _serve(config, (_pruner_door(config), _proxy_door(config)))
 
 
 def pruner(
@@ -48,52 +64,76 @@ def pruner(
     if stdio:
         _converse(config)
     else:
-        _serve(config)
+        _serve(config, (_pruner_door(config),))
 
 
-def _serve(config: Config) -> None:
+def _pruner_door(config: Config) -> Door:
+    from kimi_proxy.api.app import pruner_app
+
+    where = config.mcp_pruner
+    return Door("pruner", where.host, where.port, pruner_app, "/mcp for MCP clients, /rpc, /health")
+
+
+def _proxy_door(config: Config) -> Door:
+    from kimi_proxy.api.proxy import proxy_app
+
+    where = config.proxy
+    return Door("proxy", where.host, where.port, proxy_app, "/api/mcp-gateway/NAME/mcp for MCP clients, /health")
+
+
+def _serve(config: Config, doors: Sequence[Door]) -> None:
     from kimi_proxy.api.server import refuse_exposure, run, stop_on_signals
     from kimi_proxy.core.logs import write_to_stderr
     from kimi_proxy.services.runtime import running
 
-    refuse_exposure(config.mcp_pruner.host, config.token is not None)
+    for door in doors:
+        refuse_exposure(door.host, config.token is not None)
     write_to_stderr(config.log)
 
     async def life() -> None:
         with stop_on_signals() as stop:
             async with running(config) as runtime:
-                await _listen(runtime, stop)
+                await _listen(runtime, doors, stop)
 
     run(life())
     remark("stopped")
 
 
-async def _listen(runtime: Runtime, stop: asyncio.Event) -> None:
+async def _listen(runtime: Runtime, doors: Sequence[Door], stop: asyncio.Event) -> None:
+    """Open every door; if one cannot be opened, all are closed."""
     import asyncio
 
-    from kimi_proxy.api.app import pruner_app
     from kimi_proxy.api.server import serve
-    from kimi_proxy.proxy.occupant import occupant
+    from kimi_proxy.proxy.occupant import occupant, url
 
-    config = runtime.config
+    addresses: dict[str, str] = {}
     warming: list[asyncio.Task[None]] = []
 
-    def ready(host: str, port: int) -> None:
-        _welcome(config, host, port)
-        # Whoever waits for us is answered first; what the first prune needs is loaded after that.
-        warming.append(asyncio.create_task(runtime.pruner.warm()))
+    async def open_one(door: Door) -> None:
+        def ready(host: str, port: int) -> None:
+            addresses[door.name] = url(host, port)
+            remark(f"the {door.name} listens on {addresses[door.name]} ({door.about})")
+            if len(addresses) == len(doors):
+                _welcome(runtime.config, addresses["pruner"])
+                # Whoever waits for us is answered first; what the first prune needs is loaded after that.
+                warming.append(asyncio.create_task(runtime.pruner.warm()))
 
-    where, app = config.mcp_pruner, pruner_app(runtime)
-    token = config.token is not None
-    await serve(app, where.host, where.port, stop=stop, token=token, on_ready=ready, occupant=occupant)
+        token = runtime.config.token is not None
+        try:
+            await serve(
+                door.app(runtime), door.host, door.port, stop=stop, token=token, on_ready=ready, occupant=occupant
+            )
+        finally:
+            stop.set()
+
+    endings = await asyncio.gather(*(open_one(door) for door in doors), return_exceptions=True)
     await asyncio.gather(*warming)
+    for ending in endings:
+        if ending is not None:
+            raise ending
 
 
-def _welcome(config: Config, host: str, port: int) -> None:
-    from kimi_proxy.proxy.occupant import url
-
-    address = url(host, port)
-    remark(f"the pruner listens on {address} (/mcp for MCP clients, /rpc, /health)")
+def _welcome(config: Config, address: str) -> None:
     remark(f"originals are kept under {config.home}")
     remark(f"try: curl -s {address}/health")
     remark("Ctrl-C stops it")
