@@ -45,6 +45,7 @@ def clean_env(home: Path) -> dict[str, str]:
         "PATH": os.environ["PATH"],
         "HOME": str(home),
         "UV_CACHE_DIR": cache,
+        "UV_SYSTEM_CERTS": "1",
         "MCP_PRUNER_PORT": "0",
         "KIMI_PROXY_PORT": "0",
     }
