@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import shlex
 import subprocess
 import sys
 import threading
@@ -62,7 +63,7 @@ def alive(word: str) -> list[bytes]:
 
 def sleeper(word: str) -> str:
     """A process that can be found by its arguments and cares for no polite signal."""
-    return f"""{sys.executable} -S -c 'import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)' {word}"""
+    return f"""{shlex.quote(sys.executable)} -S -c 'import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)' {word}"""
 
 
 def test_output_and_errors_come_in_the_order_they_were_written():
