@@ -1,0 +1,158 @@
+"""A provider scripted byte by byte over raw TCP: it misbehaves in ways no library would, and notes when it is left."""
+
+import asyncio
+import json
+import socket
+import struct
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+from kimi_proxy.core.types import JsonValue
+
+STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+LAST_CHUNK = b"0\r\n\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A request as it came."""
+
+    target: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+    def header(self, name: str) -> str | None:
+        found = [value for key, value in self.headers if key == name]
+        assert len(found) < 2, found
+        return found[0] if found else None
+
+
+class Line:
+    """The connection, from the provider's end."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self.is_open = True
+
+    async def send(self, *pieces: bytes) -> None:
+        """Each piece in a packet of its own, as far as that can be had."""
+        for piece in pieces:
+            self._writer.write(piece)
+            await self._writer.drain()
+            await asyncio.sleep(0)
+
+    async def stream(self, *events: bytes, ends: bool = True) -> None:
+        await self.send(STREAM_HEAD, *map(chunk, events), *([LAST_CHUNK] if ends else []))
+
+    async def until_left(self, within_s: float = 30.0) -> None:
+        """Wait for the other side to hang up."""
+        with suppress(ConnectionError):
+            async with asyncio.timeout(within_s):
+                while await self._reader.read(1 << 16):
+                    pass
+        self.is_open = False
+
+    def finish(self) -> None:
+        self._writer.close()
+        self.is_open = False
+
+    def reset(self) -> None:
+        """End as a crash does, without a goodbye."""
+        linger = struct.pack("ii", 1, 0)
+        self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        self._writer.transport.abort()
+        self.is_open = False
+
+
+Script = Callable[[Heard, Line], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class Evil:
+    port: int = 0
+    heard: list[Heard] = field(default_factory=list)
+    connections: int = 0
+    left_at: list[float] = field(default_factory=list)  # when a script saw its connection end
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    def toml(self, kind: str = "openai", **more: JsonValue) -> str:
+        """Settings that make this the only provider."""
+        lines = [f"[providers.{kind}-evil]", f'type = "{kind}"', f'base_url = "{self.url}"']
+        return "\n".join((*lines, *(f"{key} = {json.dumps(value)}" for key, value in more.items()))) + "\n"
+
+
+@asynccontextmanager
+async def evil(script: Script) -> AsyncIterator[Evil]:
+    """Run `script` for every request, on connections that stay open until it ends them."""
+    provider = Evil()
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+        provider.connections += 1
+        line = Line(reader, writer)
+        with suppress(ConnectionError, asyncio.CancelledError):
+            while line.is_open and (heard := await _request(reader)) is not None:
+                provider.heard.append(heard)
+                try:
+                    await script(heard, line)
+                finally:
+                    if not line.is_open:
+                        provider.left_at.append(time.monotonic())
+        writer.close()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0, limit=64 * 1024**2)
+    provider.port = server.sockets[0].getsockname()[1]
+    try:
+        yield provider
+    finally:
+        server.close()
+        for task in list(tasks):
+            task.cancel()
+        if tasks:
+            await asyncio.wait(list(tasks), timeout=5)
+
+
+async def _request(reader: asyncio.StreamReader) -> Heard | None:
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+        first, *lines = head.decode("latin-1").rstrip().split("\r\n")
+        headers = tuple((name.lower(), value.strip()) for name, _, value in (line.partition(":") for line in lines))
+        body = await reader.readexactly(int(dict(headers).get("content-length", "0")))
+    except asyncio.IncompleteReadError:
+        return None
+    return Heard(first.split(" ")[1], headers, body)
+
+
+def chunk(piece: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(piece), piece)
+
+
+def http(body: bytes, status: str = "200 OK", kind: str = "application/json", *more: str) -> bytes:
+    lines = (f"HTTP/1.1 {status}", f"Content-Type: {kind}", f"Content-Length: {len(body)}", *more)
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def answering(*pieces: bytes) -> Script:
+    """The same bytes for every request."""
+
+    async def script(heard: Heard, line: Line) -> None:
+        await line.send(*pieces)
+
+    return script
+
+
+def streaming(*events: bytes) -> Script:
+    async def script(heard: Heard, line: Line) -> None:
+        await line.stream(*events)
+
+    return script
