@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ PACKAGES = (
     "@modelcontextprotocol/server-sequential-thinking@2026.8.31",
     "fast-filesystem-mcp@3.5.2",
 )
+QUICKLY = ("--no-audit", "--no-fund", "--ignore-scripts", "--fetch-retries=1", "--fetch-timeout=30000")
 GIT = "mcp-server-git==2026.10.19"
 
 
@@ -41,6 +43,15 @@ def git_server() -> list[str]:
 
 
 def installed(name: str, install: Callable[[Path], None]) -> Path:
+    """The folder of a package; the test is skipped where it cannot be installed, which is tried once only."""
+    found = _tried(name, install)
+    if isinstance(found, str):
+        pytest.skip(f"{name} cannot be installed here: {found}")
+    return found
+
+
+@cache
+def _tried(name: str, install: Callable[[Path], None]) -> Path | str:
     kept = TOOLS / name
     if kept.exists():
         return kept
@@ -52,8 +63,7 @@ def installed(name: str, install: Callable[[Path], None]) -> Path:
     except (OSError, subprocess.SubprocessError) as e:
         shutil.rmtree(fresh, ignore_errors=True)
         if not kept.exists():  # otherwise another worker was quicker
-            said = e.stderr.decode(errors="replace")[-300:] if isinstance(e, subprocess.CalledProcessError) else e
-            pytest.skip(f"{name} cannot be installed here: {said}")
+            return e.stderr.decode(errors="replace")[-300:] if isinstance(e, subprocess.CalledProcessError) else str(e)
     return kept
 
 
@@ -61,7 +71,7 @@ def _install_node(place: Path) -> None:
     npm = shutil.which("npm")
     if npm is None or shutil.which("node") is None:
         raise FileNotFoundError("there is no npm")
-    command = [npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(place), *PACKAGES]
+    command = [npm, "install", *QUICKLY, "--prefix", str(place), *PACKAGES]
     subprocess.run(command, check=True, capture_output=True, timeout=INSTALL_S)
 
 

@@ -63,7 +63,8 @@ def alive(word: str) -> list[bytes]:
 
 def sleeper(word: str) -> str:
     """A process that can be found by its arguments and cares for no polite signal."""
-    return f"""{shlex.quote(sys.executable)} -S -c 'import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)' {word}"""
+    deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)"
+    return f"{shlex.quote(sys.executable)} -S -c '{deaf}' {word}"
 
 
 def test_output_and_errors_come_in_the_order_they_were_written():
