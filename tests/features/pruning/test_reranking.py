@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,4 +57,4 @@ def test_merged_scores_are_one_per_line_between_0_and_1_in_the_rerankers_order(d
     assert len(merged) == len(local)
     assert all(0 <= score <= 1 for score in merged)
     order = sorted(range(len(asked)), key=remote.__getitem__)
-    assert all(merged[asked[a]] <= merged[asked[b]] for a, b in zip(order, order[1:], strict=False))
+    assert all(merged[asked[a]] <= merged[asked[b]] for a, b in pairwise(order))
