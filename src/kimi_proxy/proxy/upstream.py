@@ -24,6 +24,7 @@ from kimi_proxy.proxy.headers import Header
 from kimi_proxy.proxy.question import Question
 
 KEEP_ALIVE_S = 15.0  # shorter than servers keep a connection, so that it is rarely closed under our hands
+GLANCE_S = 1.0  # how often we look whether anybody is still there
 MAX_LINE_BYTES = 64 * 1024
 MAX_PLAIN_BYTES = 512 * 1024  # a longer body is written in pieces, to let others have their turn
 ANTHROPIC_VERSION = "2023-06-01"  # for clients that leave it out
@@ -58,12 +59,10 @@ class Reply:
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """The body as it comes; UpstreamTimeout if nothing does for too long, UpstreamDisconnected if it breaks off."""
-        content, now = self._response.content, asyncio.get_running_loop().time
-        wait_until = self._first_by
+        now, wait_until = asyncio.get_running_loop().time, self._first_by
         while True:
             try:
-                async with asyncio.timeout_at(min(wait_until, self._all_by)):
-                    piece = await content.readany()
+                piece = await self._piece(min(wait_until, self._all_by))
             except TimeoutError as e:
                 what = "sent no first token in time" if wait_until == self._first_by else "fell silent"
                 raise UpstreamTimeout(f"{self._name} {what}") from e
@@ -73,6 +72,23 @@ class Reply:
                 return
             yield piece
             wait_until = now() + self._idle_s
+
+    async def _piece(self, by: float) -> bytes:
+        now = asyncio.get_running_loop().time
+        while True:
+            try:
+                async with asyncio.timeout_at(min(by, now() + GLANCE_S)):
+                    return await self._response.content.readany()
+            except TimeoutError:
+                if now() >= by:
+                    raise
+            # The client's parser keeps quiet about some broken answers, and waits on a line that is closed.
+            if self._is_closed():
+                raise aiohttp.ClientPayloadError
+
+    def _is_closed(self) -> bool:
+        connection = self._response.connection
+        return connection is None or connection.transport is None or connection.transport.is_closing()
 
 
 class Upstreams:
