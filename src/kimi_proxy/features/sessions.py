@@ -7,28 +7,42 @@ from hashlib import blake2b
 
 from kimi_proxy.core.chat import Part, Request
 from kimi_proxy.core.chat.page import object_of, string_of
+from kimi_proxy.core.ids import new_id
 
-MAX_ID_CHARS = 200
+MAX_NAME_CHARS = 200
 
 # Codex names its conversation in `session_id`; it begins each of them with the same words.
 _HEADERS = (b"x-session-id", b"session_id", b"session-id", b"conversation_id")
+_ID = re.compile(r"ses_[0-9a-hjkmnp-tv-z]{16}", re.ASCII)
 _FAMILY = re.compile(r"[a-z]+")
 # Claude Code begins its system prompt with a line that differs in every request.
-_FICKLE = b'"x-anthropic-billing-header'
+_FICKLE = "x-anthropic-billing-header"
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A conversation, by the name that its client gives it or by what it began with."""
+    """A conversation, known by the name that its client gives it or by what it began with.
+
+    The id is made of that alone, so that every process finds the same one, with a store or without.
+    """
 
     id: str
-    is_named: bool = False
+    name: str = ""  # what its client calls it
 
 
 def session_of(request: Request, headers: Mapping[bytes, bytes], provider: str) -> Session:
     """Two clients never share one because they talk at the same time, only because they say that they do."""
-    named = _named(request, headers)
-    return Session(named, True) if named else Session(_fingerprint(request, provider))
+    name = _name(request, headers)
+    return named(name) if name else Session(_id(b"began", *_beginning(request, provider)))
+
+
+def named(name: str) -> Session:
+    """The session that a client calls so; one of our own ids is that session."""
+    return Session(name) if is_session_id(name) else Session(_id(b"named", name.encode()), name)
+
+
+def is_session_id(text: str) -> bool:
+    return _ID.fullmatch(text) is not None
 
 
 def family(model: str) -> str:
@@ -37,23 +51,32 @@ def family(model: str) -> str:
     return found[0] if found else model
 
 
-def _named(request: Request, headers: Mapping[bytes, bytes]) -> str:
+def _name(request: Request, headers: Mapping[bytes, bytes]) -> str:
     members = request.page.members
     metadata = object_of(members.get("metadata"))
     said = (headers.get(name, b"").decode("latin-1") for name in _HEADERS)
     told = (string_of(raw) for raw in (metadata.get("session_id"), members.get("external_session_id")))
-    return next((name[:MAX_ID_CHARS] for name in (*said, *told) if name.strip()), "")
+    return next((name[:MAX_NAME_CHARS] for name in (*said, *told) if name.strip()), "")
 
 
-def _fingerprint(request: Request, provider: str) -> str:
-    first = next((message.parts for message in request.messages if message.role == "user"), ())
-    digest = blake2b(digest_size=12)
-    for piece in (provider.encode(), family(request.model).encode(), *_words(request.system), *_words(first)):
-        digest.update(len(piece).to_bytes(8, "big") + piece)
-    return digest.hexdigest()
+def _beginning(request: Request, provider: str) -> Iterable[bytes]:
+    """What stays as it is while the conversation goes on; a client may add to the system's words later."""
+    messages = request.messages
+    first = next((at for at, message in enumerate(messages) if message.role == "user"), len(messages))
+    said = messages[first].parts if first < len(messages) else ()
+    later = {part.start for message in messages[first:] for part in message.parts}
+    system = (part for part in request.system if part.start not in later)
+    return provider.encode(), family(request.model).encode(), *_words(system), *_words(said)
 
 
 def _words(parts: Iterable[Part]) -> Iterable[bytes]:
-    """Texts as they were written: marks around them, such as those for the cache, come and go."""
-    texts = (part.body[part.start : part.end] for part in parts if part.kind == "text")
-    return (text for text in texts if not text.startswith(_FICKLE))
+    """Texts alone: marks around them, such as those for the cache, come and go, and clients spell JSON as they like."""
+    texts = (part.text for part in parts if part.kind == "text")
+    return (text.encode("utf-8", "surrogatepass") for text in texts if not text.startswith(_FICKLE))
+
+
+def _id(*pieces: bytes) -> str:
+    digest = blake2b()
+    for piece in pieces:
+        digest.update(len(piece).to_bytes(8, "big") + piece)
+    return new_id("ses", lambda size: digest.digest()[:size])

@@ -50,7 +50,72 @@ def _1_originals(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA user_version = 1")
 
 
-MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_1_originals,)
+def _2_sessions(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        """CREATE TABLE sessions (
+            id TEXT PRIMARY KEY,
+            name TEXT NOT NULL,   -- what its client calls it; empty if it is known by its beginning
+            title TEXT NOT NULL,  -- what a person calls it
+            provider TEXT NOT NULL,
+            model TEXT NOT NULL,
+            created REAL NOT NULL,
+            last_used REAL NOT NULL,
+            requests INTEGER NOT NULL DEFAULT 0,
+            input_tokens INTEGER NOT NULL DEFAULT 0,
+            cached_tokens INTEGER NOT NULL DEFAULT 0,
+            output_tokens INTEGER NOT NULL DEFAULT 0,
+            tokens_saved INTEGER NOT NULL DEFAULT 0,
+            cost_usd REAL NOT NULL DEFAULT 0,
+            memory_context TEXT
+        )"""
+    )
+    connection.execute("CREATE INDEX sessions_by_use ON sessions (last_used)")
+    connection.execute(
+        """CREATE TABLE metrics (
+            seq INTEGER PRIMARY KEY,
+            id TEXT NOT NULL UNIQUE,
+            session_id TEXT NOT NULL REFERENCES sessions (id),
+            at REAL NOT NULL,
+            provider TEXT NOT NULL,
+            model TEXT NOT NULL,
+            api TEXT NOT NULL,
+            tokens_estimated INTEGER NOT NULL,
+            tokens_saved INTEGER NOT NULL,
+            reasons TEXT NOT NULL,  -- words with a space between them
+            max_context INTEGER,
+            status INTEGER NOT NULL,
+            outcome TEXT NOT NULL,
+            finish TEXT NOT NULL,
+            input_tokens INTEGER,
+            cached_tokens INTEGER,
+            output_tokens INTEGER,
+            cost_usd REAL,
+            first_token_ms INTEGER,
+            duration_ms INTEGER
+        )"""
+    )
+    connection.execute("CREATE INDEX metrics_by_session ON metrics (session_id, seq)")
+    connection.execute(
+        """CREATE TABLE compression_log (
+            id INTEGER PRIMARY KEY,
+            session_id TEXT NOT NULL REFERENCES sessions (id),
+            timestamp REAL NOT NULL,
+            original_tokens INTEGER NOT NULL,
+            compressed_tokens INTEGER NOT NULL,
+            compression_ratio REAL NOT NULL
+        )"""
+    )
+    connection.execute(
+        """CREATE VIEW masked_content AS
+           SELECT record.seq AS id, CAST(record.id AS TEXT) AS handle, lower(hex(text.hash)) AS content_hash,
+                  text.frame AS original_content,  -- zstd-compressed
+                  record.created AS created_at
+           FROM record JOIN text ON text.seq = record.text"""
+    )
+    connection.execute("PRAGMA user_version = 2")
+
+
+MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_1_originals, _2_sessions)
 VERSION = len(MIGRATIONS)
 
 

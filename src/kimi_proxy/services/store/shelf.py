@@ -2,13 +2,14 @@
 
 import logging
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
 from kimi_proxy.services.store import records, schema
-from kimi_proxy.services.store.clock import Clock
+from kimi_proxy.services.store.clock import Clock, Moment
 from kimi_proxy.services.store.database import Connect, connect, reading, writing
 from kimi_proxy.services.store.faults import is_damage, translated
 from kimi_proxy.services.store.originals import Original, Usage
@@ -17,6 +18,8 @@ from kimi_proxy.services.store.quarantine import set_aside_files
 from kimi_proxy.services.store.retention import Retention
 from kimi_proxy.services.store.uses import Uses
 from kimi_proxy.services.store.writer import Keep
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -69,16 +72,49 @@ class Shelf:
         self._uses.add((scope, id), moment.latest)
         return Original(id, scope, found.key, unpack(found.packed), found.about)
 
+    def live(self, scope: str, ids: Collection[str]) -> frozenset[str]:
+        moment = self._clock.look()
+        with self._reading() as connection:
+            written = {id: last_used for id in ids if (last_used := records.last_use(connection, scope, id)) is not None}
+        found = [
+            id
+            for id, last_used in written.items()
+            if self._retention.is_live(self._uses.last((scope, id), last_used), moment)
+        ]
+        for id in found:
+            self._uses.add((scope, id), moment.latest)
+        return frozenset(found)
+
     def commit(self, keeps: Sequence[Keep]) -> int:
         """Write `keeps` and all pending uses in one transaction; how many originals had to go."""
         try:
             with translated(self._path):
-                gone = self._commit_or_start_afresh(keeps)
+                gone = _or_start_afresh(lambda: self._transact(keeps))
         except StoreUnavailable as e:
             self.report(str(e))
             raise
         self.report(None)
         return gone
+
+    def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """What quick queries find."""
+        with self._reading() as connection:
+            return work(connection)
+
+    def write(self, work: Callable[[sqlite3.Connection, Moment], T]) -> T:
+        """Do `work` in a transaction of its own."""
+
+        def transact() -> T:
+            moment = self._clock.look()
+            with writing(self._path, self._patience_s, self._connect) as connection:
+                return work(connection, moment)
+
+        try:
+            with translated(self._path):
+                return _or_start_afresh(transact)
+        except StoreUnavailable as e:
+            self.report(str(e))
+            raise
 
     def has_uses_to_write(self) -> bool:
         return bool(self._uses)
@@ -124,14 +160,6 @@ class Shelf:
             set_aside=set_aside,
         )
 
-    def _commit_or_start_afresh(self, keeps: Sequence[Keep]) -> int:
-        try:
-            return self._transact(keeps)
-        except sqlite3.DatabaseError as e:
-            if not is_damage(e):
-                raise
-        return self._transact(keeps)  # the damaged file is out of the way now
-
     def _transact(self, keeps: Sequence[Keep]) -> int:
         moment = self._clock.look()
         uses = self._uses.pending()
@@ -153,3 +181,12 @@ class Shelf:
     def _reading(self) -> Iterator[sqlite3.Connection]:
         with translated(self._path), reading(self._path, self._patience_s, self._connect) as connection:
             yield connection
+
+
+def _or_start_afresh(transact: Callable[[], T]) -> T:
+    try:
+        return transact()
+    except sqlite3.DatabaseError as e:
+        if not is_damage(e):
+            raise
+    return transact()  # the damaged file is out of the way now

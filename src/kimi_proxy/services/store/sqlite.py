@@ -1,16 +1,19 @@
 """The store in one SQLite file, shared by every process that has the same home."""
 
 import asyncio
+import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
 from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.services.store.clock import Moment
 from kimi_proxy.services.store.database import Connect, connect
-from kimi_proxy.services.store.originals import Original, Store, Usage
+from kimi_proxy.services.store.ledger import Ledger
+from kimi_proxy.services.store.originals import Original, Usage
 from kimi_proxy.services.store.packing import pack
 from kimi_proxy.services.store.retention import Retention
 from kimi_proxy.services.store.shelf import Shelf
@@ -31,7 +34,7 @@ async def open_store(
     max_bytes: int,
     now: Callable[[], float] = time.time,
     patience_s: float = PATIENCE_S,
-) -> Store:
+) -> "SqliteStore":
     """The store under `home`, made if it is missing. With a sick disk it says so, and heals by itself."""
     return await SqliteStore.open(store_path(home), Retention(ttl_s, max_bytes), now, patience_s)
 
@@ -52,6 +55,7 @@ class SqliteStore:
         self._writer = Writer(shelf.commit, retention.max_bytes // 4)
         self._tending = asyncio.create_task(self._tend())
         self._is_closed = False
+        self.ledger = Ledger(self)
 
     @classmethod
     async def open(
@@ -87,12 +91,24 @@ class SqliteStore:
         async with self._patience():
             return await self._in_thread(lambda: self._shelf.original(scope, id))
 
+    async def live(self, scope: str, ids: Collection[str]) -> frozenset[str]:
+        async with self._patience():
+            return await self._in_thread(lambda: self._shelf.live(scope, ids))
+
     async def usage(self) -> Usage:
         try:
             async with self._patience():
                 return await self._in_thread(self._shelf.usage)
         except StoreUnavailable as e:
             return self._shelf.sick_usage(str(e))
+
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        async with self._patience():
+            return await self._in_thread(lambda: self._shelf.read(work))
+
+    async def write(self, work: Callable[[sqlite3.Connection, Moment], T]) -> T:
+        async with self._patience():
+            return await self._writer.run(lambda: self._shelf.write(work))
 
     async def sweep(self) -> int:
         """Write what was used and let everything that has expired go; how many originals went."""

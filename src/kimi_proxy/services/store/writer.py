@@ -4,9 +4,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 from kimi_proxy.services.store.originals import Original
 from kimi_proxy.services.store.packing import Packed
+
+T = TypeVar("T")
 
 MAX_KEEPS = 256
 PAGE = 4096
@@ -70,6 +73,11 @@ class Writer:
     async def flush(self) -> int:
         """A commit that keeps nothing new; how many originals went."""
         return await self._run(_Batch())
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do other work in the same thread, when its turn comes."""
+        async with self._turn:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def close(self) -> None:
         """Wait for what has begun, then end the thread."""

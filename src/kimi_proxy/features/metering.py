@@ -1,0 +1,109 @@
+"""What a request comes to: its tokens, its share of the context window, its price."""
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from kimi_proxy.core.chat.seen import Seen
+from kimi_proxy.core.chat.usage import Usage
+from kimi_proxy.core.providers import Model
+
+MILLION = 1_000_000
+
+# Shares of the window at which whoever watches is told, highest first.
+LEVELS = ((95.0, "critical"), (90.0, "warning"), (80.0, "caution"))
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One request. Its tokens are estimated until the provider has counted them."""
+
+    id: str
+    session: str
+    at: float  # seconds of wall time
+    provider: str
+    model: str
+    api: str
+    tokens_estimated: int  # of the request as it left
+    tokens_saved: int  # estimated too: what it would have had more as it came
+    reasons: tuple[str, ...]  # why nothing was saved
+    max_context: int | None  # of the model; None if the settings do not know it
+    status: int = 0  # the provider's; 0 until there is one
+    outcome: str = "running"  # then ok, client_gone, or the code of an error
+    finish: str = ""  # why the answer ended, in the provider's word
+    input_tokens: int | None = None  # from here on as the provider counts; cached ones are among them
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: float | None = None  # None if the settings know no price
+    first_token_ms: int | None = None
+    duration_ms: int | None = None
+
+    @property
+    def tokens(self) -> int:
+        return self.tokens_estimated if self.input_tokens is None else self.input_tokens
+
+    @property
+    def percent(self) -> float | None:
+        return percent(self.tokens, self.max_context)
+
+    @property
+    def counted_by(self) -> str:
+        return "estimate" if self.input_tokens is None else "provider"
+
+
+class Ending(Protocol):
+    """How an answer ended."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def outcome(self) -> str: ...
+    @property
+    def seen(self) -> Seen: ...
+    @property
+    def first_byte_s(self) -> float | None: ...
+    @property
+    def elapsed_s(self) -> float: ...
+
+
+def ended(metric: Metric, ending: Ending, model: Model | None) -> Metric:
+    """`metric` with all that is known once the answer is over."""
+    usage = ending.seen.usage
+    counted = usage if usage is not None and usage.input_tokens else None
+    return replace(
+        metric,
+        status=ending.status,
+        outcome=ending.outcome,
+        finish=ending.seen.finish[:40],
+        input_tokens=counted.input_tokens if counted else None,
+        cached_tokens=counted.cached_tokens if counted else None,
+        output_tokens=counted.output_tokens if counted else None,
+        cost_usd=cost_usd(counted, model),
+        first_token_ms=None if ending.first_byte_s is None else _ms(ending.first_byte_s),
+        duration_ms=_ms(ending.elapsed_s),
+    )
+
+
+def percent(tokens: int, max_context: int | None) -> float | None:
+    return None if max_context is None else round(tokens * 100 / max_context, 2)
+
+
+def level(share: float | None) -> str:
+    """How near the end of the window is: ok, caution, warning, critical, or unknown."""
+    if share is None:
+        return "unknown"
+    return next((name for bound, name in LEVELS if share >= bound), "ok")
+
+
+def cost_usd(usage: Usage | None, model: Model | None) -> float | None:
+    """By the price table of the settings; without one, or without the provider's count, nobody knows."""
+    if usage is None or model is None or not (model.input_usd_per_million or model.output_usd_per_million):
+        return None
+    cached = min(usage.cached_tokens, usage.input_tokens)
+    has_own_price = "cached_usd_per_million" in model.model_fields_set
+    cached_price = model.cached_usd_per_million if has_own_price else model.input_usd_per_million
+    read = (usage.input_tokens - cached) * model.input_usd_per_million + cached * cached_price
+    return round((read + usage.output_tokens * model.output_usd_per_million) / MILLION, 9)
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)

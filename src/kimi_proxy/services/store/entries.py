@@ -1,0 +1,180 @@
+"""Every statement about sessions and what their requests came to. Callers hold the transaction."""
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kimi_proxy.features.metering import Metric
+
+# Of the sessions that a page starts after, the last one's last use and id.
+Cursor = tuple[float, str]
+
+KEEP_S = 180 * 86_400.0
+KEEP_METRICS = 200_000  # about 60 MB
+FORGET_AT_ONCE = 500  # so that no transaction is long
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRecord:
+    """A session, and the sum of its requests; counts are the providers', savings are estimated."""
+
+    id: str
+    name: str
+    title: str
+    provider: str
+    model: str
+    created: float
+    last_used: float
+    requests: int = 0
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    tokens_saved: int = 0
+    cost_usd: float = 0.0
+
+
+def open_session(connection: sqlite3.Connection, session: SessionRecord) -> None:
+    """Write a session down. One that is known stays as it is, but for whom it talks to now."""
+    connection.execute(
+        """INSERT INTO sessions (id, name, title, provider, model, created, last_used) VALUES (?, ?, ?, ?, ?, ?, ?)
+           ON CONFLICT (id) DO UPDATE SET provider = excluded.provider, model = excluded.model,
+             name = CASE name WHEN '' THEN excluded.name ELSE name END,
+             title = CASE excluded.title WHEN '' THEN title ELSE excluded.title END,
+             last_used = max(last_used, excluded.last_used)""",
+        (session.id, session.name, session.title, session.provider, session.model, session.created, session.last_used),
+    )
+
+
+def add(connection: sqlite3.Connection, metric: Metric) -> None:
+    """Write a request down, once, and add it to its session."""
+    written = connection.execute(
+        """INSERT INTO metrics (id, session_id, at, provider, model, api, tokens_estimated, tokens_saved, reasons,
+             max_context, status, outcome, finish, input_tokens, cached_tokens, output_tokens, cost_usd,
+             first_token_ms, duration_ms)
+           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING""",
+        (
+            *(metric.id, metric.session, metric.at, metric.provider, metric.model, metric.api),
+            *(metric.tokens_estimated, metric.tokens_saved, " ".join(metric.reasons), metric.max_context),
+            *(metric.status, metric.outcome, metric.finish),
+            *(metric.input_tokens, metric.cached_tokens, metric.output_tokens, metric.cost_usd),
+            *(metric.first_token_ms, metric.duration_ms),
+        ),
+    )
+    if written.rowcount:
+        _add_to_session(connection, metric)
+
+
+def _add_to_session(connection: sqlite3.Connection, metric: Metric) -> None:
+    connection.execute(
+        """UPDATE sessions SET requests = requests + 1, last_used = max(last_used, ?),
+             input_tokens = input_tokens + ?, cached_tokens = cached_tokens + ?, output_tokens = output_tokens + ?,
+             tokens_saved = tokens_saved + ?, cost_usd = cost_usd + ?
+           WHERE id = ?""",
+        (
+            metric.at,
+            metric.input_tokens or 0,
+            metric.cached_tokens or 0,
+            metric.output_tokens or 0,
+            metric.tokens_saved,
+            metric.cost_usd or 0.0,
+            metric.session,
+        ),
+    )
+
+
+def session(connection: sqlite3.Connection, id: str) -> SessionRecord | None:
+    found = _sessions(connection, "WHERE id = ?", (id,))
+    return found[0] if found else None
+
+
+def newest_sessions(connection: sqlite3.Connection, limit: int, after: Cursor | None = None) -> list[SessionRecord]:
+    """Those that were used last, first."""
+    if after is None:
+        return _sessions(connection, "ORDER BY last_used DESC, id DESC LIMIT ?", (limit,))
+    where = "WHERE (last_used, id) < (?, ?) ORDER BY last_used DESC, id DESC LIMIT ?"
+    return _sessions(connection, where, (*after, limit))
+
+
+def count_sessions(connection: sqlite3.Connection) -> int:
+    (sessions,) = connection.execute("SELECT count(*) FROM sessions").fetchone()
+    return int(sessions)
+
+
+def rename(connection: sqlite3.Connection, id: str, title: str) -> bool:
+    """False if there is no such session."""
+    return connection.execute("UPDATE sessions SET title = ? WHERE id = ?", (title, id)).rowcount > 0
+
+
+def delete(connection: sqlite3.Connection, ids: Iterable[str]) -> int:
+    """How many of these sessions there were; their requests go with them."""
+    gone = 0
+    for id in ids:
+        connection.execute("DELETE FROM metrics WHERE session_id = ?", (id,))
+        connection.execute("DELETE FROM compression_log WHERE session_id = ?", (id,))
+        gone += connection.execute("DELETE FROM sessions WHERE id = ?", (id,)).rowcount
+    return gone
+
+
+def delete_all(connection: sqlite3.Connection) -> int:
+    connection.execute("DELETE FROM metrics")
+    connection.execute("DELETE FROM compression_log")
+    return connection.execute("DELETE FROM sessions").rowcount
+
+
+def metrics(connection: sqlite3.Connection, session: str | None, after: int, limit: int) -> list[tuple[int, Metric]]:
+    """Requests in the order in which they were written down, each with its place."""
+    if session is None:
+        return _metrics(connection, "WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit))
+    return _metrics(connection, "WHERE session_id = ? AND seq > ? ORDER BY seq LIMIT ?", (session, after, limit))
+
+
+def newest_metric(connection: sqlite3.Connection, session: str) -> Metric | None:
+    found = _metrics(connection, "WHERE session_id = ? ORDER BY seq DESC LIMIT 1", (session,))
+    return found[0][1] if found else None
+
+
+def newest_metrics(connection: sqlite3.Connection, limit: int) -> list[Metric]:
+    """The newest last."""
+    return [metric for _, metric in reversed(_metrics(connection, "ORDER BY seq DESC LIMIT ?", (limit,)))]
+
+
+def forget_old(connection: sqlite3.Connection, now: float) -> None:
+    """Let some of what is too old or too much go; the oldest have the lowest numbers."""
+    connection.execute(
+        """DELETE FROM metrics WHERE seq IN (SELECT seq FROM metrics ORDER BY seq LIMIT ?)
+           AND (at < ? OR seq <= (SELECT max(seq) FROM metrics) - ?)""",
+        (FORGET_AT_ONCE, now - KEEP_S, KEEP_METRICS),
+    )
+    connection.execute(
+        """DELETE FROM sessions WHERE id IN (SELECT id FROM sessions WHERE last_used < ? ORDER BY last_used LIMIT ?)
+           AND NOT EXISTS (SELECT 1 FROM metrics WHERE session_id = sessions.id)""",
+        (now - KEEP_S, FORGET_AT_ONCE),
+    )
+
+
+def _sessions(connection: sqlite3.Connection, which: str, values: Sequence[object]) -> list[SessionRecord]:
+    rows = connection.execute(
+        # `which` is one of the texts above.
+        """SELECT id, name, title, provider, model, created, last_used, requests, input_tokens, cached_tokens,
+             output_tokens, tokens_saved, cost_usd FROM sessions """  # noqa: S608
+        + which,
+        values,
+    )
+    return [SessionRecord(*row) for row in rows.fetchall()]
+
+
+def _metrics(connection: sqlite3.Connection, which: str, values: Sequence[object]) -> list[tuple[int, Metric]]:
+    rows = connection.execute(
+        """SELECT seq, id, session_id, at, provider, model, api, tokens_estimated, tokens_saved, reasons, max_context,
+             status, outcome, finish, input_tokens, cached_tokens, output_tokens, cost_usd, first_token_ms, duration_ms
+           FROM metrics """  # noqa: S608
+        + which,
+        values,
+    )
+    return [(seq, _metric(row)) for seq, *row in rows.fetchall()]
+
+
+def _metric(row: list[object]) -> Metric:
+    """The columns are in the order of the fields."""
+    reasons = tuple(str(row[8]).split())
+    return Metric(*row[:8], reasons, *row[9:])  # type: ignore[arg-type, call-arg]
