@@ -19,7 +19,7 @@ _STRINGS = (
 _LAYOUTS = (
     '{{"model":"m","messages":[{{"role":"user","content":{s}}}],"temperature":{n}}}',
     '{{ "temperature" : {n} ,\n\t"messages" : [ {{ "content" : {s} , "role" : "user" }} ] , "model" : "m" }}\r\n',
-    ' {{"z":{{"b":{n},"a":[]}},"model":"other","messages":[],"messages":[{{"role":"user","content":{s}}}],"model":"m"}}',
+    ' {{"z":{{"b":{n},"a":[]}},"model":"x","messages":[],"messages":[{{"role":"user","content":{s}}}],"model":"m"}}',
     '{{"messages":[{{"role":"tool","tool_call_id":"c","content":[{{"type":"text","text":{s},"x":{n}}}]}}],"model":"m"}}',
 )
 _REST = (

@@ -1,0 +1,129 @@
+"""Requests of one conversation are known as such, and those of two are told apart."""
+
+import json
+from collections.abc import Mapping
+
+import pytest
+
+from kimi_proxy.core.chat import Wire, parse
+from kimi_proxy.core.types import JsonValue
+from kimi_proxy.features.sessions import Session, family, is_session_id, named, session_of
+
+
+def session(
+    wire: Wire, fields: Mapping[str, JsonValue], headers: Mapping[bytes, bytes] | None = None, provider: str = "p"
+) -> Session:
+    return session_of(parse(json.dumps({"model": "kimi-k2", **fields}).encode(), wire), headers or {}, provider)
+
+
+def conversation(*words: str, system: str = "be brief") -> list[JsonValue]:
+    said: list[JsonValue] = [{"role": "system", "content": system}]
+    return said + [{"role": "assistant" if i % 2 else "user", "content": word} for i, word in enumerate(words)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "headers"),
+    [
+        ({}, {b"x-session-id": b"mine"}),
+        ({}, {b"session_id": b"mine"}),
+        ({"metadata": {"session_id": "mine"}}, {}),
+        ({"external_session_id": "mine"}, {}),
+        ({"external_session_id": "other", "metadata": {"session_id": "other"}}, {b"x-session-id": b"mine"}),
+        ({"external_session_id": "other", "metadata": {"session_id": "mine"}}, {b"x-session-id": b" "}),
+    ],
+)
+def test_a_name_that_the_client_gives_is_taken(fields: Mapping[str, JsonValue], headers: Mapping[bytes, bytes]):
+    assert session(Wire.CHAT, fields, headers) == named("mine")
+
+
+def test_an_endless_name_is_cut_short():
+    assert len(session(Wire.CHAT, {}, {b"x-session-id": b"x" * 10_000}).name) == 200
+
+
+def test_the_id_of_a_session_names_it():
+    began = session(Wire.CHAT, {"messages": conversation("hi")})
+    mine = session(Wire.CHAT, {}, {b"x-session-id": b"mine"})
+
+    assert all(map(is_session_id, (began.id, mine.id)))
+    assert session(Wire.CHAT, {}, {b"x-session-id": began.id.encode()}).id == began.id
+    assert session(Wire.CHAT, {}, {b"x-session-id": mine.id.encode()}).id == mine.id
+
+
+def test_a_conversation_that_moves_to_another_client_stays_in_its_session():
+    def spelt(ascii_only: bool) -> Session:
+        asked = {"model": "kimi-k2", "messages": conversation("où ça ?")}
+        return session_of(parse(json.dumps(asked, ensure_ascii=ascii_only).encode(), Wire.CHAT), {}, "p")
+
+    assert spelt(True) == spelt(False)
+
+
+def test_what_the_system_adds_later_begins_nothing():
+    turn = conversation("hi", "hello", "and now?")
+
+    assert session(Wire.CHAT, {"messages": turn}) == session(
+        Wire.CHAT, {"messages": [*turn, {"role": "system", "content": "hurry"}]}
+    )
+
+
+def test_a_conversation_goes_on_in_its_session():
+    turns = [
+        conversation("hi"),
+        conversation("hi", "hello", "and now?"),
+        conversation("hi", "hello", "and now?", "so", "ok"),
+    ]
+
+    assert len({session(Wire.CHAT, {"messages": turn}) for turn in turns}) == 1
+
+
+def test_a_larger_sibling_takes_the_conversation_over():
+    asked = {"messages": conversation("hi")}
+
+    assert session(Wire.CHAT, asked) == session(Wire.CHAT, {**asked, "model": "moonshotai/kimi-k2.5-turbo"})
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"messages": conversation("hi!")},
+        {"messages": conversation("hi", system="be long")},
+        {"messages": conversation("hi"), "model": "gpt-5"},
+        {"messages": conversation()},
+    ],
+)
+def test_what_began_otherwise_is_another_session(fields: Mapping[str, JsonValue]):
+    assert session(Wire.CHAT, fields) != session(Wire.CHAT, {"messages": conversation("hi")})
+
+
+def test_the_same_words_to_another_provider_are_another_session():
+    asked = {"messages": conversation("hi")}
+
+    assert session(Wire.CHAT, asked) != session(Wire.CHAT, asked, provider="q")
+
+
+def test_marks_for_the_cache_and_a_fickle_first_line_change_nothing():
+    def turn(line: str, mark: bool) -> Session:
+        block = {"type": "text", "text": "hi", **({"cache_control": {"type": "ephemeral"}} if mark else {})}
+        system = [{"type": "text", "text": f"x-anthropic-billing-header: {line}"}, {"type": "text", "text": "be brief"}]
+        return session(Wire.MESSAGES, {"system": system, "messages": [{"role": "user", "content": [block]}]})
+
+    assert turn("cch=1", True) == turn("cch=2", False)
+
+
+def test_what_the_system_says_later_does_not_begin_another_conversation():
+    later = [*conversation("hi", "hello"), {"role": "system", "content": "remember"}]
+
+    assert session(Wire.CHAT, {"messages": later}) == session(Wire.CHAT, {"messages": conversation("hi")})
+
+
+def test_instructions_and_input_are_the_beginning_of_a_response():
+    first = session(Wire.RESPONSES, {"instructions": "a", "input": "hi"})
+
+    assert first == session(Wire.RESPONSES, {"instructions": "a", "input": [{"role": "user", "content": "hi"}]})
+    assert first != session(Wire.RESPONSES, {"instructions": "b", "input": "hi"})
+
+
+@pytest.mark.parametrize(
+    ("model", "word"), [("kimi-k2.5", "kimi"), ("moonshotai/Kimi-K2", "kimi"), ("gpt-5", "gpt"), ("4o", "4o"), ("", "")]
+)
+def test_the_family_of_a_model_is_the_word_it_begins_with(model: str, word: str):
+    assert family(model) == word
