@@ -94,6 +94,12 @@ def level(share: float | None) -> str:
     return next((name for bound, name in LEVELS if share >= bound), "ok")
 
 
+def is_worse(level: str, than: str) -> bool:
+    """Whether a session has come nearer to the end of its window."""
+    names = [name for _, name in LEVELS]
+    return level in names and (than not in names or names.index(level) < names.index(than))
+
+
 def cost_usd(usage: Usage | None, model: Model | None) -> float | None:
     """By the price table of the settings; without one, or without the provider's count, nobody knows."""
     if usage is None or model is None or not (model.input_usd_per_million or model.output_usd_per_million):

@@ -20,6 +20,17 @@ def tokens_of(request: Request, count: Callable[[str], int]) -> int:
     return flat + described + MESSAGE_TOKENS * len(request.messages) + sum(count(part.text) for part in parts)
 
 
+def is_same(one: Request, other: Request) -> bool:
+    """Whether two requests weigh the same because they say the same."""
+    names = (one.dialect.CONVERSATION, "system", "instructions", "tools")
+    return all(_raw(one, name) == _raw(other, name) for name in names)
+
+
+def _raw(request: Request, name: str) -> bytes:
+    raw = request.page.members.get(name)
+    return b"" if raw is None else bytes(raw)
+
+
 def _flat(part: Part) -> int:
     if part.kind == "image":
         return IMAGE_TOKENS

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -30,10 +30,23 @@ from kimi_proxy.services.store import Original, Store
 if TYPE_CHECKING:
     from kimi_proxy.proxy.upstream import Upstreams
 
+# Told what becomes of a request; they keep nobody waiting.
+Ended = Callable[[Exchange], None]
+Began = Callable[[Draft, Draft], Ended]  # as it came, and as it leaves
+
 SCOPE = "local"
 KEEP_S = 5.0  # a request does not wait longer for the disk
 
 log = logging.getLogger(__name__)
+
+
+def unheard(exchange: Exchange) -> None:
+    """Where nobody listens."""
+
+
+def unwatched(came: Draft, leaves: Draft) -> Ended:
+    """Where nobody watches."""
+    return unheard
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +66,14 @@ class Chat:
         upstreams: "Upstreams | None",
         store: Store,
         metrics: Metrics,
+        began: Began = unwatched,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.models = Models(config.providers, config.models)
         self._upstreams = upstreams
         self._store = store
         self._metrics = metrics
+        self._began = began
         self._now = now
         self._addressing: tuple[Stage, ...] = (name_model, ask_usage(config.providers))
         self._stages: tuple[Stage, ...] = (*stages(config), *self._addressing)
@@ -79,7 +94,7 @@ class Chat:
 
         # If no stage had anything to say, these are the caller's own bytes.
         question = Question(asked.wire, chat.encode(draft.request), asked.headers, asked.query)
-        async with self._asked(draft, question) as answer:
+        async with self._asked(draft, question, self._began(whole, draft)) as answer:
             yield answer
 
     @asynccontextmanager
@@ -98,7 +113,7 @@ class Chat:
             yield answer
 
     @asynccontextmanager
-    async def _asked(self, draft: Draft, question: Question) -> AsyncIterator[Answer]:
+    async def _asked(self, draft: Draft, question: Question, ended: Ended = unheard) -> AsyncIterator[Answer]:
         relay, provider = Relay(draft, self._now), draft.target.provider
         try:
             self._take_turn(provider)
@@ -109,7 +124,9 @@ class Chat:
             raise
         finally:
             # A client that hangs up ends us here; what its request came to is counted all the same.
-            self._record(relay.exchange())
+            exchange = relay.exchange()
+            self._record(exchange)
+            ended(exchange)
 
     def _connected(self) -> "Upstreams":
         if self._upstreams is None:
@@ -122,6 +139,11 @@ class Chat:
         if wait_s > 0:
             raise RateLimited(provider, wait_s)
         self._rates[provider] = rate.taken(now)
+
+    def limits(self) -> Mapping[str, tuple[Rate, float]]:
+        """How often each provider may be asked, and the seconds until it may be again."""
+        now = self._now()
+        return {name: (rate, rate.wait_s(now)) for name, rate in self._rates.items()}
 
     async def _kept(self, draft: Draft) -> bool:
         """Whether every original of the draft is on disk."""

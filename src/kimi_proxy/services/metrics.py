@@ -96,6 +96,18 @@ class Metrics:
             registry=self.registry,
         )
 
+        self.journal_dropped = Counter(
+            "kimi_proxy_journal_dropped",
+            "Chat requests that were not noted, by reason: busy, disk, fault, stopped.",
+            ["reason"],
+            registry=self.registry,
+        )
+        self.viewers_evicted = Counter(
+            "kimi_proxy_viewers_evicted",
+            "Viewers of /ws that read too slowly.",
+            registry=self.registry,
+        )
+
     def text(self) -> bytes:
         """Everything counted, in Prometheus' text format."""
         return generate_latest(self.registry)

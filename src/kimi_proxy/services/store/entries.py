@@ -34,13 +34,15 @@ class SessionRecord:
 
 
 def open_session(connection: sqlite3.Connection, session: SessionRecord) -> None:
-    """Write a session down. One that is known stays as it is, but for whom it talks to now."""
+    """Write a session down. One that is known keeps what it has, and gets what it lacks."""
     connection.execute(
         """INSERT INTO sessions (id, name, title, provider, model, created, last_used) VALUES (?, ?, ?, ?, ?, ?, ?)
-           ON CONFLICT (id) DO UPDATE SET provider = excluded.provider, model = excluded.model,
+           ON CONFLICT (id) DO UPDATE SET
              name = CASE name WHEN '' THEN excluded.name ELSE name END,
-             title = CASE excluded.title WHEN '' THEN title ELSE excluded.title END,
-             last_used = max(last_used, excluded.last_used)""",
+             title = CASE title WHEN '' THEN excluded.title ELSE title END,
+             provider = CASE provider WHEN '' THEN excluded.provider ELSE provider END,
+             model = CASE model WHEN '' THEN excluded.model ELSE model END,
+             created = min(created, excluded.created), last_used = max(last_used, excluded.last_used)""",
         (session.id, session.name, session.title, session.provider, session.model, session.created, session.last_used),
     )
 
@@ -65,19 +67,18 @@ def add(connection: sqlite3.Connection, metric: Metric) -> None:
 
 
 def _add_to_session(connection: sqlite3.Connection, metric: Metric) -> None:
+    """Somebody may have deleted it meanwhile: then it begins again."""
     connection.execute(
-        """UPDATE sessions SET requests = requests + 1, last_used = max(last_used, ?),
-             input_tokens = input_tokens + ?, cached_tokens = cached_tokens + ?, output_tokens = output_tokens + ?,
-             tokens_saved = tokens_saved + ?, cost_usd = cost_usd + ?
-           WHERE id = ?""",
+        """INSERT INTO sessions (id, name, title, provider, model, created, last_used, requests, input_tokens,
+             cached_tokens, output_tokens, tokens_saved, cost_usd)
+           VALUES (?1, '', '', ?2, ?3, ?4, ?4, 1, ?5, ?6, ?7, ?8, ?9)
+           ON CONFLICT (id) DO UPDATE SET provider = ?2, model = ?3, last_used = max(last_used, ?4),
+             requests = requests + 1, input_tokens = input_tokens + ?5, cached_tokens = cached_tokens + ?6,
+             output_tokens = output_tokens + ?7, tokens_saved = tokens_saved + ?8, cost_usd = cost_usd + ?9""",
         (
-            metric.at,
-            metric.input_tokens or 0,
-            metric.cached_tokens or 0,
-            metric.output_tokens or 0,
-            metric.tokens_saved,
-            metric.cost_usd or 0.0,
-            metric.session,
+            *(metric.session, metric.provider, metric.model, metric.at),
+            *(metric.input_tokens or 0, metric.cached_tokens or 0, metric.output_tokens or 0),
+            *(metric.tokens_saved, metric.cost_usd or 0.0),
         ),
     )
 

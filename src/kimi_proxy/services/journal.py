@@ -1,0 +1,227 @@
+"""Notes what becomes of every chat request, behind the request's back: its bytes go first."""
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from kimi_proxy.core.chat import Request
+from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.core.fault import place
+from kimi_proxy.core.ids import new_id
+from kimi_proxy.core.providers import Model
+from kimi_proxy.features import metering, weight
+from kimi_proxy.features.metering import Metric
+from kimi_proxy.features.pipeline import Draft
+from kimi_proxy.services import told
+from kimi_proxy.services.counting import Counting
+from kimi_proxy.services.hub import Publish, unheard
+from kimi_proxy.services.metrics import Metrics
+from kimi_proxy.services.relay import Exchange
+from kimi_proxy.services.store import Ledger, SessionRecord
+
+MAX_STEPS = 2_000  # that wait to be looked at
+MAX_UNWRITTEN = 10_000  # that wait for the disk, when it is sick
+BATCH = 500  # written in one transaction
+FLUSH_S = 1.0
+PATIENCE_S = 2.0  # of somebody who reads, for what was not noted yet
+MAX_SESSIONS = 10_000  # whose state is remembered
+NOTHING_TO_DO = "nothing_to_do"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Entry:
+    """A request that is being noted."""
+
+    id: str
+    at: float
+    session_name: str
+    metric: Metric | None = None  # once it is announced
+
+
+Step = Callable[[], Coroutine[None, None, None]]
+
+
+class Journal:
+    """Steps are taken one after the other; when too many wait, new ones are dropped and counted."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        models: Mapping[str, Model],
+        counting: Counting,
+        metrics: Metrics,
+        publish: Publish = unheard,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._ledger = ledger
+        self._models = models
+        self._counting = counting
+        self._metrics = metrics
+        self._publish = publish
+        self._now = now
+        self._steps: asyncio.Queue[Step] = asyncio.Queue(MAX_STEPS)
+        self._levels: OrderedDict[str, str] = OrderedDict()  # of the sessions that we have met
+        self._new_sessions: dict[str, SessionRecord] = {}
+        self._unwritten: deque[Metric] = deque()
+        self._writing = asyncio.Lock()
+        self._tasks = [asyncio.create_task(self._take_steps()), asyncio.create_task(self._keep_writing())]
+
+    def began(self, came: Draft, leaves: Draft) -> Callable[[Exchange], None]:
+        """Note that a request leaves; what this gives is to be told how that ended."""
+        entry = Entry(new_id("req"), self._now(), came.session.name)
+        is_noted = self._later(lambda: self._announce(entry, came.request, leaves))
+
+        def ended(exchange: Exchange) -> None:
+            if is_noted:
+                self._later(lambda: self._conclude(entry, exchange))
+
+        return ended
+
+    def introduce(self, session: SessionRecord) -> None:
+        """Write a session down and tell of it."""
+        self._remember(session.id, "ok")
+        self._new_sessions[session.id] = session
+        self._publish("session_created", {"session": told.session(session)})
+
+    def forget(self, session: str | None = None) -> None:
+        """Somebody deleted a session, or all: whoever comes back is new."""
+        if session is None:
+            self._levels.clear()
+        else:
+            self._levels.pop(session, None)
+
+    async def caught_up(self) -> None:
+        """Wait for what has happened to be noted and written, for a while."""
+        with suppress(TimeoutError, StoreUnavailable):
+            async with asyncio.timeout(PATIENCE_S):
+                await self._steps.join()
+                await self.flush()
+
+    async def flush(self) -> None:
+        """Write what waits; StoreUnavailable, and it goes on waiting, if the disk is sick."""
+        async with self._writing:
+            while self._unwritten or self._new_sessions:
+                sessions = tuple(self._new_sessions.values())
+                batch = tuple(self._unwritten)[:BATCH]
+                await self._ledger.write(sessions, batch)
+                for session in sessions:
+                    if self._new_sessions.get(session.id) is session:
+                        del self._new_sessions[session.id]
+                for _ in range(min(len(batch), len(self._unwritten))):
+                    self._unwritten.popleft()
+
+    async def close(self) -> None:
+        await self.caught_up()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
+        self._counting.close()
+        self._metrics.journal_dropped.labels("stopped").inc(len(self._unwritten))
+
+    def _later(self, step: Step) -> bool:
+        try:
+            self._steps.put_nowait(step)
+        except asyncio.QueueFull:
+            self._metrics.journal_dropped.labels("busy").inc()
+            return False
+        return True
+
+    async def _take_steps(self) -> None:
+        while True:
+            step = await self._steps.get()
+            try:
+                await step()
+            except Exception as e:  # noqa: BLE001 - a note that can't be taken is no reason to take no more
+                log.warning("journal failed", extra={"what": place(e)})
+                self._metrics.journal_dropped.labels("fault").inc()
+            finally:
+                self._steps.task_done()
+
+    async def _keep_writing(self) -> None:
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            with suppress(StoreUnavailable):
+                await self.flush()
+
+    async def _announce(self, entry: Entry, came: Request, leaves: Draft) -> None:
+        estimated = await self._counting.of(leaves.request)
+        before = estimated if weight.is_same(came, leaves.request) else await self._counting.of(came)
+        entry.metric = metric = self._metric(entry, leaves, estimated, max(0, before - estimated))
+        await self._meet(metric, entry.session_name)
+        self._publish("metric", {"metric": told.metric(metric)})
+        for note in leaves.notes:
+            self._publish(note.event, {"session_id": metric.session, "request_id": metric.id, **note.fields})
+        self._watch_window(metric)
+
+    def _metric(self, entry: Entry, draft: Draft, estimated: int, saved: int) -> Metric:
+        target = draft.target
+        model = self._models.get(target.key or "")
+        reasons = () if saved else draft.reasons or (NOTHING_TO_DO,)
+        return Metric(
+            id=entry.id,
+            session=draft.session.id,
+            at=round(entry.at, 3),
+            provider=target.provider,
+            model=(target.key or target.model)[:200],
+            api=draft.request.wire.value,
+            tokens_estimated=estimated,
+            tokens_saved=saved,
+            reasons=tuple(reasons),
+            max_context=model.max_context_size if model else None,
+        )
+
+    async def _conclude(self, entry: Entry, exchange: Exchange) -> None:
+        if entry.metric is None:
+            return
+        metric = metering.ended(entry.metric, exchange, self._models.get(exchange.draft.target.key or ""))
+        self._unwritten.append(metric)
+        while len(self._unwritten) > MAX_UNWRITTEN:
+            self._unwritten.popleft()
+            self._metrics.journal_dropped.labels("disk").inc()
+        await self._meet(metric, entry.session_name)
+        self._publish("metric_updated", {"metric": told.metric(metric)})
+        self._watch_window(metric)
+
+    async def _meet(self, metric: Metric, name: str) -> None:
+        """Tell of a session that nobody has met yet."""
+        if metric.session in self._levels:
+            self._levels.move_to_end(metric.session)
+            return
+        known: SessionRecord | None = None
+        with suppress(StoreUnavailable):
+            known = await self._ledger.session(metric.session)
+        if known is None:
+            at = metric.at
+            self.introduce(SessionRecord(metric.session, name, "", metric.provider, metric.model, at, at))
+        else:
+            self._remember(metric.session, "ok")
+
+    def _remember(self, session: str, level: str) -> None:
+        self._levels[session] = level
+        if len(self._levels) > MAX_SESSIONS:
+            self._levels.popitem(last=False)
+
+    def _watch_window(self, metric: Metric) -> None:
+        """Tell when the window of a session has filled to the next level, once."""
+        share = metric.percent
+        now = metering.level(share)
+        before = self._levels.get(metric.session, "ok")
+        self._remember(metric.session, now)
+        if metering.is_worse(now, before):
+            self._publish(
+                "context_alert",
+                {
+                    "session_id": metric.session,
+                    "level": now,
+                    "percent": share,
+                    "tokens": metric.tokens,
+                    "max_context": metric.max_context,
+                    "counted_by": metric.counted_by,
+                },
+            )
