@@ -47,6 +47,18 @@ def within(seconds: float, condition: Callable[[], bool]) -> bool:
     return True
 
 
+def with_variable(variable: str) -> set[int]:
+    """The processes whose environment holds `NAME=value`, wherever they are in the tree."""
+    found = set()
+    for place in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if variable.encode() in place.read_bytes().split(b"\0"):
+                found.add(int(place.parent.name))
+        except OSError:
+            continue
+    return found
+
+
 def runs_in(folder: Path) -> bool:
     """Whether any process has `folder` as its working directory."""
     for cwd in Path("/proc").glob("[0-9]*/cwd"):

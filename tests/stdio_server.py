@@ -72,9 +72,9 @@ def call(message: dict) -> None:
             say({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "log"}})
             say([{"jsonrpc": "2.0", "id": message["id"], "result": "found"}])
         case "asks":
+            waiting.append(message)
             say({"jsonrpc": "2.0", "id": "p", "method": "ping"})
             say({"jsonrpc": "2.0", "id": "r", "method": "roots/list"})
-            waiting.append(message)
         case "child":
             child = subprocess.Popen(["sleep", "600"])
             answer(message, {"pid": os.getpid(), "child": child.pid})

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import ASGIApp
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from kimi_proxy.api.app import pruner_app
 from kimi_proxy.api.guard import Guard
@@ -98,12 +98,20 @@ def _properties(schema: Mapping[str, JsonValue]) -> Iterator[str]:
 def test_every_command_and_each_of_its_options_is_documented():
     text = page("docs/cli.md")
 
-    for name, command in typer.main.get_command(cli).commands.items():  # type: ignore[attr-defined]
-        assert isinstance(command, TyperCommand)
+    for name, command in _commands(typer.main.get_command(cli)):
         described = section(text, f"kimi-proxy {name}")
         options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
         written = {option for option in options if option.startswith("--")} - {"--help"}
         assert {option for option in written if f"`{option}`" not in described} == set()
+
+
+def _commands(group: object, path: str = "") -> Iterator[tuple[str, TyperCommand]]:
+    assert isinstance(group, TyperGroup)
+    for name, command in group.commands.items():
+        if isinstance(command, TyperCommand):
+            yield f"{path}{name}", command
+        else:
+            yield from _commands(command, f"{path}{name} ")
 
 
 def test_every_variable_is_documented():

@@ -113,6 +113,8 @@ def test_where_uv_fails_venv_and_pip_do_it(tmp_path: Path):
         assert stopped(process)[0] == 0
 
 
-@pytest.mark.parametrize("script", ["start.sh", "test.sh", ".ci/run", "scripts/setup", "scripts/check"])
+@pytest.mark.parametrize(
+    "script", ["start.sh", "test.sh", ".ci/run", "scripts/setup", "scripts/check", "scripts/start-mcp-servers.sh"]
+)
 def test_scripts_can_be_run(script: str):
     assert (ROOT / script).stat().st_mode & stat.S_IXUSR

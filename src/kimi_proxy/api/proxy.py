@@ -8,7 +8,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from kimi_proxy import __version__
-from kimi_proxy.api import chat, gateway, masks
+from kimi_proxy.api import chat, gateway, masks, servers
 from kimi_proxy.api.app import rules_of
 from kimi_proxy.api.errors import json_answer
 from kimi_proxy.api.health import store_state
@@ -22,6 +22,7 @@ def proxy_app(runtime: Runtime) -> ASGIApp:
     routes = [
         *chat.routes(runtime.chat),
         *gateway.routes(runtime.gateway),
+        *servers.routes(runtime.supervisor),
         Route("/api/mask/{mask_id}", masks.endpoint(runtime.gateway), methods=["GET"]),
         Route("/health", _health(runtime), methods=["GET"]),
     ]

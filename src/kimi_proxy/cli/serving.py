@@ -12,7 +12,8 @@ from kimi_proxy.cli.streams import remark
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AsyncExitStack
 
     from starlette.types import ASGIApp
 
@@ -102,35 +103,51 @@ def _serve(config: Config, doors: Sequence[Door]) -> None:
 async def _listen(runtime: Runtime, doors: Sequence[Door], stop: asyncio.Event) -> None:
     """Open every door; if one cannot be opened, all are closed."""
     import asyncio
-
-    from kimi_proxy.api.server import serve
-    from kimi_proxy.proxy.occupant import occupant, url
+    from contextlib import AsyncExitStack
 
     addresses: dict[str, str] = {}
-    warming: list[asyncio.Task[None]] = []
 
-    async def open_one(door: Door) -> None:
-        def ready(host: str, port: int) -> None:
-            addresses[door.name] = url(host, port)
-            remark(f"the {door.name} listens on {addresses[door.name]} ({door.about})")
+    async with AsyncExitStack() as alongside:
+
+        def opened(door: Door, address: str) -> None:
+            addresses[door.name] = address
+            remark(f"the {door.name} listens on {address} ({door.about})")
             if len(addresses) == len(doors):
                 _welcome(runtime.config, addresses["pruner"])
-                # Whoever waits for us is answered first; what the first prune needs is loaded after that.
-                warming.append(asyncio.create_task(runtime.pruner.warm()))
+                _begin(runtime, addresses, alongside)
 
-        token = runtime.config.token is not None
-        try:
-            await serve(
-                door.app(runtime), door.host, door.port, stop=stop, token=token, on_ready=ready, occupant=occupant
-            )
-        finally:
-            stop.set()
-
-    endings = await asyncio.gather(*(open_one(door) for door in doors), return_exceptions=True)
-    await asyncio.gather(*warming)
+        work = (_open(door, runtime, stop, opened) for door in doors)
+        endings = await asyncio.gather(*work, return_exceptions=True)
     for ending in endings:
         if ending is not None:
             raise ending
+
+
+async def _open(door: Door, runtime: Runtime, stop: asyncio.Event, opened: Callable[[Door, str], None]) -> None:
+    from kimi_proxy.api.server import serve
+    from kimi_proxy.proxy.occupant import occupant, url
+
+    def ready(host: str, port: int) -> None:
+        opened(door, url(host, port))
+
+    token = runtime.config.token is not None
+    try:
+        await serve(door.app(runtime), door.host, door.port, stop=stop, token=token, on_ready=ready, occupant=occupant)
+    finally:
+        stop.set()
+
+
+def _begin(runtime: Runtime, addresses: Mapping[str, str], alongside: AsyncExitStack) -> None:
+    """What can wait until we answer."""
+    import asyncio
+
+    from kimi_proxy.services.run_file import announced
+
+    warming = asyncio.create_task(runtime.pruner.warm())
+    alongside.push_async_callback(asyncio.wait_for, warming, None)
+    if "proxy" in addresses:
+        alongside.enter_context(announced(runtime.config.home, addresses))
+        runtime.supervisor.start()
 
 
 def _welcome(config: Config, address: str) -> None:

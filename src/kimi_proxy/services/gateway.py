@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -31,6 +32,7 @@ from kimi_proxy.services.fingerprint import decoded, encoded
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.store import Original, Store
+from kimi_proxy.services.tally import Tally
 
 SCOPE = "local"
 TOOLS_REMEMBERED = 10_000
@@ -52,7 +54,9 @@ class Gateway:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         servers, headers = _with_own_pruner(config)
-        self._upstreams = Upstreams(servers, os.environ if env is None else env, headers)
+        self.servers = servers
+        self.upstreams = Upstreams(servers, os.environ if env is None else env, headers)
+        self.tallies: defaultdict[str, Tally] = defaultdict(Tally)
         self._store = store
         self._pruner = pruner
         self._metrics = metrics
@@ -82,7 +86,15 @@ class Gateway:
         return decoded(raw)
 
     async def close(self) -> None:
-        await self._upstreams.close()
+        await self.upstreams.close()
+
+    def blocked_for(self, name: str) -> float:
+        """Seconds until a server that failed too often is tried again; 0 if it may be now."""
+        return self._circuits.get(name, CLOSED).blocked_for(self._now())
+
+    def forgive(self, name: str) -> None:
+        """Forget a server's failures: it is known to be there again."""
+        self._circuits[name] = CLOSED
 
     async def _forward(self, server_name: str, message: JsonObject) -> JsonObject | None:
         name = ALIASES.get(server_name, server_name)
@@ -90,12 +102,15 @@ class Gateway:
         wait_s = circuit.blocked_for(self._now())
         if wait_s > 0:
             raise UpstreamUnreachable(f"{name} failed too often: it is tried again in {wait_s:.1f} s", wait_s)
-        self._circuits[name] = circuit.tried(self._now())
+        began, tally = self._now(), self.tallies[name]
+        self._circuits[name] = circuit.tried(began)
+        tally.calls += 1
         try:
-            answer = await self._upstreams.forward_jsonrpc(name, message)
+            answer = await self.upstreams.forward_jsonrpc(name, message)
         except KimiProxyError as e:
             self._failed(name, e)
             raise
+        tally.took(self._now() - began)
         self._circuits[name] = self._circuits[name].succeeded()
         self._metrics.gateway_calls.labels(name, "ok").inc()
         if answer is not None and message.get("method") == "tools/list":
@@ -121,6 +136,8 @@ class Gateway:
         is_down = isinstance(error, UpstreamUnreachable | UpstreamTimeout)
         self._circuits[name] = circuit.failed(self._now()) if is_down else circuit.succeeded()
         self._metrics.gateway_calls.labels(name, error.code).inc()
+        self.tallies[name].failures += 1
+        self.tallies[name].failed(str(error), self._now())
         log.warning("mcp server failed", extra={"server": name, "code": error.code, "what": str(error)[:300]})
 
     async def _keep(self, server_name: str, texts: Sequence[str]) -> Mapping[str, str]:
@@ -134,6 +151,7 @@ class Gateway:
             log.warning("masking needs the store", extra={"server": server_name, "what": str(e)[:300]})
             self._metrics.gateway_masked.labels(server_name, "recovery_unavailable").inc(len(texts) - len(kept))
         self._metrics.gateway_masked.labels(server_name, "masked").inc(len(kept))
+        self.tallies[ALIASES.get(server_name, server_name)].masked(kept)
         return kept
 
     async def _kept(self, server_name: str, text: str) -> str:

@@ -14,6 +14,7 @@ from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.reranking import Rerank
 from kimi_proxy.services.store import Store, open_store
+from kimi_proxy.services.supervisor import Supervisor
 from kimi_proxy.services.tools import health, prune_text, recover_text
 from kimi_proxy.services.tools.agent import agent_tools
 from kimi_proxy.services.workers import Workers
@@ -30,6 +31,7 @@ class Runtime:
     tools: Mapping[str, AnyTool]  # by name, and by every alias
     metrics: Metrics
     gateway: Gateway
+    supervisor: Supervisor  # of the MCP servers that we run; it rests until it is started
     chat: Chat
     agent_tools: Mapping[str, AnyTool]  # read, grep and bash
 
@@ -46,9 +48,11 @@ async def running(config: Config) -> AsyncIterator[Runtime]:
         pruner = Pruner(settings, store, workers, rerank, metrics)
         gateway = Gateway(config, store, pruner, metrics)
         alive.push_async_callback(gateway.close)
+        supervisor = Supervisor(gateway)
+        alive.push_async_callback(supervisor.close)
         chat = Chat(config, await _upstreams(config, alive), store, metrics)
         agents = await alive.enter_async_context(agent_tools(config, store, pruner, os.environ))
-        yield Runtime(config, store, pruner, _tools(pruner), metrics, gateway, chat, agents)
+        yield Runtime(config, store, pruner, _tools(pruner), metrics, gateway, supervisor, chat, agents)
 
 
 def _tools(pruner: Pruner) -> Mapping[str, AnyTool]:

@@ -83,7 +83,8 @@ class Child(Generic[P, T]):
     def vitals(self) -> Vitals:
         up_s = self._now() - self._life.since if self._life else 0.0
         pid = self._process.group if self._process and self._process.alive else None
-        return Vitals(self._state, pid, up_s, self._starts, self.wait_s, self._problem)
+        wait_s = self.wait_s if self._wanted.is_set() else 0.0
+        return Vitals(self._state, pid, up_s, self._starts, wait_s, self._problem)
 
     @property
     def _state(self) -> State:
@@ -179,6 +180,9 @@ class Child(Generic[P, T]):
         try:
             async with within(self._server, self._start_timeout_s):
                 return await self._meet(process)
+        except UpstreamUnreachable as e:
+            await self._ended(process)
+            raise process.ending from e
         except BaseException:
             await self._ended(process)
             raise

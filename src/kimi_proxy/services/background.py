@@ -1,0 +1,82 @@
+"""`kimi-proxy start` in the background: started, waited for, found again and ended."""
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from kimi_proxy.core.errors import UpstreamUnreachable
+from kimi_proxy.proxy.processes import Pid, born, detach, end
+from kimi_proxy.services import run_file
+from kimi_proxy.services.run_file import BACKGROUND, FILE, FOLDER, LOG, Running
+from kimi_proxy.services.store.private import private_file
+
+LOCK = "lock"
+LOOK_EVERY_S = 0.05
+LOG_LINES = 80
+STOP_S = 10.0  # longer than it takes to let requests and servers end
+
+
+def start(home: Path, argv: Sequence[str], env: Mapping[str, str], patience_s: float) -> Running:
+    """Start `argv` and wait until it can be found; UpstreamUnreachable with the end of its log if it cannot."""
+    with _one_at_a_time(home):
+        return running(home) or _started(home, argv, env, patience_s)
+
+
+def _started(home: Path, argv: Sequence[str], env: Mapping[str, str], patience_s: float) -> Running:
+    log = home / FOLDER / LOG
+    private_file(log)
+    process = detach(argv, env, log)
+    pid = Pid(process.pid, born(process.pid))
+    run_file.write(home / FOLDER / BACKGROUND, pid, {})
+    deadline = time.monotonic() + patience_s
+    while (found := running(home)) is None:
+        if process.poll() is not None:
+            raise UpstreamUnreachable(f"kimi-proxy ended with status {process.returncode}, after saying:\n{said(home)}")
+        if time.monotonic() > deadline:
+            raise UpstreamUnreachable(f"kimi-proxy is not ready after {patience_s:g} s; it says so far:\n{said(home)}")
+        time.sleep(LOOK_EVERY_S)
+    return found
+
+
+@contextmanager
+def _one_at_a_time(home: Path) -> Iterator[None]:
+    """Whoever comes second waits, and then finds what the first one started."""
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    private_file(home / FOLDER / LOCK)
+    lock = os.open(home / FOLDER / LOCK, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def running(home: Path) -> Running | None:
+    return run_file.read(home / FOLDER / FILE)
+
+
+def is_background(home: Path, pid: Pid) -> bool:
+    found = run_file.read(home / FOLDER / BACKGROUND)
+    return found is not None and found.pid == pid
+
+
+def stop(home: Path, pid: Pid) -> None:
+    end(pid, STOP_S)
+    with suppress(OSError):
+        (home / FOLDER / BACKGROUND).unlink(missing_ok=True)
+
+
+def said(home: Path, lines: int = LOG_LINES) -> str:
+    """The end of its log."""
+    try:
+        text = (home / FOLDER / LOG).read_text("utf-8", "replace")
+    except OSError:
+        return ""
+    return "".join(text.splitlines(keepends=True)[-lines:])

@@ -1,0 +1,94 @@
+"""The MCP servers behind the gateway, over HTTP."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from tests.api.proxy_world import proxy
+
+SCRIPT = str(Path(__file__).parents[1] / "stdio_server.py")
+
+
+def server(name: str, mode: str = "") -> str:
+    args = json.dumps(["-I", "-S", SCRIPT, mode])
+    return f"[mcp.servers.{name}]\ncommand = {json.dumps(sys.executable)}\nargs = {args}\n"
+
+
+TOML = "[mcp]\nready_timeout_s = 60\n" + server("good") + server("bad", "crash")
+
+
+@pytest.mark.parametrize("path", ["/api/mcp/servers", "/api/memory/servers"])
+async def test_every_server_of_the_settings_is_told(path: str, tmp_path: Path):
+    async with proxy(tmp_path, TOML) as world:
+        told = (await world.http.get(path)).json()["servers"]
+
+    assert {status["name"]: status["state"] for status in told} == {
+        "sequential-thinking": "down",
+        "fast-filesystem": "down",
+        "json-query": "down",
+        "pruner": "down",
+        "shrimp-task-manager": "down",
+        "task-master": "off",
+        "good": "idle",
+        "bad": "idle",
+    }
+
+
+async def test_servers_are_started_stopped_and_started_again(tmp_path: Path):
+    async with proxy(tmp_path, TOML) as world:
+        up = (await world.http.post("/api/mcp/servers/up", json={"names": ["good"]})).json()["servers"]
+        down = (await world.http.post("/api/mcp/servers/down")).json()["servers"]
+        again = (await world.http.post("/api/mcp/servers/restart", json={"names": ["good"]})).json()["servers"]
+
+    assert [(status["name"], status["state"]) for status in up] == [("good", "ready")]
+    assert [(status["name"], status["state"]) for status in down] == [("good", "stopped"), ("bad", "stopped")]
+    assert again[0]["state"] == "ready"
+    assert again[0]["pid"] != up[0]["pid"]
+
+
+async def test_one_that_fails_comes_with_the_end_of_its_log(tmp_path: Path):
+    async with proxy(tmp_path, TOML) as world:
+        (bad,) = (await world.http.post("/api/mcp/servers/up", json={"names": ["bad"]})).json()["servers"]
+        log = (await world.http.get("/api/mcp/servers/bad/logs?lines=1")).json()
+
+    assert "cannot find my configuration" in bad["log"]
+    assert log == {
+        "name": "bad",
+        "log": "[bad ended with status 7 after saying: cannot find my configuration]\n",
+    }
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "problem"),
+    [
+        ("POST", "/up", {"names": ["nobody"]}, 404, "no MCP server is named 'nobody'"),
+        ("POST", "/up", {"names": ["json-query"]}, 400, "set run = true under [mcp.servers.json-query]"),
+        ("POST", "/down", {"names": ["task-master"]}, 400, "set enabled = true under [mcp.servers.task-master]"),
+        ("POST", "/up", {"name": "good"}, 400, "name"),
+        ("POST", "/up", {"command": "rm", "names": []}, 400, "command"),
+        ("POST", "/up", [], 400, "names"),
+        ("GET", "/nobody/logs", None, 404, "nobody"),
+        ("GET", "/good/logs?lines=0", None, 400, "lines"),
+        ("GET", "/good/logs?lines=x", None, 400, "lines"),
+        ("GET", "/up", None, 405, "other methods"),
+        ("POST", "/dance", {}, 404, "nothing at this path"),
+    ],
+)
+async def test_what_cannot_be_done_is_refused_with_the_reason(
+    method: str, path: str, body: object, status: int, problem: str, tmp_path: Path
+):
+    async with proxy(tmp_path, TOML) as world:
+        content = None if body is None else json.dumps(body)
+        headers = {"content-type": "application/json"}
+        refused = await world.http.request(method, f"/api/mcp/servers{path}", content=content, headers=headers)
+
+    assert refused.status_code == status
+    assert problem in refused.json()["error"]["message"]
+
+
+async def test_a_page_of_another_origin_cannot_stop_anything(tmp_path: Path):
+    async with proxy(tmp_path, TOML) as world:
+        refused = await world.http.post("/api/mcp/servers/down", headers={"origin": "https://evil.example"})
+
+    assert refused.status_code == 403

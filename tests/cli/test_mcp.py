@@ -1,0 +1,168 @@
+"""`kimi-proxy mcp`: the servers behind the gateway, from the command line."""
+
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.processes import runs, with_variable, within
+
+from .conftest import Cli, stop
+from .test_serving import serving
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = str(ROOT / "tests" / "stdio_server.py")
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def server(name: str, mode: str = "", more: str = "") -> str:
+    args = json.dumps(["-I", "-S", SCRIPT, mode])
+    return f"[mcp.servers.{name}]\ncommand = {json.dumps(sys.executable)}\nargs = {args}\n{more}\n"
+
+
+@pytest.fixture
+def mcp(cli: Cli) -> Iterator[Cli]:
+    """The command with two servers, one of which works; whatever is left in the background is ended."""
+    marked = f'env = {{ MCP_TEST = "{cli.here}" }}'
+    patient = "[mcp]\nready_timeout_s = 60\n"
+    (cli.here / "config.toml").write_text(patient + server("good", more=marked) + server("bad", "crash"))
+    yield cli
+    cli("mcp", "down")
+
+
+def servers_of(cli: Cli) -> set[int]:
+    return with_variable(f"MCP_TEST={cli.here}")
+
+
+def states(printed: bytes) -> dict[str, str]:
+    return {line.split()[0]: line.split()[1] for line in printed.decode().splitlines()}
+
+
+def test_without_a_server_there_is_nothing_to_look_at(cli: Cli):
+    done = cli("mcp", "status")
+
+    assert (done.returncode, done.stdout) == (3, b"")
+    assert b"kimi-proxy mcp up" in done.stderr
+    assert (cli("mcp", "logs", "x").returncode, cli("mcp", "down").returncode) == (3, 0)
+
+
+def test_up_starts_it_all_in_the_background_and_down_leaves_nothing(mcp: Cli):
+    up = mcp("mcp", "up")
+    status = mcp("mcp", "status")
+    log = mcp("mcp", "logs", "bad", "-n", "1")
+    family = servers_of(mcp)
+    again = mcp("mcp", "up", "good", "--json")
+    down = mcp("mcp", "down")
+
+    assert up.returncode == 1
+    assert states(up.stdout)["good"] == "ready"
+    assert b"the end of what bad said:\ncannot find my configuration\n[bad ended with status 7" in up.stderr
+    assert states(status.stdout)["good"] == "ready"
+    assert log.stdout == b"[bad ended with status 7 after saying: cannot find my configuration]\n"
+    assert again.returncode == 0
+    assert [s["pid"] for s in json.loads(again.stdout)["servers"]] == list(family)
+    assert down.returncode == 0
+    assert states(down.stdout) == {"good": "stopped", "bad": "stopped"}
+    assert within(10, lambda: not any(runs(pid) for pid in family))
+    assert mcp("mcp", "status").returncode == 3
+
+
+def test_one_server_can_be_stopped_and_started_and_the_others_go_on(mcp: Cli):
+    mcp("mcp", "up", "good")
+    before = servers_of(mcp)
+    down = mcp("mcp", "down", "good")
+    nobody = servers_of(mcp)
+    up = mcp("mcp", "up", "good")
+    restarted = mcp("mcp", "restart", "good")
+
+    assert (len(before), nobody) == (1, set())
+    assert (states(down.stdout), states(up.stdout)) == ({"good": "stopped"}, {"good": "ready"})
+    assert (restarted.returncode, states(restarted.stdout)) == (0, {"good": "ready"})
+    assert servers_of(mcp).isdisjoint(before)
+
+
+def test_a_restart_of_everything_reads_the_settings_again(mcp: Cli):
+    mcp("mcp", "up", "good")
+    (mcp.here / "config.toml").write_text("[mcp]\nready_timeout_s = 60\n" + server("new"))
+    done = mcp("mcp", "restart")
+
+    assert (done.returncode, states(done.stdout)) == (0, {"new": "ready"})
+
+
+def test_a_start_in_the_foreground_is_told_and_goes_on(mcp: Cli):
+    with serving(mcp, "start") as (process, _):
+        assert within(30, lambda: len(servers_of(mcp)) == 1)
+        down = mcp("mcp", "down")
+        assert states(down.stdout)["good"] == "stopped"
+        assert servers_of(mcp) == set()
+        assert mcp("mcp", "status").returncode == 1
+        assert stop(process)[0] == 0
+    assert mcp("mcp", "status").returncode == 3
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_when_start_ends_so_do_the_servers_and_nobody_is_fooled_by_what_it_left(mcp: Cli, how: signal.Signals):
+    with serving(mcp, "start") as (process, _):
+        assert within(30, lambda: len(servers_of(mcp)) == 1)
+        process.send_signal(how)
+        process.wait(30)
+
+    assert within(10, lambda: not servers_of(mcp))
+    assert mcp("mcp", "status").returncode == 3
+
+
+def test_names_that_cannot_be_started_are_refused_with_the_reason(mcp: Cli):
+    mcp("mcp", "up", "good")
+    unknown = mcp("mcp", "up", "nobody")
+    elsewhere = mcp("mcp", "up", "json-query")
+    off = mcp("mcp", "restart", "task-master")
+
+    assert (unknown.returncode, elsewhere.returncode, off.returncode) == (2, 2, 2)
+    assert b"no MCP server is named 'nobody'" in unknown.stderr
+    assert b"set run = true under [mcp.servers.json-query]" in elsewhere.stderr
+    assert b"set enabled = true under [mcp.servers.task-master]" in off.stderr
+
+
+def test_a_start_that_fails_shows_why(mcp: Cli):
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        done = mcp("mcp", "up", env={"KIMI_PROXY_PORT": str(stranger.getsockname()[1])})
+
+    assert done.returncode == 2
+    assert b"ended with status 78, after saying:" in done.stderr
+    assert b"is taken by another program, which is not kimi-proxy" in done.stderr
+
+
+def test_with_a_token_the_command_sends_it(mcp: Cli):
+    env = {"KIMI_PROXY_TOKEN": "a" * 32}
+    done = mcp("mcp", "up", "good", env=env)
+    mcp("mcp", "down", env=env)
+
+    assert (done.returncode, states(done.stdout)) == (0, {"good": "ready"})
+
+
+def test_the_script_says_the_same_in_other_words(tmp_path: Path):
+    scripts, programs = tmp_path / "scripts", tmp_path / ".venv" / "bin"
+    for folder in (scripts, programs):
+        folder.mkdir(parents=True)
+    copied = shutil.copy2(ROOT / "scripts" / "start-mcp-servers.sh", scripts)
+    for stand_in in (scripts / "setup", programs / "kimi-proxy"):
+        stand_in.write_text('#!/bin/sh\necho "$@"\n')
+        stand_in.chmod(0o755)
+
+    def said(*args: str) -> tuple[int, str]:
+        done = subprocess.run([copied, *args], capture_output=True, text=True, timeout=30, check=False)
+        return done.returncode, done.stdout.strip()
+
+    assert [said(word, "a", "b") for word in ("start", "stop", "restart", "status")] == [
+        (0, "mcp up a b"),
+        (0, "mcp down a b"),
+        (0, "mcp restart a b"),
+        (0, "mcp status a b"),
+    ]
+    assert (said("dance"), said()) == ((2, ""), (2, ""))
