@@ -68,6 +68,7 @@ class Chat:
         metrics: Metrics,
         began: Began = unwatched,
         now: Callable[[], float] = time.monotonic,
+        chosen: tuple[Stage, ...] | None = None,  # stages in place of those that the settings ask for
     ) -> None:
         self.models = Models(config.providers, config.models)
         self._upstreams = upstreams
@@ -76,7 +77,7 @@ class Chat:
         self._began = began
         self._now = now
         self._addressing: tuple[Stage, ...] = (name_model, ask_usage(config.providers))
-        self._stages: tuple[Stage, ...] = (*stages(config), *self._addressing)
+        self._stages: tuple[Stage, ...] = (*(stages(config) if chosen is None else chosen), *self._addressing)
         self._rates = {name: Rate(provider.requests_per_minute) for name, provider in config.providers.items()}
 
     @asynccontextmanager
