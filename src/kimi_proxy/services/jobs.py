@@ -13,6 +13,8 @@ import msgspec
 from kimi_proxy.core.prune import Cut, Pruned, Question
 from kimi_proxy.features.pruning import engine
 from kimi_proxy.features.pruning.explain import LineWhy
+from kimi_proxy.features.sanitizer.shorten import shorten
+from kimi_proxy.features.sanitizer.shortened import Shortened, Task
 
 Check: TypeAlias = Callable[[], None]
 
@@ -44,7 +46,14 @@ class ExplainJob(msgspec.Struct, frozen=True, tag="explain"):
     within_s: float
 
 
-Job: TypeAlias = "PruneJob | ScoreJob | ExplainJob"
+class ShortenJob(msgspec.Struct, frozen=True, tag="shorten"):
+    text: bytes
+    goal: bytes
+    task: Task
+    within_s: float
+
+
+Job: TypeAlias = "PruneJob | ScoreJob | ExplainJob | ShortenJob"
 
 
 class PrunedAnswer(msgspec.Struct, frozen=True):
@@ -52,9 +61,18 @@ class PrunedAnswer(msgspec.Struct, frozen=True):
     pruned: Pruned
 
 
-_jobs: msgspec.msgpack.Decoder[Job] = msgspec.msgpack.Decoder(PruneJob | ScoreJob | ExplainJob)
+class ShortenedAnswer(msgspec.Struct, frozen=True):
+    """Of the hidden texts, those that are not the one that was asked about."""
+
+    shown: bytes
+    hidden: list[bytes | None]
+    shortened: Shortened
+
+
+_jobs: msgspec.msgpack.Decoder[Job] = msgspec.msgpack.Decoder(PruneJob | ScoreJob | ExplainJob | ShortenJob)
 _pruned = msgspec.msgpack.Decoder(PrunedAnswer)
 _scores = msgspec.msgpack.Decoder(list[float])
+_shortened = msgspec.msgpack.Decoder(ShortenedAnswer)
 _whys = msgspec.msgpack.Decoder(list[LineWhy])
 
 
@@ -71,6 +89,10 @@ def explain_job(question: Question, cuts: Sequence[Cut], within_s: float) -> Exp
     return ExplainJob(*_packed(question), list(cuts), within_s)
 
 
+def shorten_job(task: Task, within_s: float) -> ShortenJob:
+    return ShortenJob(_bytes(task.text), _bytes(task.goal), replace(task, text="", goal=""), within_s)
+
+
 def encode(job: Job) -> bytes:
     return msgspec.msgpack.encode(job)
 
@@ -81,6 +103,8 @@ def decode(message: bytes) -> Job:
 
 def perform(job: Job) -> bytes:
     """Do what `job` asks and encode the answer."""
+    if isinstance(job, ShortenJob):
+        return _shorten(replace(job.task, text=_text(job.text), goal=_text(job.goal)))
     question = replace(job.question, text=_text(job.text), goal=_text(job.goal))
     match job:
         case PruneJob():
@@ -96,6 +120,20 @@ def perform(job: Job) -> bytes:
 def pruned(message: bytes) -> Pruned:
     answer = _pruned.decode(message)
     return replace(answer.pruned, text=_text(answer.text))
+
+
+def _shorten(task: Task) -> bytes:
+    done = shorten(task)
+    hidden = [None if one.text == task.text else _bytes(one.text) for one in done.hidden]
+    bare = replace(done, shown="", hidden=tuple(replace(one, text="") for one in done.hidden))
+    return msgspec.msgpack.encode(ShortenedAnswer(_bytes(done.shown), hidden, bare))
+
+
+def shortened(message: bytes, task: Task) -> Shortened:
+    answer = _shortened.decode(message)
+    texts = (task.text if raw is None else _text(raw) for raw in answer.hidden)
+    hidden = (replace(one, text=text) for one, text in zip(answer.shortened.hidden, texts, strict=True))
+    return replace(answer.shortened, shown=_text(answer.shown), hidden=tuple(hidden))
 
 
 def scores(message: bytes) -> list[float]:

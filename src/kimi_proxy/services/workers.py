@@ -16,6 +16,8 @@ from kimi_proxy.core import tokens
 from kimi_proxy.core.prune import Cut, Pruned, Question
 from kimi_proxy.features.pruning import engine
 from kimi_proxy.features.pruning.explain import LineWhy
+from kimi_proxy.features.sanitizer.shorten import shorten
+from kimi_proxy.features.sanitizer.shortened import Shortened, Task
 from kimi_proxy.services import jobs
 from kimi_proxy.services.child import COMMAND, Child
 
@@ -66,6 +68,11 @@ class Workers:
         if self._is_small(question):
             return await self._in_thread(lambda check: engine.explain(question, cuts, check), within_s)
         return jobs.whys(await self._in_child(jobs.explain_job(question, cuts, within_s)))
+
+    async def shorten(self, task: Task, within_s: float) -> Shortened:
+        if len(task.text) <= self._thread_max_chars:
+            return await self._in_thread(lambda check: shorten(task, check), within_s)
+        return jobs.shortened(await self._in_child(jobs.shorten_job(task, within_s)), task)
 
     async def warm(self) -> None:
         """Load now what the first question would wait for: the vocabulary here, and one child."""

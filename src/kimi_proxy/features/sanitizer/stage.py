@@ -1,0 +1,62 @@
+"""The sanitizer as a stage: everything is decided, what is left is to do it and to say so."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from kimi_proxy.core.types import JsonObject
+from kimi_proxy.features.pipeline import Draft, Note
+from kimi_proxy.features.sanitizer import offer
+from kimi_proxy.features.sanitizer.apply import apply
+from kimi_proxy.features.sanitizer.plan import Plan
+
+EVENT = "sanitizer_event"
+CUT = frozenset({"pruned", "masked"})
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is done about an output: what is shown of it, or why all of it is."""
+
+    why: str
+    shown: str | None = None
+    tokens_before: int = 0
+    tokens_after: int = 0
+    is_new: bool = False  # it was made for this request; others are repeated
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A plan, and a decision for the key of each of its outputs."""
+
+    plan: Plan
+    decisions: Mapping[bytes, Decision]
+    offers_tool: bool
+
+
+def sanitize(draft: Draft, decided: Decided) -> Draft:
+    """Show what was decided, and offer the tool that brings back the rest with the first cut and from then on."""
+    made = [decided.decisions[output.key] for output in decided.plan.outputs]
+    reasons = tuple(sorted({decision.why for decision in made if decision.shown is None}))
+    draft = replace(draft, reasons=(*draft.reasons, *reasons)) if reasons else draft
+    shown = {key: decision.shown for key, decision in decided.decisions.items() if decision.shown is not None}
+    if not shown:
+        return draft
+    request = apply(draft.request, decided.plan, shown)
+    if decided.offers_tool and offer.may_join(request):
+        request = offer.joined(request)
+    return replace(draft, request=request, notes=(*draft.notes, Note(EVENT, _told(made))))
+
+
+def _told(made: list[Decision]) -> JsonObject:
+    cut = [decision for decision in made if decision.shown is not None]
+    before, after = sum(d.tokens_before for d in cut), sum(d.tokens_after for d in cut)
+    return {
+        "outputs": len(made),
+        "cut": len(cut),
+        "cut_now": sum(1 for decision in cut if decision.is_new),
+        "tokens_before": before,
+        "tokens_after": after,
+        "tokens_saved": before - after,
+        "why": dict(Counter(decision.why for decision in made)),
+    }

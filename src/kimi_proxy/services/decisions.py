@@ -1,0 +1,136 @@
+"""What was decided about outputs of tools: on disk before anything is cut, and repeated from then on."""
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+
+from kimi_proxy.core import jsontext
+from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.core.prune import Annotation, Options, Pruned, Question
+from kimi_proxy.features.sanitizer.output import Output
+from kimi_proxy.features.sanitizer.shortened import Hidden, Shortened
+from kimi_proxy.features.sanitizer.stage import Decision
+from kimi_proxy.services import about
+from kimi_proxy.services.fingerprint import decoded, encoded
+from kimi_proxy.services.store import Original, Pin, Pinboard, Store
+
+SCOPE = "local"
+PREVIEW_CHARS = 200
+UNWRITTEN_MAX = 10_000
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What becomes of an output that was not sent before."""
+
+    output: Output
+    goal: str
+    shortened: Shortened
+
+
+class Decisions:
+    def __init__(self, store: Store, pinboard: Pinboard) -> None:
+        self._store = store
+        self._pinboard = pinboard
+        # Outputs that went out whole, which is not on disk yet; it counts for more than what is.
+        self._unwritten: dict[bytes, Pin] = {}
+
+    async def known(self, outputs: Sequence[Output]) -> dict[bytes, Decision]:
+        """How these outputs were sent before, as far as they were; StoreUnavailable if nobody can tell."""
+        pins = dict(await self._pinboard.pinned(SCOPE, [output.key for output in outputs]))
+        lost = await self._lost(pins.values())
+        for output in outputs:
+            if output.key in lost and not await self._kept_again(output, pins[output.key]):
+                pins[output.key] = self._went_whole(output, "expired")
+        return {key: _decision(pin) for key, pin in (pins | self._unwritten_of(outputs)).items()}
+
+    async def settle(self, made: Sequence[Made], session: str) -> dict[bytes, Decision]:
+        """Put on disk what was made, and say what stands; StoreUnavailable if nothing of it could be kept."""
+        kept = await asyncio.gather(*(self._kept(one) for one in made))
+        pins = [_pin(one, is_kept, session) for one, is_kept in zip(made, kept, strict=True)]
+        late = tuple(self._unwritten.values())
+        standing = await self._pinboard.pin(SCOPE, [*late, *pins], gone=[pin.place for pin in late])
+        for pin in late:
+            self._unwritten.pop(pin.place, None)
+        own = {pin.place for pin in pins}
+        return {key: replace(_decision(pin), is_new=True) for key, pin in standing.items() if key in own}
+
+    def went_whole(self, outputs: Iterable[Output], why: str) -> dict[bytes, Decision]:
+        """Remember that these went out whole, and must again."""
+        return {output.key: _decision(self._went_whole(output, why)) for output in outputs}
+
+    def _went_whole(self, output: Output, why: str) -> Pin:
+        if len(self._unwritten) >= UNWRITTEN_MAX:
+            self._unwritten.pop(next(iter(self._unwritten)))
+        return self._unwritten.setdefault(output.key, Pin(output.key, why))
+
+    def _unwritten_of(self, outputs: Sequence[Output]) -> dict[bytes, Pin]:
+        return {output.key: self._unwritten[output.key] for output in outputs if output.key in self._unwritten}
+
+    async def _lost(self, pins: Collection[Pin]) -> Mapping[bytes, Collection[str]]:
+        """The places whose originals are gone, and which."""
+        ids = [id for pin in pins for id in pin.ids]
+        live = await self._store.live(SCOPE, ids) if ids else frozenset[str]()
+        gone = {pin.place: frozenset(pin.ids) - live for pin in pins}
+        return {place: missing for place, missing in gone.items() if missing}
+
+    async def _kept_again(self, output: Output, pin: Pin) -> bool:
+        """An original that is gone comes with every request: it can be kept again under its id."""
+        if len(pin.ids) > 1:
+            return False
+        try:
+            await self._store.keep(_original(Hidden(pin.ids[0], output.text), output, ""))
+        except StoreUnavailable:
+            return False
+        return True
+
+    async def _kept(self, made: Made) -> bool:
+        """Whether all that would be hidden is on disk."""
+        try:
+            for hidden in made.shortened.hidden:
+                await self._store.keep(await asyncio.to_thread(_original, hidden, made.output, made.goal))
+        except StoreUnavailable as e:
+            log.warning("cutting needs the store", extra={"what": str(e)[:300]})
+            return False
+        return True
+
+
+def _original(hidden: Hidden, output: Output, goal: str) -> Original:
+    raw = encoded(hidden.text)
+    return Original(hidden.id, SCOPE, sha256(b"output\0" + output.key + raw).digest(), raw, _note(hidden, goal))
+
+
+def _note(hidden: Hidden, goal: str) -> bytes:
+    """Where lines were cut, a note by which the cut can be explained."""
+    if hidden.source_type is None:
+        return jsontext.encode({"what": "output"})
+    options = Options(hidden.max_prune_ratio, 0, 0, annotate_lines=False, include_markers=True)
+    annotations = tuple(Annotation(cut, "") for cut in hidden.cuts)
+    pruned = Pruned("", annotations, hidden.text.count("\n") + 1, 0, 0)
+    return about.encode(Question("", goal, hidden.source_type, options), pruned, "heuristic")
+
+
+def _pin(made: Made, is_kept: bool, session: str) -> Pin:
+    done = made.shortened
+    if not is_kept:
+        return Pin(made.output.key, "store_unavailable", session=session)
+    is_cut = bool(done.hidden)
+    return Pin(
+        place=made.output.key,
+        why=done.why,
+        shown=encoded(done.shown) if is_cut else None,
+        ids=tuple(hidden.id for hidden in done.hidden),
+        preview=made.output.text[:PREVIEW_CHARS] if is_cut else "",
+        session=session,
+        tokens_before=done.tokens_before,
+        tokens_after=done.tokens_after,
+    )
+
+
+def _decision(pin: Pin) -> Decision:
+    shown = None if pin.shown is None else decoded(pin.shown)
+    return Decision(pin.why, shown, pin.tokens_before, pin.tokens_after)

@@ -1,0 +1,163 @@
+"""The sanitizer at work: what was decided once is repeated, what is new is shortened within its time."""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.core.fault import place
+from kimi_proxy.core.sanitizer import Sanitizer as Settings
+from kimi_proxy.features.pipeline import Draft, Stage
+from kimi_proxy.features.sanitizer import offer
+from kimi_proxy.features.sanitizer.goal import goal
+from kimi_proxy.features.sanitizer.output import Output
+from kimi_proxy.features.sanitizer.plan import Plan, plan
+from kimi_proxy.features.sanitizer.shortened import Shortened, Task
+from kimi_proxy.features.sanitizer.stage import Decided, Decision, sanitize
+from kimi_proxy.services.decisions import Decisions, Made
+from kimi_proxy.services.metrics import Metrics
+from kimi_proxy.services.recent import Recent
+from kimi_proxy.services.workers import Workers
+
+COMMIT_GRACE_S = 0.25  # what was shortened in time is worth waiting for the disk
+IN_LOOP_MAX_BYTES = 1024**2
+SMALL_REMEMBERED = 50_000
+DAY_S = 86_400
+SEED_BYTES = 32
+
+log = logging.getLogger(__name__)
+
+
+class Sanitizer:
+    def __init__(
+        self,
+        settings: Settings,
+        address: str,
+        decisions: Decisions,
+        workers: Workers,
+        metrics: Metrics,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.is_on = settings.enabled
+        self._settings = settings
+        self._address = address
+        self._decisions = decisions
+        self._workers = workers
+        self._metrics = metrics
+        self._now = now
+        # Outputs below the threshold: to count their tokens again with every request would be a waste.
+        self._small: Recent[bytes, bool] = Recent(
+            ttl_s=DAY_S, max_entries=SMALL_REMEMBERED, max_bytes=SMALL_REMEMBERED, now=now
+        )
+
+    async def stage(self, draft: Draft) -> Stage:
+        """The stage for this request, with all decided that the outside has a say in."""
+        try:
+            decided = await self._decided(draft)
+        except Exception as e:  # noqa: BLE001 - whatever broke, the user's request leaves
+            self._failed("sanitizer", type(e).__name__, place(e))
+            return _failed
+        for decision in decided.decisions.values():
+            self._metrics.sanitizer_outputs.labels(decision.why).inc()
+            self._metrics.sanitizer_tokens_saved.inc(decision.tokens_before - decision.tokens_after)
+
+        def sanitized(draft: Draft) -> Draft:
+            return sanitize(draft, decided)
+
+        return sanitized
+
+    async def _decided(self, draft: Draft) -> Decided:
+        deadline = self._now() + self._settings.budget_ms / 1000
+        found = await self._plan(draft)
+        outputs = [output for output in found.outputs if self._small.get(output.key) is None]
+        decisions = await self._made(draft, outputs, deadline) if outputs else {}
+        long = tuple(output for output in outputs if output.key in decisions)
+        return Decided(replace(found, outputs=long), decisions, self._settings.recover_tool)
+
+    async def _plan(self, draft: Draft) -> Plan:
+        request, threshold = draft.request, self._settings.threshold_tokens
+        if len(request.body) <= IN_LOOP_MAX_BYTES:
+            return plan(request, threshold)
+        return await asyncio.to_thread(plan, request, threshold)
+
+    async def _made(self, draft: Draft, outputs: Sequence[Output], deadline: float) -> dict[bytes, Decision]:
+        """A decision for each output that is long enough to need one."""
+        try:
+            async with asyncio.timeout(deadline - self._now()):
+                known = await self._decisions.known(outputs)
+        except (StoreUnavailable, TimeoutError) as e:
+            self._failed("remember", "store_unavailable", str(e))
+            return self._all_whole(outputs)
+        new = [output for output in outputs if output.key not in known]
+        if not new:
+            return known
+        if not self.is_on:
+            return known | self._decisions.went_whole(new, "switched_off")
+        return known | await self._settled(draft, await self._shortened(draft, new, deadline), deadline)
+
+    def _all_whole(self, outputs: Sequence[Output]) -> dict[bytes, Decision]:
+        """Nobody can tell how they were sent before. What the model has not read was not."""
+        unread = self._decisions.went_whole((output for output in outputs if output.is_unread), "store_unavailable")
+        return {output.key: Decision("store_unavailable") for output in outputs} | unread
+
+    async def _shortened(self, draft: Draft, outputs: Sequence[Output], deadline: float) -> list[Made]:
+        about = goal(draft.request)
+        done = await asyncio.gather(*(self._one(draft, output, about, deadline) for output in outputs))
+        made = [Made(output, about, one) for output, one in zip(outputs, done, strict=True)]
+        for one in made:
+            if one.shortened.why == "below_threshold":
+                self._small.put(one.output.key, True, 1)
+        return [one for one in made if one.shortened.why != "below_threshold"]
+
+    async def _one(self, draft: Draft, output: Output, about: str, deadline: float) -> Shortened:
+        if output.whole_because:
+            return Shortened(output.text, output.whole_because, (), 0, 0)
+        settings = self._settings
+        task = Task(
+            text=output.text,
+            goal=about,
+            origin=output.origin,
+            is_unread=output.is_unread,
+            threshold_tokens=settings.threshold_tokens,
+            preview_chars=settings.preview_length,
+            seed=secrets.token_bytes(SEED_BYTES),
+            hint=self._hint(draft),
+        )
+        try:
+            return await self._workers.shorten(task, max(0.0, deadline - self._now()))
+        except TimeoutError:
+            return Shortened(output.text, "out_of_time", (), 0, 0)
+        except ChildProcessError as e:
+            self._failed("shorten", "failed", str(e))
+            return Shortened(output.text, "failed", (), 0, 0)
+
+    async def _settled(self, draft: Draft, made: Sequence[Made], deadline: float) -> dict[bytes, Decision]:
+        if not made:
+            return {}
+        try:
+            async with asyncio.timeout(max(0.0, deadline - self._now()) + COMMIT_GRACE_S):
+                return await self._decisions.settle(made, draft.session.id)
+        except (StoreUnavailable, TimeoutError) as e:
+            self._failed("settle", "store_unavailable", str(e))
+            return self._decisions.went_whole((one.output for one in made), "store_unavailable")
+
+    def _hint(self, draft: Draft) -> str:
+        """What a model can do that has no tool for it."""
+        request = draft.request
+        if offer.is_offered(request) or (self._settings.recover_tool and offer.may_join(request)):
+            return ""
+        return (
+            "[kimi-proxy left out what the markers name; files are whole. To read it: MCP tool recover_text, or "
+            f"GET {self._address}/api/mask/{{id}}?lines=START-END]"
+        )
+
+    def _failed(self, step: str, code: str, what: str) -> None:
+        self._metrics.chat_faults.labels(step, code).inc()
+        log.warning("sanitizer fell back", extra={"step": step, "code": code, "what": what[:300]})
+
+
+def _failed(draft: Draft) -> Draft:
+    return replace(draft, reasons=(*draft.reasons, "sanitizer_failed"))
