@@ -1,6 +1,7 @@
 """The outside, as tests replace it: a clock, a store."""
 
 import asyncio
+from collections.abc import Collection
 
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
 from kimi_proxy.services.store import Original, Usage
@@ -43,6 +44,10 @@ class MemoryStore:
         if (scope, id) not in self.originals:
             raise PruneIdNotFound(id, "unknown")
         return self.originals[scope, id]
+
+    async def live(self, scope: str, ids: Collection[str]) -> frozenset[str]:
+        await self._feel()
+        return frozenset(id for id in ids if (scope, id) in self.originals)
 
     async def usage(self) -> Usage:
         state = "degraded: told so" if self.illness else "ok"

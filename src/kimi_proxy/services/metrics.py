@@ -108,6 +108,18 @@ class Metrics:
             registry=self.registry,
         )
 
+        self.sanitizer_outputs = Counter(
+            "kimi_proxy_sanitizer_outputs",
+            "Long outputs of tools in chat requests, by what was done about them or why nothing was.",
+            ["why"],
+            registry=self.registry,
+        )
+        self.sanitizer_tokens_saved = Counter(
+            "kimi_proxy_sanitizer_tokens_saved",
+            "Tokens that requests did not carry because outputs were cut, counted in every request.",
+            registry=self.registry,
+        )
+
     def text(self) -> bytes:
         """Everything counted, in Prometheus' text format."""
         return generate_latest(self.registry)

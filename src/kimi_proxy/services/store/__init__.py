@@ -5,8 +5,20 @@ from sqlite3 import sqlite_version
 from kimi_proxy.services.store.entries import Cursor, SessionRecord
 from kimi_proxy.services.store.ledger import Ledger
 from kimi_proxy.services.store.originals import Original, Store, Usage
-from kimi_proxy.services.store.pinboard import Pinboard, SqlitePinboard
+from kimi_proxy.services.store.pinboard import Pinboard
 from kimi_proxy.services.store.pins import Pin, Totals
 from kimi_proxy.services.store.sqlite import open_store
 
-__all__ = ["Cursor", "Ledger", "Original", "SessionRecord", "Store", "Usage", "open_store", "sqlite_version"]
+__all__ = [
+    "Cursor",
+    "Ledger",
+    "Original",
+    "Pin",
+    "Pinboard",
+    "SessionRecord",
+    "Store",
+    "Totals",
+    "Usage",
+    "open_store",
+    "sqlite_version",
+]

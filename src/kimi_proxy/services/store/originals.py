@@ -1,5 +1,6 @@
 """What a store promises: an original that it has taken comes back byte for byte, or the caller is told why not."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -43,6 +44,9 @@ class Store(Protocol):
 
     async def original(self, scope: str, id: str) -> Original:
         """What was kept under `id`; PruneIdNotFound tells unknown from expired. Counts as use."""
+
+    async def live(self, scope: str, ids: Collection[str]) -> frozenset[str]:
+        """Those of `ids` that are honoured. Naming them again counts as use."""
 
     async def usage(self) -> Usage:
         """Never fails: a sick store says so in `state`."""

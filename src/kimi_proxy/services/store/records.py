@@ -74,6 +74,13 @@ def fetch(connection: sqlite3.Connection, scope: str, id: str) -> Found | None:
     return None if row is None else Found(row[0], row[1], row[2], Packed(row[3], row[4]))
 
 
+def last_use(connection: sqlite3.Connection, scope: str, id: str) -> float | None:
+    row = connection.execute(
+        "SELECT last_used FROM record WHERE scope = ? AND id = ?", (_raw(scope), _raw(id))
+    ).fetchone()
+    return None if row is None else float(row[0])
+
+
 def has_expired(connection: sqlite3.Connection, scope: str, id: str) -> bool:
     """Whether `id` was once kept here and has gone."""
     row = connection.execute("SELECT 1 FROM tombstone WHERE scope = ? AND id = ?", (_raw(scope), _raw(id))).fetchone()

@@ -65,7 +65,7 @@ def _2_sessions(connection: sqlite3.Connection) -> None:
             cached_tokens INTEGER NOT NULL DEFAULT 0,
             output_tokens INTEGER NOT NULL DEFAULT 0,
             tokens_saved INTEGER NOT NULL DEFAULT 0,
-            cost_usd REAL NOT NULL DEFAULT 0,
+            cost_usd REAL,  -- NULL until a price is known
             memory_context TEXT
         )"""
     )
@@ -115,7 +115,30 @@ def _2_sessions(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA user_version = 2")
 
 
-MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_1_originals, _2_sessions)
+def _3_pins(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        """CREATE TABLE pin (
+            seq INTEGER PRIMARY KEY,
+            scope BLOB NOT NULL,
+            place BLOB NOT NULL,  -- fingerprint of where a part of a conversation stands, and of what it says
+            why TEXT NOT NULL,
+            hash BLOB,            -- SHA-256 of what was shown; NULL if all was
+            shown BLOB,           -- zstd-compressed
+            ids BLOB NOT NULL,    -- of its originals, with a space between them
+            preview BLOB NOT NULL,
+            session BLOB NOT NULL,
+            tokens_before INTEGER NOT NULL,
+            tokens_after INTEGER NOT NULL,
+            created REAL NOT NULL,
+            last_used REAL NOT NULL,
+            UNIQUE (scope, place)
+        )"""
+    )
+    connection.execute("CREATE INDEX pin_by_use ON pin (last_used)")
+    connection.execute("PRAGMA user_version = 3")
+
+
+MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_1_originals, _2_sessions, _3_pins)
 VERSION = len(MIGRATIONS)
 
 

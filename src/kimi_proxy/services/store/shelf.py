@@ -75,7 +75,9 @@ class Shelf:
     def live(self, scope: str, ids: Collection[str]) -> frozenset[str]:
         moment = self._clock.look()
         with self._reading() as connection:
-            written = {id: last_used for id in ids if (last_used := records.last_use(connection, scope, id)) is not None}
+            written = {
+                id: last_used for id in ids if (last_used := records.last_use(connection, scope, id)) is not None
+            }
         found = [
             id
             for id, last_used in written.items()

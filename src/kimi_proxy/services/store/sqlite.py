@@ -15,6 +15,7 @@ from kimi_proxy.services.store.database import Connect, connect
 from kimi_proxy.services.store.ledger import Ledger
 from kimi_proxy.services.store.originals import Original, Usage
 from kimi_proxy.services.store.packing import pack
+from kimi_proxy.services.store.pinboard import Pinboard
 from kimi_proxy.services.store.retention import Retention
 from kimi_proxy.services.store.shelf import Shelf
 from kimi_proxy.services.store.writer import Keep, Writer
@@ -56,6 +57,7 @@ class SqliteStore:
         self._tending = asyncio.create_task(self._tend())
         self._is_closed = False
         self.ledger = Ledger(self)
+        self.pinboard = Pinboard(self, retention.ttl_s)
 
     @classmethod
     async def open(
