@@ -1,8 +1,9 @@
-"""One client's connection: a request's head must come soon and be small, or the line is closed."""
+"""One client's connection: what it sends must come soon, what it gets must be read, or the line is cut."""
 
 import asyncio
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
@@ -49,3 +50,18 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+
+class BoundedSocket(WebSocketsSansIOProtocol):
+    """A viewer that no longer reads is cut off: a farewell would wait behind all that it did not read."""
+
+    farewell_s = 1.0
+
+    def keepalive_timeout(self) -> None:
+        super().keepalive_timeout()
+        self.transport.abort()
+
+    def on_task_complete(self, task: asyncio.Task[None]) -> None:
+        super().on_task_complete(task)
+        if not self.disconnected:
+            self.loop.call_later(self.farewell_s, self.transport.abort)

@@ -4,6 +4,7 @@ Access checks fail closed, and a refusal says what would be accepted.
 """
 
 import asyncio
+import base64
 import hmac
 import re
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 WITHOUT_TOKEN = frozenset({"/health"})
 OWN_PAGES = (b"same-origin", b"none")
 DRAIN_S = 1.0
+PROTOCOL = "kimi-proxy"  # what a page offers for its WebSocket, beside the token
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -151,6 +153,20 @@ def _tokens(headers: Headers) -> Iterator[bytes]:
         scheme, _, token = credentials.partition(b" ")
         if scheme.lower() == b"bearer":
             yield token.strip()
+    # A page cannot set headers for a WebSocket, but it can offer protocols.
+    for offered in _values(headers, b"sec-websocket-protocol"):
+        for protocol in offered.split(b","):
+            prefix, _, coded = protocol.strip().partition(b".")
+            if prefix == b"bearer":
+                yield _decoded(coded)
+
+
+def _decoded(coded: bytes) -> bytes:
+    """URL-safe base64 without its padding; no token at all if it is something else."""
+    try:
+        return base64.b64decode(coded + b"=" * (-len(coded) % 4), b"-_", validate=True)
+    except ValueError:
+        return b""
 
 
 def _has_body(headers: Headers) -> bool:

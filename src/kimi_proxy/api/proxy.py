@@ -1,17 +1,18 @@
-"""The proxy's HTTP application: the chat APIs, and the gateway to MCP servers with what it hid."""
+"""The proxy's HTTP application: the chat APIs with their sessions, the gateway to MCP servers with what it hid."""
 
 from collections.abc import Awaitable, Callable
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from kimi_proxy import __version__
-from kimi_proxy.api import chat, gateway, masks, servers
+from kimi_proxy.api import chat, export, gateway, masks, providers, servers, sessions
 from kimi_proxy.api.app import rules_of
 from kimi_proxy.api.errors import json_answer
 from kimi_proxy.api.health import store_state
+from kimi_proxy.api.live import Live
 from kimi_proxy.api.site import guarded
 from kimi_proxy.services.runtime import Runtime
 
@@ -19,10 +20,14 @@ SERVER = "kimi-proxy"
 
 
 def proxy_app(runtime: Runtime) -> ASGIApp:
-    routes = [
+    routes: list[BaseRoute] = [
         *chat.routes(runtime.chat),
         *gateway.routes(runtime.gateway),
         *servers.routes(runtime.supervisor),
+        *sessions.routes(runtime.sessions),
+        *providers.routes(runtime.config, runtime.chat),
+        *export.routes(runtime.sessions),
+        Live(runtime.hub, runtime.sessions, runtime.metrics).route(),
         Route("/api/mask/{mask_id}", masks.endpoint(runtime.gateway), methods=["GET"]),
         Route("/health", _health(runtime), methods=["GET"]),
     ]

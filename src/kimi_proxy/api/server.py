@@ -13,7 +13,7 @@ from typing import TypeVar
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kimi_proxy.api.connection import BoundedProtocol
+from kimi_proxy.api.connection import BoundedProtocol, BoundedSocket
 from kimi_proxy.api.errors import problem
 from kimi_proxy.core.errors import ConfigError
 
@@ -21,6 +21,8 @@ GRACE_S = 5
 LAST_WORD_S = 0.5
 KEEP_ALIVE_S = 75  # longer than the pools of common clients keep a connection, so that they close first
 MAX_CONNECTIONS = 1000
+MAX_WORD_BYTES = 64 * 1024  # of what somebody says on a WebSocket
+PING_S = 4.0  # a WebSocket is asked this often whether somebody is there, and has as long to answer
 
 STOPPED = problem(503, "stopping", "the server is stopping: ask again once it is back", {"retry-after": "2"})
 
@@ -144,7 +146,11 @@ def _settings(app: ASGIApp) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=BoundedProtocol,
-        ws="websockets-sansio",
+        ws=BoundedSocket,
+        ws_max_size=MAX_WORD_BYTES,
+        ws_ping_interval=PING_S,
+        ws_ping_timeout=PING_S,
+        ws_per_message_deflate=False,  # it costs a viewer 64 KB here, and the wire is short
         lifespan="off",
         log_config=None,
         log_level="warning",

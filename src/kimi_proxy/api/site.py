@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from kimi_proxy.api import rpc
@@ -30,7 +30,7 @@ def site(
     return guarded([*doors, *routes], rules, on_refusal)
 
 
-def guarded(routes: Sequence[Route], rules: Rules, on_refusal: Callable[[Refusal], None]) -> ASGIApp:
+def guarded(routes: Sequence[BaseRoute], rules: Rules, on_refusal: Callable[[Refusal], None]) -> ASGIApp:
     """Routes behind the guard, their errors in our words."""
     app = Starlette(
         routes=list(routes),

@@ -12,7 +12,8 @@ KimiProxyError
 │   ├── InvalidRange          a line range that means nothing          -32005
 │   ├── UnknownServer         no MCP server of that name is configured -32001
 │   ├── CallRefused           a tool call that the gateway won't pass  -32602
-│   └── NoProvider            nobody is configured who could answer this model
+│   ├── NoProvider            nobody is configured who could answer this model
+│   └── SessionNotFound       no session has this id or name
 ├── RateLimited               a provider's limit, set by its user, is reached
 ├── ConfigError               settings that we refuse to start with
 ├── StoreUnavailable          an original could not be committed or read
@@ -158,6 +159,14 @@ class NoProvider(BadRequest):
     """A chat request that has nowhere to go; the message says what to configure."""
 
     code = "no_provider"
+
+
+class SessionNotFound(BadRequest):
+    code = "session_not_found"
+    http_status = 404
+
+    def __init__(self, session: str) -> None:
+        super().__init__(f"there is no session {session[:60]!r}: GET /api/sessions lists them")
 
 
 class RateLimited(KimiProxyError):

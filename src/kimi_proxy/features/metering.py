@@ -1,7 +1,6 @@
 """What a request comes to: its tokens, its share of the context window, its price."""
 
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from kimi_proxy.core.chat.seen import Seen
 from kimi_proxy.core.chat.usage import Usage
@@ -50,19 +49,15 @@ class Metric:
         return "estimate" if self.input_tokens is None else "provider"
 
 
-class Ending(Protocol):
+@dataclass(frozen=True, slots=True)
+class Ending:
     """How an answer ended."""
 
-    @property
-    def status(self) -> int: ...
-    @property
-    def outcome(self) -> str: ...
-    @property
-    def seen(self) -> Seen: ...
-    @property
-    def first_byte_s(self) -> float | None: ...
-    @property
-    def elapsed_s(self) -> float: ...
+    status: int
+    outcome: str
+    seen: Seen
+    first_byte_s: float | None
+    elapsed_s: float
 
 
 def ended(metric: Metric, ending: Ending, model: Model | None) -> Metric:

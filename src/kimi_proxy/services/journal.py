@@ -14,7 +14,7 @@ from kimi_proxy.core.fault import place
 from kimi_proxy.core.ids import new_id
 from kimi_proxy.core.providers import Model
 from kimi_proxy.features import metering, weight
-from kimi_proxy.features.metering import Metric
+from kimi_proxy.features.metering import Ending, Metric
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.services import told
 from kimi_proxy.services.counting import Counting
@@ -24,6 +24,7 @@ from kimi_proxy.services.relay import Exchange
 from kimi_proxy.services.store import Ledger, SessionRecord
 
 MAX_STEPS = 2_000  # that wait to be looked at
+MAX_WAITING_BYTES = 128 * 1024**2  # of requests whose tokens wait to be counted
 MAX_UNWRITTEN = 10_000  # that wait for the disk, when it is sick
 BATCH = 500  # written in one transaction
 FLUSH_S = 1.0
@@ -41,6 +42,7 @@ class Entry:
     id: str
     at: float
     session_name: str
+    model: Model | None
     metric: Metric | None = None  # once it is announced
 
 
@@ -65,7 +67,8 @@ class Journal:
         self._metrics = metrics
         self._publish = publish
         self._now = now
-        self._steps: asyncio.Queue[Step] = asyncio.Queue(MAX_STEPS)
+        self._steps: asyncio.Queue[tuple[Step, int]] = asyncio.Queue(MAX_STEPS)
+        self._waiting_bytes = 0
         self._levels: OrderedDict[str, str] = OrderedDict()  # of the sessions that we have met
         self._new_sessions: dict[str, SessionRecord] = {}
         self._unwritten: deque[Metric] = deque()
@@ -74,12 +77,16 @@ class Journal:
 
     def began(self, came: Draft, leaves: Draft) -> Callable[[Exchange], None]:
         """Note that a request leaves; what this gives is to be told how that ended."""
-        entry = Entry(new_id("req"), self._now(), came.session.name)
-        is_noted = self._later(lambda: self._announce(entry, came.request, leaves))
+        model = self._models.get(leaves.target.key or "")
+        entry = Entry(new_id("req"), self._now(), leaves.session.name, model)
+        room = len(came.request.body) + len(leaves.request.body)
+        is_noted = self._later(lambda: self._announce(entry, came.request, leaves), room)
 
         def ended(exchange: Exchange) -> None:
+            # Not the exchange itself: it holds the request.
+            ending = Ending(exchange.status, exchange.outcome, exchange.seen, exchange.first_byte_s, exchange.elapsed_s)
             if is_noted:
-                self._later(lambda: self._conclude(entry, exchange))
+                self._later(lambda: self._conclude(entry, ending))
 
         return ended
 
@@ -124,17 +131,19 @@ class Journal:
         self._counting.close()
         self._metrics.journal_dropped.labels("stopped").inc(len(self._unwritten))
 
-    def _later(self, step: Step) -> bool:
-        try:
-            self._steps.put_nowait(step)
-        except asyncio.QueueFull:
+    def _later(self, step: Step, room: int = 0) -> bool:
+        """Whether there is room for a step."""
+        if self._steps.full() or self._waiting_bytes + room > MAX_WAITING_BYTES:
             self._metrics.journal_dropped.labels("busy").inc()
             return False
+        self._waiting_bytes += room
+        self._steps.put_nowait((step, room))
         return True
 
     async def _take_steps(self) -> None:
         while True:
-            step = await self._steps.get()
+            step, room = await self._steps.get()
+            self._waiting_bytes -= room
             try:
                 await step()
             except Exception as e:  # noqa: BLE001 - a note that can't be taken is no reason to take no more
@@ -160,8 +169,7 @@ class Journal:
         self._watch_window(metric)
 
     def _metric(self, entry: Entry, draft: Draft, estimated: int, saved: int) -> Metric:
-        target = draft.target
-        model = self._models.get(target.key or "")
+        target, model = draft.target, entry.model
         reasons = () if saved else draft.reasons or (NOTHING_TO_DO,)
         return Metric(
             id=entry.id,
@@ -176,10 +184,10 @@ class Journal:
             max_context=model.max_context_size if model else None,
         )
 
-    async def _conclude(self, entry: Entry, exchange: Exchange) -> None:
+    async def _conclude(self, entry: Entry, ending: Ending) -> None:
         if entry.metric is None:
             return
-        metric = metering.ended(entry.metric, exchange, self._models.get(exchange.draft.target.key or ""))
+        metric = metering.ended(entry.metric, ending, entry.model)
         self._unwritten.append(metric)
         while len(self._unwritten) > MAX_UNWRITTEN:
             self._unwritten.popleft()

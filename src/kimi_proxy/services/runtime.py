@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING
 from kimi_proxy.core.config import Config
 from kimi_proxy.features.tool import AnyTool
 from kimi_proxy.services.chat import Chat
+from kimi_proxy.services.counting import Counting
 from kimi_proxy.services.gateway import Gateway
+from kimi_proxy.services.hub import Hub
+from kimi_proxy.services.journal import Journal
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.reranking import Rerank
+from kimi_proxy.services.sessions import Sessions
 from kimi_proxy.services.store import Store, open_store
 from kimi_proxy.services.supervisor import Supervisor
 from kimi_proxy.services.tools import health, prune_text, recover_text
@@ -33,12 +37,14 @@ class Runtime:
     gateway: Gateway
     supervisor: Supervisor  # of the MCP servers that we run; it rests until it is started
     chat: Chat
+    sessions: Sessions
+    hub: Hub
     agent_tools: Mapping[str, AnyTool]  # read, grep and bash
 
 
 @asynccontextmanager
 async def running(config: Config) -> AsyncIterator[Runtime]:
-    settings, metrics = config.mcp_pruner, Metrics()
+    settings, metrics, hub = config.mcp_pruner, Metrics(), Hub()
     async with AsyncExitStack() as alive:
         store = await open_store(config.home, ttl_s=settings.prune_id_ttl_s, max_bytes=config.store.max_bytes)
         alive.push_async_callback(store.close)
@@ -50,9 +56,12 @@ async def running(config: Config) -> AsyncIterator[Runtime]:
         alive.push_async_callback(gateway.close)
         supervisor = Supervisor(gateway)
         alive.push_async_callback(supervisor.close)
-        chat = Chat(config, await _upstreams(config, alive), store, metrics)
+        journal = Journal(store.ledger, config.models, Counting(), metrics, hub.publish)
+        alive.push_async_callback(journal.close)
+        sessions = Sessions(store.ledger, journal)
+        chat = Chat(config, await _upstreams(config, alive), store, metrics, journal.began)
         agents = await alive.enter_async_context(agent_tools(config, store, pruner, os.environ))
-        yield Runtime(config, store, pruner, _tools(pruner), metrics, gateway, supervisor, chat, agents)
+        yield Runtime(config, store, pruner, _tools(pruner), metrics, gateway, supervisor, chat, sessions, hub, agents)
 
 
 def _tools(pruner: Pruner) -> Mapping[str, AnyTool]:

@@ -20,7 +20,7 @@ def session(record: SessionRecord) -> JsonObject:
         "cached_tokens": record.cached_tokens,
         "output_tokens": record.output_tokens,
         "tokens_saved": record.tokens_saved,
-        "cost_usd": round(record.cost_usd, 6),
+        "cost_usd": None if record.cost_usd is None else round(record.cost_usd, 6),
     }
 
 

@@ -30,7 +30,7 @@ class SessionRecord:
     cached_tokens: int = 0
     output_tokens: int = 0
     tokens_saved: int = 0
-    cost_usd: float = 0.0
+    cost_usd: float | None = None  # as far as prices are known
 
 
 def open_session(connection: sqlite3.Connection, session: SessionRecord) -> None:
@@ -74,11 +74,12 @@ def _add_to_session(connection: sqlite3.Connection, metric: Metric) -> None:
            VALUES (?1, '', '', ?2, ?3, ?4, ?4, 1, ?5, ?6, ?7, ?8, ?9)
            ON CONFLICT (id) DO UPDATE SET provider = ?2, model = ?3, last_used = max(last_used, ?4),
              requests = requests + 1, input_tokens = input_tokens + ?5, cached_tokens = cached_tokens + ?6,
-             output_tokens = output_tokens + ?7, tokens_saved = tokens_saved + ?8, cost_usd = cost_usd + ?9""",
+             output_tokens = output_tokens + ?7, tokens_saved = tokens_saved + ?8,
+             cost_usd = CASE WHEN ?9 IS NULL THEN cost_usd ELSE ifnull(cost_usd, 0) + ?9 END""",
         (
             *(metric.session, metric.provider, metric.model, metric.at),
             *(metric.input_tokens or 0, metric.cached_tokens or 0, metric.output_tokens or 0),
-            *(metric.tokens_saved, metric.cost_usd or 0.0),
+            *(metric.tokens_saved, metric.cost_usd),
         ),
     )
 

@@ -1,0 +1,81 @@
+"""`/ws`: everything that happens, as it happens, for whoever watches."""
+
+import asyncio
+import logging
+import time
+from contextlib import suppress
+
+from starlette.routing import WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from kimi_proxy.api.errors import problem
+from kimi_proxy.api.guard import PROTOCOL
+from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.services.hub import Hub, Viewer, frame
+from kimi_proxy.services.metrics import Metrics
+from kimi_proxy.services.sessions import Sessions
+
+SEND_S = 5.0  # who takes longer to take an event does not watch
+
+log = logging.getLogger(__name__)
+
+
+class Live:
+    def __init__(self, hub: Hub, sessions: Sessions, metrics: Metrics) -> None:
+        self._hub = hub
+        self._sessions = sessions
+        self._metrics = metrics
+
+    def route(self) -> WebSocketRoute:
+        return WebSocketRoute("/ws", self._watched)
+
+    async def _watched(self, socket: WebSocket) -> None:
+        if self._hub.is_crowded:
+            await socket.send_denial_response(problem(503, "crowded", "too many viewers: close one of them"))
+            return
+        await socket.accept(PROTOCOL if PROTOCOL in socket.scope["subprotocols"] else None)
+        with self._hub.joined(_since(socket)) as viewer:
+            tasks = [asyncio.create_task(self._tell(socket, viewer)), asyncio.create_task(_listen(socket))]
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks)
+
+    async def _tell(self, socket: WebSocket, viewer: Viewer) -> None:
+        with suppress(WebSocketDisconnect):
+            try:
+                if not viewer.is_up_to_date:
+                    await _send(socket, await self._init(viewer))
+                while True:
+                    await _send(socket, await viewer.next())
+            except TimeoutError:
+                self._metrics.viewers_evicted.inc()
+                log.info("viewer evicted", extra={"why": f"took no event for {SEND_S:g} s"})
+
+    async def _init(self, viewer: Viewer) -> str:
+        """How things are; what happens from here on follows as events."""
+        try:
+            known = await self._sessions.snapshot()
+        except StoreUnavailable:
+            known = {"sessions": [], "metrics": [], "store": StoreUnavailable.code}
+        return frame("init", viewer.joined_at, time.time(), known)
+
+
+async def _send(socket: WebSocket, text: str) -> None:
+    async with asyncio.timeout(SEND_S):
+        await socket.send_text(text)
+
+
+async def _listen(socket: WebSocket) -> None:
+    """Until the viewer is gone; what it says is passed over."""
+    with suppress(WebSocketDisconnect):
+        while (await socket.receive())["type"] != "websocket.disconnect":
+            pass
+
+
+def _since(socket: WebSocket) -> int | None:
+    """The number of the last event that a viewer has seen; anything else is no number."""
+    given = socket.query_params.get("since", "")
+    return int(given) if given.isascii() and given.isdigit() and len(given) < 16 else None

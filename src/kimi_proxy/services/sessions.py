@@ -1,0 +1,112 @@
+"""Sessions as people ask for them: listed, looked at, renamed, deleted, taken away as a file."""
+
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from kimi_proxy.core.errors import SessionNotFound
+from kimi_proxy.core.ids import new_id
+from kimi_proxy.core.types import JsonObject
+from kimi_proxy.features import metering
+from kimi_proxy.features.metering import Metric
+from kimi_proxy.features.sessions import Session, named
+from kimi_proxy.services import told
+from kimi_proxy.services.journal import Journal
+from kimi_proxy.services.store import Cursor, Ledger, SessionRecord
+
+PAGE = 500  # requests read at once
+SHOWN_SESSIONS, SHOWN_METRICS = 50, 100  # to a viewer who has just come
+
+_HINTS = {
+    "ok": "there is room",
+    "caution": "the window fills up",
+    "warning": "little room is left: begin a new session soon, or use a model with a larger window",
+    "critical": "hardly any room is left: begin a new session, or use a model with a larger window",
+    "unknown": "name the model in [models] with its max_context_size, and its share of the window is known",
+}
+
+
+class Sessions:
+    def __init__(self, ledger: Ledger, journal: Journal, now: Callable[[], float] = time.time) -> None:
+        self._ledger = ledger
+        self._journal = journal
+        self._now = now
+
+    async def create(self, name: str, title: str) -> SessionRecord:
+        """A session that requests can name; without a name, its id is one."""
+        session = named(name) if name else Session(new_id("ses"))
+        now = round(self._now(), 3)
+        self._journal.introduce(SessionRecord(session.id, session.name, title, "", "", now, now))
+        await self._journal.flush()
+        return await self.session(session.id)
+
+    async def session(self, id_or_name: str) -> SessionRecord:
+        await self._journal.caught_up()
+        found = await self._ledger.session(named(id_or_name).id)
+        if found is None:
+            raise SessionNotFound(id_or_name)
+        return found
+
+    async def page(self, limit: int, after: Cursor | None) -> tuple[Sequence[SessionRecord], int]:
+        """Some sessions, the last used first, and how many there are in all."""
+        await self._journal.caught_up()
+        return await self._ledger.sessions(limit, after), await self._ledger.count()
+
+    async def rename(self, id_or_name: str, title: str) -> SessionRecord:
+        session = await self.session(id_or_name)
+        await self._ledger.rename(session.id, title)
+        return await self.session(session.id)
+
+    async def delete(self, ids: Sequence[str]) -> int:
+        """How many of these there were."""
+        await self._journal.caught_up()
+        known = [named(each).id for each in ids]
+        deleted = await self._ledger.delete(known)
+        for id in known:
+            self._journal.forget(id)
+        return deleted
+
+    async def delete_all(self) -> int:
+        await self._journal.caught_up()
+        deleted = await self._ledger.delete_all()
+        self._journal.forget()
+        return deleted
+
+    async def health(self, id_or_name: str) -> JsonObject:
+        """How full the window is, by the newest request."""
+        session = await self.session(id_or_name)
+        newest = await self._ledger.newest_metric(session.id)
+        share = newest.percent if newest else None
+        level = metering.level(share) if newest else "ok"
+        return {
+            "session_id": session.id,
+            "provider": session.provider,
+            "model": session.model,
+            "level": level,
+            "percent": share,
+            "tokens": newest.tokens if newest else 0,
+            "max_context": newest.max_context if newest else None,
+            "counted_by": newest.counted_by if newest else "estimate",
+            "requests": session.requests,
+            "tokens_saved": session.tokens_saved,
+            "reasons": newest.reasons if newest else (),
+            "hint": _HINTS[level],
+        }
+
+    async def metrics(self, id_or_name: str | None) -> AsyncIterator[Sequence[Metric]]:
+        """The requests of a session, or of all, some at a time; no read is a long one."""
+        session = None if id_or_name is None else (await self.session(id_or_name)).id
+        await self._journal.caught_up()
+        after = 0
+        while page := await self._ledger.metrics(session, after, PAGE):
+            after = page[-1][0]
+            yield [metric for _, metric in page]
+
+    async def snapshot(self) -> JsonObject:
+        """What a viewer needs to know before news make sense."""
+        await self._journal.caught_up()
+        sessions = await self._ledger.sessions(SHOWN_SESSIONS)
+        metrics = await self._ledger.newest_metrics(SHOWN_METRICS)
+        return {
+            "sessions": [told.session(each) for each in sessions],
+            "metrics": [told.metric(each) for each in metrics],
+        }
