@@ -14,9 +14,21 @@ from tests.processes import within
 from kimi_proxy.core.errors import UpstreamUnreachable
 from kimi_proxy.proxy.foreground import Foreground
 
+# A shell cannot trap a signal that was ignored when it began, as SIGINT is for jobs in the background.
+HEARING = """
+import os, signal, sys
+for number in (signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, signal.SIG_DFL)
+os.execvp("sh", ["sh", "-c", sys.argv[1]])
+"""
+
 
 def started(script: str) -> Foreground:
     return Foreground(["sh", "-c", script], os.environ)
+
+
+def hearing(script: str) -> Foreground:
+    return Foreground([sys.executable, "-c", HEARING, script], os.environ)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +45,7 @@ async def test_a_program_that_cannot_be_started_is_named(tmp_path: Path):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGINT])
 async def test_signals_are_passed_on_where_there_is_no_terminal(number: signal.Signals, tmp_path: Path):
-    program = started(f"trap 'exit 42' {number.name[3:]}; touch {tmp_path}/set; while :; do sleep 0.02; done")
+    program = hearing(f"trap 'exit 42' {number.name[3:]}; touch {tmp_path}/set; while :; do sleep 0.02; done")
     assert await asyncio.to_thread(within, 20, (tmp_path / "set").exists)
     program.pass_on(number)
 

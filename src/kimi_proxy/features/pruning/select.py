@@ -9,7 +9,8 @@ import numpy as np
 from kimi_proxy.features.pruning.columns import nearness
 
 ROUNDS = 16
-MOST_OVER = 1.6  # times the floor: whole blocks are worth some lines more, a flood is not
+MOST_OVER = 1.6  # times the floor
+LEAST_USED = 0.4  # of the lines that may go
 CHEAPEST = 1e-7  # of the dearest price: worth spans many orders of magnitude, so prices are halved on a log scale
 
 
@@ -48,7 +49,12 @@ def select(
             enough, low = trial, middle
         else:
             few, high = trial, middle
-    return enough if sum(enough) <= MOST_OVER * floor else _grown(few, enough, floor)
+    return _grown(few, enough, floor) if _is_flood(sum(enough), floor, len(worth)) else enough
+
+
+def _is_flood(kept: int, floor: int, line_count: int) -> bool:
+    """Whether far more stays than has to: whole blocks are worth some lines more, a flood is not."""
+    return kept > MOST_OVER * floor or line_count - kept < LEAST_USED * (line_count - floor)
 
 
 def _grown(few: Sequence[bool], enough: Sequence[bool], floor: int) -> list[bool]:
