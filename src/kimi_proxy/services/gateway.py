@@ -29,6 +29,7 @@ from kimi_proxy.features.masking import Plan
 from kimi_proxy.features.paths import PathArgument
 from kimi_proxy.proxy.mcp import Upstreams
 from kimi_proxy.services.fingerprint import decoded, encoded
+from kimi_proxy.services.hub import Publish, unheard
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.store import Original, Store
@@ -52,6 +53,7 @@ class Gateway:
         metrics: Metrics,
         env: Mapping[str, str] | None = None,
         now: Callable[[], float] = time.monotonic,
+        publish: Publish = unheard,
     ) -> None:
         servers, headers = _with_own_pruner(config)
         self.servers = servers
@@ -61,6 +63,7 @@ class Gateway:
         self._pruner = pruner
         self._metrics = metrics
         self._now = now
+        self._publish = publish
         self._circuits: dict[str, Circuit] = {}
         self._tools: dict[tuple[str, str], bytes] = {}
         outside = Outside(self._forward, self._keep, self.original, _escape, self._prune, _plan)
@@ -113,6 +116,7 @@ class Gateway:
         tally.took(self._now() - began)
         self._circuits[name] = self._circuits[name].succeeded()
         self._metrics.gateway_calls.labels(name, "ok").inc()
+        self._publish("gateway_event", {"server": name, "outcome": "ok", "ms": round((self._now() - began) * 1000)})
         if answer is not None and message.get("method") == "tools/list":
             self._compare_tools(name, answer)
         return answer
@@ -136,6 +140,7 @@ class Gateway:
         is_down = isinstance(error, UpstreamUnreachable | UpstreamTimeout)
         self._circuits[name] = circuit.failed(self._now()) if is_down else circuit.succeeded()
         self._metrics.gateway_calls.labels(name, error.code).inc()
+        self._publish("gateway_event", {"server": name, "outcome": error.code})
         self.tallies[name].failures += 1
         self.tallies[name].failed(str(error), self._now())
         log.warning("mcp server failed", extra={"server": name, "code": error.code, "what": str(error)[:300]})
@@ -151,6 +156,9 @@ class Gateway:
             log.warning("masking needs the store", extra={"server": server_name, "what": str(e)[:300]})
             self._metrics.gateway_masked.labels(server_name, "recovery_unavailable").inc(len(texts) - len(kept))
         self._metrics.gateway_masked.labels(server_name, "masked").inc(len(kept))
+        if kept:
+            told: JsonObject = {"outcome": "masked", "texts": len(kept), "chars": sum(map(len, kept))}
+            self._publish("gateway_event", {"server": server_name, "ids": list(kept.values()), **told})
         self.tallies[ALIASES.get(server_name, server_name)].masked(kept)
         return kept
 

@@ -19,6 +19,7 @@ from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.features.recovery import LineRange
 from kimi_proxy.services import about
 from kimi_proxy.services.fingerprint import decoded, encoded, fingerprint
+from kimi_proxy.services.hub import Publish, unheard
 from kimi_proxy.services.inflight import InFlight
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.prune_answer import PruneAnswer
@@ -93,12 +94,14 @@ class Pruner:
         rerank: Rerank | None = None,
         metrics: Metrics | None = None,
         now: Callable[[], float] = time.monotonic,
+        publish: Publish = unheard,
     ) -> None:
         self._config = config
         self._store = store
         self._workers = workers
         self._rerank = rerank
         self._metrics = metrics or Metrics()
+        self._publish = publish
         self._in_flight: InFlight[tuple[str, bytes, int], PruneAnswer] = InFlight()
         self._recent: Recent[tuple[str, bytes], PruneAnswer] = Recent(
             ttl_s=config.cache_ttl_s,
@@ -120,6 +123,7 @@ class Pruner:
         )
         answer = replace(answer, elapsed_ms=round((time.monotonic() - began) * 1000))
         self._count(question, answer)
+        self._publish("prune_event", {"prune_id": answer.prune_id, "outcome": answer.outcome, **answer.stats()})
         return answer
 
     async def recover(
