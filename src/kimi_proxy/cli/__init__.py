@@ -7,6 +7,7 @@ import typer
 
 from kimi_proxy import __version__
 from kimi_proxy.cli import checkup, mcp, pruning, run, serving, tools
+from kimi_proxy.cli.eval import evaluate
 from kimi_proxy.cli.streams import remark
 from kimi_proxy.core.errors import ConfigError, KimiProxyError
 
@@ -49,6 +50,7 @@ app.command(context_settings=run.ARGUMENTS)(run.run)
 app.command()(pruning.prune)
 app.command()(pruning.recover)
 app.command()(pruning.explain)
+app.command("eval")(evaluate)
 app.command()(checkup.doctor)
 app.command()(checkup.status)
 

@@ -1,0 +1,30 @@
+from pathlib import Path
+
+from tests import histories
+
+from kimi_proxy.features.evaluation.rankers import RANKERS
+from kimi_proxy.proxy.git import Repository
+from kimi_proxy.services.evaluation import OURS, contestants, evaluate
+from kimi_proxy.services.mining import mine
+
+
+def test_every_contestant_is_judged_on_every_case_and_twice_the_same(tmp_path: Path):
+    cases = mine(Repository(histories.busy(tmp_path)), 6, seed=7)
+    against = contestants([], [])
+
+    first, second = ([*evaluate(cases, against)] for _ in range(2))
+
+    assert [j.contestant for j in first[: len(against)]] == [OURS, *RANKERS]
+    assert len(first) == len(cases) * len(against)
+    assert [j.figures for j in first] == [j.figures for j in second]
+
+
+def test_ours_is_better_than_chance(tmp_path: Path):
+    cases = mine(Repository(histories.busy(tmp_path)), 9, seed=7)
+    judged = [*evaluate(cases, contestants([], []))]
+
+    def mean(name: str) -> float:
+        own = [j.figures[1].recall for j in judged if j.contestant == name]
+        return sum(own) / len(own)
+
+    assert mean(OURS) > mean("random") + 0.2
