@@ -12,6 +12,7 @@ from kimi_proxy.core.agent_tools import Tools
 from kimi_proxy.core.errors import ConfigError
 from kimi_proxy.core.providers import Model, Providers, is_reference
 from kimi_proxy.core.runner import Runner
+from kimi_proxy.core.sanitizer import Sanitizer
 from kimi_proxy.core.section import Section
 from kimi_proxy.core.servers import Mcp, Proxy
 
@@ -68,6 +69,7 @@ class File(Section):
     proxy: Proxy = Proxy()
     providers: Providers = Field(default_factory=dict, validate_default=True)
     models: Mapping[str, Model] = Field(default_factory=dict)
+    sanitizer: Sanitizer = Sanitizer()
     mcp: Mcp = Mcp()
     tools: Tools = Tools()
     runner: Runner = Runner()

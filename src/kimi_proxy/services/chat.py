@@ -25,6 +25,7 @@ from kimi_proxy.proxy.question import Question
 from kimi_proxy.services.fingerprint import encoded
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.relay import Answer, Exchange, Relay
+from kimi_proxy.services.sanitizer import Sanitizer
 from kimi_proxy.services.store import Original, Store
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class Chat:
         began: Began = unwatched,
         now: Callable[[], float] = time.monotonic,
         chosen: tuple[Stage, ...] | None = None,  # stages in place of those that the settings ask for
+        sanitizer: Sanitizer | None = None,
     ) -> None:
         self.models = Models(config.providers, config.models)
         self._upstreams = upstreams
@@ -76,6 +78,7 @@ class Chat:
         self._metrics = metrics
         self._began = began
         self._now = now
+        self._sanitizer = sanitizer
         self._addressing: tuple[Stage, ...] = (name_model, ask_usage(config.providers))
         self._stages: tuple[Stage, ...] = (*(stages(config) if chosen is None else chosen), *self._addressing)
         self._rates = {name: Rate(provider.requests_per_minute) for name, provider in config.providers.items()}
@@ -87,11 +90,12 @@ class Chat:
         target = self.models.target(request.model, asked.wire)
         session = session_of(request, dict(asked.headers), target.provider)
         whole = Draft(request, target, session)
-        draft = run_stages(whole, self._stages, self._stage_failed)
+        sanitize = await self._sanitizer.stage(whole) if self._sanitizer else unchanged
+        draft = run_stages(whole, (sanitize, *self._stages), self._stage_failed)
 
         # Originals are saved before the request leaves: no marker without a way back.
         if not await self._kept(draft):
-            draft = run_stages(whole, self._addressing, self._stage_failed)
+            draft = run_stages(whole, (sanitize, *self._addressing), self._stage_failed)
 
         # If no stage had anything to say, these are the caller's own bytes.
         question = Question(asked.wire, chat.encode(draft.request), asked.headers, asked.query)
@@ -173,6 +177,10 @@ class Chat:
             self._metrics.chat_tokens.labels(provider, "input").inc(seen.usage.input_tokens)
             self._metrics.chat_tokens.labels(provider, "cached").inc(seen.usage.cached_tokens)
             self._metrics.chat_tokens.labels(provider, "output").inc(seen.usage.output_tokens)
+
+
+def unchanged(draft: Draft) -> Draft:
+    return draft
 
 
 def stages(config: Config) -> tuple[Stage, ...]:

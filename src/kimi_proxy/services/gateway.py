@@ -217,12 +217,13 @@ def _with_own_pruner(config: Config) -> tuple[Mcp, Mapping[str, Mapping[str, str
     known, where = config.mcp.servers[PRUNER], config.mcp_pruner
     if known.url != Mcp().servers[PRUNER].url:
         return config.mcp, {}
-    ours = known.model_copy(update={"url": f"http://{_reachable(where.host)}:{where.port}/rpc"})
+    ours = known.model_copy(update={"url": f"http://{reachable(where.host)}:{where.port}/rpc"})
     token = {} if config.token is None else {"authorization": f"Bearer {config.token.get_secret_value()}"}
     return config.mcp.model_copy(update={"servers": {**config.mcp.servers, PRUNER: ours}}), {PRUNER: token}
 
 
-def _reachable(host: str) -> str:
+def reachable(host: str) -> str:
+    """`host` as somebody on this machine would address it."""
     if host in ("", "0.0.0.0", "::"):  # noqa: S104 - whoever listens everywhere listens here too
         return "127.0.0.1"
     return f"[{host}]" if ":" in host else host

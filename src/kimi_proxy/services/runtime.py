@@ -10,12 +10,14 @@ from kimi_proxy.core.config import Config
 from kimi_proxy.features.tool import AnyTool
 from kimi_proxy.services.chat import Chat
 from kimi_proxy.services.counting import Counting
-from kimi_proxy.services.gateway import Gateway
+from kimi_proxy.services.decisions import Decisions
+from kimi_proxy.services.gateway import Gateway, reachable
 from kimi_proxy.services.hub import Hub
 from kimi_proxy.services.journal import Journal
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.reranking import Rerank
+from kimi_proxy.services.sanitizer import Sanitizer
 from kimi_proxy.services.sessions import Sessions
 from kimi_proxy.services.store import Store, open_store
 from kimi_proxy.services.supervisor import Supervisor
@@ -39,6 +41,7 @@ class Runtime:
     chat: Chat
     sessions: Sessions
     hub: Hub
+    sanitizer: Sanitizer
     agent_tools: Mapping[str, AnyTool]  # read, grep and bash
 
 
@@ -56,12 +59,15 @@ async def running(config: Config) -> AsyncIterator[Runtime]:
         alive.push_async_callback(gateway.close)
         supervisor = Supervisor(gateway)
         alive.push_async_callback(supervisor.close)
+        sanitizer = Sanitizer(config.sanitizer, _address(config), Decisions(store, store.pinboard), workers, metrics)
         journal = Journal(store.ledger, config.models, Counting(), metrics, hub.publish)
         alive.push_async_callback(journal.close)
         sessions = Sessions(store.ledger, journal)
-        chat = Chat(config, await _upstreams(config, alive), store, metrics, journal.began)
+        chat = Chat(config, await _upstreams(config, alive), store, metrics, journal.began, sanitizer=sanitizer)
         agents = await alive.enter_async_context(agent_tools(config, store, pruner, os.environ))
-        yield Runtime(config, store, pruner, _tools(pruner), metrics, gateway, supervisor, chat, sessions, hub, agents)
+        yield Runtime(
+            config, store, pruner, _tools(pruner), metrics, gateway, supervisor, chat, sessions, hub, sanitizer, agents
+        )
 
 
 def _tools(pruner: Pruner) -> Mapping[str, AnyTool]:
@@ -71,6 +77,11 @@ def _tools(pruner: Pruner) -> Mapping[str, AnyTool]:
         for name in (tool.name, *tool.aliases):
             by_name[name] = tool
     return by_name
+
+
+def _address(config: Config) -> str:
+    """Where people find the proxy."""
+    return f"http://{reachable(config.proxy.host)}:{config.proxy.port}"
 
 
 async def _upstreams(config: Config, alive: AsyncExitStack) -> "Upstreams | None":
