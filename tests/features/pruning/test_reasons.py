@@ -31,6 +31,10 @@ def test_several_functions_are_counted_and_the_first_named() -> None:
     assert reason(PYTHON, 2, 9, "code") == "hors focus: 2 blocs: first, second"
 
 
+def test_a_block_that_only_lost_its_head_is_not_named() -> None:
+    assert reason(["import os", "", "@decorated", "class Kept:", "    x = 1"], 0, 3, "code") == "hors focus: imports"
+
+
 def test_a_repeated_line_is_told_with_its_count() -> None:
     lines = [f"10:00:{i:02} GET /health 200" for i in range(40)]
 

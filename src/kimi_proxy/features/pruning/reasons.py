@@ -40,26 +40,26 @@ def _reason(start: int, end: int, outline: Outline, lines: Sequence[str], source
     repeated = _repetition(lines[start:end]) if source_type == "logs" else None
     if repeated is not None:
         return repeated
-    named = [b for b in outline.blocks if b.start < end and b.end > start and b.kind in _KINDS]
-    inside = [b for b in named if b.start >= start and b.name]
-    holder = max((b for b in named if b.start < start and b.end > start), key=lambda b: b.start, default=None)
-    top = [b for b in inside if not any(o is not b and o.start <= b.start and b.end <= o.end for o in inside)]
-    if len(top) == 1 or (top and holder is None and len({b.kind for b in top}) == 1):
+    whole = [b for b in outline.blocks if start <= b.start and b.end <= end and b.kind in _KINDS]
+    top = [b for b in whole if b.name and not any(_holds(other, b) for other in whole)]
+    if top:
         return f"{OFF_FOCUS}: {_told(top)}"
-    if holder is not None and holder.name and not top:
-        return f"{OFF_FOCUS}: suite de {_name(holder)}"
-    return f"{OFF_FOCUS}: {_told(top)}" if top else OFF_FOCUS
+    around = [b for b in outline.blocks if b.start < start < b.end and b.kind in _KINDS and b.name]
+    if around:
+        return f"{OFF_FOCUS}: suite de {_name(around[-1])}"
+    return f"{OFF_FOCUS}: {_KINDS[whole[0].kind]}" if whole else OFF_FOCUS
+
+
+def _holds(outer: Block, inner: Block) -> bool:
+    return outer is not inner and outer.start <= inner.start and inner.end <= outer.end and outer.name != ""
 
 
 def _told(blocks: Sequence[Block]) -> str:
-    """`fonction parse_yaml`, or `12 fonctions: parse_yaml, dump…`."""
-    first = blocks[0]
-    kind = _KINDS[first.kind]
+    """`fonction parse_yaml`, or `12 blocs: parse_yaml, dump…`."""
     if len(blocks) == 1:
-        return f"{kind} {_name(first)}"
+        return f"{_KINDS[blocks[0].kind]} {_name(blocks[0])}"
     names = ", ".join(_name(b) for b in blocks[:2])
-    more = "…" if len(blocks) > 2 else ""
-    return f"{len(blocks)} blocs: {names}{more}"
+    return f"{len(blocks)} blocs: {names}{'…' if len(blocks) > 2 else ''}"
 
 
 def _name(block: Block) -> str:
