@@ -11,6 +11,7 @@ from kimi_proxy.features.pruning.columns import nearness
 ROUNDS = 16
 MOST_OVER = 1.6  # times the floor
 LEAST_USED = 0.4  # of the lines that may go
+NEVER = float("-inf")
 CHEAPEST = 1e-7  # of the dearest price: worth spans many orders of magnitude, so prices are halved on a log scale
 
 
@@ -104,19 +105,21 @@ def at_price(price: float, worth: Sequence[float], costs: Costs, forced: Sequenc
     Viterbi over two states, the line kept or cut. To enter a gap costs its marker, so a gap that
     saves less than its marker is never made.
     """
-    kept, cut = 0.0, float("-inf")
+    kept, cut = 0.0, NEVER
     toll = price * costs.marker
     entered_from_cut: list[bool] = []
     stayed_cut: list[bool] = []
-    for value, tokens, must_stay in zip(worth, costs.lines, forced, strict=True):
-        entered_from_cut.append(cut > kept)
+    gains = (np.asarray(worth) - price * np.asarray(costs.lines)).tolist()
+    for gain, must_stay in zip(gains, forced, strict=True):
+        from_cut, into_cut = cut > kept, kept - toll
+        entered_from_cut.append(from_cut)
+        stays = cut >= into_cut and not must_stay
+        stayed_cut.append(stays)
+        kept = (cut if from_cut else kept) + gain
         if must_stay:
-            stayed_cut.append(False)
-            kept, cut = max(kept, cut) + value - price * tokens, float("-inf")
-        else:
-            stays = cut >= kept - toll
-            stayed_cut.append(stays)
-            kept, cut = max(kept, cut) + value - price * tokens, cut if stays else kept - toll
+            cut = NEVER
+        elif not stays:
+            cut = into_cut
     in_gap = cut > kept
     keep: list[bool] = []
     for from_cut, stays in zip(reversed(entered_from_cut), reversed(stayed_cut), strict=True):
