@@ -3,9 +3,10 @@
 import sys
 
 import pruning
+import relay
 import server
 
-BENCHMARKS = {"pruning": pruning.main, "server": server.main}
+BENCHMARKS = {"pruning": pruning.main, "server": server.main, "relay": relay.main}
 
 
 def main() -> None:

@@ -1,0 +1,225 @@
+"""The proxy between a client and a provider: what it adds to a request, and what that costs.
+
+`figures(base_url, direct_url, pid)` measures anything that stands at a base URL in front of the fake provider.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import uvloop
+from timing import median, p95, table
+
+SIZES = {"1 KB": (1_000, 600), "100 KB": (100_000, 200), "1 MB": (1_000_000, 60)}
+STREAMS = 100
+CHUNKS = 20
+MANY_CHUNKS = 220
+CLIENTS = 16
+BUSY_S = 5.0
+WARM_UP = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """Milliseconds that a request takes more than without anybody between."""
+
+    median_ms: float
+    p95_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    added: dict[str, Added]  # by size of the request
+    added_stream: Added  # to the last of 20 chunks
+    requests_per_s: float  # 16 clients at once
+    request_cpu_ms: float | None  # of the whole process
+    chunk_cpu_us: float | None
+    rss_mb: float | None
+
+
+class Line:
+    """One keep-alive connection of a client that spends no time on HTTP."""
+
+    def __init__(self, base_url: str) -> None:
+        parts = urlsplit(base_url)
+        self._host, self._port = parts.hostname or "127.0.0.1", parts.port or 80
+        self._path = f"{parts.path}/chat/completions"
+
+    async def __aenter__(self) -> "Line":
+        self._reader, self._writer = await asyncio.open_connection(self._host, self._port, limit=1 << 24)
+        return self
+
+    async def __aexit__(self, *problem: object) -> None:
+        self._writer.close()
+
+    def request(self, body: bytes) -> bytes:
+        head = (
+            f"POST {self._path} HTTP/1.1\r\nHost: {self._host}:{self._port}\r\nContent-Type: application/json\r\n"
+            f"Authorization: Bearer sk-bench\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        return head.encode() + body
+
+    async def ask(self, raw: bytes) -> float:
+        """Milliseconds from the first byte of the request to the last of its answer."""
+        began = time.perf_counter()
+        self._writer.write(raw)
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        if not head.startswith(b"HTTP/1.1 200"):
+            raise SystemExit(f"no answer: {head[:300]!r} {await self._reader.read(500)!r}")
+        lower = head.lower()
+        if b"content-length:" in lower:
+            await self._reader.readexactly(int(lower.split(b"content-length:")[1].split(b"\r\n")[0]))
+        else:
+            await self._reader.readuntil(b"\r\n0\r\n\r\n")
+        return (time.perf_counter() - began) * 1000
+
+
+def body(size: int) -> bytes:
+    return json.dumps({"model": "m", "messages": [{"role": "user", "content": "x" * size}]}).encode()
+
+
+def stream_body(chunks: int) -> bytes:
+    return b'{"model":"m","messages":[{"role":"user","content":"hi"}],"stream":true,"n":%d}' % chunks
+
+
+async def added(base_url: str, direct_url: str, raw: bytes, times: int) -> Added:
+    """Both ways in turn, so that whatever else the machine does hits both alike."""
+    async with Line(base_url) as through, Line(direct_url) as direct:
+        ways = ((through, through.request(raw)), (direct, direct.request(raw)))
+        for _ in range(WARM_UP):
+            for line, request in ways:
+                await line.ask(request)
+        trips = [[await line.ask(request) for line, request in ways] for _ in range(times)]
+    longer, shorter = zip(*trips, strict=True)
+    return Added(median(longer) - median(shorter), p95(longer) - p95(shorter))
+
+
+async def busy(base_url: str, for_s: float) -> int:
+    """Requests answered while 16 clients ask without a pause."""
+    stop_at = time.perf_counter() + for_s
+    raw = body(1_000)
+
+    async def client() -> int:
+        asked = 0
+        async with Line(base_url) as line:
+            request = line.request(raw)
+            while time.perf_counter() < stop_at:
+                await line.ask(request)
+                asked += 1
+        return asked
+
+    return sum(await asyncio.gather(*(client() for _ in range(CLIENTS))))
+
+
+async def streams(base_url: str, chunks: int) -> None:
+    async with Line(base_url) as line:
+        request = line.request(stream_body(chunks))
+        for _ in range(STREAMS):
+            await line.ask(request)
+
+
+async def figures(base_url: str, direct_url: str, pid: int | None = None) -> Figures:
+    """`base_url` and `direct_url` end before /chat/completions; `pid` is whose time and memory are read."""
+    by_size = {name: await added(base_url, direct_url, body(size), times) for name, (size, times) in SIZES.items()}
+    added_stream = await added(base_url, direct_url, stream_body(CHUNKS), STREAMS)
+    before = cpu_s(pid)
+    answered = await busy(base_url, BUSY_S)
+    spent = cpu_s(pid) - before
+    costs: list[float] = []
+    for chunks in (CHUNKS, MANY_CHUNKS):
+        before = cpu_s(pid)
+        await streams(base_url, chunks)
+        costs.append(cpu_s(pid) - before)
+    return Figures(
+        by_size,
+        added_stream,
+        answered / BUSY_S,
+        spent * 1000 / answered if pid else None,
+        (costs[1] - costs[0]) * 1e6 / STREAMS / (MANY_CHUNKS - CHUNKS) if pid else None,
+        rss_mb(pid) if pid else None,
+    )
+
+
+def cpu_s(pid: int | None) -> float:
+    if pid is None:
+        return 0.0
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def rss_mb(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) for line in status.split("\n") if line.startswith("VmRSS")) / 1024
+
+
+@contextlib.contextmanager
+def provider() -> Iterator[str]:
+    """The base URL of a fake provider in a process of its own."""
+    program = Path(__file__).with_name("fake_provider.py")
+    process = subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    try:
+        yield f"http://127.0.0.1:{process.stdout.readline().strip()}/v1"
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
+def kimi_proxy(provider_url: str) -> Iterator[tuple[str, int]]:
+    """The base URL of a proxy in front of the provider, and its process."""
+    with tempfile.TemporaryDirectory() as home:
+        config = Path(home) / "config.toml"
+        config.write_text(f'[providers.fake]\nbase_url = "{provider_url}"\n')
+        env = {
+            **os.environ,
+            "KIMI_PROXY_HOME": home,
+            "KIMI_PROXY_CONFIG": str(config),
+            "KIMI_PROXY_PORT": "0",
+            "MCP_PRUNER_PORT": "0",
+            "KIMI_PROXY_LOG_LEVEL": "warning",
+        }
+        process = subprocess.Popen(
+            [sys.executable, "-m", "kimi_proxy", "start"], env=env, stderr=subprocess.PIPE, text=True
+        )
+        assert process.stderr
+        try:
+            told = next(line for line in process.stderr if "the proxy listens on http://" in line)
+            yield f"{told.split('listens on ')[1].split(' ')[0]}/v1", process.pid
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(timeout=10)
+
+
+def rows(measured: Figures) -> list[tuple[str, str]]:
+    sizes = [
+        (f"added to a request of {name}", f"{took.median_ms:.2f} ms (p95 {took.p95_ms:.2f} ms)")
+        for name, took in measured.added.items()
+    ]
+    return [
+        *sizes,
+        (f"added to a stream of {CHUNKS} chunks", f"{measured.added_stream.median_ms:.2f} ms"),
+        (f"requests per second, {CLIENTS} clients", f"{measured.requests_per_s:.0f}"),
+        ("CPU per short request", _shown(measured.request_cpu_ms, "ms")),
+        ("CPU per chunk", _shown(measured.chunk_cpu_us, "µs")),
+        ("memory afterwards", _shown(measured.rss_mb, "MB")),
+    ]
+
+
+def _shown(value: float | None, unit: str) -> str:
+    return "unknown" if value is None else f"{value:.2f} {unit}"
+
+
+def main() -> None:
+    with provider() as direct_url, kimi_proxy(direct_url) as (base_url, pid):
+        table("Relay", ("what", "measured"), rows(uvloop.run(figures(base_url, direct_url, pid))))
