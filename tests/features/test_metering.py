@@ -1,0 +1,92 @@
+"""Tokens, shares of the window and prices, computed from what a provider says or does not say."""
+
+import pytest
+
+from kimi_proxy.core.chat.seen import Seen
+from kimi_proxy.core.chat.usage import Usage
+from kimi_proxy.core.providers import Model
+from kimi_proxy.features import metering
+from kimi_proxy.features.metering import Ending, Metric
+
+PRICED = Model(
+    provider="p", max_context_size=1000, input_usd_per_million=2, cached_usd_per_million=0.5, output_usd_per_million=10
+)
+STARTED = Metric("req_1", "ses_1", 1.0, "p", "m", "chat", 400, 0, ("nothing_to_do",), 1000)
+
+
+def ended(usage: Usage | None, model: Model | None = PRICED) -> Metric:
+    return metering.ended(STARTED, Ending(200, "ok", Seen("m", "stop", usage), 0.0404, 1.2346), model)
+
+
+def test_an_estimate_stands_until_the_provider_has_counted():
+    assert (STARTED.tokens, STARTED.percent, STARTED.counted_by) == (400, 40.0, "estimate")
+
+    counted = ended(Usage(input_tokens=900, output_tokens=50, cached_tokens=100))
+
+    assert (counted.tokens, counted.percent, counted.counted_by) == (900, 90.0, "provider")
+    assert (counted.tokens_estimated, counted.cached_tokens, counted.output_tokens) == (400, 100, 50)
+    assert (counted.status, counted.outcome, counted.finish) == (200, "ok", "stop")
+    assert (counted.first_token_ms, counted.duration_ms) == (40, 1235)
+
+
+@pytest.mark.parametrize("usage", [None, Usage(), Usage(output_tokens=5)])
+def test_a_provider_that_counts_nothing_leaves_the_estimate(usage: Usage | None):
+    metric = ended(usage)
+
+    assert (metric.tokens, metric.counted_by, metric.input_tokens, metric.cost_usd) == (400, "estimate", None, None)
+
+
+def test_the_share_is_of_this_request_and_unknown_for_an_unknown_window():
+    assert metering.percent(0, 1000) == 0
+    assert metering.percent(1500, 1000) == 150
+    assert metering.percent(1, None) is None
+
+
+@pytest.mark.parametrize(
+    ("share", "level"),
+    [
+        (None, "unknown"),
+        (0.0, "ok"),
+        (79.99, "ok"),
+        (80.0, "caution"),
+        (89.99, "caution"),
+        (90.0, "warning"),
+        (95.0, "critical"),
+        (400.0, "critical"),
+    ],
+)
+def test_levels_begin_at_80_90_and_95_percent(share: float | None, level: str):
+    assert metering.level(share) == level
+
+
+def test_a_level_is_worse_only_if_it_is_nearer_to_the_end():
+    order = ("unknown", "ok", "caution", "warning", "critical")
+    worse = {(now, before) for now in order for before in order if metering.is_worse(now, before)}
+
+    assert worse == {
+        *(("caution", before) for before in ("unknown", "ok")),
+        *(("warning", before) for before in ("unknown", "ok", "caution")),
+        *(("critical", before) for before in ("unknown", "ok", "caution", "warning")),
+    }
+
+
+def test_cached_tokens_have_their_own_price():
+    # 800 × 2 + 200 × 0.5 + 100 × 10 = 2,700 millionths
+    assert metering.cost_usd(Usage(1000, 100, cached_tokens=200), PRICED) == pytest.approx(0.0027)
+
+
+def test_without_a_price_of_their_own_cached_tokens_cost_as_much_as_others():
+    model = Model(provider="p", input_usd_per_million=2, output_usd_per_million=10)
+    free = Model(provider="p", input_usd_per_million=2, cached_usd_per_million=0, output_usd_per_million=10)
+
+    assert metering.cost_usd(Usage(1000, 0, cached_tokens=200), model) == pytest.approx(0.002)
+    assert metering.cost_usd(Usage(1000, 0, cached_tokens=200), free) == pytest.approx(0.0016)
+
+
+def test_more_cached_tokens_than_tokens_cost_no_less_than_nothing():
+    assert metering.cost_usd(Usage(10, 0, cached_tokens=10**9), PRICED) == pytest.approx(10 * 0.5 / 1e6)
+
+
+@pytest.mark.parametrize("model", [None, Model(provider="p")])
+def test_nobody_knows_a_price_that_the_settings_do_not_say(model: Model | None):
+    assert metering.cost_usd(Usage(1000, 100), model) is None

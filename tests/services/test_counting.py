@@ -1,0 +1,108 @@
+"""A growing conversation costs its new part, and counts as a plain recount would."""
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+from tests.texts import a_log
+
+from kimi_proxy.core import tokens
+from kimi_proxy.core.chat import Request, Wire, parse
+from kimi_proxy.core.types import JsonValue
+from kimi_proxy.features import weight
+from kimi_proxy.services.counting import MAX_CHARS, SMALL_BYTES, Counting
+
+TOOLS: JsonValue = [
+    {"type": "function", "function": {"name": "bash", "description": "Run it.", "parameters": {"type": "object"}}}
+]
+CALL: JsonValue = {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": '{"command": "ls -la"}'}}
+IMAGE: JsonValue = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 5000}}
+
+
+def a_request(turns: int, lines: int = 40) -> Request:
+    messages: list[JsonValue] = [{"role": "system", "content": "You are brief. 🦊"}]
+    for turn in range(turns):
+        messages += [
+            {"role": "user", "content": [{"type": "text", "text": f"où est l'erreur {turn} ?"}, IMAGE]},
+            {"role": "assistant", "content": None, "tool_calls": [CALL]},
+            {"role": "tool", "tool_call_id": "c1", "content": f"{turn}\n{a_log(lines)}"},
+        ]
+    return parse(json.dumps({"model": "m", "messages": messages, "tools": TOOLS}).encode(), Wire.CHAT)
+
+
+@pytest.fixture
+def counting() -> Iterator[Counting]:
+    made = Counting()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("turns", [0, 1, 30])
+async def test_an_estimate_is_what_a_plain_recount_gives(counting: Counting, turns: int):
+    request = a_request(turns)
+
+    for _ in range(2):
+        assert await counting.of(request) == weight.tokens_of(request, tokens.count)
+
+
+async def test_a_growing_conversation_costs_only_its_new_part():
+    counted: list[str] = []
+
+    def count(text: str) -> int:
+        counted.append(text)
+        return tokens.count(text)
+
+    counting = Counting(count)
+    await counting.of(a_request(20))
+    before = len(counted)
+    await counting.of(a_request(21))
+    counting.close()
+
+    assert len(counted) - before == 2  # a question and an output; the call is an old one
+
+
+async def test_counting_never_holds_up_the_loop_for_long(counting: Counting):
+    await counting.of(a_request(1))
+    large = a_request(10, lines=4_000)
+    assert len(large.body) > 2_000_000
+    gaps: list[float] = []
+
+    async def look() -> None:
+        while True:
+            before = time.perf_counter()
+            await asyncio.sleep(0.001)
+            gaps.append(time.perf_counter() - before)
+
+    looking = asyncio.create_task(look())
+    await counting.of(large)
+    looking.cancel()
+
+    assert sorted(gaps)[len(gaps) * 9 // 10] < 0.05
+
+
+async def test_small_requests_are_counted_at_once_when_all_is_loaded(counting: Counting):
+    small = a_request(0)
+    assert len(small.body) < SMALL_BYTES
+    await counting.of(small)
+    coroutine = counting.of(small)
+    with pytest.raises(StopIteration) as counted:
+        coroutine.send(None)
+
+    assert counted.value.value == weight.tokens_of(small, tokens.count)
+
+
+async def test_a_text_that_fits_no_window_is_estimated_from_its_length():
+    counting = Counting(lambda text: 10**9)
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x" * (MAX_CHARS + 1)}]}).encode()
+    counted = await counting.of(parse(body, Wire.CHAT))
+    counting.close()
+
+    assert counted == weight.MESSAGE_TOKENS + MAX_CHARS // 4 + 1
+
+
+async def test_lone_surrogates_are_counted_too(counting: Counting):
+    body = b'{"model": "m", "messages": [{"role": "user", "content": "a \\ud800 b"}]}'
+
+    assert await counting.of(parse(body, Wire.CHAT)) > weight.MESSAGE_TOKENS
