@@ -46,6 +46,16 @@ class Entry:
     metric: Metric | None = None  # once it is announced
 
 
+@dataclass(frozen=True, slots=True)
+class Level:
+    """How full the window of a session was, and by whose count."""
+
+    name: str
+    counted_by: str
+
+
+NEW = Level("ok", "estimate")
+
 Step = Callable[[], Coroutine[None, None, None]]
 
 
@@ -69,7 +79,7 @@ class Journal:
         self._now = now
         self._steps: asyncio.Queue[tuple[Step, int]] = asyncio.Queue(MAX_STEPS)
         self._waiting_bytes = 0
-        self._levels: OrderedDict[str, str] = OrderedDict()  # of the sessions that we have met
+        self._levels: OrderedDict[str, Level] = OrderedDict()  # of the sessions that we have met
         self._new_sessions: dict[str, SessionRecord] = {}
         self._unwritten: deque[Metric] = deque()
         self._writing = asyncio.Lock()
@@ -92,7 +102,7 @@ class Journal:
 
     def introduce(self, session: SessionRecord) -> None:
         """Write a session down and tell of it."""
-        self._remember(session.id, "ok")
+        self._remember(session.id, NEW)
         self._new_sessions[session.id] = session
         self._publish("session_created", {"session": told.session(session)})
 
@@ -166,7 +176,6 @@ class Journal:
         self._publish("metric", {"metric": told.metric(metric)})
         for note in leaves.notes:
             self._publish(note.event, {"session_id": metric.session, "request_id": metric.id, **note.fields})
-        self._watch_window(metric)
 
     def _metric(self, entry: Entry, draft: Draft, estimated: int, saved: int) -> Metric:
         target, model = draft.target, entry.model
@@ -208,28 +217,19 @@ class Journal:
             at = metric.at
             self.introduce(SessionRecord(metric.session, name, "", metric.provider, metric.model, at, at))
         else:
-            self._remember(metric.session, "ok")
+            self._remember(metric.session, NEW)
 
-    def _remember(self, session: str, level: str) -> None:
+    def _remember(self, session: str, level: Level) -> None:
         self._levels[session] = level
         if len(self._levels) > MAX_SESSIONS:
             self._levels.popitem(last=False)
 
     def _watch_window(self, metric: Metric) -> None:
         """Tell when the window of a session has filled to the next level, once."""
-        share = metric.percent
-        now = metering.level(share)
-        before = self._levels.get(metric.session, "ok")
+        before = self._levels.get(metric.session, NEW)
+        now = Level(metering.level(metric.percent), metric.counted_by)
+        if metering.is_worse(now.name, before.name):
+            self._publish("context_alert", told.alert(metric, now.name))
+        elif now.counted_by == "estimate" and before.counted_by == "provider":
+            return  # estimates and counts differ: going from one to the other must not look like a way back
         self._remember(metric.session, now)
-        if metering.is_worse(now, before):
-            self._publish(
-                "context_alert",
-                {
-                    "session_id": metric.session,
-                    "level": now,
-                    "percent": share,
-                    "tokens": metric.tokens,
-                    "max_context": metric.max_context,
-                    "counted_by": metric.counted_by,
-                },
-            )

@@ -49,3 +49,14 @@ def metric(metric: Metric) -> JsonObject:
         "tokens_saved": metric.tokens_saved,
         "reasons": metric.reasons,
     }
+
+
+def alert(metric: Metric, level: str) -> JsonObject:
+    return {
+        "session_id": metric.session,
+        "level": level,
+        "percent": metric.percent,
+        "tokens": metric.tokens,
+        "max_context": metric.max_context,
+        "counted_by": metric.counted_by,
+    }

@@ -1,0 +1,276 @@
+"""Requests are noted behind their backs: announced, concluded, written down, and dropped when nothing else helps."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tests.fakes import Clock
+from tests.processes import until
+from tests.services.store.making import opened
+from tests.texts import a_log
+
+from kimi_proxy.core import tokens
+from kimi_proxy.core.chat import Wire, parse
+from kimi_proxy.core.chat.seen import Seen
+from kimi_proxy.core.chat.usage import Usage
+from kimi_proxy.core.providers import Model
+from kimi_proxy.core.types import JsonValue
+from kimi_proxy.features.models import Target
+from kimi_proxy.features.pipeline import Draft, Note
+from kimi_proxy.features.sessions import Session, session_of
+from kimi_proxy.services import journal as journals
+from kimi_proxy.services.counting import Counting
+from kimi_proxy.services.journal import Journal
+from kimi_proxy.services.metrics import Metrics
+from kimi_proxy.services.relay import Exchange
+from kimi_proxy.services.store.sqlite import SqliteStore
+
+MODELS = {"p/m": Model(provider="p", max_context_size=1000, input_usd_per_million=1, output_usd_per_million=1)}
+
+
+@dataclass
+class World:
+    journal: Journal
+    store: SqliteStore
+    metrics: Metrics
+    events: list[tuple[str, Mapping[str, JsonValue]]] = field(default_factory=list)
+
+    def said(self, event: str) -> list[Mapping[str, JsonValue]]:
+        return [fields for name, fields in self.events if name == event]
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.events]
+
+    @property
+    def concluded(self) -> int:
+        return self.names.count("metric_updated")
+
+    def dropped(self, reason: str) -> float:
+        return self.metrics.registry.get_sample_value("kimi_proxy_journal_dropped_total", {"reason": reason}) or 0.0
+
+    async def written(self) -> list[str]:
+        return [metric.id for _, metric in await self.store.ledger.metrics(None, 0, 100_000)]
+
+
+@asynccontextmanager
+async def noting(home: Path, clock: Clock | None = None, counting: Counting | None = None) -> AsyncIterator[World]:
+    async with opened(home, patience_s=10.0) as store:
+        metrics, events = Metrics(), list[tuple[str, Mapping[str, JsonValue]]]()
+
+        def publish(event: str, fields: Mapping[str, JsonValue]) -> None:
+            events.append((event, fields))
+
+        journal = Journal(
+            store.ledger, MODELS, counting or Counting(), metrics, publish, clock or Clock(1_800_000_000.0)
+        )
+        try:
+            yield World(journal, store, metrics, events)
+        finally:
+            await journal.close()
+
+
+def a_draft(text: str = "hi", session: Session | None = None, model: str = "p/m") -> Draft:
+    body = json.dumps({"model": model, "messages": [{"role": "user", "content": text}]}).encode()
+    request = parse(body, Wire.CHAT)
+    key = model if model in MODELS else None
+    return Draft(request, Target("p", "m", key), session or session_of(request, {}, "p"))
+
+
+def ended(draft: Draft, input_tokens: int = 0, outcome: str = "ok") -> Exchange:
+    usage = Usage(input_tokens=input_tokens, output_tokens=5) if input_tokens else None
+    return Exchange(draft, 200, outcome, Seen("m", "stop", usage), 0.01, 0.02)
+
+
+def note(world: World, draft: Draft, input_tokens: int = 0) -> None:
+    world.journal.began(draft, draft)(ended(draft, input_tokens))
+
+
+async def test_a_request_is_announced_with_an_estimate_and_concluded_with_the_count(tmp_path: Path):
+    draft = a_draft()
+    async with noting(tmp_path) as world:
+        end = world.journal.began(draft, draft)
+        await until(lambda: "metric" in world.names)
+        end(ended(draft, 500))
+        await world.journal.caught_up()
+
+        assert world.names == ["session_created", "metric", "metric_updated"]
+        first, last = world.said("metric")[0]["metric"], world.said("metric_updated")[0]["metric"]
+        assert isinstance(first, Mapping)
+        assert isinstance(last, Mapping)
+        assert first["id"] == last["id"]
+        assert (first["outcome"], first["counted_by"], first["tokens"]) == ("running", "estimate", 5)
+        assert (last["outcome"], last["counted_by"], last["tokens"], last["percent"]) == ("ok", "provider", 500, 50.0)
+        assert last["cost_usd"] == 0.000505
+        assert first["reasons"] == ("nothing_to_do",)
+        assert await world.written() == [last["id"]]
+
+
+async def test_a_session_is_created_once_also_across_restarts(tmp_path: Path):
+    async with noting(tmp_path) as world:
+        note(world, a_draft())
+        note(world, a_draft())
+        await world.journal.caught_up()
+        assert world.names.count("session_created") == 1
+    async with noting(tmp_path) as world:
+        note(world, a_draft())
+        note(world, a_draft("something else"))
+        await world.journal.caught_up()
+        assert world.names.count("session_created") == 1
+        assert len(await world.store.ledger.sessions(10)) == 2
+        assert len(await world.written()) == 4
+
+
+async def test_what_a_stage_saved_is_estimated_from_both_requests(tmp_path: Path):
+    came, leaves = a_draft(a_log(200)), a_draft(a_log(20))
+    leaves = replace(leaves, notes=(Note("sanitizer_event", {"outputs": 1}),), reasons=("unread",))
+    async with noting(tmp_path) as world:
+        world.journal.began(came, leaves)(ended(leaves))
+        await world.journal.caught_up()
+
+        (metric,) = (metric for _, metric in await world.store.ledger.metrics(None, 0, 10))
+        assert metric.tokens_saved == tokens.count(a_log(200)) - tokens.count(a_log(20))
+        assert metric.reasons == ()
+        assert world.said("sanitizer_event") == [{"session_id": metric.session, "request_id": metric.id, "outputs": 1}]
+
+
+async def test_a_request_that_nothing_was_saved_of_says_why(tmp_path: Path):
+    draft = replace(a_draft(), reasons=("below_threshold", "unread"))
+    async with noting(tmp_path) as world:
+        note(world, draft)
+        await world.journal.caught_up()
+        (metric,) = (metric for _, metric in await world.store.ledger.metrics(None, 0, 10))
+    assert (metric.tokens_saved, metric.reasons) == (0, ("below_threshold", "unread"))
+
+
+async def test_an_alert_comes_once_for_each_level_and_again_after_the_window_was_emptied(tmp_path: Path):
+    draft = a_draft()
+    async with noting(tmp_path) as world:
+        for counted in (700, 805, 810, 905, 999, 960, 300, 950):
+            note(world, draft, counted)
+        await world.journal.caught_up()
+    alerts = [(alert["level"], alert["tokens"]) for alert in world.said("context_alert")]
+    assert alerts == [("caution", 805), ("warning", 905), ("critical", 999), ("critical", 950)]
+
+
+async def test_an_estimate_between_two_counts_is_no_way_back(tmp_path: Path):
+    draft = a_draft()
+    async with noting(tmp_path) as world:
+        for counted in (850, 0, 850, 0, 860):
+            note(world, draft, counted)
+        await world.journal.caught_up()
+    assert [alert["tokens"] for alert in world.said("context_alert")] == [850]
+
+
+async def test_estimates_alone_raise_an_alert_too(tmp_path: Path):
+    draft = a_draft("word " * 900)
+    async with noting(tmp_path) as world:
+        note(world, draft)
+        await world.journal.caught_up()
+    assert [(a["level"], a["counted_by"]) for a in world.said("context_alert")] == [("warning", "estimate")]
+
+
+async def test_an_unknown_window_has_no_share_and_no_alert(tmp_path: Path):
+    draft = a_draft(model="stranger")
+    async with noting(tmp_path) as world:
+        note(world, draft, 10**6)
+        await world.journal.caught_up()
+        (metric,) = (metric for _, metric in await world.store.ledger.metrics(None, 0, 10))
+    assert (metric.percent, metric.cost_usd, metric.input_tokens) == (None, None, 10**6)
+    assert "context_alert" not in world.names
+
+
+async def test_requests_of_two_conversations_that_interleave_stay_apart(tmp_path: Path):
+    one, other = a_draft("fix the parser"), a_draft("write the docs")
+    async with noting(tmp_path) as world:
+        for _ in range(5):
+            ends = [(draft, world.journal.began(draft, draft)) for draft in (one, other)]
+            for draft, end in reversed(ends):
+                end(ended(draft, 10 if draft is one else 20))
+        await world.journal.caught_up()
+        sums = {session.id: session.input_tokens for session in await world.store.ledger.sessions(10)}
+    assert sums == {one.session.id: 50, other.session.id: 100}
+
+
+async def test_a_session_that_somebody_deletes_while_it_talks_begins_again(tmp_path: Path):
+    draft = a_draft()
+    async with noting(tmp_path) as world:
+        end = world.journal.began(draft, draft)
+        await world.journal.caught_up()
+        await world.store.ledger.delete([draft.session.id])
+        world.journal.forget(draft.session.id)
+        end(ended(draft, 10))
+        await world.journal.caught_up()
+        assert world.names.count("session_created") == 2
+        assert [session.requests for session in await world.store.ledger.sessions(10)] == [1]
+
+
+async def test_what_cannot_be_written_waits_for_the_disk_to_heal(tmp_path: Path):
+    home = tmp_path / "home"
+    home.write_text("in the way")
+    async with noting(home) as world:
+        note(world, a_draft(), 10)
+        await until(lambda: "metric_updated" in world.names)
+        assert "session_created" in world.names  # whoever watches is told all the same
+        home.unlink()
+        await world.journal.flush()
+        assert len(await world.written()) == 1
+
+
+async def test_a_disk_that_never_heals_costs_the_oldest_notes_and_no_memory(tmp_path: Path):
+    home = tmp_path / "home"
+    home.write_text("in the way")
+    too_many = journals.MAX_UNWRITTEN + 25
+    async with noting(home) as world:
+        draft = a_draft()
+        for noted in range(1, too_many + 1):
+            note(world, draft)
+            if noted % 500 == 0 or noted == too_many:
+                await until(lambda noted=noted: world.concluded == noted, within_s=60)  # type: ignore[misc]
+        assert world.dropped("disk") == 25
+    assert world.dropped("stopped") == journals.MAX_UNWRITTEN
+
+
+async def test_too_many_requests_at_once_are_dropped_and_counted_and_nobody_waits(tmp_path: Path):
+    draft = a_draft()
+    async with noting(tmp_path) as world:
+        for _ in range(journals.MAX_STEPS + 10):
+            world.journal.began(draft, draft)
+        assert world.dropped("busy") == 10
+        await until(lambda: world.names.count("metric") == journals.MAX_STEPS, within_s=60)
+        note(world, draft)
+        await world.journal.caught_up()
+        assert len(await world.written()) == 1
+
+
+async def test_large_requests_do_not_pile_up_in_memory(tmp_path: Path):
+    draft = a_draft("x" * (journals.MAX_WAITING_BYTES // 8))
+    async with noting(tmp_path) as world:
+        for _ in range(6):
+            world.journal.began(draft, draft)
+        assert world.dropped("busy") == 3
+        await until(lambda: world.names.count("metric") == 3, within_s=60)
+
+
+async def test_a_note_that_fails_is_counted_and_the_next_one_is_taken(tmp_path: Path):
+    def count(text: str) -> int:
+        if text == "poison":
+            raise ZeroDivisionError
+        return 1
+
+    async with noting(tmp_path, counting=Counting(count)) as world:
+        note(world, a_draft("poison"))
+        note(world, a_draft("bread"))
+        await world.journal.caught_up()
+        assert world.dropped("fault") == 1
+        assert len(await world.written()) == 1
+
+
+async def test_closing_writes_what_waits(tmp_path: Path):
+    async with noting(tmp_path) as world:
+        for _ in range(30):
+            note(world, a_draft(), 10)
+    async with opened(tmp_path) as store:
+        assert len(await store.ledger.metrics(None, 0, 100)) == 30
