@@ -17,6 +17,7 @@ KimiProxyError
 ├── RateLimited               a provider's limit, set by its user, is reached
 ├── ConfigError               settings that we refuse to start with
 ├── StoreUnavailable          an original could not be committed or read
+├── FileRefused               somebody's configuration file that we won't change
 ├── ToolFailed                a file, a command or a search did not work out: the model is told why
 └── UpstreamError             somebody else's server failed us
     ├── RerankFailed          the reranker gave no scores: its warning says why
@@ -189,6 +190,12 @@ class StoreUnavailable(KimiProxyError):
 
     code = "recovery_unavailable"
     http_status = 503
+
+
+class FileRefused(KimiProxyError):
+    """The message says what about a configuration file keeps us from changing it."""
+
+    code = "file_refused"
 
 
 class ToolFailed(KimiProxyError):

@@ -1,0 +1,269 @@
+"""JSON with comments and trailing commas: members are set and removed in the text itself."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kimi_proxy.core.errors import FileRefused
+from kimi_proxy.core.types import JsonValue
+
+MAX_DEPTH = 200
+
+_TRIVIA = re.compile(r"(?:[ \t\r\n]+|//[^\r\n]*|/\*.*?\*/)*", re.S)
+_SCALAR = re.compile(
+    r'"(?:[^"\\\x00-\x1f]|\\.)*"|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null', re.A | re.S
+)
+_REST_OF_LINE = re.compile(r"(?:[ \t]+|/\*(?:(?!\*/)[^\n])*\*/)*(?://[^\r\n]*)?(?=[\r\n]|\Z)")
+_FIRST_MEMBER = re.compile(r"\{\s*?\n([ \t]+)\S")
+
+Path = Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value and its place in the text, the end not included."""
+
+    start: int
+    end: int
+    value: JsonValue
+    members: tuple["Member", ...] | None = None  # of an object
+
+    def member(self, key: str) -> "Member | None":
+        found = [member for member in self.members or () if member.key == key]
+        if len(found) > 1:
+            raise FileRefused(f"{key!r} stands there more than once")
+        return found[0] if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    key: str
+    start: int
+    value: Value
+
+
+def parse(text: str) -> Value:
+    """The one value of `text`; FileRefused says where it is not JSON."""
+    return _Parser(text).document()
+
+
+def is_blank(text: str) -> bool:
+    """Whether there is nothing but white space and comments."""
+    return _skip(text, 0) == len(text)
+
+
+def get(text: str, path: Path) -> JsonValue:
+    """What stands at `path`; None if nothing does."""
+    found = _find(parse(text), path)
+    return found.value if found else None
+
+
+def put(text: str, path: Path, value: JsonValue) -> str:
+    """`text` with `value` at `path`; objects on the way are made."""
+    if is_blank(text):
+        comments = text if not text.strip() or text.endswith("\n") else text + _newline(text)
+        text = comments + "{}" + _newline(text)
+    at = parse(text)
+    for depth, key in enumerate(path):
+        if at.members is None:
+            raise FileRefused(f"{'.'.join(path[:depth]) or 'the whole'} is not an object")
+        member = at.member(key)
+        if member is None:
+            for missing in reversed(path[depth + 1 :]):
+                value = {missing: value}
+            return _insert(text, at, key, value)
+        at = member.value
+    return text[: at.start] + _written(text, value, _indent(text, at.start)) + text[at.end :]
+
+
+def remove(text: str, path: Path) -> str:
+    """`text` without the member at `path`."""
+    parent = _find(parse(text), path[:-1])
+    member = parent.member(path[-1]) if parent and parent.members is not None else None
+    return text if parent is None or member is None else _cut(text, parent, member)
+
+
+def _find(at: Value, path: Path) -> Value | None:
+    for key in path:
+        member = at.member(key)
+        if member is None:
+            return None
+        at = member.value
+    return at
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def document(self) -> Value:
+        value = self._value(_skip(self._text, 0), 0)
+        if _skip(self._text, value.end) != len(self._text):
+            raise self._wrong(value.end)
+        return value
+
+    def _value(self, start: int, depth: int) -> Value:
+        if depth > MAX_DEPTH:
+            raise FileRefused(f"it is nested deeper than {MAX_DEPTH} levels")
+        match self._text[start : start + 1]:
+            case "{":
+                return self._object(start, depth)
+            case "[":
+                return self._array(start, depth)
+        return self._scalar(start)
+
+    def _scalar(self, start: int) -> Value:
+        found = _SCALAR.match(self._text, start)
+        if found is None:
+            raise self._wrong(start)
+        try:
+            return Value(start, found.end(), json.loads(found[0]))
+        except ValueError as e:
+            raise self._wrong(start) from e
+
+    def _array(self, start: int, depth: int) -> Value:
+        values: list[JsonValue] = []
+        at = _skip(self._text, start + 1)
+        while self._text[at : at + 1] != "]":
+            value = self._value(at, depth + 1)
+            values.append(value.value)
+            at = self._after_comma(value.end, "]")
+        return Value(start, at + 1, values)
+
+    def _object(self, start: int, depth: int) -> Value:
+        members: list[Member] = []
+        at = _skip(self._text, start + 1)
+        while self._text[at : at + 1] != "}":
+            member = self._member(at, depth)
+            members.append(member)
+            at = self._after_comma(member.value.end, "}")
+        return Value(start, at + 1, {member.key: member.value.value for member in members}, tuple(members))
+
+    def _member(self, start: int, depth: int) -> Member:
+        key = self._scalar(start)
+        colon = _skip(self._text, key.end)
+        if not isinstance(key.value, str) or self._text[colon : colon + 1] != ":":
+            raise self._wrong(start)
+        return Member(key.value, start, self._value(_skip(self._text, colon + 1), depth + 1))
+
+    def _after_comma(self, at: int, closing: str) -> int:
+        at = _skip(self._text, at)
+        match self._text[at : at + 1]:
+            case ",":
+                return _skip(self._text, at + 1)
+            case found if found == closing:
+                return at
+        raise self._wrong(at)
+
+    def _wrong(self, at: int) -> FileRefused:
+        line = self._text.count("\n", 0, at) + 1
+        return FileRefused(f"line {line} is not JSON: {self._text[at : at + 20]!r}")
+
+
+def _skip(text: str, at: int) -> int:
+    """Past white space and comments."""
+    found = _TRIVIA.match(text, at)
+    return found.end() if found else at
+
+
+def _insert(text: str, parent: Value, key: str, value: JsonValue) -> str:
+    if not parent.members:
+        return _insert_first(text, parent, key, value)
+    last = parent.members[-1]
+    comma = _comma_after(text, last.value.end)
+    after = last.value.end if comma is None else comma + 1
+    if not _spread(text, parent) and "\n" not in text[after : parent.end]:
+        glue = " " if ": " in text[last.start : last.value.end] or ", " in text[parent.start : parent.end] else ""
+        new = f"{json.dumps(key, ensure_ascii=False)}:{glue}{_compact(value, glue)}"
+        return text[: last.value.end] + f",{glue}{new}" + text[last.value.end :]
+    indent = _indent(text, last.start)
+    # A comment at the end of the last member's line stays with it.
+    end_of_line = _end_of_line(text, after)
+    new = f"{_newline(text)}{indent}{json.dumps(key, ensure_ascii=False)}: {_written(text, value, indent)}"
+    closing = "" if comma is None else ","
+    opening = "," if comma is None else ""
+    return text[: last.value.end] + opening + text[last.value.end : end_of_line] + new + closing + text[end_of_line:]
+
+
+def _insert_first(text: str, parent: Value, key: str, value: JsonValue) -> str:
+    inside = text[parent.start + 1 : parent.end - 1]
+    quoted = json.dumps(key, ensure_ascii=False)
+    if "\n" not in text.strip() and inside.strip() == "" and parent.start > 0:
+        return f"{text[: parent.start]}{{{quoted}:{_compact(value, '')}}}{text[parent.end :]}"
+    base, newline = _indent(text, parent.start), _newline(text)
+    indent = base + _unit(text)
+    member = f"{newline}{indent}{quoted}: {_written(text, value, indent)}{newline}{base}}}"
+    return f"{text[: parent.start + 1]}{inside.rstrip()}{member}{text[parent.end :]}"
+
+
+def _cut(text: str, parent: Value, member: Member) -> str:
+    members, end = parent.members or (), member.value.end
+    comma = _comma_after(text, end)
+    if len(members) == 1:
+        after = text[end : parent.end - 1] if comma is None else text[end:comma] + text[comma + 1 : parent.end - 1]
+        inside = text[parent.start + 1 : member.start] + after
+        return f"{text[: parent.start]}{{{inside if inside.strip() else ''}}}{text[parent.end :]}"
+    if comma is not None:
+        if text[end:comma].strip():  # a comment
+            return _without(text[:comma] + text[comma + 1 :], member.start, end)
+        return _without(text, member.start, comma + 1)
+    # The last one, and no comma after it: the comma before it goes, too.
+    before = _comma_after(text, members[-2].value.end) or member.start
+    if not text[before + 1 : member.start].strip():
+        return text[:before] + text[end:]
+    return text[:before] + _without(text, member.start, end)[before + 1 :]
+
+
+def _without(text: str, start: int, end: int) -> str:
+    """`text` without a part of it, and without its lines if nothing else stands on them."""
+    begin = text.rfind("\n", 0, start) + 1
+    stop = text.find("\n", end)
+    if stop >= 0 and not text[begin:start].strip() and not text[end:stop].strip():
+        return text[:begin] + text[stop + 1 :]
+    while text[end : end + 1] in (" ", "\t"):
+        end += 1
+    return text[:start] + text[end:]
+
+
+def _comma_after(text: str, at: int) -> int | None:
+    at = _skip(text, at)
+    return at if text[at : at + 1] == "," else None
+
+
+def _end_of_line(text: str, at: int) -> int:
+    """Where the line ends, if only white space and comments come before that; else `at`."""
+    found = _REST_OF_LINE.match(text, at)
+    return found.end() if found else at
+
+
+def _spread(text: str, parent: Value) -> bool:
+    """Whether an object has its members on lines of their own."""
+    return bool(parent.members) and "\n" in text[parent.start : (parent.members or ())[0].start]
+
+
+def _indent(text: str, at: int) -> str:
+    """The white space that the line around `at` begins with."""
+    line = text[text.rfind("\n", 0, at) + 1 : at]
+    return line[: len(line) - len(line.lstrip(" \t"))]
+
+
+def _unit(text: str) -> str:
+    found = _FIRST_MEMBER.search(text)
+    return found[1] if found else "  "
+
+
+def _newline(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+def _written(text: str, value: JsonValue, indent: str) -> str:
+    """`value` as the rest of the file would write it, from the second line on below `indent`."""
+    if "\n" not in text.strip() and len(text.strip()) > 2:
+        return _compact(value, " " if ": " in text else "")
+    lines = json.dumps(value, ensure_ascii=False, indent=_unit(text)).split("\n")
+    return (_newline(text) + indent).join(lines)
+
+
+def _compact(value: JsonValue, glue: str) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(f",{glue}", f":{glue}"))

@@ -1,0 +1,220 @@
+"""`kimi-proxy init`, as a person connects a client with it."""
+
+import json
+import os
+import pty
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from .conftest import COMMAND, PATIENCE_S, Cli
+
+# client, the file it is connected in, and the way to our entry
+PLACES = [
+    ("claude", "here/.mcp.json", ("mcpServers", "pruner")),
+    ("codex", "home/.codex/config.toml", ("mcp_servers", "pruner")),
+    ("cline", "home/.cline/mcp.json", ("mcpServers", "pruner")),
+    ("continue", "here/.continue/mcpServers/pruner.yaml", ("mcpServers", 0)),
+    ("cursor", "here/.cursor/mcp.json", ("mcpServers", "pruner")),
+    ("vscode", "here/.vscode/mcp.json", ("servers", "pruner")),
+]
+RULES = {
+    "claude": "here/CLAUDE.md",
+    "codex": "home/.codex/AGENTS.md",
+    "cline": "here/.clinerules/kimi-proxy.md",
+    "continue": "here/.continue/rules/kimi-proxy.md",
+    "cursor": "here/.cursor/rules/kimi-proxy.mdc",
+    "vscode": "here/AGENTS.md",
+}
+
+
+@pytest.fixture
+def world(cli: Cli, tmp_path: Path) -> Path:
+    (tmp_path / "home").mkdir()
+    return tmp_path
+
+
+def read(file: Path) -> dict[str, object]:
+    text = file.read_text()
+    match file.suffix:
+        case ".toml":
+            return tomllib.loads(text)
+        case ".yaml":
+            loaded: dict[str, object] = yaml.safe_load(text)
+            return loaded
+    parsed: dict[str, object] = json.loads(text)
+    return parsed
+
+
+def files(world: Path) -> dict[str, str]:
+    """Every file but our own state."""
+    found = [path for top in ("home", "here") for path in (world / top).rglob("*")]
+    return {str(path.relative_to(world)): path.read_text() if path.is_file() else "" for path in found}
+
+
+@pytest.mark.parametrize(("client", "file", "way"), PLACES)
+def test_each_client_is_connected_in_its_own_file_and_disconnected_without_a_trace(
+    client: str, file: str, way: tuple[str | int, ...], cli: Cli, world: Path
+):
+    before = files(world)
+    done = cli("init", client, "--tools", "--with-guidance", "--yes")
+    assert done.returncode == 0, done.stderr
+    entry: object = read(world / file)
+    for key in way:
+        entry = entry[key]  # type: ignore[index]
+    assert isinstance(entry, dict)
+    assert entry["command"].endswith("kimi-proxy")
+    assert entry["args"][:2] == ["tools", "--stdio"]
+    assert "context_focus_question" in (world / RULES[client]).read_text()
+    assert set(files(world)) - set(before) >= {file, RULES[client]}
+
+    again = cli("init", client, "--tools", "--with-guidance", "--yes")
+    assert (again.returncode, again.stdout) == (0, b"")
+    assert b"everything is as it should be" in again.stderr
+
+    assert cli("init", client, "--undo", "--yes").returncode == 0
+    assert files(world) == before
+
+
+def test_over_http_the_address_of_the_settings_is_written(cli: Cli):
+    cli("init", "claude", "--http", "--yes", env={"MCP_PRUNER_PORT": "8016", "KIMI_PROXY_TOKEN": "x" * 32})
+    written = (cli.here / ".mcp.json").read_text()
+
+    assert json.loads(written)["mcpServers"]["pruner"] == {
+        "type": "http",
+        "url": "http://127.0.0.1:8016/mcp",
+        "headers": {"Authorization": "Bearer ${KIMI_PROXY_TOKEN}"},
+    }
+
+
+def test_a_port_that_changes_at_every_start_is_refused(cli: Cli):
+    assert cli("init", "claude", "--http", "--yes").returncode == 78
+
+
+def test_the_change_is_shown_and_a_dry_run_makes_none(cli: Cli, world: Path):
+    (cli.here / ".mcp.json").write_text('{"mcpServers": {"a": {}}}\n')
+    before = files(world)
+    done = cli("init", "claude", "--dry-run")
+
+    assert done.returncode == 0
+    assert b'-{"mcpServers": {"a": {}}}\n+{"mcpServers": {"a": {}, "pruner": ' in done.stdout
+    assert files(world) == before
+
+
+def test_without_a_person_there_must_be_a_yes(cli: Cli, world: Path):
+    done = cli("init", "claude")
+
+    assert done.returncode == 2
+    assert b"--yes" in done.stderr
+    assert files(world) == {}
+
+
+@pytest.mark.parametrize(("answer", "code", "exists"), [(b"y\n", 0, True), (b"n\n", 1, False)])
+def test_a_person_is_asked(cli: Cli, world: Path, answer: bytes, code: int, exists: bool):
+    keyboard, terminal = pty.openpty()
+    os.write(keyboard, answer)
+    done = subprocess.run(
+        [*COMMAND, "init", "claude"], stdin=terminal, capture_output=True, cwd=cli.here, env=cli.env, timeout=PATIENCE_S
+    )
+    os.close(keyboard)
+    os.close(terminal)
+
+    assert done.returncode == code
+    assert b"Make this change?" in done.stderr
+    assert (cli.here / ".mcp.json").exists() is exists
+
+
+def test_a_file_that_cannot_be_read_is_left_alone_with_the_reason(cli: Cli):
+    (cli.here / ".mcp.json").write_text('{"mcpServers": ')
+    done = cli("init", "claude", "--yes")
+
+    assert done.returncode == 2
+    assert b".mcp.json is left as it is: line 1 is not JSON" in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert (cli.here / ".mcp.json").read_text() == '{"mcpServers": '
+
+
+def test_comments_and_foreign_entries_stay(cli: Cli):
+    theirs = '{\n\t// my servers\n\t"servers": {\n\t\t"a": {"url": "x"}, // first\n\t},\n}\n'
+    file = cli.here / ".vscode" / "mcp.json"
+    file.parent.mkdir()
+    file.write_text(theirs)
+    cli("init", "vscode", "--yes")
+
+    head, ours, tail = file.read_text().partition('\t\t"pruner": {\n')
+    assert head == '{\n\t// my servers\n\t"servers": {\n\t\t"a": {"url": "x"}, // first\n'
+    assert ours
+    assert tail.endswith("\n\t\t},\n\t},\n}\n")
+    cli("init", "vscode", "--undo", "--yes")
+    assert file.read_text() == theirs
+
+
+def test_nothing_to_take_back_is_no_error(cli: Cli, world: Path):
+    done = cli("init", "claude", "--undo", "--yes")
+
+    assert (done.returncode, done.stderr) == (0, b"kimi-proxy: there is nothing to take back\n")
+    assert files(world) == {}
+
+
+def test_all_settings_of_cline_that_exist_are_changed(cli: Cli, world: Path):
+    extension = "home/.config/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json"
+    for file in (extension, "home/.cline/data/settings/cline_mcp_settings.json"):
+        (world / file).parent.mkdir(parents=True)
+        (world / file).write_text('{"mcpServers": {}}')
+    before = files(world)
+    cli("init", "cline", "--yes")
+
+    changed = {name for name, text in files(world).items() if "kimi-proxy" in text}
+    assert changed == {extension, "home/.cline/data/settings/cline_mcp_settings.json"}
+    cli("init", "cline", "--undo", "--yes")
+    assert files(world) == before
+
+
+@pytest.mark.parametrize(
+    ("client", "variable", "value", "file"),
+    [
+        ("claude", "CLAUDE_CONFIG_DIR", "elsewhere", "elsewhere/.claude.json"),
+        ("codex", "CODEX_HOME", "elsewhere", "elsewhere/config.toml"),
+        ("cline", "CLINE_MCP_SETTINGS_PATH", "elsewhere/x.json", "elsewhere/x.json"),
+    ],
+)
+def test_variables_of_the_clients_move_their_files(
+    cli: Cli, tmp_path: Path, client: str, variable: str, value: str, file: str
+):
+    cli("init", client, "--user", "--yes", env={variable: str(tmp_path / value)})
+
+    assert "kimi-proxy" in (tmp_path / file).read_text()
+
+
+def test_a_client_without_files_of_a_project_says_so(cli: Cli):
+    done = cli("init", "cline", "--project", "--yes")
+
+    assert done.returncode == 2
+    assert b"use --user" in done.stderr
+
+
+def test_rules_that_are_kept_in_settings_are_not_written(cli: Cli, world: Path):
+    done = cli("init", "cursor", "--user", "--tools", "--with-guidance", "--yes")
+
+    assert done.returncode == 2
+    assert b"paste them there" in done.stderr
+    assert files(world) == {}
+
+
+def test_guidance_is_about_the_tools(cli: Cli):
+    done = cli("init", "claude", "--with-guidance", "--yes")
+
+    assert done.returncode == 2
+    assert b"--tools" in done.stderr
+
+
+def test_a_file_of_rules_for_cline_gets_our_block(cli: Cli):
+    (cli.here / ".clinerules").write_text("be kind\n")
+    cli("init", "cline", "--tools", "--with-guidance", "--yes")
+
+    assert (cli.here / ".clinerules").read_text().startswith("be kind\n\n<!-- kimi-proxy: begin -->\n")
+    cli("init", "cline", "--undo", "--yes")
+    assert (cli.here / ".clinerules").read_text() == "be kind\n"

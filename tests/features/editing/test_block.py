@@ -1,0 +1,35 @@
+"""Our block in somebody's Markdown."""
+
+import pytest
+
+from kimi_proxy.core.errors import FileRefused
+from kimi_proxy.features.editing import block
+
+OURS = f"{block.BEGIN}\nours\n{block.END}\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", OURS),
+        ("# Mine\n", f"# Mine\n\n{OURS}"),
+        ("# Mine", f"# Mine\n\n{OURS}"),
+        (f"# Mine\n\n{block.BEGIN}\nold\nold\n{block.END}\n\nmore\n", f"# Mine\n\n{OURS}\nmore\n"),
+    ],
+)
+def test_the_block_is_put_once(before: str, after: str):
+    assert block.put(before, "ours\n") == after
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(f"# Mine\n\n{OURS}", "# Mine\n"), (f"# Mine\n\n{OURS}\nmore\n", "# Mine\n\nmore\n"), (OURS, ""), ("x", "x")],
+)
+def test_the_block_goes_without_a_trace(before: str, after: str):
+    assert block.remove(before) == after
+
+
+@pytest.mark.parametrize("text", [block.BEGIN, block.END, block.END + block.BEGIN, OURS + OURS])
+def test_marks_that_do_not_match_are_refused(text: str):
+    with pytest.raises(FileRefused, match="once, in this order"):
+        block.put(text, "ours")

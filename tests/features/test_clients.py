@@ -1,0 +1,60 @@
+"""What each client is told."""
+
+import pytest
+
+from kimi_proxy.core.types import JsonObject
+from kimi_proxy.features.clients import CLIENTS, Name, Wish, entry
+
+STDIO = Wish(("/bin/kimi-proxy",), "/work")
+TOOLS = Wish(("/bin/kimi-proxy",), "/work", tools=True)
+HTTP = Wish(("/bin/kimi-proxy",), "/work", url="http://127.0.0.1:8006/mcp", token=True)
+COMMAND: JsonObject = {"command": "/bin/kimi-proxy", "args": ["pruner", "--stdio"]}
+
+
+@pytest.mark.parametrize(
+    ("client", "said"),
+    [
+        ("claude", {"type": "stdio", **COMMAND}),
+        ("codex", COMMAND),
+        ("cline", {"type": "stdio", **COMMAND}),
+        ("continue", {"type": "stdio", **COMMAND}),
+        ("cursor", {"type": "stdio", **COMMAND}),
+        ("vscode", {"type": "stdio", **COMMAND}),
+    ],
+)
+def test_a_server_that_the_client_starts(client: Name, said: JsonObject):
+    assert entry(CLIENTS[client], STDIO) == said
+
+
+@pytest.mark.parametrize(
+    ("client", "said"),
+    [
+        ("claude", {"type": "http", "headers": {"Authorization": "Bearer ${KIMI_PROXY_TOKEN}"}}),
+        ("codex", {"bearer_token_env_var": "KIMI_PROXY_TOKEN"}),
+        ("cline", {"type": "streamableHttp"}),
+        ("continue", {"type": "streamable-http"}),
+        ("cursor", {"type": "http", "headers": {"Authorization": "Bearer ${env:KIMI_PROXY_TOKEN}"}}),
+        ("vscode", {"type": "http", "headers": {"Authorization": "Bearer ${env:KIMI_PROXY_TOKEN}"}}),
+    ],
+)
+def test_a_server_that_the_client_calls_with_a_token_from_the_environment(client: Name, said: JsonObject):
+    assert entry(CLIENTS[client], HTTP) == {"url": "http://127.0.0.1:8006/mcp", **said}
+
+
+@pytest.mark.parametrize(
+    ("client", "more"),
+    [
+        ("claude", []),
+        ("codex", []),
+        ("cline", ["--cwd", "/work"]),
+        ("continue", []),
+        ("cursor", ["--cwd", "${workspaceFolder}"]),
+        ("vscode", ["--cwd", "${workspaceFolder}"]),
+    ],
+)
+def test_the_tools_begin_in_the_project(client: Name, more: list[str]):
+    assert entry(CLIENTS[client], TOOLS)["args"] == ["tools", "--stdio", *more]
+
+
+def test_claude_code_shows_the_tools_without_a_search():
+    assert entry(CLIENTS["claude"], TOOLS)["alwaysLoad"] is True

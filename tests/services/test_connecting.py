@@ -1,0 +1,293 @@
+"""Files of the user are changed reversibly, or not at all."""
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from kimi_proxy.core.errors import FileRefused
+from kimi_proxy.core.types import JsonObject
+from kimi_proxy.features.editing.servers import JsonServers
+from kimi_proxy.services.connecting import Change, make, planned, planned_undo
+from kimi_proxy.services.edits import RulesEdit, ServerEdit
+from kimi_proxy.services.ledger import Ledger
+
+FORM = JsonServers("mcpServers", "pruner")
+ENTRY: JsonObject = {"type": "stdio", "command": "kimi-proxy", "args": ["tools", "--stdio"]}
+THEIRS = '{\n    // mine\n    "mcpServers": {"other": {"url": "x"}},\n    "theme": "dark"\n}'
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(tmp_path / "state")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    file = tmp_path / "config.json"
+    file.write_text(THEIRS)
+    return file
+
+
+def connect(file: Path, ledger: Ledger, entry: JsonObject = ENTRY) -> Change:
+    change = planned(ServerEdit(file, FORM, entry), ledger)
+    make(change, ledger)
+    return change
+
+
+def disconnect(file: Path, ledger: Ledger) -> Change:
+    change = planned_undo(ServerEdit(file, FORM, {}), ledger)
+    assert change is not None
+    make(change, ledger)
+    return change
+
+
+def test_a_change_and_its_undoing_leave_the_same_bytes(file: Path, ledger: Ledger):
+    connect(file, ledger)
+    assert FORM.entry(file.read_text()) == ENTRY
+    disconnect(file, ledger)
+
+    assert file.read_text() == THEIRS
+    assert planned_undo(ServerEdit(file, FORM, {}), ledger) is None
+
+
+def test_a_change_that_is_made_twice_is_made_once(file: Path, ledger: Ledger):
+    connect(file, ledger)
+    once, when = file.read_bytes(), file.stat().st_mtime_ns
+    again = connect(file, ledger)
+
+    assert not again.is_needed
+    assert (file.read_bytes(), file.stat().st_mtime_ns) == (once, when)
+    disconnect(file, ledger)
+    assert file.read_text() == THEIRS
+
+
+def test_two_different_changes_are_undone_together(file: Path, ledger: Ledger):
+    connect(file, ledger)
+    connect(file, ledger, {"type": "http", "url": "http://127.0.0.1:8006/mcp"})
+    disconnect(file, ledger)
+
+    assert file.read_text() == THEIRS
+
+
+def test_what_others_changed_since_stays(file: Path, ledger: Ledger):
+    connect(file, ledger)
+    file.write_text(file.read_text().replace('"dark"', '"light"'))
+    disconnect(file, ledger)
+
+    assert file.read_text() == THEIRS.replace('"dark"', '"light"')
+
+
+def test_what_others_changed_between_two_changes_stays(file: Path, ledger: Ledger):
+    connect(file, ledger)
+    file.write_text(file.read_text().replace('"dark"', '"light"'))
+    connect(file, ledger, {"type": "http", "url": "http://127.0.0.1:8006/mcp"})
+    disconnect(file, ledger)
+
+    assert file.read_text() == THEIRS.replace('"dark"', '"light"')
+
+
+def test_an_entry_that_was_there_before_us_comes_back(file: Path, ledger: Ledger):
+    theirs = '{"mcpServers": {"pruner": {"url": "http://old", "headers": {"a": "b"}}}, "theme": "dark"}'
+    file.write_text(theirs)
+    connect(file, ledger)
+    file.write_text(file.read_text().replace("dark", "light"))
+    disconnect(file, ledger)
+
+    assert json.loads(file.read_text()) == json.loads(theirs.replace("dark", "light"))
+
+
+def test_a_file_that_we_made_goes_with_its_directories(tmp_path: Path, ledger: Ledger):
+    file = tmp_path / "a" / "b" / "mcp.json"
+    connect(file, ledger)
+    assert json.loads(file.read_text()) == {"mcpServers": {"pruner": ENTRY}}
+    disconnect(file, ledger)
+
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_directory_that_is_used_by_others_stays(tmp_path: Path, ledger: Ledger):
+    file = tmp_path / "a" / "mcp.json"
+    connect(file, ledger)
+    (tmp_path / "a" / "other").touch()
+    disconnect(file, ledger)
+
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["other"]
+
+
+def test_a_file_that_we_made_and_others_filled_stays(tmp_path: Path, ledger: Ledger):
+    file = tmp_path / "mcp.json"
+    connect(file, ledger)
+    file.write_text(file.read_text().replace('"mcpServers"', '"theme": "dark", "mcpServers"'))
+    disconnect(file, ledger)
+
+    assert json.loads(file.read_text()) == {"theme": "dark", "mcpServers": {}}
+
+
+def test_a_file_that_is_gone_needs_no_undoing(file: Path, ledger: Ledger):
+    connect(file, ledger)
+    file.unlink()
+    change = disconnect(file, ledger)
+
+    assert not change.is_needed
+    assert not file.exists()
+    assert planned_undo(ServerEdit(file, FORM, {}), ledger) is None
+
+
+def test_an_entry_that_the_user_removed_stays_removed(file: Path, ledger: Ledger):
+    connect(file, ledger)
+    file.write_text('{"theme": "light"}')
+    disconnect(file, ledger)
+
+    assert file.read_text() == '{"theme": "light"}'
+
+
+def test_the_diff_shows_what_changes_and_its_surroundings(file: Path, ledger: Ledger):
+    change = planned(ServerEdit(file, FORM, {"url": "u"}), ledger)
+
+    assert change.diff() == (
+        f"--- {file}\n+++ {file}\n@@ -1,5 +1,5 @@\n {{\n     // mine\n"
+        '-    "mcpServers": {"other": {"url": "x"}},\n'
+        '+    "mcpServers": {"other": {"url": "x"}, "pruner": {"url": "u"}},\n'
+        '     "theme": "dark"\n }\n\\ No newline at end of file\n'
+    )
+
+
+def test_mode_and_links_are_kept(file: Path, tmp_path: Path, ledger: Ledger):
+    file.chmod(0o640)
+    link = tmp_path / "link.json"
+    link.symlink_to(file)
+    connect(link, ledger)
+
+    assert link.is_symlink()
+    assert FORM.entry(file.read_text()) == ENTRY
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+    disconnect(link, ledger)
+    assert (link.is_symlink(), file.read_text()) == (True, THEIRS)
+
+
+def test_a_new_file_of_the_user_is_private(tmp_path: Path, ledger: Ledger):
+    file = tmp_path / "new.json"
+    make(planned(ServerEdit(file, FORM, ENTRY), ledger), ledger, is_private=True)
+
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_nothing_is_left_beside_the_file(file: Path, tmp_path: Path, ledger: Ledger):
+    connect(file, ledger)
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "state"]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b'{"a": ', "line 1 is not JSON"),
+        (b"\xff{}", "not UTF-8"),
+        (b"[]", "the whole is not an object"),
+        (b'{"mcpServers": []}', "mcpServers is not an object"),
+        (b'{"mcpServers": {}, "mcpServers": {}}', "more than once"),
+        (b'{"a": "\\ud800"}', ""),
+    ],
+)
+def test_what_cannot_be_changed_safely_is_left_as_it_is(file: Path, ledger: Ledger, content: bytes, why: str):
+    file.write_bytes(content)
+    if why:
+        with pytest.raises(FileRefused, match=f"config.json is left as it is: .*{why}"):
+            planned(ServerEdit(file, FORM, ENTRY), ledger)
+        assert file.read_bytes() == content
+    else:
+        connect(file, ledger)
+        disconnect(file, ledger)
+        assert file.read_bytes() == content
+
+
+def test_a_directory_in_the_place_of_the_file_is_refused(tmp_path: Path, ledger: Ledger):
+    with pytest.raises(FileRefused, match="is not a file"):
+        planned(ServerEdit(tmp_path, FORM, ENTRY), ledger)
+
+
+def test_a_file_with_other_names_is_refused(file: Path, tmp_path: Path, ledger: Ledger):
+    (tmp_path / "other").hardlink_to(file)
+    with pytest.raises(FileRefused, match="hard links"):
+        connect(file, ledger)
+
+    assert file.read_text() == THEIRS
+
+
+def test_a_file_that_changed_after_it_was_shown_is_left_as_it_is(file: Path, ledger: Ledger):
+    change = planned(ServerEdit(file, FORM, ENTRY), ledger)
+    file.write_text("{}")
+    with pytest.raises(FileRefused, match="changed by another program"):
+        make(change, ledger)
+
+    assert file.read_text() == "{}"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
+def test_a_file_that_may_not_be_written_is_refused(file: Path, ledger: Ledger):
+    file.chmod(0o444)
+    with pytest.raises(FileRefused, match="may not be written"):
+        connect(file, ledger)
+
+
+def test_somebody_else_s_lock_is_respected(file: Path, ledger: Ledger):
+    lock = file.with_name("config.json.lock")
+    lock.mkdir()
+    edit = ServerEdit(file, FORM, ENTRY, lock)
+    with pytest.raises(FileRefused, match="held by another program"):
+        make(planned(edit, ledger), ledger)
+    lock.rmdir()
+    make(planned(edit, ledger), ledger)
+
+    assert FORM.entry(file.read_text()) == ENTRY
+    assert not lock.exists()
+
+
+def test_a_forgotten_lock_is_taken(file: Path, ledger: Ledger):
+    lock = file.with_name("config.json.lock")
+    lock.mkdir()
+    os.utime(lock, (1, 1))
+    make(planned(ServerEdit(file, FORM, ENTRY, lock), ledger), ledger)
+
+    assert FORM.entry(file.read_text()) == ENTRY
+
+
+def test_the_bytes_from_before_are_kept_where_only_the_user_can_look(file: Path, ledger: Ledger):
+    connect(file, ledger)
+    place = ledger.place(file)
+
+    assert (place / "before").read_text() == THEIRS
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+    assert stat.S_IMODE((place / "before").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("theirs", ["# Mine\n", "# Mine", "", None])
+def test_rules_get_a_block_that_goes_without_a_trace(tmp_path: Path, ledger: Ledger, theirs: str | None):
+    file = tmp_path / "rules" / "CLAUDE.md"
+    if theirs is not None:
+        file.parent.mkdir()
+        file.write_text(theirs)
+    edit = RulesEdit(file, "ours", "---\nx: 1\n---\n")
+    make(planned(edit, ledger), ledger)
+    assert "ours" in file.read_text()
+    assert not planned(edit, ledger).is_needed
+    undoing = planned_undo(edit, ledger)
+    assert undoing is not None
+    make(undoing, ledger)
+
+    assert (file.read_text() if file.exists() else None) == theirs
+
+
+def test_rules_that_changed_since_lose_our_block_alone(tmp_path: Path, ledger: Ledger):
+    file = tmp_path / "CLAUDE.md"
+    edit = RulesEdit(file, "ours", "---\nx: 1\n---\n")
+    make(planned(edit, ledger), ledger)
+    file.write_text(file.read_text() + "mine\n")
+    undoing = planned_undo(edit, ledger)
+    assert undoing is not None
+    make(undoing, ledger)
+
+    assert file.read_text() == "---\nx: 1\n---\n\nmine\n"
