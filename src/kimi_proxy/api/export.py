@@ -39,7 +39,7 @@ def _endpoint(sessions: Sessions, format: Format) -> Callable[[Request], Awaitab
     async def export(request: Request) -> Response:
         pages = sessions.metrics(request.query_params.get("session"))
         # An error is told as one as long as nothing was sent.
-        first = await anext(pages, ())
+        first = await anext(pages, None) or ()
         headers = {"content-disposition": f'attachment; filename="kimi-proxy-metrics.{format.name}"'}
         return StreamingResponse(_written(first, pages, format), 200, headers, format.media_type)
 

@@ -4,9 +4,10 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 
 from kimi_proxy.core.chat import Request
 from kimi_proxy.core.errors import StoreUnavailable
@@ -125,13 +126,9 @@ class Journal:
         async with self._writing:
             while self._unwritten or self._new_sessions:
                 sessions = tuple(self._new_sessions.values())
-                batch = tuple(self._unwritten)[:BATCH]
+                batch = tuple(islice(self._unwritten, BATCH))
                 await self._ledger.write(sessions, batch)
-                for session in sessions:
-                    if self._new_sessions.get(session.id) is session:
-                        del self._new_sessions[session.id]
-                for _ in range(min(len(batch), len(self._unwritten))):
-                    self._unwritten.popleft()
+                self._wrote(sessions, {metric.id for metric in batch})
 
     async def close(self) -> None:
         await self.caught_up()
@@ -167,6 +164,14 @@ class Journal:
             await asyncio.sleep(FLUSH_S)
             with suppress(StoreUnavailable):
                 await self.flush()
+
+    def _wrote(self, sessions: Sequence[SessionRecord], metrics: Collection[str]) -> None:
+        """Forget what is on disk, and nothing that came meanwhile."""
+        for session in sessions:
+            if self._new_sessions.get(session.id) is session:
+                del self._new_sessions[session.id]
+        while self._unwritten and self._unwritten[0].id in metrics:
+            self._unwritten.popleft()
 
     async def _announce(self, entry: Entry, came: Request, leaves: Draft) -> None:
         estimated = await self._counting.of(leaves.request)

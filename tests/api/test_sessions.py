@@ -1,0 +1,183 @@
+"""Sessions over HTTP: who is who, what they cost, and what people may do with them."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.api.watching import MODEL, World, world
+
+from kimi_proxy.core.types import JsonObject, JsonValue
+
+
+def by_tokens(sessions: object) -> list[tuple[JsonValue, JsonValue]]:
+    assert isinstance(sessions, list)
+    return sorted((each["requests"], each["input_tokens"]) for each in sessions)
+
+
+async def test_two_conversations_of_one_client_that_interleave_are_two_sessions(tmp_path: Path):
+    async with world(tmp_path) as w:
+        for turn in range(3):
+            await asyncio.gather(
+                w.ask("fix the parser", *["and then?"] * 2 * turn), w.ask("write the docs", *["go on"] * 2 * turn)
+            )
+        assert by_tokens(await w.sessions(6)) == [(3, 2700), (3, 2700)]
+
+
+async def test_one_conversation_of_two_clients_is_one_session(tmp_path: Path):
+    async with world(tmp_path) as w:
+        await w.ask("fix the parser")
+        await w.ask("fix the parser", "done", "thanks", user="another", temperature=0)
+        assert by_tokens(await w.sessions(2)) == [(2, 1800)]
+
+
+async def test_who_names_its_session_has_it_whatever_it_says(tmp_path: Path):
+    async with world(tmp_path) as w:
+        await asyncio.gather(
+            w.ask("hi", name="mine"),
+            w.ask("bye", name="mine"),
+            w.ask("hi", metadata={"session_id": "mine"}),
+            w.ask("hi", external_session_id="yours"),
+            w.ask("hi"),
+        )
+        found = {(each["name"], each["requests"]) for each in await w.sessions(5)}
+        assert found == {("mine", 3), ("yours", 1), ("", 1)}
+        assert (await w.get("/api/sessions/mine"))["requests"] == 3
+
+
+async def test_a_session_that_somebody_made_is_found_by_its_id(tmp_path: Path):
+    async with world(tmp_path) as w:
+        made = (await w.proxy.http.post("/api/sessions", json={"title": "the parser"})).json()
+        await w.ask("hi", name=made["id"])
+        await w.sessions(1)
+        found = await w.get(f"/api/sessions/{made['id']}")
+    assert (found["title"], found["requests"], found["model"]) == ("the parser", 1, MODEL)
+
+
+async def test_a_session_that_somebody_made_under_a_name_is_found_by_its_name(tmp_path: Path):
+    async with world(tmp_path) as w:
+        made = await w.proxy.http.post("/api/sessions", json={"title": "t", "external_session_id": "mine"})
+        await w.ask("hi", name="mine")
+        (found,) = await w.sessions(1)
+    assert made.status_code == 201
+    assert (found["id"], found["title"], found["name"]) == (made.json()["id"], "t", "mine")
+
+
+async def test_sessions_survive_a_restart(tmp_path: Path):
+    async with world(tmp_path) as w:
+        await w.ask("hi")
+        before = await w.sessions(1)
+    async with world(tmp_path) as w:
+        assert await w.sessions(1) == before
+        await w.ask("hi", "hello", "and now?")
+        assert by_tokens(await w.sessions(2)) == [(2, 1800)]
+
+
+async def test_a_session_says_how_full_its_window_is(tmp_path: Path):
+    async with world(tmp_path) as w:
+        await w.ask("hi", name="mine")
+        await w.sessions(1)
+        health = await w.get("/api/session/mine/health")
+    assert {name: health[name] for name in ("level", "percent", "tokens", "max_context", "counted_by")} == {
+        "level": "warning",
+        "percent": 90.0,
+        "tokens": 900,
+        "max_context": 1000,
+        "counted_by": "provider",
+    }
+
+
+async def test_a_window_of_unknown_size_is_unknown_and_not_invented(tmp_path: Path):
+    async with world(tmp_path, toml="# no models") as w:
+        await w.ask("hi", name="mine")
+        await w.sessions(1)
+        health = await w.get("/api/session/mine/health")
+    assert (health["level"], health["percent"], health["tokens"]) == ("unknown", None, 900)
+    assert "max_context_size" in str(health["hint"])
+
+
+async def test_the_share_is_of_the_newest_request_and_never_of_the_sum(tmp_path: Path):
+    async with world(tmp_path) as w:
+        for _ in range(4):
+            await w.ask("hi", name="mine")
+        await w.sessions(4)
+        assert (await w.get("/api/session/mine/health"))["percent"] == 90.0
+        assert (await w.get("/api/sessions/mine"))["input_tokens"] == 3600
+
+
+async def test_a_title_can_be_changed_and_is_one_printable_line(tmp_path: Path):
+    async with world(tmp_path) as w:
+        await w.ask("hi", name="mine")
+        await w.sessions(1)
+        renamed = await w.proxy.http.patch("/api/sessions/mine", json={"title": " <b>it</b>\n\x00is\u202e mine "})
+    assert (renamed.status_code, renamed.json()["title"]) == (200, "<b>it</b>  is  mine")
+
+
+async def test_one_or_many_or_all_sessions_can_be_deleted(tmp_path: Path):
+    async def names(w: World) -> set[JsonValue]:
+        return {each["name"] for each in await w.sessions()}
+
+    async with world(tmp_path) as w:
+        http = w.proxy.http
+        for name in "abcde":
+            await w.ask("hi", name=name)
+        ids = {each["name"]: each["id"] for each in await w.sessions(5)}
+        assert (await http.delete("/api/sessions/a")).json() == {"deleted": 1}
+        many: JsonObject = {"ids": [ids["b"], "c", "nobody"]}
+        assert (await http.request("DELETE", "/api/sessions", json=many)).json() == {"deleted": 2}
+        assert await names(w) == {"d", "e"}
+        assert (await w.get("/api/export/json"))["metrics"] != []
+        assert (await http.request("DELETE", "/api/sessions", json={"all": True})).json() == {"deleted": 2}
+        assert await names(w) == set()
+        assert (await w.get("/api/export/json"))["metrics"] == []
+        await w.ask("hi", name="a")
+        assert [each["requests"] for each in await w.sessions(1)] == [1]
+
+
+async def test_sessions_come_in_pages(tmp_path: Path):
+    async with world(tmp_path) as w:
+        for name in "abcde":
+            await w.ask("hi", name=name)
+        await w.sessions(5)
+        first = await w.get("/api/sessions?limit=3")
+        rest = await w.get(f"/api/sessions?limit=3&after={first['after']}")
+    found = [each["name"] for page in (first, rest) for each in page["sessions"]]  # type: ignore[union-attr, index, call-overload]
+    assert (found, first["total"], rest["after"]) == (list("edcba"), 5, None)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "code"),
+    [
+        ("GET", "/api/sessions/nobody", None, 404, "session_not_found"),
+        ("PATCH", "/api/sessions/nobody", {"title": "x"}, 404, "session_not_found"),
+        ("DELETE", "/api/sessions/nobody", None, 404, "session_not_found"),
+        ("GET", "/api/session/nobody/health", None, 404, "session_not_found"),
+        ("GET", "/api/export/csv?session=nobody", None, 404, "session_not_found"),
+        ("GET", "/api/export/json?session=nobody", None, 404, "session_not_found"),
+        ("GET", "/api/sessions?limit=0", None, 400, "invalid_params"),
+        ("GET", "/api/sessions?limit=x", None, 400, "invalid_params"),
+        ("GET", "/api/sessions?limt=1", None, 400, "invalid_params"),
+        ("GET", "/api/sessions?after=nobody", None, 404, "session_not_found"),
+        ("DELETE", "/api/sessions", {}, 400, "invalid_params"),
+        ("DELETE", "/api/sessions", {"all": True, "ids": ["a"]}, 400, "invalid_params"),
+        ("DELETE", "/api/sessions", {"ids": [1]}, 400, "invalid_params"),
+        ("POST", "/api/sessions", {"title": "x" * 201}, 400, "invalid_params"),
+        ("POST", "/api/sessions", {"titel": "x"}, 400, "invalid_params"),
+        ("POST", "/api/sessions", ["x"], 400, "invalid_params"),
+        ("PUT", "/api/sessions", {}, 405, "method_not_allowed"),
+    ],
+)
+async def test_a_wrong_question_gets_an_error_with_a_status(
+    tmp_path: Path, method: str, path: str, body: JsonValue, status: int, code: str
+):
+    async with world(tmp_path) as w:
+        answer = await w.proxy.http.request(method, path, json=body)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+
+
+async def test_a_store_that_cannot_be_read_is_an_error_and_chat_goes_on(tmp_path: Path):
+    home = tmp_path / "home"
+    home.write_text("in the way")
+    async with world(home) as w:
+        await w.ask("hi")
+        assert (await w.proxy.http.get("/api/sessions")).status_code == 503
+        assert (await w.proxy.http.post("/api/sessions", json={})).status_code == 503
