@@ -1,6 +1,5 @@
 """The APIs of OpenAI and Anthropic: a request is passed on, and its answer comes back as it comes."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 
@@ -10,7 +9,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from kimi_proxy.api.errors import WIRES, json_answer
-from kimi_proxy.api.presence import while_there
+from kimi_proxy.api.presence import Client, while_there
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.errors import UpstreamError
 from kimi_proxy.core.types import JsonObject, JsonValue
@@ -18,7 +17,6 @@ from kimi_proxy.features.models import Models
 from kimi_proxy.services.chat import Asked, Chat
 from kimi_proxy.services.relay import Answer
 
-STALL_S = 120.0  # a client that reads nothing for so long is taken for gone
 COUNT_TOKENS = "/v1/messages/count_tokens"
 MODELS = ("/v1/models", "/models")
 
@@ -43,24 +41,23 @@ class Relayed:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await Request(scope, receive).body()
         asked = Asked(self._wire, body, tuple(scope["headers"]), scope["query_string"].decode("latin-1"))
-        async with while_there(receive), self._ask(asked) as answer:
-            await _send(answer, send)
+        async with while_there(receive, send) as client, self._ask(asked) as answer:
+            await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
+            await _hand_over(answer, client)
 
 
-async def _send(answer: Answer, send: Send) -> None:
-    await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
+async def _hand_over(answer: Answer, client: Client) -> None:
     if answer.rest is None:
-        await send({"type": "http.response.body", "body": answer.body})
+        await client.body(answer.body, more=False)
         return
     if answer.body:
-        await send({"type": "http.response.body", "body": answer.body, "more_body": True})
+        await client.body(answer.body, more=True)
     try:
         async for piece in answer.rest:
-            async with asyncio.timeout(STALL_S):
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
-    except (UpstreamError, TimeoutError):
+            await client.body(piece, more=True)
+    except UpstreamError:
         return  # the status is told: an answer without its end is all that is left to say
-    await send({"type": "http.response.body", "body": b""})
+    await client.body(b"", more=False)
 
 
 def _models(models: Models) -> Callable[[Request], Awaitable[Response]]:

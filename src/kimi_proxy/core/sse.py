@@ -36,11 +36,26 @@ class Events:
 
     def feed(self, piece: bytes) -> Iterator[Event]:
         """The events that `piece` completes."""
+        if self._is_one_event(piece):
+            yield Event(piece[6:-2])
+            return
         for line in self._lines(piece):
             if line:
                 self._field(line)
             elif self._data or self._id is not None or self._retry_ms is not None:
                 yield self._event()
+
+    def _is_one_event(self, piece: bytes) -> bool:
+        """Most pieces are: no need to look for what they could hold besides."""
+        return (
+            self._size == 0
+            and self._begun
+            and not self._after_cr
+            and piece.startswith(b"data: ")
+            and piece.endswith(b"\n\n")
+            and piece.count(b"\n") == 2
+            and b"\r" not in piece
+        )
 
     def _lines(self, piece: bytes) -> Iterator[bytes]:
         if self._after_cr and piece.startswith(b"\n"):

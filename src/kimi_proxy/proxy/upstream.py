@@ -19,12 +19,12 @@ from kimi_proxy.core.errors import (
     UpstreamUnreadable,
 )
 from kimi_proxy.core.providers import ENVIRONMENT, Provider
+from kimi_proxy.core.watchdog import Watchdog
 from kimi_proxy.proxy import headers
 from kimi_proxy.proxy.headers import Header
 from kimi_proxy.proxy.question import Question
 
 KEEP_ALIVE_S = 15.0  # shorter than servers keep a connection, so that it is rarely closed under our hands
-GLANCE_S = 1.0  # how often we look whether anybody is still there
 MAX_LINE_BYTES = 64 * 1024
 MAX_PLAIN_BYTES = 512 * 1024  # a longer body is written in pieces, to let others have their turn
 ANTHROPIC_VERSION = "2023-06-01"  # for clients that leave it out
@@ -46,6 +46,7 @@ class Reply:
         self._idle_s = provider.idle_timeout_s
         self._first_by = asked_at + provider.first_token_timeout_s
         self._all_by = asked_at + provider.total_timeout_s
+        self._was_closed = False
         self.status = response.status
         self.headers = headers.to_client(response.raw_headers)
         self.media_type = response.content_type
@@ -59,36 +60,32 @@ class Reply:
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """The body as it comes; UpstreamTimeout if nothing does for too long, UpstreamDisconnected if it breaks off."""
-        now, wait_until = asyncio.get_running_loop().time, self._first_by
-        while True:
-            try:
-                piece = await self._piece(min(wait_until, self._all_by))
-            except TimeoutError as e:
-                what = "sent no first token in time" if wait_until == self._first_by else "fell silent"
-                raise UpstreamTimeout(f"{self._name} {what}") from e
-            except (aiohttp.ClientError, OSError) as e:
-                raise UpstreamDisconnected(f"{self._name} broke off in the middle of its answer") from e
-            if not piece:
-                return
-            yield piece
-            wait_until = now() + self._idle_s
+        content, now, is_first = self._response.content, asyncio.get_running_loop().time, True
+        patience = Watchdog(min(self._first_by, self._all_by), self._give_up, self._check)
+        try:
+            while piece := await content.readany():
+                # While the client takes its time, the provider is not to blame.
+                patience.by, is_first = self._all_by, False
+                yield piece
+                patience.by = min(now() + self._idle_s, self._all_by)
+        except TimeoutError as e:
+            what = "sent no first token in time" if is_first else "fell silent, or took too long"
+            raise UpstreamTimeout(f"{self._name} {what}") from e
+        except (aiohttp.ClientError, OSError) as e:
+            raise UpstreamDisconnected(f"{self._name} broke off in the middle of its answer") from e
+        finally:
+            patience.stop()
 
-    async def _piece(self, by: float) -> bytes:
-        now = asyncio.get_running_loop().time
-        while True:
-            try:
-                async with asyncio.timeout_at(min(by, now() + GLANCE_S)):
-                    return await self._response.content.readany()
-            except TimeoutError:
-                if now() >= by:
-                    raise
-            # The client's parser keeps quiet about some broken answers, and waits on a line that is closed.
-            if self._is_closed():
-                raise aiohttp.ClientPayloadError
+    def _give_up(self) -> None:
+        self._response.content.set_exception(TimeoutError())
 
-    def _is_closed(self) -> bool:
-        connection = self._response.connection
-        return connection is None or connection.transport is None or connection.transport.is_closing()
+    def _check(self) -> None:
+        """The parser keeps quiet about some broken answers, and waits on a line that is closed."""
+        connection, content = self._response.connection, self._response.content
+        is_closed = connection is None or connection.transport is None or connection.transport.is_closing()
+        if is_closed and self._was_closed and not content.is_eof():
+            content.set_exception(aiohttp.ClientPayloadError())
+        self._was_closed = is_closed
 
 
 class Upstreams:

@@ -1,6 +1,6 @@
 """A request with something changed: each function returns a new one, in which all other bytes stand as they stood."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from msgspec import Raw
@@ -30,19 +30,24 @@ def with_texts(request: Request, texts: Mapping[Place, str]) -> Request:
 
 def with_message(request: Request, role: Role, text: str) -> Request:
     """One more message at the end."""
-    new, name = request.dialect.new_message(role, text), request.dialect.CONVERSATION
+    return with_items(request, [request.dialect.new_message(role, text)])
+
+
+def with_items(request: Request, items: Sequence[JsonValue]) -> Request:
+    """More at the end of the conversation, in the form that the API has for it."""
+    name = request.dialect.CONVERSATION
     before = request.page.members.get(name)
     if before is not None and not is_array(before):  # OpenAI's `input` may be a text: it becomes the first message
         (said,) = request.messages
         start, end = request.page.span(before)
         first = request.dialect.new_message("user", said.parts[0].text)
-        return _edited(request, [(start, end, jsontext.encode([first, new]))])
-    return _edited(request, [_appended(request, name, new)])
+        return _edited(request, [(start, end, jsontext.encode([first, *items]))])
+    return _edited(request, [_appended(request, name, items)])
 
 
 def with_tool(request: Request, name: str, description: str, schema: JsonObject) -> Request:
     """One more tool at the end, so that the others keep their place in the provider's cache."""
-    return _edited(request, [_appended(request, "tools", request.dialect.new_tool(name, description, schema))])
+    return _edited(request, [_appended(request, "tools", [request.dialect.new_tool(name, description, schema)])])
 
 
 def with_model(request: Request, model: str) -> Request:
@@ -66,12 +71,12 @@ def asking_usage(request: Request) -> Request:
     return _edited(request, [(end, end, (b"," if members else b"") + b'"include_usage":true')])
 
 
-def _appended(request: Request, name: str, item: JsonValue) -> Edit:
+def _appended(request: Request, name: str, items: Sequence[JsonValue]) -> Edit:
     raw = request.page.members.get(name)
     if raw is None or not is_array(raw):
-        return _member(request, name, [item])
+        return _member(request, name, items)
     end = request.page.span(raw)[1] - 1
-    return end, end, (b"," if array_of(raw) else b"") + jsontext.encode(item)
+    return end, end, (b"," if array_of(raw) else b"") + jsontext.encode(items)[1:-1]
 
 
 def _member(request: Request, name: str, value: JsonValue) -> Edit:

@@ -1,5 +1,6 @@
 """What can be told of an answer, read from its events one by one or from its whole body."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -20,6 +21,13 @@ RESPONSE_ENDS = frozenset({"response.completed", "response.incomplete", "respons
 
 _OBJECT = msgspec.json.Decoder(Object)
 
+# What an event holds that tells more than the next words of an answer.
+_NEWS = {
+    Wire.CHAT: re.compile(rb'"(?:usage|finish_reason)"\s*:\s*[{"]'),
+    Wire.MESSAGES: re.compile(rb'"type"\s*:\s*"message_'),
+    Wire.RESPONSES: re.compile(rb'"response"\s*:\s*\{'),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:
@@ -34,6 +42,8 @@ def after_event(wire: Wire, seen: Seen, data: bytes) -> Seen:
     """What is known once an event with this data has passed."""
     if data == DONE:
         return replace(seen, is_complete=True)
+    if seen.model and data.startswith(b"{") and data.endswith(b"}") and not _NEWS[wire].search(data):
+        return seen
     members = _members(data)
     return replace(seen, unreadable=seen.unreadable + 1) if members is None else _EVENTS[wire](seen, members)
 
