@@ -82,8 +82,12 @@ class Hub:
             viewer.tell(told)
 
     @property
+    def viewers(self) -> int:
+        return len(self._viewers)
+
+    @property
     def is_crowded(self) -> bool:
-        return len(self._viewers) >= MAX_VIEWERS
+        return self.viewers >= MAX_VIEWERS
 
     @contextmanager
     def joined(self, since: int | None = None) -> Iterator[Viewer]:

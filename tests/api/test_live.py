@@ -1,0 +1,268 @@
+"""`/ws`: who may watch, what is seen, and what happens to those who do not look."""
+
+import asyncio
+import base64
+import json
+import logging
+import socket
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from tests.api.watching import Watcher, models, watching, world
+from tests.processes import until
+from tests.texts import a_log, a_question
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from kimi_proxy.services.hub import HISTORY, MAX_VIEWERS, Hub
+
+TOKEN = "a-token/that+is-long-enough"
+
+
+def seqs(watcher: Watcher) -> list[int]:
+    return [int(str(event["seq"])) for event in watcher.events]
+
+
+async def test_a_request_is_seen_as_it_begins_and_as_it_ends(tmp_path: Path):
+    async with world(tmp_path) as w, watching(w.proxy.port) as watcher:
+        await w.ask("hi", name="mine")
+        await watcher.until("context_alert")
+        assert watcher.types == ["init", "session_created", "metric", "metric_updated", "context_alert"]
+        assert seqs(watcher) == list(range(seqs(watcher)[0], seqs(watcher)[0] + 5))
+        (updated,) = watcher.said("metric_updated")
+        (listed,) = (await w.get("/api/export/json"))["metrics"]  # type: ignore[misc, union-attr]
+    assert updated["metric"] == listed
+    assert watcher.said("context_alert")[0]["level"] == "warning"
+
+
+async def test_a_viewer_who_comes_later_is_told_how_things_are(tmp_path: Path):
+    async with world(tmp_path) as w:
+        await w.ask("hi")
+        sessions = await w.sessions(1)
+        async with watching(w.proxy.port) as watcher:
+            (init,) = await watcher.until("init")
+    assert init["sessions"] == sessions
+    assert isinstance(init["metrics"], list)
+    assert [each["outcome"] for each in init["metrics"]] == ["ok"]
+
+
+async def test_who_comes_back_goes_on_where_it_left(tmp_path: Path):
+    async with world(tmp_path) as w:
+        async with watching(w.proxy.port) as watcher:
+            await w.ask("hi")
+            await watcher.until("context_alert")
+        for turn in range(3):
+            await w.ask(f"hi {turn}")
+        await w.sessions(4)
+        async with watching(w.proxy.port, f"?since={seqs(watcher)[2]}") as again:
+            await again.until("metric_updated", 4)
+    assert "init" not in again.types
+    assert again.events[:2] == watcher.events[3:]
+    assert seqs(again) == list(range(seqs(again)[0], seqs(again)[0] + len(again.events)))
+
+
+@pytest.mark.parametrize("since", ["0", "99999999999999", "x", "-1", "", "1e3", "٣"])
+async def test_who_knows_nothing_that_is_still_known_begins_again(tmp_path: Path, since: str):
+    async with world(tmp_path) as w:
+        w.proxy.runtime.hub.publish("metric", {})
+        async with watching(w.proxy.port, f"?since={since}") as watcher:
+            await watcher.until("init")
+    assert watcher.types == ["init"]
+
+
+async def test_who_was_away_too_long_begins_again(tmp_path: Path):
+    async with world(tmp_path) as w:
+        async with watching(w.proxy.port) as watcher:
+            await watcher.until("init")
+        for _ in range(HISTORY + 1):
+            w.proxy.runtime.hub.publish("metric", {})
+        async with watching(w.proxy.port, f"?since={seqs(watcher)[0]}") as again:
+            await again.until("init")
+
+
+async def test_prunes_are_seen(tmp_path: Path):
+    async with world(tmp_path) as w, watching(w.proxy.port) as watcher:
+        await watcher.until("init")
+        answer = await w.proxy.runtime.pruner.prune(a_question(a_log(300)))
+        (event,) = await watcher.until("prune_event")
+    assert (event["prune_id"], event["outcome"]) == (answer.prune_id, "pruned")
+    assert event["pruned_lines"] == answer.pruned.pruned_lines
+
+
+async def test_what_passes_the_gateway_is_seen(tmp_path: Path):
+    toml = models() + '[mcp.servers.nobody]\nurl = "http://127.0.0.1:9/rpc"\n'
+    async with world(tmp_path, toml) as w, watching(w.proxy.port) as watcher:
+        await watcher.until("init")
+        await w.proxy.rpc("nobody", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+        (event,) = await watcher.until("gateway_event")
+    assert (event["server"], event["outcome"]) == ("nobody", "upstream_unreachable")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": "file://"}, 403),
+        ({"origin": "http://127.0.0.1:1"}, 403),
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"host": "evil.example"}, 421),
+        ({"host": "127.0.0.1.nip.io"}, 421),
+    ],
+)
+async def test_a_page_of_somebody_else_gets_no_socket(tmp_path: Path, headers: dict[str, str], status: int):
+    async with world(tmp_path) as w:
+        with pytest.raises(InvalidStatus) as refused:
+            async with connect(f"ws://127.0.0.1:{w.proxy.port}/ws", additional_headers=headers, proxy=None):
+                pass
+    assert refused.value.response.status_code == status
+
+
+async def test_our_own_page_gets_one(tmp_path: Path):
+    async with world(tmp_path) as w:
+        own = f"http://127.0.0.1:{w.proxy.port}"
+        async with connect(f"ws://127.0.0.1:{w.proxy.port}/ws", origin=own, proxy=None) as socket:  # type: ignore[arg-type]
+            assert json.loads(await socket.recv())["type"] == "init"
+
+
+async def test_a_token_is_asked_for_before_the_socket_opens(tmp_path: Path):
+    coded = base64.urlsafe_b64encode(TOKEN.encode()).decode().rstrip("=")
+    async with world(tmp_path, KIMI_PROXY_TOKEN=TOKEN) as w:
+        url = f"ws://127.0.0.1:{w.proxy.port}/ws"
+        for headers in ({}, {"authorization": "Bearer wrong"}, {"sec-websocket-protocol": "kimi-proxy, bearer.eHg"}):
+            with pytest.raises(InvalidStatus) as refused:
+                async with connect(url, additional_headers=headers, proxy=None):
+                    pass
+            assert refused.value.response.status_code == 401
+        async with connect(url, additional_headers={"authorization": f"Bearer {TOKEN}"}, proxy=None) as socket:
+            assert json.loads(await socket.recv())["type"] == "init"
+        offered = ["kimi-proxy", f"bearer.{coded}"]
+        async with connect(url, subprotocols=offered, proxy=None) as socket:  # type: ignore[arg-type]
+            assert socket.subprotocol == "kimi-proxy"
+
+
+async def test_what_a_viewer_says_is_passed_over_unless_it_is_too_much(tmp_path: Path):
+    async with world(tmp_path) as w, watching(w.proxy.port) as watcher:
+        await watcher.until("init")
+        for word in ("hello", b"\x00\xff", '{"type": "metric"}'):
+            await watcher.socket.send(word)
+        w.proxy.runtime.hub.publish("metric", {})
+        await watcher.until("metric")
+        await watcher.socket.send("x" * 100_000)
+        await watcher.socket.wait_closed()
+        assert watcher.socket.close_code == 1009
+
+
+async def test_a_crowd_is_turned_away(tmp_path: Path):
+    async with world(tmp_path) as w, AsyncExitStack() as crowd:
+        for _ in range(MAX_VIEWERS):
+            crowd.enter_context(w.proxy.runtime.hub.joined())
+        with pytest.raises(InvalidStatus) as refused:
+            async with connect(f"ws://127.0.0.1:{w.proxy.port}/ws", proxy=None):
+                pass
+    assert refused.value.response.status_code == 503
+
+
+async def test_a_sick_store_is_told_and_news_come_all_the_same(tmp_path: Path):
+    home = tmp_path / "home"
+    home.write_text("in the way")
+    async with world(home) as w, watching(w.proxy.port) as watcher:
+        (init,) = await watcher.until("init")
+        await w.ask("hi")
+        await watcher.until("metric_updated")
+    assert init["store"] == "recovery_unavailable"
+
+
+def frozen_viewer(port: int) -> socket.socket:
+    """Somebody who asks for everything and reads nothing of it."""
+    line = socket.socket()
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    line.connect(("127.0.0.1", port))
+    line.sendall(
+        f"GET /ws HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode()
+    )
+    return line
+
+
+def is_cut(line: socket.socket) -> bool:
+    """Whether the other end is gone, told without reading: a cut resets the line."""
+    try:
+        line.send(b"\x8a\x80\x00\x00\x00\x00")  # a pong that nobody asked for
+    except OSError:
+        return True
+    return False
+
+
+class Audience:
+    """Viewers who look, and how late they hear of things."""
+
+    def __init__(self, hub: Hub, watchers: Sequence[Watcher]) -> None:
+        self._hub = hub
+        self._watchers = watchers
+        self._told = 0
+
+    async def hears_in(self, events: int = 4) -> float:
+        """Seconds until the last of them has heard the last of some events."""
+        began = time.monotonic()
+        for _ in range(events):
+            self._told += 1
+            self._hub.publish("metric", {"n": self._told, "padding": "x" * 3000})
+        await until(lambda: all(watcher.events[-1].get("n") == self._told for watcher in self._watchers))
+        took = time.monotonic() - began
+        await asyncio.sleep(max(0.0, 0.025 - took))
+        return took
+
+
+def p99(times: Sequence[float]) -> float:
+    return sorted(times)[int(len(times) * 0.99)]
+
+
+async def test_a_frozen_viewer_is_cut_off_and_the_others_do_not_notice(tmp_path: Path):
+    async with world(tmp_path) as w, AsyncExitStack() as alive:
+        watchers = [await alive.enter_async_context(watching(w.proxy.port)) for _ in range(20)]
+        await asyncio.gather(*(watcher.until("init") for watcher in watchers))
+        audience = Audience(w.proxy.runtime.hub, watchers)
+        before = [await audience.hears_in() for _ in range(60)]
+        frozen = alive.enter_context(frozen_viewer(w.proxy.port))
+        began, late = time.monotonic(), list[float]()
+        while not is_cut(frozen) and time.monotonic() - began < 30:
+            late.append(await audience.hears_in())
+        took = time.monotonic() - began
+
+    assert took <= 10.0
+    assert p99(late) <= max(0.2, 2 * p99(before))  # a loaded machine is late itself
+    assert "gap" not in {kind for watcher in watchers for kind in watcher.types}
+
+
+async def test_a_viewer_who_takes_no_event_for_five_seconds_is_evicted_and_that_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.INFO, "kimi_proxy")
+    async with world(tmp_path) as w:
+        registry = w.proxy.runtime.metrics.registry
+        with frozen_viewer(w.proxy.port) as frozen:
+            began = time.monotonic()
+            await until(lambda: w.proxy.runtime.hub.viewers == 1)
+            for _ in range(400):
+                w.proxy.runtime.hub.publish("metric", {"padding": "x" * 100_000})
+            await until(lambda: is_cut(frozen))
+            took = time.monotonic() - began
+        assert registry.get_sample_value("kimi_proxy_viewers_evicted_total") == 1
+        assert w.proxy.runtime.hub.viewers == 0
+    assert took <= 10.0
+    assert [record.getMessage() for record in caplog.records if "viewer" in record.getMessage()] == ["viewer evicted"]
+
+
+async def test_a_server_that_stops_lets_its_viewers_go(tmp_path: Path):
+    async with world(tmp_path) as w:
+        viewers = [await connect(f"ws://127.0.0.1:{w.proxy.port}/ws", proxy=None) for _ in range(5)]
+        began = time.monotonic()
+    assert time.monotonic() - began < 6.0
+    for viewer in viewers:
+        async with asyncio.timeout(5):
+            await viewer.wait_closed()
+        assert viewer.close_code == 1012
