@@ -1,13 +1,16 @@
 """`kimi-proxy tools --stdio`, as an agent starts it."""
 
 import json
+import signal
 import subprocess
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 from tests.processes import runs_in, within
 
-from .conftest import Cli
+from .conftest import Cli, stop
 
 
 class Agent:
@@ -111,11 +114,40 @@ def test_a_command_ends_when_the_agent_is_gone(cli: Cli, leaves: str):
         assert within(4, lambda: not runs_in(cli.here))
 
 
-def test_without_stdio_it_says_what_is_missing(cli: Cli):
-    done = cli("tools")
+@pytest.mark.parametrize("ways", [[], ["--stdio", "--port", "0"]])
+def test_one_way_to_speak_must_be_chosen(cli: Cli, ways: list[str]):
+    done = cli("tools", *ways)
 
     assert done.returncode == 2
-    assert b"--stdio" in done.stderr
+    assert b"--stdio or --port" in done.stderr
+
+
+def test_over_http_it_tells_its_address_and_lets_nobody_in_without_the_token(cli: Cli):
+    token = "t" * 32
+    with cli.started("tools", "--port", "0", env={"KIMI_PROXY_TOKEN": token}) as process:
+        assert process.stdout is not None
+        told = json.loads(process.stdout.readline())
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).encode()
+        request = Request(f"{told['url']}/mcp", body, {"Content-Type": "application/json", "Accept": "*/*"})
+        with pytest.raises(HTTPError, match="401") as refused:
+            urlopen(request, timeout=30)
+        refused.value.close()
+        request.add_header("Authorization", f"Bearer {token}")
+        with urlopen(request, timeout=30) as answer:
+            listed = json.load(answer)["result"]["tools"]
+        code, _ = stop(process, signal.SIGTERM)
+
+    assert told["server"] == "mcp-pruner"
+    assert told["url"].startswith("http://127.0.0.1:")
+    assert [tool["name"] for tool in listed] == ["read", "grep", "bash", "recover_text"]
+    assert code == 0
+
+
+def test_over_http_there_must_be_a_token(cli: Cli):
+    done = cli("tools", "--port", "0")
+
+    assert done.returncode == 78
+    assert b"KIMI_PROXY_TOKEN" in done.stderr
 
 
 def test_settings_that_mean_nothing_are_refused(cli: Cli):

@@ -1,0 +1,142 @@
+"""A model on loopback that says what a script tells it to, in Anthropic's and in OpenAI's streams."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+@dataclass(frozen=True)
+class Call:
+    """The model wants a tool to be run."""
+
+    tool: str
+    arguments: dict[str, object]
+
+
+# What the tools have answered so far → the next step: another call, or the last words.
+Script = Callable[[list[str]], Call | str]
+
+
+@dataclass
+class FakeLlm:
+    """What the agent told the model: the tools on offer, and what they answered, in order."""
+
+    url: str
+    script: Script
+    offered: set[str] = field(default_factory=set)
+    answers: list[str] = field(default_factory=list)
+
+    def step(self, offered: set[str], answers: list[str]) -> Call | str:
+        self.offered |= offered
+        if len(answers) > len(self.answers):
+            self.answers = answers
+        return self.script(answers) if offered else "nothing to do"
+
+
+@contextmanager
+def fake_llm(script: Script) -> Iterator[FakeLlm]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
+        llm = FakeLlm(f"http://127.0.0.1:{server.server_address[1]}", script)
+        server.llm = llm  # type: ignore[attr-defined]
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield llm
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_HEAD(self) -> None:
+        self._answer(200, "text/plain", b"")
+
+    def do_GET(self) -> None:
+        self._answer(404, "application/json", b"{}")
+
+    def do_POST(self) -> None:
+        raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        path = self.path.partition("?")[0]
+        if path == "/v1/messages":
+            self._stream(_anthropic(json.loads(raw), self._llm))
+        elif path == "/v1/responses":
+            self._stream(_openai(json.loads(raw), self._llm))
+        else:
+            self._answer(404, "application/json", b"{}")
+
+    @property
+    def _llm(self) -> FakeLlm:
+        llm: FakeLlm = self.server.llm  # type: ignore[attr-defined]
+        return llm
+
+    def _stream(self, events: list[dict[str, object]]) -> None:
+        lines = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events]
+        self._answer(200, "text/event-stream", "".join(lines).encode())
+
+    def _answer(self, status: int, kind: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nobody reads it."""
+
+
+def _anthropic(request: dict[str, object], llm: FakeLlm) -> list[dict[str, object]]:
+    offered = {tool["name"] for tool in request.get("tools") or [] if "__" in tool.get("name", "")}  # type: ignore
+    blocks = [b for m in request["messages"] if isinstance(m["content"], list) for b in m["content"]]  # type: ignore
+    answers = [_words(block.get("content")) for block in blocks if block["type"] == "tool_result"]
+    match llm.step({name.rpartition("__")[2] for name in offered}, answers):
+        case Call(tool, arguments):
+            name = next(name for name in offered if name.endswith(f"__{tool}"))
+            start: dict[str, object] = {"type": "tool_use", "id": f"toolu_{len(answers)}", "name": name, "input": {}}
+            delta: dict[str, object] = {"type": "input_json_delta", "partial_json": json.dumps(arguments)}
+            reason = "tool_use"
+        case words:
+            start, delta, reason = {"type": "text", "text": ""}, {"type": "text_delta", "text": words}, "end_turn"
+    usage = {"input_tokens": 1, "output_tokens": 1}
+    message = {"id": "msg", "type": "message", "role": "assistant", "model": "scripted", "content": [], "usage": usage}
+    ending = {"stop_reason": reason, "stop_sequence": None}
+    return [
+        {"type": "message_start", "message": {**message, "stop_reason": None, "stop_sequence": None}},
+        {"type": "content_block_start", "index": 0, "content_block": start},
+        {"type": "content_block_delta", "index": 0, "delta": delta},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": ending, "usage": {"output_tokens": 1}},
+        {"type": "message_stop"},
+    ]
+
+
+def _openai(request: dict[str, object], llm: FakeLlm) -> list[dict[str, object]]:
+    spaces = [tool for tool in request.get("tools") or [] if tool.get("type") == "namespace"]  # type: ignore
+    ours = [space for space in spaces if str(space["name"]).startswith("mcp__")]
+    offered = {tool["name"]: space["name"] for space in ours for tool in space["tools"]}
+    answers = [_words(item["output"]) for item in request["input"] if item["type"] == "function_call_output"]  # type: ignore
+    item: dict[str, object] = {"id": f"item_{len(answers)}", "status": "completed"}
+    match llm.step(set(offered), answers):
+        case Call(tool, arguments):
+            call = {"type": "function_call", "call_id": f"call_{len(answers)}", "arguments": json.dumps(arguments)}
+            item |= {**call, "name": tool, "namespace": offered[tool]}
+        case words:
+            content = [{"type": "output_text", "text": words, "annotations": []}]
+            item |= {"type": "message", "role": "assistant", "content": content}
+    usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
+    return [
+        {"type": "response.created", "response": {"id": "resp"}},
+        {"type": "response.output_item.done", "output_index": 0, "item": item},
+        {"type": "response.completed", "response": {"id": "resp", "output": [item], "usage": usage}},
+    ]
+
+
+def _words(content: object) -> str:
+    if isinstance(content, list):
+        return "".join(str(block.get("text", "")) for block in content)
+    return str(content or "")
