@@ -1,0 +1,67 @@
+"""A proxy that is killed while it notes requests."""
+
+import asyncio
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+from tests.faults.journal_keeper import AT_ONCE, SESSIONS
+from tests.faults.symptoms import integrity
+from tests.services.store.making import opened
+
+from kimi_proxy.services.store.sqlite import store_path
+
+ROOT = Path(__file__).parents[2]
+LIVES = 60 if os.environ.get("KIMI_PROXY_DEEP") == "1" else 6
+
+
+async def live_and_die(home: Path, chance: random.Random) -> int:
+    """How many requests a process said were written before it was killed at a moment that nobody chose."""
+    keeper = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.faults.journal_keeper", str(home), cwd=ROOT, stdout=subprocess.PIPE
+    )
+    assert keeper.stdout
+    async with asyncio.timeout(60):
+        said = b"".join([await keeper.stdout.readline() for _ in range(chance.randrange(1, 6))])
+    await asyncio.sleep(chance.uniform(0, 0.02))
+    keeper.kill()
+    said += await keeper.stdout.read()
+    await keeper.wait()
+    return int(said.rpartition(b"\n")[0].split()[-1])
+
+
+async def test_a_killed_proxy_loses_only_what_was_not_written_yet_and_breaks_nothing(tmp_path: Path) -> None:
+    chance = random.Random(5)
+    for _ in range(LIVES):
+        before = await count(tmp_path)
+        written = await live_and_die(tmp_path, chance)
+        assert before + written <= await count(tmp_path) <= before + written + AT_ONCE
+        assert integrity(store_path(tmp_path)) == [("ok",)]
+        assert sums(store_path(tmp_path)) == sums_of_requests(store_path(tmp_path))
+    assert [*store_path(tmp_path).parent.glob("*corrupt*")] == []
+
+
+async def count(home: Path) -> int:
+    async with opened(home) as store:
+        return sum(session.requests for session in await store.ledger.sessions(SESSIONS + 1))
+
+
+def sums(path: Path) -> list[tuple[object, ...]]:
+    """What the sessions say."""
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(
+            "SELECT id, requests, input_tokens, output_tokens FROM sessions ORDER BY id"
+        ).fetchall()
+
+
+def sums_of_requests(path: Path) -> list[tuple[object, ...]]:
+    """What their requests say."""
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(
+            """SELECT session_id, count(*), sum(input_tokens), sum(output_tokens)
+               FROM metrics GROUP BY session_id ORDER BY session_id"""
+        ).fetchall()
