@@ -25,7 +25,9 @@ async def main(url: str) -> None:
     try:
         listed = await ask("tools/list")
         for call in calls(listed["result"]["tools"]):  # type: ignore[index,call-overload,arg-type]
-            await ask("tools/call", **call)
+            asked = call
+            while answered := responses(await ask("tools/call", **asked)):
+                asked = {**call, **answered}
         for method, params in (
             ("prompts/list", {}),
             ("resources/list", {}),
@@ -35,6 +37,16 @@ async def main(url: str) -> None:
             await ask(method, **params)
     finally:
         await client.close()
+
+
+def responses(answer: JsonObject) -> JsonObject:
+    """What an agent would send along if a tool asks back: what it is asked for, and the tool's own state."""
+    match answer.get("result"):
+        case {"resultType": "input_required", "inputRequests": dict(requests), **rest}:
+            answered: JsonValue = {name: {"action": "accept", "content": {"confirmed": True}} for name in requests}
+            state = {"requestState": rest["requestState"]} if "requestState" in rest else {}
+            return {"inputResponses": answered, **state}
+    return {}
 
 
 def calls(tools: list[dict[str, JsonValue]]) -> list[dict[str, JsonValue]]:
