@@ -126,7 +126,9 @@ async def test_without_any_configuration_the_error_says_how_to_configure(
     assert models.json() == {"object": "list", "data": []}
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"12", b'{"model":5}', b'{"messages":[]}', b"[" * 50_000, b"\xff{}"])
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b"12", b'{"model":5}', b'{"messages":[]}', b"[" * 50_000, b"\xff{}"]
+)
 async def test_what_is_no_request_is_refused_in_the_shape_of_the_api(body: bytes, tmp_path: Path):
     async with evil(answering(http(COMPLETION))) as provider, proxy(tmp_path, provider.toml("anthropic")) as p:
         response = await p.http.post("/v1/messages", content=body, headers={"content-type": "application/json"})
@@ -369,7 +371,9 @@ async def test_one_line_of_32_megabytes_arrives(tmp_path: Path):
 async def test_two_hundred_at_once_are_all_answered(tmp_path: Path):
     async with evil(streaming(DELTA, DONE)) as provider, proxy(tmp_path, provider.toml()) as p:
         limits = httpx.Limits(max_connections=200)
-        async with httpx.AsyncClient(base_url=str(p.http.base_url), limits=limits, trust_env=False, timeout=60) as http_:
+        async with httpx.AsyncClient(
+            base_url=str(p.http.base_url), limits=limits, trust_env=False, timeout=60
+        ) as http_:
             asked = [http_.post("/v1/chat/completions", json={**ASK, "stream": True}) for _ in range(200)]
             answers = await asyncio.gather(*asked)
 

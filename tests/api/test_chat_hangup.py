@@ -97,6 +97,25 @@ async def test_the_provider_is_left_by_a_client_that_had_stopped_reading(tmp_pat
                 assert await left_within(provider, trial + 1) < WITHIN_S
 
 
+async def test_a_client_that_reads_nothing_lets_nothing_pile_up(tmp_path: Path):
+    sent: list[int] = []
+
+    async def script(heard: Heard, line: Line) -> None:
+        await line.send(STREAM_HEAD)
+        while True:
+            await line.send(chunk(b"data: " + b"x" * 60_000 + b"\n\n"))
+            sent.append(60_000)
+
+    async with evil(script) as provider, proxy(tmp_path, provider.toml()) as p, asking(p, stream=True) as (reader, _):
+        await reader.readuntil(b"data: ")
+        before = -1
+        while before != len(sent):  # until the provider has to wait
+            before = len(sent)
+            await asyncio.sleep(0.3)
+
+    assert sum(sent) < 32 * 1024**2
+
+
 async def left_within(provider: Evil, times: int) -> float:
     """Seconds until the provider saw that many connections end."""
     began = time.monotonic()

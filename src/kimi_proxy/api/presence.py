@@ -15,14 +15,15 @@ STALL_S = 120.0  # a client that reads nothing for so long is as good as gone
 class Client:
     """Whoever reads the answer."""
 
-    def __init__(self, send: Send, leave: Callable[[], None]) -> None:
+    def __init__(self, send: Send, leave: Callable[[], None], stall_s: float) -> None:
         self._send = send
+        self._stall_s = stall_s
         self._now = asyncio.get_running_loop().time
         self._patience = Watchdog(math.inf, leave)
 
     async def body(self, piece: bytes, more: bool) -> None:
         """Hand over a piece; it waits while the client has not read the ones before."""
-        self._patience.by = self._now() + STALL_S
+        self._patience.by = self._now() + self._stall_s
         await self._send({"type": "http.response.body", "body": piece, "more_body": more})
         self._patience.by = math.inf
 
@@ -31,7 +32,7 @@ class Client:
 
 
 @asynccontextmanager
-async def while_there(receive: Receive, send: Send) -> AsyncIterator[Client]:
+async def while_there(receive: Receive, send: Send, stall_s: float = STALL_S) -> AsyncIterator[Client]:
     """Run the block; when the client hangs up or stops reading, the block is cancelled, and nobody else hears of it."""
     doing, gone = asyncio.current_task(), asyncio.Event()
     if doing is None:
@@ -41,7 +42,7 @@ async def while_there(receive: Receive, send: Send) -> AsyncIterator[Client]:
         gone.set()
         doing.cancel()
 
-    client, watching = Client(send, leave), asyncio.create_task(_watch(receive, leave))
+    client, watching = Client(send, leave, stall_s), asyncio.create_task(_watch(receive, leave))
     try:
         yield client
     except asyncio.CancelledError:
