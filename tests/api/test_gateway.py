@@ -310,9 +310,11 @@ class TestMcpDoor:
         assert (response.status_code, response.json()["error"]["code"]) == (404, -32601)
 
     async def test_a_server_that_misses_a_capability_of_the_client_gets_its_400(self, tmp_path: Path):
-        async with scripted(lambda heard: failure(heard, -32021)) as upstream:
-            async with proxy(tmp_path, toml(upstream.port, "p")) as world:
-                told = await self.enveloped(world, "tools/call", {"mcp-name": "x"}, name="x", arguments={})
+        async with (
+            scripted(lambda heard: failure(heard, -32021)) as upstream,
+            proxy(tmp_path, toml(upstream.port, "p")) as world,
+        ):
+            told = await self.enveloped(world, "tools/call", {"mcp-name": "x"}, name="x", arguments={})
 
         assert (told.status_code, told.json()["error"]["code"]) == (400, -32021)
 

@@ -234,9 +234,11 @@ async def test_a_server_that_lists_its_tools_page_by_page_is_counted_whole(tmp_p
         more = {"nextCursor": str(page + 1)} if page < 2 else {}
         return answer(heard, {"tools": [{"name": f"t{page}"}], **more})  # type: ignore[arg-type]
 
-    async with scripted(handshake(pages)) as upstream:
-        async with supervised(f'[mcp.servers.there]\nurl = "{upstream.url}"\n', tmp_path) as (supervisor, _):
-            status = await status_of(supervisor, "there")
+    async with (
+        scripted(handshake(pages)) as upstream,
+        supervised(f'[mcp.servers.there]\nurl = "{upstream.url}"\n', tmp_path) as (supervisor, _),
+    ):
+        status = await status_of(supervisor, "there")
 
     assert status["tools"] == 3
 
