@@ -54,6 +54,8 @@ class Provider(asyncio.Protocol):
     async def stream(self, chunks: int) -> None:
         self.transport.write(HEAD)
         for _ in range(chunks):
+            if self.transport.is_closing():
+                return
             self.transport.write(CHUNK)
             await asyncio.sleep(0.001)
         self.transport.write(LAST)
