@@ -3,14 +3,16 @@
 import asyncio
 import gzip
 import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
 
 import httpx
 import pytest
-from tests.api.proxy_world import proxy
+from tests.api.proxy_world import Proxy, proxy
 from tests.core.chat.bodies import BODIES
-from tests.evil import LAST_CHUNK, STREAM_HEAD, Heard, Line, answering, chunk, evil, http, streaming
+from tests.evil import LAST_CHUNK, STREAM_HEAD, Evil, Heard, Line, Script, answering, chunk, evil, http, streaming
 
 from kimi_proxy.core.types import JsonValue
 
@@ -22,6 +24,26 @@ COMPLETION = json.dumps(
 DELTA = b'data: {"model":"m","choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":null}]}\n\n'
 DONE = b"data: [DONE]\n\n"
 ASK: JsonValue = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+
+
+@asynccontextmanager
+async def world(
+    tmp_path: Path, script: Script, kind: str = "openai", env: Mapping[str, str] | None = None, **settings: JsonValue
+) -> AsyncIterator[tuple[Proxy, Evil]]:
+    """A proxy in front of a provider that does as `script` says."""
+    async with evil(script) as provider, proxy(tmp_path, provider.toml(kind, **settings), **(env or {})) as p:
+        yield p, provider
+
+
+@asynccontextmanager
+async def streamed(tmp_path: Path, script: Script) -> AsyncIterator[httpx.Response]:
+    """An answer whose body has not been read yet."""
+    async with (
+        world(tmp_path, script) as (p, _),
+        p.http.stream("POST", "/v1/chat/completions", json={**ASK, "stream": True}) as response,
+    ):
+        yield response
+
 
 ROUTES = (
     ("openai", "/v1/chat/completions", "/v1/chat/completions"),
@@ -81,12 +103,11 @@ async def test_a_heartbeat_is_not_held_back(tmp_path: Path):
         await waiting.wait()
         await line.send(chunk(DONE), LAST_CHUNK)
 
-    async with evil(script) as provider, proxy(tmp_path, provider.toml()) as p:
-        async with p.http.stream("POST", "/v1/chat/completions", json={**ASK, "stream": True}) as response:
-            pieces = response.aiter_raw()
-            assert await anext(pieces) == b": still thinking\n"
-            waiting.set()
-            assert b"".join([piece async for piece in pieces]) == DONE
+    async with streamed(tmp_path, script) as response:
+        pieces = response.aiter_raw()
+        assert await anext(pieces) == b": still thinking\n"
+        waiting.set()
+        assert b"".join([piece async for piece in pieces]) == DONE
 
 
 async def test_a_first_token_of_many_is_there_before_the_last_is_sent(tmp_path: Path):
@@ -97,12 +118,11 @@ async def test_a_first_token_of_many_is_there_before_the_last_is_sent(tmp_path: 
         await waiting.wait()
         await line.send(chunk(DONE), LAST_CHUNK)
 
-    async with evil(script) as provider, proxy(tmp_path, provider.toml()) as p:
-        async with p.http.stream("POST", "/v1/chat/completions", json={**ASK, "stream": True}) as response:
-            pieces = response.aiter_raw()
-            assert await anext(pieces) == DELTA
-            waiting.set()
-            assert b"".join([piece async for piece in pieces]) == DONE
+    async with streamed(tmp_path, script) as response:
+        pieces = response.aiter_raw()
+        assert await anext(pieces) == DELTA
+        waiting.set()
+        assert b"".join([piece async for piece in pieces]) == DONE
 
 
 @pytest.mark.parametrize(
@@ -161,11 +181,10 @@ async def test_tokens_are_counted_here_for_models_that_no_anthropic_provider_has
 
 
 async def test_the_configured_key_takes_the_place_of_what_the_client_sent(tmp_path: Path):
-    keyed = {"api_key": "${EVIL_KEY}"}
-    async with evil(answering(http(COMPLETION))) as provider:
-        async with proxy(tmp_path, provider.toml(**keyed), EVIL_KEY=KEY) as p:
-            sent = {"authorization": "Bearer of-the-client", "x-api-key": "k", "api-key": "k", "x-goog-api-key": "k"}
-            await p.http.post("/v1/chat/completions", json=ASK, headers=sent)
+    script, env = answering(http(COMPLETION)), {"EVIL_KEY": KEY}
+    async with world(tmp_path, script, "openai", env, api_key="${EVIL_KEY}") as (p, provider):
+        sent = {"authorization": "Bearer of-the-client", "x-api-key": "k", "api-key": "k", "x-goog-api-key": "k"}
+        await p.http.post("/v1/chat/completions", json=ASK, headers=sent)
 
     assert provider.heard[0].header("authorization") == f"Bearer {KEY}"
     assert "of-the-client" not in str(provider.heard[0].headers)
@@ -175,9 +194,9 @@ async def test_the_configured_key_takes_the_place_of_what_the_client_sent(tmp_pa
 
 
 async def test_an_anthropic_key_goes_where_anthropic_looks_for_it(tmp_path: Path):
-    async with evil(answering(http(COMPLETION))) as provider:
-        async with proxy(tmp_path, provider.toml("anthropic", api_key="${EVIL_KEY}"), EVIL_KEY=KEY) as p:
-            await p.http.post("/v1/messages", json=ASK, headers={"authorization": "Bearer of-the-client"})
+    script, env = answering(http(COMPLETION)), {"EVIL_KEY": KEY}
+    async with world(tmp_path, script, "anthropic", env, api_key="${EVIL_KEY}") as (p, provider):
+        await p.http.post("/v1/messages", json=ASK, headers={"authorization": "Bearer of-the-client"})
 
     assert provider.heard[0].header("x-api-key") == KEY
     assert provider.heard[0].header("authorization") is None
@@ -185,13 +204,13 @@ async def test_an_anthropic_key_goes_where_anthropic_looks_for_it(tmp_path: Path
 
 
 async def test_without_a_key_of_ours_the_client_s_own_passes_and_our_token_never_does(tmp_path: Path):
-    async with evil(answering(http(COMPLETION))) as provider:
-        async with proxy(tmp_path, provider.toml(), KIMI_PROXY_TOKEN=TOKEN) as p:
-            post = "/v1/chat/completions"
-            refused = await p.http.post(post, json=ASK, headers={"x-api-key": "wrong"})
-            mixed = {"x-api-key": TOKEN, "authorization": "Bearer of-the-client"}
-            assert (await p.http.post(post, json=ASK, headers=mixed)).status_code == 200
-            assert (await p.http.post(post, json=ASK, headers={"authorization": f"Bearer {TOKEN}"})).status_code == 200
+    script, env = answering(http(COMPLETION)), {"KIMI_PROXY_TOKEN": TOKEN}
+    async with world(tmp_path, script, "openai", env) as (p, provider):
+        post = "/v1/chat/completions"
+        refused = await p.http.post(post, json=ASK, headers={"x-api-key": "wrong"})
+        mixed = {"x-api-key": TOKEN, "authorization": "Bearer of-the-client"}
+        assert (await p.http.post(post, json=ASK, headers=mixed)).status_code == 200
+        assert (await p.http.post(post, json=ASK, headers={"authorization": f"Bearer {TOKEN}"})).status_code == 200
 
     assert (refused.status_code, refused.json()["error"]["type"]) == (401, "authentication_error")
     assert [heard.header("authorization") for heard in provider.heard] == ["Bearer of-the-client", None]
@@ -258,9 +277,8 @@ async def test_no_field_of_a_request_chooses_the_address(tmp_path: Path):
 async def test_no_redirect_is_followed_or_passed_on(status: str, tmp_path: Path):
     async with evil(answering(http(COMPLETION))) as elsewhere:
         away = http(b"", status, "text/plain", f"Location: {elsewhere.url}/chat/completions")
-        async with evil(answering(away)) as provider:
-            async with proxy(tmp_path, provider.toml(api_key="${EVIL_KEY}"), EVIL_KEY=KEY) as p:
-                response = await p.http.post("/v1/chat/completions", json=ASK)
+        async with world(tmp_path, answering(away), "openai", {"EVIL_KEY": KEY}, api_key="${EVIL_KEY}") as (p, _):
+            response = await p.http.post("/v1/chat/completions", json=ASK)
 
     assert (response.status_code, response.json()["error"]["code"]) == (502, "upstream_unreadable")
     assert "location" not in response.headers
@@ -319,10 +337,9 @@ async def test_an_enormous_error_passes_without_being_held(tmp_path: Path):
         for _ in range(size // len(piece)):
             await line.send(piece)
 
-    async with evil(script) as provider, proxy(tmp_path, provider.toml()) as p:
-        async with p.http.stream("POST", "/v1/chat/completions", json=ASK) as response:
-            assert response.status_code == 500
-            assert sum([len(some) async for some in response.aiter_raw()]) == size
+    async with streamed(tmp_path, script) as response:
+        assert response.status_code == 500
+        assert sum([len(some) async for some in response.aiter_raw()]) == size
 
 
 # Encodings
@@ -333,9 +350,8 @@ async def test_an_encoded_answer_passes_as_it_is_with_its_label(encoding: str, t
     coded = gzip.compress(COMPLETION) if encoding == "gzip" else b"\x8b\x01\x80whatever it may be\x03"
     label = encoding.removesuffix("-lie")
     answer = http(coded, "200 OK", "application/json", f"Content-Encoding: {label}")
-    async with evil(answering(answer)) as provider, proxy(tmp_path, provider.toml()) as p:
-        async with p.http.stream("POST", "/v1/chat/completions", json=ASK) as response:
-            raw = b"".join([piece async for piece in response.aiter_raw()])
+    async with streamed(tmp_path, answering(answer)) as response:
+        raw = b"".join([piece async for piece in response.aiter_raw()])
 
     assert (raw, response.headers["content-encoding"]) == (coded, label)
     assert int(response.headers["content-length"]) == len(coded)
@@ -390,9 +406,8 @@ async def test_what_passed_is_counted(tmp_path: Path):
 
 
 async def test_more_requests_than_the_limit_of_a_provider_get_429(tmp_path: Path):
-    async with evil(answering(http(COMPLETION))) as provider:
-        async with proxy(tmp_path, provider.toml(requests_per_minute=2)) as p:
-            answers = [await p.http.post("/v1/chat/completions", json=ASK) for _ in range(3)]
+    async with world(tmp_path, answering(http(COMPLETION)), requests_per_minute=2) as (p, provider):
+        answers = [await p.http.post("/v1/chat/completions", json=ASK) for _ in range(3)]
 
     assert [answer.status_code for answer in answers] == [200, 200, 429]
     assert answers[2].json()["error"]["type"] == "rate_limit_error"

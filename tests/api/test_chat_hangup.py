@@ -131,10 +131,13 @@ async def test_one_client_s_hanging_up_leaves_the_others_alone(tmp_path: Path):
         await go_on.wait()
         await line.send(chunk(b"data: [DONE]\n\n"), b"0\r\n\r\n")
 
-    async with evil(script) as provider, proxy(tmp_path, provider.toml()) as p:
-        async with asking(p, stream=True) as (staying, _):
-            await staying.readuntil(DELTA)
-            async with asking(p, stream=True) as (leaving, _):
-                await leaving.readuntil(DELTA)
-            go_on.set()
-            assert (await staying.readuntil(b"0\r\n\r\n")).endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+    async with (
+        evil(script) as provider,
+        proxy(tmp_path, provider.toml()) as p,
+        asking(p, stream=True) as (staying, _),
+    ):
+        await staying.readuntil(DELTA)
+        async with asking(p, stream=True) as (leaving, _):
+            await leaving.readuntil(DELTA)
+        go_on.set()
+        assert (await staying.readuntil(b"0\r\n\r\n")).endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
