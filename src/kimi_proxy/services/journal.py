@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
@@ -30,6 +31,7 @@ MAX_UNWRITTEN = 10_000  # that wait for the disk, when it is sick
 BATCH = 500  # written in one transaction
 FLUSH_S = 1.0
 PATIENCE_S = 2.0  # of somebody who reads, for what was not noted yet
+RETRY_S = 10.0  # after the disk could not be read
 MAX_SESSIONS = 10_000  # whose state is remembered
 NOTHING_TO_DO = "nothing_to_do"
 
@@ -81,6 +83,7 @@ class Journal:
         self._steps: asyncio.Queue[tuple[Step, int]] = asyncio.Queue(MAX_STEPS)
         self._waiting_bytes = 0
         self._levels: OrderedDict[str, Level] = OrderedDict()  # of the sessions that we have met
+        self._reads_at = 0.0  # when to look who was there before us
         self._new_sessions: dict[str, SessionRecord] = {}
         self._unwritten: deque[Metric] = deque()
         self._writing = asyncio.Lock()
@@ -212,20 +215,24 @@ class Journal:
 
     async def _meet(self, metric: Metric, name: str) -> None:
         """Tell of a session that nobody has met yet."""
-        if metric.session in self._levels:
-            self._levels.move_to_end(metric.session)
-            return
-        known: SessionRecord | None = None
-        with suppress(StoreUnavailable):
-            known = await self._ledger.session(metric.session)
-        if known is None:
+        if asyncio.get_running_loop().time() >= self._reads_at:
+            await self._read_known()
+        if metric.session not in self._levels:
             at = metric.at
             self.introduce(SessionRecord(metric.session, name, "", metric.provider, metric.model, at, at))
-        else:
-            self._remember(metric.session, NEW)
+
+    async def _read_known(self) -> None:
+        """The sessions of earlier lives; once, because a look into the file costs as much as a whole request."""
+        self._reads_at = asyncio.get_running_loop().time() + RETRY_S
+        with suppress(StoreUnavailable):
+            for id in reversed(await self._ledger.session_ids(MAX_SESSIONS // 2)):
+                if id not in self._levels:
+                    self._remember(id, NEW)
+            self._reads_at = math.inf
 
     def _remember(self, session: str, level: Level) -> None:
         self._levels[session] = level
+        self._levels.move_to_end(session)
         if len(self._levels) > MAX_SESSIONS:
             self._levels.popitem(last=False)
 

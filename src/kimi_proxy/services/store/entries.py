@@ -97,6 +97,11 @@ def newest_sessions(connection: sqlite3.Connection, limit: int, after: Cursor | 
     return _sessions(connection, where, (*after, limit))
 
 
+def newest_ids(connection: sqlite3.Connection, limit: int) -> list[str]:
+    rows = connection.execute("SELECT id FROM sessions ORDER BY last_used DESC, id DESC LIMIT ?", (limit,))
+    return [id for (id,) in rows.fetchall()]
+
+
 def count_sessions(connection: sqlite3.Connection) -> int:
     (sessions,) = connection.execute("SELECT count(*) FROM sessions").fetchone()
     return int(sessions)

@@ -42,6 +42,10 @@ class Ledger:
         """Those that were used last, first."""
         return await self._file.read(lambda connection: entries.newest_sessions(connection, limit, after))
 
+    async def session_ids(self, limit: int) -> list[str]:
+        """Those that were used last, first."""
+        return await self._file.read(lambda connection: entries.newest_ids(connection, limit))
+
     async def count(self) -> int:
         return await self._file.read(entries.count_sessions)
 
