@@ -8,19 +8,23 @@ from msgspec import Raw
 
 Container: TypeAlias = list[Raw] | dict[str, Raw]
 
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _CONTAINER: msgspec.json.Decoder[Container] = msgspec.json.Decoder(list[Raw] | dict[str, Raw])
 
 
-def view(raw: bytes) -> Raw:
-    """The value that a JSON text is."""
-    return msgspec.json.decode(raw, type=Raw)
+def view(raw: bytes) -> Raw | None:
+    """The value that a JSON text is; None if it is none, nests too deep or holds half of a surrogate pair."""
+    try:
+        return msgspec.json.decode(raw, type=Raw)
+    except _UNREADABLE:
+        return None
 
 
 def container(raw: Raw) -> Container:
     """The members of an array or an object as views into `raw`; none if it is neither."""
     try:
         return _CONTAINER.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except _UNREADABLE:
         return []
 
 

@@ -41,6 +41,7 @@ class Draft:
     notes: tuple[Note, ...] = ()
     reasons: tuple[str, ...] = ()  # why a stage that could have done something did not
     hides_usage: bool = False  # we asked for what the client did not: it gets none of it
+    own_tool: str = ""  # a tool of ours that the model may call; the client does not know it
 
 
 Stage = Callable[[Draft], Draft]

@@ -4,8 +4,9 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,8 @@ from kimi_proxy.proxy.headers import Header
 from kimi_proxy.proxy.question import Question
 from kimi_proxy.services.fingerprint import encoded
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.relay import Answer, Exchange, Relay
+from kimi_proxy.services.recall import Recall
+from kimi_proxy.services.relay import Answer, Exchange, Relay, Reply
 from kimi_proxy.services.sanitizer import Sanitizer
 from kimi_proxy.services.store import Original, Store
 
@@ -71,6 +73,7 @@ class Chat:
         now: Callable[[], float] = time.monotonic,
         chosen: tuple[Stage, ...] | None = None,  # stages in place of those that the settings ask for
         sanitizer: Sanitizer | None = None,
+        recall: Recall | None = None,
     ) -> None:
         self.models = Models(config.providers, config.models)
         self._upstreams = upstreams
@@ -79,6 +82,7 @@ class Chat:
         self._began = began
         self._now = now
         self._sanitizer = sanitizer
+        self._recall = recall
         self._addressing: tuple[Stage, ...] = (name_model, ask_usage(config.providers))
         self._stages: tuple[Stage, ...] = (*(stages(config) if chosen is None else chosen), *self._addressing)
         self._rates = {name: Rate(provider.requests_per_minute) for name, provider in config.providers.items()}
@@ -122,7 +126,7 @@ class Chat:
         relay, provider = Relay(draft, self._now), draft.target.provider
         try:
             self._take_turn(provider)
-            async with self._connected().send(provider, question) as reply:
+            async with self._replied(draft, question) as reply:
                 yield await relay.answer(reply)
         except KimiProxyError as e:
             relay.failed(e)
@@ -132,6 +136,11 @@ class Chat:
             exchange = relay.exchange()
             self._record(exchange)
             ended(exchange)
+
+    def _replied(self, draft: Draft, question: Question) -> AbstractAsyncContextManager[Reply]:
+        """The provider's reply; calls of a tool of ours are answered before anybody else hears of them."""
+        ask = partial(self._connected().send, draft.target.provider)
+        return self._recall.answered(ask, question, draft) if self._recall and draft.own_tool else ask(question)
 
     def _connected(self) -> "Upstreams":
         if self._upstreams is None:

@@ -59,6 +59,17 @@ class Decisions:
         own = {pin.place for pin in pins}
         return {key: replace(_decision(pin), is_new=True) for key, pin in standing.items() if key in own}
 
+    async def owe(self, session: str, call_id: str, text: str) -> None:
+        """Remember what the model is told beside the result of this call, from the next request on."""
+        pin = Pin(_owed(session, call_id), "owed", encoded(text), session=session)
+        await self._pinboard.pin(SCOPE, [pin])
+
+    async def owed(self, session: str, call_ids: Iterable[str]) -> dict[str, str]:
+        """What the model is told beside the results of these calls."""
+        places = {_owed(session, call_id): call_id for call_id in call_ids}
+        pins = await self._pinboard.pinned(SCOPE, list(places))
+        return {places[place]: decoded(pin.shown) for place, pin in pins.items() if pin.shown is not None}
+
     def went_whole(self, outputs: Iterable[Output], why: str) -> dict[bytes, Decision]:
         """Remember that these went out whole, and must again."""
         return {output.key: _decision(self._went_whole(output, why)) for output in outputs}
@@ -97,6 +108,10 @@ class Decisions:
             log.warning("cutting needs the store", extra={"what": str(e)[:300]})
             return False
         return True
+
+
+def _owed(session: str, call_id: str) -> bytes:
+    return sha256(b"owed\0" + encoded(session) + b"\0" + encoded(call_id)).digest()
 
 
 def _original(hidden: Hidden, output: Output, goal: str) -> Original:

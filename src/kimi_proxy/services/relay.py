@@ -3,7 +3,7 @@
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from kimi_proxy.core.chat import failure
 from kimi_proxy.core.chat.frames import Frames
@@ -13,14 +13,24 @@ from kimi_proxy.core.errors import KimiProxyError, UpstreamDisconnected, Upstrea
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.proxy.headers import Header
 
-if TYPE_CHECKING:
-    from kimi_proxy.proxy.upstream import Reply
-
 # Until this much of an answer that is no stream has come, a provider that fails can still be reported with a status.
 MAX_HELD_BYTES = 1024**2
 
 _STREAM = "text/event-stream"
 _STREAM_HEADERS = ((b"cache-control", b"no-cache, no-transform"), (b"x-accel-buffering", b"no"))
+
+
+class Reply(Protocol):
+    """What a provider answers, as far as it is passed on."""
+
+    status: int
+    headers: list[Header]
+    media_type: str
+    encoding: str
+
+    @property
+    def is_delimited(self) -> bool: ...
+    def pieces(self) -> AsyncIterator[bytes]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +68,7 @@ class Relay:
         self._outcome = "client_gone"  # unless the last byte is handed over, or something fails
         self._observer = Observer(self._wire, is_stream=True)
 
-    async def answer(self, reply: "Reply") -> Answer:
+    async def answer(self, reply: Reply) -> Answer:
         """The beginning of the answer; our errors are raised as long as the client has not been told a status."""
         self._status = reply.status
         is_stream = reply.media_type == _STREAM
@@ -81,7 +91,7 @@ class Relay:
         elapsed_s, seen = self._now() - self._began, self._observer.seen
         return Exchange(self._draft, self._status, self._outcome, seen, self._first_byte_s, elapsed_s)
 
-    async def _pieces(self, reply: "Reply") -> AsyncIterator[bytes]:
+    async def _pieces(self, reply: Reply) -> AsyncIterator[bytes]:
         async for piece in reply.pieces():
             if self._first_byte_s is None:
                 self._first_byte_s = self._now() - self._began
@@ -89,7 +99,7 @@ class Relay:
             yield piece
         self._outcome = "ok"
 
-    async def _events(self, reply: "Reply") -> AsyncIterator[bytes]:
+    async def _events(self, reply: Reply) -> AsyncIterator[bytes]:
         """The stream; when it breaks off, an event says so, because an end alone would look like success."""
         frames = Frames(hides_usage=self._draft.hides_usage and not reply.encoding)
         try:

@@ -16,6 +16,7 @@ from kimi_proxy.services.hub import Hub
 from kimi_proxy.services.journal import Journal
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner
+from kimi_proxy.services.recall import Recall
 from kimi_proxy.services.reranking import Rerank
 from kimi_proxy.services.sanitizer import Sanitizer
 from kimi_proxy.services.sessions import Sessions
@@ -59,11 +60,15 @@ async def running(config: Config) -> AsyncIterator[Runtime]:
         alive.push_async_callback(gateway.close)
         supervisor = Supervisor(gateway)
         alive.push_async_callback(supervisor.close)
-        sanitizer = Sanitizer(config.sanitizer, _address(config), Decisions(store, store.pinboard), workers, metrics)
+        decisions = Decisions(store, store.pinboard)
+        sanitizer = Sanitizer(config.sanitizer, _address(config), decisions, workers, metrics)
+        recall = Recall(store, decisions, metrics, config.sanitizer.recover_rounds)
         journal = Journal(store.ledger, config.models, Counting(), metrics, hub.publish)
         alive.push_async_callback(journal.close)
         sessions = Sessions(store.ledger, journal)
-        chat = Chat(config, await _upstreams(config, alive), store, metrics, journal.began, sanitizer=sanitizer)
+        chat = Chat(
+            config, await _upstreams(config, alive), store, metrics, journal.began, sanitizer=sanitizer, recall=recall
+        )
         agents = await alive.enter_async_context(agent_tools(config, store, pruner, os.environ))
         yield Runtime(
             config, store, pruner, _tools(pruner), metrics, gateway, supervisor, chat, sessions, hub, sanitizer, agents

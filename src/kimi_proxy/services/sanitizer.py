@@ -12,6 +12,7 @@ from kimi_proxy.core.fault import place
 from kimi_proxy.core.sanitizer import Sanitizer as Settings
 from kimi_proxy.features.pipeline import Draft, Stage
 from kimi_proxy.features.sanitizer import offer
+from kimi_proxy.features.sanitizer.apply import call_ids
 from kimi_proxy.features.sanitizer.goal import goal
 from kimi_proxy.features.sanitizer.output import Output
 from kimi_proxy.features.sanitizer.plan import Plan, plan
@@ -75,7 +76,15 @@ class Sanitizer:
         outputs = [output for output in found.outputs if self._small.get(output.key) is None]
         decisions = await self._made(draft, outputs, deadline) if outputs else {}
         long = tuple(output for output in outputs if output.key in decisions)
-        return Decided(replace(found, outputs=long), decisions, self._settings.recover_tool)
+        owed = await self._owed(draft) if any(one.shown is not None for one in decisions.values()) else {}
+        return Decided(replace(found, outputs=long), decisions, self._settings.recover_tool, owed)
+
+    async def _owed(self, draft: Draft) -> dict[str, str]:
+        try:
+            return await self._decisions.owed(draft.session.id, call_ids(draft.request))
+        except StoreUnavailable as e:
+            self._failed("owed", "store_unavailable", str(e))
+            return {}
 
     async def _plan(self, draft: Draft) -> Plan:
         request, threshold = draft.request, self._settings.threshold_tokens

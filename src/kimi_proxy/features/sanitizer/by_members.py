@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from msgspec import Raw
+
 from kimi_proxy.core import deepjson, rawjson, tokens
 from kimi_proxy.core.markers import MaskMarker, PruneMarker, clean_reason
 from kimi_proxy.features.sanitizer.kinds import kind_of
@@ -32,11 +34,11 @@ class _Found:
 def shorten(task: Task, names: Names, before: int, check: Callable[[], None], inside: Inside) -> Shortened:
     """`inside` shortens a long string of the text."""
     whole = Shortened(task.text, "nothing_to_cut", (), before, before)
-    try:
-        raw = task.text.encode()
-    except UnicodeEncodeError:
+    raw = task.text.encode("utf-8", "surrogatepass")
+    top = rawjson.view(raw)
+    if top is None:
         return replace(whole, why="unreadable_json")
-    found = _look(raw, task, before, check)
+    found = _look(top, raw, task, before, check)
     by_lines = all(_fills_lines(run, raw) for run in found.runs)
     own = Hidden(names.new("prn" if found.runs and by_lines else "msk"), task.text)
     edits, hidden = _strings(raw, found.strings, task, names, check, inside)
@@ -51,13 +53,13 @@ def shorten(task: Task, names: Names, before: int, check: Callable[[], None], in
     return Shortened(shown, "pruned", (own, *hidden), before, after)
 
 
-def _look(raw: bytes, task: Task, before: int, check: Callable[[], None]) -> _Found:
+def _look(top: Raw, raw: bytes, task: Task, before: int, check: Callable[[], None]) -> _Found:
     """The runs of records that may go, and the long strings outside of them."""
     long_bytes = BYTES_PER_TOKEN * task.threshold_tokens
     ratio = ratio_of("json", before, task.is_unread)
     cut: list[Run] = []
     strings: list[tuple[int, int]] = []
-    views = [rawjson.view(raw)]
+    views = [top]
     while views:
         view = views.pop()
         start, size = rawjson.start(view, raw), rawjson.size(view)

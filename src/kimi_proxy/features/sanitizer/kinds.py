@@ -18,9 +18,11 @@ Kind: TypeAlias = Literal["json", "listing", "logs", "code", "docs"]
 
 SAMPLE_LINES = 400
 LISTED = 0.7  # of the lines that are not empty
+JUDGED = 0.2
 
 _BRACKETS = {"{": "}", "[": "]"}
 _HIT = re.compile(r"(?:[\w@~.+-]|[/\\ ](?=\S)|:(?=\\)){1,300}[:-]\d{1,7}[:-]|--$")
+_JUDGED = re.compile(r":\d{1,7}(?::\d{1,7})?: *(?:- )?(?:(?:fatal )?error|warning|note|info|[A-Z]{1,4}\d{2,5})\b", re.I)
 _READERS = re.compile(r"\s*(?:cat|bat|head|tail|less|more|nl|sed|awk)\b")
 _SEARCHERS = re.compile(r"\s*(?:rg|grep|egrep|fgrep|ag|ack|git\s+grep|findstr)\b")
 _DIFFS = re.compile(r"\s*(?:git\s+(?:diff|show|log\s+-p|format-patch)|diff)\b")
@@ -37,8 +39,9 @@ def kind_of(origin: Origin, text: str) -> Kind:
     if is_json(text):
         return "json"
     lines = split(text)
-    if _is_listing(lines):
-        return "listing"
+    shape = _shape(lines)
+    if shape is not None:
+        return shape
     if origin.failed:
         return "logs"
     if origin.command:
@@ -80,8 +83,11 @@ def _is_build(lines: Sequence[str]) -> bool:
     return voice([bare(line).lstrip() for line in lines], lines) == "ci"
 
 
-def _is_listing(lines: Sequence[str]) -> bool:
-    """`path:line:content`, as ripgrep and its relatives print it; `-` stands for lines around a hit."""
+def _shape(lines: Sequence[str]) -> Kind | None:
+    """`path:line:content` is what ripgrep and its relatives print, and compilers say `path:line: error` alike."""
     step = max(1, len(lines) // SAMPLE_LINES)
     sample = [line for line in lines[::step] if line]
-    return len(sample) > 3 and sum(1 for line in sample if _HIT.match(line)) >= LISTED * len(sample)
+    if len(sample) <= 3 or sum(1 for line in sample if _HIT.match(line)) < LISTED * len(sample):
+        return None
+    judged = sum(1 for line in sample if _JUDGED.search(line[:400]))
+    return "logs" if judged >= JUDGED * len(sample) else "listing"

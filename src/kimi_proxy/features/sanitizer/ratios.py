@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from kimi_proxy.features.sanitizer.failures import FAILING
+
 HUGE_TOKENS = 8_000
 UNREAD = 0.5  # the model has just asked for it
 MIN_KEEP_LINES = 20
@@ -13,8 +15,6 @@ _UNREAD_LISTING, _HUGE_LISTING_TOKENS = 0.42, 30_000  # what a hit is worth is h
 # Of a log that says what failed, the report stays with as much again around it, and a screen more.
 _AROUND_FAILURES = 2
 _SCREEN_LINES = 40
-
-FAILING = frozenset({"failure", "traceback", "error", "diagnostic"})
 
 
 def ratio_of(kind: str, tokens: int, is_unread: bool) -> float:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 
 MAX_QUESTION_CHARS = 2000
 
@@ -40,10 +41,13 @@ def sections(text: str, min_chars: int) -> list[Section]:
 
 def _elements(text: str) -> Iterator[Section]:
     at = 0
+    endless: set[str] = set()  # nothing closes them any more: looking again and again would take its time
     while opening := _ELEMENT.search(text, at):
         at = opening.end()
-        end = text.find(f"</{opening[1]}>", at)
-        if end >= 0:
+        end = -1 if opening[1] in endless else text.find(f"</{opening[1]}>", at)
+        if end < 0:
+            endless.add(opening[1])
+        else:
             named = _NAMED.search(opening[2] or "")
             yield Section(at, end, opening[1], named[1] if named else "")
             at = end
@@ -51,7 +55,7 @@ def _elements(text: str) -> Iterator[Section]:
 
 def _headed(text: str) -> Iterator[Section]:
     headers = list(_HEADER.finditer(text))
-    for header, following in zip(headers, [*headers[1:], None], strict=True):
+    for header, following in zip_longest(headers, headers[1:]):
         start, end = header.end(), following.start() if following else len(text)
         fence = _FENCE.match(text, start)
         if fence is not None:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features.pipeline import Draft, Note
@@ -32,6 +32,7 @@ class Decided:
     plan: Plan
     decisions: Mapping[bytes, Decision]
     offers_tool: bool
+    owed: Mapping[str, str] = field(default_factory=dict)  # what is told beside the result of a call, by its id
 
 
 def sanitize(draft: Draft, decided: Decided) -> Draft:
@@ -42,8 +43,9 @@ def sanitize(draft: Draft, decided: Decided) -> Draft:
     shown = {key: decision.shown for key, decision in decided.decisions.items() if decision.shown is not None}
     if not shown:
         return draft
-    request = apply(draft.request, decided.plan, shown)
+    request = apply(draft.request, decided.plan, shown, decided.owed)
     if decided.offers_tool and offer.may_join(request):
+        draft = replace(draft, own_tool=offer.own_name(request))
         request = offer.joined(request)
     return replace(draft, request=request, notes=(*draft.notes, Note(EVENT, _told(made))))
 

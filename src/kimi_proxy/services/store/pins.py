@@ -62,7 +62,7 @@ def fetch(connection: sqlite3.Connection, scope: str, place: bytes) -> Pin | Non
 def newest_cuts(connection: sqlite3.Connection, scope: str, limit: int) -> list[Pin]:
     rows = connection.execute(
         """SELECT place, why, hash, shown, ids, preview, session, tokens_before, tokens_after, created, last_used
-           FROM pin WHERE scope = ? AND shown IS NOT NULL ORDER BY seq DESC LIMIT ?""",
+           FROM pin WHERE scope = ? AND ids <> x'' ORDER BY seq DESC LIMIT ?""",
         (_raw(scope), limit),
     )
     return [_pin(*row) for row in rows.fetchall()]
@@ -72,7 +72,7 @@ def totals(connection: sqlite3.Connection, scope: str) -> Totals:
     parts = connection.execute("SELECT why, count(*) FROM pin WHERE scope = ? GROUP BY why", (_raw(scope),)).fetchall()
     (before, after) = connection.execute(
         """SELECT coalesce(sum(tokens_before), 0), coalesce(sum(tokens_after), 0)
-           FROM pin WHERE scope = ? AND shown IS NOT NULL""",
+           FROM pin WHERE scope = ? AND ids <> x''""",
         (_raw(scope),),
     ).fetchone()
     return Totals(dict(parts), int(before), int(after))

@@ -1,0 +1,52 @@
+"""A tool call as an answer makes it, and what the rounds of an answer have in common."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeGuard
+
+from kimi_proxy.core.chat import Request
+from kimi_proxy.core.types import JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    id: str
+    arguments: str  # JSON, as the model wrote it
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The tool calls of a round: ours, and the ids of those that are the client's."""
+
+    own: tuple[Call, ...] = ()
+    others: tuple[str, ...] = ()
+
+
+class Rounds(Protocol):
+    """An answer in the making, fed event by event and round by round."""
+
+    def feed(self, raw: bytes) -> bytes:
+        """What the client may see once this event has come."""
+
+    @property
+    def turn(self) -> Turn:
+        """The calls of this round; none before it is over."""
+
+    def follow_up(self, request: Request, answers: Mapping[str, str]) -> Request:
+        """The request that asks again, with the answers to our calls by their ids; the next round begins."""
+
+    def ending(self) -> bytes:
+        """What was held back of the last round."""
+
+
+def summed(before: JsonValue, after: JsonValue) -> JsonValue:
+    """Counts of two rounds added up, member by member; what is no count is the later one's."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        return {key: summed(before.get(key), after.get(key)) for key in {**before, **after}}
+    if _is_count(before) and _is_count(after):
+        return before + after
+    return before if after is None else after
+
+
+def _is_count(value: JsonValue) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,107 @@
+"""Our tool in OpenAI's responses: a call is an item of the output, told by its index."""
+
+from collections.abc import Mapping
+
+from kimi_proxy.core.chat import Request, edit
+from kimi_proxy.core.chat.seen import RESPONSE_ENDS
+from kimi_proxy.core.chat.whole import bytes_of, event_of, object_in
+from kimi_proxy.core.sse import Event
+from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.features.recall.call import Call, Turn, summed
+from kimi_proxy.features.recall.read import index_of, object_of, objects, text_of
+
+_BEGINS = frozenset({"response.created", "response.in_progress", "response.queued"})
+
+
+class ResponsesRounds:
+    def __init__(self, own: str) -> None:
+        self._own = own
+        self._is_later = False
+        self._spent: JsonValue = None
+        self._said: list[JsonValue] = []  # items of the rounds before that the client has seen
+        self._is_moved = False  # something was hidden: what follows has another place for the client
+        self._number = -1  # of the last event that it has seen
+        self._begin()
+
+    def _begin(self) -> None:
+        self._items: dict[int, JsonObject] = {}
+        self._usage: JsonValue = None
+        self._is_over = False
+        self._held: list[tuple[Event, JsonObject]] = []
+
+    def feed(self, raw: bytes) -> bytes:
+        event = event_of(raw)
+        told = object_in(event) if event is not None else None
+        if event is None or told is None:
+            return raw
+        kind, index = text_of(told.get("type")), index_of(told.get("output_index"))
+        if index is not None and (item := object_of(told.get("item"))):
+            self._items[index] = item
+        if kind in RESPONSE_ENDS:
+            return self._end(event, told, raw)
+        if (self._is_later and kind in _BEGINS) or (index is not None and self._is_own(self._items.get(index, {}))):
+            self._is_moved = True
+            return b""
+        return self._moved(event, told, index, raw)
+
+    @property
+    def turn(self) -> Turn:
+        if not self._is_over:
+            return Turn()
+        calls = [item for item in self._items.values() if text_of(item.get("type")).endswith("_call")]
+        own = (
+            Call(text_of(item.get("call_id")), text_of(item.get("arguments"))) for item in calls if self._is_own(item)
+        )
+        return Turn(tuple(own), tuple(text_of(item.get("call_id")) for item in calls if not self._is_own(item)))
+
+    def follow_up(self, request: Request, answers: Mapping[str, str]) -> Request:
+        items: list[JsonValue] = list(self._items.values())
+        results: list[JsonValue] = [result(call.id, answers[call.id]) for call in self.turn.own]
+        self._said += self._others()
+        self._spent = summed(self._spent, self._usage)
+        self._is_later = True
+        self._begin()
+        return edit.with_items(request, [*items, *results])
+
+    def ending(self) -> bytes:
+        return b"".join(bytes_of(event, told) for event, told in self._held)
+
+    def _is_own(self, item: JsonObject) -> bool:
+        return item.get("type") == "function_call" and item.get("name") == self._own
+
+    def _others(self) -> list[JsonObject]:
+        return [item for item in self._items.values() if not self._is_own(item)]
+
+    def _moved(self, event: Event, told: JsonObject, index: int | None, raw: bytes) -> bytes:
+        """The event in its place among those that the client sees."""
+        if not self._is_moved:
+            self._number = index_of(told.get("sequence_number")) or self._number
+            return raw
+        told = self._numbered(told)
+        if index is not None:
+            before = sum(1 for at, item in self._items.items() if at < index and not self._is_own(item))
+            told["output_index"] = len(self._said) + before
+        return bytes_of(event, told)
+
+    def _numbered(self, told: JsonObject) -> JsonObject:
+        if "sequence_number" not in told:
+            return dict(told)
+        self._number += 1
+        return {**told, "sequence_number": self._number}
+
+    def _end(self, event: Event, told: JsonObject, raw: bytes) -> bytes:
+        response = object_of(told.get("response"))
+        for index, item in enumerate(objects(response.get("output"))):
+            self._items.setdefault(index, item)
+        self._usage = response.get("usage")
+        self._is_over = True
+        if not self._is_moved:
+            return raw
+        usage = summed(self._spent, self._usage) if self._is_later else self._usage
+        whole = {**response, "output": [*self._said, *self._others()], "usage": usage}
+        self._held.append((event, self._numbered({**told, "response": whole})))
+        return b""
+
+
+def result(call_id: str, text: str) -> JsonObject:
+    return {"type": "function_call_output", "call_id": call_id, "output": text}

@@ -1,0 +1,196 @@
+"""Answers the calls of our own tool: the provider is asked again, and the client gets one answer."""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+
+from kimi_proxy.core import jsontext
+from kimi_proxy.core.chat import Request
+from kimi_proxy.core.chat.whole import WholeEvents
+from kimi_proxy.core.errors import (
+    InvalidParams,
+    KimiProxyError,
+    ParseError,
+    PruneIdNotFound,
+    StoreUnavailable,
+    UpstreamUnreadable,
+)
+from kimi_proxy.core.ids import is_id
+from kimi_proxy.core.types import JsonObject
+from kimi_proxy.features import redeem
+from kimi_proxy.features.pipeline import Draft
+from kimi_proxy.features.recall.bodies import WHOLE
+from kimi_proxy.features.recall.call import Call, Rounds, Turn
+from kimi_proxy.features.recall.streams import STREAMS
+from kimi_proxy.features.redeem import Recover
+from kimi_proxy.features.tool import checked
+from kimi_proxy.proxy.headers import Header
+from kimi_proxy.proxy.question import Question
+from kimi_proxy.services.decisions import SCOPE, Decisions
+from kimi_proxy.services.fingerprint import decoded
+from kimi_proxy.services.metrics import Metrics
+from kimi_proxy.services.relay import Reply
+from kimi_proxy.services.store import Store
+
+MAX_HELD_BYTES = 16 * 1024**2  # a longer body, or event, is passed on unread
+
+_STREAM = "text/event-stream"
+_PLAIN = ("", "identity")
+
+Ask = Callable[[Question], AbstractAsyncContextManager[Reply]]
+Again = Callable[[Request], Awaitable[Reply]]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Relayed:
+    """A reply whose body is ours to give."""
+
+    status: int
+    headers: list[Header]
+    media_type: str
+    encoding: str
+    is_delimited: bool
+    body: AsyncIterator[bytes]
+
+    def pieces(self) -> AsyncIterator[bytes]:
+        return self.body
+
+
+class Recall:
+    def __init__(self, store: Store, decisions: Decisions, metrics: Metrics, max_rounds: int) -> None:
+        self._store = store
+        self._decisions = decisions
+        self._metrics = metrics
+        self._max_rounds = max_rounds
+
+    @asynccontextmanager
+    async def answered(self, ask: Ask, question: Question, draft: Draft) -> AsyncIterator[Reply]:
+        """The provider's reply in which our tool was never called; it is open as long as the block runs."""
+        async with AsyncExitStack() as opened:
+
+            async def again(request: Request) -> Reply:
+                return await opened.enter_async_context(ask(replace(question, body=request.body)))
+
+            reply = await opened.enter_async_context(ask(question))
+            if reply.status != 200 or reply.encoding not in _PLAIN:
+                yield reply
+            elif reply.media_type == _STREAM:
+                yield _relayed(reply, self._streamed(reply, again, draft))
+            else:
+                yield await self._whole(reply, again, draft)
+
+    async def _streamed(self, reply: Reply, again: Again, draft: Draft) -> AsyncIterator[bytes]:
+        rounds, request = STREAMS[draft.request.wire](draft.own_tool), draft.request
+        for left in range(self._max_rounds, -1, -1):
+            async for shown in _shown(reply, rounds):
+                yield shown
+            turn = rounds.turn
+            if not left or not turn.own or turn.others:
+                break
+            request = rounds.follow_up(request, await self._answers(turn.own))
+            reply = await again(request)
+            if reply.status != 200 or reply.media_type != _STREAM or reply.encoding not in _PLAIN:
+                raise UpstreamUnreadable(
+                    f"{draft.target.provider} answered HTTP {reply.status} when it was asked again"
+                )
+        await self._owe(turn, draft)
+        yield rounds.ending()
+
+    async def _whole(self, reply: Reply, again: Again, draft: Draft) -> Reply:
+        rounds, request = WHOLE[draft.request.wire](draft.own_tool), draft.request
+        turn = Turn()
+        for left in range(self._max_rounds, -1, -1):
+            body, rest = await _read(reply)
+            answer = None if reply.status != 200 or rest is not None else _object(body)
+            if answer is None:
+                return _relayed(reply, _pieces(body, rest))
+            turn = rounds.take(answer)
+            if not left or not turn.own or turn.others:
+                break
+            request = rounds.follow_up(request, await self._answers(turn.own))
+            reply = await again(request)
+        is_changed = turn.own or request is not draft.request
+        await self._owe(turn, draft)
+        return _relayed(reply, _pieces(jsontext.encode(rounds.shown()) if is_changed else body, None))
+
+    async def _answers(self, calls: Sequence[Call]) -> dict[str, str]:
+        return {call.id: await self._recovered(call) for call in calls}
+
+    async def _recovered(self, call: Call) -> str:
+        """What the model asked for, or what is wrong with how it did."""
+        try:
+            asked = checked(Recover, _arguments(call))
+            if not is_id(asked.id):
+                raise PruneIdNotFound(asked.id, "unknown")
+            text = decoded((await self._store.original(SCOPE, asked.id)).text)
+            part = redeem.part(text, asked)
+        except KimiProxyError as e:
+            self._metrics.recoveries.labels(e.code).inc()
+            return f"{e.code}: {e}"
+        self._metrics.recoveries.labels("ok").inc()
+        return part
+
+    async def _owe(self, turn: Turn, draft: Draft) -> None:
+        """Where the client has calls to make too, the model reads what it asked for beside their last result."""
+        if not turn.own or not turn.others:
+            return
+        texts = [f"[{draft.own_tool} {call.arguments}]\n{await self._recovered(call)}" for call in turn.own]
+        try:
+            await self._decisions.owe(draft.session.id, turn.others[-1], "\n\n".join(texts))
+        except StoreUnavailable as e:
+            log.warning("what was recovered is not passed on", extra={"what": str(e)[:300]})
+
+
+async def _shown(reply: Reply, rounds: Rounds) -> AsyncIterator[bytes]:
+    events = WholeEvents()
+    async for piece in reply.pieces():
+        if events.waiting_bytes > MAX_HELD_BYTES:
+            yield events.rest() + piece
+            continue
+        shown = b"".join(rounds.feed(raw) for raw in events.feed(piece))
+        if shown:
+            yield shown
+    yield events.rest()
+
+
+async def _read(reply: Reply) -> tuple[bytes, AsyncIterator[bytes] | None]:
+    """The body, or the beginning of a very long one and the rest of it."""
+    held, pieces = bytearray(), reply.pieces()
+    async for piece in pieces:
+        held += piece
+        if len(held) > MAX_HELD_BYTES:
+            return bytes(held), pieces
+    return bytes(held), None
+
+
+async def _pieces(body: bytes, rest: AsyncIterator[bytes] | None) -> AsyncIterator[bytes]:
+    yield body
+    if rest is not None:
+        async for piece in rest:
+            yield piece
+
+
+def _relayed(reply: Reply, body: AsyncIterator[bytes]) -> Relayed:
+    headers = [(name, value) for name, value in reply.headers if name != b"content-length"]
+    return Relayed(reply.status, headers, reply.media_type, reply.encoding, reply.is_delimited, body)
+
+
+def _object(body: bytes) -> JsonObject | None:
+    try:
+        value = jsontext.decode(body)
+    except ParseError:
+        return None
+    return dict(value) if isinstance(value, Mapping) else None
+
+
+def _arguments(call: Call) -> JsonObject:
+    try:
+        asked = jsontext.decode(call.arguments.encode("utf-8", "replace") or b"{}")
+    except ParseError as e:
+        raise InvalidParams("arguments", "they are not JSON") from e
+    if not isinstance(asked, Mapping):
+        raise InvalidParams("arguments", "they are not a JSON object")
+    return dict(asked)

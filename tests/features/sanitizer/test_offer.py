@@ -1,0 +1,51 @@
+"""The tool that reads what was left out joins where it can be used."""
+
+import json
+
+import pytest
+from tests.conversations import User, body, request, tool
+
+from kimi_proxy.core.chat import Request, Wire, parse
+from kimi_proxy.features import redeem
+from kimi_proxy.features.sanitizer import offer
+
+WIRES = pytest.mark.parametrize("wire", list(Wire))
+
+
+def with_tool(wire: Wire, name: str, *properties: str) -> Request:
+    value = json.loads(body(wire, [User("go")]))
+    value["tools"].append(tool(wire, name, {p: {"type": "string"} for p in properties}))
+    return parse(json.dumps(value).encode(), wire)
+
+
+@WIRES
+def test_it_joins_at_the_end_of_the_clients_tools(wire: Wire):
+    before = request(wire, [User("go")])
+    after = offer.joined(before)
+
+    assert offer.may_join(before)
+    assert after.tool_names == (*before.tool_names, redeem.NAME)
+    assert json.loads(after.body)["tools"][:-1] == json.loads(before.body)["tools"]
+
+
+@WIRES
+def test_a_client_without_tools_gets_none(wire: Wire):
+    assert not offer.may_join(request(wire, [User("go")], tools=()))
+
+
+@WIRES
+@pytest.mark.parametrize(
+    ("name", "properties"),
+    [("mcp__pruner__recover_text", ("prune_id", "ranges")), ("recover_text", ("id", "start_char"))],
+)
+def test_a_client_that_offers_it_by_way_of_mcp_gets_none(wire: Wire, name: str, properties: tuple[str, ...]):
+    assert offer.is_offered(with_tool(wire, name, *properties))
+    assert not offer.may_join(with_tool(wire, name, *properties))
+
+
+@WIRES
+def test_where_the_name_is_taken_ours_takes_another(wire: Wire):
+    taken = with_tool(wire, "recover_text", "bucket")
+
+    assert offer.may_join(taken)
+    assert offer.joined(taken).tool_names[-1] == redeem.SPARE_NAME

@@ -1,0 +1,113 @@
+"""Which parts of a conversation may be shortened, and by what they are known."""
+
+import json
+
+import pytest
+from tests.conversations import Assistant, Call, Item, Result, User, request
+
+from kimi_proxy.core.chat import Wire, parse
+from kimi_proxy.features.sanitizer.output import Origin
+from kimi_proxy.features.sanitizer.plan import Plan, plan
+
+LONG = "a line of output that goes on and on\n" * 100
+WIRES = pytest.mark.parametrize("wire", list(Wire))
+
+
+def asked(call_id: str, text: str, name: str = "bash", **arguments: str) -> list[Item]:
+    return [Assistant("", (Call(call_id, name, dict(arguments)),)), Result(call_id, text)]
+
+
+def planned(wire: Wire, items: list[Item], threshold_tokens: int = 1000) -> Plan:
+    return plan(request(wire, items), threshold_tokens)
+
+
+def keys(wire: Wire, items: list[Item]) -> list[bytes]:
+    return [output.key for output in planned(wire, items).outputs]
+
+
+@WIRES
+def test_long_results_of_tools_are_found_with_what_the_tool_was_asked(wire: Wire):
+    (output,) = planned(wire, [User("go"), *asked("c1", LONG, command="make")]).outputs
+
+    assert (output.text, output.origin, output.is_unread) == (LONG, Origin("bash", command="make"), True)
+
+
+@WIRES
+def test_nothing_else_is(wire: Wire):
+    items: list[Item] = [User(LONG), Assistant(LONG), *asked("c1", "short"), *asked("c2", "x", path=LONG)]
+
+    assert planned(wire, items) == Plan(())
+
+
+@WIRES
+def test_what_the_model_has_answered_is_read(wire: Wire):
+    items: list[Item] = [User("go"), *asked("c1", LONG), *asked("c2", LONG + "2"), Result("c3", LONG + "3")]
+
+    assert [output.is_unread for output in planned(wire, items).outputs] == [False, True, True]
+
+
+@WIRES
+def test_a_place_is_the_same_in_every_later_request(wire: Wire):
+    items: list[Item] = [User("go"), *asked("c1", LONG), *asked("c2", LONG + "2")]
+    more: list[Item] = [*items, Assistant("done"), User("next"), *asked("c3", LONG + "3")]
+
+    assert keys(wire, more)[:2] == keys(wire, items)
+
+
+@WIRES
+def test_the_same_text_in_another_place_is_another(wire: Wire):
+    same_id: list[Item] = [User("go"), *asked("call_0", LONG), *asked("call_0", LONG)]
+    conversations = [same_id, [User("another"), *asked("call_0", LONG)]]
+
+    assert len({key for items in conversations for key in keys(wire, items)}) == 3
+
+
+@WIRES
+@pytest.mark.parametrize("name", ["recover_text", "mcp__pruner__recover_text", "recover_range"])
+def test_what_was_recovered_is_left_alone_and_the_old_cut_keeps_its_place(wire: Wire, name: str):
+    items: list[Item] = [User("go"), *asked("c1", LONG)]
+    again: list[Item] = [*items, *asked("c2", LONG, name, prune_id="prn_0123456789abcdef")]
+
+    assert [output.whole_because for output in planned(wire, again).outputs] == ["", "recovered"]
+    assert keys(wire, again)[0] == keys(wire, items)[0]
+
+
+@WIRES
+def test_whoever_asks_for_the_same_text_again_gets_all_of_it(wire: Wire):
+    items: list[Item] = [User("go"), *asked("c1", LONG), *asked("c2", LONG)]
+
+    assert [output.whole_because for output in planned(wire, items).outputs] == ["", "asked_again"]
+
+
+@WIRES
+def test_sections_in_a_users_text_are_found_and_the_words_around_are_not(wire: Wire):
+    (output,) = planned(wire, [User(f"Why?\n<console>{LONG}</console>\nTell me.")]).outputs
+
+    assert (output.text, output.origin) == (LONG, Origin("console"))
+
+
+def test_results_told_as_text_are_found():
+    blocks = [{"type": "text", "text": "[execute_command for 'npm test'] Result:"}, {"type": "text", "text": LONG}]
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": blocks}]}).encode()
+
+    (output,) = plan(parse(body, Wire.MESSAGES), 1000).outputs
+
+    assert (output.text, output.origin) == (LONG, Origin("execute_command", command="npm test"))
+
+
+def test_a_recovery_told_as_text_is_left_alone():
+    said = "<use_mcp_tool>\n<tool_name>recover_text</tool_name>\n</use_mcp_tool>"
+    blocks = [{"type": "text", "text": "[use_mcp_tool for 'pruner'] Result:"}, {"type": "text", "text": LONG}]
+    messages = [{"role": "assistant", "content": said}, {"role": "user", "content": blocks}]
+    body = json.dumps({"model": "m", "messages": messages}).encode()
+
+    assert [o.whole_because for o in plan(parse(body, Wire.MESSAGES), 1000).outputs] == ["recovered"]
+
+
+def test_images_and_odd_bodies_are_left_alone():
+    image = {"type": "image", "source": {"type": "base64", "data": "A" * 9000}}
+    result = {"type": "tool_result", "tool_use_id": "c1", "content": [image]}
+    messages = [{"role": "user", "content": [result]}, {"role": "user"}, 7, "text", {"role": "user", "content": 7}]
+    body = json.dumps({"model": "m", "messages": messages}).encode()
+
+    assert plan(parse(body, Wire.MESSAGES), 1000) == Plan(())

@@ -1,0 +1,60 @@
+"""What tools put into the text of a user."""
+
+import pytest
+
+from kimi_proxy.features.sanitizer.sections import sections
+
+BODY = "line of output\n" * 20
+
+
+def found(text: str, min_chars: int = 100) -> list[tuple[str, str, str]]:
+    return [(s.tool, s.name, text[s.start : s.end]) for s in sections(text, min_chars)]
+
+
+@pytest.mark.parametrize("tag", ["file", "codebase", "tool", "console", "output", "tool_output", "bash-stdout"])
+def test_an_element_is_one(tag: str):
+    assert found(f"Look:\n<{tag}>{BODY}</{tag}>\nWhy?") == [(tag, "", BODY)]
+
+
+def test_an_element_may_name_its_file():
+    assert found(f'<file path="src/a.py">{BODY}</file>') == [("file", "src/a.py", BODY)]
+
+
+@pytest.mark.parametrize("tag", ["file", "codebase", "tool", "console", "output"])
+def test_a_header_opens_one_that_the_next_header_ends(tag: str):
+    text = f"Fix this.\n@{tag} src/a.py\n{BODY}@console\n{BODY}\n\nWhy does it fail?"
+
+    assert found(text) == [(tag, "src/a.py", BODY), ("console", "", f"{BODY}\n")]
+
+
+def test_a_header_before_a_block_of_code_means_that_block():
+    assert found(f"@file a.py\n```python\n{BODY}```\nand then\n{BODY}") == [("file", "a.py", BODY)]
+
+
+def test_a_block_named_after_a_file_is_one_and_others_are_the_users_own():
+    assert found(f"```src/app.py (1-20)\n{BODY}```\nmine:\n```python\n{BODY}```\n") == [("file", "src/app.py", BODY)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"<system-reminder>{BODY}</system-reminder>",
+        f"mail me @file or so {BODY}",
+        f"<output>{BODY}",
+        "<output>short</output>",
+        BODY,
+        "",
+    ],
+)
+def test_nothing_else_is(text: str):
+    assert found(text) == []
+
+
+def test_sections_do_not_overlap():
+    text = f"<output>@console\n```a.py\n{BODY}```\n</output>"
+
+    assert len(found(text)) == 1
+
+
+def test_many_openings_without_an_end_take_no_time():
+    assert found("<output>" * 20_000 + "`" * 20_000 + "@file x\n" * 20_000, 10**9) == []

@@ -1,0 +1,172 @@
+"""One output, shortened by the way that suits it."""
+
+import json
+import random
+
+import pytest
+from tests import outputs
+
+from kimi_proxy.core.ids import is_id
+from kimi_proxy.core.markers import read, read_mask
+from kimi_proxy.features.sanitizer.output import Origin
+from kimi_proxy.features.sanitizer.shorten import shorten
+from kimi_proxy.features.sanitizer.shortened import Shortened, Task
+
+MINIFIED = "function a(b){return b+1};" * 1000
+
+
+def shortened(text: str, origin: Origin = Origin("bash"), **more: object) -> Shortened:  # noqa: B008 - it is frozen
+    settings = {"is_unread": True, "threshold_tokens": 1000, "preview_chars": 200, "seed": b"seed", **more}
+    return shorten(Task(text, "why does it fail?", origin, **settings))  # type: ignore[arg-type]
+
+
+def whole(done: Shortened) -> str:
+    """Why nothing was done, after checking that nothing was."""
+    assert done.hidden == ()
+    assert done.tokens_before == done.tokens_after
+    return done.why
+
+
+def test_what_is_below_the_threshold_stays():
+    assert whole(shortened("word " * 900)) == "below_threshold"
+
+
+def test_the_same_task_is_done_alike_and_another_seed_gives_other_ids():
+    log = outputs.pytest_log(600).text
+
+    first, again, other = shortened(log), shortened(log), shortened(log, seed=b"other")
+
+    assert first == again
+    assert first.hidden[0].id != other.hidden[0].id
+    assert all(is_id(hidden.id) for hidden in first.hidden + other.hidden)
+
+
+def test_every_line_is_as_it_was_or_named_by_a_marker():
+    log = outputs.pytest_log(600).text
+    done = shortened(log)
+
+    lines, rebuilt = log.split("\n"), list[str]()
+    for line in done.shown.split("\n"):
+        marker = read(line)
+        if marker:
+            assert marker.prune_id == done.hidden[0].id
+        rebuilt += lines[marker.start - 1 : marker.end] if marker else [line]
+    assert rebuilt == lines
+    assert done.hidden[0].text == log
+
+
+def test_a_log_of_nothing_but_failures_stays_whole():
+    lines = [f"src/module_{i}/part.py:{i}: error: name_{i * 7919 % 1000} is not defined" for i in range(120)]
+
+    assert whole(shortened("\n".join(lines))) == "nothing_to_cut"
+
+
+@pytest.mark.parametrize("failures", [1, 5, 40])
+def test_no_failure_is_ever_cut(failures: int):
+    rng = random.Random(failures)
+    lines = [f"tests/test_{i % 17}.py::test_case_{i} PASSED" for i in range(1500)]
+    for i in range(failures):
+        lines[rng.randrange(1500)] = f"ERROR worker {i}: cannot reach database replica-{i} at 10.0.0.{i}"
+    kept = set(shortened("\n".join(lines)).shown.split("\n"))
+
+    assert [line for line in lines if line.startswith("ERROR") and line not in kept] == []
+
+
+def test_a_text_without_lines_shows_its_head_and_tail():
+    done = shortened(MINIFIED, is_unread=False)
+    marker = read_mask(done.shown)
+
+    assert done.why == "masked"
+    assert marker is not None
+    assert (marker.mask_id, marker.original_chars) == (done.hidden[0].id, len(MINIFIED))
+    assert (marker.head_chars, marker.tail_chars) == (200, 100)
+    assert done.shown.startswith(MINIFIED[:200]) and done.shown.endswith(MINIFIED[-100:])
+
+
+def test_more_is_shown_of_what_the_model_has_not_read():
+    assert len(shortened(MINIFIED).shown) > 5 * len(shortened(MINIFIED, is_unread=False).shown)
+
+
+@pytest.mark.parametrize(("is_unread", "why"), [(True, "unread"), (False, "pruned")])
+def test_a_short_file_is_left_alone_until_it_was_read(is_unread: bool, why: str):
+    code = "\n".join(outputs.source_file().text.split("\n")[600:760])
+
+    assert shortened(code, Origin("read", path="a.py"), is_unread=is_unread).why == why
+
+
+def test_half_of_a_longer_file_stays_at_least_until_it_was_read():
+    code = "\n".join(outputs.source_file().text.split("\n")[:700])
+    kept = {line for line in shortened(code, Origin("read", path="a.py")).shown.split("\n") if "⟦PRUNÉ" not in line}
+
+    assert len([line for line in code.split("\n") if line in kept]) >= 350
+
+
+def test_what_was_cut_by_us_before_is_not_cut_again():
+    once = shortened(outputs.search_hits(700).text).shown
+
+    assert whole(shortened(once)) == "already_cut"
+
+
+@pytest.mark.parametrize("text", [outputs.pytest_log(600).text, outputs.records(100).text, MINIFIED])
+def test_a_model_without_a_tool_is_told_where_to_find_the_rest(text: str):
+    done = shortened(text, hint="[GET /api/mask/{id}]")
+
+    assert done.shown.count(f"[GET /api/mask/{done.hidden[0].id}]") == 1
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_records_can_be_put_back_where_their_markers_stand(indent: int | None):
+    text = outputs.records(200, indent=indent).text
+    done = shortened(text)
+    rebuilt, lines = [], text.split("\n")
+    for item in json.loads(done.shown):
+        if isinstance(item, dict):
+            rebuilt.append(item)
+            continue
+        by_line, by_char = read(item), read_mask(item)
+        hidden = (
+            "\n".join(lines[by_line.start - 1 : by_line.end])
+            if by_line
+            else text[by_char.head_chars : len(text) - by_char.tail_chars]  # type: ignore[union-attr]
+        )
+        rebuilt += json.loads(f"[{hidden.strip().removesuffix(',')}]")
+
+    assert rebuilt == json.loads(text)
+    assert done.hidden[0].text == text
+
+
+def test_a_long_object_of_records_keeps_its_shape():
+    packages = {f"node_modules/pkg-{i}": {"version": f"{i}.0.0", "resolved": f"https://x/{i}"} for i in range(400)}
+    packages["node_modules/pkg-77"]["deprecated"] = "do not use"
+    text = json.dumps({"name": "shop", "packages": packages}, indent=2)
+    done = shortened(text)
+    shown = json.loads(done.shown)
+
+    assert shown["name"] == "shop"
+    assert shown["packages"]["node_modules/pkg-77"] == packages["node_modules/pkg-77"]
+    assert len(shown["packages"]) < 250
+
+
+def test_a_long_text_inside_json_is_shortened_inside():
+    printed = outputs.pytest_log(600)
+    text = json.dumps({"output": printed.text, "metadata": {"exit_code": 1}})
+    done = shortened(text)
+    shown = json.loads(done.shown)
+
+    assert shown["metadata"] == {"exit_code": 1}
+    assert [needle for needle in printed.needles if needle not in shown["output"]] == []
+    assert [hidden.text for hidden in done.hidden] == [text, printed.text]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"key": "v" * 3, "list": list(range(4))}) + " " * 5000,
+        json.dumps(["\ud800" * 3000]),
+        json.dumps({f"k{i}": i for i in range(800)}),
+        "[" * 400 + "]" * 400,
+        json.dumps([[]] * 4000),
+    ],
+)
+def test_json_with_nothing_to_leave_out_is_json_still(text: str):
+    json.loads(shortened(text).shown)
