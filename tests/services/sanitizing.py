@@ -1,0 +1,55 @@
+"""A sanitizer over a real store, and conversations that pass it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.services.store.making import opened
+
+from kimi_proxy.core.chat import Request
+from kimi_proxy.core.sanitizer import Sanitizer as Settings
+from kimi_proxy.features.models import Target
+from kimi_proxy.features.pipeline import Draft
+from kimi_proxy.features.sessions import Session
+from kimi_proxy.services.decisions import Decisions
+from kimi_proxy.services.metrics import Metrics
+from kimi_proxy.services.sanitizer import Sanitizer
+from kimi_proxy.services.store import Pinboard, Store
+from kimi_proxy.services.store.sqlite import SqliteStore
+from kimi_proxy.services.workers import Workers
+
+# Tests of the budget say how much there is; all others have time, however loaded the machine.
+PATIENT = Settings(budget_ms=60_000)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    sanitizer: Sanitizer
+    store: SqliteStore
+    metrics: Metrics
+    decisions: Decisions
+
+    async def send(self, request: Request, session: str = "s-1") -> Draft:
+        """The draft as it would leave."""
+        draft = Draft(request, Target("kimi", "kimi-k2"), Session(session))
+        return (await self.sanitizer.stage(draft))(draft)
+
+
+@asynccontextmanager
+async def world(
+    home: Path,
+    settings: Settings = PATIENT,
+    workers: Workers | None = None,
+    store: Store | None = None,
+    pinboard: Pinboard | None = None,
+) -> AsyncIterator[World]:
+    # Everything in threads: a child per test would take longer than the tests.
+    workers = workers or Workers(thread_max_chars=10**9)
+    try:
+        async with opened(home) as real:
+            metrics, decisions = Metrics(), Decisions(store or real, pinboard or real.pinboard)
+            sanitizer = Sanitizer(settings, "http://127.0.0.1:8000", decisions, workers, metrics)
+            yield World(sanitizer, real, metrics, decisions)
+    finally:
+        await workers.close()
