@@ -13,8 +13,8 @@ and the folder of the run are described in docs/clients.md.
 """
 
 import os
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from kimi_proxy.cli.settings import home, load
@@ -26,13 +26,11 @@ from kimi_proxy.services.runner import PrunerRun
 __all__ = ["ClaudeServer", "PrunerRun", "State", "pruner_run"]
 
 
-@asynccontextmanager
-async def pruner_run(cwd: str | Path = ".", env: Mapping[str, str] = os.environ) -> AsyncIterator[PrunerRun]:
+def pruner_run(cwd: str | Path = ".", env: Mapping[str, str] = os.environ) -> AbstractAsyncContextManager[PrunerRun]:
     """Offer read, grep, bash and recover_text, which begin in `cwd`, to whatever agent is started inside.
 
     Settings come from `env` and from the configuration file, as for every command. Nothing is raised when the tools
     cannot be had: the answers of the run are empty then.
     """
     here = Path(cwd).absolute()
-    async with runner.pruner_run(lambda: load(env, here).config, run_folder.new(home(env)), env, here) as run:
-        yield run
+    return runner.pruner_run(lambda: load(env, here).config, run_folder.new(home(env)), env, here)

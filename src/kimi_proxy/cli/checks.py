@@ -16,6 +16,7 @@ from kimi_proxy.cli.settings import Settings, load
 from kimi_proxy.core.config import VARIABLES, Config
 from kimi_proxy.core.errors import ConfigError, KimiProxyError
 from kimi_proxy.core.ids import new_id
+from kimi_proxy.features import advertising
 from kimi_proxy.proxy.occupant import occupant, url
 from kimi_proxy.services.store import Original, Store, open_store, sqlite_version
 
@@ -75,7 +76,7 @@ def configuration(settings: Settings) -> Check:
 
 def misspelt(env: Mapping[str, str]) -> Iterator[Check]:
     ours = {name for name in env if name.startswith(OUR_PREFIXES)}
-    for name in sorted(ours - set(VARIABLES) - set(TEST_VARIABLES)):
+    for name in sorted(ours - {*VARIABLES, *TEST_VARIABLES, *advertising.VARIABLES}):
         yield Check("environment", "warning", f"{name} is not read by anything", "look for a misspelling, or unset it")
 
 

@@ -36,6 +36,9 @@ def run(
     import shutil
     from pathlib import Path
 
+    if os.name == "nt":
+        raise typer.BadParameter("this needs the signals and terminals of Unix: use kimi-proxy init")
+
     from kimi_proxy.cli.settings import home, load
     from kimi_proxy.core.config import Log
     from kimi_proxy.core.logs import write_to_stderr

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from kimi_proxy.core.errors import FileRefused
 from kimi_proxy.core.types import JsonValue
@@ -43,6 +44,7 @@ class Member:
     value: Value
 
 
+@lru_cache(maxsize=2)  # one change looks at the same text several times
 def parse(text: str) -> Value:
     """The one value of `text`; FileRefused says where it is not JSON."""
     return _Parser(text).document()
