@@ -44,7 +44,13 @@ async def test_an_estimate_is_what_a_plain_recount_gives(counting: Counting, tur
     request = a_request(turns)
 
     for _ in range(2):
-        assert await counting.of(request) == weight.tokens_of(request, tokens.count)
+        assert await counting.of(request, request) == (weight.tokens_of(request, tokens.count),) * 2
+
+
+async def test_both_ways_of_a_request_are_counted(counting: Counting):
+    came, leaves = a_request(3, lines=200), a_request(3, lines=20)
+
+    assert await counting.of(came, leaves) == tuple(weight.tokens_of(each, tokens.count) for each in (came, leaves))
 
 
 async def test_a_growing_conversation_costs_only_its_new_part():
@@ -55,16 +61,16 @@ async def test_a_growing_conversation_costs_only_its_new_part():
         return tokens.count(text)
 
     counting = Counting(count)
-    await counting.of(a_request(20))
+    await counting.of(a_request(20), a_request(20))
     before = len(counted)
-    await counting.of(a_request(21))
+    await counting.of(a_request(21), a_request(21))
     counting.close()
 
     assert len(counted) - before == 2  # a question and an output; the call is an old one
 
 
 async def test_counting_never_holds_up_the_loop_for_long(counting: Counting):
-    await counting.of(a_request(1))
+    await counting.of(a_request(1), a_request(1))
     large = a_request(10, lines=4_000)
     assert len(large.body) > 2_000_000
     gaps: list[float] = []
@@ -76,7 +82,7 @@ async def test_counting_never_holds_up_the_loop_for_long(counting: Counting):
             gaps.append(time.perf_counter() - before)
 
     looking = asyncio.create_task(look())
-    await counting.of(large)
+    await counting.of(large, large)
     looking.cancel()
 
     assert sorted(gaps)[len(gaps) * 9 // 10] < 0.05
@@ -85,18 +91,19 @@ async def test_counting_never_holds_up_the_loop_for_long(counting: Counting):
 async def test_small_requests_are_counted_at_once_when_all_is_loaded(counting: Counting):
     small = a_request(0)
     assert len(small.body) < SMALL_BYTES
-    await counting.of(small)
-    coroutine = counting.of(small)
+    await counting.of(small, small)
+    coroutine = counting.of(small, small)
     with pytest.raises(StopIteration) as counted:
         coroutine.send(None)
 
-    assert counted.value.value == weight.tokens_of(small, tokens.count)
+    assert counted.value.value == (weight.tokens_of(small, tokens.count),) * 2
 
 
 async def test_a_text_that_fits_no_window_is_estimated_from_its_length():
     counting = Counting(lambda text: 10**9)
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x" * (MAX_CHARS + 1)}]}).encode()
-    counted = await counting.of(parse(body, Wire.CHAT))
+    request = parse(body, Wire.CHAT)
+    counted, _ = await counting.of(request, request)
     counting.close()
 
     assert counted == weight.MESSAGE_TOKENS + MAX_CHARS // 4 + 1
@@ -105,4 +112,5 @@ async def test_a_text_that_fits_no_window_is_estimated_from_its_length():
 async def test_lone_surrogates_are_counted_too(counting: Counting):
     body = b'{"model": "m", "messages": [{"role": "user", "content": "a \\ud800 b"}]}'
 
-    assert await counting.of(parse(body, Wire.CHAT)) > weight.MESSAGE_TOKENS
+    request = parse(body, Wire.CHAT)
+    assert (await counting.of(request, request))[0] > weight.MESSAGE_TOKENS

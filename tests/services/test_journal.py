@@ -20,6 +20,7 @@ from kimi_proxy.core.types import JsonValue
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, Note
 from kimi_proxy.features.sessions import Session, session_of
+from kimi_proxy.services import backlog
 from kimi_proxy.services import journal as journals
 from kimi_proxy.services.counting import Counting
 from kimi_proxy.services.journal import Journal
@@ -222,7 +223,7 @@ async def test_what_cannot_be_written_waits_for_the_disk_to_heal(tmp_path: Path)
 async def test_a_disk_that_never_heals_costs_the_oldest_notes_and_no_memory(tmp_path: Path):
     home = tmp_path / "home"
     home.write_text("in the way")
-    too_many = journals.MAX_UNWRITTEN + 25
+    too_many = backlog.MAX_WAITING + 25
     async with noting(home) as world:
         draft = a_draft()
         for noted in range(1, too_many + 1):
@@ -230,7 +231,7 @@ async def test_a_disk_that_never_heals_costs_the_oldest_notes_and_no_memory(tmp_
             if noted % 500 == 0 or noted == too_many:
                 await until(lambda noted=noted: world.concluded == noted, within_s=60)  # type: ignore[misc]
         assert world.dropped("disk") == 25
-    assert world.dropped("stopped") == journals.MAX_UNWRITTEN
+    assert world.dropped("stopped") == backlog.MAX_WAITING
 
 
 async def test_too_many_requests_at_once_are_dropped_and_counted_and_nobody_waits(tmp_path: Path):

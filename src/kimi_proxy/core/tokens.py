@@ -26,7 +26,7 @@ def _tokenizer() -> AnyTokenizer:
 def count(text: str) -> int:
     """How many tokens `text` costs."""
     tokenizer = _tokenizer()
-    return sum(len(tokenizer.encode_ordinary(piece)) for piece in _slices(_sound(text)))
+    return sum(len(tokenizer.encode_ordinary(piece)) for piece in slices(_sound(text)))
 
 
 def estimate(text: str) -> int:
@@ -54,12 +54,13 @@ def _sound(text: str) -> str:
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
-def _slices(text: str) -> list[str]:
+def slices(text: str, max_chars: int = SLICE_CHARS) -> list[str]:
+    """Pieces whose counts add up to the count of `text`, but for a token or so where a line is longer than a piece."""
     pieces: list[str] = []
     start = 0
-    while len(text) - start > SLICE_CHARS:
-        seam = _SEAM.search(text, start + SLICE_CHARS // 2, start + SLICE_CHARS)
-        end = seam.start() + 1 if seam else start + SLICE_CHARS
+    while len(text) - start > max_chars:
+        seam = _SEAM.search(text, start + max_chars // 2, start + max_chars)
+        end = seam.start() + 1 if seam else start + max_chars
         pieces.append(text[start:end])
         start = end
     pieces.append(text[start:])

@@ -23,7 +23,7 @@ class Metric:
     model: str
     api: str
     tokens_estimated: int  # of the request as it left
-    tokens_saved: int  # estimated too: what it would have had more as it came
+    tokens_saved: int  # estimated too: what it had more as it came; less than 0 if we added to it
     reasons: tuple[str, ...]  # why nothing was saved
     max_context: int | None  # of the model; None if the settings do not know it
     status: int = 0  # the provider's; 0 until there is one

@@ -22,6 +22,8 @@ def tokens_of(request: Request, count: Callable[[str], int]) -> int:
 
 def is_same(one: Request, other: Request) -> bool:
     """Whether two requests weigh the same because they say the same."""
+    if one is other:
+        return True
     names = (one.dialect.CONVERSATION, "system", "instructions", "tools")
     return all(_raw(one, name) == _raw(other, name) for name in names)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,12 +12,14 @@ from kimi_proxy.core.chat import Request
 from kimi_proxy.features import weight
 
 MAX_KNOWN = 20_000
-SMALL_BYTES = 8 * 1024  # counted here and now: a thread would take longer
+SMALL_BYTES = 16 * 1024  # counted here and now: a thread would take longer
+SLICE_CHARS = 16 * 1024  # the tokenizer lets nobody else run while it works: less than a millisecond at a time
+PAUSE_S = 0.0005
 MAX_CHARS = 4_000_000  # of a text; what is longer fits no window, and counting it would hold up everybody's
 
 
 class Counting:
-    """Small requests are counted at once, the others in one thread, one at a time."""
+    """Small requests are counted at once, the others in one thread, one at a time and with many pauses."""
 
     def __init__(self, count: Callable[[str], int] = tokens.count) -> None:
         self._count = count
@@ -25,19 +28,20 @@ class Counting:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="counting")
         self._is_warm = False  # the first count loads a vocabulary
 
-    async def of(self, request: Request) -> int:
-        """About how many tokens the model reads."""
-        if self._is_warm and len(request.body) <= SMALL_BYTES:
-            return self._weigh(request)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._weigh, request)
+    async def of(self, came: Request, leaves: Request) -> tuple[int, int]:
+        """About how many tokens a request has as it came, and as it leaves."""
+        if self._is_warm and len(came.body) + len(leaves.body) <= SMALL_BYTES:
+            return self._weigh(came, leaves)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._weigh, came, leaves)
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _weigh(self, request: Request) -> int:
-        weighed = weight.tokens_of(request, self._tokens)
+    def _weigh(self, came: Request, leaves: Request) -> tuple[int, int]:
+        before = weight.tokens_of(came, self._tokens)
+        after = before if weight.is_same(came, leaves) else weight.tokens_of(leaves, self._tokens)
         self._is_warm = True
-        return weighed
+        return before, after
 
     def _tokens(self, text: str) -> int:
         # Python's hash is keyed by a secret of this process: nobody can make two texts look the same.
@@ -52,4 +56,11 @@ class Counting:
         return counted
 
     def _counted(self, text: str) -> int:
-        return self._count(text) if len(text) <= MAX_CHARS else tokens.estimate(text)
+        if len(text) > MAX_CHARS:
+            return tokens.estimate(text)
+        first, *rest = tokens.slices(text, SLICE_CHARS)
+        counted = self._count(first)
+        for piece in rest:
+            time.sleep(PAUSE_S)
+            counted += self._count(piece)
+        return counted

@@ -4,21 +4,21 @@ import asyncio
 import logging
 import math
 import time
-from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 
 from kimi_proxy.core.chat import Request
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.fault import place
 from kimi_proxy.core.ids import new_id
 from kimi_proxy.core.providers import Model
-from kimi_proxy.features import metering, weight
+from kimi_proxy.features import metering
 from kimi_proxy.features.metering import Ending, Metric
 from kimi_proxy.features.pipeline import Draft
+from kimi_proxy.features.windows import MAX_SESSIONS, Windows
 from kimi_proxy.services import told
+from kimi_proxy.services.backlog import Backlog
 from kimi_proxy.services.counting import Counting
 from kimi_proxy.services.hub import Publish, unheard
 from kimi_proxy.services.metrics import Metrics
@@ -27,12 +27,8 @@ from kimi_proxy.services.store import Ledger, SessionRecord
 
 MAX_STEPS = 2_000  # that wait to be looked at
 MAX_WAITING_BYTES = 128 * 1024**2  # of requests whose tokens wait to be counted
-MAX_UNWRITTEN = 10_000  # that wait for the disk, when it is sick
-BATCH = 500  # written in one transaction
-FLUSH_S = 1.0
 PATIENCE_S = 2.0  # of somebody who reads, for what was not noted yet
 RETRY_S = 10.0  # after the disk could not be read
-MAX_SESSIONS = 10_000  # whose state is remembered
 NOTHING_TO_DO = "nothing_to_do"
 
 log = logging.getLogger(__name__)
@@ -48,16 +44,6 @@ class Entry:
     model: Model | None
     metric: Metric | None = None  # once it is announced
 
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """How full the window of a session was, and by whose count."""
-
-    name: str
-    counted_by: str
-
-
-NEW = Level("ok", "estimate")
 
 Step = Callable[[], Coroutine[None, None, None]]
 
@@ -82,12 +68,10 @@ class Journal:
         self._now = now
         self._steps: asyncio.Queue[tuple[Step, int]] = asyncio.Queue(MAX_STEPS)
         self._waiting_bytes = 0
-        self._levels: OrderedDict[str, Level] = OrderedDict()  # of the sessions that we have met
+        self._windows = Windows()
         self._reads_at = 0.0  # when to look who was there before us
-        self._new_sessions: dict[str, SessionRecord] = {}
-        self._unwritten: deque[Metric] = deque()
-        self._writing = asyncio.Lock()
-        self._tasks = [asyncio.create_task(self._take_steps()), asyncio.create_task(self._keep_writing())]
+        self._backlog = Backlog(ledger, metrics)
+        self._noting = asyncio.create_task(self._take_steps())
 
     def began(self, came: Draft, leaves: Draft) -> Callable[[Exchange], None]:
         """Note that a request leaves; what this gives is to be told how that ended."""
@@ -106,16 +90,13 @@ class Journal:
 
     def introduce(self, session: SessionRecord) -> None:
         """Write a session down and tell of it."""
-        self._remember(session.id, NEW)
-        self._new_sessions[session.id] = session
+        self._windows.meet([session.id])
+        self._backlog.open_session(session)
         self._publish("session_created", {"session": told.session(session)})
 
     def forget(self, session: str | None = None) -> None:
         """Somebody deleted a session, or all: whoever comes back is new."""
-        if session is None:
-            self._levels.clear()
-        else:
-            self._levels.pop(session, None)
+        self._windows.forget(session)
 
     async def caught_up(self) -> None:
         """Wait for what has happened to be noted and written, for a while."""
@@ -125,21 +106,15 @@ class Journal:
                 await self.flush()
 
     async def flush(self) -> None:
-        """Write what waits; StoreUnavailable, and it goes on waiting, if the disk is sick."""
-        async with self._writing:
-            while self._unwritten or self._new_sessions:
-                sessions = tuple(self._new_sessions.values())
-                batch = tuple(islice(self._unwritten, BATCH))
-                await self._ledger.write(sessions, batch)
-                self._wrote(sessions, {metric.id for metric in batch})
+        """Write what waits; StoreUnavailable if that can't be done now."""
+        await self._backlog.flush()
 
     async def close(self) -> None:
         await self.caught_up()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.wait(self._tasks)
+        self._noting.cancel()
+        await asyncio.wait([self._noting])
+        await self._backlog.close()
         self._counting.close()
-        self._metrics.journal_dropped.labels("stopped").inc(len(self._unwritten))
 
     def _later(self, step: Step, room: int = 0) -> bool:
         """Whether there is room for a step."""
@@ -161,25 +136,11 @@ class Journal:
                 self._metrics.journal_dropped.labels("fault").inc()
             finally:
                 self._steps.task_done()
-
-    async def _keep_writing(self) -> None:
-        while True:
-            await asyncio.sleep(FLUSH_S)
-            with suppress(StoreUnavailable):
-                await self.flush()
-
-    def _wrote(self, sessions: Sequence[SessionRecord], metrics: Collection[str]) -> None:
-        """Forget what is on disk, and nothing that came meanwhile."""
-        for session in sessions:
-            if self._new_sessions.get(session.id) is session:
-                del self._new_sessions[session.id]
-        while self._unwritten and self._unwritten[0].id in metrics:
-            self._unwritten.popleft()
+            await asyncio.sleep(0)  # between two steps, everybody else has a turn
 
     async def _announce(self, entry: Entry, came: Request, leaves: Draft) -> None:
-        estimated = await self._counting.of(leaves.request)
-        before = estimated if weight.is_same(came, leaves.request) else await self._counting.of(came)
-        entry.metric = metric = self._metric(entry, leaves, estimated, max(0, before - estimated))
+        before, estimated = await self._counting.of(came, leaves.request)
+        entry.metric = metric = self._metric(entry, leaves, estimated, before - estimated)
         await self._meet(metric, entry.session_name)
         self._publish("metric", {"metric": told.metric(metric)})
         for note in leaves.notes:
@@ -187,7 +148,7 @@ class Journal:
 
     def _metric(self, entry: Entry, draft: Draft, estimated: int, saved: int) -> Metric:
         target, model = draft.target, entry.model
-        reasons = () if saved else draft.reasons or (NOTHING_TO_DO,)
+        reasons = () if saved > 0 else draft.reasons or (NOTHING_TO_DO,)
         return Metric(
             id=entry.id,
             session=draft.session.id,
@@ -205,19 +166,17 @@ class Journal:
         if entry.metric is None:
             return
         metric = metering.ended(entry.metric, ending, entry.model)
-        self._unwritten.append(metric)
-        while len(self._unwritten) > MAX_UNWRITTEN:
-            self._unwritten.popleft()
-            self._metrics.journal_dropped.labels("disk").inc()
+        self._backlog.add(metric)
         await self._meet(metric, entry.session_name)
         self._publish("metric_updated", {"metric": told.metric(metric)})
-        self._watch_window(metric)
+        if level := self._windows.rise(metric):
+            self._publish("context_alert", told.alert(metric, level))
 
     async def _meet(self, metric: Metric, name: str) -> None:
         """Tell of a session that nobody has met yet."""
         if asyncio.get_running_loop().time() >= self._reads_at:
             await self._read_known()
-        if metric.session not in self._levels:
+        if metric.session not in self._windows:
             at = metric.at
             self.introduce(SessionRecord(metric.session, name, "", metric.provider, metric.model, at, at))
 
@@ -225,23 +184,5 @@ class Journal:
         """The sessions of earlier lives; once, because a look into the file costs as much as a whole request."""
         self._reads_at = asyncio.get_running_loop().time() + RETRY_S
         with suppress(StoreUnavailable):
-            for id in reversed(await self._ledger.session_ids(MAX_SESSIONS // 2)):
-                if id not in self._levels:
-                    self._remember(id, NEW)
+            self._windows.meet(reversed(await self._ledger.session_ids(MAX_SESSIONS // 2)))
             self._reads_at = math.inf
-
-    def _remember(self, session: str, level: Level) -> None:
-        self._levels[session] = level
-        self._levels.move_to_end(session)
-        if len(self._levels) > MAX_SESSIONS:
-            self._levels.popitem(last=False)
-
-    def _watch_window(self, metric: Metric) -> None:
-        """Tell when the window of a session has filled to the next level, once."""
-        before = self._levels.get(metric.session, NEW)
-        now = Level(metering.level(metric.percent), metric.counted_by)
-        if metering.is_worse(now.name, before.name):
-            self._publish("context_alert", told.alert(metric, now.name))
-        elif now.counted_by == "estimate" and before.counted_by == "provider":
-            return  # estimates and counts differ: going from one to the other must not look like a way back
-        self._remember(metric.session, now)

@@ -1,0 +1,55 @@
+"""Levels rise once each, fall in silence, and are not fooled by a change of who counts."""
+
+from dataclasses import replace
+
+from kimi_proxy.features.metering import Metric
+from kimi_proxy.features.windows import MAX_SESSIONS, Windows
+
+
+def a_metric(percent: float, session: str = "ses_a", counted: bool = True) -> Metric:
+    tokens = round(percent * 10)
+    bare = Metric("req", session, 0.0, "p", "m", "chat", tokens, 0, (), 1000)
+    return replace(bare, input_tokens=tokens) if counted else bare
+
+
+def test_a_level_is_told_when_it_is_reached_and_not_again():
+    windows = Windows()
+
+    assert [windows.rise(a_metric(share)) for share in (10, 80, 85, 89, 90, 99, 94, 50, 81)] == [
+        *(None, "caution", None, None, "warning", "critical", None, None, "caution")
+    ]
+
+
+def test_an_estimate_may_raise_a_level_and_never_lowers_one_that_was_counted():
+    windows = Windows()
+    windows.rise(a_metric(85))
+
+    assert windows.rise(a_metric(10, counted=False)) is None
+    assert windows.rise(a_metric(85)) is None
+    assert windows.rise(a_metric(91, counted=False)) == "warning"
+
+
+def test_sessions_have_a_level_each():
+    windows = Windows()
+
+    assert [windows.rise(a_metric(96, session)) for session in ("ses_a", "ses_b", "ses_a")] == [
+        *("critical", "critical", None)
+    ]
+
+
+def test_those_who_talked_long_ago_are_forgotten_first():
+    windows = Windows()
+    windows.meet(f"ses_{n}" for n in range(MAX_SESSIONS))
+    windows.rise(a_metric(1, "ses_0"))
+    windows.meet(["ses_new"])
+
+    assert ["ses_0" in windows, "ses_1" in windows, "ses_new" in windows] == [True, False, True]
+
+
+def test_a_session_can_be_forgotten_and_so_can_all():
+    windows = Windows()
+    windows.meet(["ses_a", "ses_b", "ses_c"])
+    windows.forget("ses_a")
+    assert ["ses_a" in windows, "ses_b" in windows] == [False, True]
+    windows.forget()
+    assert "ses_b" not in windows
