@@ -81,9 +81,10 @@ def choose(reading: Reading, costs: Costs, question: Question, floor: int, check
     lines, ratio = reading.lines, question.options.max_prune_ratio
     worth = score.worth(reading.scores, lines, costs.lines)
     chosen = select(worth, costs, protect.always(reading.outline, lines, question.source_type, ratio), floor, check)
-    whole = filled(protect.outlined(chosen, reading.outline), costs)
-    if _affordable(whole, chosen, costs, ratio):
-        return whole
+    for frame in (protect.outlined, protect.sketched):
+        whole = filled(frame(chosen, reading.outline), costs)
+        if _affordable(whole, chosen, costs, ratio):
+            return whole
     return filled(protect.framed(chosen, reading.outline), costs)
 
 

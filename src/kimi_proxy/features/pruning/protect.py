@@ -8,10 +8,11 @@ from kimi_proxy.features.pruning.structure.blocks import Outline
 # Up to this ratio every protected line stays. Beyond it the caller asks for so little text that an
 # outline of all of it would leave no room for the answer: structure then stays around what is kept.
 GENEROUS_RATIO = 0.6
-OUTLINE_SHARE = 0.25  # of the answer's tokens: so cheap an outline stays at any ratio
+OUTLINE_SHARE = 0.6  # of the answer's tokens: so cheap an outline stays at any ratio
 ALWAYS = frozenset({"no_prune"})
 FAILURES = frozenset({"failure", "traceback"})
 FAILURES_SHARE = 0.5  # of the lines that may stay
+ESSENTIAL = frozenset({"import", "signature", "header", "heading", "error", "summary"}) | ALWAYS | FAILURES
 FRAMES = frozenset({"signature", "heading"})
 
 
@@ -30,6 +31,11 @@ def always(outline: Outline, lines: Sequence[str], source_type: SourceType, max_
 def outlined(keep: Sequence[bool], outline: Outline) -> list[bool]:
     """`keep` with all protected lines."""
     return [stays or why != "" for stays, why in zip(keep, outline.protected, strict=True)]
+
+
+def sketched(keep: Sequence[bool], outline: Outline) -> list[bool]:
+    """`keep` with the protected lines that tell most: first lines of signatures, not how they go on."""
+    return [stays or why in ESSENTIAL for stays, why in zip(keep, outline.protected, strict=True)]
 
 
 def framed(keep: Sequence[bool], outline: Outline) -> list[bool]:
