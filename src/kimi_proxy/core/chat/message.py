@@ -6,8 +6,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Raw
 
-from kimi_proxy.core import jsontext
-from kimi_proxy.core.chat.page import Page
+from kimi_proxy.core.chat.page import Page, text_of
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool", "other"]
 Kind: TypeAlias = Literal["text", "tool_call", "tool_result", "thinking", "image", "other"]
@@ -41,7 +40,7 @@ class Part:
         raw = self.body[self.start : self.end]
         if self.kind in _WORDLESS:
             return ""
-        return str(jsontext.decode(raw)) if self.is_string else raw.decode()
+        return text_of(raw) if self.is_string else raw.decode()
 
     @property
     def is_string(self) -> bool:

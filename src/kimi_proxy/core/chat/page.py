@@ -78,6 +78,14 @@ def string_of(raw: Raw | None) -> str:
         return ""
 
 
+def text_of(raw: bytes) -> str:
+    """The text of a string that is known to be one, lone surrogates included."""
+    try:
+        return _STRING.decode(raw)
+    except msgspec.DecodeError:
+        return str(jsontext.decode(raw))
+
+
 def is_string(raw: Raw) -> bool:
     return memoryview(raw)[0] == ord('"')
 

@@ -20,6 +20,7 @@ MESSAGE_STOP = "message_stop"
 RESPONSE_ENDS = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 _OBJECT = msgspec.json.Decoder(Object)
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ParseError)
 
 # What an event holds that tells more than the next words of an answer.
 _NEWS = {
@@ -67,7 +68,7 @@ def _members(data: bytes) -> Object | None:
     try:
         jsontext.refuse_crowd(data)
         return _OBJECT.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ParseError):
+    except _UNREADABLE:
         return None
 
 
@@ -119,8 +120,9 @@ def _with(seen: Seen, members: Object, finish: str, counted: Usage | None) -> Se
 
 def _value(raw: Raw | None) -> JsonValue:
     try:
-        return None if raw is None else jsontext.decode(bytes(raw))
-    except ParseError:
+        value: JsonValue = None if raw is None else msgspec.json.decode(raw)
+        return value
+    except _UNREADABLE:
         return None
 
 
