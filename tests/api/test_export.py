@@ -77,3 +77,9 @@ async def test_a_cell_never_begins_like_a_formula(tmp_path: Path):
 
 def _model(metric: JsonObject) -> JsonValue:
     return metric["model"]
+
+
+def test_every_column_is_documented():
+    page = (Path(__file__).parents[2] / "docs" / "http-api.md").read_text("utf-8")
+
+    assert [name for name in COLUMNS if f"`{name}`" not in page] == []
