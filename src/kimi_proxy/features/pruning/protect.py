@@ -8,7 +8,7 @@ from kimi_proxy.features.pruning.structure.blocks import Outline
 # Up to this ratio every protected line stays. Beyond it the caller asks for so little text that an
 # outline of all of it would leave no room for the answer: structure then stays around what is kept.
 GENEROUS_RATIO = 0.6
-OUTLINE_SHARE = 0.6  # of the answer's tokens: so cheap an outline stays at any ratio
+OUTLINE_SHARE = 0.4  # of the answer's tokens: so cheap an outline stays at any ratio
 ALWAYS = frozenset({"no_prune"})
 FAILURES = frozenset({"failure", "traceback"})
 FAILURES_SHARE = 0.5  # of the lines that may stay
