@@ -127,3 +127,52 @@ class Provider:
             line.finish()
             return
         await line.stream(*(raw[at : at + 61] for at in range(0, len(raw), 61)))
+
+
+class Coder:
+    """A model that calls one tool of a coding agent, reads what comes back, and is done."""
+
+    DONE = "All done, 你好."
+
+    async def __call__(self, heard: Heard, line: Line) -> None:
+        if "/messages" in heard.target:
+            raw = self._message(b'"tool_result"' in heard.body)
+        else:
+            raw = self._response(heard.body)
+        await line.stream(*(raw[at : at + 97] for at in range(0, len(raw), 97)))
+
+    def _message(self, is_last: bool) -> bytes:
+        block: JsonObject = {"type": "text", "text": ""} if is_last else {**_TOOL_USE, "name": "Read"}
+        piece: JsonObject = (
+            {"type": "text_delta", "text": self.DONE}
+            if is_last
+            else {"type": "input_json_delta", "partial_json": '{"file_path":"hello.txt"}'}
+        )
+        finish: JsonObject = {"stop_reason": "end_turn" if is_last else "tool_use", "stop_sequence": None}
+        return (
+            event("message_start", message=_MESSAGE)
+            + event("content_block_start", index=0, content_block=block)
+            + event("content_block_delta", index=0, delta=piece)
+            + event("content_block_stop", index=0)
+            + event("message_delta", delta=finish, usage={"output_tokens": 5})
+            + event("message_stop")
+        ).encode()
+
+    def _response(self, body: bytes) -> bytes:
+        words = {"type": "output_text", "text": self.DONE, "annotations": []}
+        item: JsonObject = {
+            "type": "message",
+            "id": "m",
+            "role": "assistant",
+            "content": [words],
+            "status": "completed",
+        }
+        if b'"function_call_output"' not in body:
+            command = json.dumps({"cmd": "echo a needle in an output"})
+            item = {**_CALL, "name": "exec_command", "arguments": command}
+        whole: JsonObject = {**_RESPONSE, "status": "completed", "output": [item], "usage": _SPENT}
+        return (
+            event("response.created", sequence_number=0, response=_RESPONSE)
+            + event("response.output_item.done", sequence_number=1, output_index=0, item=item)
+            + event("response.completed", sequence_number=2, response=whole)
+        ).encode()

@@ -26,6 +26,7 @@ def conversation(*words: str, system: str = "be brief") -> list[JsonValue]:
     [
         ({}, {b"x-session-id": b"mine"}),
         ({}, {b"session_id": b"mine"}),
+        ({}, {b"thread-id": b"mine", b"session-id": b"of many threads"}),
         ({"metadata": {"session_id": "mine"}}, {}),
         ({"external_session_id": "mine"}, {}),
         ({"external_session_id": "other", "metadata": {"session_id": "other"}}, {b"x-session-id": b"mine"}),

@@ -10,9 +10,10 @@ from kimi_proxy.core.chat.page import object_of, string_of
 from kimi_proxy.core.ids import new_id
 
 MAX_NAME_CHARS = 200
+MAX_HEAD_CHARS = 16_384
 
-# Codex names its conversation in `session_id`; it begins each of them with the same words.
-_HEADERS = (b"x-session-id", b"session_id", b"session-id", b"conversation_id")
+# Codex begins all of its conversations with the same words, but names each: a thread, of which a session may have many.
+_HEADERS = (b"x-session-id", b"thread-id", b"session-id", b"session_id", b"conversation_id")
 _ID = re.compile(r"ses_[0-9a-hjkmnp-tv-z]{16}", re.ASCII)
 _FAMILY = re.compile(r"[a-z]+")
 # Claude Code begins its system prompt with a line that differs in every request.
@@ -72,7 +73,12 @@ def _beginning(request: Request, provider: str) -> Iterable[bytes]:
 def _words(parts: Iterable[Part]) -> Iterable[bytes]:
     """Texts alone: marks around them, such as those for the cache, come and go, and clients spell JSON as they like."""
     texts = (part.text for part in parts if part.kind == "text")
-    return (text.encode("utf-8", "surrogatepass") for text in texts if not text.startswith(_FICKLE))
+    return (_head(text) for text in texts if not text.startswith(_FICKLE))
+
+
+def _head(text: str) -> bytes:
+    """Its beginning and its length tell a text from others well enough, and a long one in no time."""
+    return f"{len(text)} {text[:MAX_HEAD_CHARS]}".encode("utf-8", "surrogatepass")
 
 
 def _id(*pieces: bytes) -> str:
