@@ -19,7 +19,7 @@ FILES = st.one_of(
 )
 
 
-@settings(max_examples=settings().max_examples // 3)  # each of them is synchronised with the disk
+@settings(max_examples=settings().max_examples // 6)  # each of them is synchronised with the disk
 @given(FILES)
 def test_init_twice_is_init_once_and_undo_gives_the_same_bytes(config: tuple[Format, str]):
     form, text = config
