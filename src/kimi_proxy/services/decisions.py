@@ -70,6 +70,14 @@ class Decisions:
         pins = await self._pinboard.pinned(SCOPE, list(places))
         return {places[place]: decoded(pin.shown) for place, pin in pins.items() if pin.shown is not None}
 
+    async def rename(self, shown: str, real: str) -> None:
+        """Remember which answer is meant by an id that the client knows."""
+        await self._pinboard.pin(SCOPE, [Pin(_renamed(shown), "renamed", encoded(real))])
+
+    async def real_name(self, shown: str) -> str | None:
+        pin = (await self._pinboard.pinned(SCOPE, [_renamed(shown)])).get(_renamed(shown))
+        return None if pin is None or pin.shown is None else decoded(pin.shown)
+
     def went_whole(self, outputs: Iterable[Output], why: str) -> dict[bytes, Decision]:
         """Remember that these went out whole, and must again."""
         return {output.key: _decision(self._went_whole(output, why)) for output in outputs}
@@ -112,6 +120,10 @@ class Decisions:
 
 def _owed(session: str, call_id: str) -> bytes:
     return sha256(b"owed\0" + encoded(session) + b"\0" + encoded(call_id)).digest()
+
+
+def _renamed(shown: str) -> bytes:
+    return sha256(b"renamed\0" + encoded(shown)).digest()
 
 
 def _original(hidden: Hidden, output: Output, goal: str) -> Original:

@@ -97,6 +97,7 @@ class Recall:
                     f"{draft.target.provider} answered HTTP {reply.status} when it was asked again"
                 )
         await self._owe(turn, draft)
+        await self._rename(rounds)
         yield rounds.ending()
 
     async def _whole(self, reply: Reply, again: Again, draft: Draft) -> Reply:
@@ -132,6 +133,14 @@ class Recall:
             return f"{e.code}: {e}"
         self._metrics.recoveries.labels("ok").inc()
         return part
+
+    async def _rename(self, rounds: Rounds) -> None:
+        """Whoever goes on from an answer by its id names the first round, and means the last."""
+        if rounds.renamed is not None:
+            try:
+                await self._decisions.rename(*rounds.renamed)
+            except StoreUnavailable as e:
+                log.warning("an answer cannot be gone on from", extra={"what": str(e)[:300]})
 
     async def _owe(self, turn: Turn, draft: Draft) -> None:
         """Where the client has calls to make too, the model reads what it asked for beside their last result."""

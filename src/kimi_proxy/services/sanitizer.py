@@ -7,6 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from kimi_proxy.core.chat import Wire
+from kimi_proxy.core.chat.edit import PREVIOUS_RESPONSE
+from kimi_proxy.core.chat.page import string_of
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.fault import place
 from kimi_proxy.core.sanitizer import Sanitizer as Settings
@@ -77,7 +80,18 @@ class Sanitizer:
         decisions = await self._made(draft, outputs, deadline) if outputs else {}
         long = tuple(output for output in outputs if output.key in decisions)
         owed = await self._owed(draft) if any(one.shown is not None for one in decisions.values()) else {}
-        return Decided(replace(found, outputs=long), decisions, self._settings.recover_tool, owed)
+        previous = await self._previous_response(draft)
+        return Decided(replace(found, outputs=long), decisions, self._settings.recover_tool, owed, previous)
+
+    async def _previous_response(self, draft: Draft) -> str | None:
+        named = string_of(draft.request.page.members.get(PREVIOUS_RESPONSE))
+        if not named or draft.request.wire is not Wire.RESPONSES:
+            return None
+        try:
+            return await self._decisions.real_name(named)
+        except StoreUnavailable as e:
+            self._failed("previous_response", "store_unavailable", str(e))
+            return None
 
     async def _owed(self, draft: Draft) -> dict[str, str]:
         try:

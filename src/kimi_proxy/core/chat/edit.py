@@ -12,6 +12,8 @@ from kimi_proxy.core.chat.request import Request
 from kimi_proxy.core.chat.wire import Wire
 from kimi_proxy.core.types import JsonObject, JsonValue
 
+PREVIOUS_RESPONSE = "previous_response_id"
+
 Place: TypeAlias = tuple[int, int]  # which message, which of its parts
 Edit: TypeAlias = tuple[int, int, bytes]
 
@@ -55,6 +57,11 @@ def with_model(request: Request, model: str) -> Request:
         return request
     start, end = request.page.span(request.page.members["model"])
     return _edited(request, [(start, end, jsontext.encode(model))])
+
+
+def with_previous_response(request: Request, id: str) -> Request:
+    """Gone on from another answer than the client named."""
+    return _edited(request, [_member(request, PREVIOUS_RESPONSE, id)])
 
 
 def asking_usage(request: Request) -> Request:

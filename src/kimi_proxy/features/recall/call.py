@@ -32,6 +32,10 @@ class Rounds(Protocol):
     def turn(self) -> Turn:
         """The calls of this round; none before it is over."""
 
+    @property
+    def renamed(self) -> tuple[str, str] | None:
+        """What an answer is called for the client, and what the provider calls it, where somebody may ask by that."""
+
     def follow_up(self, request: Request, answers: Mapping[str, str]) -> Request:
         """The request that asks again, with the answers to our calls by their ids; the next round begins."""
 

@@ -61,6 +61,10 @@ class ChatRounds:
         own = tuple(Call(call.id, call.arguments) for call in self._calls if call.name == self._own)
         return Turn(own, tuple(call.id for call in self._calls if call.name != self._own))
 
+    @property
+    def renamed(self) -> None:
+        """Nobody asks for an answer of this API by its id."""
+
     def follow_up(self, request: Request, answers: Mapping[str, str]) -> Request:
         said: JsonObject = {
             "role": "assistant",

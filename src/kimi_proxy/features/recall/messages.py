@@ -59,6 +59,10 @@ class MessagesRounds:
         own = (Call(text_of(block.get("id")), self._input(index)) for index, block in calls if self._is_own(block))
         return Turn(tuple(own), tuple(text_of(block.get("id")) for _, block in calls if not self._is_own(block)))
 
+    @property
+    def renamed(self) -> None:
+        """Nobody asks for an answer of this API by its id."""
+
     def follow_up(self, request: Request, answers: Mapping[str, str]) -> Request:
         content = [self._complete(index, block) for index, block in self._blocks.items()]
         said = [block for block in content if block.get("type") != "text" or block.get("text")]

@@ -18,6 +18,8 @@ class ResponsesRounds:
         self._own = own
         self._is_later = False
         self._spent: JsonValue = None
+        self._id = ""  # of the first round; for the client all rounds are that one
+        self._last_id = ""
         self._said: list[JsonValue] = []  # items of the rounds before that the client has seen
         self._is_moved = False  # something was hidden: what follows has another place for the client
         self._number = -1  # of the last event that it has seen
@@ -34,6 +36,8 @@ class ResponsesRounds:
         told = object_in(event) if event is not None else None
         if event is None or told is None:
             return raw
+        self._last_id = text_of(object_of(told.get("response")).get("id")) or self._last_id
+        self._id = self._id or self._last_id
         kind, index = text_of(told.get("type")), index_of(told.get("output_index"))
         if index is not None and (item := object_of(told.get("item"))):
             self._items[index] = item
@@ -54,6 +58,10 @@ class ResponsesRounds:
         )
         return Turn(tuple(own), tuple(text_of(item.get("call_id")) for item in calls if not self._is_own(item)))
 
+    @property
+    def renamed(self) -> tuple[str, str] | None:
+        return (self._id, self._last_id) if self._id != self._last_id else None
+
     def follow_up(self, request: Request, answers: Mapping[str, str]) -> Request:
         items: list[JsonValue] = list(self._items.values())
         results: list[JsonValue] = [result(call.id, answers[call.id]) for call in self.turn.own]
@@ -64,7 +72,7 @@ class ResponsesRounds:
         return edit.with_items(request, [*items, *results])
 
     def ending(self) -> bytes:
-        return b"".join(bytes_of(event, told) for event, told in self._held)
+        return b"".join(bytes_of(event, self._numbered(told)) for event, told in self._held)
 
     def _is_own(self, item: JsonObject) -> bool:
         return item.get("type") == "function_call" and item.get("name") == self._own
@@ -75,7 +83,8 @@ class ResponsesRounds:
     def _moved(self, event: Event, told: JsonObject, index: int | None, raw: bytes) -> bytes:
         """The event in its place among those that the client sees."""
         if not self._is_moved:
-            self._number = index_of(told.get("sequence_number")) or self._number
+            number = index_of(told.get("sequence_number"))
+            self._number = self._number if number is None else number
             return raw
         told = self._numbered(told)
         if index is not None:
@@ -98,8 +107,8 @@ class ResponsesRounds:
         if not self._is_moved:
             return raw
         usage = summed(self._spent, self._usage) if self._is_later else self._usage
-        whole = {**response, "output": [*self._said, *self._others()], "usage": usage}
-        self._held.append((event, self._numbered({**told, "response": whole})))
+        whole = {**response, "id": self._id, "output": [*self._said, *self._others()], "usage": usage}
+        self._held.append((event, {**told, "response": whole}))
         return b""
 
 

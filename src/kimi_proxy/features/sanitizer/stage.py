@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from kimi_proxy.core.chat import edit
 from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features.pipeline import Draft, Note
 from kimi_proxy.features.sanitizer import offer
@@ -33,10 +34,13 @@ class Decided:
     decisions: Mapping[bytes, Decision]
     offers_tool: bool
     owed: Mapping[str, str] = field(default_factory=dict)  # what is told beside the result of a call, by its id
+    previous_response: str | None = None  # the one that is meant, where the client knows another name for it
 
 
 def sanitize(draft: Draft, decided: Decided) -> Draft:
     """Show what was decided, and offer the tool that brings back the rest with the first cut and from then on."""
+    if decided.previous_response is not None:
+        draft = replace(draft, request=edit.with_previous_response(draft.request, decided.previous_response))
     made = [decided.decisions[output.key] for output in decided.plan.outputs]
     reasons = tuple(sorted({decision.why for decision in made if decision.shown is None}))
     draft = replace(draft, reasons=(*draft.reasons, *reasons)) if reasons else draft

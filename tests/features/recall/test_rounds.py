@@ -1,0 +1,214 @@
+"""Our tool's calls are hidden, and what follows them is told as if they had never been."""
+
+import json
+
+import pytest
+from tests.conversations import User, request
+from tests.model import Call, Says, body, events
+
+from kimi_proxy.core.chat import Wire
+from kimi_proxy.core.chat.observer import Observer
+from kimi_proxy.core.chat.whole import WholeEvents
+from kimi_proxy.core.types import JsonObject
+from kimi_proxy.features.recall.bodies import WHOLE
+from kimi_proxy.features.recall.call import Call as Asked
+from kimi_proxy.features.recall.call import Turn, summed
+from kimi_proxy.features.recall.streams import STREAMS
+
+WIRES = pytest.mark.parametrize("wire", list(Wire))
+OWN = Call("own_1", "recover_text", {"id": "prn_0123456789abcdef", "start_line": 7})
+THEIRS = Call("call_1", "bash", {"command": "ls -la"})
+FIRST = Says("Let me look.", (OWN,), "I wonder.", (100, 20), "answer-1")
+SECOND = Says(" There it is.", (THEIRS,), "", (150, 9), "answer-2")
+
+
+def played(wire: Wire, *rounds: Says, ends: bool = True) -> tuple[bytes, list[JsonObject]]:
+    """What the client sees, and the requests that asked again."""
+    stream, asked = STREAMS[wire](OWN.name), request(wire, [User("go")])
+    shown, again = b"", []
+    for nth, says in enumerate(rounds):
+        raw = events(wire, says)
+        for one in raw if ends else raw[:-2]:
+            shown += stream.feed(one)
+        if nth < len(rounds) - 1:
+            asked = stream.follow_up(asked, {call.id: f"line of {call.id}" for call in stream.turn.own})
+            again.append(json.loads(asked.body))
+    return shown + stream.ending(), again
+
+
+def told(raw: bytes) -> list[JsonObject]:
+    lines = (line.removeprefix(b"data: ") for line in raw.split(b"\n") if line.startswith(b"data: {"))
+    return [json.loads(line) for line in lines]
+
+
+@WIRES
+def test_a_stream_without_our_tool_passes_byte_for_byte(wire: Wire):
+    raw = b"".join(events(wire, Says("Hello.", (THEIRS,), "Hm.")))
+
+    assert played(wire, Says("Hello.", (THEIRS,), "Hm.")) == (raw, [])
+
+
+@WIRES
+def test_two_rounds_are_one_stream_without_our_call(wire: Wire):
+    shown, _ = played(wire, FIRST, SECOND)
+
+    assert b"recover_text" not in shown and b"own_1" not in shown
+    assert shown.count(b"[DONE]") == (1 if wire is Wire.CHAT else 0)
+    seen = Observer(wire, is_stream=True)
+    seen.feed(shown)
+    assert seen.seen.is_complete
+    assert seen.seen.usage is not None
+    assert (seen.seen.usage.input_tokens, seen.seen.usage.output_tokens) == (250, 29)
+
+
+def test_chat_chunks_have_one_id_one_role_and_calls_from_zero_on():
+    chunks = told(played(Wire.CHAT, FIRST, SECOND)[0])
+    deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
+
+    assert {chunk["id"] for chunk in chunks} == {"answer-1"}
+    assert [delta["role"] for delta in deltas if "role" in delta] == ["assistant"]
+    assert "".join(delta.get("content") or "" for delta in deltas) == "Let me look. There it is."
+    assert {call["index"] for delta in deltas for call in delta.get("tool_calls", [])} == {0}
+    assert [c["finish_reason"] for chunk in chunks for c in chunk["choices"] if c["finish_reason"]] == ["tool_calls"]
+
+
+def test_blocks_of_messages_are_numbered_through():
+    shown = told(played(Wire.MESSAGES, FIRST, SECOND)[0])
+    started = [event for event in shown if event["type"] == "content_block_start"]
+
+    assert [event["index"] for event in started] == [0, 1, 2, 3]
+    assert [event["content_block"]["type"] for event in started] == ["thinking", "text", "text", "tool_use"]
+    assert [event["type"] for event in shown].count("message_start") == 1
+    assert [event["type"] for event in shown][-2:] == ["message_delta", "message_stop"]
+
+
+def test_items_of_a_response_are_numbered_through_and_all_of_them_are_in_its_end():
+    shown = told(played(Wire.RESPONSES, FIRST, SECOND)[0])
+    added = [event for event in shown if event["type"] == "response.output_item.added"]
+
+    assert [event["output_index"] for event in added] == [0, 1, 2, 3]
+    assert [event["sequence_number"] for event in shown] == list(range(len(shown)))
+    assert [item["type"] for item in shown[-1]["response"]["output"]] == [
+        "reasoning",
+        "message",
+        "message",
+        "function_call",
+    ]
+
+
+@WIRES
+def test_the_provider_is_asked_again_with_what_it_said_and_what_was_recovered(wire: Wire):
+    _, (again,) = played(wire, FIRST, SECOND)
+    call = {"name": "recover_text", "arguments": OWN.written}
+    expected = {
+        Wire.CHAT: [
+            {
+                "role": "assistant",
+                "content": "Let me look.",
+                "reasoning_content": "I wonder.",
+                "tool_calls": [{"id": "own_1", "type": "function", "function": call}],
+            },
+            {"role": "tool", "tool_call_id": "own_1", "content": "line of own_1"},
+        ],
+        Wire.MESSAGES: [
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "thinking", "thinking": "I wonder.", "signature": "sig"},
+                    {"type": "text", "text": "Let me look."},
+                    {"type": "tool_use", "id": "own_1", "name": "recover_text", "input": OWN.arguments},
+                ],
+            },
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "own_1", "content": "line of own_1"}]},
+        ],
+    }
+    if wire is Wire.RESPONSES:
+        assert [item["type"] for item in again["input"][1:]] == [
+            "reasoning",
+            "message",
+            "function_call",
+            "function_call_output",
+        ]
+        assert again["input"][-1] == {"type": "function_call_output", "call_id": "own_1", "output": "line of own_1"}
+    else:
+        assert again["messages"][-2:] == expected[wire]
+
+
+@WIRES
+def test_both_calls_in_one_round_leave_the_clients(wire: Wire):
+    shown, _ = played(wire, Says("Both.", (OWN, THEIRS)))
+    stream = STREAMS[wire](OWN.name)
+    for raw in events(wire, Says("Both.", (OWN, THEIRS))):
+        stream.feed(raw)
+
+    assert b"recover_text" not in shown and b"call_1" in shown
+    assert stream.turn == Turn((Asked("own_1", OWN.written),), ("call_1",))
+    if wire is Wire.CHAT:
+        deltas = [choice["delta"] for chunk in told(shown) for choice in chunk["choices"]]
+        assert {call["index"] for delta in deltas for call in delta.get("tool_calls", [])} == {0}
+
+
+@WIRES
+def test_a_call_that_is_not_answered_any_more_ends_the_answer(wire: Wire):
+    shown, _ = played(wire, FIRST)
+
+    assert b"recover_text" not in shown
+    ends = {
+        Wire.CHAT: b'"finish_reason":"stop"',
+        Wire.MESSAGES: b'"stop_reason":"end_turn"',
+        Wire.RESPONSES: b"completed",
+    }
+    assert ends[wire] in shown
+
+
+@WIRES
+def test_a_round_that_breaks_off_has_no_calls_to_answer(wire: Wire):
+    stream = STREAMS[wire](OWN.name)
+    for raw in events(wire, FIRST)[:-3]:
+        stream.feed(raw)
+
+    assert stream.turn == Turn()
+    assert stream.ending() == b""
+
+
+@WIRES
+@pytest.mark.parametrize("second", [SECOND, Says("Only words.", tokens=(150, 9))])
+def test_two_rounds_in_one_piece_are_one_answer(wire: Wire, second: Says):
+    rounds, asked = WHOLE[wire](OWN.name), request(wire, [User("go")])
+    turn = rounds.take(json.loads(body(wire, FIRST)))
+    again = rounds.follow_up(asked, {"own_1": "line of own_1"})
+    after = rounds.take(json.loads(body(wire, second)))
+    shown = json.dumps(rounds.shown())
+
+    assert turn == Turn((Asked("own_1", OWN.written),), ())
+    assert after == Turn((), tuple(call.id for call in second.calls))
+    assert b"line of own_1" in again.body and b"own_1" in again.body
+    assert "recover_text" not in shown and "Let me look." in shown and second.text in shown
+    assert {Wire.CHAT: '"prompt_tokens": 250'}.get(wire, '"input_tokens": 250') in shown
+
+
+@WIRES
+def test_both_calls_in_one_piece_leave_the_clients(wire: Wire):
+    rounds = WHOLE[wire](OWN.name)
+    turn = rounds.take(json.loads(body(wire, Says("Both.", (OWN, THEIRS)))))
+
+    assert turn == Turn((Asked("own_1", OWN.written),), ("call_1",))
+    assert "recover_text" not in json.dumps(rounds.shown()) and "call_1" in json.dumps(rounds.shown())
+
+
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r", b"\n\r\n"])
+def test_events_come_whole_however_they_are_cut(end: bytes):
+    raw = b": hello" + end + b"data: 1" + end + b"event: x" + end[: len(end) // 2] + b"data: 2" + end + b"data: 3"
+    for size in range(1, len(raw) + 1):
+        whole = WholeEvents()
+        found = [one for at in range(0, len(raw), size) for one in whole.feed(raw[at : at + size])]
+        assert b"".join(found) + whole.rest() == raw
+        assert [one.count(b"data:") for one in found if b"data:" in one] == [1, 1]
+
+
+def test_counts_are_added_up_member_by_member():
+    before = {"a": 1, "b": {"c": 2, "d": None}, "e": "old", "g": 4}
+    after = {"a": 3, "b": {"c": 4, "d": 5}, "e": "new", "f": True}
+
+    assert summed(before, after) == {"a": 4, "b": {"c": 6, "d": 5}, "e": "new", "g": 4, "f": True}
+    assert summed(None, after) == after

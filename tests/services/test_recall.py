@@ -1,0 +1,193 @@
+"""The model calls our tool in the middle of an answer, and the client gets one answer."""
+
+import json
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from tests import outputs
+from tests.conversations import Assistant, Item, Result, User
+from tests.conversations import Call as Asked
+from tests.conversations import body as request_body
+from tests.evil import Evil, Heard, Line, evil, http
+from tests.model import Call, Says, body, events
+
+from kimi_proxy.core.chat import Wire, parse
+from kimi_proxy.core.chat.observer import Observer
+from kimi_proxy.core.config import parse as parse_config
+from kimi_proxy.core.errors import UpstreamUnreadable
+from kimi_proxy.core.types import JsonObject
+from kimi_proxy.services.chat import Asked as Question
+from kimi_proxy.services.runtime import Runtime, running
+
+WIRES = pytest.mark.parametrize("wire", list(Wire))
+LOG = outputs.pytest_log(300)
+ITEMS: list[Item] = [User(LOG.goal), Assistant("", (Asked("call_a1"),)), Result("call_a1", LOG.text)]
+ID = re.compile(rb"prn_[0-9a-z]{16}")
+THEIRS = Call("call_b2", "bash", {"command": "ls"})
+
+
+@dataclass(slots=True)
+class Model:
+    """Says one thing after the other; where it calls our tool, it takes the id from what it was shown."""
+
+    wire: Wire
+    says: Sequence[Says]
+    heard: list[bytes] = field(default_factory=list)
+    status: str = "200 OK"  # of all answers but the first
+
+    async def __call__(self, heard: Heard, line: Line) -> None:
+        says = self.says[min(len(self.heard), len(self.says) - 1)]
+        self.heard.append(heard.body)
+        found = ID.search(heard.body)
+        is_stream = bool(json.loads(heard.body).get("stream"))
+        pieces = events(self.wire, says) if is_stream else [body(self.wire, says)]
+        raw = [piece.replace(b"PRN", found[0] if found else b"") for piece in pieces]
+        if len(self.heard) > 1 and self.status != "200 OK":
+            await line.send(http(b'{"error":{"message":"slow down"}}', self.status))
+        elif is_stream:
+            await line.stream(*raw)
+        else:
+            await line.send(http(b"".join(raw)))
+
+
+def recovering(call_id: str = "own_1", **asked: int) -> Call:
+    # The id comes in one piece: `Model` puts it where PRN stands.
+    return Call(call_id, "recover_text", {**(asked or {"start_line": 3, "end_line": 4}), "id": "PRN"})
+
+
+@asynccontextmanager
+async def world(home: Path, model: Model, more: str = "") -> AsyncIterator[tuple[Runtime, Evil]]:
+    kind = "anthropic" if model.wire is Wire.MESSAGES else "openai"
+    async with evil(model) as provider:
+        toml = f"{provider.toml(kind)}[sanitizer]\nbudget_ms = 60000\n{more}"
+        async with running(parse_config(toml, {}, home)) as runtime:
+            yield runtime, provider
+
+
+async def ask(runtime: Runtime, wire: Wire, items: Sequence[Item] = ITEMS, stream: bool = True) -> tuple[int, bytes]:
+    options: JsonObject = {"stream_options": {"include_usage": True}} if stream and wire is Wire.CHAT else {}
+    raw = request_body(wire, items, stream=stream, **options)
+    async with runtime.chat.answer(Question(wire, raw)) as answer:
+        rest = [piece async for piece in answer.rest] if answer.rest else []
+        return answer.status, answer.body + b"".join(rest)
+
+
+def lines(first: int, last: int) -> str:
+    return "\n".join(LOG.text.split("\n")[first - 1 : last])
+
+
+@WIRES
+@pytest.mark.parametrize("stream", [True, False])
+async def test_what_it_asks_for_is_answered_inside(tmp_path: Path, wire: Wire, stream: bool):
+    model = Model(wire, [Says("Hm.", (recovering(),), tokens=(100, 5)), Says("Found it.", tokens=(120, 7))])
+    async with world(tmp_path, model) as (runtime, _):
+        status, answer = await ask(runtime, wire, stream=stream)
+    seen = Observer(wire, stream)
+    seen.feed(answer)
+
+    assert status == 200
+    assert b"recover_text" not in answer and b"own_1" not in answer
+    assert seen.seen.is_complete
+    assert seen.seen.usage is not None
+    assert (seen.seen.usage.input_tokens, seen.seen.usage.output_tokens) == (220, 12)
+    first, again = (parse(raw, wire) for raw in model.heard)
+    assert again.body.startswith(first.body[: first.messages[-1].end])
+    assert [part.text for part in again.messages[-1].parts] == [lines(3, 4)]
+
+
+@WIRES
+@pytest.mark.parametrize("stream", [True, False])
+async def test_what_it_says_without_our_tool_passes_byte_for_byte(tmp_path: Path, wire: Wire, stream: bool):
+    says = Says("Words.", (THEIRS,), "Thought.")
+    async with world(tmp_path, Model(wire, [says])) as (runtime, _):
+        _, answer = await ask(runtime, wire, stream=stream)
+
+    assert answer == (b"".join(events(wire, says)) if stream else body(wire, says))
+
+
+@WIRES
+@pytest.mark.parametrize("stream", [True, False])
+async def test_beside_a_call_of_the_client_it_is_told_with_the_next_request(tmp_path: Path, wire: Wire, stream: bool):
+    model = Model(wire, [Says("Both.", (recovering(), THEIRS)), Says("Thanks.")])
+    later: list[Item] = [*ITEMS, Assistant("Both.", (Asked("call_b2"),)), Result("call_b2", "a.py")]
+    async with world(tmp_path, model) as (runtime, _):
+        _, answer = await ask(runtime, wire, stream=stream)
+        for _ in range(2):
+            await ask(runtime, wire, later, stream=stream)
+
+    assert b"recover_text" not in answer and b"call_b2" in answer
+    told = [parse(raw, wire).messages[-1].parts[-1].text for raw in model.heard[1:]]
+    assert told[0] == told[1]
+    assert told[0].startswith("a.py\n\n[recover_text ") and told[0].endswith(f"]\n{lines(3, 4)}")
+
+
+@WIRES
+@pytest.mark.parametrize("stream", [True, False])
+async def test_it_is_not_answered_for_ever(tmp_path: Path, wire: Wire, stream: bool):
+    model = Model(wire, [Says("Again.", (recovering(),))])
+    async with world(tmp_path, model, "recover_rounds = 2\n") as (runtime, _):
+        status, answer = await ask(runtime, wire, stream=stream)
+
+    assert (status, len(model.heard)) == (200, 3)
+    assert b"recover_text" not in answer
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"id": "prn_0000000000000000"}, "prune_id_not_found"),
+        ({"id": "nonsense"}, "prune_id_not_found"),
+        ({"id": "PRN", "start_line": 10**6}, "invalid_range"),
+        ({"start_line": 1}, "invalid_params"),
+    ],
+)
+async def test_what_is_wrong_with_a_question_is_told_to_the_model(
+    tmp_path: Path, arguments: dict[str, object], said: str
+):
+    call = Call("own_1", "recover_text", arguments)  # type: ignore[arg-type]
+    model = Model(Wire.CHAT, [Says("", (call,)), Says("Never mind.")])
+    async with world(tmp_path, model) as (runtime, _):
+        status, answer = await ask(runtime, Wire.CHAT, stream=False)
+
+    assert (status, json.loads(answer)["choices"][0]["message"]["content"]) == (200, "Never mind.")
+    assert json.loads(model.heard[1])["messages"][-1]["content"].startswith(said)
+
+
+@WIRES
+async def test_a_provider_that_refuses_to_be_asked_again_is_passed_on(tmp_path: Path, wire: Wire):
+    model = Model(wire, [Says("Hm.", (recovering(),))], status="429 Too Many Requests")
+    async with world(tmp_path, model) as (runtime, _):
+        whole = await ask(runtime, wire, stream=False)
+        model.heard.clear()
+        _, streamed = await ask(runtime, wire, stream=True)
+
+    assert whole == (429, b'{"error":{"message":"slow down"}}')
+    assert UpstreamUnreadable.code.encode() in streamed and b"429" in streamed
+    assert b"[DONE]" not in streamed
+
+
+async def test_a_client_that_hangs_up_ends_all_of_it(tmp_path: Path):
+    model = Model(Wire.CHAT, [Says("Hm.", (recovering(),)), Says("A long answer. " * 500)])
+    async with world(tmp_path, model) as (runtime, provider):
+        raw = request_body(Wire.CHAT, ITEMS, stream=True)
+        async with runtime.chat.answer(Question(Wire.CHAT, raw)) as answer:
+            assert answer.rest is not None
+            assert await anext(answer.rest)
+        assert len(provider.heard) <= 2
+
+
+async def test_whoever_goes_on_from_an_answer_by_its_id_goes_on_from_its_last_round(tmp_path: Path):
+    first = Says("Hm.", (recovering(),), id="resp_1")
+    model = Model(Wire.RESPONSES, [first, Says("Found it.", id="resp_2"), Says("More.", id="resp_3")])
+    async with world(tmp_path, model) as (runtime, _):
+        _, answer = await ask(runtime, Wire.RESPONSES)
+        raw = request_body(Wire.RESPONSES, [User("And?")], previous_response_id="resp_1")
+        async with runtime.chat.answer(Question(Wire.RESPONSES, raw)):
+            pass
+
+    assert b'"id":"resp_2"' not in answer.replace(b" ", b"")
+    assert json.loads(model.heard[2])["previous_response_id"] == "resp_2"
