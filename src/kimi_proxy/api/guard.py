@@ -19,6 +19,7 @@ from kimi_proxy.api.errors import problem
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 WITHOUT_TOKEN = frozenset({"/health"})
 OWN_PAGES = (b"same-origin", b"none")
+KEY_HEADERS = (b"x-api-key", b"api-key", b"x-goog-api-key")  # where clients of various APIs put their key
 DRAIN_S = 1.0
 PROTOCOL = "kimi-proxy"  # what a page offers for its WebSocket, beside the token
 
@@ -148,7 +149,8 @@ def _other_content(headers: Headers) -> Refusal | None:
 
 
 def _tokens(headers: Headers) -> Iterator[bytes]:
-    yield from _values(headers, b"x-api-key")
+    for name in KEY_HEADERS:
+        yield from _values(headers, name)
     for credentials in _values(headers, b"authorization"):
         scheme, _, token = credentials.partition(b" ")
         if scheme.lower() == b"bearer":

@@ -50,7 +50,8 @@ class Reply:
         self.status = response.status
         self.headers = headers.to_client(response.raw_headers)
         self.media_type = response.content_type
-        self.encoding = headers.value_of(self.headers, b"content-encoding").decode("latin-1").strip().lower()
+        encoding = headers.value_of(self.headers, b"content-encoding").decode("latin-1").strip().lower()
+        self.encoding = "" if encoding == "identity" else encoding
 
     @property
     def is_delimited(self) -> bool:

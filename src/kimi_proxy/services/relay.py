@@ -74,7 +74,9 @@ class Relay:
         is_stream = reply.media_type == _STREAM
         self._observer = Observer(self._wire, is_stream, reply.encoding)
         if is_stream:
-            return Answer(reply.status, _without_length(reply.headers) + _STREAM_HEADERS, b"", self._events(reply))
+            # What is packed passes as it is: there is no telling where an event ends in it.
+            rest = self._pieces(reply) if reply.encoding else self._events(reply)
+            return Answer(reply.status, _without_length(reply.headers) + _STREAM_HEADERS, b"", rest)
         pieces = self._pieces(reply)
         held = bytearray()
         async for piece in pieces:
@@ -101,14 +103,15 @@ class Relay:
 
     async def _events(self, reply: Reply) -> AsyncIterator[bytes]:
         """The stream; when it breaks off, an event says so, because an end alone would look like success."""
-        frames = Frames(hides_usage=self._draft.hides_usage and not reply.encoding)
+        frames = Frames(self._draft.hides_usage)
         try:
             async for piece in self._pieces(reply):
                 if whole := frames.feed(piece):
                     yield whole
             if not reply.is_delimited:
                 self._refuse_sudden_end()
-            yield frames.end()
+            if rest := frames.end():
+                yield rest
         except UpstreamError as e:
             self.failed(e)
             yield frames.followed_by(failure.event(self._wire, e.http_status, e.code, str(e)))
