@@ -8,7 +8,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from kimi_proxy import __version__
-from kimi_proxy.api import chat, export, gateway, masks, providers, servers, sessions
+from kimi_proxy.api import chat, export, gateway, masks, providers, sanitizer, servers, sessions
 from kimi_proxy.api.app import rules_of
 from kimi_proxy.api.errors import json_answer
 from kimi_proxy.api.health import store_state
@@ -28,6 +28,7 @@ def proxy_app(runtime: Runtime) -> ASGIApp:
         *providers.routes(runtime.config, runtime.chat),
         *export.routes(runtime.sessions),
         Live(runtime.hub, runtime.sessions, runtime.metrics).route(),
+        *sanitizer.routes(runtime.sanitizer),
         Route("/api/mask/{mask_id}", masks.endpoint(runtime.gateway), methods=["GET"]),
         Route("/health", _health(runtime), methods=["GET"]),
     ]

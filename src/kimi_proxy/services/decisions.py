@@ -14,7 +14,7 @@ from kimi_proxy.features.sanitizer.shortened import Hidden, Shortened
 from kimi_proxy.features.sanitizer.stage import Decision
 from kimi_proxy.services import about
 from kimi_proxy.services.fingerprint import decoded, encoded
-from kimi_proxy.services.store import Original, Pin, Pinboard, Store
+from kimi_proxy.services.store import Mask, Original, Pin, Pinboard, Store, Totals
 
 SCOPE = "local"
 PREVIEW_CHARS = 200
@@ -77,6 +77,13 @@ class Decisions:
     async def real_name(self, shown: str) -> str | None:
         pin = (await self._pinboard.pinned(SCOPE, [_renamed(shown)])).get(_renamed(shown))
         return None if pin is None or pin.shown is None else decoded(pin.shown)
+
+    async def totals(self) -> Totals:
+        return await self._pinboard.totals(SCOPE)
+
+    async def newest(self, limit: int) -> Sequence[Mask]:
+        """What was cut last, by whichever door."""
+        return await self._pinboard.newest(SCOPE, limit)
 
     def went_whole(self, outputs: Iterable[Output], why: str) -> dict[bytes, Decision]:
         """Remember that these went out whole, and must again."""

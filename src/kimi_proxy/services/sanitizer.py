@@ -4,8 +4,9 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.chat.edit import PREVIOUS_RESPONSE
@@ -13,6 +14,7 @@ from kimi_proxy.core.chat.page import string_of
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.fault import place
 from kimi_proxy.core.sanitizer import Sanitizer as Settings
+from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features.pipeline import Draft, Stage
 from kimi_proxy.features.sanitizer import offer
 from kimi_proxy.features.sanitizer.apply import call_ids
@@ -24,6 +26,7 @@ from kimi_proxy.features.sanitizer.stage import Decided, Decision, sanitize
 from kimi_proxy.services.decisions import Decisions, Made
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.recent import Recent
+from kimi_proxy.services.savings import Savings, mask_told
 from kimi_proxy.services.workers import Workers
 
 COMMIT_GRACE_S = 0.25  # what was shortened in time is worth waiting for the disk
@@ -31,6 +34,8 @@ IN_LOOP_MAX_BYTES = 1024**2
 SMALL_REMEMBERED = 50_000
 DAY_S = 86_400
 SEED_BYTES = 32
+
+Value = TypeVar("Value")
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +57,7 @@ class Sanitizer:
         self._workers = workers
         self._metrics = metrics
         self._now = now
+        self._savings = Savings(metrics)
         # Outputs below the threshold: to count their tokens again with every request would be a waste.
         self._small: Recent[bytes, bool] = Recent(
             ttl_s=DAY_S, max_entries=SMALL_REMEMBERED, max_bytes=SMALL_REMEMBERED, now=now
@@ -64,14 +70,22 @@ class Sanitizer:
         except Exception as e:  # noqa: BLE001 - whatever broke, the user's request leaves
             self._failed("sanitizer", type(e).__name__, place(e))
             return _failed
-        for decision in decided.decisions.values():
-            self._metrics.sanitizer_outputs.labels(decision.why).inc()
-            self._metrics.sanitizer_tokens_saved.inc(decision.tokens_before - decision.tokens_after)
 
         def sanitized(draft: Draft) -> Draft:
-            return sanitize(draft, decided)
+            done = sanitize(draft, decided)
+            self._savings.count(decided, done)
+            return done
 
         return sanitized
+
+    async def stats(self) -> JsonObject:
+        settings = self._settings
+        limits = {"threshold_tokens": settings.threshold_tokens, "preview_length": settings.preview_length}
+        return {"enabled": self.is_on, **limits, **self._savings.told(await self._decisions.totals())}
+
+    async def masks(self, limit: int) -> list[JsonObject]:
+        """What was cut last, by whichever door."""
+        return [mask_told(mask) for mask in await self._decisions.newest(limit)]
 
     async def _decided(self, draft: Draft) -> Decided:
         deadline = self._now() + self._settings.budget_ms / 1000
@@ -87,18 +101,18 @@ class Sanitizer:
         named = string_of(draft.request.page.members.get(PREVIOUS_RESPONSE))
         if not named or draft.request.wire is not Wire.RESPONSES:
             return None
-        try:
-            return await self._decisions.real_name(named)
-        except StoreUnavailable as e:
-            self._failed("previous_response", "store_unavailable", str(e))
-            return None
+        return await self._read(self._decisions.real_name(named), None)
 
     async def _owed(self, draft: Draft) -> dict[str, str]:
+        return await self._read(self._decisions.owed(draft.session.id, call_ids(draft.request)), {})
+
+    async def _read(self, work: Awaitable[Value], instead: Value) -> Value:
         try:
-            return await self._decisions.owed(draft.session.id, call_ids(draft.request))
-        except StoreUnavailable as e:
-            self._failed("owed", "store_unavailable", str(e))
-            return {}
+            async with asyncio.timeout(COMMIT_GRACE_S):
+                return await work
+        except (StoreUnavailable, TimeoutError) as e:
+            self._failed("remember", "store_unavailable", str(e))
+            return instead
 
     async def _plan(self, draft: Draft) -> Plan:
         request, threshold = draft.request, self._settings.threshold_tokens

@@ -1,7 +1,9 @@
 """The tool by which the model reads what was left out: who offers it, and how it joins a client's own tools."""
 
 from collections.abc import Iterator
+from functools import cache
 
+from kimi_proxy.core import jsontext, tokens
 from kimi_proxy.core.chat import Request, edit
 from kimi_proxy.core.chat.page import array_of, object_of
 from kimi_proxy.features import redeem
@@ -40,6 +42,12 @@ def own_name(request: Request) -> str:
     """What our tool is called where it joins."""
     taken = {name for name, _ in names(request)}
     return redeem.SPARE_NAME if redeem.NAME in taken else redeem.NAME
+
+
+@cache
+def tool_tokens() -> int:
+    """What a request pays for the tool."""
+    return tokens.count(DESCRIPTION + jsontext.encode(redeem.SCHEMA).decode())
 
 
 def joined(request: Request) -> Request:

@@ -12,7 +12,7 @@ from kimi_proxy.features.sanitizer.apply import apply
 from kimi_proxy.features.sanitizer.plan import Plan
 
 EVENT = "sanitizer_event"
-CUT = frozenset({"pruned", "masked"})
+BYTES_PER_TOKEN = 4  # about
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,8 @@ def sanitize(draft: Draft, decided: Decided) -> Draft:
     if decided.offers_tool and offer.may_join(request):
         draft = replace(draft, own_tool=offer.own_name(request))
         request = offer.joined(request)
-    return replace(draft, request=request, notes=(*draft.notes, Note(EVENT, _told(made))))
+    told = Note(EVENT, _told(made) | _price(made, draft))
+    return replace(draft, request=request, notes=(*draft.notes, told))
 
 
 def _told(made: list[Decision]) -> JsonObject:
@@ -66,3 +67,13 @@ def _told(made: list[Decision]) -> JsonObject:
         "tokens_saved": before - after,
         "why": dict(Counter(decision.why for decision in made)),
     }
+
+
+def _price(made: list[Decision], draft: Draft) -> JsonObject:
+    """What our tool costs: its description, and once all that the provider had cached, which begins with tools."""
+    if not draft.own_tool:
+        return {"tool_tokens": 0, "prefix_tokens_resent": 0}
+    joins = all(decision.is_new for decision in made if decision.shown is not None)
+    answered = [message.start for message in draft.request.messages if message.role == "assistant"]
+    cached = answered[-1] // BYTES_PER_TOKEN if joins and answered else 0
+    return {"tool_tokens": offer.tool_tokens(), "prefix_tokens_resent": cached}

@@ -5,13 +5,14 @@ from sqlite3 import sqlite_version
 from kimi_proxy.services.store.entries import Cursor, SessionRecord
 from kimi_proxy.services.store.ledger import Ledger
 from kimi_proxy.services.store.originals import Original, Store, Usage
-from kimi_proxy.services.store.pinboard import Pinboard
+from kimi_proxy.services.store.pinboard import Mask, Pinboard
 from kimi_proxy.services.store.pins import Pin, Totals
 from kimi_proxy.services.store.sqlite import open_store
 
 __all__ = [
     "Cursor",
     "Ledger",
+    "Mask",
     "Original",
     "Pin",
     "Pinboard",

@@ -1,10 +1,11 @@
 """How parts of conversations left when they were first sent, beside the originals and written by the same thread."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from sqlite3 import Connection
 from typing import Protocol, TypeVar
 
-from kimi_proxy.services.store import pins
+from kimi_proxy.services.store import pins, records
 from kimi_proxy.services.store.clock import Moment
 from kimi_proxy.services.store.pins import Pin, Totals
 
@@ -19,6 +20,17 @@ class File(Protocol):
 
     async def read(self, work: Callable[[Connection], T]) -> T: ...
     async def write(self, work: Callable[[Connection, Moment], T]) -> T: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """An original, its note, and the pin of the output that it is, if it is one."""
+
+    id: str
+    about: bytes
+    created: float
+    last_used: float
+    pin: Pin | None
 
 
 class Pinboard:
@@ -52,6 +64,16 @@ class Pinboard:
             return _standing(connection, scope, (pin.place for pin in new))
 
         return await self._file.write(work)
+
+    async def newest(self, scope: str, limit: int) -> Sequence[Mask]:
+        """The newest originals that something was cut from, by whichever door."""
+
+        def work(connection: Connection) -> Sequence[Mask]:
+            kept = records.newest(connection, scope, limit)
+            cuts = {pin.ids[0]: pin for pin in pins.newest_cuts(connection, scope, limit)}
+            return [Mask(id, about, created, last_used, cuts.get(id)) for id, about, created, last_used in kept]
+
+        return await self._file.read(work)
 
     async def newest_cuts(self, scope: str, limit: int) -> Sequence[Pin]:
         return await self._file.read(lambda connection: pins.newest_cuts(connection, scope, limit))

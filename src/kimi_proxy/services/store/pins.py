@@ -27,7 +27,7 @@ class Pin:
 class Totals:
     """What all pins come to: how many for each reason, and the tokens of those that were cut."""
 
-    parts: Mapping[str, int]
+    outputs: Mapping[str, int]
     tokens_before: int
     tokens_after: int
 
@@ -69,13 +69,15 @@ def newest_cuts(connection: sqlite3.Connection, scope: str, limit: int) -> list[
 
 
 def totals(connection: sqlite3.Connection, scope: str) -> Totals:
-    parts = connection.execute("SELECT why, count(*) FROM pin WHERE scope = ? GROUP BY why", (_raw(scope),)).fetchall()
+    outputs = connection.execute(
+        "SELECT why, count(*) FROM pin WHERE scope = ? AND (ids <> x'' OR shown IS NULL) GROUP BY why", (_raw(scope),)
+    ).fetchall()
     (before, after) = connection.execute(
         """SELECT coalesce(sum(tokens_before), 0), coalesce(sum(tokens_after), 0)
            FROM pin WHERE scope = ? AND ids <> x''""",
         (_raw(scope),),
     ).fetchone()
-    return Totals(dict(parts), int(before), int(after))
+    return Totals(dict(outputs), int(before), int(after))
 
 
 def touch(connection: sqlite3.Connection, used: Iterable[tuple[str, bytes]], now: float) -> None:

@@ -74,6 +74,15 @@ def fetch(connection: sqlite3.Connection, scope: str, id: str) -> Found | None:
     return None if row is None else Found(row[0], row[1], row[2], Packed(row[3], row[4]))
 
 
+def newest(connection: sqlite3.Connection, scope: str, limit: int) -> list[tuple[str, bytes, float, float]]:
+    """The id, the note, the birth and the last use of the newest originals."""
+    rows = connection.execute(
+        "SELECT id, about, created, last_used FROM record WHERE scope = ? ORDER BY seq DESC LIMIT ?",
+        (_raw(scope), limit),
+    )
+    return [(_text(id), about, created, last_used) for id, about, created, last_used in rows.fetchall()]
+
+
 def last_use(connection: sqlite3.Connection, scope: str, id: str) -> float | None:
     row = connection.execute(
         "SELECT last_used FROM record WHERE scope = ? AND id = ?", (_raw(scope), _raw(id))
