@@ -1,4 +1,5 @@
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -12,6 +13,9 @@ from tests.processes import children_of, is_there, my_children, until
 from tests.texts import a_log, a_question
 
 from kimi_proxy.features.pruning import engine
+from kimi_proxy.features.sanitizer.output import Origin
+from kimi_proxy.features.sanitizer.shorten import shorten
+from kimi_proxy.features.sanitizer.shortened import Task
 from kimi_proxy.services.child import without_secrets
 from kimi_proxy.services.workers import Workers
 
@@ -273,3 +277,41 @@ async def test_the_event_loop_keeps_turning_while_large_texts_are_pruned() -> No
 def test_a_child_inherits_no_secret() -> None:
     given = {"PATH": "/bin", "DEEPINFRA_API_KEY": "a", "KIMI_PROXY_TOKEN": "b", "DB_PASSWORD": "c", "LANG": "C"}
     assert without_secrets(given) == {"PATH": "/bin", "LANG": "C"}
+
+
+def a_task(text: str) -> Task:
+    return Task(text, "why was the payment refused?", Origin("bash"), True, 1000, 200, b"seed")
+
+
+async def test_a_child_shortens_as_a_thread_does() -> None:
+    odd = a_task(a_log(400) + "\n\ud800\x00\r\u2028" + json.dumps({"output": a_log(400)}))
+    nested = a_task(json.dumps({"output": a_log(400)}))
+    async with open_workers(limit=1, thread_max_chars=0) as children:
+        await started(children)
+        for task in (odd, nested):
+            done = await children.shorten(task, 60)
+            assert done == shorten(task)
+            assert done.hidden
+
+
+async def test_whoever_is_in_a_hurry_does_not_wait_for_a_child_to_start() -> None:
+    async with open_workers(
+        command=(sys.executable, "-c", "import time; time.sleep(60)"), thread_max_chars=0
+    ) as workers:
+        done = await workers.shorten(a_task(a_log(2000)), 30)
+        assert done.hidden
+        await until(lambda: len(my_children()) == 1)
+
+
+async def test_the_event_loop_keeps_turning_while_somebody_is_in_a_hurry() -> None:
+    async with open_workers(command=(sys.executable, "-c", "import time; time.sleep(60)")) as workers:
+        await workers.warm()
+        busy = asyncio.gather(*(workers.shorten(a_task(a_log(6000, at)), 60) for at in (10, 20)))
+        worst, last = 0.0, time.perf_counter()
+        while not busy.done():
+            await asyncio.sleep(0)
+            now = time.perf_counter()
+            worst, last = max(worst, now - last), now
+        assert all(done.hidden for done in await busy)
+        # With the interpreter shared between three threads, and other processes on the machine.
+        assert worst < 0.5

@@ -22,6 +22,8 @@ from kimi_proxy.services import jobs
 from kimi_proxy.services.child import COMMAND, Child
 
 THREAD_MAX_CHARS = 32 * 1024  # up to here, talking to a child costs about as much as the work
+# Up to here the event loop gets its turns beside a thread that works; it gets fewer of them than beside a child.
+HURRIED_MAX_CHARS = 512 * 1024
 START_WITHIN_S = 30.0
 
 Value = TypeVar("Value")
@@ -70,14 +72,17 @@ class Workers:
         return jobs.whys(await self._in_child(jobs.explain_job(question, cuts, within_s)))
 
     async def shorten(self, task: Task, within_s: float) -> Shortened:
-        if len(task.text) <= self._thread_max_chars:
+        """A chat request waits for this: it cannot also wait for a child to start."""
+        size = len(task.text)
+        if size <= self._thread_max_chars or (self._idle.empty() and size <= HURRIED_MAX_CHARS):
+            if size > self._thread_max_chars:
+                self._start_one()
             return await self._in_thread(lambda check: shorten(task, check), within_s)
         return jobs.shortened(await self._in_child(jobs.shorten_job(task, within_s)), task)
 
     async def warm(self) -> None:
         """Load now what the first question would wait for: the vocabulary here, and one child."""
-        if not self._children and not self._spawning:
-            self._start()
+        self._start_one()
         await asyncio.get_running_loop().run_in_executor(self._threads, tokens.count, "")
 
     async def close(self) -> None:
@@ -89,6 +94,10 @@ class Workers:
         self._tell_that_none_started()
         while self._tasks:
             await asyncio.wait(self._tasks)
+
+    def _start_one(self) -> None:
+        if not self._children and not self._spawning and not self._closed:
+            self._start()
 
     def _is_small(self, question: Question) -> bool:
         return len(question.text) <= self._thread_max_chars
