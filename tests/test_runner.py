@@ -49,8 +49,15 @@ async def test_without_the_tools_the_program_goes_on(tmp_path: Path):
         assert run.command(["codex", "exec"]) == ["codex", "exec"]
 
 
-async def test_settings_are_looked_for_where_the_agent_works(tmp_path: Path):
+async def test_a_config_toml_of_the_project_is_not_read_because_it_is_not_the_users(tmp_path: Path):
     (tmp_path / "config.toml").write_text("[tools]\nno_such_key = 1\n")
     async with pruner_run(cwd=tmp_path, env=environment(tmp_path)) as run:
+        assert run.state is State.RUNNING
+
+
+async def test_settings_that_are_refused_leave_the_tools_out_and_say_why(tmp_path: Path):
+    named = tmp_path / "named.toml"
+    named.write_text("[tools]\nno_such_key = 1\n")
+    async with pruner_run(cwd=tmp_path, env=environment(tmp_path, KIMI_PROXY_CONFIG=str(named))) as run:
         assert run.state is State.DISABLED
         assert "no_such_key" in run.problem

@@ -33,4 +33,4 @@ def pruner_run(cwd: str | Path = ".", env: Mapping[str, str] = os.environ) -> Ab
     cannot be had: the answers of the run are empty then.
     """
     here = Path(cwd).absolute()
-    return runner.pruner_run(lambda: load(env, here).config, run_folder.new(home(env)), env, here)
+    return runner.pruner_run(lambda: load(env).config, run_folder.new(home(env)), env, here)

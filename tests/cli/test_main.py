@@ -44,6 +44,15 @@ def test_settings_that_are_refused_are_one_line_and_exit_78(cli: Cli):
     assert done.stderr.count(b"\n") == 1
 
 
+def test_a_project_cannot_have_its_own_reader_send_text_elsewhere(cli: Cli):
+    (cli.here / "config.toml").write_text('[mcp_pruner]\nbackend = "deepinfra"\n', "utf-8")
+
+    done = cli("prune", "-", "--goal", "x", "--json", stdin=b"a text\n")
+
+    assert done.returncode == 0
+    assert b'"backend":"heuristic"' in done.stdout.replace(b'": "', b'":"')
+
+
 def test_heavy_things_are_not_loaded_to_show_the_help(cli: Cli):
     done = cli("--help", env={"PYTHONPROFILEIMPORTTIME": "1"})
 

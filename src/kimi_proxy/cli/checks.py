@@ -43,7 +43,7 @@ def all_checks(env: Mapping[str, str] = os.environ) -> Iterator[Check]:
     yield dependencies()
     yield Check("sqlite", "ok", sqlite_version)
     try:
-        settings = load(env)
+        settings = load(env, Path())
     except ConfigError as e:
         yield Check("configuration", "error", str(e), "correct the setting, then run this again")
         return

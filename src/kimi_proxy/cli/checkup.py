@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -58,7 +59,7 @@ def status(as_json: Json = False) -> None:
     from kimi_proxy.cli.settings import load
     from kimi_proxy.proxy.occupant import occupant, url
 
-    settings = load()
+    settings = load(here=Path())
     where = settings.config.mcp_pruner
     found = occupant(where.host, where.port)
     usage = with_runtime(lambda runtime: runtime.store.usage())

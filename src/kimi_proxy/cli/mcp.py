@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
@@ -123,7 +124,7 @@ def logs(
 def _config() -> Config:
     from kimi_proxy.cli.settings import load
 
-    return load().config
+    return load(here=Path()).config
 
 
 def _found(config: Config) -> Host | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from io import FileIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -39,7 +40,7 @@ def start() -> None:
     """
     from kimi_proxy.cli.settings import load
 
-    config = load().config
+    config = load(here=Path()).config
     _serve(config, (_pruner_door(config), _proxy_door(config)))
 
 
@@ -58,7 +59,7 @@ def pruner(
     """
     from kimi_proxy.cli.settings import load
 
-    config = load().config
+    config = load(here=None if stdio else Path()).config
     chosen = {"host": host, "port": port}
     changed = {key: value for key, value in chosen.items() if value is not None}
     config = config.model_copy(update={"mcp_pruner": config.mcp_pruner.model_copy(update=changed)})

@@ -1,4 +1,8 @@
-"""Which file settings come from: the named one, ./config.toml, the platform's, or none at all."""
+"""Which file settings come from: the named one, for servers ./config.toml, the platform's, or none at all.
+
+What agents and people run inside of projects reads no ./config.toml: it is the project's, not the user's, and could
+send what is read somewhere else.
+"""
 
 import os
 from collections.abc import Mapping
@@ -22,7 +26,8 @@ class Settings:
     file: Path | None
 
 
-def load(env: Mapping[str, str] = os.environ, here: Path = Path()) -> Settings:
+def load(env: Mapping[str, str] = os.environ, here: Path | None = None) -> Settings:
+    """The settings in force; `here` is the folder of a server, whose config.toml counts."""
     file = find(env, here, user_config_path(NAME, appauthor=False))
     try:
         config = parse(_read(file), env, home(env))
@@ -36,14 +41,15 @@ def home(env: Mapping[str, str] = os.environ) -> Path:
     return Path(env["KIMI_PROXY_HOME"]) if env.get("KIMI_PROXY_HOME") else user_state_path(NAME, appauthor=False)
 
 
-def find(env: Mapping[str, str], here: Path, platform: Path) -> Path | None:
+def find(env: Mapping[str, str], here: Path | None, platform: Path) -> Path | None:
     """The file to read. Only a file that was named must exist."""
     if named := env.get("KIMI_PROXY_CONFIG"):
         file = Path(named).expanduser()
         if not file.is_file():
             raise ConfigError(f"KIMI_PROXY_CONFIG names {file}, which is not a file: create it or unset it")
         return file
-    return next((place / FILE for place in (here, platform) if (place / FILE).is_file()), None)
+    places = (platform,) if here is None else (here, platform)
+    return next((place / FILE for place in places if (place / FILE).is_file()), None)
 
 
 def _read(file: Path | None) -> str:
