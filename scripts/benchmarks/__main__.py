@@ -2,13 +2,17 @@
 
 import sys
 
+import gateway
 import pruning
 import relay
 import rivals
 import server
 
 BENCHMARKS = {"pruning": pruning.main, "server": server.main, "relay": relay.main}
-ASKED_FOR = {"rivals": rivals.main}  # installs other people's servers first, so only when it is named
+ASKED_FOR = {
+    "gateway": gateway.main,
+    "rivals": rivals.main,
+}  # installs other people's servers first, so only when it is named
 
 
 def main() -> None:

@@ -37,6 +37,7 @@ from kimi_proxy.services.tally import Tally
 
 SCOPE = "local"
 TOOLS_REMEMBERED = 10_000
+SHORT_CHARS = 250_000
 KEEP_S = 5.0  # an answer does not wait longer for the disk
 
 log = logging.getLogger(__name__)
@@ -164,8 +165,8 @@ class Gateway:
 
     async def _kept(self, server_name: str, text: str) -> str:
         """The same text gets the same id again, as long as that one lives."""
-        raw = await asyncio.to_thread(encoded, text)
-        key = (await asyncio.to_thread(sha256, b"mask\0" + raw)).digest()
+        # What takes less than a millisecond is done sooner than a thread is asked to.
+        raw, key = _keyed(text) if len(text) < SHORT_CHARS else await asyncio.to_thread(_keyed, text)
         found = await self._store.find(SCOPE, key)
         if found is not None:
             return found
@@ -183,6 +184,12 @@ class Gateway:
             if answer.pruned.annotations:
                 pruned[text] = answer.pruned.text
         return pruned
+
+
+def _keyed(text: str) -> tuple[bytes, bytes]:
+    """A text as it is kept, and what it is found by."""
+    raw = encoded(text)
+    return raw, sha256(b"mask\0" + raw).digest()
 
 
 async def _plan(value: JsonValue, limits: Masking) -> Plan:

@@ -1,0 +1,36 @@
+"""An MCP server on standard input and output that does as little as a server can, for benchmarks.
+
+`echo` answers `size` characters of text, which begin with `salt`.
+"""
+
+import json
+import sys
+
+HELLO = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {"tools": {}},
+    "serverInfo": {"name": "echo", "version": "1"},
+}
+TOOLS = {"tools": [{"name": "echo", "description": "Echo.", "inputSchema": {"type": "object"}}]}
+LINE = "A line of a file that somebody wants to read, and is as long as lines are.\n"
+
+
+def result(message: dict) -> object:
+    match message["method"]:
+        case "initialize":
+            return HELLO
+        case "tools/list":
+            return TOOLS
+        case "tools/call":
+            asked = message["params"].get("arguments", {})
+            size, salt = asked.get("size", 100), str(asked.get("salt", ""))
+            return {"content": [{"type": "text", "text": (salt + LINE * (size // len(LINE) + 1))[:size]}]}
+    return {}
+
+
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" in message and "method" in message:
+        answer = {"jsonrpc": "2.0", "id": message["id"], "result": result(message)}
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
