@@ -1,10 +1,10 @@
 """The outside, as tests replace it: a clock, a store."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
-from kimi_proxy.services.store import Original, Usage
+from kimi_proxy.services.store import Original, Pin, Pinboard, Usage
 
 
 class Clock:
@@ -56,6 +56,9 @@ class MemoryStore:
     async def close(self) -> None:
         self.illness = StoreUnavailable("closed")
 
+    def fall_ill(self, ill: bool) -> None:
+        self.illness = StoreUnavailable("told so") if ill else None
+
     def forget(self, id: str) -> None:
         self.originals = {place: o for place, o in self.originals.items() if o.id != id}
 
@@ -65,3 +68,20 @@ class MemoryStore:
             await asyncio.Event().wait()
         if self.illness:
             raise self.illness
+
+
+class MemoryPinboard(Pinboard):
+    """Pins that are gone at the end."""
+
+    def __init__(self) -> None:
+        self.pins: dict[tuple[str, bytes], Pin] = {}
+
+    async def pinned(self, scope: str, places: Sequence[bytes]) -> Mapping[bytes, Pin]:
+        return {place: self.pins[scope, place] for place in places if (scope, place) in self.pins}
+
+    async def pin(self, scope: str, new: Sequence[Pin], gone: Sequence[bytes] = ()) -> Mapping[bytes, Pin]:
+        for place in gone:
+            self.pins.pop((scope, place), None)
+        for pin in new:
+            self.pins.setdefault((scope, pin.place), pin)
+        return await self.pinned(scope, [pin.place for pin in new])

@@ -73,6 +73,14 @@ def test_what_was_recovered_is_left_alone_and_the_old_cut_keeps_its_place(wire: 
 
 
 @WIRES
+def test_a_result_belongs_to_the_call_before_it(wire: Wire):
+    items: list[Item] = [User("go"), *asked("call_0", LONG, command="make"), *asked("call_0", LONG, "recover_text")]
+
+    assert [output.whole_because for output in planned(wire, items).outputs] == ["", "recovered"]
+    assert planned(wire, items[:3]).outputs[0].key == planned(wire, items).outputs[0].key
+
+
+@WIRES
 def test_whoever_asks_for_the_same_text_again_gets_all_of_it(wire: Wire):
     items: list[Item] = [User("go"), *asked("c1", LONG), *asked("c2", LONG)]
 

@@ -1,7 +1,7 @@
 """What a tool was asked: found in the call that its output answers."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from kimi_proxy.core import jsontext
 from kimi_proxy.core.chat import Message
@@ -17,15 +17,12 @@ _COMMANDS = ("command", "cmd", "script", "input", "code")
 _RECOVERING = re.compile(r"recover_(?:text|range)\b|recover_(?:text|range)$")
 
 
-def origins(messages: Iterable[Message]) -> Mapping[str, Origin]:
-    """The origin of each tool call, by its id."""
-    found: dict[str, Origin] = {}
-    for message in messages:
-        for part in message.parts:
-            if part.kind == "tool_call" and part.call_id:
-                arguments = part.text if part.end - part.start <= MAX_ARGUMENT_BYTES else ""
-                found[part.call_id] = _origin(part.name, arguments)
-    return found
+def origins(message: Message) -> Iterator[tuple[str, Origin]]:
+    """The calls of a message: their ids, and what was asked."""
+    for part in message.parts:
+        if part.kind == "tool_call" and part.call_id:
+            arguments = part.text if part.end - part.start <= MAX_ARGUMENT_BYTES else ""
+            yield part.call_id, _origin(part.name, arguments)
 
 
 def recovers(tool: str) -> bool:

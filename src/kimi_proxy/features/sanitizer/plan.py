@@ -39,12 +39,11 @@ def plan(request: Request, threshold_tokens: int) -> Plan:
     if not _has_long(request, threshold_tokens):
         return Plan(())
     unread = _first_unread(request.messages)
-    said = origins(request.messages)
-    found = [
-        output
-        for at, message in enumerate(request.messages)
-        for output in _outputs(request, at, message, said, threshold_tokens, at >= unread)
-    ]
+    asked: dict[str, Origin] = {}  # the last call of each id: some clients number their calls anew in every turn
+    found: list[_Found] = []
+    for at, message in enumerate(request.messages):
+        asked.update(origins(message))
+        found += _outputs(request, at, message, asked, threshold_tokens, at >= unread)
     return Plan(tuple(_placed(_anchor(request), found)))
 
 
@@ -65,14 +64,14 @@ def _first_unread(messages: Sequence[Message]) -> int:
 
 
 def _outputs(
-    request: Request, at: int, message: Message, said: Mapping[str, Origin], threshold_tokens: int, is_unread: bool
+    request: Request, at: int, message: Message, asked: Mapping[str, Origin], threshold_tokens: int, is_unread: bool
 ) -> Iterator[_Found]:
     for index, part in enumerate(message.parts):
         if not _may_be_long(part, threshold_tokens):
             continue
         spot = (at, index)
         if part.kind == "tool_result":
-            origin = replace(said.get(part.call_id, Origin()), failed=part.failed)
+            origin = replace(asked.get(part.call_id, Origin()), failed=part.failed)
             because = "recovered" if recovers(origin.tool) else ""
             yield _Found(Output(spot, 0, len(part.text), part.text, origin, b"", is_unread, because), part.call_id)
         elif message.role == "user":

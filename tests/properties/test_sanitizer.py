@@ -1,0 +1,210 @@
+"""Whatever agents and tools say to each other, the sanitizer keeps its promises turn after turn."""
+
+import asyncio
+import json
+import random
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests import outputs
+from tests.conversations import Assistant, Call, Item, Result, User, request
+from tests.fakes import MemoryPinboard, MemoryStore
+
+from kimi_proxy.core import tokens
+from kimi_proxy.core.chat import Request, Wire
+from kimi_proxy.core.sanitizer import Sanitizer as Settings
+from kimi_proxy.features import redeem
+from kimi_proxy.features.models import Target
+from kimi_proxy.features.pipeline import Draft
+from kimi_proxy.features.sanitizer.kinds import is_json
+from kimi_proxy.features.sanitizer.plan import plan
+from kimi_proxy.features.sanitizer.shorten import shorten
+from kimi_proxy.features.sanitizer.shortened import Shortened, Task
+from kimi_proxy.features.sessions import Session
+from kimi_proxy.services.decisions import SCOPE, Decisions
+from kimi_proxy.services.metrics import Metrics
+from kimi_proxy.services.sanitizer import Sanitizer
+from kimi_proxy.services.workers import Workers
+
+THRESHOLD = 150
+SETTINGS = Settings(threshold_tokens=THRESHOLD, preview_length=40, budget_ms=60_000)
+# An example is a whole conversation: fewer of them go as far.
+FEW = settings(max_examples=max(10, settings.default.max_examples // 5))
+
+CODE = outputs.source_file().text.split("\n")
+
+
+def a_log(seed: int, lines: int) -> str:
+    rng = random.Random(seed)
+    return "\n".join(
+        f"ERROR step {i} failed: no route to db-{rng.randrange(9)}"
+        if rng.random() < 0.02
+        else f"step {i} took {seed} ms"
+        for i in range(lines)
+    )
+
+
+def some_code(seed: int, lines: int) -> str:
+    start = random.Random(seed).randrange(len(CODE))
+    return "\n".join(CODE[start : start + lines])
+
+
+def some_records(seed: int, count: int) -> str:
+    return outputs.records(count, indent=None if seed % 2 else 2, seed=seed).text
+
+
+MADE = st.builds(
+    lambda make, seed, size: make(seed, size),
+    st.sampled_from((a_log, some_code, some_records)),
+    st.integers(0, 20),
+    st.integers(1, 120),
+)
+ODD = st.text(max_size=400).map(lambda text: text * 9)
+TEXTS = st.one_of(
+    MADE, MADE, ODD, st.sampled_from(("", "ok", "x" * 3000, "⟦PRUNÉ: prune_id=prn_1 lignes 1-2 (2) raison=x⟧"))
+)
+WORDS = st.sampled_from(("Find the slow step.", "Why does it fail?", "TODO:\nread move()", "continue"))
+SECTIONS = st.one_of(st.just(""), st.builds(lambda text: f"\n<console>{text}</console>\n", MADE))
+TOOLS = st.sampled_from(("bash", "read_file", "mcp__pruner__recover_text"))
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> list[Item]:
+    """Calls, and their results in the same order; some clients number calls anew each time."""
+    names = draw(st.lists(TOOLS, min_size=1, max_size=2))
+    ids = [draw(st.sampled_from((f"call_{nth}", f"call_{draw(st.integers(0, 10**9))}"))) for nth in range(len(names))]
+    calls = tuple(Call(id, name) for id, name in zip(ids, names, strict=True))
+    return [Assistant(draw(WORDS), calls), *(Result(id, draw(TEXTS)) for id in ids)]
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> list[list[Item]]:
+    """One list for each request: what is new in it."""
+    turns: list[list[Item]] = []
+    for _ in range(draw(st.integers(1, 3))):
+        turns.append([User(draw(WORDS) + draw(SECTIONS))])
+        turns += draw(st.lists(steps(), max_size=2))
+        turns[-1] = [*turns[-1]]
+        turns.append([Assistant("Done.")])
+    return turns
+
+
+class Inline(Workers):
+    async def shorten(self, task: Task, within_s: float) -> Shortened:
+        return shorten(task)
+
+
+class World:
+    def __init__(self) -> None:
+        self.store, self.pinboard = MemoryStore(), MemoryPinboard()
+        self.workers = Inline()
+        self.restart()
+
+    def restart(self) -> None:
+        decisions = Decisions(self.store, self.pinboard)
+        self.sanitizer = Sanitizer(SETTINGS, "http://127.0.0.1:8000", decisions, self.workers, Metrics())
+
+    async def send(self, request: Request) -> Draft:
+        draft = Draft(request, Target("kimi", "kimi-k2"), Session("s"))
+        return (await self.sanitizer.stage(draft))(draft)
+
+
+def messages(request: Request) -> list[bytes]:
+    return [request.body[message.start : message.end] for message in request.messages]
+
+
+def shape(request: Request) -> list[tuple[str, list[tuple[str, str, str]]]]:
+    """Who says what kind of thing, in answer to which call."""
+    return [(m.role, [(part.kind, part.call_id, part.name) for part in m.parts]) for m in request.messages]
+
+
+@FEW
+@given(st.sampled_from(Wire), conversations(), st.booleans())
+def test_a_conversation_keeps_its_shape_its_bytes_and_a_way_back(wire: Wire, turns: list[list[Item]], restarts: bool):
+    asyncio.run(_follow(wire, turns, restarts))
+
+
+async def _follow(wire: Wire, turns: list[list[Item]], restarts: bool) -> None:
+    world, said, before = World(), list[Item](), list[bytes]()
+    for turn in turns:
+        said += turn
+        came = request(wire, said)
+        left = (await world.send(came)).request
+        assert messages(left)[: len(before)] == before
+        assert shape(left) == shape(came)
+        _check_members(came, left)
+        await _check_parts(came, left, world)
+        before = messages(left)
+        if restarts:
+            world.restart()
+    await world.workers.close()
+
+
+def _check_members(came: Request, left: Request) -> None:
+    """Nothing but the conversation changes, and our tool behind the client's."""
+    own, theirs = json.loads(left.body), json.loads(came.body)
+    tools = own.pop("tools")
+    assert tools[: len(theirs["tools"])] == theirs.pop("tools")
+    assert [left.tool_names[-1]] * (len(tools) - 2) == [redeem.NAME] * (len(tools) - 2)
+    own.pop(came.dialect.CONVERSATION), theirs.pop(came.dialect.CONVERSATION)
+    assert own == theirs
+
+
+async def _check_parts(came: Request, left: Request, world: World) -> None:
+    outputs = {(output.spot, output.start): output for output in plan(came, THRESHOLD).outputs}
+    spots = {output.spot for output in outputs.values()}
+    for at, message in enumerate(came.messages):
+        for index, part in enumerate(message.parts):
+            shown = left.part(at, index).text
+            if shown == part.text:
+                continue
+            assert (at, index) in spots
+            assert tokens.count(shown) < tokens.count(part.text)
+            assert not is_json(part.text) or is_json(shown)
+    for output in outputs.values():
+        pin = world.pinboard.pins.get((SCOPE, output.key))
+        if pin is not None and pin.shown is not None:
+            assert output.whole_because == ""
+            assert (await world.store.original(SCOPE, pin.ids[0])).text == output.text.encode("utf-8", "surrogatepass")
+            for id in pin.ids:
+                assert await world.store.original(SCOPE, id)
+
+
+@FEW
+@given(st.sampled_from(Wire), conversations())
+def test_a_conversation_seen_for_the_first_time_in_its_middle_is_safe_too(wire: Wire, turns: list[list[Item]]):
+    """The proxy may be put in place while an agent is at work: then all is decided at once."""
+    asyncio.run(_follow(wire, [[item for turn in turns for item in turn]], restarts=False))
+
+
+@FEW
+@given(st.sampled_from(Wire), conversations(), st.integers(0, 6))
+def test_a_store_that_falls_ill_and_heals_never_leaves_a_marker_without_an_original(
+    wire: Wire, turns: list[list[Item]], ill_at: int
+):
+    asyncio.run(_with_illness(wire, turns, ill_at))
+
+
+async def _with_illness(wire: Wire, turns: list[list[Item]], ill_at: int) -> None:
+    world, said = World(), list[Item]()
+    for nth, turn in enumerate(turns):
+        said += turn
+        world.store.fall_ill(nth == ill_at)
+        came = request(wire, said)
+        left = (await world.send(came)).request
+        assert shape(left) == shape(came)
+        world.store.fall_ill(False)
+        await _check_parts(came, left, world)
+    await world.workers.close()
+
+
+def test_the_draft_is_the_same_object_if_nothing_was_done():
+    async def run() -> None:
+        world = World()
+        draft = Draft(request(Wire.CHAT, [User("hi")]), Target("kimi", "m"), Session("s"))
+        assert (await world.sanitizer.stage(draft))(draft) == replace(draft)
+        assert (await world.sanitizer.stage(draft))(draft).request is draft.request
+        await world.workers.close()
+
+    asyncio.run(run())
