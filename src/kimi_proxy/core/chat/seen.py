@@ -16,7 +16,6 @@ from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.types import JsonValue
 
 DONE = b"[DONE]"
-MESSAGE_STOP = "message_stop"
 RESPONSE_ENDS = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 _OBJECT = msgspec.json.Decoder(Object)
