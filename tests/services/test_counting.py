@@ -12,7 +12,7 @@ from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.core.types import JsonValue
 from kimi_proxy.features import weight
-from kimi_proxy.services.counting import MAX_CHARS, SMALL_BYTES, Counting
+from kimi_proxy.services.counting import MAX_CHARS, SHORT_BYTES, SHORT_CHARS, Counting
 
 TOOLS: JsonValue = [
     {"type": "function", "function": {"name": "bash", "description": "Run it.", "parameters": {"type": "object"}}}
@@ -88,15 +88,39 @@ async def test_counting_never_holds_up_the_loop_for_long(counting: Counting):
     assert sorted(gaps)[len(gaps) * 9 // 10] < 0.05
 
 
-async def test_small_requests_are_counted_at_once_when_all_is_loaded(counting: Counting):
-    small = a_request(0)
-    assert len(small.body) < SMALL_BYTES
-    await counting.of(small, small)
-    coroutine = counting.of(small, small)
-    with pytest.raises(StopIteration) as counted:
+def counted_at_once(counting: Counting, request: Request) -> tuple[int, int] | None:
+    """What is counted before anybody else has a turn."""
+    coroutine = counting.of(request, request)
+    try:
         coroutine.send(None)
+    except StopIteration as counted:
+        found: tuple[int, int] = counted.value
+        return found
+    coroutine.close()
+    return None
 
-    assert counted.value.value == (weight.tokens_of(small, tokens.count),) * 2
+
+async def test_what_takes_a_moment_is_counted_at_once_when_all_is_loaded(counting: Counting):
+    small, long = a_request(1), a_request(10, lines=500)
+    assert len(small.body) < SHORT_CHARS < len(long.body) // 3 < SHORT_BYTES // 2
+    assert counted_at_once(counting, small) is None
+    expected = await counting.of(small, small)
+
+    assert counted_at_once(counting, small) == expected == (weight.tokens_of(small, tokens.count),) * 2
+
+
+async def test_a_long_conversation_that_is_known_is_counted_at_once_with_its_new_part(counting: Counting):
+    known, longer = a_request(15), a_request(16)
+    await counting.of(known, known)
+
+    assert len(longer.body) > SHORT_CHARS
+    assert counted_at_once(counting, longer) == (weight.tokens_of(longer, tokens.count),) * 2
+
+
+async def test_much_that_is_new_is_left_to_the_thread(counting: Counting):
+    await counting.of(a_request(0), a_request(0))
+
+    assert counted_at_once(counting, a_request(8, lines=300)) is None
 
 
 async def test_a_text_that_fits_no_window_is_estimated_from_its_length():

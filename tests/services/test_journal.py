@@ -246,13 +246,19 @@ async def test_too_many_requests_at_once_are_dropped_and_counted_and_nobody_wait
         assert len(await world.written()) == 1
 
 
-async def test_large_requests_do_not_pile_up_in_memory(tmp_path: Path):
-    draft = a_draft("x" * (journals.MAX_WAITING_BYTES // 8))
+async def test_large_requests_do_not_pile_up_in_memory_and_are_judged_by_their_length_instead(tmp_path: Path):
+    draft = a_draft("word " * (journals.MAX_WAITING_BYTES // 20))
+    size = len(draft.request.body)
+    assert 2 * size < journals.MAX_WAITING_BYTES < 4 * size
     async with noting(tmp_path) as world:
-        for _ in range(6):
-            world.journal.began(draft, draft)
-        assert world.dropped("busy") == 3
-        await until(lambda: world.names.count("metric") == 3, within_s=60)
+        for _ in range(5):
+            note(world, draft)
+        await until(lambda: world.concluded == 5, within_s=60)
+        await world.journal.caught_up()
+        estimates = [metric.tokens_estimated for _, metric in await world.store.ledger.metrics(None, 0, 10)]
+    assert estimates[1:] == [size // journals.BYTES_PER_TOKEN] * 4
+    assert estimates[0] != estimates[1]
+    assert world.dropped("busy") == 0
 
 
 async def test_a_note_that_fails_is_counted_and_the_next_one_is_taken(tmp_path: Path):

@@ -6,20 +6,26 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request
 from kimi_proxy.features import weight
 
 MAX_KNOWN = 20_000
-SMALL_BYTES = 16 * 1024  # counted here and now: a thread would take longer
+# A request up to so many bytes, with no more than so many characters that are new, is counted here and now.
+SHORT_BYTES, SHORT_CHARS = 256 * 1024, 16 * 1024
 SLICE_CHARS = 16 * 1024  # the tokenizer lets nobody else run while it works: less than a millisecond at a time
 PAUSE_S = 0.0005
 MAX_CHARS = 4_000_000  # of a text; what is longer fits no window, and counting it would hold up everybody's
 
 
+class _TooLong(Exception):
+    """More is new than can be counted in passing."""
+
+
 class Counting:
-    """Small requests are counted at once, the others in one thread, one at a time and with many pauses."""
+    """What takes a moment is done at once, the rest in one thread, one request at a time and with many pauses."""
 
     def __init__(self, count: Callable[[str], int] = tokens.count) -> None:
         self._count = count
@@ -30,30 +36,45 @@ class Counting:
 
     async def of(self, came: Request, leaves: Request) -> tuple[int, int]:
         """About how many tokens a request has as it came, and as it leaves."""
-        if self._is_warm and len(came.body) + len(leaves.body) <= SMALL_BYTES:
-            return self._weigh(came, leaves)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._weigh, came, leaves)
+        if self._is_warm and len(came.body) + len(leaves.body) <= SHORT_BYTES:
+            with suppress(_TooLong):
+                return _weighed(came, leaves, self._in_passing())
+        loop = asyncio.get_running_loop()
+        weighed = await loop.run_in_executor(self._thread, _weighed, came, leaves, self._tokens)
+        self._is_warm = True
+        return weighed
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _weigh(self, came: Request, leaves: Request) -> tuple[int, int]:
-        before = weight.tokens_of(came, self._tokens)
-        after = before if weight.is_same(came, leaves) else weight.tokens_of(leaves, self._tokens)
-        self._is_warm = True
-        return before, after
+    def _in_passing(self) -> Callable[[str], int]:
+        left = SHORT_CHARS
+
+        def count(text: str) -> int:
+            nonlocal left
+            known = self._recall(text)
+            if known is not None:
+                return known
+            left -= len(text)
+            if left < 0:
+                raise _TooLong
+            return self._tokens(text)
+
+        return count
 
     def _tokens(self, text: str) -> int:
-        # Python's hash is keyed by a secret of this process: nobody can make two texts look the same.
-        key = len(text), hash(text)
-        with self._lock:
-            known = self._known.pop(key, None)
+        known = self._recall(text)
         counted = self._counted(text) if known is None else known
         with self._lock:
-            self._known[key] = counted
+            self._known[_key(text)] = counted
+            self._known.move_to_end(_key(text))
             if len(self._known) > MAX_KNOWN:
                 self._known.popitem(last=False)
         return counted
+
+    def _recall(self, text: str) -> int | None:
+        with self._lock:
+            return self._known.get(_key(text))
 
     def _counted(self, text: str) -> int:
         if len(text) > MAX_CHARS:
@@ -64,3 +85,13 @@ class Counting:
             time.sleep(PAUSE_S)
             counted += self._count(piece)
         return counted
+
+
+def _weighed(came: Request, leaves: Request, count: Callable[[str], int]) -> tuple[int, int]:
+    before = weight.tokens_of(came, count)
+    return before, before if weight.is_same(came, leaves) else weight.tokens_of(leaves, count)
+
+
+def _key(text: str) -> tuple[int, int]:
+    """Python's hash is keyed by a secret of this process: nobody can make two texts look the same."""
+    return len(text), hash(text)

@@ -8,14 +8,16 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from kimi_proxy.core.chat import Request
+from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.fault import place
 from kimi_proxy.core.ids import new_id
 from kimi_proxy.core.providers import Model
 from kimi_proxy.features import metering
 from kimi_proxy.features.metering import Ending, Metric
-from kimi_proxy.features.pipeline import Draft
+from kimi_proxy.features.models import Target
+from kimi_proxy.features.pipeline import Draft, Note
+from kimi_proxy.features.sessions import Session
 from kimi_proxy.features.windows import MAX_SESSIONS, Windows
 from kimi_proxy.services import told
 from kimi_proxy.services.backlog import Backlog
@@ -26,7 +28,8 @@ from kimi_proxy.services.relay import Exchange
 from kimi_proxy.services.store import Ledger, SessionRecord
 
 MAX_STEPS = 2_000  # that wait to be looked at
-MAX_WAITING_BYTES = 128 * 1024**2  # of requests whose tokens wait to be counted
+MAX_WAITING_BYTES = 16 * 1024**2  # of requests whose tokens wait to be counted
+BYTES_PER_TOKEN = 4
 PATIENCE_S = 2.0  # of somebody who reads, for what was not noted yet
 RETRY_S = 10.0  # after the disk could not be read
 NOTHING_TO_DO = "nothing_to_do"
@@ -40,7 +43,11 @@ class Entry:
 
     id: str
     at: float
-    session_name: str
+    wire: Wire
+    target: Target
+    session: Session
+    notes: tuple[Note, ...]
+    reasons: tuple[str, ...]
     model: Model | None
     metric: Metric | None = None  # once it is announced
 
@@ -75,10 +82,15 @@ class Journal:
 
     def began(self, came: Draft, leaves: Draft) -> Callable[[Exchange], None]:
         """Note that a request leaves; what this gives is to be told how that ended."""
-        model = self._models.get(leaves.target.key or "")
-        entry = Entry(new_id("req"), self._now(), leaves.session.name, model)
-        room = len(came.request.body) + len(leaves.request.body)
-        is_noted = self._later(lambda: self._announce(entry, came.request, leaves), room)
+        entry = self._entry(leaves)
+        bodies = came.request, leaves.request
+        room = sum(len(request.body) for request in bodies)
+        # Nobody keeps what people say in memory for long: when much waits, its length has to do.
+        if self._waiting_bytes + room <= MAX_WAITING_BYTES:
+            is_noted = self._later(lambda: self._announce(entry, *bodies), room)
+        else:
+            guesses = [len(request.body) // BYTES_PER_TOKEN for request in bodies]
+            is_noted = self._later(lambda: self._announced(entry, *guesses))
 
         def ended(exchange: Exchange) -> None:
             # Not the exchange itself: it holds the request.
@@ -118,7 +130,7 @@ class Journal:
 
     def _later(self, step: Step, room: int = 0) -> bool:
         """Whether there is room for a step."""
-        if self._steps.full() or self._waiting_bytes + room > MAX_WAITING_BYTES:
+        if self._steps.full():
             self._metrics.journal_dropped.labels("busy").inc()
             return False
         self._waiting_bytes += room
@@ -138,36 +150,28 @@ class Journal:
                 self._steps.task_done()
             await asyncio.sleep(0)  # between two steps, everybody else has a turn
 
-    async def _announce(self, entry: Entry, came: Request, leaves: Draft) -> None:
-        before, estimated = await self._counting.of(came, leaves.request)
-        entry.metric = metric = self._metric(entry, leaves, estimated, before - estimated)
-        await self._meet(metric, entry.session_name)
-        self._publish("metric", {"metric": told.metric(metric)})
-        for note in leaves.notes:
-            self._publish(note.event, {"session_id": metric.session, "request_id": metric.id, **note.fields})
+    def _entry(self, draft: Draft) -> Entry:
+        """All of a draft but its request, which may be large."""
+        model = self._models.get(draft.target.key or "")
+        kept = draft.request.wire, draft.target, draft.session, draft.notes, draft.reasons
+        return Entry(new_id("req"), round(self._now(), 3), *kept, model)
 
-    def _metric(self, entry: Entry, draft: Draft, estimated: int, saved: int) -> Metric:
-        target, model = draft.target, entry.model
-        reasons = () if saved > 0 else draft.reasons or (NOTHING_TO_DO,)
-        return Metric(
-            id=entry.id,
-            session=draft.session.id,
-            at=round(entry.at, 3),
-            provider=target.provider,
-            model=(target.key or target.model)[:200],
-            api=draft.request.wire.value,
-            tokens_estimated=estimated,
-            tokens_saved=saved,
-            reasons=tuple(reasons),
-            max_context=model.max_context_size if model else None,
-        )
+    async def _announce(self, entry: Entry, came: Request, leaves: Request) -> None:
+        await self._announced(entry, *await self._counting.of(came, leaves))
+
+    async def _announced(self, entry: Entry, before: int, after: int) -> None:
+        entry.metric = metric = _metric(entry, after, before - after)
+        await self._meet(metric, entry.session.name)
+        self._publish("metric", {"metric": told.metric(metric)})
+        for note in entry.notes:
+            self._publish(note.event, {"session_id": metric.session, "request_id": metric.id, **note.fields})
 
     async def _conclude(self, entry: Entry, ending: Ending) -> None:
         if entry.metric is None:
             return
         metric = metering.ended(entry.metric, ending, entry.model)
         self._backlog.add(metric)
-        await self._meet(metric, entry.session_name)
+        await self._meet(metric, entry.session.name)
         self._publish("metric_updated", {"metric": told.metric(metric)})
         if level := self._windows.rise(metric):
             self._publish("context_alert", told.alert(metric, level))
@@ -186,3 +190,19 @@ class Journal:
         with suppress(StoreUnavailable):
             self._windows.meet(reversed(await self._ledger.session_ids(MAX_SESSIONS // 2)))
             self._reads_at = math.inf
+
+
+def _metric(entry: Entry, estimated: int, saved: int) -> Metric:
+    target, model = entry.target, entry.model
+    return Metric(
+        id=entry.id,
+        session=entry.session.id,
+        at=entry.at,
+        provider=target.provider,
+        model=(target.key or target.model)[:200],
+        api=entry.wire.value,
+        tokens_estimated=estimated,
+        tokens_saved=saved,
+        reasons=() if saved > 0 else entry.reasons or (NOTHING_TO_DO,),
+        max_context=model.max_context_size if model else None,
+    )
