@@ -13,8 +13,8 @@ _ELEMENT = re.compile(
     r"|file|codebase|tool|console|output|stdout|stderr)(\s[^<>]{0,300})?>"
 )
 _NAMED = re.compile(r"(?:path|name|src|source|file)\s*=\s*[\"']?([^\"'\s>]{1,300})")
-_HEADER = re.compile(r"^@(file|codebase|tool|console|output)\b:?[ \t]*(\S*)[^\n]*(?:\n|\Z)", re.M)
-_FENCE = re.compile(r"^(`{3,}|~{3,})([^\n`]*)\n", re.M)
+_HEADER = re.compile(r"@(file|codebase|tool|console|output)\b:?[ \t]*(\S*)[^\n]*(?:\n|\Z)")
+_FENCE = re.compile(r"(`{3,}|~{3,})([^\n`]*)\n")
 # An editor's context: ```src/app.py (10-80)
 _FILE_NAMED = re.compile(r"[ \t]*(?:\w+[ \t]+)?([\w@~./\\ -]{0,250}[\w-]+\.\w{1,10})(?:[ \t]*\(\d+-\d+\))?[ \t]*")
 
@@ -54,7 +54,7 @@ def _elements(text: str) -> Iterator[Section]:
 
 
 def _headed(text: str) -> Iterator[Section]:
-    headers = list(_HEADER.finditer(text))
+    headers = [header for at in _lines_with(text, "@") if (header := _HEADER.match(text, at))]
     for header, following in zip_longest(headers, headers[1:]):
         start, end = header.end(), following.start() if following else len(text)
         fence = _FENCE.match(text, start)
@@ -66,13 +66,26 @@ def _headed(text: str) -> Iterator[Section]:
 
 
 def _fenced(text: str) -> Iterator[Section]:
-    at = 0
-    while fence := _FENCE.search(text, at):
-        at = _end_of_fence(text, fence)
+    after = 0
+    for at in sorted((*_lines_with(text, "```"), *_lines_with(text, "~~~"))):
+        fence = _FENCE.match(text, at) if at >= after else None
+        if fence is None:
+            continue
+        end = _end_of_fence(text, fence)
         named = _FILE_NAMED.fullmatch(fence[2])
         if named is not None:
-            yield Section(fence.end(), at, "file", named[1].strip())
-        at = min(len(text), at + len(fence[1]) + 1)
+            yield Section(fence.end(), end, "file", named[1].strip())
+        after = end + len(fence[1]) + 1
+
+
+def _lines_with(text: str, beginning: str) -> Iterator[int]:
+    """Where the lines begin that begin so; a plain search, since texts are long and such lines are few."""
+    if text.startswith(beginning):
+        yield 0
+    at = text.find(f"\n{beginning}")
+    while at >= 0:
+        yield at + 1
+        at = text.find(f"\n{beginning}", at + 1)
 
 
 def _end_of_fence(text: str, fence: re.Match[str]) -> int:
