@@ -42,6 +42,9 @@ class Live:
                 for task in tasks:
                     task.cancel()
                 await asyncio.wait(tasks)
+            for task in tasks:
+                if not task.cancelled():
+                    task.result()  # a fault of ours is to be seen
 
     async def _tell(self, socket: WebSocket, viewer: Viewer) -> None:
         with suppress(WebSocketDisconnect):
