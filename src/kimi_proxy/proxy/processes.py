@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from kimi_proxy.core.errors import UpstreamUnreachable
+
 LOOK_EVERY_S = 0.05
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -54,17 +56,29 @@ def ourselves() -> Pid:
     return Pid(os.getpid(), born(os.getpid()))
 
 
-def detach(argv: Sequence[str], env: Mapping[str, str], log: Path) -> "subprocess.Popen[bytes]":
+def detach(argv: Sequence[str], env: Mapping[str, str], log: Path) -> Pid:
     """Start a process that outlives us and belongs to no terminal; what it says goes to `log`."""
-    with log.open("wb") as said:
-        return subprocess.Popen(  # noqa: S603 - the caller knows what it runs
-            argv,
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
-            start_new_session=True,
-        )
+    if not hasattr(os, "posix_spawn"):
+        raise UpstreamUnreachable(f"{argv[0]} cannot be started in the background on this system")
+    streams = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+    try:
+        number = os.posix_spawn(argv[0], list(argv), dict(env), file_actions=streams, setsid=True)
+    except OSError as e:
+        raise UpstreamUnreachable(f"{argv[0]} cannot be started: {e.strerror}") from e
+    return Pid(number, born(number))
+
+
+def exit_code(process: Pid) -> int | None:
+    """How a process that we detached has ended; None while it runs, or if it is no child of ours."""
+    try:
+        number, status = os.waitpid(process.number, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return os.waitstatus_to_exitcode(status) if number else None
 
 
 def end(process: Pid, patience_s: float) -> Literal["gone", "ended", "killed"]:

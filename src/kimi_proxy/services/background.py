@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kimi_proxy.core.errors import UpstreamUnreachable
-from kimi_proxy.proxy.processes import Pid, born, detach, end
+from kimi_proxy.proxy.processes import Pid, detach, end, exit_code
 from kimi_proxy.services import run_file
 from kimi_proxy.services.run_file import BACKGROUND, FILE, FOLDER, LOG, Running
 from kimi_proxy.services.store.private import private_file
@@ -28,13 +28,12 @@ def start(home: Path, argv: Sequence[str], env: Mapping[str, str], patience_s: f
 def _started(home: Path, argv: Sequence[str], env: Mapping[str, str], patience_s: float) -> Running:
     log = home / FOLDER / LOG
     private_file(log)
-    process = detach(argv, env, log)
-    pid = Pid(process.pid, born(process.pid))
+    pid = detach(argv, env, log)
     run_file.write(home / FOLDER / BACKGROUND, pid, {})
     deadline = time.monotonic() + patience_s
     while (found := running(home)) is None:
-        if process.poll() is not None:
-            raise UpstreamUnreachable(f"kimi-proxy ended with status {process.returncode}, after saying:\n{said(home)}")
+        if (code := exit_code(pid)) is not None:
+            raise UpstreamUnreachable(f"kimi-proxy ended with status {code}, after saying:\n{said(home)}")
         if time.monotonic() > deadline:
             raise UpstreamUnreachable(f"kimi-proxy is not ready after {patience_s:g} s; it says so far:\n{said(home)}")
         time.sleep(LOOK_EVERY_S)
@@ -69,6 +68,7 @@ def is_background(home: Path, pid: Pid) -> bool:
 
 def stop(home: Path, pid: Pid) -> None:
     end(pid, STOP_S)
+    exit_code(pid)  # a child of ours wants to be waited for
     with suppress(OSError):
         (home / FOLDER / BACKGROUND).unlink(missing_ok=True)
 
