@@ -6,9 +6,10 @@ import gateway
 import pruning
 import relay
 import rivals
+import sanitizer
 import server
 
-BENCHMARKS = {"pruning": pruning.main, "server": server.main, "relay": relay.main}
+BENCHMARKS = {"pruning": pruning.main, "server": server.main, "relay": relay.main, "sanitizer": sanitizer.main}
 ASKED_FOR = {
     "gateway": gateway.main,
     "rivals": rivals.main,

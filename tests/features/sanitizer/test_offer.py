@@ -33,6 +33,11 @@ def test_a_client_without_tools_gets_none(wire: Wire):
     assert not offer.may_join(request(wire, [User("go")], tools=()))
 
 
+def test_where_several_answers_are_asked_for_it_does_not_join():
+    assert not offer.may_join(request(Wire.CHAT, [User("go")], n=2))
+    assert offer.may_join(request(Wire.CHAT, [User("go")], n=1))
+
+
 @WIRES
 @pytest.mark.parametrize(
     ("name", "properties"),

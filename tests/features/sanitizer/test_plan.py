@@ -88,6 +88,14 @@ def test_whoever_asks_for_the_same_text_again_gets_all_of_it(wire: Wire):
 
 
 @WIRES
+def test_what_a_client_tells_the_model_behind_a_result_is_left_alone(wire: Wire):
+    reminder = "\n\n<system-reminder>\nMind the gap.\n</system-reminder>"
+    (output,) = planned(wire, [User("go"), *asked("c1", f"{LONG}{reminder}{reminder}\n")]).outputs
+
+    assert output.text.rstrip() == LONG.rstrip()
+
+
+@WIRES
 def test_sections_in_a_users_text_are_found_and_the_words_around_are_not(wire: Wire):
     (output,) = planned(wire, [User(f"Why?\n<console>{LONG}</console>\nTell me.")]).outputs
 

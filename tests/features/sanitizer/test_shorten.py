@@ -72,6 +72,13 @@ def test_no_failure_is_ever_cut(failures: int):
     assert [line for line in lines if line.startswith("ERROR") and line not in kept] == []
 
 
+def test_how_a_command_ended_stays():
+    text = f"Exit code: 0\nWall time: 3 s\nOutput:\n{outputs.build_log(900).text.replace('error', 'note')}[done]"
+    shown = shortened(text).shown
+
+    assert shown.startswith("Exit code: 0\nWall time: 3 s\nOutput:\n") and shown.endswith("[done]")
+
+
 def test_a_text_without_lines_shows_its_head_and_tail():
     done = shortened(MINIFIED, is_unread=False)
     marker = read_mask(done.shown)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from kimi_proxy.core.prune import Cut
 
 FAILING = frozenset({"failure", "traceback", "error", "diagnostic"})
+ENDS = 3  # lines at the beginning, and as many at the end
 MARKER_CHARS = 120  # a gap with less in it is not worth its marker
 
 # Of many failures that read alike, each is another one if it names its place or its test.
@@ -18,9 +19,13 @@ _NAMED = re.compile(
 
 def rows(lines: Sequence[str], protected: Sequence[str]) -> frozenset[int]:
     """The lines of a log that tell of failures; none of any other text, for which nothing is protected."""
+    if not protected:
+        return frozenset()
     told = {row for row, why in enumerate(protected) if why in FAILING}
-    named = {row for row, line in enumerate(lines) if _NAMED.match(line)} if protected else set()
-    return frozenset(told | named)
+    named = {row for row, line in enumerate(lines) if _NAMED.match(line)}
+    # Where tools say how a command ended.
+    ends = {*range(ENDS), *range(len(lines) - ENDS, len(lines))}
+    return frozenset(told | named | ends)
 
 
 def spared(cuts: Iterable[Cut], lines: Sequence[str], stay: Collection[int]) -> Iterator[Cut]:

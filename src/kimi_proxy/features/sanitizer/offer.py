@@ -6,6 +6,7 @@ from functools import cache
 from kimi_proxy.core import jsontext, tokens
 from kimi_proxy.core.chat import Request, edit
 from kimi_proxy.core.chat.page import array_of, object_of
+from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features import redeem
 
 DESCRIPTION = """\
@@ -15,6 +16,16 @@ room, a marker stands for them: ⟦PRUNÉ: prune_id=prn_… lignes 12-90 (79) �
 minus tail). Files and commands are not affected: a marker is never part of a file, and never belongs into one. Ask by \
 id with start_line and end_line (counted from 1, both included) or start_char and end_char (counted from 0, end_char \
 not included), and for no more than you need; without a range all of it comes back."""
+
+# As plain as can be: some providers refuse schemas with words that they do not know.
+SCHEMA: JsonObject = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string", "description": "The id in the marker, such as prn_0123456789abcdef"},
+        **{name: {"type": "integer"} for name in ("start_line", "end_line", "start_char", "end_char")},
+    },
+    "required": ["id"],
+}
 
 # Of the schemas of our tools, here and behind MCP, words that hardly any other has.
 _OUR_WORDS = (b'"prune_id"', b'"start_char"')
@@ -34,8 +45,13 @@ def is_offered(request: Request) -> bool:
 
 
 def may_join(request: Request) -> bool:
-    """A client without tools may have a model, or a user, that cannot do with any."""
-    return bool(request.tool_names) and not is_offered(request)
+    """A client without tools may have a model, or a user, that cannot do with any.
+
+    Nor can several answers to one question be gone on from as one.
+    """
+    answers = request.page.members.get("n")
+    is_one = answers is None or bytes(answers) in (b"1", b"null")
+    return bool(request.tool_names) and is_one and not is_offered(request)
 
 
 def own_name(request: Request) -> str:
@@ -47,8 +63,8 @@ def own_name(request: Request) -> str:
 @cache
 def tool_tokens() -> int:
     """What a request pays for the tool."""
-    return tokens.count(DESCRIPTION + jsontext.encode(redeem.SCHEMA).decode())
+    return tokens.count(DESCRIPTION + jsontext.encode(SCHEMA).decode())
 
 
 def joined(request: Request) -> Request:
-    return edit.with_tool(request, own_name(request), DESCRIPTION, redeem.SCHEMA)
+    return edit.with_tool(request, own_name(request), DESCRIPTION, SCHEMA)

@@ -14,6 +14,7 @@ from kimi_proxy.features.sanitizer.sections import sections
 # Above this an output is cut even if the model asked for the same text before.
 HUGE_CHARS = 32_000
 
+_REMINDER = "system-reminder"
 # Clients without tool calls of their own tell results as text: [execute_command for 'npm test'] Result:
 _TOLD = re.compile(r"\[(\w+) for '([^\n]{0,300})'\] Result:\s*\Z")
 _TOLD_RECOVERY = re.compile(r"<tool_name>\s*\w*recover_(?:text|range)\s*</tool_name>")
@@ -73,11 +74,20 @@ def _outputs(
         if part.kind == "tool_result":
             origin = replace(asked.get(part.call_id, Origin()), failed=part.failed)
             because = "recovered" if recovers(origin.tool) else ""
-            yield _Found(Output(spot, 0, len(part.text), part.text, origin, b"", is_unread, because), part.call_id)
+            end = _before_reminders(part.text)
+            yield _Found(Output(spot, 0, end, part.text[:end], origin, b"", is_unread, because), part.call_id)
         elif message.role == "user":
             because = "recovered" if _follows_recovery(request, at) else ""
             for start, end, origin in _told(message, index, threshold_tokens):
                 yield _Found(Output(spot, start, end, part.text[start:end], origin, b"", is_unread, because), "")
+
+
+def _before_reminders(text: str) -> int:
+    """Some clients speak to the model at the end of what a tool said: that is theirs."""
+    end = len(text)
+    while text[:end].rstrip().endswith(f"</{_REMINDER}>") and (start := text.rfind(f"<{_REMINDER}>", 0, end)) >= 0:
+        end = start
+    return end
 
 
 def _told(message: Message, index: int, threshold_tokens: int) -> Iterator[tuple[int, int, Origin]]:
