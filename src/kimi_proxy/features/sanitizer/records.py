@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeGuard
 
 import numpy as np
 
@@ -17,8 +18,10 @@ CHECK_EVERY = 512
 TEXT_CHARS = 600
 
 RARE = 0.01  # of the records: so few share a value, or lack a field
-KINDS = 20  # a field with more different values than that (or a twentieth of them) names things: none of them is odd
-FAR = 6.0  # quartile ranges from the middle half
+KINDS = 50  # a field with more different values than that, or than a quarter of them, names things: none is odd
+ENOUGH = 8  # values to tell what is usual
+STORY_CHARS = 20
+FAR = 3.0  # quartile ranges from the middle half
 RELEVANT = 0.6  # of the best match
 
 Fields = Mapping[str, JsonValue]
@@ -72,27 +75,47 @@ def _odd_in_column(values: Sequence[tuple[int, JsonValue]], count: int) -> Itera
         without = set(range(count)) - {row for row, _ in values}
         yield from ((row, 1.0) for row in without)
     yield from _rare_kinds(values, few, count)
-    yield from _far_away([(row, len(v) if isinstance(v, str) else v) for row, v in values])
+    yield from _far_away([(row, float(v)) for row, v in values if _is_number(v)])
+    yield from _odd_in_length([(row, len(v)) for row, v in values if isinstance(v, str)])
     yield from _alarming(values, max(few, count // 20))
 
 
 def _rare_kinds(values: Sequence[tuple[int, JsonValue]], few: int, count: int) -> Iterator[tuple[int, float]]:
     kinds = [repr(value) for _, value in values]  # `1`, `1.0`, `'1'` and `True` are four
-    if len(set(kinds)) > max(KINDS, count // 20):
+    if len(set(kinds)) > min(KINDS, count // 4):
         kinds = [type(value).__name__ for _, value in values]
     seen = Counter(kinds)
     yield from ((row, 1.0) for (row, _), kind in zip(values, kinds, strict=True) if seen[kind] <= few)
 
 
-def _far_away(values: Sequence[tuple[int, JsonValue]]) -> Iterator[tuple[int, float]]:
-    numbers = [(row, float(v)) for row, v in values if isinstance(v, int | float) and not isinstance(v, bool)]
-    if len(numbers) < 8:
+def _is_number(value: JsonValue) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+
+
+def _far_away(numbers: Sequence[tuple[int, float]]) -> Iterator[tuple[int, float]]:
+    if len(numbers) < ENOUGH:
         return
     column = np.array([number for _, number in numbers])
     low, high = np.quantile(column, (0.25, 0.75))
     reach = FAR * max(float(high - low), 0.05 * abs(float(high)), 1e-9)
-    for row in np.flatnonzero((column < low - reach) | (column > high + reach)):
-        yield numbers[row][0], 1.0
+    odd = (column < low - reach) | (column > high + reach)
+    below = column < 0
+    if below.sum() <= RARE * len(column):
+        odd |= below
+    yield from ((numbers[int(row)][0], 1.0) for row in np.flatnonzero(odd))
+
+
+def _odd_in_length(lengths: Sequence[tuple[int, int]]) -> Iterator[tuple[int, float]]:
+    """Nothing where others say something, or a story where others say a word."""
+    if len(lengths) < ENOUGH:
+        return
+    column = np.array([length for _, length in lengths])
+    low, high = np.quantile(column, (0.25, 0.75))
+    odd = column > high + max(FAR * float(high - low), float(high), STORY_CHARS)
+    empty = column == 0
+    if empty.sum() <= RARE * len(column):
+        odd |= empty
+    yield from ((lengths[int(row)][0], 1.0) for row in np.flatnonzero(odd))
 
 
 def _alarming(values: Sequence[tuple[int, JsonValue]], few: int) -> Iterator[tuple[int, float]]:
