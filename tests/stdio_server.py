@@ -75,6 +75,14 @@ def call(message: dict) -> None:
             waiting.append(message)
             say({"jsonrpc": "2.0", "id": "p", "method": "ping"})
             say({"jsonrpc": "2.0", "id": "r", "method": "roots/list"})
+        case "progress":
+            token = message["params"].get("_meta", {}).get("progressToken")
+            for step in range(arguments.get("steps", 3)):
+                said = {"progressToken": token, "progress": step, "message": arguments.get("who", "")}
+                say({"jsonrpc": "2.0", "method": "notifications/progress", "params": said})
+                time.sleep(0.02)
+            say({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": "x", "progress": 9}})
+            answer(message, {"content": [{"type": "text", "text": str(token)}]})
         case "child":
             child = subprocess.Popen(["sleep", "600"])
             answer(message, {"pid": os.getpid(), "child": child.pid})

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.api.proxy_world import Proxy, proxy
+from tests.processes import until
 from tests.upstream import ACCEPTED, Heard, Pieces, answer, event, events, failure, handshake, http, scripted
 
 from kimi_proxy.core.markers import MaskMarker, read_mask
@@ -283,6 +284,37 @@ class TestMcpDoor:
         assert hello.json()["result"]["serverInfo"]["name"] == "script"
         assert ready.status_code == 202
         assert [tool["name"] for tool in tools.json()["result"]["tools"]] == ["echo", "recover_text"]
+
+    @pytest.mark.parametrize("door", ["rpc", "mcp"])
+    async def test_progress_comes_ahead_of_the_answer(self, door: str, tmp_path: Path):
+        asked = call("progress", who="me")
+        asked["params"]["_meta"] = {"progressToken": "mine"}  # type: ignore[index,call-overload]
+        plain, eager = {"accept": "application/json"}, {"accept": "application/json, text/event-stream"}
+        async with proxy(tmp_path, program()) as world:
+            url = f"/api/mcp-gateway/p/{door}"
+            streamed = await world.http.post(url, json=asked, headers=eager)
+            answered = await world.http.post(url, json=asked, headers=plain)
+            silent = await world.http.post(url, json={**asked, "method": "tools/list"}, headers=eager)
+
+        events = [json.loads(line.removeprefix("data: ")) for line in streamed.text.split("\n") if "data: " in line]
+        assert streamed.headers["content-type"].startswith("text/event-stream")
+        assert [notice["params"] for notice in events[:-1]] == [
+            {"progressToken": "mine", "progress": step, "message": "me"} for step in range(3)
+        ]
+        assert (events[-1]["id"], "result" in events[-1]) == (1, True)
+        assert [got.headers["content-type"] for got in (answered, silent)] == ["application/json"] * 2
+
+    async def test_a_listener_that_leaves_takes_its_question_back(self, tmp_path: Path):
+        log = tmp_path / "log"
+        asked = call("progress", steps=10_000)
+        asked["params"]["_meta"] = {"progressToken": 1}  # type: ignore[index,call-overload]
+        headers = {"accept": "text/event-stream"}
+        async with proxy(tmp_path, program("p", "", str(log))) as world:
+            async with world.http.stream("POST", "/api/mcp-gateway/p/mcp", json=asked, headers=headers) as stream:
+                async for line in stream.aiter_lines():
+                    if line:
+                        break
+            await until(lambda: "notifications/cancelled" in log.read_text())
 
     async def enveloped(self, world: Proxy, method: str, headers: dict[str, str] | None = None, **params: JsonValue):
         meta: JsonValue = {VERSION: "2026-07-28", CAPABILITIES: {}}

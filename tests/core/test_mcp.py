@@ -1,5 +1,8 @@
 """A message in either era of MCP."""
 
+import json
+
+from kimi_proxy.core import mcp
 from kimi_proxy.core.mcp import bare, enveloped, is_stateless, meta_of, stamped
 from kimi_proxy.core.types import JsonObject
 
@@ -55,3 +58,11 @@ def test_a_result_of_the_new_era_is_left_alone():
     result: JsonObject = {"resultType": "input_required"}
 
     assert stamped("tools/list", result, None) is result
+
+
+def test_only_the_token_of_a_request_is_replaced():
+    message = {"id": 1, "method": "m", "params": {"a": 1, "_meta": {"x": 2, "progressToken": "t", "y": 3}, "b": 4}}
+
+    assert json.dumps(mcp.with_progress_token(message, 7)) == json.dumps(message).replace('"t"', "7")
+    for untouched in ({"id": 1}, {"params": {"_meta": {}}}, {"params": []}):
+        assert mcp.with_progress_token(untouched, 7) is untouched

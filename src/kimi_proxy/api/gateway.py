@@ -10,8 +10,9 @@ from starlette.routing import Route
 from kimi_proxy.api import envelope, eras
 from kimi_proxy.api.errors import rpc_failure
 from kimi_proxy.api.mcp import NOTHING, Reply
+from kimi_proxy.api.notices import EVENTS, announced, json_reply
 from kimi_proxy.api.rpc import unless_gone
-from kimi_proxy.core import deepjson, jsonrpc, jsontext, mcp
+from kimi_proxy.core import jsonrpc, jsontext, mcp
 from kimi_proxy.core.errors import BadRequest, KimiProxyError, MethodNotFound
 from kimi_proxy.core.fault import place
 from kimi_proxy.core.types import JsonObject, JsonValue
@@ -31,13 +32,14 @@ def routes(gateway: Gateway) -> list[Route]:
 
 def _endpoint(gateway: Gateway, door: eras.Door) -> Callable[[Request], Awaitable[Response]]:
     async def post(request: Request) -> Response:
-        headers = request.scope["headers"]
-        work = reply(gateway, request.path_params["server_name"], await request.body(), door, headers)
+        headers, body = request.scope["headers"], await request.body()
+        work = reply(gateway, request.path_params["server_name"], body, door, headers)
         # In the old era a lost connection says nothing; in the new one it takes the question back.
-        answer = await (unless_gone(work, request.receive) if _takes_back(headers) else work)
-        if answer.value is None:
-            return Response(status_code=answer.status)
-        return Response(deepjson.encode(answer.value), answer.status, media_type="application/json")
+        work = unless_gone(work, request.receive) if _takes_back(headers) else work
+        # Whoever wants to hear of the progress says so.
+        if b"progressToken" in body and any(EVENTS in accepted for accepted in request.headers.getlist("accept")):
+            return await announced(work)
+        return json_reply(await work)
 
     return post
 

@@ -16,6 +16,7 @@ META_VERSION = "io.modelcontextprotocol/protocolVersion"
 META_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 META_CLIENT = "io.modelcontextprotocol/clientInfo"
 META_SERVER = "io.modelcontextprotocol/serverInfo"
+PROGRESS = "progressToken"
 _ENVELOPE = frozenset({META_VERSION, META_CAPABILITIES, META_CLIENT})
 
 # Methods whose Mcp-Name header repeats one of their params.
@@ -65,6 +66,20 @@ def bare(message: JsonObject) -> JsonObject:
     params = message.get("params")
     rest = {key: value for key, value in params.items() if key != "_meta"} if isinstance(params, Mapping) else {}
     return {**message, "params": {**rest, "_meta": meta} if meta else rest}
+
+
+def with_progress_token(message: JsonObject, token: JsonValue) -> JsonObject:
+    """A request under another progress token, if it has one."""
+    meta, params = meta_of(message), message.get("params")
+    if PROGRESS not in meta or not isinstance(params, Mapping):
+        return message
+    return {**message, "params": {**params, "_meta": {**meta, PROGRESS: token}}}
+
+
+def with_progress(notice: JsonObject, token: JsonValue) -> JsonObject:
+    """A notice of progress under another token."""
+    params = notice.get("params")
+    return {**notice, "params": {**(params if isinstance(params, Mapping) else {}), PROGRESS: token}}
 
 
 def stamped(method: str, result: JsonObject, server: JsonValue) -> JsonObject:

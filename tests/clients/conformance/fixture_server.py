@@ -5,6 +5,7 @@ python fixture_server.py handshake|stateless
 
 import json
 import sys
+import time
 
 from tests.clients.conformance.fixtures import CAPABILITIES, METHODS, OLDER, Refusal
 
@@ -40,7 +41,18 @@ def answer(message: JsonObject) -> JsonObject:
         return {"error": {"code": e.code, "message": e.message, "data": e.data}}
 
 
+def announce(message: JsonObject) -> None:
+    """The one tool that tells of its progress."""
+    match message.get("params"):
+        case {"name": "test_tool_with_progress", "_meta": {"progressToken": token}}:
+            for progress in (0, 50, 100):
+                params = {"progressToken": token, "progress": progress, "total": 100}
+                print(json.dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}), flush=True)
+                time.sleep(0.05)
+
+
 for line in sys.stdin:
     message = json.loads(line)
+    announce(message)
     if "id" in message and "method" in message:
         print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer(message)}), flush=True)

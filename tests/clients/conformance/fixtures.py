@@ -121,6 +121,7 @@ TOOLS: dict[str, Callable[[JsonObject], JsonObject]] = {
         "isError": True,
         "content": [text("This tool intentionally returns an error for testing")],
     },
+    "test_tool_with_progress": says(text("done, with or without an audience")),
     "test_missing_capability": missing_capability,
     "test_streaming_elicitation": asks(user_name=NAME),
     "test_logging_tool": says(text("nothing is logged")),

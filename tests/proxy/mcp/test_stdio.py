@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.processes import runs, until
 
+from kimi_proxy.core import notices
 from kimi_proxy.core.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable, UpstreamUnreadable
 from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.proxy.mcp.process import Command
@@ -144,6 +145,32 @@ async def test_a_servers_own_requests_get_a_polite_answer():
             "error": {"code": -32601, "message": "kimi-proxy does not offer this to servers"},
         },
     ]
+
+
+async def test_progress_is_told_to_whoever_waits_though_two_chose_the_same_token():
+    async def heard_by(who: str, client: Stdio) -> tuple[list[JsonObject], JsonValue]:
+        told: list[JsonObject] = []
+        notices.listen(told.append)
+        message = call("progress", who=who)
+        message["params"]["_meta"] = {"progressToken": "t", "kept": who}  # type: ignore[index,call-overload]
+        return told, await result(client, message)
+
+    async with running(command()) as client:
+        both = await asyncio.gather(*(heard_by(who, client) for who in "ab"))
+
+    for who, (told, got) in zip("ab", both, strict=True):
+        assert [notice["params"] for notice in told] == [
+            {"progressToken": "t", "progress": step, "message": who} for step in range(3)
+        ]
+        assert got != {"content": [{"type": "text", "text": "t"}]}
+
+
+async def test_without_a_listener_progress_is_overheard():
+    message = call("progress")
+    message["params"]["_meta"] = {"progressToken": 1}  # type: ignore[index,call-overload]
+    async with running(command()) as client:
+        assert await result(client, message) is not None
+        assert await result(client, call("progress")) == {"content": [{"type": "text", "text": "None"}]}
 
 
 async def test_fifty_megabytes_and_ten_thousand_levels_pass():

@@ -23,6 +23,7 @@ from tests.upstream import (
     scripted,
 )
 
+from kimi_proxy.core import notices
 from kimi_proxy.core.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable, UpstreamUnreadable
 from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.proxy.mcp.streamable import Streamable
@@ -337,3 +338,20 @@ class TestStatelessEra:
             got = await client.forward(call(), PATIENCE_S)
 
         assert got == {"jsonrpc": "2.0", "id": 1, "result": {"resultType": "input_required"}}
+
+
+async def test_what_comes_before_the_answer_is_told_to_whoever_waits():
+    progress: JsonObject = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 5}}
+
+    def stream(heard: Heard) -> Pieces:
+        result = {"jsonrpc": "2.0", "id": heard.message["id"], "result": {}}
+        return events(event(progress), event(result))
+
+    told: list[JsonObject] = []
+    async with client_of(handshake(stream)) as (client, _):
+        await client.forward(call(), PATIENCE_S)
+        notices.listen(told.append)
+        answered = await client.forward(call(), PATIENCE_S)
+
+    assert told == [progress]
+    assert answered == {"jsonrpc": "2.0", "id": 1, "result": {}}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from kimi_proxy.core import deepjson, mcp
+from kimi_proxy.core import deepjson, mcp, notices
 from kimi_proxy.core.errors import UpstreamError, UpstreamUnreachable, UpstreamUnreadable
 from kimi_proxy.core.sse import Event, Events
 from kimi_proxy.core.types import JsonObject, JsonValue
@@ -141,9 +141,11 @@ class Exchange:
         for message in answers.messages(event.data, self._server):
             if answers.answers(message, call_id):  # type: ignore[arg-type]
                 return message
-            reply = answers.reply_to_server(message)
+            reply, heard = answers.reply_to_server(message), notices.listener()
             if reply is not None:
                 await self.send(reply, headers)
+            elif heard is not None and "method" in message:
+                heard(message)
         return None
 
 

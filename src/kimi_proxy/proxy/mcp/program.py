@@ -6,9 +6,9 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from kimi_proxy.core import deepjson
+from kimi_proxy.core import deepjson, mcp, notices
 from kimi_proxy.core.errors import UpstreamUnreachable, UpstreamUnreadable
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.proxy.mcp import answers
 from kimi_proxy.proxy.mcp.answers import MAX_ANSWER_BYTES, with_id
 from kimi_proxy.proxy.mcp.process import STDERR, STDIN, STDOUT, Process
@@ -24,6 +24,7 @@ class Program(Process):
         self._partial: list[bytes] = []
         self._partial_size = 0
         self._waiting: dict[int, asyncio.Future[JsonObject]] = {}
+        self._hearing: dict[int, tuple[notices.Listener | None, JsonValue]] = {}
         self._ids = itertools.count(1)
 
     async def send(self, message: JsonObject) -> JsonObject | None:
@@ -34,14 +35,15 @@ class Program(Process):
         call_id = next(self._ids)
         answer: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
         self._waiting[call_id] = answer
+        self._hearing[call_id] = notices.listener(), mcp.meta_of(message).get(mcp.PROGRESS)
         try:
-            self._write(with_id(message, call_id))
+            self._write(mcp.with_progress_token(with_id(message, call_id), call_id))
             return with_id(await answer, message["id"])
         except asyncio.CancelledError:
             self._cancel(call_id, message)
             raise
         finally:
-            del self._waiting[call_id]
+            del self._waiting[call_id], self._hearing[call_id]
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == STDERR:
@@ -78,11 +80,21 @@ class Program(Process):
         if reply is not None:
             with suppress(UpstreamUnreachable):
                 self._write(reply)
+        elif message.get("method") == "notifications/progress":
+            self._progress(message)
         elif answers.is_response(message):
             given = message.get("id")
             waiting = self._waiting.get(given) if isinstance(given, int) else None
             if waiting is not None and not waiting.done():
                 waiting.set_result(message)
+
+    def _progress(self, message: JsonObject) -> None:
+        """Progress is told under the token that we gave; whoever waits knows it by their own."""
+        match message.get("params"):
+            case {mcp.PROGRESS: int(call_id)} if call_id in self._hearing:
+                heard, token = self._hearing[call_id]
+                if heard is not None:
+                    heard(mcp.with_progress(message, token))
 
     def _write(self, message: JsonObject) -> None:
         pipe = self._pipe(STDIN)
