@@ -14,6 +14,7 @@ from tests.faults.symptoms import Disk, keeps_again, refusal
 from tests.services.store.making import an_original, opened, reason
 
 from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.services.store.schema import VERSION
 from kimi_proxy.services.store.sqlite import SqliteStore, store_path
 
 
@@ -94,7 +95,7 @@ async def test_a_newer_schema_is_read_but_never_written(tmp_path: Path) -> None:
         assert await store.find("local", original.key) == original.id
         assert "newer kimi-proxy" in (await store.usage()).state
         assert await asyncio.to_thread(store_path(tmp_path).exists)
-        set_version(store_path(tmp_path), "PRAGMA user_version = 1")
+        set_version(store_path(tmp_path), f"PRAGMA user_version = {VERSION}")
         await keeps_again(store)
 
 
