@@ -8,12 +8,17 @@ import relay
 import rivals
 import sanitizer
 import server
+import tools
 
-BENCHMARKS = {"pruning": pruning.main, "server": server.main, "relay": relay.main, "sanitizer": sanitizer.main}
-ASKED_FOR = {
-    "gateway": gateway.main,
-    "rivals": rivals.main,
-}  # installs other people's servers first, so only when it is named
+BENCHMARKS = {
+    "pruning": pruning.main,
+    "server": server.main,
+    "tools": tools.main,
+    "relay": relay.main,
+    "sanitizer": sanitizer.main,
+}
+# These install other people's servers first, so they run only when they are named.
+ASKED_FOR = {"gateway": gateway.main, "rivals": rivals.main}
 
 
 def main() -> None:
