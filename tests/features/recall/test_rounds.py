@@ -212,3 +212,24 @@ def test_counts_are_added_up_member_by_member():
 
     assert summed(before, after) == {"a": 4, "b": {"c": 6, "d": 5}, "e": "new", "g": 4, "f": True}
     assert summed(None, after) == after
+
+
+def test_calls_without_an_index_and_what_comes_with_them_are_sent_back():
+    signed: JsonObject = {"google": {"thought_signature": "abc"}}
+    calls: list[JsonObject] = [
+        {
+            "id": "own_1",
+            "type": "function",
+            "function": {"name": "recover_text", "arguments": "{}"},
+            "extra_content": signed,
+        },
+        {"id": "own_2", "type": "function", "function": {"name": "recover_text", "arguments": "{}"}},
+    ]
+    chunk = {"id": "1", "choices": [{"index": 0, "delta": {"tool_calls": calls}, "finish_reason": "tool_calls"}]}
+    stream = STREAMS[Wire.CHAT]("recover_text")
+    shown = stream.feed(b"data: " + json.dumps(chunk).encode() + b"\n\n")
+    again = json.loads(stream.follow_up(request(Wire.CHAT, [User("go")]), {"own_1": "one", "own_2": "two"}).body)
+
+    assert shown == b""
+    assert again["messages"][-3]["tool_calls"] == calls
+    assert [message["content"] for message in again["messages"][-2:]] == ["one", "two"]

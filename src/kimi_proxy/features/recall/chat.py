@@ -1,7 +1,7 @@
 """Our tool in chat completions: calls stand beside the text, and are told in pieces by their index."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from kimi_proxy.core.chat import Request, edit
 from kimi_proxy.core.chat.seen import DONE
@@ -11,6 +11,7 @@ from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.features.recall.call import Call, Turn, summed
 from kimi_proxy.features.recall.read import index_of, object_of, objects, text_of
 
+_PIECE = frozenset({"index", "id", "type", "function"})
 # What a model thought before it called goes back with the call, under the name that it came by.
 _THOUGHTS = ("reasoning_content", "reasoning")
 
@@ -20,6 +21,7 @@ class _Called:
     id: str = ""
     name: str = ""
     arguments: str = ""
+    more: JsonObject = field(default_factory=dict)  # what a provider wants to have back, such as a signature
 
 
 class ChatRounds:
@@ -48,11 +50,11 @@ class ChatRounds:
         self._id = self._id or chunk.get("id")
         choice = (objects(chunk.get("choices")) or [{}])[0]
         delta = object_of(choice.get("delta"))
-        self._take(delta)
+        pieces = self._take(delta)
         self._usage = chunk.get("usage") or choice.get("usage") or self._usage
         if not self._has_own and not self._is_later:
             return raw
-        return self._rewritten(event, chunk, choice, delta)
+        return self._rewritten(event, chunk, choice, self._without_own(delta, pieces))
 
     @property
     def turn(self) -> Turn:
@@ -91,29 +93,34 @@ class ChatRounds:
     def _has_own(self) -> bool:
         return any(call.name == self._own for call in self._calls)
 
-    def _take(self, delta: JsonObject) -> None:
+    def _take(self, delta: JsonObject) -> list[tuple[JsonObject, _Called]]:
+        """Add what a chunk says to what was said; gives the pieces of calls in it, each with its call."""
         self._content += text_of(delta.get("content"))
         for name in _THOUGHTS:
             if thought := text_of(delta.get(name)):
                 self._thoughts[name] = self._thoughts.get(name, "") + thought
-        for piece in objects(delta.get("tool_calls")):
-            call, function = self._called(piece), object_of(piece.get("function"))
+        pieces = [(piece, self._called(piece)) for piece in objects(delta.get("tool_calls"))]
+        for piece, call in pieces:
+            function = object_of(piece.get("function"))
             call.name += text_of(function.get("name"))
             call.arguments += text_of(function.get("arguments"))
+            call.more |= {key: value for key, value in piece.items() if key not in _PIECE}
+        return pieces
 
     def _called(self, piece: JsonObject) -> _Called:
         """The call that a piece belongs to: some providers give every call the same index, or none."""
-        index, id = index_of(piece.get("index")) or 0, text_of(piece.get("id"))
-        known = self._at.get(index)
-        if known is None or (id and known.id and id != known.id):
-            known = self._at[index] = _Called()
+        index, id = index_of(piece.get("index")), text_of(piece.get("id"))
+        known = self._at.get(index or 0)
+        is_named = index is None and bool(object_of(piece.get("function")).get("name"))
+        if known is None or is_named or (id and known.id and id != known.id):
+            known = self._at[index or 0] = _Called()
             self._calls.append(known)
         known.id = known.id or id
         return known
 
-    def _rewritten(self, event: Event, chunk: JsonObject, choice: JsonObject, delta: JsonObject) -> bytes:
+    def _rewritten(self, event: Event, chunk: JsonObject, choice: JsonObject, shown: JsonObject) -> bytes:
         """The chunk without our calls, as a part of the first round; its end is held back until ours is known."""
-        chunk, shown, finish = self._as_first(chunk), self._without_own(delta), choice.get("finish_reason")
+        chunk, finish = self._as_first(chunk), choice.get("finish_reason")
         if self._has_own and (finish or not choice):
             self._held.append((event, _with(chunk, choice, {}, finish)))
             chunk, finish = {**chunk, "usage": None}, None
@@ -133,10 +140,9 @@ class ChatRounds:
         usage = {"usage": summed(self._spent, chunk["usage"])} if chunk.get("usage") else {}
         return {**chunk, "id": self._id, **usage}
 
-    def _without_own(self, delta: JsonObject) -> JsonObject:
-        others = [piece for piece in objects(delta.get("tool_calls")) if self._called(piece).name != self._own]
+    def _without_own(self, delta: JsonObject, pieces: Sequence[tuple[JsonObject, _Called]]) -> JsonObject:
         # Whoever puts the pieces together expects the first call to have the first index.
-        moved = [{**piece, "index": self._nth(self._called(piece))} for piece in others]
+        moved = [{**piece, "index": self._nth(call)} for piece, call in pieces if call.name != self._own]
         hidden = {"tool_calls", "role"} if self._is_later else {"tool_calls"}
         rest = {key: value for key, value in delta.items() if key not in hidden}
         return {**rest, "tool_calls": moved} if moved else rest
@@ -150,7 +156,8 @@ def result(call_id: str, text: str) -> JsonObject:
 
 
 def _call(call: _Called) -> JsonObject:
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments or "{}"}}
+    function: JsonObject = {"name": call.name, "arguments": call.arguments or "{}"}
+    return {"id": call.id, "type": "function", "function": function, **call.more}
 
 
 def _with(chunk: JsonObject, choice: JsonObject, delta: JsonObject, finish: JsonValue) -> JsonObject:

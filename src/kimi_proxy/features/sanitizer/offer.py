@@ -21,7 +21,7 @@ not included), and for no more than you need; without a range all of it comes ba
 SCHEMA: JsonObject = {
     "type": "object",
     "properties": {
-        "id": {"type": "string", "description": "The id in the marker, such as prn_0123456789abcdef"},
+        "id": {"type": "string", "description": "The id in the marker: prn_… or msk_…"},
         **{name: {"type": "integer"} for name in ("start_line", "end_line", "start_char", "end_char")},
     },
     "required": ["id"],
