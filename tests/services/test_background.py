@@ -70,3 +70,10 @@ def test_one_that_needs_too_long_is_told_and_goes_on(tmp_path: Path):
 
     background.stop(tmp_path, pid.pid)
     assert within(10, lambda: not pid.pid.runs)
+
+
+def test_a_home_that_cannot_be_written_is_told(tmp_path: Path):
+    (tmp_path / "run").write_text("not a folder")
+
+    with pytest.raises(UpstreamUnreachable, match="cannot be written"):
+        start(tmp_path)

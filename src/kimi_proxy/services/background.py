@@ -21,8 +21,11 @@ STOP_S = 10.0  # longer than it takes to let requests and servers end
 
 def start(home: Path, argv: Sequence[str], env: Mapping[str, str], patience_s: float) -> Running:
     """Start `argv` and wait until it can be found; UpstreamUnreachable with the end of its log if it cannot."""
-    with _one_at_a_time(home):
-        return running(home) or _started(home, argv, env, patience_s)
+    try:
+        with _one_at_a_time(home):
+            return running(home) or _started(home, argv, env, patience_s)
+    except OSError as e:
+        raise UpstreamUnreachable(f"{home} cannot be written: {e}") from e
 
 
 def _started(home: Path, argv: Sequence[str], env: Mapping[str, str], patience_s: float) -> Running:

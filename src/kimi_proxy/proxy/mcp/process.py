@@ -7,13 +7,13 @@ from asyncio.subprocess import PIPE
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Self, cast
+from typing import ClassVar, Self, cast
 
 from kimi_proxy.core.errors import UpstreamUnreachable
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 SAID_BYTES = 64 * 1024  # what we remember of what it says
-GOODBYE_S = 1.0  # for each of: closed input, SIGTERM, SIGKILL
+GOODBYE_S = 1.0  # for each of SIGTERM and SIGKILL
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,8 @@ class Command:
 
 class Process(asyncio.SubprocessProtocol):
     """All output is for people. The input is a pipe that closes when we are gone."""
+
+    goodbye_s: ClassVar[float] = 0.0  # what it takes to leave by itself once its input is closed
 
     def __init__(self, server: str, watch: Callable[[int], None]) -> None:
         self._server = server
@@ -81,8 +83,12 @@ class Process(asyncio.SubprocessProtocol):
         """Ask it to leave, then make it: input closed, SIGTERM, SIGKILL to the whole group."""
         self._ending = True
         self._pipe(STDIN).close()
-        for number in (signal.SIGTERM, signal.SIGKILL, None):
-            await asyncio.wait({self._gone}, timeout=GOODBYE_S)
+        for wait_s, number in (
+            (self.goodbye_s, signal.SIGTERM),
+            (GOODBYE_S, signal.SIGKILL),
+            (GOODBYE_S, None),
+        ):
+            await asyncio.wait({self._gone}, timeout=wait_s)
             if not self._gone.done() and number is not None:
                 self._signal(number)
         self._transport.close()

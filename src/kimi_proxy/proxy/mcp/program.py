@@ -19,6 +19,8 @@ MAX_UNREAD_BYTES = 64 * 1024**2  # what we wrote and the program has not read
 class Program(Process):
     """Requests go out under ids of our own, so that two clients with the same id never meet."""
 
+    goodbye_s = 1.0
+
     def __init__(self, server: str, watch: Callable[[int], None]) -> None:
         super().__init__(server, watch)
         self._partial: list[bytes] = []
