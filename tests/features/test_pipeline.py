@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from kimi_proxy.core.chat import Wire, edit, parse
 from kimi_proxy.features.models import Target
-from kimi_proxy.features.pipeline import Draft, Note, run_stages
+from kimi_proxy.features.pipeline import Draft, Note, Stage, run_stages, run_steps
 from kimi_proxy.features.sessions import Session
 
 DRAFT = Draft(parse(b'{"model":"m"}', Wire.CHAT), Target("p", "m"), Session("s"))
@@ -41,3 +41,19 @@ def test_a_stage_that_fails_has_done_nothing_and_the_others_go_on(caplog):
     assert draft.reasons == ("broken_failed", "broken_failed")
     assert faults == [("broken", "KeyError")] * 2
     assert "secret" not in caplog.text
+
+
+class Renames:
+    async def stage(self, draft: Draft) -> Stage:
+        return renames
+
+
+class Broken:
+    async def stage(self, draft: Draft) -> Stage:
+        return broken if draft.request.model == "n" else idle
+
+
+async def test_a_step_sees_what_those_before_it_did_and_a_broken_one_stops_nobody():
+    draft = await run_steps(DRAFT, (Broken(), Renames(), Broken()), lambda step, error: None)
+
+    assert (draft.request.model, draft.reasons) == ("n", ("broken_failed",))

@@ -1,4 +1,4 @@
-"""The life of a chat request: what stages change leaves, but never before its originals are kept."""
+"""The life of a chat request: what a step changed leaves, and a step that fails changes nothing."""
 
 import json
 from collections.abc import AsyncIterator
@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 from tests.evil import Evil, answering, evil, http
-from tests.fakes import MemoryStore
 
 from kimi_proxy.core.chat import Wire, edit
 from kimi_proxy.core.config import parse
-from kimi_proxy.core.errors import NoProvider, StoreUnavailable
-from kimi_proxy.features.pipeline import Draft, Kept, Stage
+from kimi_proxy.core.errors import NoProvider
+from kimi_proxy.features.pipeline import Draft, Stage, Step
 from kimi_proxy.proxy.upstream import Upstreams
 from kimi_proxy.services.chat import Asked, Chat
 from kimi_proxy.services.metrics import Metrics
@@ -23,23 +22,26 @@ LONG = "a long tool result"
 BODY = json.dumps({"model": "m", "messages": [{"role": "tool", "content": LONG}]}).encode()
 
 
-def cuts(draft: Draft) -> Draft:
-    kept = Kept("msk_0123456789abcdef", LONG, {"what": "test"})
-    return replace(draft, request=edit.with_texts(draft.request, {(0, 0): "short"}), kept=(kept,))
+class Cuts:
+    async def stage(self, draft: Draft) -> Stage:
+        return lambda draft: replace(
+            draft, request=edit.with_texts(draft.request, {(0, 0): "short"}), said=((b"x-kimi-proxy-cut", b"1"),)
+        )
 
 
-def breaks(draft: Draft) -> Draft:
-    raise RuntimeError
+class Breaks:
+    async def stage(self, draft: Draft) -> Stage:
+        raise RuntimeError
 
 
 @asynccontextmanager
-async def world(*stages: Stage) -> AsyncIterator[tuple[Chat, Evil, MemoryStore, Metrics]]:
-    store, metrics = MemoryStore(), Metrics()
+async def world(*steps: Step) -> AsyncIterator[tuple[Chat, Evil, Metrics]]:
+    metrics = Metrics()
     async with evil(answering(http(b"{}"))) as provider:
         config = parse(provider.toml(), {}, Path("home"))
         upstreams = Upstreams(config.providers, config.provider_keys)
         try:
-            yield Chat(config, upstreams, store, metrics, chosen=stages), provider, store, metrics
+            yield Chat(config, upstreams, metrics, steps=steps), provider, metrics
         finally:
             await upstreams.close()
 
@@ -49,28 +51,17 @@ async def ask(chat: Chat, body: bytes = BODY) -> Answer:
         return answer
 
 
-async def test_what_a_stage_changed_leaves_once_its_original_is_kept():
-    async with world(cuts) as (chat, provider, store, _):
+async def test_what_a_step_changed_leaves_and_the_answer_says_so():
+    async with world(Cuts()) as (chat, provider, _):
         answer = await ask(chat)
 
     assert (answer.status, answer.body) == (200, b"{}")
+    assert answer.headers[-1] == (b"x-kimi-proxy-cut", b"1")
     assert provider.heard[0].body == BODY.replace(LONG.encode(), b"short")
-    assert [original.text.decode() for original in store.originals.values()] == [LONG]
 
 
-@pytest.mark.parametrize("is_stuck", [False, True])
-async def test_what_cannot_be_kept_leaves_whole(is_stuck: bool, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("kimi_proxy.services.chat.KEEP_S", 0.2)
-    async with world(cuts) as (chat, provider, store, metrics):
-        store.illness, store.is_stuck = StoreUnavailable("ill"), is_stuck
-        await ask(chat)
-
-    assert provider.heard[0].body == BODY
-    assert 'kimi_proxy_chat_faults_total{code="recovery_unavailable",stage="keep"} 1.0' in metrics.text().decode()
-
-
-async def test_a_stage_that_fails_changes_nothing_and_is_counted():
-    async with world(breaks) as (chat, provider, _, metrics):
+async def test_a_step_that_fails_changes_nothing_and_is_counted():
+    async with world(Breaks()) as (chat, provider, metrics):
         answer = await ask(chat)
 
     assert (answer.status, provider.heard[0].body) == (200, BODY)
@@ -78,7 +69,7 @@ async def test_a_stage_that_fails_changes_nothing_and_is_counted():
 
 
 async def test_without_a_provider_nobody_is_asked():
-    chat = Chat(parse("", {}, Path("home")), None, MemoryStore(), Metrics())
+    chat = Chat(parse("", {}, Path("home")), None, Metrics())
 
     with pytest.raises(NoProvider):
         await ask(chat)

@@ -1,25 +1,19 @@
-"""The stages that a chat request passes through, and the one place where a fault of ours lets it through unchanged."""
+"""What a chat request passes through, and the one place where a fault of ours lets it through unchanged."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from kimi_proxy.core.chat import Request
 from kimi_proxy.core.fault import place
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.types import JsonValue
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.sessions import Session
 
+Header = tuple[bytes, bytes]
+
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """An original that has to be on disk before the request leaves."""
-
-    id: str
-    text: str
-    about: JsonObject = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +31,8 @@ class Draft:
     request: Request
     target: Target
     session: Session
-    kept: tuple[Kept, ...] = ()
+    headers: tuple[Header, ...] = field(default=(), repr=False)  # the client's: secrets are among them
+    said: tuple[Header, ...] = ()  # what the answer tells of us, beside the provider's headers
     notes: tuple[Note, ...] = ()
     reasons: tuple[str, ...] = ()  # why a stage that could have done something did not
     hides_usage: bool = False  # we asked for what the client did not: it gets none of it
@@ -48,17 +43,37 @@ Stage = Callable[[Draft], Draft]
 OnFault = Callable[[str, Exception], None]
 
 
+class Step(Protocol):
+    """Gives a stage in which everything is settled that the outside has a say in; what it cuts is on disk by then."""
+
+    async def stage(self, draft: Draft) -> Stage: ...
+
+
+async def run_steps(draft: Draft, steps: Sequence[Step], on_fault: OnFault) -> Draft:
+    """Each step in turn sees what those before it made of the request."""
+    for step in steps:
+        try:
+            draft = (await step.stage(draft))(draft)
+        except Exception as e:  # noqa: BLE001 - whatever broke, the user's request leaves
+            draft = _untouched(draft, type(step).__name__.lower(), e, on_fault)
+    return draft
+
+
 def run_stages(draft: Draft, stages: Sequence[Stage], on_fault: OnFault) -> Draft:
-    """Each stage in turn. One that fails has done nothing, and the request goes on."""
     for stage in stages:
         try:
             draft = stage(draft)
         except Exception as e:  # noqa: BLE001 - whatever broke, the user's request leaves
-            log.warning("stage failed", extra={"stage": name_of(stage), "what": place(e)})
-            on_fault(name_of(stage), e)
-            draft = replace(draft, reasons=(*draft.reasons, f"{name_of(stage)}_failed"))
+            draft = _untouched(draft, name_of(stage), e, on_fault)
     return draft
 
 
 def name_of(stage: Stage) -> str:
     return str(getattr(stage, "__name__", type(stage).__name__))
+
+
+def _untouched(draft: Draft, name: str, error: Exception, on_fault: OnFault) -> Draft:
+    """What fails has done nothing, and the request goes on."""
+    log.warning("stage failed", extra={"stage": name, "what": place(error)})
+    on_fault(name, error)
+    return replace(draft, reasons=(*draft.reasons, f"{name}_failed"))

@@ -1,34 +1,29 @@
 """The life of a chat request, from the client's bytes to the provider's and back."""
 
 import asyncio
-import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from kimi_proxy.core import chat, jsontext, tokens
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import Config
-from kimi_proxy.core.errors import KimiProxyError, NoProvider, RateLimited, StoreUnavailable
+from kimi_proxy.core.errors import KimiProxyError, NoProvider, RateLimited
 from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features import weight
 from kimi_proxy.features.addressing import ask_usage, name_model
 from kimi_proxy.features.models import Models
-from kimi_proxy.features.pipeline import Draft, Stage, run_stages
+from kimi_proxy.features.pipeline import Draft, Stage, Step, run_stages, run_steps
 from kimi_proxy.features.rate import Rate
 from kimi_proxy.features.sessions import session_of
 from kimi_proxy.proxy.headers import Header
 from kimi_proxy.proxy.question import Question
-from kimi_proxy.services.fingerprint import encoded
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.recall import Recall
 from kimi_proxy.services.relay import Answer, Exchange, Relay, Reply
-from kimi_proxy.services.sanitizer import Sanitizer
-from kimi_proxy.services.store import Original, Store
 
 if TYPE_CHECKING:
     from kimi_proxy.proxy.upstream import Upstreams
@@ -36,11 +31,6 @@ if TYPE_CHECKING:
 # Told what becomes of a request; they keep nobody waiting.
 Ended = Callable[[Exchange], None]
 Began = Callable[[Draft, Draft], Ended]  # as it came, and as it leaves
-
-SCOPE = "local"
-KEEP_S = 5.0  # a request does not wait longer for the disk
-
-log = logging.getLogger(__name__)
 
 
 def unheard(exchange: Exchange) -> None:
@@ -67,24 +57,20 @@ class Chat:
         self,
         config: Config,
         upstreams: "Upstreams | None",
-        store: Store,
         metrics: Metrics,
         began: Began = unwatched,
         now: Callable[[], float] = time.monotonic,
-        chosen: tuple[Stage, ...] | None = None,  # stages in place of those that the settings ask for
-        sanitizer: Sanitizer | None = None,
+        steps: Sequence[Step] = (),  # everything that may change a request on its way, in this order
         recall: Recall | None = None,
     ) -> None:
         self.models = Models(config.providers, config.models)
         self._upstreams = upstreams
-        self._store = store
         self._metrics = metrics
         self._began = began
         self._now = now
-        self._sanitizer = sanitizer
+        self._steps = steps
         self._recall = recall
         self._addressing: tuple[Stage, ...] = (name_model, ask_usage(config.providers))
-        self._stages: tuple[Stage, ...] = (*(stages(config) if chosen is None else chosen), *self._addressing)
         self._rates = {name: Rate(provider.requests_per_minute) for name, provider in config.providers.items()}
 
     @asynccontextmanager
@@ -93,13 +79,9 @@ class Chat:
         request = chat.parse(asked.body, asked.wire)
         target = self.models.target(request.model, asked.wire)
         session = session_of(request, dict(asked.headers), target.provider)
-        whole = Draft(request, target, session)
-        sanitize = await self._sanitizer.stage(whole) if self._sanitizer else unchanged
-        draft = run_stages(whole, (sanitize, *self._stages), self._stage_failed)
-
-        # Originals are saved before the request leaves: no marker without a way back.
-        if not await self._kept(draft):
-            draft = run_stages(whole, (sanitize, *self._addressing), self._stage_failed)
+        whole = Draft(request, target, session, asked.headers)
+        draft = await run_steps(whole, self._steps, self._stage_failed)
+        draft = run_stages(draft, self._addressing, self._stage_failed)
 
         # If no stage had anything to say, these are the caller's own bytes.
         question = Question(asked.wire, chat.encode(draft.request), asked.headers, asked.query)
@@ -127,7 +109,7 @@ class Chat:
         try:
             self._take_turn(provider)
             async with self._replied(draft, question) as reply:
-                yield await relay.answer(reply)
+                yield _telling(await relay.answer(reply), draft)
         except KimiProxyError as e:
             relay.failed(e)
             raise
@@ -159,20 +141,6 @@ class Chat:
         now = self._now()
         return {name: (rate, rate.wait_s(now)) for name, rate in self._rates.items()}
 
-    async def _kept(self, draft: Draft) -> bool:
-        """Whether every original of the draft is on disk."""
-        try:
-            async with asyncio.timeout(KEEP_S):
-                for kept in draft.kept:
-                    raw = await asyncio.to_thread(encoded, kept.text)
-                    key = sha256(b"chat\0" + raw).digest()
-                    await self._store.keep(Original(kept.id, SCOPE, key, raw, jsontext.encode(kept.about)))
-        except (StoreUnavailable, TimeoutError) as e:
-            log.warning("cutting needs the store", extra={"what": str(e)[:300]})
-            self._metrics.chat_faults.labels("keep", "recovery_unavailable").inc()
-            return False
-        return True
-
     def _stage_failed(self, stage: str, error: Exception) -> None:
         self._metrics.chat_faults.labels(stage, type(error).__name__).inc()
 
@@ -188,13 +156,8 @@ class Chat:
             self._metrics.chat_tokens.labels(provider, "output").inc(seen.usage.output_tokens)
 
 
-def unchanged(draft: Draft) -> Draft:
-    return draft
-
-
-def stages(config: Config) -> tuple[Stage, ...]:
-    """Everything that may change a request on its way, in this order."""
-    return ()
+def _telling(answer: Answer, draft: Draft) -> Answer:
+    return replace(answer, headers=(*answer.headers, *draft.said)) if draft.said else answer
 
 
 def _json(value: JsonObject) -> Answer:

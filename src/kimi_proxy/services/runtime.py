@@ -66,9 +66,9 @@ async def running(config: Config) -> AsyncIterator[Runtime]:
         journal = Journal(store.ledger, config.models, Counting(), metrics, hub.publish)
         alive.push_async_callback(journal.close)
         sessions = Sessions(store.ledger, journal)
-        chat = Chat(
-            config, await _upstreams(config, alive), store, metrics, journal.began, sanitizer=sanitizer, recall=recall
-        )
+        steps = (sanitizer,)
+        upstreams = await _upstreams(config, alive)
+        chat = Chat(config, upstreams, metrics, journal.began, steps=steps, recall=recall)
         agents = await alive.enter_async_context(agent_tools(config, store, pruner, os.environ))
         yield Runtime(
             config, store, pruner, _tools(pruner), metrics, gateway, supervisor, chat, sessions, hub, sanitizer, agents

@@ -12,7 +12,6 @@ from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.chat.edit import PREVIOUS_RESPONSE
 from kimi_proxy.core.chat.page import string_of
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.core.fault import place
 from kimi_proxy.core.sanitizer import Sanitizer as Settings
 from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features.pipeline import Draft, Stage
@@ -65,11 +64,7 @@ class Sanitizer:
 
     async def stage(self, draft: Draft) -> Stage:
         """The stage for this request, with all decided that the outside has a say in."""
-        try:
-            decided = await self._decided(draft)
-        except Exception as e:  # noqa: BLE001 - whatever broke, the user's request leaves
-            self._failed("sanitizer", type(e).__name__, place(e))
-            return _failed
+        decided = await self._decided(draft)
 
         def sanitized(draft: Draft) -> Draft:
             done = sanitize(draft, decided)
@@ -194,7 +189,3 @@ class Sanitizer:
     def _failed(self, step: str, code: str, what: str) -> None:
         self._metrics.chat_faults.labels(step, code).inc()
         log.warning("sanitizer fell back", extra={"step": step, "code": code, "what": what[:300]})
-
-
-def _failed(draft: Draft) -> Draft:
-    return replace(draft, reasons=(*draft.reasons, "sanitizer_failed"))
