@@ -11,7 +11,8 @@ from tests.texts import a_log
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.core.types import JsonValue
-from kimi_proxy.features import weight
+from kimi_proxy.features.composition import MESSAGE_TOKENS, Composition, composition, tokens_of
+from kimi_proxy.features.memory import portion
 from kimi_proxy.services.counting import MAX_CHARS, SHORT_BYTES, SHORT_CHARS, Counting
 
 TOOLS: JsonValue = [
@@ -44,13 +45,16 @@ async def test_an_estimate_is_what_a_plain_recount_gives(counting: Counting, tur
     request = a_request(turns)
 
     for _ in range(2):
-        assert await counting.of(request, request) == (weight.tokens_of(request, tokens.count),) * 2
+        weighed = await counting.composition(request)
+        assert weighed == composition(request, lambda text: portion(text, tokens.count))
+        assert weighed.total == tokens_of(request, tokens.count)
 
 
 async def test_both_ways_of_a_request_are_counted(counting: Counting):
     came, leaves = a_request(3, lines=200), a_request(3, lines=20)
 
-    assert await counting.of(came, leaves) == tuple(weight.tokens_of(each, tokens.count) for each in (came, leaves))
+    before, after = await counting.of(came, leaves)
+    assert (before.total, after.total) == (tokens_of(came, tokens.count), tokens_of(leaves, tokens.count))
 
 
 async def test_a_growing_conversation_costs_only_its_new_part():
@@ -88,14 +92,14 @@ async def test_counting_never_holds_up_the_loop_for_long(counting: Counting):
     assert sorted(gaps)[len(gaps) * 9 // 10] < 0.05
 
 
-def counted_at_once(counting: Counting, request: Request) -> tuple[int, int] | None:
+def counted_at_once(counting: Counting, request: Request) -> int | None:
     """What is counted before anybody else has a turn."""
-    coroutine = counting.of(request, request)
+    coroutine = counting.composition(request)
     try:
         coroutine.send(None)
     except StopIteration as counted:
-        found: tuple[int, int] = counted.value
-        return found
+        found: Composition = counted.value
+        return found.total
     coroutine.close()
     return None
 
@@ -104,9 +108,9 @@ async def test_what_takes_a_moment_is_counted_at_once_when_all_is_loaded(countin
     small, long = a_request(1), a_request(10, lines=500)
     assert len(small.body) < SHORT_CHARS < len(long.body) // 3 < SHORT_BYTES // 2
     assert counted_at_once(counting, small) is None
-    expected = await counting.of(small, small)
+    expected = (await counting.composition(small)).total
 
-    assert counted_at_once(counting, small) == expected == (weight.tokens_of(small, tokens.count),) * 2
+    assert counted_at_once(counting, small) == expected == tokens_of(small, tokens.count)
 
 
 async def test_a_long_conversation_that_is_known_is_counted_at_once_with_its_new_part(counting: Counting):
@@ -114,7 +118,7 @@ async def test_a_long_conversation_that_is_known_is_counted_at_once_with_its_new
     await counting.of(known, known)
 
     assert len(longer.body) > SHORT_CHARS
-    assert counted_at_once(counting, longer) == (weight.tokens_of(longer, tokens.count),) * 2
+    assert counted_at_once(counting, longer) == tokens_of(longer, tokens.count)
 
 
 async def test_much_that_is_new_is_left_to_the_thread(counting: Counting):
@@ -127,14 +131,26 @@ async def test_a_text_that_fits_no_window_is_estimated_from_its_length():
     counting = Counting(lambda text: 10**9)
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x" * (MAX_CHARS + 1)}]}).encode()
     request = parse(body, Wire.CHAT)
-    counted, _ = await counting.of(request, request)
+    counted = await counting.composition(request)
     counting.close()
 
-    assert counted == weight.MESSAGE_TOKENS + MAX_CHARS // 4 + 1
+    assert counted.total == MESSAGE_TOKENS + MAX_CHARS // 4 + 1
 
 
 async def test_lone_surrogates_are_counted_too(counting: Counting):
     body = b'{"model": "m", "messages": [{"role": "user", "content": "a \\ud800 b"}]}'
 
     request = parse(body, Wire.CHAT)
-    assert (await counting.of(request, request))[0] > weight.MESSAGE_TOKENS
+    assert (await counting.composition(request)).total > MESSAGE_TOKENS
+
+
+async def test_memory_is_remembered_with_the_tokens_of_its_text(counting: Counting):
+    text = "avant <mcp-memory>la clé est verte 🦊</mcp-memory> après, @recall(la clé)"
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": text}] * 2}).encode()
+
+    first, again = [await counting.composition(parse(body, Wire.CHAT)) for _ in range(2)]
+
+    pieces = ("<mcp-memory>la clé est verte 🦊</mcp-memory>", "@recall(la clé)")
+    assert first == again
+    assert first.memory == 2 * sum(tokens.count(piece) for piece in pieces)
+    assert [(found.kind, found.count) for found in first.found] == [("mcp-memory", 2), ("@recall", 2)]

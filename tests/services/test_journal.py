@@ -64,13 +64,13 @@ async def noting(home: Path, clock: Clock | None = None, counting: Counting | No
         def publish(event: str, fields: Mapping[str, JsonValue]) -> None:
             events.append((event, fields))
 
-        journal = Journal(
-            store.ledger, MODELS, counting or Counting(), metrics, publish, clock or Clock(1_800_000_000.0)
-        )
+        counting = counting or Counting()
+        journal = Journal(store.ledger, MODELS, counting, metrics, publish, clock or Clock(1_800_000_000.0))
         try:
             yield World(journal, store, metrics, events)
         finally:
             await journal.close()
+            counting.close()
 
 
 def a_draft(text: str = "hi", session: Session | None = None, model: str = "p/m") -> Draft:

@@ -13,8 +13,8 @@ from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.errors import KimiProxyError, NoProvider, RateLimited
 from kimi_proxy.core.types import JsonObject
-from kimi_proxy.features import weight
 from kimi_proxy.features.addressing import ask_usage, name_model
+from kimi_proxy.features.composition import tokens_of
 from kimi_proxy.features.models import Models
 from kimi_proxy.features.pipeline import Draft, Stage, Step, run_stages, run_steps
 from kimi_proxy.features.rate import Rate
@@ -79,7 +79,7 @@ class Chat:
         request = chat.parse(asked.body, asked.wire)
         target = self.models.target(request.model, asked.wire)
         session = session_of(request, dict(asked.headers), target.provider)
-        whole = Draft(request, target, session, asked.headers)
+        whole = Draft(request, target, session, request, asked.headers)
         draft = await run_steps(whole, self._steps, self._stage_failed)
         draft = run_stages(draft, self._addressing, self._stage_failed)
 
@@ -95,7 +95,7 @@ class Chat:
         try:
             target = self.models.target(request.model, asked.wire)
         except NoProvider:
-            counted = await asyncio.to_thread(weight.tokens_of, request, tokens.count)
+            counted = await asyncio.to_thread(tokens_of, request, tokens.count)
             yield _json({"input_tokens": counted})
             return
         draft = name_model(Draft(request, target, session_of(request, dict(asked.headers), target.provider)))

@@ -10,7 +10,9 @@ from contextlib import suppress
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request
-from kimi_proxy.features import weight
+from kimi_proxy.features import composition
+from kimi_proxy.features.composition import Composition
+from kimi_proxy.features.memory import Portion, portion
 
 MAX_KNOWN = 20_000
 # A request up to so many bytes, with no more than so many characters that are new, is counted here and now.
@@ -29,28 +31,33 @@ class Counting:
 
     def __init__(self, count: Callable[[str], int] = tokens.count) -> None:
         self._count = count
-        self._known: OrderedDict[tuple[int, int], int] = OrderedDict()
+        self._known: OrderedDict[tuple[int, int], Portion] = OrderedDict()
         self._lock = threading.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="counting")
         self._is_warm = False  # the first count loads a vocabulary
 
-    async def of(self, came: Request, leaves: Request) -> tuple[int, int]:
-        """About how many tokens a request has as it came, and as it leaves."""
-        if self._is_warm and len(came.body) + len(leaves.body) <= SHORT_BYTES:
+    async def composition(self, request: Request) -> Composition:
+        """What a request is made of, in about so many tokens."""
+        if self._is_warm and len(request.body) <= SHORT_BYTES:
             with suppress(_TooLong):
-                return _weighed(came, leaves, self._in_passing())
+                return composition.composition(request, self._in_passing())
         loop = asyncio.get_running_loop()
-        weighed = await loop.run_in_executor(self._thread, _weighed, came, leaves, self._tokens)
+        weighed = await loop.run_in_executor(self._thread, composition.composition, request, self._portion)
         self._is_warm = True
         return weighed
+
+    async def of(self, came: Request, leaves: Request) -> tuple[Composition, Composition]:
+        """A request as it came, and as it leaves."""
+        before = await self.composition(came)
+        return before, before if composition.is_same(came, leaves) else await self.composition(leaves)
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _in_passing(self) -> Callable[[str], int]:
+    def _in_passing(self) -> Callable[[str], Portion]:
         left = SHORT_CHARS
 
-        def count(text: str) -> int:
+        def weigh(text: str) -> Portion:
             nonlocal left
             known = self._recall(text)
             if known is not None:
@@ -58,21 +65,21 @@ class Counting:
             left -= len(text)
             if left < 0:
                 raise _TooLong
-            return self._tokens(text)
+            return self._portion(text)
 
-        return count
+        return weigh
 
-    def _tokens(self, text: str) -> int:
+    def _portion(self, text: str) -> Portion:
         known = self._recall(text)
-        counted = self._counted(text) if known is None else known
+        weighed = portion(text, self._counted) if known is None else known
         with self._lock:
-            self._known[_key(text)] = counted
+            self._known[_key(text)] = weighed
             self._known.move_to_end(_key(text))
             if len(self._known) > MAX_KNOWN:
                 self._known.popitem(last=False)
-        return counted
+        return weighed
 
-    def _recall(self, text: str) -> int | None:
+    def _recall(self, text: str) -> Portion | None:
         with self._lock:
             return self._known.get(_key(text))
 
@@ -85,11 +92,6 @@ class Counting:
             time.sleep(PAUSE_S)
             counted += self._count(piece)
         return counted
-
-
-def _weighed(came: Request, leaves: Request, count: Callable[[str], int]) -> tuple[int, int]:
-    before = weight.tokens_of(came, count)
-    return before, before if weight.is_same(came, leaves) else weight.tokens_of(leaves, count)
 
 
 def _key(text: str) -> tuple[int, int]:

@@ -126,7 +126,6 @@ class Journal:
         self._noting.cancel()
         await asyncio.wait([self._noting])
         await self._backlog.close()
-        self._counting.close()
 
     def _later(self, step: Step, room: int = 0) -> bool:
         """Whether there is room for a step."""
@@ -157,7 +156,8 @@ class Journal:
         return Entry(new_id("req"), round(self._now(), 3), *kept, model)
 
     async def _announce(self, entry: Entry, came: Request, leaves: Request) -> None:
-        await self._announced(entry, *await self._counting.of(came, leaves))
+        before, after = await self._counting.of(came, leaves)
+        await self._announced(entry, before.total, after.total)
 
     async def _announced(self, entry: Entry, before: int, after: int) -> None:
         entry.metric = metric = _metric(entry, after, before - after)
