@@ -2,6 +2,7 @@
 
 from sqlite3 import sqlite_version
 
+from kimi_proxy.services.store.compression_log import Compressed, CompressionLog
 from kimi_proxy.services.store.entries import Cursor, SessionRecord
 from kimi_proxy.services.store.ledger import Ledger
 from kimi_proxy.services.store.originals import Original, Store, Usage
@@ -10,6 +11,8 @@ from kimi_proxy.services.store.pins import Pin, Totals
 from kimi_proxy.services.store.sqlite import open_store
 
 __all__ = [
+    "Compressed",
+    "CompressionLog",
     "Cursor",
     "Ledger",
     "Mask",

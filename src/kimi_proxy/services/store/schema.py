@@ -138,7 +138,32 @@ def _3_pins(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA user_version = 3")
 
 
-MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_1_originals, _2_sessions, _3_pins)
+def _4_compressions(connection: sqlite3.Connection) -> None:
+    for column in (
+        "handle TEXT NOT NULL DEFAULT ''",
+        "cut INTEGER NOT NULL DEFAULT 0",  # messages before it gave way, without those of the system
+        "kept TEXT NOT NULL DEFAULT ''",  # places before the cut that stayed, with a space between them
+        "fingerprint BLOB NOT NULL DEFAULT x''",  # of what was said before the cut
+        "hash BLOB NOT NULL DEFAULT x''",
+        "frame BLOB NOT NULL DEFAULT x''",  # what the model reads instead, as JSON, zstd-compressed
+        "original TEXT NOT NULL DEFAULT ''",
+        "summary_by TEXT NOT NULL DEFAULT ''",
+        "kind TEXT NOT NULL DEFAULT ''",
+        "automatic INTEGER NOT NULL DEFAULT 0",
+        "undone REAL",
+    ):
+        connection.execute(f"ALTER TABLE compression_log ADD COLUMN {column}")
+    connection.execute("CREATE UNIQUE INDEX compression_by_handle ON compression_log (handle)")
+    connection.execute("CREATE INDEX compression_by_session ON compression_log (session_id, id)")
+    connection.execute("PRAGMA user_version = 4")
+
+
+MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
+    _1_originals,
+    _2_sessions,
+    _3_pins,
+    _4_compressions,
+)
 VERSION = len(MIGRATIONS)
 
 

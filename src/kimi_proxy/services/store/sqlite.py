@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.store.clock import Moment
+from kimi_proxy.services.store.compression_log import CompressionLog
 from kimi_proxy.services.store.database import Connect, connect
 from kimi_proxy.services.store.ledger import Ledger
 from kimi_proxy.services.store.originals import Original, Usage
@@ -58,6 +59,7 @@ class SqliteStore:
         self._is_closed = False
         self.ledger = Ledger(self)
         self.pinboard = Pinboard(self, retention.ttl_s)
+        self.compressions = CompressionLog(self)
 
     @classmethod
     async def open(
