@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from kimi_proxy import __version__
-from kimi_proxy.cli import checkup, init, mcp, pruning, run, serving, tools
+from kimi_proxy.cli import checkup, demo, init, mcp, pruning, run, serving, tools
 from kimi_proxy.cli.eval import evaluate
 from kimi_proxy.cli.streams import remark
 from kimi_proxy.core.errors import ConfigError, KimiProxyError
@@ -44,6 +44,7 @@ def about(
 
 app.command()(serving.start)
 app.command()(serving.pruner)
+app.command()(demo.demo)
 app.add_typer(mcp.mcp)
 app.command()(tools.tools)
 app.command(context_settings=run.ARGUMENTS)(run.run)

@@ -41,7 +41,7 @@ def start() -> None:
     from kimi_proxy.cli.settings import load
 
     config = load(here=Path()).config
-    _serve(config, (_pruner_door(config), _proxy_door(config)))
+    _serve(config, doors(config))
 
 
 def pruner(
@@ -67,6 +67,11 @@ def pruner(
         _converse(config)
     else:
         _serve(config, (_pruner_door(config),))
+
+
+def doors(config: Config) -> Sequence[Door]:
+    """All that `start` opens."""
+    return _pruner_door(config), _proxy_door(config)
 
 
 def _pruner_door(config: Config) -> Door:
@@ -95,14 +100,16 @@ def _serve(config: Config, doors: Sequence[Door]) -> None:
     async def life() -> None:
         with stop_on_signals() as stop:
             async with running(config) as runtime:
-                await _listen(runtime, doors, stop)
+                await listen(runtime, doors, stop, lambda addresses: _welcome(config, addresses["pruner"]))
 
     run(life())
     remark("stopped")
 
 
-async def _listen(runtime: Runtime, doors: Sequence[Door], stop: asyncio.Event) -> None:
-    """Open every door; if one cannot be opened, all are closed."""
+async def listen(
+    runtime: Runtime, doors: Sequence[Door], stop: asyncio.Event, ready: Callable[[Mapping[str, str]], None]
+) -> None:
+    """Open every door, and tell `ready` their addresses by name; if one cannot be opened, all are closed."""
     import asyncio
     from contextlib import AsyncExitStack
 
@@ -114,7 +121,7 @@ async def _listen(runtime: Runtime, doors: Sequence[Door], stop: asyncio.Event) 
             addresses[door.name] = address
             remark(f"the {door.name} listens on {address} ({door.about})")
             if len(addresses) == len(doors):
-                _welcome(runtime.config, addresses["pruner"])
+                ready(addresses)
                 _begin(runtime, addresses, alongside)
 
         work = (_open(door, runtime, stop, opened) for door in doors)

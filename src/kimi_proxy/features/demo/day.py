@@ -1,0 +1,263 @@
+"""The day itself: three conversations, a question to the pruner, a trip to the ticket desk, a window that fills up."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from random import Random
+
+from kimi_proxy.core.chat import Wire
+from kimi_proxy.features.demo import texts
+from kimi_proxy.features.demo.script import RECOVER, Call, Conversation, Reply, Turn
+
+SMALL, LARGE, OTHER = "demo/apprentice", "demo/journeyman", "demo/scribe"
+DESK = "ticket-desk"  # the MCP server
+
+TOOLS: Mapping[str, str] = {
+    "read": "Read a file of the project, or some lines of it.",
+    "grep": "Search the project for a word, and print each line that has it.",
+    "bash": "Run a command in the project's folder and print what it says.",
+    "edit": "Replace lines of a file.",
+    "find_tickets": "Ask the ticket desk for tickets about a subject.",
+    "read_runbook": "Read how the team releases, from the ticket desk.",
+}
+AT_THE_DESK = ("find_tickets", "read_runbook")
+
+SYSTEM = """\
+You mend the shop's order service. It is a Python project; amounts are Decimal, never float.
+- Read before you write, and say which lines you changed.
+- Run the tests after each change. A change without a test that fails before it is not finished.
+- Never edit a migration that has been released, and never touch files under vendor/.
+- Money is rounded once per document, half up. If you see it done otherwise, it is a mistake: mend it.
+- Ask before you change what an invoice looks like: the tax office has a copy of every one."""
+
+MEMORY = """
+<mcp-memory>
+The team releases on Thursdays. Release notes are one line per change that a reader notices.
+The tax office audits the shop in May; every invoice since January must add up to the cent.
+Camille keeps shop/invoices.py, Noor keeps shop/returns.py: ask them before changing what they export.
+</mcp-memory>"""
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """The next turn of a conversation."""
+
+    conversation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prune:
+    """A question to the pruner itself."""
+
+    text: str
+    goal: str
+    source_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compress:
+    """The red button."""
+
+    conversation: str
+
+
+Act = Say | Prune | Compress
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    conversations: Mapping[str, Conversation]
+    acts: tuple[Act, ...]
+
+
+def day(seed: int, number: int = 1) -> Day:
+    """The same seed and number make the same day."""
+    rng = Random(f"{seed}/{number}")  # noqa: S311 - a story, no secret
+    suffix = "" if number == 1 else f"-{number}"
+    told = tuple(
+        Conversation(f"{name}{suffix}", title, wire, model, system, tuple(_of_day(turn, number) for turn in turns))
+        for name, title, wire, model, system, turns in (
+            ("vat", "A cent is missing from invoice 1147", Wire.CHAT, SMALL, SYSTEM + MEMORY, _vat(rng)),
+            ("notes", "Release notes for Thursday", Wire.MESSAGES, OTHER, SYSTEM, _notes(rng)),
+            ("slow", "Why is the export slow in the morning?", Wire.CHAT, LARGE, SYSTEM, _slow(rng)),
+        )
+    )
+    names = [conversation.name for conversation in told]
+    return Day({conversation.name: conversation for conversation in told}, tuple(_acts(rng, *names)))
+
+
+def _of_day(turn: Turn, number: int) -> Turn:
+    """Nobody says the same twice: the model knows by the words which answer is wanted."""
+    return turn if number == 1 else Turn(f"{turn.said} (day {number})", turn.replies)
+
+
+def _acts(rng: Random, vat: str, notes: str, slow: str) -> Iterator[Act]:
+    yield Say(vat)
+    yield Say(vat)
+    yield Say(notes)
+    yield Prune(texts.service_log(rng), "why can invoice 1147 not be booked?", "logs")
+    yield Say(vat)
+    yield Say(slow)
+    yield Say(vat)
+    yield Prune(texts.module(rng, "invoices"), "where is the VAT of an invoice rounded?", "code")
+    yield Say(vat)
+    yield Say(notes)
+    yield Say(vat)
+    yield Say(vat)
+    yield Say(slow)
+    yield Say(vat)
+    yield Say(vat)
+    yield Compress(vat)
+    yield Say(vat)
+    yield Say(notes)
+    yield Say(vat)
+
+
+def _vat(rng: Random) -> tuple[Turn, ...]:
+    def read(part: str, start: int) -> Call:
+        lines = {"path": f"shop/{part}.py", "lines": f"{start}-{start + 55}"}
+        return Call("read", {**lines}, texts.section(rng, part, 56))
+
+    return (
+        Turn(
+            "A customer says that invoice 1147 is a cent off. Find out where the VAT is rounded, please.",
+            (
+                Reply(
+                    "I look for who computes the VAT.",
+                    (Call("grep", {"word": "vat_of"}, texts.listing(rng, "vat_of")),),
+                ),
+                Reply(
+                    "The invoices do. I read that file.",
+                    (Call("read", {"path": "shop/invoices.py"}, texts.module(rng, "invoices")),),
+                ),
+                Reply("vat_of rounds every line and adds the roundings up: with three lines that is a cent off."),
+            ),
+        ),
+        Turn(
+            "That would explain it. Is there a test that fails?",
+            (
+                Reply("I run them.", (Call("bash", {"command": "pytest -v"}, texts.failing_run(rng), failed=True),)),
+                Reply(
+                    "One fails. Some lines of that run were left out; I want to see them.",
+                    (Call(RECOVER, {}),),
+                ),
+                Reply("test_the_vat_of_three_lines_is_rounded_once fails with 0.03 instead of 0.04. That is our cent."),
+            ),
+        ),
+        Turn(
+            "Has anybody else reported this?",
+            (
+                Reply("I ask the ticket desk.", (Call("find_tickets", {"about": "VAT of invoices"}),)),
+                Reply("Ticket 1130 says the same of invoice 1147, since February."),
+            ),
+        ),
+        Turn(
+            "Then mend it, and look at what calls it.",
+            (
+                Reply("First the function itself.", (Call("edit", {"path": "shop/invoices.py"}, texts.VAT_MENDED),)),
+                Reply("Now its callers.", (read("exports", 40), read("returns", 200))),
+                Reply("Exports add gross_of up per day, returns subtract it. Both take what vat_of gives."),
+            ),
+        ),
+        Turn(
+            "What about vouchers and labels?",
+            (
+                Reply("I read both.", (read("vouchers", 80), read("labels", 310))),
+                Reply("Vouchers take the net amount, labels print the gross one. Neither rounds by itself."),
+            ),
+        ),
+        Turn(
+            "And who books an invoice?",
+            (
+                Reply("Booking is in accounts.", (read("accounts", 12),)),
+                Reply("It also goes through the ledger of orders.", (read("orders", 377), read("stock", 90))),
+                Reply(
+                    "accounts.book refuses an invoice that is off by more than nothing: that is the error in the log."
+                ),
+            ),
+        ),
+        Turn(
+            "Look at the other half of returns as well, they do sums of their own.",
+            (
+                Reply("I do.", (read("returns", 411), read("mailing", 30))),
+                Reply("Returns have a loop of their own that rounds each line. The same mistake, in a second place."),
+            ),
+        ),
+        Turn(
+            "Mend that too and run everything again.",
+            (
+                Reply("I mend it.", (Call("edit", {"path": "shop/returns.py"}, texts.VAT_MENDED), read("search", 5))),
+                Reply("And run the tests.", (Call("bash", {"command": "pytest -q"}, texts.passing_run(rng)),)),
+                Reply("All 241 pass, with a new one for returns."),
+            ),
+        ),
+        Turn(
+            "Before we go on: does anything else round money line by line?",
+            (
+                Reply("I read what is left.", (read("exports", 300), read("accounts", 520))),
+                Reply("Nothing else does. The conversation has become long; a summary would make room."),
+            ),
+        ),
+        Turn(
+            "Good. Which invoices of February are wrong?",
+            (
+                Reply("I count them.", (Call("bash", {"command": "shop audit --month 2"}, _audit(rng)),)),
+                Reply("Eleven, each by one cent. All have three lines or more."),
+            ),
+        ),
+        Turn(
+            "Write a line for the release notes, please.",
+            (Reply("“The VAT of an invoice with several lines is right to the cent again (invoice 1147).”"),),
+        ),
+    )
+
+
+def _notes(rng: Random) -> tuple[Turn, ...]:
+    return (
+        Turn(
+            "What do our release notes have to say, and how long may they be?",
+            (
+                Reply("The runbook knows.", (Call("read_runbook", {"chapter": "release notes"}),)),
+                Reply("One line per change that a reader notices; an amount that was mended names its invoice."),
+            ),
+        ),
+        Turn(
+            "Which changes since last Thursday would a reader notice?",
+            (
+                Reply("I read the log.", (Call("bash", {"command": "git log --oneline"}, _commits(rng)),)),
+                Reply("Three: the VAT of invoices, quicker exports in the morning, and labels with a second line."),
+            ),
+        ),
+        Turn("Thank you. Write them down in that order.", (Reply("Done: three lines in docs/releases/thursday.md."),)),
+    )
+
+
+def _slow(rng: Random) -> tuple[Turn, ...]:
+    return (
+        Turn(
+            "The export takes four minutes every morning. What does the log say?",
+            (
+                Reply("I read this morning's log.", (Call("read", {"path": "logs/shop.log"}, texts.service_log(rng)),)),
+                Reply("Nothing is slow by itself. The export waits for an invoice that cannot be booked: 1147 again."),
+            ),
+        ),
+        Turn(
+            "So it is the same mistake twice. Is the export itself well written?",
+            (
+                Reply("I read it.", (Call("read", {"path": "shop/exports.py"}, texts.module(rng, "exports")),)),
+                Reply("It asks the store once per line. One question per invoice would do: four minutes become one."),
+            ),
+        ),
+    )
+
+
+def _commits(rng: Random) -> str:
+    return "\n".join(
+        f"{rng.randrange(16**7):07x} {rng.choice(texts.PARTS).capitalize()}: {rng.choice(texts.WHAT)} is {done}"
+        for done in texts.DONE
+        for _ in range(3)
+    )
+
+
+def _audit(rng: Random) -> str:
+    rows = [f"invoice {rng.randrange(1000, 1300)} off by 0.01 ({rng.randrange(3, 9)} lines)" for _ in range(11)]
+    return "\n".join([*sorted(rows), "11 invoices, 0.11 in all"])

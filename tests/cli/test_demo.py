@@ -1,0 +1,43 @@
+"""`kimi-proxy demo`: a day is played, seen from outside, and leaves nothing behind."""
+
+import json
+import signal
+import time
+from pathlib import Path
+from urllib.request import urlopen
+
+from .conftest import Cli, stop
+
+
+def test_a_day_is_played_once_and_nothing_is_left(cli: Cli, tmp_path: Path):
+    where = tmp_path / "temporary"
+    where.mkdir()
+
+    done = cli("demo", "--once", "--no-browser", "--speed", "200", env={"TMPDIR": str(where)})
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(b"http://127.0.0.1:")
+    assert b"Write a line for the release notes" in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert list(where.iterdir()) == []
+
+
+def test_the_first_session_is_there_within_ten_seconds_and_ctrl_c_ends_it(cli: Cli, tmp_path: Path):
+    where = tmp_path / "temporary"
+    where.mkdir()
+    with cli.started("demo", "--no-browser", "--speed", "4", env={"TMPDIR": str(where)}) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().decode().strip()
+        began = time.monotonic()
+        sessions: list[dict[str, object]] = []
+        while not sessions and time.monotonic() - began < 10:
+            with urlopen(f"{address}api/sessions", timeout=10) as answer:
+                sessions = json.load(answer)["sessions"]
+        code, said = stop(process, signal.SIGINT)
+
+    assert sessions, "nobody has come within ten seconds"
+    assert sessions[0]["model"] == "demo/apprentice"
+    assert code == 0, said
+    assert b"Traceback" not in said
+    assert said.endswith(b"nothing of it is left\n")
+    assert list(where.iterdir()) == []

@@ -1,0 +1,70 @@
+"""The scripted model speaks two APIs, and an agent understands what it says in each."""
+
+import json
+
+import pytest
+
+from kimi_proxy.core import chat
+from kimi_proxy.core.chat import Wire
+from kimi_proxy.core.types import JsonValue
+from kimi_proxy.features.demo import model
+from kimi_proxy.features.demo.hearing import heard
+from kimi_proxy.features.demo.model import Counts
+from kimi_proxy.features.demo.script import RECOVER, Call, Conversation, Reply, Script, Turn
+
+ASKED = Call("read", {"path": "é.py", "lines": "1-2"}, "def f(): ...")
+TURN = Turn("What is in é.py?", (Reply("I read it.", (ASKED,)), Reply("A function “f”.")))
+RECOVERING = Turn("And the rest?", (Reply("One moment.", (Call(RECOVER, {}),)), Reply("That is all.")))
+MARKER = "x = 1\n⟦PRUNÉ: prune_id=prn_0123456789abcdef lignes 12-90 (79) raison=hors sujet⟧"
+
+
+def script(wire: Wire = Wire.CHAT) -> Script:
+    return Script(iter([Conversation("c", "", wire, "m", "", (TURN, RECOVERING))]))
+
+
+def request(*messages: JsonValue, tools: tuple[str, ...] = ()) -> chat.Request:
+    offered = [{"type": "function", "function": {"name": name, "parameters": {}}} for name in tools]
+    body = {"model": "m", "messages": list(messages), "tools": offered}
+    return chat.parse(json.dumps(body).encode(), Wire.CHAT)
+
+
+@pytest.mark.parametrize("wire", [Wire.CHAT, Wire.MESSAGES])
+@pytest.mark.parametrize("step", [1, 7, 10_000])
+def test_what_is_streamed_is_heard_however_it_is_cut(wire: Wire, step: int):
+    spoken = script(wire).after_text[TURN.said]
+    stream = b"".join(model.frames(wire, spoken, Counts(10, 4, 3), "a-1", "m"))
+
+    said = heard(wire, [stream[at : at + step] for at in range(0, len(stream), step)])
+
+    assert said.text == "I read it."
+    assert [(call.id, call.tool, call.given) for call in said.calls] == [("call_c_0_0_0", "read", ASKED.arguments)]
+
+
+def test_the_newest_message_that_is_known_decides():
+    said: JsonValue = {"role": "user", "content": TURN.said}
+    printed: JsonValue = {"role": "tool", "tool_call_id": "call_c_0_0_0", "content": "def f(): ..."}
+
+    assert model.answer(request(said), script()).text == "I read it."
+    assert model.answer(request(said, printed), script()).text == "A function “f”."
+    assert model.answer(request(said, printed, {"role": "system", "content": "again"}), script()).text.startswith("A f")
+
+
+def test_to_a_stranger_it_says_a_summary():
+    assert model.answer(request({"role": "user", "content": "Summarize."}), script()).text == model.SUMMARY
+
+
+def test_it_recovers_what_the_newest_marker_hides():
+    said: tuple[JsonValue, ...] = ({"role": "tool", "content": MARKER}, {"role": "user", "content": RECOVERING.said})
+
+    spoken = model.answer(request(*said, tools=(RECOVER,)), script())
+
+    assert [call.arguments for _, call in spoken.calls] == [
+        {"id": "prn_0123456789abcdef", "start_line": 12, "end_line": 42}
+    ]
+
+
+def test_without_the_tool_or_a_marker_it_goes_on():
+    said: JsonValue = {"role": "user", "content": RECOVERING.said}
+
+    assert model.answer(request(said, tools=(RECOVER,)), script()).text == "That is all."
+    assert model.answer(request({"role": "tool", "content": MARKER}, said), script()).text == "That is all."
