@@ -1,0 +1,1 @@
+"""What the logs of agents tell about tokens."""

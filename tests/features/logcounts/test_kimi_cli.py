@@ -1,0 +1,51 @@
+"""What Kimi CLI writes of its tokens, among much that is none of our business."""
+
+import pytest
+
+from kimi_proxy.features.logcounts.count import LogCount
+from kimi_proxy.features.logcounts.kimi_cli import KimiContext, KimiLog
+
+LOGGED = "2026-07-16 10:00:00.123 | DEBUG    | kimi_cli.soul.context:update_token_count:243 - "
+
+
+def test_the_log_tells_a_count_without_a_conversation():
+    line = f"{LOGGED}Updating token count in context: 24804"
+
+    assert KimiLog().feed(line) == LogCount("kimi_log", 24_804)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"{LOGGED}Appending message(s) to context: 24804",
+        f"{LOGGED}Updating token count in context: many",
+        f"{LOGGED}Updating token count in context: 99999999999999999",
+        'said: "Updating token count in context: 5" and more',
+        "",
+    ],
+)
+def test_other_lines_of_the_log_tell_nothing(line: str):
+    assert KimiLog().feed(line) is None
+
+
+def test_a_usage_record_is_the_count_of_its_conversation():
+    assert KimiContext("abc").feed('{"role": "_usage", "token_count": 42}') == LogCount(
+        "kimi_context", 42, conversation="abc"
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"role": "_checkpoint", "id": 5}',
+        '{"role": "user", "content": "{\\"role\\": \\"_usage\\", \\"token_count\\": 42}"}',
+        '{"role": "user", "content": "say \\"_usage\\"", "token_count": 42}',
+        '{"role": "_usage", "token_count": -1}',
+        '{"role": "_usage", "token_count": true}',
+        '{"role": "_usage", "token_count": 1e9}',
+        '{"role": "_usage", "token_count": 42',
+        '["_usage"]',
+    ],
+)
+def test_other_records_tell_nothing(line: str):
+    assert KimiContext("abc").feed(line) is None
