@@ -17,7 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from kimi_proxy.api.errors import problem
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-WITHOUT_TOKEN = frozenset({"/health"})
+WITHOUT_TOKEN = frozenset({"/health", "/"})
+PAGES = "/dashboard/"  # they hold nothing of anybody's, and ask for the token themselves
 OWN_PAGES = (b"same-origin", b"none")
 KEY_HEADERS = (b"x-api-key", b"api-key", b"x-goog-api-key")  # where clients of various APIs put their key
 DRAIN_S = 1.0
@@ -94,7 +95,7 @@ class Guard:
         )
 
     def _no_token(self, path: str, headers: Headers) -> Refusal | None:
-        if self.rules.token is None or path in WITHOUT_TOKEN:
+        if self.rules.token is None or path in WITHOUT_TOKEN or path.startswith(PAGES):
             return None
         expected = self.rules.token.encode()
         return None if any(hmac.compare_digest(t, expected) for t in _tokens(headers)) else NO_TOKEN

@@ -8,7 +8,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from kimi_proxy import __version__
-from kimi_proxy.api import chat, export, gateway, masks, providers, sanitizer, servers, sessions
+from kimi_proxy.api import chat, dashboard, export, gateway, masks, providers, sanitizer, servers, sessions
 from kimi_proxy.api.app import rules_of
 from kimi_proxy.api.errors import json_answer
 from kimi_proxy.api.health import store_state
@@ -21,6 +21,7 @@ SERVER = "kimi-proxy"
 
 def proxy_app(runtime: Runtime) -> ASGIApp:
     routes: list[BaseRoute] = [
+        *dashboard.routes(),
         *chat.routes(runtime.chat),
         *gateway.routes(runtime.gateway),
         *servers.routes(runtime.supervisor),

@@ -1,0 +1,120 @@
+"""`/` and `/dashboard/…`: the live dashboard, files of the package that a browser shows and nothing more."""
+
+import gzip
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from hashlib import sha256
+from pathlib import Path
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+FOLDER = Path(__file__).parent.parent / "dashboard"
+PAGE = "index.html"
+LEVEL = 9  # files are packed once
+
+TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+}
+
+# The page runs its own files, talks to its own server, and turns no text into markup.
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    # A browser asks each time whether its copy is still good: an update is seen at once.
+    "cache-control": "no-cache",
+    "vary": "accept-encoding",
+}
+
+
+@dataclass(frozen=True)
+class Asset:
+    """A file as it is sent."""
+
+    media_type: str
+    body: bytes
+
+    @cached_property
+    def packed(self) -> bytes:
+        return gzip.compress(self.body, LEVEL, mtime=0)
+
+    @cached_property
+    def etag(self) -> str:
+        # Weak, because the packed body has the same one.
+        return f'W/"{sha256(self.body).hexdigest()[:32]}"'
+
+
+def routes() -> list[Route]:
+    return [
+        Route("/", _page, methods=["GET"]),
+        Route("/dashboard/{path:path}", _file, methods=["GET"]),
+    ]
+
+
+# Not async: a worker thread reads the file.
+def _page(request: Request) -> Response:
+    return _answer(request, PAGE)
+
+
+def _file(request: Request) -> Response:
+    return _answer(request, request.path_params["path"])
+
+
+def _answer(request: Request, path: str) -> Response:
+    asset = _asset(path)
+    headers = {**HEADERS, "etag": asset.etag}
+    if asset.etag in _listed(request, "if-none-match"):
+        return Response(status_code=304, headers=headers)
+    if "gzip" in _listed(request, "accept-encoding"):
+        return Response(asset.packed, headers={**headers, "content-encoding": "gzip"}, media_type=asset.media_type)
+    return Response(asset.body, headers=headers, media_type=asset.media_type)
+
+
+def _listed(request: Request, header: str) -> set[str]:
+    """The values of a header that lists some, without what follows a `;`, unless that refuses them."""
+    values = (each.strip().partition(";") for each in request.headers.get(header, "").split(","))
+    return {value.strip() for value, _, weight in values if weight.strip() != "q=0"}
+
+
+def _asset(path: str) -> Asset:
+    """Paths are names of files in the folder; whatever else they say leads nowhere."""
+    file = FOLDER / path
+    media_type = TYPES.get(file.suffix)
+    try:
+        is_ours = file.resolve().is_relative_to(FOLDER.resolve())
+        if media_type is None or not is_ours or ".." in file.parts:
+            raise HTTPException(404)
+        return _read(file, media_type, file.stat().st_mtime_ns)
+    except (OSError, ValueError):
+        raise HTTPException(404) from None
+
+
+@lru_cache(maxsize=256)
+def _read(file: Path, media_type: str, mtime_ns: int) -> Asset:
+    """`mtime_ns` makes a changed file another one."""
+    return Asset(media_type, file.read_bytes())

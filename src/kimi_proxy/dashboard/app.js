@@ -1,0 +1,48 @@
+// The dashboard: the frame around the views.
+//
+// To add a view: write views/<name>.js that exports `View` (a component without arguments), write words/<name>.js
+// with {en, fr}, add a line to views.js and `nav_<name>` to words/shell.js, and link style/<name>.css in index.html
+// if it needs one. README.md tells what views share.
+import { locked } from "./api.js";
+import { html, render, useEffect } from "./html.js";
+import { language, phrases } from "./i18n.js";
+import { begin } from "./known.js";
+import { route } from "./route.js";
+import { useSignal } from "./signal.js";
+import { Door } from "./shell/door.js";
+import { Navigation } from "./shell/navigation.js";
+import { Stage } from "./shell/stage.js";
+import { Topbar } from "./shell/topbar.js";
+import { VIEWS } from "./views.js";
+import words from "./words/shell.js";
+
+const t = phrases(words);
+
+function App() {
+  const tag = useSignal(language);
+  const [name] = useSignal(route);
+  const view = VIEWS.find((each) => each.name === name) ?? VIEWS[0];
+  const title = t(`nav_${view.name}`);
+  useEffect(() => {
+    document.documentElement.lang = tag;
+    document.title = `${title} · kimi-proxy`;
+  }, [tag, title]);
+  return html`
+    <a class="skip" href="#content" onClick=${skip}>${t("skip")}</a>
+    <${Navigation} current=${view.name} />
+    <div class="page">
+      <${Topbar} title=${title} />
+      <main id="content" tabindex="-1"><${Stage} key=${view.name + tag} view=${view} /></main>
+    </div>
+    ${useSignal(locked) && html`<${Door} />`}
+  `;
+}
+
+/** The address is the view's: a link to a place in the page would leave the view. */
+function skip(event) {
+  event.preventDefault();
+  document.getElementById("content").focus();
+}
+
+begin();
+render(html`<${App} />`, document.getElementById("app"));

@@ -1,0 +1,28 @@
+// What stands where there is nothing to show: loading, absent, failed, empty.
+import { html } from "../html.js";
+import { phrases } from "../i18n.js";
+import words from "../words/shell.js";
+import { Icon } from "./icon.js";
+
+const t = phrases(words);
+
+export function Empty({ children }) {
+  return html`<p class="empty">${children ?? t("nothing")}</p>`;
+}
+
+/** `answer` is what `useAnswer` gave; its value goes to `children`, a function. */
+export function Answered({ answer, absent, children }) {
+  const { value, error, isLoading, again } = answer;
+  if (error) return html`<${Failure} error=${error} absent=${absent} again=${again} />`;
+  if (value === null) return isLoading ? html`<p class="empty" role="status">${t("loading")}</p>` : null;
+  return children(value);
+}
+
+export function Failure({ error, absent, again }) {
+  if (error.isAbsent) return html`<p class="empty">${absent ?? t("absent")}</p>`;
+  return html`<div class="failure" role="alert">
+    <${Icon} name="alert" />
+    <span>${t("failed", { message: error.message })}</span>
+    ${again && html`<button type="button" class="quiet" onClick=${again}>${t("again")}</button>`}
+  </div>`;
+}

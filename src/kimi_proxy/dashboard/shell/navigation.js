@@ -1,0 +1,26 @@
+// The way to the views.
+import { html } from "../html.js";
+import { phrases } from "../i18n.js";
+import { Icon } from "../parts/icon.js";
+import { link } from "../route.js";
+import { VIEWS } from "../views.js";
+import words from "../words/shell.js";
+
+const t = phrases(words);
+
+export function Navigation({ current }) {
+  return html`<nav class="navigation" aria-label=${t("navigation")}>
+    <a class="brand" href=${link("live")}>
+      <img src="/dashboard/icon.svg" alt="" width="28" height="28" /><span>kimi-proxy</span>
+    </a>
+    <ul>
+      ${VIEWS.map(
+        ({ name, icon }) => html`<li key=${name}>
+          <a href=${link(name)} aria-current=${name === current ? "page" : undefined}>
+            <${Icon} name=${icon} /><span>${t(`nav_${name}`)}</span>
+          </a>
+        </li>`,
+      )}
+    </ul>
+  </nav>`;
+}

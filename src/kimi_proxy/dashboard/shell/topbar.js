@@ -1,0 +1,34 @@
+// Above every view: its title, which session is looked at, whether news come, and the viewer's choices.
+import { html } from "../html.js";
+import { choose as chooseLanguage, language, LANGUAGES, phrases } from "../i18n.js";
+import { useKnown } from "../known.js";
+import { useSignal } from "../signal.js";
+import { choose as chooseTheme, theme, THEMES } from "../theme.js";
+import words from "../words/shell.js";
+import { SessionPicker } from "./session_picker.js";
+
+const t = phrases(words);
+const NAMES = { en: "English", fr: "Français" };
+
+export function Topbar({ title }) {
+  return html`<header class="topbar">
+    <h1>${title}</h1>
+    <${State} />
+    <${SessionPicker} />
+    <div class="choices">
+      <${Choice} label=${t("language")} value=${useSignal(language)} values=${LANGUAGES} text=${(tag) => NAMES[tag]} onChoose=${chooseLanguage} />
+      <${Choice} label=${t("theme")} value=${useSignal(theme)} values=${THEMES} text=${(name) => t(`theme_${name}`)} onChoose=${chooseTheme} />
+    </div>
+  </header>`;
+}
+
+function State() {
+  const { state } = useKnown();
+  return html`<span class="state ${state}" role="status"><span class="dot"></span>${t(`state_${state}`)}</span>`;
+}
+
+function Choice({ label, value, values, text, onChoose }) {
+  return html`<select class="choice" aria-label=${label} title=${label} value=${value} onChange=${(event) => onChoose(event.currentTarget.value)}>
+    ${values.map((each) => html`<option key=${each} value=${each} selected=${each === value}>${text(each)}</option>`)}
+  </select>`;
+}

@@ -1,0 +1,12 @@
+// The views, in the order of the navigation. Each is a module of `views/` that exports `View`, loaded when it is opened;
+// its title is `nav_<name>` in words/shell.js.
+export const VIEWS = [
+  { name: "live", icon: "pulse", load: () => import("./views/live.js") },
+  { name: "sessions", icon: "list", load: () => import("./views/sessions.js") },
+  { name: "map", icon: "map", load: () => import("./views/map.js") },
+  { name: "cuts", icon: "scissors", load: () => import("./views/cuts.js") },
+  { name: "compression", icon: "compress", load: () => import("./views/compression.js") },
+  { name: "playground", icon: "flask", load: () => import("./views/playground.js") },
+  { name: "servers", icon: "plug", load: () => import("./views/servers.js") },
+  { name: "settings", icon: "sliders", load: () => import("./views/settings.js") },
+];
