@@ -84,9 +84,10 @@ def open_files() -> list[str]:
     return [str(fd.readlink()) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()]
 
 
-def asking(session: str, key: str = "") -> Draft:
+def talk(watcher: LogWatcher, session: str, key: str = "") -> None:
     body = b'{"model": "m", "prompt_cache_key": "%s", "messages": []}' % key.encode()
-    return Draft(parse(body, Wire.CHAT), Target("p", "m"), Session(session))
+    draft = Draft(parse(body, Wire.CHAT), Target("p", "m"), Session(session))
+    watcher.began(draft, draft)
 
 
 @pytest.fixture
@@ -111,8 +112,8 @@ async def test_every_source_is_told(world: World):
 async def test_a_conversation_that_begins_later_is_found_and_known_by_the_key_of_its_requests(world: World):
     async with world.watching() as watcher:
         await world.until_watched()
-        watcher.talked(asking("ses_a", "7e2c"))
-        watcher.talked(asking("ses_b"))
+        talk(watcher, "ses_a", "7e2c")
+        talk(watcher, "ses_b")
         add(world.context("7e2c"), USAGE % 42)
         await world.heard.until("kimi_context", "ses_a", 42)
 
@@ -147,7 +148,7 @@ async def test_it_watches_no_more_conversations_than_it_can(world: World):
 
 async def test_switched_off_it_opens_no_file(world: World):
     async with world.watching(enabled=False) as watcher:
-        watcher.talked(asking("ses_a", "7e2c"))
+        talk(watcher, "ses_a", "7e2c")
         add(world.kimi, LOGGED % 5)
         await asyncio.sleep(0.1)
 

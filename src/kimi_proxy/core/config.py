@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, SecretStr, ValidationError
 from kimi_proxy.core import agent_tools
 from kimi_proxy.core.agent_tools import Tools
 from kimi_proxy.core.errors import ConfigError
+from kimi_proxy.core.log_watcher import LogWatcher
 from kimi_proxy.core.providers import Model, Providers, is_reference
 from kimi_proxy.core.runner import Runner
 from kimi_proxy.core.sanitizer import Sanitizer
@@ -73,6 +74,7 @@ class File(Section):
     mcp: Mcp = Mcp()
     tools: Tools = Tools()
     runner: Runner = Runner()
+    log_watcher: LogWatcher = LogWatcher()
     store: Store = Store()
     access: Access = Access()
     log: Log = Log()

@@ -17,6 +17,7 @@ from kimi_proxy.features.logcounts.count import LogCount
 from kimi_proxy.features.logcounts.kimi_cli import KimiContext, KimiLog
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.pipeline import Draft
+from kimi_proxy.services import chat
 from kimi_proxy.services.hub import Publish, unheard
 from kimi_proxy.services.tail import Tail
 
@@ -60,11 +61,12 @@ class LogWatcher:
         self._closing = asyncio.Event()
         self._watching = asyncio.create_task(self._watch()) if settings.enabled else None
 
-    def talked(self, draft: Draft) -> None:
-        """A request of a session went by. Kimi CLI names its conversation in it, as the key of the cache."""
+    def began(self, came: Draft, leaves: Draft) -> chat.Ended:
+        """A request of a session goes by. Kimi CLI names its conversation in it, as the key of the cache."""
         if self._watching is not None:
-            key = string_of(draft.request.page.members.get("prompt_cache_key"))
-            self._belonging.talked(draft.session.id, self._now(), key[:200])
+            key = string_of(came.request.page.members.get("prompt_cache_key"))
+            self._belonging.talked(came.session.id, self._now(), key[:200])
+        return chat.unheard
 
     def beats(self, newest: Metric | None, session: str) -> LogCount | None:
         """What a log says of a session, as long as that is worth more than our own count."""

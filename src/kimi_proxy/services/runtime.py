@@ -14,6 +14,7 @@ from kimi_proxy.services.decisions import Decisions
 from kimi_proxy.services.gateway import Gateway, reachable
 from kimi_proxy.services.hub import Hub
 from kimi_proxy.services.journal import Journal
+from kimi_proxy.services.log_watcher import LogWatcher
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.recall import Recall
@@ -24,6 +25,7 @@ from kimi_proxy.services.store import Store, open_store
 from kimi_proxy.services.supervisor import Supervisor
 from kimi_proxy.services.tools import health, prune_text, recover_text
 from kimi_proxy.services.tools.agent import agent_tools
+from kimi_proxy.services.witnesses import together
 from kimi_proxy.services.workers import Workers
 
 if TYPE_CHECKING:
@@ -67,10 +69,12 @@ async def running(config: Config) -> AsyncIterator[Runtime]:
         alive.callback(counting.close)
         journal = Journal(store.ledger, config.models, counting, metrics, hub.publish)
         alive.push_async_callback(journal.close)
-        sessions = Sessions(store.ledger, journal)
+        logs = LogWatcher(config.log_watcher, hub.publish)
+        alive.push_async_callback(logs.close)
+        sessions = Sessions(store.ledger, journal, logged=logs.beats)
         steps = (sanitizer,)
         upstreams = await _upstreams(config, alive)
-        chat = Chat(config, upstreams, metrics, journal.began, steps=steps, recall=recall)
+        chat = Chat(config, upstreams, metrics, together(journal.began, logs.began), steps=steps, recall=recall)
         agents = await alive.enter_async_context(agent_tools(config, store, pruner, os.environ))
         yield Runtime(
             config, store, pruner, _tools(pruner), metrics, gateway, supervisor, chat, sessions, hub, sanitizer, agents

@@ -7,6 +7,7 @@ from kimi_proxy.core.errors import SessionNotFound
 from kimi_proxy.core.ids import new_id
 from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features import metering
+from kimi_proxy.features.logcounts.fill import Logged, fill, unlogged
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.sessions import Session, named
 from kimi_proxy.services import told
@@ -26,10 +27,13 @@ _HINTS = {
 
 
 class Sessions:
-    def __init__(self, ledger: Ledger, journal: Journal, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, ledger: Ledger, journal: Journal, now: Callable[[], float] = time.time, logged: Logged = unlogged
+    ) -> None:
         self._ledger = ledger
         self._journal = journal
         self._now = now
+        self._logged = logged
 
     async def create(self, name: str, title: str) -> SessionRecord:
         """A session that requests can name; without a name, its id is one."""
@@ -75,17 +79,17 @@ class Sessions:
         """How full the window is, by the newest request."""
         session = await self.session(id_or_name)
         newest = await self._ledger.newest_metric(session.id)
-        share = newest.percent if newest else None
-        level = metering.level(share) if newest else "ok"
+        filled = fill(newest, self._logged(newest, session.id))
+        level = metering.level(filled.percent) if newest else "ok"
         return {
             "session_id": session.id,
             "provider": session.provider,
             "model": session.model,
             "level": level,
-            "percent": share,
-            "tokens": newest.tokens if newest else 0,
-            "max_context": newest.max_context if newest else None,
-            "counted_by": newest.counted_by if newest else "estimate",
+            "percent": filled.percent,
+            "tokens": filled.tokens,
+            "max_context": filled.max_context,
+            "counted_by": filled.counted_by,
             "requests": session.requests,
             "tokens_saved": session.tokens_saved,
             "reasons": newest.reasons if newest else (),
