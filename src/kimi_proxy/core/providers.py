@@ -70,6 +70,7 @@ class Model(Section):
     max_context_size: int = Field(default=131_072, ge=1)
     input_usd_per_million: float = Field(default=0, ge=0)
     cached_usd_per_million: float = Field(default=0, ge=0)
+    cache_write_usd_per_million: float = Field(default=0, ge=0)
     output_usd_per_million: float = Field(default=0, ge=0)
 
 

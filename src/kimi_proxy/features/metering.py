@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from kimi_proxy.core.chat.seen import Seen
 from kimi_proxy.core.chat.usage import Usage
 from kimi_proxy.core.providers import Model
-
-MILLION = 1_000_000
+from kimi_proxy.features.pricing import prices_of
 
 # Shares of the window at which whoever watches is told, highest first.
 LEVELS = ((95.0, "critical"), (90.0, "warning"), (80.0, "caution"))
@@ -97,13 +96,8 @@ def is_worse(level: str, than: str) -> bool:
 
 def cost_usd(usage: Usage | None, model: Model | None) -> float | None:
     """By the price table of the settings; without one, or without the provider's count, nobody knows."""
-    if usage is None or model is None or not (model.input_usd_per_million or model.output_usd_per_million):
-        return None
-    cached = min(usage.cached_tokens, usage.input_tokens)
-    has_own_price = "cached_usd_per_million" in model.model_fields_set
-    cached_price = model.cached_usd_per_million if has_own_price else model.input_usd_per_million
-    read = (usage.input_tokens - cached) * model.input_usd_per_million + cached * cached_price
-    return round((read + usage.output_tokens * model.output_usd_per_million) / MILLION, 9)
+    prices = prices_of(model)
+    return None if usage is None or prices is None else prices.cost_usd(usage)
 
 
 def _ms(seconds: float) -> int:
