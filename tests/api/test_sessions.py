@@ -181,3 +181,48 @@ async def test_a_store_that_cannot_be_read_is_an_error_and_chat_goes_on(tmp_path
         await w.ask("hi")
         assert (await w.proxy.http.get("/api/sessions")).status_code == 503
         assert (await w.proxy.http.post("/api/sessions", json={})).status_code == 503
+
+
+async def test_the_newest_requests_of_a_session_are_shown_and_no_others(tmp_path: Path):
+    async with world(tmp_path) as w:
+        for turn in range(4):
+            await w.ask(f"hi {turn}", name="mine")
+        await w.ask("hello", name="yours")
+        await w.sessions(5)
+        all_of_it = (await w.get("/api/export/json?session=mine"))["metrics"]
+        shown = await w.get("/api/sessions/mine/metrics?limit=3")
+        refused = await w.proxy.http.get("/api/sessions/mine/metrics?limit=501")
+        unknown = await w.proxy.http.get("/api/sessions/nobody/metrics")
+
+    assert isinstance(all_of_it, list)
+    assert shown == {"metrics": all_of_it[1:]}
+    assert (refused.status_code, unknown.status_code) == (400, 404)
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [("100%", ["100%_done"]), ("%_d", ["100%_done"]), ("DONE", ["100%_done"]), ("evil", 2), ("\\", [])],
+)
+async def test_sessions_are_found_by_words_of_theirs(tmp_path: Path, words: str, found: list[str] | int):
+    async with world(tmp_path) as w:
+        for name in ("100%_done", "begun"):
+            await w.ask("hi", name=name)
+        await w.sessions(2)
+        answer = (await w.proxy.http.get("/api/sessions", params={"q": words})).json()
+
+    names = [session["name"] for session in answer["sessions"]]
+    assert (len(names) if isinstance(found, int) else names) == found
+    assert answer["total"] == len(names)
+
+
+async def test_a_viewer_is_told_what_all_sessions_come_to(tmp_path: Path):
+    async with world(tmp_path) as w:
+        await w.ask("hi", name="mine")
+        await w.ask("hello", name="yours")
+        sessions = await w.sessions(2)
+        told = await w.proxy.runtime.sessions.snapshot()
+
+    totals = told["totals"]
+    assert isinstance(totals, dict)
+    assert (totals["sessions"], totals["requests"], totals["input_tokens"]) == (2, 2, 1800)
+    assert totals["cost_usd"] == pytest.approx(sum(float(str(each["cost_usd"])) for each in sessions))

@@ -54,6 +54,11 @@ class Deletion(_Body):
 class Paging(_Body):
     limit: int = Field(default=50, ge=1, le=MAX_PAGE)
     after: str = ""
+    q: str = Field(default="", max_length=MAX_TITLE_CHARS)
+
+
+class Amount(_Body):
+    limit: int = Field(default=100, ge=1, le=MAX_PAGE)
 
 
 def routes(sessions: Sessions) -> list[Route]:
@@ -64,6 +69,7 @@ def routes(sessions: Sessions) -> list[Route]:
         Route("/api/sessions/{session_id}", _show(sessions), methods=["GET"]),
         Route("/api/sessions/{session_id}", _rename(sessions), methods=["PATCH"]),
         Route("/api/sessions/{session_id}", _delete(sessions), methods=["DELETE"]),
+        Route("/api/sessions/{session_id}/metrics", _history(sessions), methods=["GET"]),
         Route("/api/session/{session_id}/health", _health(sessions), methods=["GET"]),
     ]
 
@@ -71,6 +77,9 @@ def routes(sessions: Sessions) -> list[Route]:
 def _list(sessions: Sessions) -> Endpoint:
     async def list_sessions(request: Request) -> Response:
         asked = checked(Paging, {**request.query_params, **_number(request, "limit")})
+        if asked.q:
+            found = await sessions.matching(asked.q, asked.limit)
+            return json_answer({"sessions": [told.session(each) for each in found], "total": len(found), "after": None})
         found, total = await sessions.page(asked.limit, await _cursor(sessions, asked.after))
         after = found[-1].id if len(found) == asked.limit else None
         return json_answer({"sessions": [told.session(each) for each in found], "total": total, "after": after})
@@ -103,6 +112,15 @@ def _show(sessions: Sessions) -> Endpoint:
         return json_answer(told.session(await sessions.session(_id(request))))
 
     return show_session
+
+
+def _history(sessions: Sessions) -> Endpoint:
+    async def session_metrics(request: Request) -> Response:
+        asked = checked(Amount, {**request.query_params, **_number(request, "limit")})
+        found = await sessions.history(_id(request), asked.limit)
+        return json_answer({"metrics": [told.metric(each) for each in found]})
+
+    return session_metrics
 
 
 def _rename(sessions: Sessions) -> Endpoint:

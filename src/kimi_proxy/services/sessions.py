@@ -55,6 +55,15 @@ class Sessions:
         await self._journal.caught_up()
         return await self._ledger.sessions(limit, after), await self._ledger.count()
 
+    async def matching(self, words: str, limit: int) -> Sequence[SessionRecord]:
+        """Sessions in whose title, name, id, model or provider `words` stand."""
+        await self._journal.caught_up()
+        return await self._ledger.matching(words, limit)
+
+    async def history(self, id_or_name: str, limit: int) -> Sequence[Metric]:
+        """The newest requests of a session, the newest last."""
+        return await self._ledger.newest_metrics(limit, (await self.session(id_or_name)).id)
+
     async def rename(self, id_or_name: str, title: str) -> SessionRecord:
         session = await self.session(id_or_name)
         await self._ledger.rename(session.id, title)
@@ -113,4 +122,5 @@ class Sessions:
         return {
             "sessions": [told.session(each) for each in sessions],
             "metrics": [told.metric(each) for each in metrics],
+            "totals": told.sums(await self._ledger.sums()),
         }

@@ -3,7 +3,7 @@
 from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.services.hub import moment
-from kimi_proxy.services.store import SessionRecord
+from kimi_proxy.services.store import SessionRecord, Sums
 
 
 def session(record: SessionRecord) -> JsonObject:
@@ -21,6 +21,18 @@ def session(record: SessionRecord) -> JsonObject:
         "output_tokens": record.output_tokens,
         "tokens_saved": record.tokens_saved,
         "cost_usd": None if record.cost_usd is None else round(record.cost_usd, 6),
+    }
+
+
+def sums(all: Sums) -> JsonObject:
+    return {
+        "sessions": all.sessions,
+        "requests": all.requests,
+        "input_tokens": all.input_tokens,
+        "cached_tokens": all.cached_tokens,
+        "output_tokens": all.output_tokens,
+        "tokens_saved": all.tokens_saved,
+        "cost_usd": None if all.cost_usd is None else round(all.cost_usd, 6),
     }
 
 

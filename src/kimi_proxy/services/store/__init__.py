@@ -3,7 +3,7 @@
 from sqlite3 import sqlite_version
 
 from kimi_proxy.services.store.compression_log import Compressed, CompressionLog
-from kimi_proxy.services.store.entries import Cursor, SessionRecord
+from kimi_proxy.services.store.entries import Cursor, SessionRecord, Sums
 from kimi_proxy.services.store.ledger import Ledger
 from kimi_proxy.services.store.originals import Original, Store, Usage
 from kimi_proxy.services.store.pinboard import Mask, Pinboard
@@ -21,6 +21,7 @@ __all__ = [
     "Pinboard",
     "SessionRecord",
     "Store",
+    "Sums",
     "Totals",
     "Usage",
     "open_store",

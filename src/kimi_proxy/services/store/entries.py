@@ -33,6 +33,19 @@ class SessionRecord:
     cost_usd: float | None = None  # as far as prices are known
 
 
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """What all sessions come to."""
+
+    sessions: int
+    requests: int
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    tokens_saved: int
+    cost_usd: float | None  # as far as prices are known
+
+
 def open_session(connection: sqlite3.Connection, session: SessionRecord) -> None:
     """Write a session down. One that is known keeps what it has, and gets what it lacks."""
     connection.execute(
@@ -97,6 +110,14 @@ def newest_sessions(connection: sqlite3.Connection, limit: int, after: Cursor | 
     return _sessions(connection, where, (*after, limit))
 
 
+def matching_sessions(connection: sqlite3.Connection, words: str, limit: int) -> list[SessionRecord]:
+    """Those whose title, name, id, model or provider holds `words`; the last used first."""
+    pattern = "%" + "".join(f"\\{each}" if each in "%_\\" else each for each in words) + "%"
+    where = """WHERE title LIKE ?1 ESCAPE '\\' OR name LIKE ?1 ESCAPE '\\' OR id LIKE ?1 ESCAPE '\\'
+      OR model LIKE ?1 ESCAPE '\\' OR provider LIKE ?1 ESCAPE '\\' ORDER BY last_used DESC, id DESC LIMIT ?2"""
+    return _sessions(connection, where, (pattern, limit))
+
+
 def newest_ids(connection: sqlite3.Connection, limit: int) -> list[str]:
     rows = connection.execute("SELECT id FROM sessions ORDER BY last_used DESC, id DESC LIMIT ?", (limit,))
     return [id for (id,) in rows.fetchall()]
@@ -105,6 +126,14 @@ def newest_ids(connection: sqlite3.Connection, limit: int) -> list[str]:
 def count_sessions(connection: sqlite3.Connection) -> int:
     (sessions,) = connection.execute("SELECT count(*) FROM sessions").fetchone()
     return int(sessions)
+
+
+def sums(connection: sqlite3.Connection) -> Sums:
+    row = connection.execute(
+        """SELECT count(*), ifnull(sum(requests), 0), ifnull(sum(input_tokens), 0), ifnull(sum(cached_tokens), 0),
+             ifnull(sum(output_tokens), 0), ifnull(sum(tokens_saved), 0), sum(cost_usd) FROM sessions"""
+    ).fetchone()
+    return Sums(*row)
 
 
 def rename(connection: sqlite3.Connection, id: str, title: str) -> bool:
@@ -140,9 +169,13 @@ def newest_metric(connection: sqlite3.Connection, session: str) -> Metric | None
     return found[0][1] if found else None
 
 
-def newest_metrics(connection: sqlite3.Connection, limit: int) -> list[Metric]:
+def newest_metrics(connection: sqlite3.Connection, limit: int, session: str | None = None) -> list[Metric]:
     """The newest last."""
-    return [metric for _, metric in reversed(_metrics(connection, "ORDER BY seq DESC LIMIT ?", (limit,)))]
+    if session is None:
+        found = _metrics(connection, "ORDER BY seq DESC LIMIT ?", (limit,))
+    else:
+        found = _metrics(connection, "WHERE session_id = ? ORDER BY seq DESC LIMIT ?", (session, limit))
+    return [metric for _, metric in reversed(found)]
 
 
 def forget_old(connection: sqlite3.Connection, now: float) -> None:

@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.services.store import entries
 from kimi_proxy.services.store.clock import Moment
-from kimi_proxy.services.store.entries import Cursor, SessionRecord
+from kimi_proxy.services.store.entries import Cursor, SessionRecord, Sums
 
 T = TypeVar("T")
 
@@ -42,12 +42,19 @@ class Ledger:
         """Those that were used last, first."""
         return await self._file.read(lambda connection: entries.newest_sessions(connection, limit, after))
 
+    async def matching(self, words: str, limit: int) -> list[SessionRecord]:
+        """Those in which `words` stand, the last used first."""
+        return await self._file.read(lambda connection: entries.matching_sessions(connection, words, limit))
+
     async def session_ids(self, limit: int) -> list[str]:
         """Those that were used last, first."""
         return await self._file.read(lambda connection: entries.newest_ids(connection, limit))
 
     async def count(self) -> int:
         return await self._file.read(entries.count_sessions)
+
+    async def sums(self) -> Sums:
+        return await self._file.read(entries.sums)
 
     async def rename(self, id: str, title: str) -> bool:
         """False if there is no such session."""
@@ -63,9 +70,9 @@ class Ledger:
     async def newest_metric(self, session: str) -> Metric | None:
         return await self._file.read(lambda connection: entries.newest_metric(connection, session))
 
-    async def newest_metrics(self, limit: int) -> list[Metric]:
-        """Of all sessions, the newest last."""
-        return await self._file.read(lambda connection: entries.newest_metrics(connection, limit))
+    async def newest_metrics(self, limit: int, session: str | None = None) -> list[Metric]:
+        """Of one session or of all, the newest last."""
+        return await self._file.read(lambda connection: entries.newest_metrics(connection, limit, session))
 
     async def metrics(self, session: str | None, after: int, limit: int) -> list[tuple[int, Metric]]:
         """Requests in the order in which they were written, each with its place."""
