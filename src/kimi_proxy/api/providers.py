@@ -21,7 +21,7 @@ def routes(config: Config, chat: Chat) -> list[Route]:
     async def show_limits(request: Request) -> Response:
         limits: list[JsonObject] = [
             {"provider": name, "requests_per_minute": rate.per_minute, "wait_s": round(wait_s, 3)}
-            for name, (rate, wait_s) in chat.limits().items()
+            for name, (rate, wait_s) in chat.turns.limits().items()
             if config.providers[name].enabled
         ]
         return json_answer({"providers": limits})

@@ -8,7 +8,19 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from kimi_proxy import __version__
-from kimi_proxy.api import chat, dashboard, export, gateway, masks, providers, sanitizer, servers, sessions
+from kimi_proxy.api import (
+    chat,
+    compress,
+    context,
+    dashboard,
+    export,
+    gateway,
+    masks,
+    providers,
+    sanitizer,
+    servers,
+    sessions,
+)
 from kimi_proxy.api.app import rules_of
 from kimi_proxy.api.errors import json_answer
 from kimi_proxy.api.health import store_state
@@ -30,6 +42,8 @@ def proxy_app(runtime: Runtime) -> ASGIApp:
         *export.routes(runtime.sessions),
         Live(runtime.hub, runtime.sessions, runtime.metrics).route(),
         *sanitizer.routes(runtime.sanitizer),
+        *compress.routes(runtime.compressions),
+        *context.routes(runtime.sessions, runtime.latest),
         Route("/api/mask/{mask_id}", masks.endpoint(runtime.gateway), methods=["GET"]),
         Route("/health", _health(runtime), methods=["GET"]),
     ]

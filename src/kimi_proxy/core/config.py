@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, SecretStr, ValidationError
 
 from kimi_proxy.core import agent_tools
 from kimi_proxy.core.agent_tools import Tools
+from kimi_proxy.core.compression import Compaction, Compression
 from kimi_proxy.core.errors import ConfigError
 from kimi_proxy.core.log_watcher import LogWatcher
 from kimi_proxy.core.providers import Model, Providers, is_reference
@@ -71,6 +72,8 @@ class File(Section):
     providers: Providers = Field(default_factory=dict, validate_default=True)
     models: Mapping[str, Model] = Field(default_factory=dict)
     sanitizer: Sanitizer = Sanitizer()
+    compression: Compression = Compression()
+    compaction: Compaction = Compaction()
     mcp: Mcp = Mcp()
     tools: Tools = Tools()
     runner: Runner = Runner()
@@ -84,6 +87,7 @@ class Config(File):
     """The file's settings, and what only the environment may say."""
 
     home: Path
+    file: Path | None = None  # where a change of the settings is written down
     token: SecretStr | None = None
     deepinfra_api_key: SecretStr | None = None
     provider_keys: Mapping[str, SecretStr] = Field(default_factory=dict)  # of the providers that are switched on
@@ -154,7 +158,7 @@ def parse(toml: str, env: Mapping[str, str], default_home: Path) -> Config:
         "token": _secret(env, "KIMI_PROXY_TOKEN"),
         "deepinfra_api_key": _secret(env, "DEEPINFRA_API_KEY"),
     }
-    for reserved in ("home", "token", "deepinfra_api_key", "provider_keys"):
+    for reserved in ("home", "file", "token", "deepinfra_api_key", "provider_keys"):
         if reserved in file:
             raise ConfigError(f"{reserved} is not a key of the configuration file: set it in the environment")
     try:

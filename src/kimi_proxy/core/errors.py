@@ -13,7 +13,9 @@ KimiProxyError
 │   ├── UnknownServer         no MCP server of that name is configured -32001
 │   ├── CallRefused           a tool call that the gateway won't pass  -32602
 │   ├── NoProvider            nobody is configured who could answer this model
-│   └── SessionNotFound       no session has this id or name
+│   ├── SessionNotFound       no session has this id or name
+│   ├── NothingSeen           no request of a session has passed since the start
+│   └── CompressionRefused    a history that cannot be compressed, or brought back, now
 ├── RateLimited               a provider's limit, set by its user, is reached
 ├── ConfigError               settings that we refuse to start with
 ├── StoreUnavailable          an original could not be committed or read
@@ -168,6 +170,30 @@ class SessionNotFound(BadRequest):
 
     def __init__(self, session: str) -> None:
         super().__init__(f"there is no session {session[:60]!r}: GET /api/sessions lists them")
+
+
+class NothingSeen(BadRequest):
+    """What people say is not written down: only requests of this process's life can be looked at."""
+
+    code = "no_request_seen"
+    http_status = 404
+
+    def __init__(self, session: str) -> None:
+        super().__init__(f"no request of {session[:60]!r} has passed since kimi-proxy started: send one, and try again")
+
+
+class CompressionRefused(BadRequest):
+    """Nothing was compressed, or taken back; `reason` is the word for why."""
+
+    code = "compression_refused"
+    http_status = 409
+
+    def __init__(self, reason: str, problem: str) -> None:
+        super().__init__(problem)
+        self.reason = reason
+
+    def data(self) -> JsonObject:
+        return {"code": self.code, "reason": self.reason}
 
 
 class RateLimited(KimiProxyError):

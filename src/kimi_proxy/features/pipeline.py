@@ -8,6 +8,7 @@ from typing import Protocol
 from kimi_proxy.core.chat import Request
 from kimi_proxy.core.fault import place
 from kimi_proxy.core.types import JsonValue
+from kimi_proxy.features.compression.decided import Compression
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.sessions import Session
 
@@ -31,11 +32,14 @@ class Draft:
     request: Request
     target: Target
     session: Session
+    came: Request | None = field(default=None, repr=False)  # as the client sent it; None if that is `request`
     headers: tuple[Header, ...] = field(default=(), repr=False)  # the client's: secrets are among them
     said: tuple[Header, ...] = ()  # what the answer tells of us, beside the provider's headers
     notes: tuple[Note, ...] = ()
     reasons: tuple[str, ...] = ()  # why a stage that could have done something did not
     hides_usage: bool = False  # we asked for what the client did not: it gets none of it
+    cut: Compression | None = None  # what was done about old messages
+    uncut: "Draft | None" = field(default=None, repr=False)  # before old messages gave way; None if none did
     own_tool: str = ""  # a tool of ours that the model may call; the client does not know it
 
 

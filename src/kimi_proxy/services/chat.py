@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 from kimi_proxy.core import chat, jsontext, tokens
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import Config
-from kimi_proxy.core.errors import KimiProxyError, NoProvider, RateLimited
+from kimi_proxy.core.errors import KimiProxyError, NoProvider
 from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features.addressing import ask_usage, name_model
 from kimi_proxy.features.composition import tokens_of
 from kimi_proxy.features.models import Models
 from kimi_proxy.features.pipeline import Draft, Stage, Step, run_stages, run_steps
-from kimi_proxy.features.rate import Rate
 from kimi_proxy.features.sessions import session_of
 from kimi_proxy.proxy.headers import Header
 from kimi_proxy.proxy.question import Question
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.recall import Recall
 from kimi_proxy.services.relay import Answer, Exchange, Relay, Reply
+from kimi_proxy.services.turns import Turns
 
 if TYPE_CHECKING:
     from kimi_proxy.proxy.upstream import Upstreams
@@ -62,6 +62,7 @@ class Chat:
         now: Callable[[], float] = time.monotonic,
         steps: Sequence[Step] = (),  # everything that may change a request on its way, in this order
         recall: Recall | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self.models = Models(config.providers, config.models)
         self._upstreams = upstreams
@@ -69,9 +70,9 @@ class Chat:
         self._began = began
         self._now = now
         self._steps = steps
+        self.turns = turns or Turns(config.providers, now)
         self._recall = recall
         self._addressing: tuple[Stage, ...] = (name_model, ask_usage(config.providers))
-        self._rates = {name: Rate(provider.requests_per_minute) for name, provider in config.providers.items()}
 
     @asynccontextmanager
     async def answer(self, asked: Asked) -> AsyncIterator[Answer]:
@@ -107,7 +108,7 @@ class Chat:
     async def _asked(self, draft: Draft, question: Question, ended: Ended = unheard) -> AsyncIterator[Answer]:
         relay, provider = Relay(draft, self._now), draft.target.provider
         try:
-            self._take_turn(provider)
+            self.turns.take(provider)
             async with self._replied(draft, question) as reply:
                 yield _telling(await relay.answer(reply), draft)
         except KimiProxyError as e:
@@ -128,18 +129,6 @@ class Chat:
         if self._upstreams is None:
             raise NoProvider("no provider is switched on")
         return self._upstreams
-
-    def _take_turn(self, provider: str) -> None:
-        rate, now = self._rates[provider], self._now()
-        wait_s = rate.wait_s(now)
-        if wait_s > 0:
-            raise RateLimited(provider, wait_s)
-        self._rates[provider] = rate.taken(now)
-
-    def limits(self) -> Mapping[str, tuple[Rate, float]]:
-        """How often each provider may be asked, and the seconds until it may be again."""
-        now = self._now()
-        return {name: (rate, rate.wait_s(now)) for name, rate in self._rates.items()}
 
     def _stage_failed(self, stage: str, error: Exception) -> None:
         self._metrics.chat_faults.labels(stage, type(error).__name__).inc()

@@ -49,3 +49,7 @@ class Recent(Generic[Key, Value]):
     def forget(self, key: Key) -> None:
         kept = self._kept.pop(key, None)
         self._bytes -= kept.weight if kept else 0
+
+    def clear(self) -> None:
+        self._kept.clear()
+        self._bytes = 0

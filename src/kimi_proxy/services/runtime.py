@@ -7,13 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kimi_proxy.core.config import Config
+from kimi_proxy.features.compression.preset import presets
 from kimi_proxy.features.tool import AnyTool
+from kimi_proxy.services.auto_compression import AutoCompression
 from kimi_proxy.services.chat import Chat
+from kimi_proxy.services.compressions import Compressions
+from kimi_proxy.services.compressor import Compressor
 from kimi_proxy.services.counting import Counting
 from kimi_proxy.services.decisions import Decisions
 from kimi_proxy.services.gateway import Gateway, reachable
 from kimi_proxy.services.hub import Hub
 from kimi_proxy.services.journal import Journal
+from kimi_proxy.services.latest import Latest
 from kimi_proxy.services.log_watcher import LogWatcher
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner
@@ -22,9 +27,11 @@ from kimi_proxy.services.reranking import Rerank
 from kimi_proxy.services.sanitizer import Sanitizer
 from kimi_proxy.services.sessions import Sessions
 from kimi_proxy.services.store import Store, open_store
+from kimi_proxy.services.summaries import Summaries
 from kimi_proxy.services.supervisor import Supervisor
 from kimi_proxy.services.tools import health, prune_text, recover_text
 from kimi_proxy.services.tools.agent import agent_tools
+from kimi_proxy.services.turns import Turns
 from kimi_proxy.services.witnesses import together
 from kimi_proxy.services.workers import Workers
 
@@ -46,6 +53,9 @@ class Runtime:
     hub: Hub
     sanitizer: Sanitizer
     agent_tools: Mapping[str, AnyTool]  # read, grep and bash
+    compressions: Compressions
+    auto_compression: AutoCompression
+    latest: Latest
 
 
 @asynccontextmanager
@@ -72,12 +82,36 @@ async def running(config: Config) -> AsyncIterator[Runtime]:
         logs = LogWatcher(config.log_watcher, hub.publish)
         alive.push_async_callback(logs.close)
         sessions = Sessions(store.ledger, journal, logged=logs.beats)
-        steps = (sanitizer,)
-        upstreams = await _upstreams(config, alive)
-        chat = Chat(config, upstreams, metrics, together(journal.began, logs.began), steps=steps, recall=recall)
+        upstreams, turns = await _upstreams(config, alive), Turns(config.providers)
+        usual, light = presets(config.compression, config.compaction)
+        summaries = Summaries(upstreams, turns, metrics, config.compression.summary_timeout_s)
+        compressor = Compressor(
+            *(config.models, counting, store, store.compressions, summaries),
+            *(config.sanitizer.recover_tool, hub.publish),
+        )
+        automatic = AutoCompression(config.compression, usual, compressor, store.ledger)
+        compressions = Compressions(compressor, sessions, store.ledger, usual, light)
+        latest = Latest(counting, compressor.window_of)
+        steps = (sanitizer, compressor, automatic)
+        began = together(journal.began, logs.began, latest.began)
+        chat = Chat(config, upstreams, metrics, began, steps=steps, recall=recall, turns=turns)
         agents = await alive.enter_async_context(agent_tools(config, store, pruner, os.environ))
         yield Runtime(
-            config, store, pruner, _tools(pruner), metrics, gateway, supervisor, chat, sessions, hub, sanitizer, agents
+            config,
+            store,
+            pruner,
+            _tools(pruner),
+            metrics,
+            gateway,
+            supervisor,
+            chat,
+            sessions,
+            hub,
+            sanitizer,
+            agents,
+            compressions,
+            automatic,
+            latest,
         )
 
 

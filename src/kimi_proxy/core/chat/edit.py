@@ -1,6 +1,6 @@
 """A request with something changed: each function returns a new one, in which all other bytes stand as they stood."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeAlias
 
 from msgspec import Raw
@@ -45,6 +45,14 @@ def with_items(request: Request, items: Sequence[JsonValue]) -> Request:
         first = request.dialect.new_message("user", said.parts[0].text)
         return _edited(request, [(start, end, jsontext.encode([first, *items]))])
     return _edited(request, [_appended(request, name, items)])
+
+
+def with_summary(request: Request, removed: Collection[int], at: int, item: JsonValue) -> Request:
+    """Without the messages `removed`, which all stand before the message `at`, and with an item before that one."""
+    messages = request.messages
+    edits: list[Edit] = [(messages[each].start, messages[each + 1].start, b"") for each in removed]
+    start = messages[at].start
+    return _edited(request, [*edits, (start, start, jsontext.encode(item) + b",")])
 
 
 def with_tool(request: Request, name: str, description: str, schema: JsonObject) -> Request:

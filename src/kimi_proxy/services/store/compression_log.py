@@ -6,16 +6,13 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from kimi_proxy.core import jsontext
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.store.clock import Moment
 from kimi_proxy.services.store.packing import Packed, pack, unpack
 
 T = TypeVar("T")
 
 NEWEST = 20  # of a session: enough to know what stands and when it was made
-
-_COLUMNS = """handle, session_id, timestamp, original_tokens, compressed_tokens, cut, kept, fingerprint, hash, frame,
-  original, summary_by, kind, automatic, undone"""
 
 
 class File(Protocol):
@@ -81,8 +78,9 @@ def _insert(connection: sqlite3.Connection, one: Compressed) -> None:
     packed = pack(jsontext.encode({"message": one.message, "summary": one.summary}))
     ratio = round(1 - one.compressed_tokens / one.original_tokens, 4) if one.original_tokens else 0.0
     connection.execute(
-        f"""INSERT INTO compression_log ({_COLUMNS}, compression_ratio)
-            VALUES ({"?, " * 15} ?) ON CONFLICT DO NOTHING""",
+        """INSERT INTO compression_log (handle, session_id, timestamp, original_tokens, compressed_tokens, cut, kept,
+             fingerprint, hash, frame, original, summary_by, kind, automatic, undone, compression_ratio)
+           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING""",
         (
             *(one.id, one.session, one.at, one.original_tokens, one.compressed_tokens),
             *(one.cut, " ".join(map(str, one.kept)), one.fingerprint, packed.hash, packed.frame),
@@ -93,17 +91,19 @@ def _insert(connection: sqlite3.Connection, one: Compressed) -> None:
 
 def _newest(connection: sqlite3.Connection, session: str) -> list[Compressed]:
     rows = connection.execute(
-        f"SELECT {_COLUMNS} FROM compression_log WHERE session_id = ? ORDER BY id DESC LIMIT ?", (session, NEWEST)
+        """SELECT handle, session_id, timestamp, original_tokens, compressed_tokens, cut, kept, fingerprint, hash,
+             frame, original, summary_by, kind, automatic, undone
+           FROM compression_log WHERE session_id = ? ORDER BY id DESC LIMIT ?""",
+        (session, NEWEST),
     )
     return [_compressed(*row) for row in rows.fetchall()]
 
 
 def _sums(connection: sqlite3.Connection, session: str | None) -> Sums:
-    where, values = ("", ()) if session is None else ("WHERE session_id = ?", (session,))
     row = connection.execute(
-        f"""SELECT count(*), count(undone), coalesce(sum(original_tokens), 0), coalesce(sum(compressed_tokens), 0)
-            FROM compression_log {where}""",
-        values,
+        """SELECT count(*), count(undone), coalesce(sum(original_tokens), 0), coalesce(sum(compressed_tokens), 0)
+           FROM compression_log WHERE ?1 IS NULL OR session_id = ?1""",
+        (session,),
     ).fetchone()
     return Sums(*map(int, row))
 
@@ -125,14 +125,15 @@ def _compressed(
     is_automatic: int,
     undone: float | None,
 ) -> Compressed:
-    told = _object(unpack(Packed(hashed, frame)))
+    message, summary = _words(unpack(Packed(hashed, frame)))
     return Compressed(
         *(handle, session, at, original_tokens, compressed_tokens, cut, tuple(map(int, kept.split())), fingerprint),
-        *(str(told["message"]), str(told["summary"]), original, summary_by, kind, bool(is_automatic), undone),
+        *(message, summary, original, summary_by, kind, bool(is_automatic), undone),
     )
 
 
-def _object(raw: bytes) -> JsonObject:
-    value = jsontext.decode(raw)
-    assert isinstance(value, dict)
-    return value
+def _words(raw: bytes) -> tuple[str, str]:
+    match jsontext.decode(raw):
+        case {"message": str(message), "summary": str(summary)}:
+            return message, summary
+    raise StoreUnavailable("a compression on disk holds no words")

@@ -1,0 +1,88 @@
+"""The messages of a request as they left, each with what it was when it came."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kimi_proxy.core.chat import Message, Part, Request
+from kimi_proxy.core.types import JsonObject
+from kimi_proxy.features.composition import Composition
+from kimi_proxy.features.compression.decided import Compression
+from kimi_proxy.features.compression.history import History
+
+PREVIEW_CHARS = 160
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A message that was sent, and those that stood in its place; none if it is all ours."""
+
+    index: int
+    sent: Message
+    came: tuple[Message, ...]
+    is_summary: bool = False
+
+    @property
+    def is_changed(self) -> bool:
+        return self.is_summary or [words(one) for one in self.came] != [words(self.sent)]
+
+
+def pairs(came: Request, leaves: Request, cut: Compression | None) -> list[Pair]:
+    """In the order in which the model reads them."""
+    before, after = History(came), History(leaves)
+    origins = dict(zip(after.at, _origins(before, cut), strict=False))
+    summary = after.at[len(cut.kept)] if cut else None
+    systems = iter([message for message in came.messages if message.role == "system"])
+    found: list[Pair] = []
+    for index, message in enumerate(leaves.messages):
+        if message.role == "system":
+            found.append(Pair(index, message, tuple(filter(None, [next(systems, None)]))))
+        else:
+            found.append(Pair(index, message, origins.get(index, ()), index == summary))
+    return found
+
+
+def _origins(before: History, cut: Compression | None) -> Iterator[tuple[Message, ...]]:
+    """What stood in each place after another, the summary's among them."""
+    if cut is None:
+        yield from ((message,) for message in before.messages)
+        return
+    yield from ((before.messages[place],) for place in cut.kept)
+    yield tuple(message for place, message in enumerate(before.messages[: cut.cut]) if place not in cut.kept)
+    yield from ((message,) for message in before.messages[cut.cut :])
+
+
+def told(pair: Pair, weighed: Composition, window: int | None, buried: frozenset[int] = frozenset()) -> JsonObject:
+    weight = weighed.messages[pair.index]
+    whole = window or max(1, weighed.total)
+    return {
+        "index": pair.index,
+        "role": pair.sent.role,
+        "kind": weight.kind,
+        "tokens": weight.tokens,
+        "memory_tokens": weight.memory_tokens,
+        "start_percent": round(weight.before * 100 / whole, 2),
+        "flags": [*_flags(pair, weight.memory_tokens > 0), *(("buried",) if pair.index in buried else ())],
+        "preview": words(pair.sent)[:PREVIEW_CHARS],
+    }
+
+
+def _flags(pair: Pair, has_memory: bool) -> Iterator[str]:
+    if pair.is_summary:
+        yield "compressed"
+    elif not pair.came:
+        yield "reinjected"
+    elif pair.is_changed:
+        yield "masked"
+    if has_memory:
+        yield "memory"
+
+
+def words(message: Message) -> str:
+    """All that a message says, tool calls with their names."""
+    return "\n".join(_words(part) for part in message.parts)
+
+
+def _words(part: Part) -> str:
+    if part.kind in ("image", "other"):
+        return f"[{part.kind}]"
+    return f"{part.name}({part.text})" if part.kind == "tool_call" else part.text

@@ -1,0 +1,220 @@
+"""Compression at work: what was decided for a session is done to its requests, and can be taken back."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from hashlib import sha256
+from weakref import WeakValueDictionary
+
+from kimi_proxy.core import jsontext
+from kimi_proxy.core.chat import Request
+from kimi_proxy.core.errors import CompressionRefused, NothingSeen
+from kimi_proxy.core.ids import new_id
+from kimi_proxy.core.providers import Model
+from kimi_proxy.core.types import JsonObject
+from kimi_proxy.features.compression.decided import Compression
+from kimi_proxy.features.compression.plan import Limits
+from kimi_proxy.features.compression.preset import Preset
+from kimi_proxy.features.compression.proposal import Proposal, proposed
+from kimi_proxy.features.compression.stage import can_compress, compressed, with_summary
+from kimi_proxy.features.models import Target
+from kimi_proxy.features.pipeline import Draft, Stage
+from kimi_proxy.services import compression_told
+from kimi_proxy.services.counting import Counting
+from kimi_proxy.services.fingerprint import encoded
+from kimi_proxy.services.hub import Publish, unheard
+from kimi_proxy.services.recent import Recent
+from kimi_proxy.services.standing import Standing, Standings
+from kimi_proxy.services.store import Compressed, CompressionLog, Original, Store
+from kimi_proxy.services.summaries import Story, Summaries, Summary
+
+SCOPE = "local"
+DAY_S = 86_400
+REMEMBERED, MAX_BYTES = 1_000, 64 * 1024**2
+
+NOTHING_TO_COMPRESS = "nothing_to_compress"
+
+
+class Compressor:
+    """As a step it repeats what stands; `compress` makes more of it."""
+
+    def __init__(
+        self,
+        models: Mapping[str, Model],
+        counting: Counting,
+        store: Store,
+        compressions: CompressionLog,
+        summaries: Summaries,
+        offers_tool: bool,
+        publish: Publish = unheard,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._models = models
+        self._counting = counting
+        self._store = store
+        self._log = compressions
+        self._summaries = summaries
+        self._offers_tool = offers_tool
+        self._publish = publish
+        self._now = now
+        self._standings = Standings(compressions, now)
+        # What was sent last, before anything of it gave way; in memory only, because people said it.
+        self._last: Recent[str, Draft] = Recent(ttl_s=DAY_S, max_entries=REMEMBERED, max_bytes=MAX_BYTES, now=now)
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def stage(self, draft: Draft) -> Stage:
+        """The stage for this request: the same cut in the same words as before."""
+        self._last.put(draft.session.id, _unread(draft), len(draft.request.body))
+        active = (await self._standings.of(draft.session.id)).active
+        return _same if active is None else lambda draft: self._done(draft, active)
+
+    async def standing(self, session: str) -> Standing:
+        return await self._standings.of(session)
+
+    def last(self, session: str) -> Draft:
+        """What was sent last, before anything of it gave way."""
+        draft = self._last.get(session)
+        if draft is None:
+            raise NothingSeen(session)
+        return draft
+
+    def window(self, draft: Draft) -> int | None:
+        return self.window_of(draft.target)
+
+    def window_of(self, target: Target) -> int | None:
+        model = self._models.get(target.key or "")
+        return model.max_context_size if model else None
+
+    async def tokens(self, request: Request) -> int:
+        return (await self._counting.composition(request)).total
+
+    async def now_sent(self, draft: Draft) -> Draft:
+        """The draft with what stands done to it."""
+        active = (await self._standings.of(draft.session.id)).active
+        return draft if active is None else self._done(draft, active)
+
+    async def simulate(self, session: str, preset: Preset) -> JsonObject:
+        """What would become of the session; nothing is asked, and nothing changes."""
+        draft = self.last(session)
+        proposal, now_tokens = await self._proposed(draft, preset)
+        summary = await self._summaries.outlined(await self._story(draft, proposal))
+        _, made = await self._made(draft, proposal, summary, now_tokens, preset, is_automatic=False)
+        return {**compression_told.made(made, proposal), "simulated": True}
+
+    async def compress(self, draft: Draft, preset: Preset, is_automatic: bool = False) -> tuple[Compressed, JsonObject]:
+        """Cut a session's history for good; CompressionRefused if that would win too little."""
+        async with self._turn(draft.session.id):
+            proposal, now_tokens = await self._proposed(draft, preset)
+            story = await self._story(draft, proposal)
+            summary = await (
+                self._summaries.asked(draft, story) if preset.asks_provider else self._summaries.outlined(story)
+            )
+            original, made = await self._made(draft, proposal, summary, now_tokens, preset, is_automatic)
+            await self._store.keep(original)
+            await self._log.add(made)
+            self._standings.forget(draft.session.id)
+        told = {**compression_told.made(made, proposal), **compression_told.price(summary)}
+        if not is_automatic:
+            self._publish("compression_event", told)
+        return made, told
+
+    async def undo(self, session: str) -> JsonObject:
+        """Take the newest back: the next request leaves as if it had never been."""
+        async with self._turn(session):
+            rows = await self._log.newest(session)
+            standing = [one for one in rows if one.undone is None]
+            if not standing:
+                raise CompressionRefused("nothing_to_undo", "this session is not compressed")
+            await self._log.undo(standing[0].id, round(self._now(), 3))
+            self._standings.forget(session)
+        told: JsonObject = {
+            "session_id": session,
+            "undone": standing[0].id,
+            "active": standing[1].id if len(standing) > 1 else None,
+        }
+        self._publish("compression_event", {**told, "event": "undone"})
+        return told
+
+    async def stats(self, session: str | None = None) -> JsonObject:
+        sums = compression_told.sums(await self._log.sums(session))
+        if session is None:
+            return sums
+        rows = await self._log.newest(session)
+        active = next((one.id for one in rows if one.undone is None), None)
+        history = [compression_told.row(one) for one in rows]
+        return {"session_id": session, **sums, "active": active, "history": history}
+
+    def forget(self, session: str | None = None) -> None:
+        """Somebody deleted a session, or all."""
+        self._standings.forget(session)
+        if session is None:
+            self._last.clear()
+        else:
+            self._last.forget(session)
+
+    def _turn(self, session: str) -> asyncio.Lock:
+        lock = self._turns.get(session)
+        if lock is None:
+            lock = self._turns[session] = asyncio.Lock()
+        return lock
+
+    def _done(self, draft: Draft, made: Compressed) -> Draft:
+        decided = Compression(made.id, made.cut, made.kept, made.fingerprint, made.message)
+        return compressed(draft, decided, self._offers_tool)
+
+    async def _proposed(self, draft: Draft, preset: Preset) -> tuple[Proposal, int]:
+        """What could give way, and the tokens that are sent today."""
+        if not can_compress(draft.request):
+            raise CompressionRefused(
+                "kept_by_provider", "the provider keeps the history of this conversation: begin a new one there"
+            )
+        standing = (await self._standings.of(draft.session.id)).active
+        sent = await self.now_sent(draft)
+        applies = standing if sent.request is not draft.request else None
+        now_tokens, window = await self.tokens(sent.request), self.window(draft)
+        is_full = window is None or now_tokens >= window * preset.threshold_percentage / 100
+        limits = Limits(preset.keep_exchanges, preset.summary_tokens, window, is_full)
+        weighed = await self._counting.composition(draft.request)
+        came, after = draft.came or draft.request, applies.cut if applies else 0
+        found = await asyncio.to_thread(proposed, came, draft.request, weighed, now_tokens, limits, after)
+        if found is None:
+            raise CompressionRefused(
+                NOTHING_TO_COMPRESS, f"what came before the last {preset.keep_exchanges} exchanges is too short"
+            )
+        return found, now_tokens
+
+    async def _story(self, draft: Draft, proposal: Proposal) -> Story:
+        active = (await self._standings.of(draft.session.id)).active if proposal.after else None
+        before = active.summary if active else ""
+        return Story(proposal.untold, before, proposal.plan.summary_tokens, self.window(draft))
+
+    async def _made(
+        self, draft: Draft, proposal: Proposal, summary: Summary, now_tokens: int, preset: Preset, is_automatic: bool
+    ) -> tuple[Original, Compressed]:
+        """The compression as it would stand, with the original that it needs; never one that makes it longer."""
+        id, plan = new_id("msk"), proposal.plan
+        message = await asyncio.to_thread(proposal.message, summary.text, id)
+        request = await asyncio.to_thread(with_summary, draft.request, plan.cut, plan.kept, message)
+        tokens = await self.tokens(request)
+        if tokens >= now_tokens:
+            raise CompressionRefused(NOTHING_TO_COMPRESS, "the summary would be as long as what it replaces")
+        raw = encoded(await asyncio.to_thread(lambda: proposal.original))
+        about = jsontext.encode({"what": "history", "session": draft.session.id})
+        made = Compressed(
+            *(new_id("cmp"), draft.session.id, round(self._now(), 3), now_tokens, tokens),
+            *(plan.cut, plan.kept, proposal.fingerprint, message, summary.text),
+            *(id, summary.by, preset.kind, is_automatic),
+        )
+        return Original(id, SCOPE, sha256(b"history\0" + raw).digest(), raw, about), made
+
+
+def _same(draft: Draft) -> Draft:
+    return draft
+
+
+def _unread(draft: Draft) -> Draft:
+    """Only the bytes: what was read in them takes several times their room."""
+    came = draft.came or draft.request
+    bare = Request(draft.request.wire, draft.request.body)
+    return replace(draft, request=bare, came=bare if came is draft.request else Request(came.wire, came.body))

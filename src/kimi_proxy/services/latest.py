@@ -1,0 +1,109 @@
+"""The newest request of each session, as it came and as it left; in memory only, because people said it."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kimi_proxy.core.chat import Request
+from kimi_proxy.core.errors import InvalidParams, NothingSeen
+from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.features import context_map
+from kimi_proxy.features.compression.decided import Compression
+from kimi_proxy.features.context_map import Pair
+from kimi_proxy.features.metering import percent
+from kimi_proxy.features.models import Target
+from kimi_proxy.features.pipeline import Draft
+from kimi_proxy.services.counting import Counting
+from kimi_proxy.services.hub import moment
+from kimi_proxy.services.recent import Recent
+from kimi_proxy.services.relay import Exchange
+
+DAY_S = 86_400
+MAX_SESSIONS, MAX_BYTES = 1_000, 64 * 1024**2
+MAX_CHARS = 200_000  # of a message that is looked at
+MAX_MESSAGES = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    at: float
+    target: Target
+    came: Request
+    leaves: Request
+    cut: Compression | None
+
+
+class Latest:
+    def __init__(
+        self, counting: Counting, window: Callable[[Target], int | None], now: Callable[[], float] = time.time
+    ) -> None:
+        self._counting = counting
+        self._window = window
+        self._now = now
+        self._seen: Recent[str, Seen] = Recent(ttl_s=DAY_S, max_entries=MAX_SESSIONS, max_bytes=MAX_BYTES, now=now)
+
+    def began(self, came: Draft, leaves: Draft) -> Callable[[Exchange], None]:
+        # Only the bytes: what was read in them takes several times their room.
+        before, after = (Request(draft.request.wire, draft.request.body) for draft in (came, leaves))
+        weight = len(after.body) + (0 if before.body is after.body else len(before.body))
+        self._seen.put(leaves.session.id, Seen(self._now(), leaves.target, before, after, leaves.cut), weight)
+        return _unheard
+
+    def forget(self, session: str | None = None) -> None:
+        if session is None:
+            self._seen.clear()
+        else:
+            self._seen.forget(session)
+
+    async def context(self, session: str) -> JsonObject:
+        """The messages of the newest request, to scale."""
+        seen = self._of(session)
+        weighed, window = await self._counting.composition(seen.leaves), self._window(seen.target)
+        shown = [context_map.told(pair, weighed, window) for pair in self._pairs(seen)[:MAX_MESSAGES]]
+        messages: list[JsonValue] = [*shown]
+        return {
+            "session_id": session,
+            "at": moment(seen.at),
+            "model": seen.target.key or seen.target.model,
+            "max_context": window,
+            "tokens": weighed.total,
+            "percent": percent(weighed.total, window),
+            "composition": {
+                "system": weighed.system,
+                "memory": weighed.memory,
+                "tools": weighed.tools,
+                "chat": weighed.chat,
+            },
+            "messages": messages,
+            "left_out": max(0, len(seen.leaves.messages) - MAX_MESSAGES),
+        }
+
+    async def message(self, session: str, index: int) -> JsonObject:
+        """What was sent in a place, and what it was."""
+        pairs = self._pairs(self._of(session))
+        if not 0 <= index < len(pairs):
+            raise InvalidParams("index", f"the newest request has {len(pairs)} messages, counted from 0")
+        pair = pairs[index]
+        came = "\n\n".join(context_map.words(message) for message in pair.came)
+        sent = context_map.words(pair.sent)
+        return {
+            "index": index,
+            "role": pair.sent.role,
+            "sent": sent[:MAX_CHARS],
+            "came": came[:MAX_CHARS],
+            "changed": pair.is_changed,
+            "is_shortened": max(len(sent), len(came)) > MAX_CHARS,
+        }
+
+    def _of(self, session: str) -> Seen:
+        seen = self._seen.get(session)
+        if seen is None:
+            raise NothingSeen(session)
+        return seen
+
+    def _pairs(self, seen: Seen) -> list[Pair]:
+        return context_map.pairs(seen.came, seen.leaves, seen.cut)
+
+
+def _unheard(exchange: Exchange) -> None:
+    """How it ended changes nothing of what was sent."""
