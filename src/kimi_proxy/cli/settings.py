@@ -28,12 +28,13 @@ class Settings:
 
 def load(env: Mapping[str, str] = os.environ, here: Path | None = None) -> Settings:
     """The settings in force; `here` is the folder of a server, whose config.toml counts."""
-    file = find(env, here, user_config_path(NAME, appauthor=False))
+    platform = user_config_path(NAME, appauthor=False)
+    file = find(env, here, platform)
     try:
         config = parse(_read(file), env, home(env))
     except ConfigError as e:
         raise ConfigError(f"{e} (file: {file or 'none'})") from e
-    return Settings(config, file)
+    return Settings(config.model_copy(update={"file": file or platform / FILE}), file)
 
 
 def home(env: Mapping[str, str] = os.environ) -> Path:

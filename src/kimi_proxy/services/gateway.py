@@ -171,9 +171,15 @@ class Gateway:
         if found is not None:
             return found
         mask_id = new_id("msk")
-        note = jsontext.encode({"what": "mask", "server": server_name})
+        note = jsontext.encode({"what": "mask", "server": server_name, **self._mask_note(server_name, text)})
         await self._store.keep(Original(mask_id, SCOPE, key, raw, note))
         return mask_id
+
+    def _mask_note(self, server_name: str, text: str) -> JsonObject:
+        """By which a person can be shown later what was left of the text."""
+        server = self.servers.server(server_name)
+        limits = server.masking if server else Masking()
+        return {"chars": len(text), "lines": text.count("\n") + 1, "limits": limits.model_dump(exclude={"enabled"})}
 
     async def _prune(self, settings: Pruning, goal: Goal, texts: Sequence[str]) -> Mapping[str, str]:
         pruned: dict[str, str] = {}

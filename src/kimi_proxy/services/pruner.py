@@ -35,6 +35,7 @@ FIND_GRACE_S = 0.1
 MAX_TIMEOUT_S = 600.0
 EXPLAIN_WITHIN_S = 60.0
 RECENT_MAX_BYTES = 64 * 1024**2
+NO_ID = "prn_" + "0" * 16  # in the place of one, where nothing is kept
 IN_LOOP_MAX_CHARS = 256 * 1024  # up to here hashing and splitting take less than a millisecond or two
 
 Value = TypeVar("Value")
@@ -149,6 +150,17 @@ class Pruner:
         lines = await self._workers.explain(question, note.cuts, EXPLAIN_WITHIN_S)
         return Explanation(prune_id, question, note.cuts, lines)
 
+    async def preview(self, question: Question, with_why: bool) -> tuple[Pruned, Sequence[LineWhy]]:
+        """What would be cut, and why each line would stay or go; nothing is kept, and no id is given."""
+        if len(question.text) > self._config.max_input_chars:
+            return _whole(question, "input_too_large"), ()
+        within_s = min(question.options.timeout_ms / 1000, MAX_TIMEOUT_S)
+        work = self._workers.prune(question, NO_ID, None, within_s)
+        pruned = await self._fail_open("preview", work, lambda code: _whole(question, code))
+        cuts = [annotation.cut for annotation in pruned.annotations]
+        why = self._workers.explain(question, cuts, within_s) if with_why else _nothing()
+        return pruned, await self._fail_open("preview", why, lambda code: [])
+
     async def line_scores(self, question: Question) -> list[float]:
         """What the engine thinks of each line, between 0 and 1; nothing if it has no time for it."""
         within_s = min(question.options.timeout_ms / 1000, MAX_TIMEOUT_S)
@@ -252,6 +264,10 @@ class Pruner:
         counted.prune_seconds.observe(answer.elapsed_ms / 1000)
         for code in answer.pruned.warnings:
             counted.warnings.labels(code).inc()
+
+
+async def _nothing() -> list[LineWhy]:
+    return []
 
 
 def _whole(question: Question, code: str) -> Pruned:

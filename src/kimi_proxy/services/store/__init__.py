@@ -6,7 +6,7 @@ from kimi_proxy.services.store.compression_log import Compressed, CompressionLog
 from kimi_proxy.services.store.entries import Cursor, SessionRecord, Sums
 from kimi_proxy.services.store.ledger import Ledger
 from kimi_proxy.services.store.originals import Original, Store, Usage
-from kimi_proxy.services.store.pinboard import Mask, Pinboard
+from kimi_proxy.services.store.pinboard import Kept, Mask, Pinboard
 from kimi_proxy.services.store.pins import Pin, Totals
 from kimi_proxy.services.store.sqlite import open_store
 
@@ -14,6 +14,7 @@ __all__ = [
     "Compressed",
     "CompressionLog",
     "Cursor",
+    "Kept",
     "Ledger",
     "Mask",
     "Original",

@@ -1,12 +1,15 @@
 """How parts of conversations left when they were first sent, beside the originals and written by the same thread."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from sqlite3 import Connection
 from typing import Protocol, TypeVar
 
+from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.store import pins, records
 from kimi_proxy.services.store.clock import Moment
+from kimi_proxy.services.store.packing import Packed, unpack
 from kimi_proxy.services.store.pins import Pin, Totals
 
 T = TypeVar("T")
@@ -31,6 +34,17 @@ class Mask:
     created: float
     last_used: float
     pin: Pin | None
+    seq: int = 0  # its place among all; newer ones have a higher
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An original with its text, its note and its place among all."""
+
+    seq: int
+    id: str
+    about: bytes
+    text: bytes
 
 
 class Pinboard:
@@ -75,11 +89,41 @@ class Pinboard:
 
         return await self._file.read(work)
 
+    async def page(self, scope: str, before: int, limit: int) -> Sequence[Mask]:
+        """The originals before the one numbered `before`, newest first; what was shown of them is left out."""
+
+        def work(connection: Connection) -> Sequence[Mask]:
+            kept = records.page(connection, scope, before, limit)
+            return [
+                Mask(id, about, created, used, pins.of_original(connection, scope, id, with_shown=False), seq)
+                for seq, id, about, created, used in kept
+            ]
+
+        return await self._file.read(work)
+
+    async def pin_of(self, scope: str, id: str) -> Pin | None:
+        """The pin of the part that is kept under `id`, with what was shown."""
+        return await self._file.read(lambda connection: pins.of_original(connection, scope, id, with_shown=True))
+
+    async def texts(self, scope: str, before: int, limit: int) -> Sequence[Kept]:
+        """The same originals with their texts; one that is damaged is left out. Does not count as use."""
+
+        def work(connection: Connection) -> Sequence[Kept]:
+            return list(_unpacked(records.texts(connection, scope, before, limit)))
+
+        return await self._file.read(work)
+
     async def newest_cuts(self, scope: str, limit: int) -> Sequence[Pin]:
         return await self._file.read(lambda connection: pins.newest_cuts(connection, scope, limit))
 
     async def totals(self, scope: str) -> Totals:
         return await self._file.read(lambda connection: pins.totals(connection, scope))
+
+
+def _unpacked(found: Iterable[tuple[int, str, bytes, Packed]]) -> Iterator[Kept]:
+    for seq, id, about, packed in found:
+        with suppress(StoreUnavailable):
+            yield Kept(seq, id, about, unpack(packed))
 
 
 def _standing(connection: Connection, scope: str, places: Iterable[bytes]) -> dict[bytes, Pin]:

@@ -59,6 +59,17 @@ def fetch(connection: sqlite3.Connection, scope: str, place: bytes) -> Pin | Non
     return None if row is None else _pin(*row)
 
 
+def of_original(connection: sqlite3.Connection, scope: str, id: str, with_shown: bool) -> Pin | None:
+    """The pin of the part that is kept under `id`; what was shown of it is only unpacked if somebody wants it."""
+    shown = "hash, shown" if with_shown else "NULL, NULL"
+    row = connection.execute(
+        f"""SELECT place, why, {shown}, ids, preview, session, tokens_before, tokens_after, created, last_used
+           FROM pin WHERE scope = ? AND ids >= ? AND ids < ? ORDER BY ids LIMIT 1""",  # noqa: S608 - two fixed texts
+        (_raw(scope), _raw(id), _raw(id + "!")),  # ids stand with spaces between them, and "!" is next after those
+    ).fetchone()
+    return None if row is None else _pin(*row)
+
+
 def newest_cuts(connection: sqlite3.Connection, scope: str, limit: int) -> list[Pin]:
     rows = connection.execute(
         """SELECT place, why, hash, shown, ids, preview, session, tokens_before, tokens_after, created, last_used

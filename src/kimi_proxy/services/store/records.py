@@ -83,6 +83,28 @@ def newest(connection: sqlite3.Connection, scope: str, limit: int) -> list[tuple
     return [(_text(id), about, created, last_used) for id, about, created, last_used in rows.fetchall()]
 
 
+def page(
+    connection: sqlite3.Connection, scope: str, before: int, limit: int
+) -> list[tuple[int, str, bytes, float, float]]:
+    """Originals older than the one numbered `before`, newest first: number, id, note, birth and last use."""
+    rows = connection.execute(
+        "SELECT seq, id, about, created, last_used FROM record WHERE scope = ? AND seq < ? ORDER BY seq DESC LIMIT ?",
+        (_raw(scope), before, limit),
+    )
+    return [(seq, _text(id), about, created, last_used) for seq, id, about, created, last_used in rows.fetchall()]
+
+
+def texts(connection: sqlite3.Connection, scope: str, before: int, limit: int) -> list[tuple[int, str, bytes, Packed]]:
+    """The same with their texts, still packed: number, id, note and text."""
+    rows = connection.execute(
+        """SELECT record.seq, record.id, record.about, text.hash, text.frame
+           FROM record JOIN text ON text.seq = record.text
+           WHERE record.scope = ? AND record.seq < ? ORDER BY record.seq DESC LIMIT ?""",
+        (_raw(scope), before, limit),
+    )
+    return [(seq, _text(id), about, Packed(hashed, frame)) for seq, id, about, hashed, frame in rows.fetchall()]
+
+
 def last_use(connection: sqlite3.Connection, scope: str, id: str) -> float | None:
     row = connection.execute(
         "SELECT last_used FROM record WHERE scope = ? AND id = ?", (_raw(scope), _raw(id))

@@ -158,11 +158,17 @@ def _4_compressions(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA user_version = 4")
 
 
+def _5_cuts(connection: sqlite3.Connection) -> None:
+    connection.execute("CREATE INDEX pin_by_ids ON pin (scope, ids)")
+    connection.execute("PRAGMA user_version = 5")
+
+
 MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _1_originals,
     _2_sessions,
     _3_pins,
     _4_compressions,
+    _5_cuts,
 )
 VERSION = len(MIGRATIONS)
 

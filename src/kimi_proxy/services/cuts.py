@@ -1,0 +1,178 @@
+"""Every prune and mask, for people: listed, laid beside what was sent, and searched."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+
+from kimi_proxy.core import lines
+from kimi_proxy.core.errors import InvalidParams, PruneIdNotFound
+from kimi_proxy.core.ids import is_id
+from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.features import masking
+from kimi_proxy.features.pruning.explain import LineWhy
+from kimi_proxy.services import cut_notes
+from kimi_proxy.services.cut_notes import Note
+from kimi_proxy.services.fingerprint import decoded
+from kimi_proxy.services.hub import moment
+from kimi_proxy.services.pruner import Explanation, Pruner
+from kimi_proxy.services.recent import Recent
+from kimi_proxy.services.store import Kept, Mask, Pin, Pinboard, Store
+
+SCOPE = "local"
+NEWEST = 2**62
+SCAN = 4  # originals looked at for one that is listed: some were kept and then nothing was cut
+REASONS = 3
+SHOWN_CHARS = 400_000  # of one text at once
+SEARCHED = 1000  # the newest originals
+BATCH = 20
+SEARCH_S = 1.5
+EXCERPT_CHARS = 160
+REMEMBERED, REMEMBERED_BYTES, REMEMBERED_S = 8, 64 * 1024**2, 300
+
+
+class Cuts:
+    def __init__(
+        self, store: Store, pinboard: Pinboard, pruner: Pruner, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._store = store
+        self._pinboard = pinboard
+        self._pruner = pruner
+        self._now = now
+        # Somebody who scrolls through a text asks for it page by page.
+        self._explained: Recent[str, Explanation] = Recent(
+            ttl_s=REMEMBERED_S, max_entries=REMEMBERED, max_bytes=REMEMBERED_BYTES, now=now
+        )
+
+    async def page(self, limit: int, before: int | None) -> JsonObject:
+        """What was cut, newest first, and where the next page begins; None if there is none."""
+        found: list[JsonValue] = []
+        at = NEWEST if before is None else before
+        for _ in range(SCAN):
+            masks = await self._pinboard.page(SCOPE, at, limit)
+            for mask in masks:
+                at = mask.seq
+                if (row := _row(mask)) is not None:
+                    found.append(row)
+                if len(found) == limit:
+                    return {"cuts": found, "before": at}
+            if len(masks) < limit:
+                return {"cuts": found, "before": None}
+        return {"cuts": found, "before": at}
+
+    async def one(self, id: str, start: int, count: int) -> JsonObject:
+        """An original beside what was sent of it: line by line where lines were cut, else as two texts."""
+        if not is_id(id):
+            raise PruneIdNotFound(id, "unknown")
+        original = await self._store.original(SCOPE, id)
+        pin = await self._pinboard.pin_of(SCOPE, id)
+        note, text = cut_notes.read(id, original.about, pin), decoded(original.text)
+        about: JsonObject = {"id": id, **_told(note, pin), "chars": len(text)}
+        if note.cuts:
+            return {**about, "by": "lines", **await self._by_lines(id, start, count)}
+        return {**about, "by": "text", **_beside(id, text, note, pin)}
+
+    async def search(self, wanted: str, limit: int) -> JsonObject:
+        """Lines of the newest originals that hold `wanted`, whatever its case; `stopped` says what was in the way."""
+        if not wanted.strip():
+            raise InvalidParams("q", "give some text to look for")
+        deadline = self._now() + SEARCH_S
+        hits: list[JsonValue] = []
+        searched, at, stopped = 0, NEWEST, None
+        while stopped is None:
+            batch = await self._pinboard.texts(SCOPE, at, BATCH)
+            hits += await asyncio.to_thread(_hits, batch, wanted.casefold(), limit - len(hits))
+            at, searched = batch[-1].seq if batch else 0, searched + len(batch)
+            stopped = _stopped(len(hits) >= limit, len(batch) < BATCH, searched, self._now() >= deadline)
+        return {"hits": hits, "searched": searched, "stopped": None if stopped == "end" else stopped}
+
+    async def _by_lines(self, id: str, start: int, count: int) -> JsonObject:
+        explained = self._explained.get(id)
+        if explained is None:
+            explained = await self._pruner.explain(id)
+            self._explained.put(id, explained, 4 * len(explained.question.text) + 200 * len(explained.lines))
+        texts = lines.split(explained.question.text)
+        rows = explained.lines[start - 1 : start - 1 + count]
+        return {
+            "original_lines": len(texts),
+            "cuts": [{"start": cut.start, "end": cut.end, "reason": cut.reason} for cut in explained.cuts],
+            "from": start,
+            "lines": list(_rows(rows, texts)),
+        }
+
+
+def _rows(rows: Sequence[LineWhy], texts: Sequence[str]) -> Iterator[JsonObject]:
+    left = SHOWN_CHARS
+    for row in rows:
+        text = texts[row.line - 1]
+        left -= len(text)
+        if left < 0:
+            return
+        yield {"line": row.line, "text": text, "kept": row.kept, "score": row.score, "why": row.why}
+
+
+def _beside(id: str, text: str, note: Note, pin: Pin | None) -> JsonObject:
+    """Both texts as far as they can be shown at once."""
+    sent = decoded(pin.shown) if pin is not None and pin.shown is not None else None
+    if sent is None and note.limits is not None:
+        cut = masking.look(text, note.limits)
+        sent = cut.shown(id) if isinstance(cut, masking.Cut) else None
+    return {
+        "original": text[:SHOWN_CHARS],
+        "sent": None if sent is None else sent[:SHOWN_CHARS],
+        "truncated": max(len(text), len(sent or "")) > SHOWN_CHARS,
+    }
+
+
+def _row(mask: Mask) -> JsonObject | None:
+    """A cut as it is listed; None if nothing was cut."""
+    note = cut_notes.read(mask.id, mask.about, mask.pin)
+    if note.kind == "prune" and not note.cuts:
+        return None
+    times: JsonObject = {"created_at": moment(mask.created), "last_used_at": moment(mask.last_used)}
+    return {"id": mask.id, **times, **_told(note, mask.pin)}
+
+
+def _told(note: Note, pin: Pin | None) -> JsonObject:
+    before, after = (pin.tokens_before, pin.tokens_after) if pin else note.tokens or (None, None)
+    return {
+        "kind": note.kind,
+        "door": note.door,
+        "why": pin.why if pin else None,
+        "goal": note.goal[:500],
+        "source_type": note.source_type,
+        "server": note.server,
+        "session_id": pin.session if pin else "",
+        "preview": pin.preview if pin else "",
+        "reasons": list(dict.fromkeys(reason for _, _, reason in note.cuts))[:REASONS],
+        "blocks": len(note.cuts),
+        "lines": note.lines,
+        "lines_cut": note.lines_cut if note.cuts else None,
+        "chars": note.chars,
+        "tokens_before": before,
+        "tokens_after": after,
+    }
+
+
+def _hits(batch: Sequence[Kept], wanted: str, limit: int) -> list[JsonValue]:
+    return list(islice((hit for kept in batch for hit in _hits_in(kept, wanted)), limit))
+
+
+def _hits_in(kept: Kept, wanted: str) -> Iterator[JsonObject]:
+    text = decoded(kept.text)
+    if wanted not in text.casefold():
+        return
+    for number, line in enumerate(lines.split(text), 1):
+        at = line.casefold().find(wanted)
+        if at >= 0:
+            yield {"id": kept.id, "line": number, "text": line[max(0, at - 40) :][:EXCERPT_CHARS]}
+
+
+def _stopped(is_full: bool, is_end: bool, searched: int, is_late: bool) -> str | None:
+    if is_full:
+        return "enough"
+    if is_end:
+        return "end"
+    if searched >= SEARCHED:
+        return "oldest"
+    return "time" if is_late else None

@@ -1,0 +1,117 @@
+"""Settings that may change while everything runs: switched at once, and written back into the file they came from."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from kimi_proxy.core.config import Config, parse
+from kimi_proxy.core.errors import ConfigError, FileRefused, InvalidParams
+from kimi_proxy.core.types import JsonObject
+from kimi_proxy.features.editing import toml
+from kimi_proxy.services import replacing
+from kimi_proxy.services.hub import Publish, unheard
+
+EVENT = "settings_event"
+
+
+class Service(Protocol):
+    """Something that can be switched while it works."""
+
+    is_on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """A setting by its name in the file, and what it switches."""
+
+    name: str
+    service: Service
+
+    @property
+    def table(self) -> tuple[str, ...]:
+        return tuple(self.name.split(".")[:-1])
+
+    @property
+    def key(self) -> str:
+        return self.name.rsplit(".", 1)[-1]
+
+
+class Settings:
+    def __init__(
+        self,
+        config: Config,
+        switches: Mapping[str, Service],
+        env: Mapping[str, str],
+        publish: Publish = unheard,
+        replace: Callable[[Path, bytes], None] = replacing.replace,
+    ) -> None:
+        self._config = config
+        self._switches = {name: Switch(name, service) for name, service in switches.items()}
+        self._env = env
+        self._publish = publish
+        self._replace = replace
+        self._writing = asyncio.Lock()
+
+    def told(self) -> JsonObject:
+        """What is in force. Of secrets, only whether they are set."""
+        return {
+            "file": str(self._config.file) if self._config.file else None,
+            "switches": self._values(),
+            "secrets": self._secrets(),
+            "settings": _shown(self._config),
+        }
+
+    async def change(self, wanted: Mapping[str, bool]) -> JsonObject:
+        """Switch at once, then write it down; `problem` says why it lasts until the next start only."""
+        for name in wanted:
+            if name not in self._switches:
+                raise InvalidParams(name, f"only these can be changed while it runs: {', '.join(self._switches)}")
+        async with self._writing:
+            for name, is_on in wanted.items():
+                self._switches[name].service.is_on = is_on
+            problem = await asyncio.to_thread(self._write, wanted)
+        self._publish(EVENT, {"switches": self._values()})
+        return {**self.told(), "saved": problem is None, "problem": problem}
+
+    def _values(self) -> JsonObject:
+        return {name: switch.service.is_on for name, switch in self._switches.items()}
+
+    def _secrets(self) -> JsonObject:
+        """The variables that hold one."""
+        config = self._config
+        named = {"KIMI_PROXY_TOKEN": config.token, "DEEPINFRA_API_KEY": config.deepinfra_api_key}
+        keys = {
+            p.key_variable: config.provider_keys.get(name) for name, p in config.providers.items() if p.key_variable
+        }
+        known = {**keys, **named}
+        return {name: bool(secret) or bool(self._env.get(name)) for name, secret in known.items()}
+
+    def _write(self, wanted: Mapping[str, bool]) -> str | None:
+        """Why it could not be written down, if it could not."""
+        file = self._config.file
+        if file is None:
+            return "there is no configuration file: write one, and start again"
+        try:
+            before = (replacing.read(file) or b"").decode("utf-8")
+            after = self._edited(before, wanted)
+            if after != before:
+                self._replace(file, after.encode())
+        except (FileRefused, ConfigError, UnicodeDecodeError) as e:
+            return str(e)
+        return None
+
+    def _edited(self, text: str, wanted: Mapping[str, bool]) -> str:
+        for name, is_on in wanted.items():
+            switch = self._switches[name]
+            text = toml.put(text, switch.table, {switch.key: is_on})
+        parse(text, self._env, self._config.home)  # never leave a file behind that the next start refuses
+        return text
+
+
+def _shown(config: Config) -> JsonObject:
+    """Every section as it is in force. Environments and arguments of commands may hold what nobody should see."""
+    left_out = {"home", "token", "deepinfra_api_key", "provider_keys", "file", "mcp", "providers", "models"}
+    shown: JsonObject = config.model_dump(mode="json", exclude=left_out)
+    return shown
