@@ -12,14 +12,17 @@ from kimi_proxy.api import (
     chat,
     compress,
     context,
+    cuts,
     dashboard,
     export,
     gateway,
     masks,
+    playground,
     providers,
     sanitizer,
     servers,
     sessions,
+    settings,
 )
 from kimi_proxy.api.app import rules_of
 from kimi_proxy.api.errors import json_answer
@@ -42,6 +45,9 @@ def proxy_app(runtime: Runtime) -> ASGIApp:
         *export.routes(runtime.sessions),
         Live(runtime.hub, runtime.sessions, runtime.metrics).route(),
         *sanitizer.routes(runtime.sanitizer),
+        *cuts.routes(runtime.cuts),
+        *playground.routes(runtime.pruner),
+        *settings.routes(runtime.settings),
         *compress.routes(runtime.compressions),
         *context.routes(runtime.sessions, runtime.latest),
         Route("/api/mask/{mask_id}", masks.endpoint(runtime.gateway), methods=["GET"]),

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 from kimi_proxy.core.config import Config
 from kimi_proxy.features.compression.preset import presets
+from kimi_proxy.features.models import Models
 from kimi_proxy.features.tool import AnyTool
 from kimi_proxy.services.auto_compression import AutoCompression
 from kimi_proxy.services.chat import Chat
 from kimi_proxy.services.compressions import Compressions
 from kimi_proxy.services.compressor import Compressor
 from kimi_proxy.services.counting import Counting
+from kimi_proxy.services.cuts import Cuts
 from kimi_proxy.services.decisions import Decisions
 from kimi_proxy.services.gateway import Gateway, reachable
 from kimi_proxy.services.hub import Hub
@@ -21,11 +23,15 @@ from kimi_proxy.services.journal import Journal
 from kimi_proxy.services.latest import Latest
 from kimi_proxy.services.log_watcher import LogWatcher
 from kimi_proxy.services.metrics import Metrics
+from kimi_proxy.services.project_memory import ProjectMemory
 from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.recall import Recall
+from kimi_proxy.services.reinjection import Reinjection
 from kimi_proxy.services.reranking import Rerank
+from kimi_proxy.services.routing import Routing
 from kimi_proxy.services.sanitizer import Sanitizer
 from kimi_proxy.services.sessions import Sessions
+from kimi_proxy.services.settings import Service, Settings
 from kimi_proxy.services.store import Store, open_store
 from kimi_proxy.services.summaries import Summaries
 from kimi_proxy.services.supervisor import Supervisor
@@ -56,6 +62,9 @@ class Runtime:
     compressions: Compressions
     auto_compression: AutoCompression
     latest: Latest
+    cuts: Cuts
+    settings: Settings
+    project_memory: ProjectMemory
 
 
 @asynccontextmanager
@@ -92,10 +101,21 @@ async def running(config: Config) -> AsyncIterator[Runtime]:
         automatic = AutoCompression(config.compression, usual, compressor, store.ledger)
         compressions = Compressions(compressor, sessions, store.ledger, usual, light)
         latest = Latest(counting, compressor.window_of)
-        steps = (sanitizer, compressor, automatic)
+        models = Models(config.providers, config.models)
+        memory = ProjectMemory(config.home, config.memory, store.pinboard, store.ledger)
+        reinjection = Reinjection(config.reinjection, models, counting)
+        routing = Routing(config.sanitizer.routing, models, counting, store.pinboard)
+        steps = (memory, sanitizer, compressor, automatic, reinjection, routing)
         began = together(journal.began, logs.began, latest.began)
         chat = Chat(config, upstreams, metrics, began, steps=steps, recall=recall, turns=turns)
         agents = await alive.enter_async_context(agent_tools(config, store, pruner, os.environ))
+        switches: Mapping[str, Service] = {  # what may be switched while it runs, by its name in the file
+            "sanitizer.enabled": sanitizer,
+            "sanitizer.routing.heavy_duty_fallback": routing,
+            "memory.inject": memory,
+            "reinjection.enabled": reinjection,
+            "compression.automatic": automatic,
+        }
         yield Runtime(
             config,
             store,
@@ -112,6 +132,9 @@ async def running(config: Config) -> AsyncIterator[Runtime]:
             compressions,
             automatic,
             latest,
+            Cuts(store, store.pinboard, pruner),
+            Settings(config, switches, os.environ, hub.publish),
+            memory,
         )
 
 
