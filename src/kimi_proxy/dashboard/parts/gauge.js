@@ -45,9 +45,9 @@ export function Gauge({ share, label, text }) {
 function Mark({ at }) {
   const angle = Math.PI * (1 - at / 100);
   const point = (radius) => [100 + radius * Math.cos(angle), 100 - radius * Math.sin(angle)];
-  const [[x1, y1], [x2, y2], [x, y]] = [point(75), point(93), point(66)];
+  const [[x1, y1], [x2, y2], [x, y]] = [point(76), point(92), point(96)];
   return html`<g>
     <line class="gauge-mark" x1=${x1} y1=${y1} x2=${x2} y2=${y2} />
-    <text class="gauge-label" x=${x} y=${y + 3} text-anchor="middle">${at}</text>
+    <text class="gauge-label" x=${x} y=${y + 2.5} text-anchor="start">${at}</text>
   </g>`;
 }

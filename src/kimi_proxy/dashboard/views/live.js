@@ -1,2 +1,49 @@
+// The first screen: how full is the window, what fills it, what was saved, is anything wrong.
+import { useAnswer } from "../api.js";
+import { focus, pinned } from "../focus.js";
 import { html } from "../html.js";
-export function View() { return html`<div class="view"></div>`; }
+import { useHistory } from "../history.js";
+import { phrases } from "../i18n.js";
+import { useKnown } from "../known.js";
+import { Empty } from "../parts/notice.js";
+import { useSignal } from "../signal.js";
+import words from "../words/live.js";
+import { Alerts } from "./live/alerts.js";
+import { Charts } from "./live/charts.js";
+import { Composition } from "./live/composition.js";
+import { Requests } from "./live/requests.js";
+import { Savings } from "./live/savings.js";
+import { Window } from "./live/window.js";
+
+const t = phrases(words);
+
+export function View() {
+  const { isReady, sessions } = useKnown();
+  useSignal(pinned);
+  const id = focus();
+  const history = useHistory(id);
+  const sanitizer = useAnswer("/api/sanitizer/stats").value;
+  const newest = history.at(-1) ?? null;
+  if (isReady && !id) return html`<div class="view"><${Alerts} sanitizer=${sanitizer} /><${Welcome} /></div>`;
+  return html`<div class="view live">
+    <${Alerts} newest=${newest} id=${id} sanitizer=${sanitizer} />
+    <div class="live-row three">
+      <${Window} newest=${newest} />
+      <${Composition} newest=${newest} id=${id} />
+      <${Savings} newest=${newest} session=${sessions.get(id)} />
+    </div>
+    <${Charts} history=${history} />
+    <${Requests} id=${id} />
+  </div>`;
+}
+
+function Welcome() {
+  const address = location.origin;
+  return html`<section class="card welcome">
+    <h2>${t("welcome")}</h2>
+    <p>${t("welcome_how")}</p>
+    <pre class="mono">ANTHROPIC_BASE_URL=${address}${"\n"}OPENAI_BASE_URL=${address}/v1</pre>
+    <p class="soft">${t("welcome_demo")} <code>kimi-proxy demo</code></p>
+    <${Empty}>${t("waiting")}<//>
+  </section>`;
+}

@@ -1,0 +1,17 @@
+// The newest requests of one session: asked for once, then followed live.
+import { get } from "./api.js";
+import { useEffect } from "./html.js";
+import { known, MAX_HISTORY, recall } from "./known.js";
+
+/** The newest last. Draw with `useKnown` to see it grow. */
+export function useHistory(id) {
+  const isLive = known.state === "live";
+  useEffect(() => {
+    if (!id || !isLive) return;
+    get(`/api/sessions/${encodeURIComponent(id)}/metrics?limit=${MAX_HISTORY}`).then(
+      ({ metrics }) => recall(id, metrics),
+      () => {}, // then what the socket told has to do
+    );
+  }, [id, isLive]);
+  return known.histories.get(id) ?? [];
+}

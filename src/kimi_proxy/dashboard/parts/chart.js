@@ -1,0 +1,85 @@
+// Lines over time, painted by uPlot, which is loaded when the first of them is shown.
+import { html, useEffect, useRef, useState } from "../html.js";
+import { clock, when } from "../format.js";
+import { useSignal } from "../signal.js";
+import { colour, painted } from "../theme.js";
+
+/**
+ * `times`: moments in ms, ascending; `series`: `{label, values, colour, isDashed}` with null where nothing is known;
+ * `format(value)`. The legend tells the newest values, or those under the pointer.
+ */
+export function Chart({ label, times, series, format, height = 170 }) {
+  const frame = useRef(null);
+  const plot = useRef(null);
+  const [at, setAt] = useState(null);
+  const look = useSignal(painted);
+  const shape = series.map((each) => each.label).join("|") + look;
+
+  useEffect(() => {
+    let isGone = false;
+    import("../vendor/uplot.mjs").then(({ default: Plot }) => {
+      if (isGone) return;
+      const options = { ...settings(Plot, series, format, setAt), width: frame.current.clientWidth, height };
+      plot.current = new Plot(options, columns(times, series), frame.current);
+    });
+    const observer = new ResizeObserver(([entry]) => plot.current?.setSize({ width: entry.contentRect.width, height }));
+    observer.observe(frame.current);
+    return () => {
+      isGone = true;
+      observer.disconnect();
+      plot.current?.destroy();
+      plot.current = null;
+    };
+  }, [shape]);
+  useEffect(() => plot.current?.setData(columns(times, series)), [times, series]);
+
+  const shown = at !== null && at < times.length ? at : times.length - 1;
+  return html`<figure class="chart" aria-label=${label}>
+    <figcaption>
+      ${series.map(
+        (each) => html`<span key=${each.label} class="chart-key">
+          <span class="chart-line ${each.isDashed ? "dashed" : ""}" style=${{ borderColor: `var(--${each.colour})` }}></span>
+          ${each.label} <strong class="number">${format(each.values[shown])}</strong>
+        </span>`,
+      )}
+      <span class="chart-when">${shown >= 0 ? when(times[shown]) : ""}</span>
+    </figcaption>
+    <div ref=${frame} class="chart-frame" style=${{ minHeight: `${height}px` }} aria-hidden="true"></div>
+  </figure>`;
+}
+
+const columns = (times, series) => [times.map((ms) => ms / 1000), ...series.map((each) => each.values)];
+
+function settings(Plot, series, format, setAt) {
+  const axis = {
+    stroke: colour("soft"),
+    font: "11px system-ui, sans-serif",
+    grid: { stroke: colour("line"), width: 1 },
+    ticks: { show: false },
+  };
+  return {
+    legend: { show: false },
+    padding: [8, 4, 0, 0],
+    cursor: { y: false, points: { size: 7 }, drag: { x: false, y: false } },
+    hooks: { setCursor: [(plot) => setAt(plot.cursor.idx ?? null)] },
+    scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
+    axes: [
+      { ...axis, size: 28, space: 90, values: (_, ticks) => ticks.map((tick) => clock(tick * 1000)), grid: { show: false } },
+      { ...axis, size: 58, values: (_, ticks) => ticks.map(format) },
+    ],
+    series: [
+      {},
+      ...series.map((each) => ({
+        stroke: colour(each.colour),
+        width: 2,
+        dash: each.isDashed ? [5, 5] : undefined,
+        fill: each.isDashed ? undefined : transparent(colour(each.colour)),
+        points: { show: each.values.length < 40 && !each.isDashed, size: 5 },
+        spanGaps: true,
+        paths: Plot.paths.linear(),
+      })),
+    ],
+  };
+}
+
+const transparent = (hex) => `${hex}1f`;

@@ -1,0 +1,69 @@
+// Is anything wrong? Each alert says what to do; when there is none, that is said too.
+import { titleOf } from "../../focus.js";
+import { count, percent } from "../../format.js";
+import { html } from "../../html.js";
+import { phrases } from "../../i18n.js";
+import { dismiss, known } from "../../known.js";
+import { hasFailed, outcomeOf } from "../../outcome.js";
+import { Banner } from "../../parts/banner.js";
+import { levelOf } from "../../parts/gauge.js";
+import { link } from "../../route.js";
+import words from "../../words/live.js";
+
+const t = phrases(words);
+const LOOKED_AT = 20; // the newest requests of other sessions
+const RECENT_MS = 15 * 60_000;
+
+export function Alerts({ newest, id, sanitizer }) {
+  const found = [...ofServer(sanitizer), ...ofSession(newest, id), ...ofOthers(id)];
+  const isCalm = found.every(({ level }) => level === "info");
+  return html`<div class="banners" aria-live="polite">
+    ${isCalm && known.isReady && html`<${Banner} level="ok" title=${t("well")}>${t("well_why")}<//>`}
+    ${found.map(({ key, level, title, what, onClose }) => html`<${Banner} key=${key} level=${level} title=${title} onClose=${onClose}>${what}<//>`)}
+  </div>`;
+}
+
+function ofServer(sanitizer) {
+  const found = [];
+  if (known.state === "away") found.push({ key: "away", level: "critical", title: t("away"), what: t("away_what") });
+  if (known.store) found.push({ key: "store", level: "critical", title: t("store"), what: t("store_what") });
+  if (sanitizer && !sanitizer.enabled) found.push({ key: "off", level: "info", title: t("off"), what: toSettings() });
+  return found;
+}
+
+const toSettings = () => html`${t("off_what")} <a href=${link("settings")}>${t("to_settings")}</a>`;
+const toCompression = () => html` <a href=${link("compression")}>${t("to_compression")}</a>`;
+
+function ofSession(newest, id) {
+  if (!newest) return [];
+  const found = [];
+  if (hasFailed(newest)) {
+    const { text, advice } = outcomeOf(newest);
+    found.push({ key: "failed", level: "critical", title: t("last_failed", { text }), what: advice });
+  }
+  const level = levelOf(newest.percent);
+  if (["caution", "warning", "critical"].includes(level)) {
+    const title = t(`full_${level}`, { share: percent(newest.percent) });
+    found.push({ key: "full", level, title, what: html`${t(`full_${level}_what`)}${toCompression()}` });
+  }
+  const buried = known.alerts.get(id)?.get("attention_sink_alert");
+  if (buried) {
+    const onClose = () => dismiss(id, "attention_sink_alert");
+    found.push({ key: "buried", level: "caution", title: t("buried"), what: html`${t("buried_what")} <a href=${link("map")}>${t("to_map")}</a>`, onClose });
+  }
+  return found;
+}
+
+function ofOthers(id) {
+  const others = known.requests.slice(-LOOKED_AT).filter((metric) => metric.session_id !== id && isRecent(metric));
+  const failed = others.filter(hasFailed).length;
+  const found = failed ? [{ key: "others", level: "warning", title: t("others_failed", { n: failed }), what: t("others_failed_what") }] : [];
+  const full = [...new Map(others.map((metric) => [metric.session_id, metric])).values()].filter((metric) => metric.percent >= 90);
+  for (const metric of full.slice(0, 2)) {
+    const values = { title: titleOf(known.sessions.get(metric.session_id)), share: percent(metric.percent), tokens: count(metric.tokens) };
+    found.push({ key: metric.session_id, level: levelOf(metric.percent), title: t("other_full", values), what: t("other_full_what") });
+  }
+  return found;
+}
+
+const isRecent = (metric) => Date.now() - Date.parse(metric.at) < RECENT_MS;

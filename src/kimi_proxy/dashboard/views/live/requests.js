@@ -1,0 +1,69 @@
+// Requests as they stream, the newest first.
+import { pin, titleOf } from "../../focus.js";
+import { count, duration, percent, tokens, usd, when } from "../../format.js";
+import { html, useState } from "../../html.js";
+import { phrases } from "../../i18n.js";
+import { known } from "../../known.js";
+import { outcomeOf } from "../../outcome.js";
+import { Card } from "../../parts/card.js";
+import { levelOf } from "../../parts/gauge.js";
+import { Table } from "../../parts/table.js";
+import words from "../../words/live.js";
+
+const t = phrases(words);
+const SHOWN = 40;
+
+export function Requests({ id }) {
+  const [isMine, setMine] = useState(false);
+  const from = isMine ? known.requests.filter((metric) => metric.session_id === id) : known.requests;
+  const aside = html`<label class="live-filter">
+    <input type="checkbox" checked=${isMine} onChange=${() => setMine(!isMine)} /> ${t("only_session")}
+  </label>`;
+  return html`<${Card} title=${t("requests")} name="live-requests" aside=${aside}>
+    <${Table}
+      caption=${t("requests")}
+      columns=${columns()}
+      rows=${from.slice(-SHOWN).reverse()}
+      keyOf=${(metric) => metric.id}
+      rowClass=${(metric) => (metric.session_id === id ? "" : "other")}
+      empty=${t("waiting")}
+      maxHeight="26rem"
+    />
+  <//>`;
+}
+
+const columns = () => [
+  { key: "at", title: t("at"), cell: (metric) => when(metric.at) },
+  { key: "session", title: t("session"), wide: true, cell: sessionCell },
+  { key: "model", title: t("model"), cell: (metric) => html`<span class="soft">${metric.model}</span>` },
+  { key: "tokens", title: t("tokens"), align: "right", cell: tokensCell },
+  { key: "percent", title: t("of_window"), align: "right", cell: shareCell },
+  { key: "saved", title: t("saved"), align: "right", cell: (metric) => (metric.tokens_saved ? tokens(metric.tokens_saved) : "") },
+  { key: "cost", title: t("cost"), align: "right", cell: (metric) => (metric.cost_usd === null ? "" : usd(metric.cost_usd)) },
+  { key: "time", title: t("duration"), align: "right", cell: (metric) => duration(metric.duration_ms) },
+  { key: "outcome", title: t("outcome"), cell: outcomeCell },
+];
+
+function sessionCell(metric) {
+  const session = known.sessions.get(metric.session_id);
+  return html`<button type="button" class="link" title=${t("look_at")} onClick=${() => pin(metric.session_id)}>
+    ${titleOf(session) || metric.session_id}
+  </button>`;
+}
+
+function tokensCell(metric) {
+  const isReal = metric.counted_by === "provider";
+  const title = t(isReal ? "by_provider" : "by_estimate");
+  return html`<span class=${isReal ? "" : "soft"} title=${title}>${isReal ? "" : "≈ "}${count(metric.tokens)}</span>`;
+}
+
+function shareCell(metric) {
+  if (metric.percent === null) return "";
+  const level = levelOf(metric.percent);
+  return level === "ok" ? percent(metric.percent) : html`<span class="badge ${level}">${percent(metric.percent)}</span>`;
+}
+
+function outcomeCell(metric) {
+  const { level, text } = outcomeOf(metric);
+  return html`<span class="badge ${level}">${text}</span>`;
+}

@@ -1,0 +1,45 @@
+// What was saved, net: after what our own tools and lost caches cost. Where only an estimate is known, it says so.
+import { tokens, usd } from "../../format.js";
+import { html } from "../../html.js";
+import { phrases } from "../../i18n.js";
+import { known } from "../../known.js";
+import { Card } from "../../parts/card.js";
+import { reasonText } from "../../reasons.js";
+import words from "../../words/live.js";
+
+const t = phrases(words);
+const isNumber = (value) => typeof value === "number";
+
+export function Savings({ newest, session }) {
+  const mine = saved(session);
+  const all = saved(known.totals);
+  return html`<${Card} title=${t("savings")} name="live-savings" aside=${t(mine.isNet ? "net" : "estimated")}>
+    <p class="live-big number">${tokens(mine.tokens)} <span>${t("tokens_in_session")}</span></p>
+    <dl class="live-facts number">
+      ${isNumber(mine.usd) && html`<div><dt>${t("worth")}</dt><dd>${usd(mine.usd)}</dd></div>`}
+      <div><dt>${t("cost_session")}</dt><dd>${usd(session?.cost_usd ?? NaN)}</dd></div>
+      ${known.totals &&
+      html`<div>
+        <dt>${t("all_sessions", { n: known.totals.sessions })}</dt>
+        <dd>${tokens(all.tokens)}${isNumber(all.usd) && html` · ${usd(all.usd)}`}</dd>
+      </div>`}
+    </dl>
+    ${newest && html`<${Last} newest=${newest} />`}
+  <//>`;
+}
+
+function saved(sums) {
+  if (!sums) return { tokens: 0, isNet: false, usd: null };
+  const isNet = isNumber(sums.net_saved_tokens);
+  return { tokens: isNet ? sums.net_saved_tokens : sums.tokens_saved, isNet, usd: sums.net_saved_usd ?? null };
+}
+
+/** The newest request: what it was spared of, or why nothing was done. */
+function Last({ newest }) {
+  if (newest.tokens_saved > 0) {
+    const share = Math.round((100 * newest.tokens_saved) / (newest.tokens_saved + newest.tokens_estimated));
+    return html`<p class="live-last done">${t("last_saved", { tokens: tokens(newest.tokens_saved), share })}</p>`;
+  }
+  const reasons = newest.reasons?.length ? newest.reasons : ["nothing_to_do"];
+  return html`<p class="live-last"><strong>${t("doing_nothing")}</strong> ${reasons.map(reasonText).join(" ")}</p>`;
+}

@@ -1,0 +1,25 @@
+// How full the window is.
+import { percent, tokens } from "../../format.js";
+import { html } from "../../html.js";
+import { phrases } from "../../i18n.js";
+import { Card } from "../../parts/card.js";
+import { Gauge } from "../../parts/gauge.js";
+import words from "../../words/live.js";
+
+const t = phrases(words);
+
+export function Window({ newest }) {
+  const share = newest?.percent ?? null;
+  const used = newest ? tokens(newest.tokens) : tokens(0);
+  const size = newest?.max_context ? tokens(newest.max_context) : null;
+  const text = size ? t("window_of", { used, size }) : t("window_unknown", { used });
+  return html`<${Card} title=${t("window")} name="live-window" aside=${newest?.model}>
+    <${Gauge} share=${share} label=${t("window")} text="${percent(share ?? NaN)}, ${text}" />
+    <p class="live-under number">${text}</p>
+    <p class="live-small">
+      ${newest && t(newest.counted_by === "provider" ? "by_provider" : "by_estimate")}
+      ${newest?.max_context && html` · ${t("room", { room: tokens(Math.max(0, newest.max_context - newest.tokens)) })}`}
+      ${newest && !newest.max_context && html` · ${t("window_hint")}`}
+    </p>
+  <//>`;
+}
