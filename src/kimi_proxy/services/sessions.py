@@ -14,6 +14,8 @@ from kimi_proxy.services import told
 from kimi_proxy.services.journal import Journal
 from kimi_proxy.services.store import Cursor, Ledger, SessionRecord
 
+Forget = Callable[[str | None], None]  # one session, or all
+
 PAGE = 500  # requests read at once
 SHOWN_SESSIONS, SHOWN_METRICS = 50, 100  # to a viewer who has just come
 
@@ -28,10 +30,16 @@ _HINTS = {
 
 class Sessions:
     def __init__(
-        self, ledger: Ledger, journal: Journal, now: Callable[[], float] = time.time, logged: Logged = unlogged
+        self,
+        ledger: Ledger,
+        journal: Journal,
+        forgetters: Sequence[Forget] = (),  # who remembers something of sessions, beside the journal
+        now: Callable[[], float] = time.time,
+        logged: Logged = unlogged,
     ) -> None:
         self._ledger = ledger
         self._journal = journal
+        self._forgetters = (journal.forget, *forgetters)
         self._now = now
         self._logged = logged
 
@@ -75,14 +83,18 @@ class Sessions:
         known = [named(each).id for each in ids]
         deleted = await self._ledger.delete(known)
         for id in known:
-            self._journal.forget(id)
+            self._forget(id)
         return deleted
 
     async def delete_all(self) -> int:
         await self._journal.caught_up()
         deleted = await self._ledger.delete_all()
-        self._journal.forget()
+        self._forget(None)
         return deleted
+
+    def _forget(self, session: str | None) -> None:
+        for forget in self._forgetters:
+            forget(session)
 
     async def health(self, id_or_name: str) -> JsonObject:
         """How full the window is, by the newest request."""

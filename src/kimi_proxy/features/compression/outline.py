@@ -8,7 +8,7 @@ from kimi_proxy.core.chat import Message, Part
 
 ASK_CHARS, SAID_CHARS, CALL_CHARS, RESULT_CHARS = 400, 240, 120, 160
 
-_TROUBLE = re.compile(r"(?i)\b(?:error|exception|failed|failure|fatal|traceback|panic|erreur|échec)\b")
+_TROUBLE = re.compile(r"(?i)error|exception|fail|fatal|traceback|panic|erreur|échec")
 _SPACE = re.compile(r"\s+")
 
 

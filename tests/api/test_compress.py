@@ -1,0 +1,352 @@
+"""A conversation that fills its window: compressed by itself or by hand, in the bytes that the provider receives."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from tests import model
+from tests.api.proxy_world import Proxy, proxy
+from tests.conversations import Assistant, Call, Item, Result, User, body
+from tests.evil import Evil, Heard, Line, evil, http
+from tests.model import Says
+
+from kimi_proxy.core import tokens
+from kimi_proxy.core.chat import Request, Wire, parse
+from kimi_proxy.features import composition
+
+PATHS = {Wire.CHAT: "/v1/chat/completions", Wire.MESSAGES: "/v1/messages", Wire.RESPONSES: "/v1/responses"}
+KINDS = {Wire.CHAT: "openai", Wire.MESSAGES: "anthropic", Wire.RESPONSES: "openai"}
+WINDOW = 6_000
+SUMMARY = "Goal: mend the importer. Decision: keep SQLite. Open: the docs."
+ASKED_FOR_SUMMARY = b"You summarise the earlier part"
+WIRES = list(Wire)
+AUTOMATIC = "automatic = true\ncooldown_s = 0\n"
+
+Answer = Callable[[Heard, Line, Wire], Awaitable[None]]
+
+
+def tokens_in(raw: bytes, wire: Wire) -> int:
+    return composition.tokens_of(parse(raw, wire), tokens.count)
+
+
+async def good(heard: Heard, line: Line, wire: Wire) -> None:
+    await line.send(http(model.body(wire, Says(SUMMARY, tokens=(900, 40)))))
+
+
+async def refuses(heard: Heard, line: Line, wire: Wire) -> None:
+    await line.send(http(b'{"error":{"message":"overloaded"}}', "529 Overloaded"))
+
+
+async def stalls(heard: Heard, line: Line, wire: Wire) -> None:
+    await line.until_left()
+
+
+async def breaks(heard: Heard, line: Line, wire: Wire) -> None:
+    line.reset()
+
+
+async def babbles(heard: Heard, line: Line, wire: Wire) -> None:
+    await line.send(http(b"<html>garbage</html>"))
+
+
+async def talks_too_much(heard: Heard, line: Line, wire: Wire) -> None:
+    await line.send(http(model.body(wire, Says("word " * 30_000))))
+
+
+@dataclass
+class World:
+    p: Proxy
+    provider: Evil
+    wire: Wire
+
+    async def send(self, items: list[Item], **headers: str) -> Request:
+        """What of this the provider received."""
+        named = {"content-type": "application/json", "x-session-id": "day-1", **headers}
+        sent = await self.p.http.post(PATHS[self.wire], content=body(self.wire, items), headers=named)
+        assert sent.status_code == 200, sent.text
+        return self.heard[-1]
+
+    @property
+    def heard(self) -> list[Request]:
+        asked = [heard.body for heard in self.provider.heard if ASKED_FOR_SUMMARY not in heard.body]
+        return [parse(raw, self.wire) for raw in asked]
+
+    @property
+    def summaries_asked(self) -> int:
+        return len(self.provider.heard) - len(self.heard)
+
+    async def post(self, path: str, **body: object) -> tuple[int, dict[str, object]]:
+        answer = await self.p.http.post(f"/api/{path}", json=body)
+        return answer.status_code, answer.json()
+
+
+@asynccontextmanager
+async def world(
+    home: Path, wire: Wire, settings: str = "cooldown_s = 0\n", summary: Answer = good
+) -> AsyncIterator[World]:
+    async def script(heard: Heard, line: Line) -> None:
+        if ASKED_FOR_SUMMARY in heard.body:
+            await summary(heard, line, wire)
+        else:
+            counted = tokens_in(heard.body, wire)
+            await line.send(http(model.body(wire, Says("ok", tokens=(counted, 2)))))
+
+    async with evil(script) as provider:
+        toml = provider.toml(KINDS[wire])
+        toml += f'[models.kimi-k2]\nprovider = "{KINDS[wire]}-evil"\nmax_context_size = {WINDOW}\n'
+        toml += "[sanitizer]\nenabled = false\nrecover_tool = false\n[compression]\n"
+        async with proxy(home, toml + settings) as p:
+            yield World(p, provider, wire)
+
+
+def exchange(n: int, words: int = 150) -> list[Item]:
+    return [
+        User(f"Question {n}: what about module_{n}?"),
+        Assistant("", (Call(f"c{n}", "read_file", {"path": f"src/module_{n}.py"}),)),
+        Result(f"c{n}", f"def function_{n}(): ... " + f"word{n} " * words),
+        Assistant(f"Answer {n}: function_{n} is fine."),
+    ]
+
+
+def conversation(exchanges: int) -> list[Item]:
+    return [*(item for n in range(exchanges) for item in exchange(n)), User("And now?")]
+
+
+FULL = 15  # exchanges that fill the window to 90 %
+
+
+def words(request: Request) -> str:
+    return "\n".join(part.text for message in request.messages for part in message.parts)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_window_that_is_nearly_full_is_compressed_by_itself(tmp_path: Path, wire: Wire):
+    async with world(tmp_path, wire, AUTOMATIC) as here:
+        before = await here.send(conversation(5))
+        after = await here.send(conversation(FULL))
+        stats = (await here.p.http.get("/api/compress/day-1/stats")).json()
+
+    assert before.body == body(wire, conversation(5))
+    assert SUMMARY in words(after) and here.summaries_asked == 1
+    assert "Question 3:" not in words(after)
+    assert all(f"Question {n}:" in words(after) for n in range(FULL - 5, FULL))
+    assert tokens_in(after.body, wire) < 0.6 * WINDOW
+    assert after.system[0].text == before.system[0].text
+    assert (stats["compressions"], stats["history"][0]["automatic"]) == (1, True)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_requests_after_a_compression_begin_with_the_same_bytes(tmp_path: Path, wire: Wire):
+    async with world(tmp_path, wire, AUTOMATIC) as here:
+        bodies = [(await here.send(conversation(FULL + n))).body for n in range(3)]
+    async with world(tmp_path, wire, AUTOMATIC) as here:  # after a restart too
+        bodies.append((await here.send(conversation(FULL + 3))).body)
+
+    for one, other in pairwise(bodies):
+        pinned = one.rindex(b"And now?") - 60
+        assert one[:pinned] == other[:pinned]
+    assert here.summaries_asked == 0
+
+
+async def test_nothing_happens_by_itself_unless_it_is_switched_on(tmp_path: Path):
+    async with world(tmp_path, Wire.CHAT) as here:
+        sent = await here.send(conversation(FULL))
+
+    assert sent.body == body(Wire.CHAT, conversation(FULL))
+    assert here.summaries_asked == 0
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_by_hand_the_next_request_is_compressed_and_undo_brings_back_its_bytes(tmp_path: Path, wire: Wire):
+    async with world(tmp_path, wire) as here:
+        await here.send(conversation(FULL))
+        status, done = await here.post("compress/day-1")
+        compressed = await here.send(conversation(FULL + 1))
+        undone = (await here.post("compress/day-1/undo"))[1]
+        back = await here.send(conversation(FULL + 1))
+
+    assert status == 200
+    assert (done["summary"], done["summary_by"]) == (SUMMARY, "provider")
+    assert done["compressed_tokens"] < done["original_tokens"]
+    assert (done["summary_input_tokens"], done["summary_output_tokens"]) == (900, 40)
+    assert SUMMARY in words(compressed)
+    assert undone == {"session_id": done["session_id"], "undone": done["compression_id"], "active": None}
+    assert back.body == body(wire, conversation(FULL + 1))
+
+
+async def test_what_was_removed_can_be_read_back_word_for_word(tmp_path: Path):
+    async with world(tmp_path, Wire.CHAT) as here:
+        await here.send(conversation(FULL))
+        _, done = await here.post("compress/day-1")
+        kept = (await here.p.http.get(f"/api/mask/{done['original_id']}")).json()["text"]
+
+    messages = json.loads(body(Wire.CHAT, conversation(FULL)))["messages"]
+    assert [json.loads(line) for line in kept.split("\n")] == messages[1 : 1 + done["messages_removed"]]
+
+
+async def test_below_the_threshold_it_says_so_unless_it_is_forced(tmp_path: Path):
+    async with world(tmp_path, Wire.CHAT) as here:
+        await here.send(conversation(8))
+        status, refused = await here.post("compress/day-1")
+        forced, done = await here.post("compress/day-1", force=True)
+
+    assert status == 400
+    assert refused["error"] == "below_threshold" and refused["threshold"] == 85
+    assert 30 < refused["current_percentage"] < 85 and refused["hint"]
+    assert (forced, done["messages_removed"]) == (200, 3 * 4)
+
+
+async def test_a_simulation_changes_nothing_and_asks_nobody(tmp_path: Path):
+    async with world(tmp_path, Wire.CHAT) as here:
+        await here.send(conversation(FULL))
+        status, told = await here.post("compress/day-1/simulate")
+        after = await here.send(conversation(FULL))
+
+    assert (status, told["simulated"], told["summary_by"]) == (200, True, "heuristic")
+    assert told["compressed_tokens"] < told["original_tokens"]
+    assert after.body == body(Wire.CHAT, conversation(FULL))
+    assert here.summaries_asked == 0
+
+
+@pytest.mark.parametrize("summary", [refuses, stalls, breaks, babbles, talks_too_much])
+async def test_a_summary_that_does_not_come_is_no_reason_to_fail(tmp_path: Path, summary: Answer):
+    settings = AUTOMATIC + "summary_timeout_s = 0.5\n"
+    async with world(tmp_path, Wire.CHAT, settings, summary) as here:
+        sent = await here.send(conversation(FULL))
+        stats = (await here.p.http.get("/api/compress/day-1/stats")).json()
+
+    assert here.summaries_asked >= 1
+    assert "the user said: Question 0" in words(sent)
+    assert tokens_in(sent.body, Wire.CHAT) < 0.6 * WINDOW
+    assert stats["history"][0]["summary_by"] == "heuristic"
+
+
+async def test_what_cannot_be_cut_goes_out_whole(tmp_path: Path):
+    one = [User("Read this: " + "word " * 5_500)]
+    async with world(tmp_path, Wire.CHAT, AUTOMATIC) as here:
+        sent = await here.send(one)
+        status, refused = await here.post("compress/day-1")
+        metric = (await here.p.http.get("/api/export/json?session=day-1")).json()
+
+    assert sent.body == body(Wire.CHAT, one)
+    assert status == 409 and refused["error"]["code"] == "compression_refused"
+    assert "nothing_to_compress" in json.dumps(metric)
+
+
+async def test_a_second_compression_tells_the_first_one_on(tmp_path: Path):
+    async with world(tmp_path, Wire.CHAT, AUTOMATIC) as here:
+        await here.send(conversation(FULL))
+        later = await here.send(conversation(FULL + 12))
+        asked = [heard.body.decode() for heard in here.provider.heard if ASKED_FOR_SUMMARY in heard.body]
+        undone = (await here.post("compress/day-1/undo"))[1]
+
+    assert len(asked) == 2 and SUMMARY in asked[1] and "Question 3:" not in asked[1]
+    assert "Question 20:" not in words(later) and f"Question {FULL + 11}:" in words(later)
+    assert undone["active"] is not None
+
+
+async def test_after_an_undo_nothing_happens_by_itself_until_somebody_asks(tmp_path: Path):
+    async with world(tmp_path, Wire.CHAT, AUTOMATIC) as here:
+        await here.send(conversation(FULL))
+        await here.post("compress/day-1/undo")
+        whole = await here.send(conversation(FULL))
+        status, _ = await here.post("compress/day-1")
+        again = await here.send(conversation(FULL))
+
+    assert whole.body == body(Wire.CHAT, conversation(FULL))
+    assert status == 200 and SUMMARY in words(again)
+
+
+@pytest.mark.parametrize("rest", ["cooldown_s = 3600\n", "cooldown_s = 0\nmax_in_a_row = 1\n"])
+async def test_it_rests_between_two_compressions(tmp_path: Path, rest: str):
+    async with world(tmp_path, Wire.CHAT, "automatic = true\n" + rest) as here:
+        await here.send(conversation(FULL))
+        grown = await here.send(conversation(FULL + 12))
+        told = (await here.p.http.get("/api/compress/day-1/stats")).json()
+
+    assert told["compressions"] == 1
+    assert SUMMARY in words(grown) and tokens_in(grown.body, Wire.CHAT) > 0.85 * WINDOW
+
+
+async def test_two_requests_at_once_are_compressed_once(tmp_path: Path):
+    async with world(tmp_path, Wire.CHAT, AUTOMATIC) as here:
+        await asyncio.gather(*(here.send(conversation(FULL)) for _ in range(4)))
+
+    assert len({request.body for request in here.heard}) == 1
+    assert SUMMARY in words(here.heard[0])
+
+
+async def test_sessions_are_told_apart_and_names_are_not_mixed_up(tmp_path: Path):
+    async with world(tmp_path, Wire.CHAT) as here:
+        await here.send(conversation(FULL))
+        await here.send(conversation(FULL), **{"x-session-id": "day-2"})
+        await here.post("compress/day-1")
+        one = await here.send(conversation(FULL))
+        other = await here.send(conversation(FULL), **{"x-session-id": "day-2"})
+
+    assert SUMMARY in words(one)
+    assert other.body == body(Wire.CHAT, conversation(FULL))
+
+
+async def test_the_light_preset_keeps_two_exchanges_and_asks_nobody(tmp_path: Path):
+    async with world(tmp_path, Wire.CHAT) as here:
+        await here.send(conversation(FULL))
+        status, done = await here.post("compaction/day-1")
+        sent = await here.send(conversation(FULL))
+
+    assert (status, done["kind"], done["summary_by"]) == (200, "compaction", "heuristic")
+    assert here.summaries_asked == 0
+    assert f"def function_{FULL - 3}" not in words(sent) and f"def function_{FULL - 2}" in words(sent)
+
+
+async def test_without_a_request_since_the_start_there_is_nothing_to_compress(tmp_path: Path):
+    async with world(tmp_path, Wire.CHAT) as here:
+        await here.send(conversation(FULL))
+    async with world(tmp_path, Wire.CHAT) as here:
+        status, refused = await here.post("compress/day-1")
+        unknown, _ = await here.post("compress/nobody")
+        nothing, _ = await here.post("compress/day-1/undo")
+
+    assert (status, refused["error"]["code"]) == (404, "no_request_seen")
+    assert (unknown, nothing) == (404, 409)
+
+
+async def test_blocks_of_memory_are_never_compressed_away(tmp_path: Path):
+    block = "<mcp-memory>\nLe port de production est 8443.\n</mcp-memory>"
+    items = [User(f"Remember {block}"), Assistant("I will."), *conversation(FULL)]
+    async with world(tmp_path, Wire.MESSAGES, AUTOMATIC) as here:
+        sent = await here.send(items)
+
+    assert words(sent).count(block) == 1 and SUMMARY in words(sent)
+
+
+async def test_a_deleted_session_begins_anew(tmp_path: Path):
+    async with world(tmp_path, Wire.CHAT) as here:
+        await here.send(conversation(FULL))
+        await here.post("compress/day-1")
+        await here.send(conversation(FULL))
+        await here.p.http.delete("/api/sessions/day-1")
+        sent = await here.send(conversation(FULL))
+
+    assert sent.body == body(Wire.CHAT, conversation(FULL))
+
+
+async def test_the_context_is_shown_message_by_message(tmp_path: Path):
+    async with world(tmp_path, Wire.CHAT) as here:
+        await here.send(conversation(FULL))
+        await here.post("compress/day-1")
+        await here.send(conversation(FULL))
+        shown = (await here.p.http.get("/api/sessions/day-1/context")).json()
+        summary = next(each for each in shown["messages"] if "compressed" in each["flags"])
+        looked = (await here.p.http.get(f"/api/sessions/day-1/context/{summary['index']}")).json()
+        beyond = await here.p.http.get("/api/sessions/day-1/context/999")
+
+    assert sum(shown["composition"].values()) == shown["tokens"]
+    assert [each["index"] for each in shown["messages"]] == list(range(len(shown["messages"])))
+    assert SUMMARY in looked["sent"] and "Question 0:" in looked["came"] and looked["changed"]
+    assert beyond.status_code == 400
