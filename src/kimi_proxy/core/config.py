@@ -14,6 +14,7 @@ from kimi_proxy.core.errors import ConfigError
 from kimi_proxy.core.log_watcher import LogWatcher
 from kimi_proxy.core.providers import Model, Providers, is_reference
 from kimi_proxy.core.runner import Runner
+from kimi_proxy.core.record import Record
 from kimi_proxy.core.sanitizer import Sanitizer
 from kimi_proxy.core.section import Section
 from kimi_proxy.core.servers import Mcp, Proxy
@@ -81,6 +82,7 @@ class File(Section):
     store: Store = Store()
     access: Access = Access()
     log: Log = Log()
+    record: Record = Record()
 
 
 class Config(File):

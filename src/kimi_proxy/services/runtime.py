@@ -26,6 +26,7 @@ from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.project_memory import ProjectMemory
 from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.recall import Recall
+from kimi_proxy.services.recorder import Recorder
 from kimi_proxy.services.reinjection import Reinjection
 from kimi_proxy.services.reranking import Rerank
 from kimi_proxy.services.routing import Routing
@@ -106,7 +107,9 @@ async def running(config: Config) -> AsyncIterator[Runtime]:
         reinjection = Reinjection(config.reinjection, models, counting)
         routing = Routing(config.sanitizer.routing, models, counting, store.pinboard)
         steps = (memory, sanitizer, compressor, automatic, reinjection, routing)
-        began = together(journal.began, logs.began, latest.began)
+        recorder = Recorder(config.record, config.home, config.models)
+        alive.push_async_callback(recorder.close)
+        began = together(journal.began, logs.began, latest.began, recorder.began)
         chat = Chat(config, upstreams, metrics, began, steps=steps, recall=recall, turns=turns)
         agents = await alive.enter_async_context(agent_tools(config, store, pruner, os.environ))
         switches: Mapping[str, Service] = {  # what may be switched while it runs, by its name in the file

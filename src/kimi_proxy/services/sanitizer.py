@@ -48,6 +48,7 @@ class Sanitizer:
         workers: Workers,
         metrics: Metrics,
         now: Callable[[], float] = time.monotonic,
+        draw: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self.is_on = settings.enabled
         self._settings = settings
@@ -56,6 +57,7 @@ class Sanitizer:
         self._workers = workers
         self._metrics = metrics
         self._now = now
+        self._draw = draw
         self._savings = Savings(metrics)
         # Outputs below the threshold: to count their tokens again with every request would be a waste.
         self._small: Recent[bytes, bool] = Recent(
@@ -155,7 +157,7 @@ class Sanitizer:
             is_unread=output.is_unread,
             threshold_tokens=settings.threshold_tokens,
             preview_chars=settings.preview_length,
-            seed=secrets.token_bytes(SEED_BYTES),
+            seed=self._draw(SEED_BYTES),
             hint=self._hint(draft),
         )
         try:

@@ -1,0 +1,1 @@
+"""A recorded conversation, played again against a model of its provider."""
