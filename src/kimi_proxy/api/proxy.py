@@ -17,6 +17,7 @@ from kimi_proxy.api import (
     export,
     gateway,
     masks,
+    memory,
     playground,
     providers,
     sanitizer,
@@ -50,6 +51,7 @@ def proxy_app(runtime: Runtime) -> ASGIApp:
         *settings.routes(runtime.settings),
         *compress.routes(runtime.compressions),
         *context.routes(runtime.sessions, runtime.latest),
+        *memory.routes(runtime.project_memory),
         Route("/api/mask/{mask_id}", masks.endpoint(runtime.gateway), methods=["GET"]),
         Route("/health", _health(runtime), methods=["GET"]),
     ]

@@ -10,11 +10,12 @@ from pydantic import BeforeValidator, Field, SecretStr, ValidationError
 from kimi_proxy.core import agent_tools
 from kimi_proxy.core.agent_tools import Tools
 from kimi_proxy.core.compression import Compaction, Compression
+from kimi_proxy.core.context import Memory, Reinjection
 from kimi_proxy.core.errors import ConfigError
 from kimi_proxy.core.log_watcher import LogWatcher
 from kimi_proxy.core.providers import Model, Providers, is_reference
-from kimi_proxy.core.runner import Runner
 from kimi_proxy.core.record import Record
+from kimi_proxy.core.runner import Runner
 from kimi_proxy.core.sanitizer import Sanitizer
 from kimi_proxy.core.section import Section
 from kimi_proxy.core.servers import Mcp, Proxy
@@ -73,16 +74,18 @@ class File(Section):
     providers: Providers = Field(default_factory=dict, validate_default=True)
     models: Mapping[str, Model] = Field(default_factory=dict)
     sanitizer: Sanitizer = Sanitizer()
+    memory: Memory = Memory()
+    reinjection: Reinjection = Reinjection()
     compression: Compression = Compression()
     compaction: Compaction = Compaction()
     mcp: Mcp = Mcp()
     tools: Tools = Tools()
     runner: Runner = Runner()
     log_watcher: LogWatcher = LogWatcher()
+    record: Record = Record()
     store: Store = Store()
     access: Access = Access()
     log: Log = Log()
-    record: Record = Record()
 
 
 class Config(File):

@@ -56,22 +56,23 @@ class Composition:
 
     @property
     def memory(self) -> int:
-        return sum(one.memory_tokens for one in self._all)
+        return sum(one.memory_tokens for one in self.everything)
 
     @property
     def tools(self) -> int:
-        return self.definitions + sum(one.tools_tokens for one in self._all)
+        return self.definitions + sum(one.tools_tokens for one in self.everything)
 
     @property
     def system(self) -> int:
-        return sum(one.chat_tokens for one in self._all if one.role == "system")
+        return sum(one.chat_tokens for one in self.everything if one.role == "system")
 
     @property
     def chat(self) -> int:
-        return sum(one.chat_tokens for one in self._all if one.role != "system")
+        return sum(one.chat_tokens for one in self.everything if one.role != "system")
 
     @property
-    def _all(self) -> tuple[Weighed, ...]:
+    def everything(self) -> tuple[Weighed, ...]:
+        """In the order in which it is read, but for the descriptions of the tools, which come first."""
         return (self.apart, *self.messages)
 
 
@@ -89,6 +90,11 @@ def composition(request: Request, portion: Callable[[str], Portion]) -> Composit
 
 def tokens_of(request: Request, count: Callable[[str], int]) -> int:
     return composition(request, lambda text: Portion(count(text))).total
+
+
+def is_certainly_below(request: Request, tokens: float) -> bool:
+    """Known without a count: a token has one byte at least. A picture may weigh more than the address it is behind."""
+    return len(request.body) < tokens and b"image" not in request.body
 
 
 def is_same(one: Request, other: Request) -> bool:

@@ -38,6 +38,15 @@ class Models:
         """The models that clients may name, with their settings."""
         return ((key, model) for key, model in self._models.items() if model.provider in self._providers)
 
+    def window(self, target: Target) -> int | None:
+        """How many tokens fit; None if the settings do not know the model."""
+        model = self._models.get(target.key or "")
+        return None if model is None else model.max_context_size
+
+    def siblings(self, target: Target) -> Iterator[Target]:
+        """All that the settings know of the same provider."""
+        return (self._configured(key) for key, model in self.offered() if model.provider == target.provider)
+
     def _configured(self, key: str) -> Target:
         model = self._models[key]
         return Target(model.provider, model.model or key.removeprefix(f"{model.provider}/"), key)

@@ -47,6 +47,11 @@ Stage = Callable[[Draft], Draft]
 OnFault = Callable[[str, Exception], None]
 
 
+def unchanged(draft: Draft) -> Draft:
+    """The stage of a step that has nothing to do."""
+    return draft
+
+
 class Step(Protocol):
     """Gives a stage in which everything is settled that the outside has a say in; what it cuts is on disk by then."""
 

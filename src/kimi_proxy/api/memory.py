@@ -1,0 +1,54 @@
+"""`/api/memory`: what is known of the project, and how much of the conversations is memory."""
+
+from collections.abc import Awaitable, Callable
+
+import pydantic
+from pydantic import BaseModel, ConfigDict
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from kimi_proxy.api.errors import json_answer
+from kimi_proxy.core import jsontext
+from kimi_proxy.core.errors import InvalidParams
+from kimi_proxy.core.types import JsonValue
+from kimi_proxy.features.tool import checked
+from kimi_proxy.services.project_memory import ProjectMemory
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class Saving(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    content: pydantic.JsonValue
+
+
+def routes(memory: ProjectMemory) -> list[Route]:
+    return [
+        Route("/api/memory/load", _load(memory), methods=["GET"]),
+        Route("/api/memory/save", _save(memory), methods=["POST"]),
+    ]
+
+
+def _load(memory: ProjectMemory) -> Endpoint:
+    async def load_memory(request: Request) -> Response:
+        return json_answer(await memory.load())
+
+    return load_memory
+
+
+def _save(memory: ProjectMemory) -> Endpoint:
+    async def save_memory(request: Request) -> Response:
+        asked = checked(Saving, _object(await request.body()))
+        content: JsonValue = asked.content
+        return json_answer(await memory.save(content))
+
+    return save_memory
+
+
+def _object(raw: bytes) -> dict[str, JsonValue]:
+    value = jsontext.decode(raw)
+    if not isinstance(value, dict):
+        raise InvalidParams("body", 'send {"content": "what every new conversation should know"}')
+    return value

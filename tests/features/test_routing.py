@@ -1,0 +1,79 @@
+"""Which larger model a request goes to."""
+
+import pytest
+
+from kimi_proxy.core.chat import Wire, parse
+from kimi_proxy.features.models import Target
+from kimi_proxy.features.pipeline import Draft
+from kimi_proxy.features.routing import Room, Route, chosen, routed
+from kimi_proxy.features.sessions import Session
+
+
+def room(window: int) -> Room:
+    return Room(Target("p", f"m{window}", f"p/m{window}"), window)
+
+
+SMALL = room(100)
+OTHERS = [room(1000), room(100), room(200), room(50), room(400)]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "window"),
+    [
+        (90, 200),  # the smallest that is larger
+        (179, 200),
+        (180, 400),  # 90 % of 200: no better off there
+        (360, 1000),
+        (950, 1000),  # over the threshold everywhere: where it fits at all
+        (1000, 1000),
+        (1001, None),
+    ],
+)
+def test_the_smallest_model_with_room_to_spare_is_chosen(tokens: int, window: int | None):
+    found = chosen(tokens, SMALL, OTHERS, 0.9)
+
+    assert (found and found.window) == window
+
+
+def test_there_may_be_none():
+    assert chosen(90, SMALL, [room(50), SMALL], 0.9) is None
+
+
+def a_draft() -> Draft:
+    return Draft(parse(b'{"model": "p/m100", "messages": []}', Wire.CHAT), SMALL.target, Session("ses_1"))
+
+
+def test_whoever_asked_is_told_where_the_request_went():
+    done = routed(a_draft(), Route(SMALL, room(200), 95, is_new=True))
+
+    assert done.target.model == "m200"
+    assert done.said == ((b"x-kimi-proxy-model", b"p/m200"),)
+    (note,) = done.notes
+    assert note.event == "model_routed"
+    assert note.fields == {
+        "from": "p/m100",
+        "to": "p/m200",
+        "tokens": 95,
+        "asked_max_context": 100,
+        "asked_percent": 95.0,
+        "max_context": 200,
+        "percent": 47.5,
+        "new": True,
+    }
+
+
+def test_a_request_without_a_better_place_goes_on_with_a_warning():
+    done = routed(a_draft(), Route(SMALL, None, 95, is_new=True))
+
+    assert (done.target, done.said, done.reasons) == (SMALL.target, (), ("no_larger_model",))
+    assert [note.event for note in done.notes] == ["routing_unavailable"]
+    assert routed(a_draft(), Route(SMALL, None, 95)).notes == ()
+
+
+def test_a_name_that_no_header_can_hold_is_told_as_far_as_it_can_be():
+    odd = Room(Target("p", "m", "p/été\n"), 200)
+
+    ((_, value),) = routed(a_draft(), Route(SMALL, odd, 95)).said
+
+    assert value.isascii()
+    assert b"\n" not in value

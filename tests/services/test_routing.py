@@ -1,0 +1,194 @@
+"""A conversation that outgrows its model goes to a larger one, and stays there."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from tests.services.store.making import opened
+
+from kimi_proxy.core import jsontext
+from kimi_proxy.core.chat import Wire, parse
+from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.core.providers import Model, Provider
+from kimi_proxy.core.sanitizer import Routing as Settings
+from kimi_proxy.features.models import Models
+from kimi_proxy.features.pipeline import Draft, run_steps
+from kimi_proxy.features.sessions import Session
+from kimi_proxy.services.counting import Counting
+from kimi_proxy.services.routing import Routing
+from kimi_proxy.services.store import Pin
+
+PROVIDERS = {
+    "p": Provider(base_url="http://127.0.0.1:1/v1"),
+    "q": Provider(base_url="http://127.0.0.1:2/v1"),
+    "off": Provider(base_url="http://127.0.0.1:3/v1", enabled=False),
+}
+KNOWN = {
+    "p/small": Model(provider="p", max_context_size=1000),
+    "p/middle": Model(provider="p", max_context_size=2000),
+    "p/large": Model(provider="p", model="Upstream/Large", max_context_size=8000),
+    "q/other": Model(provider="q", max_context_size=1500),
+    "off/other": Model(provider="off", max_context_size=1500),
+}
+
+
+def counted(text: str) -> int:
+    return len(text)
+
+
+class World:
+    def __init__(self, routing: Routing, models: Models) -> None:
+        self.routing = routing
+        self._models = models
+
+    async def send(self, chars: int, session: str = "ses_1", model: str = "p/small") -> Draft:
+        """A request of that many tokens, with the four of its message."""
+        messages = [{"role": "user", "content": "x" * (chars - 4)}]
+        request = parse(jsontext.encode({"model": model, "messages": messages}), Wire.CHAT)
+        draft = Draft(request, self._models.target(model, Wire.CHAT), Session(session))
+        return await run_steps(draft, (self.routing,), self._failed)
+
+    def _failed(self, step: str, error: Exception) -> None:
+        raise error
+
+
+@asynccontextmanager
+async def world(
+    home: Path, settings: Settings | None = None, counting: Counting | None = None, known: dict[str, Model] = KNOWN
+) -> AsyncIterator[World]:
+    counting = counting or Counting(counted)
+    models = Models(PROVIDERS, known)
+    async with opened(home) as store:
+        yield World(Routing(settings or Settings(), models, counting, store.pinboard), models)
+    counting.close()
+
+
+def went(draft: Draft) -> str | None:
+    return draft.target.key
+
+
+async def test_from_the_threshold_on_a_request_goes_to_the_smallest_sufficient_model(tmp_path: Path):
+    async with world(tmp_path) as w:
+        drafts = [await w.send(chars, f"ses_{chars}") for chars in (899, 900, 1799, 1800, 8000)]
+
+    assert [went(draft) for draft in drafts] == ["p/small", "p/middle", "p/middle", "p/large", "p/large"]
+    assert drafts[3].target.model == "Upstream/Large"
+    assert drafts[0].said == drafts[0].notes == drafts[0].reasons == ()
+
+
+async def test_a_request_that_certainly_has_room_is_not_counted(tmp_path: Path):
+    def count(text: str) -> int:
+        raise AssertionError("counted")
+
+    async with world(tmp_path, counting=Counting(count)) as w:
+        draft = await w.send(500)
+
+    assert went(draft) == "p/small"
+
+
+async def test_a_conversation_stays_until_it_has_shrunk_a_good_deal(tmp_path: Path):
+    async with world(tmp_path) as w:
+        places = [went(await w.send(chars)) for chars in (900, 700, 600, 599, 700, 899, 950, 1900, 1700)]
+
+    assert places == [
+        *("p/middle", "p/middle", "p/middle"),
+        *("p/small", "p/small", "p/small"),  # below two thirds of the threshold, it is back
+        *("p/middle", "p/large", "p/large"),
+    ]
+
+
+async def test_news_are_told_as_news_once(tmp_path: Path):
+    async with world(tmp_path) as w:
+        first, again = [await w.send(950) for _ in range(2)]
+
+    assert [draft.notes[0].fields["new"] for draft in (first, again)] == [True, False]
+    assert first.said == again.said == ((b"x-kimi-proxy-model", b"p/middle"),)
+
+
+async def test_a_restart_changes_nothing(tmp_path: Path):
+    async with world(tmp_path) as w:
+        await w.send(950)
+    async with world(tmp_path) as w:
+        known, other = await w.send(700), await w.send(700, "ses_2")
+        gone_back = await w.send(100)
+        back = await w.send(700)
+    async with world(tmp_path) as w:
+        still_back = await w.send(700)
+
+    # What certainly has room is not looked at; the next that could be too large is.
+    assert [went(each) for each in (known, other, gone_back)] == ["p/middle", "p/small", "p/small"]
+    assert {went(back), went(still_back)} == {"p/middle"}
+
+
+async def test_a_model_that_is_gone_from_the_settings_holds_nobody(tmp_path: Path):
+    async with world(tmp_path) as w:
+        await w.send(950)
+    async with world(tmp_path, known={key: KNOWN[key] for key in ("p/small", "p/large")}) as w:
+        drafts = [await w.send(chars) for chars in (700, 950)]
+
+    assert [went(draft) for draft in drafts] == ["p/small", "p/large"]
+
+
+async def test_without_a_larger_model_the_request_goes_on_and_the_warning_comes_once(tmp_path: Path):
+    async with world(tmp_path) as w:
+        drafts = [await w.send(chars, model="p/large") for chars in (7500, 7600, 5000, 7500)]
+
+    assert [went(draft) for draft in drafts] == ["p/large"] * 4
+    assert [draft.reasons for draft in drafts] == [("no_larger_model",), ("no_larger_model",), (), ("no_larger_model",)]
+    assert [len(draft.notes) for draft in drafts] == [1, 0, 0, 1]
+
+
+async def test_other_providers_are_not_asked(tmp_path: Path):
+    known = {key: KNOWN[key] for key in ("p/small", "q/other", "off/other")}
+    async with world(tmp_path, known=known) as w:
+        draft = await w.send(1000)
+
+    assert (went(draft), draft.reasons) == ("p/small", ("no_larger_model",))
+
+
+async def test_a_model_that_the_settings_do_not_know_is_left_alone(tmp_path: Path):
+    async with world(tmp_path) as w:
+        draft = await w.send(5000, model="p/unheard-of")
+
+    assert (draft.target.model, draft.said, draft.reasons) == ("unheard-of", (), ())
+
+
+async def test_it_can_be_switched_off_and_the_threshold_moved(tmp_path: Path):
+    async with world(tmp_path, Settings(fallback_threshold=0.5)) as w:
+        early = await w.send(500)
+        w.routing.is_on = False
+        off = await w.send(1000)
+    async with world(tmp_path / "other", Settings(heavy_duty_fallback=False)) as w:
+        never = await w.send(1000)
+
+    assert [went(each) for each in (early, off, never)] == ["p/middle", "p/small", "p/small"]
+
+
+async def test_pictures_count_though_their_address_is_short(tmp_path: Path):
+    content = [{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]
+    body = jsontext.encode({"model": "p/small", "messages": [{"role": "user", "content": content}]})
+    async with world(tmp_path) as w:
+        seen = await w.send(100)
+        draft = replace(seen, request=parse(body, Wire.CHAT))
+        done = await run_steps(draft, (w.routing,), lambda step, error: None)
+
+    assert len(body) < 900
+    assert went(done) == "p/middle"
+
+
+class SickPinboard:
+    async def pinned(self, scope: str, places: object) -> dict[bytes, Pin]:
+        raise StoreUnavailable("sick")
+
+    async def pin(self, scope: str, new: object, gone: object = ()) -> dict[bytes, Pin]:
+        raise StoreUnavailable("sick")
+
+
+async def test_without_a_disk_it_routes_all_the_same():
+    counting, models = Counting(counted), Models(PROVIDERS, KNOWN)
+    w = World(Routing(Settings(), models, counting, SickPinboard()), models)  # type: ignore[arg-type]
+    places = [went(await w.send(chars)) for chars in (950, 700)]
+    counting.close()
+
+    assert places == ["p/middle", "p/middle"]
