@@ -25,8 +25,8 @@ class Wish(BaseModel):
 
 
 def routes(compressions: Compressions) -> list[Route]:
-    doors = ("/api/compress", compressions.usual), ("/api/compaction", compressions.light)
-    return [route for path, preset in doors for route in _routes(path, preset, compressions)]
+    light = [] if compressions.light is None else _routes("/api/compaction", compressions.light, compressions)
+    return [*_routes("/api/compress", compressions.usual, compressions), *light]
 
 
 def _routes(path: str, preset: Preset, compressions: Compressions) -> list[Route]:

@@ -6,13 +6,13 @@ A `start` that runs is told over its own API. If none runs, `up` starts one in t
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 import typer
 
+from kimi_proxy.cli.host import EXIT_NOT_RUNNING, Host, control, found
 from kimi_proxy.cli.streams import colour, remark, write, write_json
 
 if TYPE_CHECKING:
@@ -20,12 +20,8 @@ if TYPE_CHECKING:
 
     from kimi_proxy.core.config import Config
     from kimi_proxy.core.types import JsonObject
-    from kimi_proxy.proxy.control import Control
-    from kimi_proxy.proxy.processes import Pid
 
 EXIT_NOT_READY = 1
-EXIT_NOT_RUNNING = 3
-MARGIN_S = 15.0  # what a server may take to end, and we to say so
 COLOURS = {"ready": "32", "degraded": "31", "down": "33", "starting": "33"}
 
 mcp = typer.Typer(
@@ -39,14 +35,6 @@ Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Se
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead, for programs.")]
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
-    """A kimi-proxy that runs; `background` is its process if `up` started it."""
-
-    control: Control
-    background: Pid | None
-
-
 @mcp.command()
 def up(names: Names = None, as_json: Json = False) -> None:
     """Start servers and wait until they answer.
@@ -55,7 +43,7 @@ def up(names: Names = None, as_json: Json = False) -> None:
     end of what they said is shown.
     """
     config = _config()
-    _report(_told(_found(config) or _started(config), "up", names), as_json)
+    _report(_told(found(config) or _started(config), "up", names), as_json)
 
 
 @mcp.command()
@@ -67,7 +55,7 @@ def down(names: Names = None, as_json: Json = False) -> None:
     from kimi_proxy.services import background
 
     config = _config()
-    host = _found(config)
+    host = found(config)
     servers = [] if host is None else _told(host, "down", names)
     if host is not None and host.background is not None and not names:
         background.stop(config.home, host.background)
@@ -86,7 +74,7 @@ def restart(names: Names = None, as_json: Json = False) -> None:
     from kimi_proxy.services import background
 
     config = _config()
-    host = _found(config)
+    host = found(config)
     if host is not None and host.background is not None and not names:
         background.stop(config.home, host.background)
         host = None
@@ -100,7 +88,7 @@ def status(as_json: Json = False) -> None:
 
     Exit code: 0 all that we run are ready, 1 some are not, 3 kimi-proxy does not run.
     """
-    host = _found(_config())
+    host = found(_config())
     if host is None:
         remark("kimi-proxy does not run: kimi-proxy start runs it here, kimi-proxy mcp up in the background")
         raise typer.Exit(EXIT_NOT_RUNNING)
@@ -113,7 +101,7 @@ def logs(
     lines: Annotated[int, typer.Option("--lines", "-n", min=1, max=100_000, help="How many of the last lines.")] = 80,
 ) -> None:
     """Print the end of what a server said on standard error."""
-    host = _found(_config())
+    host = found(_config())
     if host is None:
         remark("kimi-proxy does not run: what its servers said is gone with it")
         raise typer.Exit(EXIT_NOT_RUNNING)
@@ -127,21 +115,6 @@ def _config() -> Config:
     return load(here=Path()).config
 
 
-def _found(config: Config) -> Host | None:
-    """The kimi-proxy that runs: the one of this home, else whoever is on its port."""
-    from kimi_proxy.proxy.occupant import occupant, url
-    from kimi_proxy.services import background
-
-    running = background.running(config.home)
-    if running is not None:
-        ours = running.pid if background.is_background(config.home, running.pid) else None
-        return Host(_control(config, running.addresses["proxy"]), ours)
-    there = occupant(config.proxy.host, config.proxy.port) if config.proxy.port else None
-    if there is not None and there.server == "kimi-proxy":
-        return Host(_control(config, url(config.proxy.host, config.proxy.port)), None)
-    return None
-
-
 def _started(config: Config) -> Host:
     import os
 
@@ -150,13 +123,7 @@ def _started(config: Config) -> Host:
     command = [sys.executable, "-m", "kimi_proxy", "start"]
     running = background.start(config.home, command, os.environ, config.mcp.ready_timeout_s)
     remark(f"kimi-proxy runs in the background on {running.addresses['proxy']} and {running.addresses['pruner']}")
-    return Host(_control(config, running.addresses["proxy"]), running.pid)
-
-
-def _control(config: Config, url: str) -> Control:
-    from kimi_proxy.proxy.control import Control
-
-    return Control(url, config.token, config.mcp.ready_timeout_s + MARGIN_S)
+    return Host(control(config, running.addresses["proxy"]), running.pid)
 
 
 def _told(host: Host, action: str, names: Sequence[str] | None) -> list[JsonObject]:
@@ -164,8 +131,8 @@ def _told(host: Host, action: str, names: Sequence[str] | None) -> list[JsonObje
 
 
 def _servers(answer: JsonObject) -> list[JsonObject]:
-    found = answer.get("servers")
-    return [server for server in found if isinstance(server, dict)] if isinstance(found, list) else []
+    told = answer.get("servers")
+    return [server for server in told if isinstance(server, dict)] if isinstance(told, list) else []
 
 
 def _report(servers: Sequence[JsonObject], as_json: bool, judge: bool = True) -> None:

@@ -8,6 +8,7 @@ from kimi_proxy.core.compression import Compression as Settings
 from kimi_proxy.core.errors import CompressionRefused, StoreUnavailable
 from kimi_proxy.features.compression.preset import Preset
 from kimi_proxy.features.pipeline import Draft, Note, Stage
+from kimi_proxy.services import compression_told
 from kimi_proxy.services.compressor import Compressor
 from kimi_proxy.services.standing import Standing
 from kimi_proxy.services.store import Ledger
@@ -75,7 +76,7 @@ class AutoCompression:
         reasons: tuple[str, ...] = ()
         try:
             _, told = await self._compressor.compress(uncut, self._preset, is_automatic=True)
-            notes = (Note("compression_event", told),)
+            notes = (Note("compression_event", compression_told.event(told)),)
         except CompressionRefused as e:
             reasons = (e.reason,)
         except StoreUnavailable:

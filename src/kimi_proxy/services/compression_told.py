@@ -27,6 +27,11 @@ def made(made: Compressed, proposal: Proposal) -> JsonObject:
     return {**row(made), "summary": made.summary, "messages_removed": removed, "messages_kept": kept}
 
 
+def event(told: JsonObject) -> JsonObject:
+    """Whoever watches hears that it happened, not what people said."""
+    return {name: value for name, value in told.items() if name != "summary"}
+
+
 def price(summary: Summary) -> JsonObject:
     usage = summary.usage
     return {

@@ -36,7 +36,7 @@ _UNKNOWN = 'name the model in [models] with its max_context_size, or send {"forc
 
 class Compressions:
     def __init__(
-        self, compressor: Compressor, sessions: Sessions, ledger: Ledger, usual: Preset, light: Preset
+        self, compressor: Compressor, sessions: Sessions, ledger: Ledger, usual: Preset, light: Preset | None
     ) -> None:
         self.usual = usual
         self.light = light

@@ -116,7 +116,7 @@ class Compressor:
             self._standings.forget(draft.session.id)
         told = {**compression_told.made(made, proposal), **compression_told.price(summary)}
         if not is_automatic:
-            self._publish("compression_event", told)
+            self._publish("compression_event", compression_told.event(told))
         return made, told
 
     async def undo(self, session: str) -> JsonObject:

@@ -91,7 +91,6 @@ async def running(config: Config) -> AsyncIterator[Runtime]:
         alive.push_async_callback(journal.close)
         logs = LogWatcher(config.log_watcher, hub.publish)
         alive.push_async_callback(logs.close)
-        sessions = Sessions(store.ledger, journal, logged=logs.beats)
         upstreams, turns = await _upstreams(config, alive), Turns(config.providers)
         usual, light = presets(config.compression, config.compaction)
         summaries = Summaries(upstreams, turns, metrics, config.compression.summary_timeout_s)
@@ -100,8 +99,9 @@ async def running(config: Config) -> AsyncIterator[Runtime]:
             *(config.sanitizer.recover_tool, hub.publish),
         )
         automatic = AutoCompression(config.compression, usual, compressor, store.ledger)
-        compressions = Compressions(compressor, sessions, store.ledger, usual, light)
         latest = Latest(counting, compressor.window_of)
+        sessions = Sessions(store.ledger, journal, (compressor.forget, latest.forget), logged=logs.beats)
+        compressions = Compressions(compressor, sessions, store.ledger, usual, light)
         models = Models(config.providers, config.models)
         memory = ProjectMemory(config.home, config.memory, store.pinboard, store.ledger)
         reinjection = Reinjection(config.reinjection, models, counting)

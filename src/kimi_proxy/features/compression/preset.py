@@ -14,8 +14,8 @@ class Preset:
     asks_provider: bool
 
 
-def presets(settings: Compression, compaction: Compaction) -> tuple[Preset, Preset]:
-    """The usual one, and the light one."""
+def presets(settings: Compression, compaction: Compaction) -> tuple[Preset, Preset | None]:
+    """The usual one, and the light one if it is switched on."""
     usual = Preset(
         *("compression", settings.threshold_percentage, settings.keep_exchanges),
         *(settings.summary_tokens, settings.ask_provider),
@@ -27,4 +27,4 @@ def presets(settings: Compression, compaction: Compaction) -> tuple[Preset, Pres
         keep_exchanges=compaction.max_preserved_messages,
         asks_provider=False,
     )
-    return usual, light
+    return usual, light if compaction.enabled else None
