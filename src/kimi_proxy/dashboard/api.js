@@ -22,9 +22,14 @@ export class ApiError extends Error {
     this.body = body;
   }
 
-  /** The server has no such thing: an older one, or a part that is switched off. */
+  /** The server has no such route: an older one, or a part that is switched off. */
   get isAbsent() {
-    return this.status === 404 || this.status === 405 || this.status === 501;
+    return (this.status === 404 && this.code === "not_found") || this.status === 405 || this.status === 501;
+  }
+
+  /** There is such a route, and nothing behind it yet. */
+  get isNothing() {
+    return this.status === 404 && !this.isAbsent;
   }
 }
 

@@ -10,16 +10,17 @@ export function Empty({ children }) {
   return html`<p class="empty">${children ?? t("nothing")}</p>`;
 }
 
-/** `answer` is what `useAnswer` gave; its value goes to `children`, a function. */
-export function Answered({ answer, absent, children }) {
+/** `answer` is what `useAnswer` gave; its value goes to `children`, a function; `nothing` is said where there is none. */
+export function Answered({ answer, nothing, children }) {
   const { value, error, isLoading, again } = answer;
-  if (error) return html`<${Failure} error=${error} absent=${absent} again=${again} />`;
+  if (error) return html`<${Failure} error=${error} nothing=${nothing} again=${again} />`;
   if (value === null) return isLoading ? html`<p class="empty" role="status">${t("loading")}</p>` : null;
   return children(value);
 }
 
-export function Failure({ error, absent, again }) {
-  if (error.isAbsent) return html`<p class="empty">${absent ?? t("absent")}</p>`;
+export function Failure({ error, nothing, again }) {
+  if (error.isAbsent) return html`<p class="empty">${t("absent")}</p>`;
+  if (error.isNothing && nothing) return html`<p class="empty">${nothing}</p>`;
   return html`<div class="failure" role="alert">
     <${Icon} name="alert" />
     <span>${t("failed", { message: error.message })}</span>

@@ -1,0 +1,55 @@
+// The red button: old exchanges give way to a summary, once it was seen what that means; and they come back.
+import { post, useAnswer } from "../api.js";
+import { focus, pinned } from "../focus.js";
+import { html, useState } from "../html.js";
+import { useHistory } from "../history.js";
+import { phrases } from "../i18n.js";
+import { useKnown } from "../known.js";
+import { Banner } from "../parts/banner.js";
+import { Card } from "../parts/card.js";
+import { Answered, Empty, Failure } from "../parts/notice.js";
+import { useSignal } from "../signal.js";
+import { useTurn } from "../turn.js";
+import words from "../words/compression.js";
+import { Button } from "./compression/button.js";
+import { Past } from "./compression/past.js";
+import { Proposal } from "./compression/proposal.js";
+
+const t = phrases(words);
+
+export function View() {
+  useKnown();
+  useSignal(pinned);
+  const id = focus();
+  if (!id) return html`<div class="view"><${Card} title=${t("title")}><${Empty}>${t("no_session")}<//><//></div>`;
+  return html`<${Session} key=${id} id=${id} />`;
+}
+
+function Session({ id }) {
+  const path = `/api/compress/${encodeURIComponent(id)}`;
+  const newest = useHistory(id).at(-1) ?? null;
+  const stats = useAnswer(`${path}/stats`, useTurn(id, ["compression_event"]));
+  const [open, setOpen] = useState(null); // "simulate" or "compress"
+  const [done, setDone] = useState(null); // "compressed" or "undone"
+  const [error, setError] = useState(null);
+  const undo = () =>
+    post(`${path}/undo`).then(() => {
+      setError(null);
+      setDone("undone");
+      stats.again();
+    }, setError);
+  const compressed = () => {
+    setOpen(null);
+    setDone("compressed");
+    stats.again();
+  };
+  return html`<div class="view">
+    ${done && html`<${Banner} level="ok" title=${t(done)} onClose=${() => setDone(null)}>${t(`${done}_what`)}<//>`}
+    ${error && html`<${Failure} error=${error} nothing=${t("not_seen")} />`}
+    <${Button} newest=${newest} isAbsent=${Boolean(stats.error?.isAbsent)} active=${stats.value?.active} onOpen=${setOpen} onUndo=${undo} />
+    <${Card} title=${t("past")}>
+      <${Answered} answer=${stats}>${(told) => html`<${Past} stats=${told} />`}<//>
+    <//>
+    ${open && html`<${Proposal} path=${path} isOnlyLook=${open === "simulate"} onClose=${() => setOpen(null)} onDone=${compressed} />`}
+  </div>`;
+}

@@ -1,0 +1,103 @@
+// What was cut, newest first, as it happens.
+import { get, useAnswer } from "../../api.js";
+import { titleOf } from "../../focus.js";
+import { count, NONE, percent, tokens, when } from "../../format.js";
+import { html, useEffect, useState } from "../../html.js";
+import { phrases } from "../../i18n.js";
+import { known, listen } from "../../known.js";
+import { Card } from "../../parts/card.js";
+import { Answered, Failure } from "../../parts/notice.js";
+import { Table } from "../../parts/table.js";
+import { go, link } from "../../route.js";
+import words from "../../words/cuts.js";
+
+const t = phrases(words);
+const PAGE = 50;
+const REST_MS = 1500; // between two looks at the newest
+const MAX_SHOWN = 500;
+
+export function CutList() {
+  const answer = useAnswer(`/api/cuts?limit=${PAGE}`, useNews());
+  return html`<${Card} title=${t("newest")} note=${t("newest_note")}>
+    <${Answered} answer=${answer}>${(page) => html`<${Pages} first=${page} />`}<//>
+  <//>`;
+}
+
+/** Counts up when something was cut, but not more often than a person looks. */
+function useNews() {
+  const [turn, setTurn] = useState(0);
+  useEffect(() => {
+    let timer = 0;
+    const stop = listen((event) => {
+      if (timer || !isCut(event)) return;
+      timer = setTimeout(() => {
+        timer = 0;
+        setTurn((n) => n + 1);
+      }, REST_MS);
+    });
+    return () => {
+      clearTimeout(timer);
+      stop();
+    };
+  }, []);
+  return turn;
+}
+
+const isCut = (event) =>
+  event.type === "prune_event" ||
+  (event.type === "sanitizer_event" && event.cut_now > 0) ||
+  (event.type === "gateway_event" && event.outcome === "masked");
+
+function Pages({ first }) {
+  const [older, setOlder] = useState({ cuts: [], before: undefined });
+  const [error, setError] = useState(null);
+  const before = older.before === undefined ? first.before : older.before;
+  const newest = new Set(first.cuts.map((cut) => cut.id));
+  const rows = [...first.cuts, ...older.cuts.filter((cut) => !newest.has(cut.id))];
+  const more = () =>
+    get(`/api/cuts?limit=${PAGE}&before=${before}`).then(
+      (page) => setOlder({ cuts: [...older.cuts, ...page.cuts], before: page.before }),
+      setError,
+    );
+  return html`
+    <${Table} caption=${t("newest")} columns=${columns()} rows=${rows} keyOf=${(cut) => cut.id} empty=${t("empty")} onChoose=${(cut) => go("cuts", cut.id)} />
+    ${error && html`<${Failure} error=${error} />`}
+    ${before !== null &&
+    (rows.length < MAX_SHOWN
+      ? html`<p class="cuts-more"><button type="button" onClick=${more}>${t("more")}</button></p>`
+      : html`<p class="cuts-more soft">${t("too_many", { n: rows.length })}</p>`)}
+  `;
+}
+
+function columns() {
+  return [
+    { key: "when", title: t("when"), cell: (cut) => html`<a href=${link("cuts", cut.id)}>${when(cut.created_at)}</a>` },
+    { key: "door", title: t("door"), cell: (cut) => html`<span class="badge">${t(`door_${cut.door}`)}</span>` },
+    { key: "what", title: t("what"), wide: true, cell: about },
+    { key: "reason", title: t("reason"), cell: reason },
+    { key: "lines", title: t("lines"), align: "right", cell: lines },
+    { key: "tokens", title: t("tokens"), align: "right", cell: spared },
+  ];
+}
+
+/** What was wanted of the text, else where it came from. */
+function about(cut) {
+  const from = cut.server || titleOf(known.sessions.get(cut.session_id));
+  const said = cut.goal || cut.preview || (cut.kind === "history" ? t("kind_history") : cut.id);
+  return html`<span title=${said}>${from && html`<span class="soft">${from} · </span>`}${said}</span>`;
+}
+
+function reason(cut) {
+  const told = cut.reasons[0] ?? (cut.why ? t(`why_${cut.why}`) : t(`kind_${cut.kind}`));
+  return html`<span class="cuts-reason" title=${cut.reasons.join("\n")}>${told}</span>`;
+}
+
+const lines = (cut) => (cut.lines_cut === null ? NONE : t("of", { part: count(cut.lines_cut), all: count(cut.lines) }));
+
+function spared(cut) {
+  if (cut.tokens_before === null) return NONE;
+  const saved = cut.tokens_before - cut.tokens_after;
+  return html`<span title=${t("from_to", { before: count(cut.tokens_before), after: count(cut.tokens_after) })}>
+    −${tokens(saved)} <span class="soft">${percent((100 * saved) / cut.tokens_before)}</span>
+  </span>`;
+}

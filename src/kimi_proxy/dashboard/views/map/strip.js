@@ -1,0 +1,56 @@
+// The window as one strip; a message is as wide as its tokens. The list below it says the same in words.
+import { html } from "../../html.js";
+import { phrases } from "../../i18n.js";
+import words from "../../words/map.js";
+
+const t = phrases(words);
+const THIN = 0.12; // percent of the strip under which neighbours are drawn as one
+
+export function Strip({ context, onOpen }) {
+  const whole = context.max_context ?? Math.max(1, context.tokens);
+  const pieces = merged(context.messages.map((message) => piece(message, whole)));
+  const tools = context.messages.length ? context.messages[0].start_percent : 0;
+  return html`<div class="strip-frame" aria-hidden="true">
+    <div class="strip">
+      ${tools > 0.05 && html`<span class="strip-piece of-tools faded" title=${t("definitions")} style=${at(0, tools)}></span>`}
+      ${pieces.map(
+        (each) => html`<span
+          key=${each.message.index}
+          class="strip-piece of-${each.message.kind} ${each.message.flags.join(" ")}"
+          title=${each.title}
+          style=${at(each.start, each.width)}
+          onClick=${() => onOpen(each.message)}
+        >
+          ${each.memory > 0 && html`<span class="strip-memory" style=${{ width: `${each.memory}%` }}></span>`}
+        </span>`,
+      )}
+      ${context.max_context && [80, 90, 95].map((mark) => html`<span key=${mark} class="strip-mark" style=${{ left: `${mark}%` }}></span>`)}
+    </div>
+    <div class="strip-scale number">
+      ${(context.max_context ? [0, 50, 80, 90, 95] : [0, 50, 100]).map((mark) => html`<span key=${mark} style=${{ left: `${mark}%` }}>${mark}</span>`)}
+    </div>
+  </div>`;
+}
+
+const at = (start, width) => ({ left: `${start}%`, width: `${width}%` });
+
+function piece(message, whole) {
+  const memory = message.tokens > 0 ? (100 * message.memory_tokens) / message.tokens : 0;
+  const title = `#${message.index} ${message.role} · ${message.tokens}`;
+  return { message, start: message.start_percent, width: (100 * message.tokens) / whole, memory, title };
+}
+
+/** Neighbours of one kind that are too thin to be seen make one piece: a thousand messages stay quick to draw. */
+function merged(pieces) {
+  const found = [];
+  for (const each of pieces) {
+    const last = found.at(-1);
+    const isThin = each.width < THIN && each.message.flags.length === 0;
+    if (isThin && last?.isThin && last.message.kind === each.message.kind) {
+      last.width = each.start + each.width - last.start;
+    } else {
+      found.push({ ...each, isThin });
+    }
+  }
+  return found;
+}

@@ -1,0 +1,35 @@
+// Deletes sessions, once it was said twice.
+import { remove } from "../../api.js";
+import { pin, pinned, titleOf } from "../../focus.js";
+import { html, useState } from "../../html.js";
+import { phrases } from "../../i18n.js";
+import { forget } from "../../known.js";
+import { Dialog } from "../../parts/dialog.js";
+import { Failure } from "../../parts/notice.js";
+import words from "../../words/sessions.js";
+
+const t = phrases(words);
+const NAMED = 5;
+
+export function Deletion({ sessions, onClose, onDone }) {
+  const [error, setError] = useState(null);
+  const ids = sessions.map(({ id }) => id);
+  const confirm = () =>
+    remove("/api/sessions", { ids }).then(() => {
+      ids.forEach(forget);
+      if (ids.includes(pinned.get())) pin("");
+      onDone();
+    }, setError);
+  const actions = html`
+    <button type="button" autofocus onClick=${onClose}>${t("cancel")}</button>
+    <button type="button" class="red" onClick=${confirm}>${t("delete_chosen", { n: ids.length })}</button>
+  `;
+  return html`<${Dialog} title=${t("delete_title", { n: ids.length })} onClose=${onClose} actions=${actions}>
+    <ul class="sessions-listed">
+      ${sessions.slice(0, NAMED).map((session) => html`<li key=${session.id}>${titleOf(session)}</li>`)}
+      ${sessions.length > NAMED && html`<li class="soft">${t("and_more", { n: sessions.length - NAMED })}</li>`}
+    </ul>
+    <p class="soft">${t("delete_text")}</p>
+    ${error && html`<${Failure} error=${error} />`}
+  <//>`;
+}

@@ -1,0 +1,88 @@
+// What may be switched while it runs, and what else is in force. Of secrets, only whether they are set.
+import { patch, useAnswer } from "../api.js";
+import { html, useEffect, useState } from "../html.js";
+import { has, phrases } from "../i18n.js";
+import { listen } from "../known.js";
+import { Banner } from "../parts/banner.js";
+import { Card } from "../parts/card.js";
+import { Fold } from "../parts/fold.js";
+import { Answered, Failure } from "../parts/notice.js";
+import words from "../words/settings.js";
+
+const t = phrases(words);
+
+export function View() {
+  const answer = useAnswer("/api/settings");
+  return html`<div class="view"><${Answered} answer=${answer}>${(settings) => html`<${Settings} given=${settings} />`}<//></div>`;
+}
+
+function Settings({ given }) {
+  const [now, setNow] = useState(given);
+  const [done, setDone] = useState(null);
+  const [error, setError] = useState(null);
+  useEffect(() => listen((event) => event.type === "settings_event" && setNow((before) => ({ ...before, switches: event.switches }))), []);
+  const change = async (name, isOn) => {
+    setError(null);
+    try {
+      const answer = await patch("/api/settings", { [name]: isOn });
+      setNow(answer);
+      setDone({ name, saved: answer.saved, problem: answer.problem });
+    } catch (failure) {
+      setError(failure);
+      setNow({ ...now });
+    }
+  };
+  return html`
+    <${Card} title=${t("switches")} note=${t("switches_note")}>
+      <ul class="switches">
+        ${Object.entries(now.switches).map(([name, isOn]) => html`<${Switch} key=${name} name=${name} isOn=${isOn} onChange=${change} />`)}
+      </ul>
+      ${error && html`<${Failure} error=${error} />`}
+      ${done && html`<${Saved} done=${done} file=${now.file} />`}
+    <//>
+    <${Card} title=${t("secrets")} note=${t("secrets_note")}><${Secrets} secrets=${now.secrets} /><//>
+    <${Card} title=${t("in_force")} note=${now.file ? t("file", { file: now.file }) : t("no_file")}><${InForce} settings=${now.settings} /><//>
+  `;
+}
+
+function Switch({ name, isOn, onChange }) {
+  const id = `switch-${name}`;
+  const label = has(words, `name ${name}`) ? t(`name ${name}`) : name;
+  return html`<li class="switch">
+    <input id=${id} type="checkbox" role="switch" checked=${isOn} aria-describedby=${`${id}-about`} onChange=${(event) => onChange(name, event.currentTarget.checked)} />
+    <div>
+      <label for=${id}>${label}</label> <span class="badge ${isOn ? "ok" : ""}">${t(isOn ? "on" : "off")}</span>
+      <p id=${`${id}-about`} class="soft">${has(words, `about ${name}`) && t(`about ${name}`)} <code>${name}</code></p>
+    </div>
+  </li>`;
+}
+
+function Saved({ done, file }) {
+  return done.saved
+    ? html`<${Banner} level="ok" title=${t("saved")}>${t("saved_in", { file })}<//>`
+    : html`<${Banner} level="caution" title=${t("not_saved")}>${done.problem}<//>`;
+}
+
+function Secrets({ secrets }) {
+  const rows = Object.entries(secrets).sort(([, a], [, b]) => Number(b) - Number(a));
+  return html`<ul class="secrets">
+    ${rows.map(([name, isSet]) => html`<li key=${name}><code>${name}</code> <span class="badge ${isSet ? "ok" : ""}">${t(isSet ? "set" : "unset")}</span></li>`)}
+  </ul>`;
+}
+
+function InForce({ settings }) {
+  return Object.entries(settings).map(
+    ([section, values]) => html`<${Fold} key=${section} title=${html`<code>[${section}]</code>`}>
+      <dl class="in-force">
+        ${flat(values).map(([name, value]) => html`<div key=${name}><dt><code>${name}</code></dt><dd><code>${JSON.stringify(value)}</code></dd></div>`)}
+      </dl>
+    <//>`,
+  );
+}
+
+/** A table's keys, those of tables in it with their path. */
+function flat(values, path = "") {
+  return Object.entries(values).flatMap(([name, value]) =>
+    value && typeof value === "object" && !Array.isArray(value) ? flat(value, `${path}${name}.`) : [[path + name, value]],
+  );
+}
