@@ -350,3 +350,12 @@ async def test_the_context_is_shown_message_by_message(tmp_path: Path):
     assert [each["index"] for each in shown["messages"]] == list(range(len(shown["messages"])))
     assert SUMMARY in looked["sent"] and "Question 0:" in looked["came"] and looked["changed"]
     assert beyond.status_code == 400
+    assert shown["messages"][0]["flags"] == [] and shown["buried"] is False
+
+
+async def test_instructions_that_much_follows_on_are_marked_as_buried(tmp_path: Path):
+    async with world(tmp_path, Wire.CHAT) as here:
+        await here.send(conversation(FULL))
+        shown = (await here.p.http.get("/api/sessions/day-1/context")).json()
+
+    assert shown["messages"][0]["flags"] == ["buried"] and shown["buried"] is True

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 from kimi_proxy.core.chat import Message, Part, Request
 from kimi_proxy.core.types import JsonObject
-from kimi_proxy.features.composition import Composition
+from kimi_proxy.features.composition import Composition, Weighed
 from kimi_proxy.features.compression.decided import Compression
 from kimi_proxy.features.compression.history import History
+from kimi_proxy.features.health import BURIED_SHARE
+from kimi_proxy.features.reinjection import HEADING
 
 PREVIEW_CHARS = 160
 
@@ -51,7 +53,7 @@ def _origins(before: History, cut: Compression | None) -> Iterator[tuple[Message
     yield from ((message,) for message in before.messages[cut.cut :])
 
 
-def told(pair: Pair, weighed: Composition, window: int | None, buried: frozenset[int] = frozenset()) -> JsonObject:
+def told(pair: Pair, weighed: Composition, window: int | None) -> JsonObject:
     weight = weighed.messages[pair.index]
     whole = window or max(1, weighed.total)
     return {
@@ -61,19 +63,25 @@ def told(pair: Pair, weighed: Composition, window: int | None, buried: frozenset
         "tokens": weight.tokens,
         "memory_tokens": weight.memory_tokens,
         "start_percent": round(weight.before * 100 / whole, 2),
-        "flags": [*_flags(pair, weight.memory_tokens > 0), *(("buried",) if pair.index in buried else ())],
+        "flags": [*_flags(pair, weight), *(("buried",) if is_buried(weight, weighed, window) else ())],
         "preview": words(pair.sent)[:PREVIEW_CHARS],
     }
 
 
-def _flags(pair: Pair, has_memory: bool) -> Iterator[str]:
+def is_buried(weight: Weighed, weighed: Composition, window: int | None) -> bool:
+    """Whether these are instructions that much of the window follows on."""
+    after = weighed.total - weight.before - weight.tokens
+    return window is not None and weight.role == "system" and weight.chat_tokens > 0 and after > window * BURIED_SHARE
+
+
+def _flags(pair: Pair, weight: Weighed) -> Iterator[str]:
     if pair.is_summary:
         yield "compressed"
-    elif not pair.came:
+    elif not pair.came or any(part.text.startswith(HEADING) for part in pair.sent.parts):
         yield "reinjected"
     elif pair.is_changed:
         yield "masked"
-    if has_memory:
+    if weight.memory_tokens:
         yield "memory"
 
 

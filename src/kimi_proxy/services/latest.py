@@ -10,6 +10,7 @@ from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.features import context_map
 from kimi_proxy.features.compression.decided import Compression
 from kimi_proxy.features.context_map import Pair
+from kimi_proxy.features.health import sink
 from kimi_proxy.features.metering import percent
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft
@@ -74,6 +75,12 @@ class Latest:
                 "tools": weighed.tools,
                 "chat": weighed.chat,
             },
+            "apart": {
+                "system_tokens": weighed.apart.tokens,
+                "tool_definitions_tokens": weighed.definitions,
+                "buried": context_map.is_buried(weighed.apart, weighed, window),
+            },
+            "buried": sink(weighed, window).is_sunk,
             "messages": messages,
             "left_out": max(0, len(seen.leaves.messages) - MAX_MESSAGES),
         }
