@@ -79,7 +79,9 @@ def _config(home: Path, model_port: int) -> Config:
     from kimi_proxy.features.demo.settings import settings
 
     pruner_port, proxy_port = _free_ports(2)
-    return parse(settings(model_port, pruner_port, proxy_port, sys.executable), {}, home)
+    file = home / "config.toml"
+    file.write_text(settings(model_port, pruner_port, proxy_port, sys.executable), "utf-8")
+    return parse(file.read_text("utf-8"), {}, home).model_copy(update={"file": file})
 
 
 def _free_ports(count: int) -> list[int]:

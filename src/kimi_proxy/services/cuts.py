@@ -146,7 +146,7 @@ def _told(note: Note, pin: Pin | None) -> JsonObject:
         "preview": pin.preview if pin else "",
         "reasons": list(dict.fromkeys(reason for _, _, reason in note.cuts))[:REASONS],
         "blocks": len(note.cuts),
-        "lines": note.lines,
+        "original_lines": note.lines,
         "lines_cut": note.lines_cut if note.cuts else None,
         "chars": note.chars,
         "tokens_before": before,

@@ -44,10 +44,27 @@ export function Lines({ label, lines, cuts, marker, at = 0, height = "62vh" }) {
       ? html`<${Line} key=${row.line.line} line=${row.line} isChosen=${row.line.line === chosen} onChoose=${choose} isBeside=${Boolean(marker)} />`
       : html`<${Gap} key=${`cut-${row.cut.start}`} cut=${row.cut} isOpen=${open.has(row.cut.start)} onToggle=${toggle} marker=${marker} />`;
 
+  const jump = (by) => {
+    const list = frame.current.querySelector(".windowed");
+    const now = Math.round(list.scrollTop / ROW);
+    const places = rows.flatMap((row, place) => (row.cut ? [Math.max(0, place - 1)] : []));
+    const place = by > 0 ? places.find((each) => each > now) : places.findLast((each) => each < now);
+    if (place !== undefined) list.scrollTop = place * ROW;
+  };
+
   return html`<div class="lines ${marker ? "beside" : ""}" ref=${frame} onKeyDown=${step}>
+    ${cuts.length > 0 && html`<${Jumps} n=${cuts.length} jump=${jump} />`}
     ${marker && html`<div class="lines-heads" aria-hidden="true"><span>${t("original")}</span><span>${t("sent")}</span></div>`}
     <${Windowed} label=${label} rows=${rows} rowHeight=${ROW} height=${height} draw=${draw} />
     <${Why} line=${lines.find((each) => each.line === chosen)} cut=${cutAt(cuts, chosen)} />
+  </div>`;
+}
+
+function Jumps({ n, jump }) {
+  return html`<div class="lines-jumps">
+    <span class="soft">${t("blocks", { n })}</span>
+    <button type="button" class="quiet" onClick=${() => jump(-1)}>↑ ${t("previous")}</button>
+    <button type="button" class="quiet" onClick=${() => jump(1)}>↓ ${t("next")}</button>
   </div>`;
 }
 

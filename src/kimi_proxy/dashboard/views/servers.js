@@ -76,7 +76,7 @@ function Server({ server, look }) {
       ${server.run
         ? html`<button type="button" class="quiet" disabled=${isBusy} onClick=${restart} aria-label=${`${t("restart")}: ${server.name}`}><${Icon} name="refresh" />${t(isBusy ? "restarting" : "restart")}</button>
             <button type="button" class="quiet" onClick=${() => setShows(true)} aria-label=${`${t("log")}: ${server.name}`}><${Icon} name="list" />${t("log")}</button>`
-        : html`<span class="soft">${t("elsewhere")}</span>`}
+        : html`<span class="soft">${t(server.name === "pruner" ? "our_own" : "elsewhere")}</span>`}
       <${Copy} text=${address(server.name)} label=${t("copy_address")} />
     </div>
     ${shows && html`<${Log} name=${server.name} onClose=${() => setShows(false)} />`}
@@ -96,7 +96,7 @@ function facts(server) {
     ["latency", duration(server.latency_ms)],
     ["calls", count(server.calls)],
     ["failures", count(server.failures)],
-    ["masked", masked ? t("masked_of", { n: masked.texts, size: bytes(masked.chars) }) : NONE],
+    ["masked", masked?.texts ? t("masked_of", { n: masked.texts, size: bytes(masked.chars) }) : NONE],
     ["up", typeof up === "number" ? duration(1000 * up) : NONE],
     ["restarts", typeof server.restarts === "number" ? count(server.restarts) : NONE],
     ["transport", server.transport],

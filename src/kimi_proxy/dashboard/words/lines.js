@@ -7,6 +7,9 @@ export default {
     kept_because: "Line {line} stayed:",
     cut_because: "Line {line} went:",
     score: "score {score}",
+    blocks: { one: "{n} block was cut", other: "{n} blocks were cut" },
+    previous: "Previous cut",
+    next: "Next cut",
     choose_a_line: "Choose a line to see why it stayed or went.",
   },
   fr: {
@@ -17,6 +20,9 @@ export default {
     kept_because: "La ligne {line} est restée :",
     cut_because: "La ligne {line} est partie :",
     score: "score {score}",
+    blocks: { one: "{n} bloc coupé", other: "{n} blocs coupés" },
+    previous: "Coupe précédente",
+    next: "Coupe suivante",
     choose_a_line: "Choisissez une ligne pour voir pourquoi elle est restée ou partie.",
   },
 };

@@ -29,6 +29,7 @@ export default {
     log_of: "What {name} said",
     log_empty: "It has said nothing on its standard error.",
     elsewhere: "Somebody else runs this one.",
+    our_own: "kimi-proxy itself.",
     copy_address: "Copy its address for agents",
   },
   fr: {
@@ -61,6 +62,7 @@ export default {
     log_of: "Ce que {name} a dit",
     log_empty: "Il n’a rien dit sur sa sortie d’erreur.",
     elsewhere: "Quelqu’un d’autre fait tourner celui-ci.",
+    our_own: "kimi-proxy lui-même.",
     copy_address: "Copier son adresse pour les agents",
   },
 };

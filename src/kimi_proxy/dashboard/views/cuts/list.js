@@ -92,7 +92,7 @@ function reason(cut) {
   return html`<span class="cuts-reason" title=${cut.reasons.join("\n")}>${told}</span>`;
 }
 
-const lines = (cut) => (cut.lines_cut === null ? NONE : t("of", { part: count(cut.lines_cut), all: count(cut.lines) }));
+const lines = (cut) => (cut.lines_cut === null ? NONE : t("of", { part: count(cut.lines_cut), all: count(cut.original_lines) }));
 
 function spared(cut) {
   if (cut.tokens_before === null) return NONE;

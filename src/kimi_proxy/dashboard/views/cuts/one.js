@@ -41,7 +41,7 @@ function Facts({ cut }) {
   const facts = [
     [t("id"), html`<code>${cut.id}</code>`],
     saved !== null && [t("tokens"), `${t("from_to", { before: count(cut.tokens_before), after: count(cut.tokens_after) })} (−${percent((100 * saved) / cut.tokens_before)})`],
-    cut.lines_cut !== null && [t("lines"), t("of", { part: count(cut.lines_cut), all: count(cut.lines) })],
+    cut.lines_cut !== null && [t("lines"), t("of", { part: count(cut.lines_cut), all: count(cut.original_lines) })],
     cut.source_type && [t("read_as"), t(`as_${cut.source_type}`)],
     cut.why && [t("reason"), t(`why_${cut.why}`)],
     session && [t("session"), titleOf(session)],
