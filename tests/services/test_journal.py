@@ -97,7 +97,7 @@ async def test_a_request_is_announced_with_an_estimate_and_concluded_with_the_co
         end(ended(draft, 500))
         await world.journal.caught_up()
 
-        assert world.names == ["session_created", "metric", "metric_updated"]
+        assert world.names == ["session_created", "metric", "memory_metrics_update", "metric_updated"]
         first, last = world.said("metric")[0]["metric"], world.said("metric_updated")[0]["metric"]
         assert isinstance(first, Mapping)
         assert isinstance(last, Mapping)

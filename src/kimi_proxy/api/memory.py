@@ -14,6 +14,7 @@ from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.core.types import JsonValue
 from kimi_proxy.features.tool import checked
 from kimi_proxy.services.project_memory import ProjectMemory
+from kimi_proxy.services.sessions import Sessions
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -24,11 +25,19 @@ class Saving(BaseModel):
     content: pydantic.JsonValue
 
 
-def routes(memory: ProjectMemory) -> list[Route]:
+def routes(memory: ProjectMemory, sessions: Sessions) -> list[Route]:
     return [
+        Route("/api/memory/stats", _stats(sessions), methods=["GET"]),
         Route("/api/memory/load", _load(memory), methods=["GET"]),
         Route("/api/memory/save", _save(memory), methods=["POST"]),
     ]
+
+
+def _stats(sessions: Sessions) -> Endpoint:
+    async def memory_stats(request: Request) -> Response:
+        return json_answer(await sessions.memory_stats())
+
+    return memory_stats
 
 
 def _load(memory: ProjectMemory) -> Endpoint:

@@ -51,7 +51,7 @@ def proxy_app(runtime: Runtime) -> ASGIApp:
         *settings.routes(runtime.settings),
         *compress.routes(runtime.compressions),
         *context.routes(runtime.sessions, runtime.latest),
-        *memory.routes(runtime.project_memory),
+        *memory.routes(runtime.project_memory, runtime.sessions),
         Route("/api/mask/{mask_id}", masks.endpoint(runtime.gateway), methods=["GET"]),
         Route("/health", _health(runtime), methods=["GET"]),
     ]

@@ -70,6 +70,7 @@ def routes(sessions: Sessions) -> list[Route]:
         Route("/api/sessions/{session_id}", _rename(sessions), methods=["PATCH"]),
         Route("/api/sessions/{session_id}", _delete(sessions), methods=["DELETE"]),
         Route("/api/sessions/{session_id}/metrics", _history(sessions), methods=["GET"]),
+        Route("/api/sessions/{session_id}/memory", _memory(sessions), methods=["GET"]),
         Route("/api/session/{session_id}/health", _health(sessions), methods=["GET"]),
     ]
 
@@ -137,6 +138,14 @@ def _delete(sessions: Sessions) -> Endpoint:
         return json_answer({"deleted": await sessions.delete([session.id])})
 
     return delete_session
+
+
+def _memory(sessions: Sessions) -> Endpoint:
+    async def session_memory(request: Request) -> Response:
+        asked = checked(Amount, {**request.query_params, **_number(request, "limit")})
+        return json_answer(await sessions.memory(_id(request), asked.limit))
+
+    return session_memory
 
 
 def _health(sessions: Sessions) -> Endpoint:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from kimi_proxy.core.chat.seen import Seen
 from kimi_proxy.core.chat.usage import Usage
 from kimi_proxy.core.providers import Model
+from kimi_proxy.features.context import Context
 from kimi_proxy.features.pricing import prices_of
 
 # Shares of the window at which whoever watches is told, highest first.
@@ -34,6 +35,7 @@ class Metric:
     cost_usd: float | None = None  # None if the settings know no price
     first_token_ms: int | None = None
     duration_ms: int | None = None
+    context: Context | None = None  # what it is made of; None if nobody looked
 
     @property
     def tokens(self) -> int:

@@ -30,7 +30,7 @@ def instructions(request: Request) -> str:
 
 def is_reminded(request: Request) -> bool:
     """Whether somebody before us has repeated the instructions."""
-    return any(part.text.startswith(HEADING) for message in request.messages[-1:] for part in message.parts)
+    return any(HEADING in part.text for message in request.messages[-1:] for part in message.parts)
 
 
 def reinjected(draft: Draft, reminder: Reminder) -> Draft:

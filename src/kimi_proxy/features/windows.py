@@ -22,6 +22,7 @@ _NEW = _Level("ok", "estimate")
 class Windows:
     def __init__(self) -> None:
         self._levels: OrderedDict[str, _Level] = OrderedDict()
+        self._sunk: set[str] = set()  # those whose instructions are buried
 
     def __contains__(self, session: str) -> bool:
         return session in self._levels
@@ -31,12 +32,23 @@ class Windows:
             if session not in self._levels:
                 self._remember(session, _NEW)
 
+    def sinks(self, session: str, is_sunk: bool) -> bool:
+        """Whether the instructions of a session have just been buried."""
+        was_sunk = session in self._sunk
+        if is_sunk:
+            self._sunk.add(session)
+        else:
+            self._sunk.discard(session)
+        return is_sunk and not was_sunk
+
     def forget(self, session: str | None = None) -> None:
         """One of them, or all."""
         if session is None:
             self._levels.clear()
+            self._sunk.clear()
         else:
             self._levels.pop(session, None)
+            self._sunk.discard(session)
 
     def rise(self, metric: Metric) -> str | None:
         """The level that a request has brought its session to, if it is worse than before."""
@@ -52,4 +64,5 @@ class Windows:
         self._levels[session] = level
         self._levels.move_to_end(session)
         if len(self._levels) > MAX_SESSIONS:
-            self._levels.popitem(last=False)
+            gone, _ = self._levels.popitem(last=False)
+            self._sunk.discard(gone)

@@ -13,7 +13,8 @@ from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.fault import place
 from kimi_proxy.core.ids import new_id
 from kimi_proxy.core.providers import Model
-from kimi_proxy.features import metering
+from kimi_proxy.features import metering, reinjection
+from kimi_proxy.features.context import Context, context_of
 from kimi_proxy.features.metering import Ending, Metric
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, Note
@@ -89,8 +90,8 @@ class Journal:
         if self._waiting_bytes + room <= MAX_WAITING_BYTES:
             is_noted = self._later(lambda: self._announce(entry, *bodies), room)
         else:
-            guesses = [len(request.body) // BYTES_PER_TOKEN for request in bodies]
-            is_noted = self._later(lambda: self._announced(entry, *guesses))
+            before, after = (len(request.body) // BYTES_PER_TOKEN for request in bodies)
+            is_noted = self._later(lambda: self._announced(entry, before, after))
 
         def ended(exchange: Exchange) -> None:
             # Not the exchange itself: it holds the request.
@@ -157,14 +158,23 @@ class Journal:
 
     async def _announce(self, entry: Entry, came: Request, leaves: Request) -> None:
         before, after = await self._counting.of(came, leaves)
-        await self._announced(entry, before.total, after.total)
+        window = entry.model.max_context_size if entry.model else None
+        context = context_of(after, window, any(note.event == reinjection.EVENT for note in entry.notes))
+        await self._announced(entry, before.total, after.total, context)
 
-    async def _announced(self, entry: Entry, before: int, after: int) -> None:
-        entry.metric = metric = _metric(entry, after, before - after)
+    async def _announced(self, entry: Entry, before: int, after: int, context: Context | None = None) -> None:
+        entry.metric = metric = _metric(entry, after, before - after, context)
         await self._meet(metric, entry.session.name)
         self._publish("metric", {"metric": told.metric(metric)})
         for note in entry.notes:
             self._publish(note.event, {"session_id": metric.session, "request_id": metric.id, **note.fields})
+        if context is not None:
+            self._tell_context(metric, context)
+
+    def _tell_context(self, metric: Metric, context: Context) -> None:
+        self._publish("memory_metrics_update", told.memory(metric, context))
+        if self._windows.sinks(metric.session, context.is_sunk) and context.layout is not None:
+            self._publish("attention_sink_alert", told.sink(metric, context.layout.sink))
 
     async def _conclude(self, entry: Entry, ending: Ending) -> None:
         if entry.metric is None:
@@ -192,7 +202,7 @@ class Journal:
             self._reads_at = math.inf
 
 
-def _metric(entry: Entry, estimated: int, saved: int) -> Metric:
+def _metric(entry: Entry, estimated: int, saved: int, context: Context | None) -> Metric:
     target, model = entry.target, entry.model
     return Metric(
         id=entry.id,
@@ -205,4 +215,5 @@ def _metric(entry: Entry, estimated: int, saved: int) -> Metric:
         tokens_saved=saved,
         reasons=() if saved > 0 else entry.reasons or (NOTHING_TO_DO,),
         max_context=model.max_context_size if model else None,
+        context=context,
     )

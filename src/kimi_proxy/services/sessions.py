@@ -1,16 +1,17 @@
 """Sessions as people ask for them: listed, looked at, renamed, deleted, taken away as a file."""
 
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from kimi_proxy.core.errors import SessionNotFound
 from kimi_proxy.core.ids import new_id
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.features import metering
 from kimi_proxy.features.logcounts.fill import Logged, fill, unlogged
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.sessions import Session, named
 from kimi_proxy.services import told
+from kimi_proxy.services.hub import moment
 from kimi_proxy.services.journal import Journal
 from kimi_proxy.services.store import Cursor, Ledger, SessionRecord
 
@@ -97,9 +98,10 @@ class Sessions:
             forget(session)
 
     async def health(self, id_or_name: str) -> JsonObject:
-        """How full the window is, by the newest request."""
+        """How full the window is by the newest request, what fills it where, and whether instructions are buried."""
         session = await self.session(id_or_name)
         newest = await self._ledger.newest_metric(session.id)
+        _, layout = await self._ledger.newest_context(session.id)
         filled = fill(newest, self._logged(newest, session.id))
         level = metering.level(filled.percent) if newest else "ok"
         return {
@@ -115,7 +117,25 @@ class Sessions:
             "tokens_saved": session.tokens_saved,
             "reasons": newest.reasons if newest else (),
             "hint": _HINTS[level],
+            "composition": told.composition(newest.context) if newest and newest.context else None,
+            **_layout(layout),
         }
+
+    async def memory(self, id_or_name: str, limit: int) -> JsonObject:
+        """How much of a session's newest requests was memory, the newest last."""
+        session = await self.session(id_or_name)
+        history: list[JsonValue] = [
+            {"at": moment(one.at), "tokens": one.tokens_estimated, **told.memory(one, one.context)}
+            for one in await self._ledger.newest_metrics(limit, session.id)
+            if one.context is not None
+        ]
+        memory, _ = await self._ledger.newest_context(session.id)
+        return {"session_id": session.id, "memory_context": memory, "history": history}
+
+    async def memory_stats(self) -> JsonObject:
+        """How much of all requests was memory."""
+        await self._journal.caught_up()
+        return told.memory_sums(await self._ledger.memory_sums())
 
     async def metrics(self, id_or_name: str | None) -> AsyncIterator[Sequence[Metric]]:
         """The requests of a session, or of all, some at a time; no read is a long one."""
@@ -136,3 +156,9 @@ class Sessions:
             "metrics": [told.metric(each) for each in metrics],
             "totals": told.sums(await self._ledger.sums()),
         }
+
+
+def _layout(noted: JsonValue) -> JsonObject:
+    """As it was noted with the newest request; None if nobody looked."""
+    layout = noted if isinstance(noted, Mapping) else {}
+    return {name: layout.get(name) for name in ("distribution", "attention_sink")}

@@ -1,9 +1,11 @@
 """Sessions and requests as they are told to others: in answers, events and exports."""
 
-from kimi_proxy.core.types import JsonObject
-from kimi_proxy.features.metering import Metric
+from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.features.context import Context
+from kimi_proxy.features.health import Sink
+from kimi_proxy.features.metering import Metric, percent
 from kimi_proxy.services.hub import moment
-from kimi_proxy.services.store import SessionRecord, Sums
+from kimi_proxy.services.store import MemorySums, SessionRecord, Sums
 
 
 def session(record: SessionRecord) -> JsonObject:
@@ -37,6 +39,7 @@ def sums(all: Sums) -> JsonObject:
 
 
 def metric(metric: Metric) -> JsonObject:
+    context = metric.context
     return {
         "id": metric.id,
         "session_id": metric.session,
@@ -60,6 +63,57 @@ def metric(metric: Metric) -> JsonObject:
         "duration_ms": metric.duration_ms,
         "tokens_saved": metric.tokens_saved,
         "reasons": metric.reasons,
+        "system_tokens": context.system if context else None,
+        "memory_tokens": context.memory if context else None,
+        "tools_tokens": context.tools if context else None,
+        "chat_tokens": context.chat if context else None,
+        "memory_ratio": context.memory_ratio if context else None,
+    }
+
+
+def memory(metric: Metric, context: Context) -> JsonObject:
+    return {
+        "session_id": metric.session,
+        "request_id": metric.id,
+        "memory_tokens": context.memory,
+        "chat_tokens": context.chat,
+        "memory_ratio": context.memory_ratio,
+        "composition": composition(context),
+    }
+
+
+def composition(context: Context) -> JsonObject:
+    return {"system": context.system, "memory": context.memory, "tools": context.tools, "chat": context.chat}
+
+
+def memory_sums(all: MemorySums) -> JsonObject:
+    total = all.system_tokens + all.memory_tokens + all.tools_tokens + all.chat_tokens
+    kinds: list[JsonValue] = [
+        {"kind": one.kind, "sessions": one.sessions, "segments": one.segments, "tokens": one.tokens}
+        for one in all.kinds
+    ]
+    return {
+        "requests": all.requests,
+        "requests_with_memory": all.with_memory,
+        "sessions_with_memory": all.sessions,
+        "system_tokens": all.system_tokens,
+        "memory_tokens": all.memory_tokens,
+        "tools_tokens": all.tools_tokens,
+        "chat_tokens": all.chat_tokens,
+        "memory_ratio": round(all.memory_tokens / total, 4) if total else 0.0,
+        "kinds": kinds,
+    }
+
+
+def sink(metric: Metric, found: Sink) -> JsonObject:
+    return {
+        "session_id": metric.session,
+        "request_id": metric.id,
+        "system_tokens": found.system_tokens,
+        "buried_tokens": found.buried_tokens,
+        "distance": found.distance,
+        "percent": None if found.distance is None else percent(found.distance, metric.max_context),
+        "max_context": metric.max_context,
     }
 
 

@@ -184,8 +184,9 @@ async def test_a_file_of_the_first_schema_is_brought_up_and_keeps_its_originals(
     async with opened(tmp_path) as store:
         await store.keep(original)
     with closing(sqlite3.connect(store_path(tmp_path), isolation_level=None)) as connection:
-        connection.execute("DROP VIEW masked_content")
-        for table in ("sessions", "metrics", "compression_log", "pin"):
+        for view in ("masked_content", "memory_metrics"):
+            connection.execute(f"DROP VIEW {view}")
+        for table in ("sessions", "metrics", "compression_log", "pin", "memory_segments"):
             connection.execute(f"DROP TABLE IF EXISTS {table}")
         connection.execute("PRAGMA user_version = 1")
     async with opened(tmp_path) as store:

@@ -5,6 +5,7 @@ from sqlite3 import sqlite_version
 from kimi_proxy.services.store.compression_log import Compressed, CompressionLog
 from kimi_proxy.services.store.entries import Cursor, SessionRecord, Sums
 from kimi_proxy.services.store.ledger import Ledger
+from kimi_proxy.services.store.memories import MemorySums
 from kimi_proxy.services.store.originals import Original, Store, Usage
 from kimi_proxy.services.store.pinboard import Kept, Mask, Pinboard
 from kimi_proxy.services.store.pins import Pin, Totals
@@ -17,6 +18,7 @@ __all__ = [
     "Kept",
     "Ledger",
     "Mask",
+    "MemorySums",
     "Original",
     "Pin",
     "Pinboard",

@@ -4,7 +4,9 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from kimi_proxy.features.context import Context
 from kimi_proxy.features.metering import Metric
+from kimi_proxy.services.store import memories
 
 # Of the sessions that a page starts after, the last one's last use and id.
 Cursor = tuple[float, str]
@@ -65,18 +67,20 @@ def add(connection: sqlite3.Connection, metric: Metric) -> None:
     written = connection.execute(
         """INSERT INTO metrics (id, session_id, at, provider, model, api, tokens_estimated, tokens_saved, reasons,
              max_context, status, outcome, finish, input_tokens, cached_tokens, output_tokens, cost_usd,
-             first_token_ms, duration_ms)
-           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING""",
+             first_token_ms, duration_ms, system_tokens, memory_tokens, tools_tokens, chat_tokens)
+           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING""",
         (
             *(metric.id, metric.session, metric.at, metric.provider, metric.model, metric.api),
             *(metric.tokens_estimated, metric.tokens_saved, " ".join(metric.reasons), metric.max_context),
             *(metric.status, metric.outcome, metric.finish),
             *(metric.input_tokens, metric.cached_tokens, metric.output_tokens, metric.cost_usd),
             *(metric.first_token_ms, metric.duration_ms),
+            *((made.system, made.memory, made.tools, made.chat) if (made := metric.context) else (None,) * 4),
         ),
     )
     if written.rowcount:
         _add_to_session(connection, metric)
+        memories.add(connection, metric)
 
 
 def _add_to_session(connection: sqlite3.Connection, metric: Metric) -> None:
@@ -147,6 +151,7 @@ def delete(connection: sqlite3.Connection, ids: Iterable[str]) -> int:
     for id in ids:
         connection.execute("DELETE FROM metrics WHERE session_id = ?", (id,))
         connection.execute("DELETE FROM compression_log WHERE session_id = ?", (id,))
+        memories.delete(connection, id)
         gone += connection.execute("DELETE FROM sessions WHERE id = ?", (id,)).rowcount
     return gone
 
@@ -154,6 +159,7 @@ def delete(connection: sqlite3.Connection, ids: Iterable[str]) -> int:
 def delete_all(connection: sqlite3.Connection) -> int:
     connection.execute("DELETE FROM metrics")
     connection.execute("DELETE FROM compression_log")
+    memories.delete(connection)
     return connection.execute("DELETE FROM sessions").rowcount
 
 
@@ -185,6 +191,7 @@ def forget_old(connection: sqlite3.Connection, now: float) -> None:
            AND (at < ? OR seq <= (SELECT max(seq) FROM metrics) - ?)""",
         (FORGET_AT_ONCE, now - KEEP_S, KEEP_METRICS),
     )
+    memories.forget_old(connection, now - KEEP_S)
     connection.execute(
         """DELETE FROM sessions WHERE id IN (SELECT id FROM sessions WHERE last_used < ? ORDER BY last_used LIMIT ?)
            AND NOT EXISTS (SELECT 1 FROM metrics WHERE session_id = sessions.id)""",
@@ -206,7 +213,8 @@ def _sessions(connection: sqlite3.Connection, which: str, values: Sequence[objec
 def _metrics(connection: sqlite3.Connection, which: str, values: Sequence[object]) -> list[tuple[int, Metric]]:
     rows = connection.execute(
         """SELECT seq, id, session_id, at, provider, model, api, tokens_estimated, tokens_saved, reasons, max_context,
-             status, outcome, finish, input_tokens, cached_tokens, output_tokens, cost_usd, first_token_ms, duration_ms
+             status, outcome, finish, input_tokens, cached_tokens, output_tokens, cost_usd, first_token_ms, duration_ms,
+             system_tokens, memory_tokens, tools_tokens, chat_tokens
            FROM metrics """  # noqa: S608
         + which,
         values,
@@ -216,5 +224,7 @@ def _metrics(connection: sqlite3.Connection, which: str, values: Sequence[object
 
 def _metric(row: list[object]) -> Metric:
     """The columns are in the order of the fields."""
-    reasons = tuple(str(row[8]).split())
-    return Metric(*row[:8], reasons, *row[9:])  # type: ignore[arg-type, call-arg]
+    *told, system, memory, tools, chat = row
+    reasons = tuple(str(told[8]).split())
+    context = None if memory is None else Context(system, memory, tools, chat)  # type: ignore[arg-type]
+    return Metric(*told[:8], reasons, *told[9:], context)  # type: ignore[arg-type, call-arg]

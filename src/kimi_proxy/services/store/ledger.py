@@ -4,10 +4,12 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
+from kimi_proxy.core.types import JsonValue
 from kimi_proxy.features.metering import Metric
-from kimi_proxy.services.store import entries
+from kimi_proxy.services.store import entries, memories
 from kimi_proxy.services.store.clock import Moment
 from kimi_proxy.services.store.entries import Cursor, SessionRecord, Sums
+from kimi_proxy.services.store.memories import MemorySums
 
 T = TypeVar("T")
 
@@ -55,6 +57,13 @@ class Ledger:
 
     async def sums(self) -> Sums:
         return await self._file.read(entries.sums)
+
+    async def memory_sums(self) -> MemorySums:
+        return await self._file.read(memories.sums)
+
+    async def newest_context(self, session: str) -> tuple[JsonValue, JsonValue]:
+        """The memory of a session's newest request, and how that request lies in its window; None if nobody looked."""
+        return await self._file.read(lambda connection: memories.newest(connection, session))
 
     async def rename(self, id: str, title: str) -> bool:
         """False if there is no such session."""

@@ -163,12 +163,44 @@ def _5_cuts(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA user_version = 5")
 
 
+def _6_memory(connection: sqlite3.Connection) -> None:
+    # About as many tokens as were estimated; NULL if nobody looked.
+    for column in ("system_tokens", "memory_tokens", "tools_tokens", "chat_tokens"):
+        connection.execute(f"ALTER TABLE metrics ADD COLUMN {column} INTEGER")
+    connection.execute(
+        """ALTER TABLE metrics ADD COLUMN memory_ratio REAL GENERATED ALWAYS AS
+             (round(1.0 * memory_tokens / nullif(tokens_estimated, 0), 4)) VIRTUAL"""
+    )
+    connection.execute("ALTER TABLE sessions ADD COLUMN layout TEXT")  # of the newest request, as JSON
+    connection.execute(
+        """CREATE VIEW memory_metrics AS
+           SELECT seq AS id, session_id, id AS request_id, at AS timestamp, tokens_estimated AS total_tokens,
+                  system_tokens, memory_tokens, tools_tokens, chat_tokens, memory_ratio
+           FROM metrics WHERE memory_tokens IS NOT NULL"""
+    )
+    connection.execute(
+        """CREATE TABLE memory_segments (
+            seq INTEGER PRIMARY KEY,
+            session_id TEXT NOT NULL,
+            request_id TEXT NOT NULL,  -- the first in which it was so
+            at REAL NOT NULL,
+            kind TEXT NOT NULL,
+            segments INTEGER NOT NULL,
+            tokens INTEGER NOT NULL,
+            preview TEXT NOT NULL  -- how the first of it begins
+        )"""
+    )
+    connection.execute("CREATE INDEX memory_segments_by_session ON memory_segments (session_id, kind, seq)")
+    connection.execute("PRAGMA user_version = 6")
+
+
 MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _1_originals,
     _2_sessions,
     _3_pins,
     _4_compressions,
     _5_cuts,
+    _6_memory,
 )
 VERSION = len(MIGRATIONS)
 
