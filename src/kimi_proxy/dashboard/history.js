@@ -1,14 +1,16 @@
 // The newest requests of one session: asked for once, then followed live.
 import { get } from "./api.js";
 import { useEffect } from "./html.js";
-import { known, MAX_HISTORY, recall } from "./known.js";
+import { known, recall } from "./known.js";
+
+const ASKED = 100; // a page should be light
 
 /** The newest last. Draw with `useKnown` to see it grow. */
 export function useHistory(id) {
   const isLive = known.state === "live";
   useEffect(() => {
     if (!id || !isLive) return;
-    get(`/api/sessions/${encodeURIComponent(id)}/metrics?limit=${MAX_HISTORY}`).then(
+    get(`/api/sessions/${encodeURIComponent(id)}/metrics?limit=${ASKED}`).then(
       ({ metrics }) => recall(id, metrics),
       () => {}, // then what the socket told has to do
     );

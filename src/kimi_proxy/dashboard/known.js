@@ -166,7 +166,7 @@ function alert(event) {
 }
 
 const SUMMED = ["input_tokens", "cached_tokens", "output_tokens", "tokens_saved", "net_saved_tokens"];
-const PRICED = ["cost_usd", "net_saved_usd", "cost_before_usd"]; // null until a price is known
+const PRICED = ["cost_usd", "net_saved_usd", "cost_before_usd"]; // null until a price is known; no field, no sum
 
 function addUp(metric) {
   const session = known.sessions.get(metric.session_id);
@@ -177,6 +177,8 @@ function addUp(metric) {
 function sum(sums, metric) {
   const next = { ...sums, requests: sums.requests + 1 };
   for (const name of SUMMED) if (name in sums) next[name] = (sums[name] ?? 0) + (metric[name] ?? 0);
-  for (const name of PRICED) if (typeof metric[name] === "number") next[name] = (sums[name] ?? 0) + metric[name];
+  for (const name of PRICED) {
+    if (name in sums && typeof metric[name] === "number") next[name] = (sums[name] ?? 0) + metric[name];
+  }
   return next;
 }

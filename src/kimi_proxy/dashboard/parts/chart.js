@@ -14,13 +14,15 @@ export function Chart({ label, times, series, format, height = 170 }) {
   const [at, setAt] = useState(null);
   const look = useSignal(painted);
   const shape = series.map((each) => each.label).join("|") + look;
+  const newest = useRef(null);
+  newest.current = columns(times, series); // uPlot takes a while to come: what it is given then is what is known then
 
   useEffect(() => {
     let isGone = false;
     import("../vendor/uplot.mjs").then(({ default: Plot }) => {
       if (isGone) return;
       const options = { ...settings(Plot, series, format, setAt), width: frame.current.clientWidth, height };
-      plot.current = new Plot(options, columns(times, series), frame.current);
+      plot.current = new Plot(options, newest.current, frame.current);
     });
     const observer = new ResizeObserver(([entry]) => plot.current?.setSize({ width: entry.contentRect.width, height }));
     observer.observe(frame.current);
@@ -31,7 +33,7 @@ export function Chart({ label, times, series, format, height = 170 }) {
       plot.current = null;
     };
   }, [shape]);
-  useEffect(() => plot.current?.setData(columns(times, series)), [times, series]);
+  useEffect(() => plot.current?.setData(newest.current), [times, series]);
 
   const shown = at !== null && at < times.length ? at : times.length - 1;
   return html`<figure class="chart" aria-label=${label}>
@@ -59,7 +61,7 @@ function settings(Plot, series, format, setAt) {
   };
   return {
     legend: { show: false },
-    padding: [8, 4, 0, 0],
+    padding: [8, 26, 0, 0],
     cursor: { y: false, points: { size: 7 }, drag: { x: false, y: false } },
     hooks: { setCursor: [(plot) => setAt(plot.cursor.idx ?? null)] },
     scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },

@@ -6,6 +6,7 @@ import { phrases } from "../../i18n.js";
 import { dismiss, known } from "../../known.js";
 import { hasFailed, outcomeOf } from "../../outcome.js";
 import { Banner } from "../../parts/banner.js";
+import { Fold } from "../../parts/fold.js";
 import { levelOf } from "../../parts/gauge.js";
 import { link } from "../../route.js";
 import words from "../../words/live.js";
@@ -13,15 +14,20 @@ import words from "../../words/live.js";
 const t = phrases(words);
 const LOOKED_AT = 20; // the newest requests of other sessions
 const RECENT_MS = 15 * 60_000;
+const SHOWN = 3; // the rest is unfolded when it is asked for
 
 export function Alerts({ newest, id, sanitizer }) {
   const found = [...ofServer(sanitizer), ...ofSession(newest, id), ...ofOthers(id)];
   const isCalm = found.every(({ level }) => level === "info");
   return html`<div class="banners" aria-live="polite">
     ${isCalm && known.isReady && html`<${Banner} level="ok" title=${t("well")}>${t("well_why")}<//>`}
-    ${found.map(({ key, level, title, what, onClose }) => html`<${Banner} key=${key} level=${level} title=${title} onClose=${onClose}>${what}<//>`)}
+    ${found.slice(0, SHOWN).map(drawn)}
+    ${found.length > SHOWN && html`<${Fold} title=${t("more_alerts", { n: found.length - SHOWN })}><div class="banners">${found.slice(SHOWN).map(drawn)}</div><//>`}
   </div>`;
 }
+
+const drawn = ({ key, level, title, what, onClose }) =>
+  html`<${Banner} key=${key} level=${level} title=${title} onClose=${onClose}>${what}<//>`;
 
 function ofServer(sanitizer) {
   const found = [];

@@ -10,16 +10,15 @@ const t = phrases(words);
 
 export function Window({ newest }) {
   const share = newest?.percent ?? null;
-  const used = newest ? tokens(newest.tokens) : tokens(0);
+  const used = tokens(newest?.tokens ?? 0);
   const size = newest?.max_context ? tokens(newest.max_context) : null;
   const text = size ? t("window_of", { used, size }) : t("window_unknown", { used });
-  return html`<${Card} title=${t("window")} name="live-window" aside=${newest?.model}>
+  return html`<${Card} title=${t("window")} name="live-window">
     <${Gauge} share=${share} label=${t("window")} text="${percent(share ?? NaN)}, ${text}" />
-    <p class="live-under number">${text}</p>
-    <p class="live-small">
-      ${newest && t(newest.counted_by === "provider" ? "by_provider" : "by_estimate")}
-      ${newest?.max_context && html` · ${t("room", { room: tokens(Math.max(0, newest.max_context - newest.tokens)) })}`}
-      ${newest && !newest.max_context && html` · ${t("window_hint")}`}
-    </p>
+    <p class="live-under number">${text}${size && html` · ${t("room", { room: tokens(room(newest)) })}`}</p>
+    ${newest && html`<p class="live-small">${newest.model} · ${t(newest.counted_by === "provider" ? "by_provider" : "by_estimate")}</p>`}
+    ${newest && !size && html`<p class="live-small">${t("window_hint")}</p>`}
   <//>`;
 }
+
+const room = (metric) => Math.max(0, metric.max_context - metric.tokens);
