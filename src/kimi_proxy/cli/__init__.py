@@ -9,6 +9,7 @@ from kimi_proxy import __version__
 from kimi_proxy.cli import checkup, demo, init, mcp, pruning, replay, run, serving, tools
 from kimi_proxy.cli.compress import compress
 from kimi_proxy.cli.eval import evaluate
+from kimi_proxy.cli.memory import memory
 from kimi_proxy.cli.streams import remark
 from kimi_proxy.core.errors import ConfigError, KimiProxyError
 
@@ -54,6 +55,7 @@ app.command()(pruning.prune)
 app.command()(pruning.recover)
 app.command()(pruning.explain)
 app.command()(compress)
+app.add_typer(memory)
 app.command("eval")(evaluate)
 app.command()(replay.replay)
 app.command()(checkup.doctor)
