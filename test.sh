@@ -9,6 +9,7 @@ if [ "${1-}" = --deep ]; then
     export KIMI_PROXY_DEEP=1 HYPOTHESIS_PROFILE=deep
 fi
 scripts/setup --dev
+scripts/browser || true  # the tests that need one say that they are skipped
 
 status=0
 scripts/check || status=$?

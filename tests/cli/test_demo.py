@@ -18,6 +18,7 @@ def test_a_day_is_played_once_and_nothing_is_left(cli: Cli, tmp_path: Path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(b"http://127.0.0.1:")
     assert b"Write a line for the release notes" in done.stderr
+    assert b"vat is compressed: " in done.stderr
     assert b"Traceback" not in done.stderr
     assert list(where.iterdir()) == []
 

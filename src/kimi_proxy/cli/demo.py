@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,11 +23,24 @@ PIECE_S = 0.03  # between two pieces of an answer
 NIGHT_S = 20.0  # from one day to the next
 
 
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How the days go by."""
+
+    speed: float
+    once: bool
+    days: int  # 0 is no end
+    seed: int
+
+
 def demo(
     speed: Annotated[
         float, typer.Option(min=0.1, max=1000, help="How fast the day goes by: 1 is the pace of a person.")
     ] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Play the day once, then exit.")] = False,
+    days: Annotated[
+        int, typer.Option(min=0, help="Play as many days, then leave the dashboard to you; 0 is no end.")
+    ] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the dashboard in a browser.")] = True,
     seed: Annotated[int, typer.Option(help="Another number is another day; the same is the same.")] = SEED,
 ) -> None:
@@ -40,11 +54,11 @@ def demo(
     from kimi_proxy.api.server import run
 
     with tempfile.TemporaryDirectory(prefix="kimi-proxy-demo-", ignore_cleanup_errors=True) as home:
-        run(_life(Path(home), speed, once, browser, seed))
+        run(_life(Path(home), Pace(speed, once, days, seed), browser))
     remark("the demo is over; nothing of it is left")
 
 
-async def _life(home: Path, speed: float, once: bool, browser: bool, seed: int) -> None:
+async def _life(home: Path, pace: Pace, browser: bool) -> None:
     import asyncio
 
     from kimi_proxy.api.scripted import ScriptedModel
@@ -54,7 +68,7 @@ async def _life(home: Path, speed: float, once: bool, browser: bool, seed: int) 
     from kimi_proxy.features.demo.script import Script
     from kimi_proxy.services.runtime import running
 
-    model = ScriptedModel(Script(iter(())), PIECE_S / speed)
+    model = ScriptedModel(Script(iter(())), PIECE_S / pace.speed)
     with stop_on_signals() as stop:
         asked: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         providing = asyncio.create_task(
@@ -67,7 +81,7 @@ async def _life(home: Path, speed: float, once: bool, browser: bool, seed: int) 
 
             def ready(addresses: Mapping[str, str]) -> None:
                 _welcome(addresses["proxy"], browser)
-                days.append(asyncio.create_task(_days(addresses, model, stop, speed=speed, once=once, seed=seed)))
+                days.append(asyncio.create_task(_days(addresses, model, stop, pace)))
 
             await listen(runtime, doors(config), stop, ready)
             await asyncio.gather(*days)
@@ -94,9 +108,7 @@ def _free_ports(count: int) -> list[int]:
         return [held.enter_context(bind("127.0.0.1", 0)).getsockname()[1] for _ in range(count)]
 
 
-async def _days(
-    addresses: Mapping[str, str], model: ScriptedModel, stop: asyncio.Event, *, speed: float, once: bool, seed: int
-) -> None:
+async def _days(addresses: Mapping[str, str], model: ScriptedModel, stop: asyncio.Event, pace: Pace) -> None:
     import asyncio
     from contextlib import aclosing
     from itertools import count
@@ -108,15 +120,18 @@ async def _days(
 
     proxy, pruner = Visitor(addresses["proxy"]), Visitor(addresses["pruner"])
     async with aclosing(proxy), aclosing(pruner):
-        agent = Agent(proxy, pruner, speed, remark)
+        agent = Agent(proxy, pruner, pace.speed, remark)
         try:
             for number in count(1):
-                today = day(seed, number)
+                today = day(pace.seed, number)
                 model.script = Script(iter(today.conversations.values()))
                 await _unless(stop, agent.work(today))
-                if once or stop.is_set():
+                if pace.once or stop.is_set():
                     return
-                await _unless(stop, asyncio.sleep(NIGHT_S / speed))
+                remark(f"day {number} is over")
+                if number == pace.days:
+                    await stop.wait()
+                await _unless(stop, asyncio.sleep(NIGHT_S / pace.speed))
         finally:
             stop.set()
 

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 from kimi_proxy.core import jsontext
 from kimi_proxy.core.chat import Wire
-from kimi_proxy.core.errors import UpstreamError
 from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.features.demo.day import AT_THE_DESK, DESK, TOOLS, Act, Compress, Day, Prune, Say
 from kimi_proxy.features.demo.hearing import Asked, Heard, heard
@@ -14,6 +13,7 @@ from kimi_proxy.proxy.visitor import Visitor
 
 PATHS = {Wire.CHAT: "/v1/chat/completions", Wire.MESSAGES: "/v1/messages"}
 BETWEEN_S = 0.9  # a person reads before the next word; divided by the speed
+LOOK_S = 4.0  # whoever watches should see the alert before it is dealt with; divided by the speed too
 MAX_ROUNDS = 12
 PRUNING: JsonObject = {
     "max_prune_ratio": 0.8,
@@ -154,9 +154,7 @@ class Agent:
         await self._pruner.ask("POST", "/rpc", message)
 
     async def _compress(self, name: str) -> None:
-        try:
-            match await self._proxy.ask("POST", f"/api/compress/{name}", {"force": False}):
-                case {"original_tokens": before, "compressed_tokens": after}:
-                    self._tell(f"{name} is compressed: {before} tokens become {after}")
-        except UpstreamError as e:
-            self._tell(f"{name} is not compressed: {e}")
+        await asyncio.sleep(LOOK_S / self._speed)
+        match await self._proxy.ask("POST", f"/api/compress/{name}", {"force": False}):
+            case {"original_tokens": before, "compressed_tokens": after}:
+                self._tell(f"{name} is compressed: {before} tokens become {after}")

@@ -2,7 +2,7 @@
 import { get, save, useAnswer } from "../../api.js";
 import { titleOf } from "../../focus.js";
 import { count, percent } from "../../format.js";
-import { html, useState } from "../../html.js";
+import { html, useEffect, useRef, useState } from "../../html.js";
 import { phrases } from "../../i18n.js";
 import { known } from "../../known.js";
 import { Card } from "../../parts/card.js";
@@ -21,7 +21,7 @@ export function OneCut({ id, line }) {
   const answer = useAnswer(`/api/cuts/${encodeURIComponent(id)}?from=${from}&lines=${PAGE}`);
   return html`
     <p><a href=${link("cuts")}>← ${t("back")}</a></p>
-    <${Answered} answer=${answer} absent=${t("gone")}>${(cut) => html`<${Shown} cut=${cut} at=${line} />`}<//>
+    <${Answered} answer=${answer} nothing=${t("gone")}>${(cut) => html`<${Shown} cut=${cut} at=${line} />`}<//>
   `;
 }
 
@@ -31,7 +31,7 @@ function Shown({ cut, at }) {
       <${Facts} cut=${cut} />
       <${WaysBack} cut=${cut} />
     <//>
-    <${Card} title=${t("beside")}>${cut.by === "lines" ? html`<${ByLines} cut=${cut} at=${at} />` : html`<${Texts} cut=${cut} />`}<//>
+    <${Card} title=${t("beside")}>${cut.by === "lines" ? html`<${ByLines} cut=${cut} at=${at} />` : html`<${Texts} cut=${cut} at=${at} />`}<//>
   `;
 }
 
@@ -79,13 +79,15 @@ function ByLines({ cut, at }) {
   `;
 }
 
-function Texts({ cut }) {
+function Texts({ cut, at }) {
+  const found = useRef(null);
+  useEffect(() => found.current?.scrollIntoView({ block: "center" }), []);
   return html`
     ${cut.truncated && html`<p class="soft">${t("truncated")}</p>`}
     <div class="texts">
       <section aria-label=${t("original")}>
         <h3>${t("original")}</h3>
-        <pre tabindex="0">${cut.original}</pre>
+        <pre tabindex="0">${marked(cut.original, at, found)}</pre>
       </section>
       <section aria-label=${t("sent")}>
         <h3>${t("sent")}</h3>
@@ -93,4 +95,12 @@ function Texts({ cut }) {
       </section>
     </div>
   `;
+}
+
+/** A text with the line that somebody looks for; without one, the text. */
+function marked(text, line, found) {
+  const lines = line ? text.split("\n") : [];
+  if (line > lines.length || !line) return text;
+  const before = lines.slice(0, line - 1).map((each) => each + "\n").join("");
+  return html`${before}<mark ref=${found}>${lines[line - 1]}</mark>${text.slice(before.length + lines[line - 1].length)}`;
 }

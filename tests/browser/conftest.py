@@ -1,0 +1,50 @@
+"""A real browser before a real product. Where there is none, these tests say so and are skipped."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.browser import chromium
+from tests.browser.product import Product, demo
+from tests.browser.window import Window, Windows
+
+NONE = (
+    "no Chromium here: install one (Debian and Ubuntu: apt install chromium) or name it in KIMI_PROXY_BROWSER, "
+    "and the browser tests run"
+)
+
+
+# For one module at a time: Playwright's event loop must be gone before another module runs its own.
+@pytest.fixture(scope="module")
+def windows() -> Iterator[Windows]:
+    program = chromium.find()
+    if program is None:
+        pytest.skip(NONE)
+    with Windows.of(program) as windows:
+        yield windows
+
+
+@pytest.fixture(scope="module")
+def shop(windows: Windows, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
+    """A demo after its first day."""
+    with demo(tmp_path_factory.mktemp("demo")) as product:
+        yield product
+
+
+@pytest.fixture
+def window(windows: Windows, shop: Product) -> Iterator[Window]:
+    """A window in English before the demo; a fault of the page is a fault of the test."""
+    with windows.opened(shop.address) as window:
+        yield window
+
+
+@pytest.fixture
+def fenetre(windows: Windows, shop: Product) -> Iterator[Window]:
+    """The same in French, and dark."""
+    with windows.opened(shop.address, locale="fr-FR", theme="dark") as window:
+        yield window
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    return tmp_path

@@ -1,0 +1,112 @@
+"""kimi-proxy as it runs for people, in a process of its own, with traffic that really passes through it."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+
+import httpx
+
+from kimi_proxy.core.types import JsonObject, JsonValue
+
+PATIENCE_S = 90
+LISTENS = re.compile(r"the (pruner|proxy) listens on (http://\S+)")
+
+
+@dataclass(frozen=True)
+class Product:
+    address: str
+    home: Path
+
+    def ask(self, method: str, path: str, body: JsonValue = None, **headers: str) -> httpx.Response:
+        return (
+            httpx.request(method, self.address + path, json=body, headers=headers, timeout=30, trust_env=False)
+            if body is not None
+            else httpx.request(method, self.address + path, headers=headers, timeout=30, trust_env=False)
+        )
+
+    def get(self, path: str) -> JsonObject:
+        answer = self.ask("GET", path)
+        assert answer.status_code == 200, answer.text
+        value: JsonObject = answer.json()
+        return value
+
+
+@contextmanager
+def demo(home: Path, *arguments: str, until: str = "day 1 is over") -> Iterator[Product]:
+    """A demo whose first day is over: whatever it left is there, and nothing moves any more."""
+    command = ["demo", "--no-browser", "--speed", "80", "--days", "1", *arguments]
+    with _process(command, {"TMPDIR": str(home)}) as said:
+        said.wait_for(until)
+        yield Product(said.found["proxy"], home)
+
+
+@contextmanager
+def started(home: Path, toml: str) -> Iterator[Product]:
+    """`kimi-proxy start` with these settings, on free ports."""
+    config = home / "config.toml"
+    config.write_text(toml, "utf-8")
+    env = {
+        "KIMI_PROXY_CONFIG": str(config),
+        "KIMI_PROXY_HOME": str(home),
+        "MCP_PRUNER_PORT": "0",
+        "KIMI_PROXY_PORT": "0",
+    }
+    with _process(["start"], env) as said:
+        said.wait_for("Ctrl-C stops it")
+        yield Product(said.found["proxy"], home)
+
+
+class Said:
+    """What a process says on standard error, read as it comes."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self.found: dict[str, str] = {}
+        self._lines: list[str] = []
+        self._process = process
+        self._reader = Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self._lines.append(line)
+            if found := LISTENS.search(line):
+                self.found[found[1]] = found[2]
+
+    def wait_for(self, words: str) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not any(words in line for line in list(self._lines)):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"it never said {words!r}:\n{''.join(self._lines)}")
+            time.sleep(0.02)
+
+    def end(self) -> None:
+        self._reader.join(10)
+
+
+@contextmanager
+def _process(arguments: list[str], env: dict[str, str]) -> Iterator[Said]:
+    with subprocess.Popen(
+        [sys.executable, "-m", "kimi_proxy", *arguments],
+        env={"PATH": os.environ["PATH"], "HOME": env.get("TMPDIR") or env["KIMI_PROXY_HOME"], **env},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+    ) as process:
+        said = Said(process)
+        try:
+            yield said
+        finally:
+            process.terminate()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            said.end()

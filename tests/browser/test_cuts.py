@@ -1,0 +1,134 @@
+"""Cuts: what a day left out, beside its original, with the way back."""
+
+import re
+
+from tests.browser.product import Product
+from tests.browser.window import Window, Windows
+
+GOAL = "where is the VAT of an invoice rounded?"
+
+
+def rows(window: Window) -> list[str]:
+    window.page.locator("tbody tr").first.wait_for()
+    return window.page.locator("tbody tr").all_inner_texts()
+
+
+def opened(window: Window) -> Window:
+    """The cut that the day's question to the pruner made."""
+    window.open("cuts")
+    window.page.locator("tbody tr", has_text=GOAL).first.click()
+    window.page.locator(".lines").wait_for()
+    return window
+
+
+def test_every_door_has_left_its_cuts(window: Window):
+    listed = rows(window.open("cuts"))
+
+    assert {door for door in ("Pruner", "Conversation", "Gateway") if any(door in row for row in listed)} == {
+        "Pruner",
+        "Conversation",
+        "Gateway",
+    }
+    pruned = next(row for row in listed if GOAL in row)
+    assert re.search(r"\d+ of \d+", pruned)
+    assert re.search(r"−[\d,.]+", pruned)
+
+
+def test_a_cut_stands_beside_its_original_with_what_is_gone_folded(window: Window):
+    page = opened(window).page
+
+    assert page.locator(".line.kept").first.is_visible()
+    assert page.locator(".line.gone").count() == 0
+    window.button("Next cut").click()
+    gap = page.locator(".line.gap").first
+    assert "⟦PRUNÉ: prune_id=prn_" in gap.inner_text()
+    gap.get_by_role("button").click()
+    assert page.locator(".line.gone").first.is_visible()
+    gap.get_by_role("button").click()
+    assert page.locator(".line.gone").count() == 0
+
+
+def test_each_line_says_why(window: Window):
+    page = opened(window).page
+
+    page.locator(".line.kept").first.click()
+    assert re.search(r"Line 1 stayed: .*(header|import)", page.locator(".lines-why").inner_text())
+    page.locator(".windowed").focus()
+    page.keyboard.press("ArrowDown")
+    assert "Line 2 stayed" in page.locator(".lines-why").inner_text()
+
+
+def test_the_original_is_copied_and_recovered_whole(window: Window, shop: Product):
+    page = opened(window).page
+    id = page.locator(".facts code").inner_text()
+    original = shop.get(f"/api/mask/{id}")["text"]
+
+    window.button("Copy the original").click()
+    page.get_by_text("Copied").wait_for()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    with page.expect_download() as download:
+        window.button("Recover into a file").click()
+
+    assert copied == original
+    assert download.value.path().read_text("utf-8") == original
+
+
+def test_a_masked_answer_stands_beside_what_was_sent(window: Window):
+    page = window.open("cuts").page
+    page.locator("tbody tr", has_text="Gateway").first.click()
+    page.locator(".texts").wait_for()
+
+    original, sent = page.locator(".texts pre").all_inner_texts()
+    assert "KIMI_PROXY_OBSERVATION_MASKED" in sent
+    assert len(sent) < len(original)
+
+
+def test_originals_are_searched_and_a_hit_opens_at_its_line(window: Window):
+    page = window.open("cuts").page
+    page.get_by_role("searchbox").fill("INVOICE 1147 CANNOT BE BOOKED")
+    window.button("Find").click()
+    page.locator(".cuts-hits a").first.click()
+    page.locator(".line.chosen").wait_for()
+
+    assert "invoice 1147 cannot be booked" in page.locator(".line.chosen").first.inner_text()
+
+
+def test_a_hit_in_a_text_without_lines_is_marked(window: Window):
+    page = window.open("cuts").page
+    page.get_by_role("searchbox").fill("Invoice 1147: the VAT is one cent off")
+    window.button("Find").click()
+    page.locator(".cuts-hits li", has_text='"title"').first.get_by_role("link").click()
+    page.locator(".texts mark").wait_for()
+
+    assert "one cent off" in page.locator(".texts mark").inner_text()
+
+
+def test_a_search_without_hits_says_so(window: Window):
+    page = window.open("cuts").page
+    page.get_by_role("searchbox").fill("xyzzy-is-nowhere")
+    window.button("Find").click()
+
+    page.get_by_text("No original that was searched holds this.").wait_for()
+
+
+def test_an_id_that_nobody_gave_is_told(window: Window):
+    page = window.open("cuts", "prn_0000000000000000").page
+
+    page.get_by_text("This original is not kept any more, or never was.").wait_for()
+
+
+def test_it_speaks_french(fenetre: Window):
+    page = fenetre.open("cuts").page
+    page.locator("tbody tr", has_text=GOAL).first.click()
+    page.locator(".line.kept").first.click()
+
+    assert "La ligne 1 est restée" in page.locator(".lines-why").inner_text()
+    assert fenetre.button("Copier l’original").is_visible()
+
+
+def test_it_fits_on_a_phone(windows: Windows, shop: Product):
+    with windows.opened(shop.address, size=(390, 800)) as window:
+        page = opened(window).page
+
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert page.locator(".line-sent").first.is_hidden()

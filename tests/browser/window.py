@@ -1,0 +1,101 @@
+"""A window of the browser, and what goes wrong in it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from playwright.sync_api import Browser, ConsoleMessage, Dialog, Locator, Page, sync_playwright
+from tests.browser.chromium import ARGUMENTS
+
+PATIENCE_MS = 15_000
+
+# Runs before the page does: what a script of a stranger would do is noticed here.
+WATCH = """
+window.strangers = [];
+document.addEventListener("securitypolicyviolation", (event) => {
+  window.strangers.push(`policy: ${event.violatedDirective} ${event.blockedURI} ${event.sample}`);
+});
+"""
+
+
+class Window:
+    def __init__(self, page: Page, address: str) -> None:
+        self.page = page
+        self.address = address
+        self.faults: list[str] = []
+        page.set_default_timeout(PATIENCE_MS)
+        page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
+        page.on("console", self._heard)
+        page.on("dialog", self._asked)
+
+    def open(self, view: str = "live", *path: str) -> "Window":
+        """Show a view, once it is drawn."""
+        self.page.goto(f"{self.address}/#/{'/'.join((view, *path))}")
+        self.page.locator("main .view").wait_for()
+        return self
+
+    def card(self, title: str) -> Locator:
+        return self.page.get_by_role("region", name=title, exact=True)
+
+    def button(self, name: str) -> Locator:
+        return self.page.get_by_role("button", name=name)
+
+    @property
+    def text(self) -> str:
+        return self.page.locator("main").inner_text()
+
+    def strangers(self) -> list[str]:
+        """What the page's policy had to forbid."""
+        found: list[str] = self.page.evaluate("window.strangers")
+        return found
+
+    def _heard(self, message: ConsoleMessage) -> None:
+        # What a view asks for and the server refuses is the view's to show; a test of that looks there.
+        if message.type == "error" and "Failed to load resource" not in message.text:
+            self.faults.append(f"console: {message.text}")
+
+    def _asked(self, dialog: Dialog) -> None:
+        self.faults.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+
+class Windows:
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+
+    @classmethod
+    @contextmanager
+    def of(cls, program: str) -> Iterator["Windows"]:
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=program, args=list(ARGUMENTS))
+            try:
+                yield cls(browser)
+            finally:
+                browser.close()
+
+    @contextmanager
+    def opened(
+        self,
+        address: str,
+        locale: str = "en-GB",
+        theme: Literal["light", "dark"] = "light",
+        size: tuple[int, int] = (1440, 900),
+        bypass_policy: bool = False,
+    ) -> Iterator[Window]:
+        context = self._browser.new_context(
+            locale=locale,
+            color_scheme=theme,
+            viewport={"width": size[0], "height": size[1]},
+            bypass_csp=bypass_policy,
+            permissions=["clipboard-read", "clipboard-write"],
+            reduced_motion="reduce",
+        )
+        try:
+            context.add_init_script(WATCH)
+            window = Window(context.new_page(), address)
+            yield window
+            assert window.faults == []
+            if not bypass_policy:
+                assert window.strangers() == []
+        finally:
+            context.close()
