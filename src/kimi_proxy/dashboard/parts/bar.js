@@ -1,12 +1,12 @@
 // Parts of a whole as one bar, with a legend that holds the numbers.
 import { html } from "../html.js";
-import { percent } from "../format.js";
+import { share as shareText } from "../format.js";
 
 /** `parts`: `{name, label, value, text}`, coloured by `name`; `whole`: what the full width stands for. */
 export function Bar({ label, parts, whole }) {
   const sum = whole ?? parts.reduce((all, part) => all + part.value, 0);
   const share = (part) => (sum > 0 ? (100 * part.value) / sum : 0);
-  const spoken = parts.map((part) => `${part.label} ${percent(share(part))}`).join(", ");
+  const spoken = parts.map((part) => `${part.label} ${shareText(share(part))}`).join(", ");
   return html`<div class="bar" role="img" aria-label="${label}: ${spoken}">
     ${parts.map(
       (part) => html`<span key=${part.name} class="bar-part of-${part.name}" style=${{ width: `${share(part)}%` }}></span>`,
@@ -21,7 +21,7 @@ export function Legend({ parts }) {
       (part) => html`<div key=${part.name} class="legend-row">
         <dt><span class="swatch of-${part.name}"></span>${part.label}</dt>
         <dd class="legend-value">${part.text}</dd>
-        <dd class="legend-share">${sum > 0 ? percent((100 * part.value) / sum) : percent(0)}</dd>
+        <dd class="legend-share">${shareText(sum > 0 ? (100 * part.value) / sum : 0)}</dd>
       </div>`,
     )}
   </dl>`;

@@ -4,7 +4,7 @@ import { html } from "../html.js";
 /** `title` and `children`; `aside` stands at the right of the title, `note` under it. */
 export function Card({ title, aside, note, children, name = "", level = 2 }) {
   const Title = `h${level}`;
-  return html`<section class="card ${name}">
+  return html`<section class="card ${name}" aria-label=${title}>
     <header class="card-head">
       <${Title} class="card-title">${title}<//>
       ${aside && html`<div class="card-aside">${aside}</div>`}

@@ -1,6 +1,6 @@
 // How full the window is: half a circle, with marks where it gets tight.
 import { html } from "../html.js";
-import { percent } from "../format.js";
+import { share as shareText } from "../format.js";
 
 export const MARKS = [80, 90, 95];
 const ARC = "M 16 100 A 84 84 0 0 1 184 100";
@@ -35,7 +35,7 @@ export function Gauge({ share, label, text }) {
       <path class="gauge-zone critical" d=${ARC} pathLength="100" stroke-dasharray="0 95 5 100" />
       <path class="gauge-value" d=${ARC} pathLength="100" stroke-dasharray="${filled} 200" />
       ${MARKS.map((mark) => html`<${Mark} key=${mark} at=${mark} />`)}
-      <text class="gauge-number" x="100" y="88" text-anchor="middle">${percent(share ?? NaN)}</text>
+      <text class="gauge-number" x="100" y="88" text-anchor="middle">${shareText(share)}</text>
       <text class="gauge-end" x="16" y="111.5" text-anchor="middle">0</text>
       <text class="gauge-end" x="184" y="111.5" text-anchor="middle">100</text>
     </svg>

@@ -9,7 +9,7 @@ import { Empty } from "./notice.js";
 export function Table({ caption, columns, rows, keyOf, empty, onChoose, rowClass, maxHeight }) {
   if (rows.length === 0) return html`<${Empty}>${empty}<//>`;
   const style = maxHeight ? { maxHeight } : undefined;
-  return html`<div class="table-frame" role="region" aria-label=${caption} tabindex="0" style=${style}>
+  return html`<div class="table-frame" role="group" aria-label=${caption} tabindex="0" style=${style}>
     <table class="table">
       <caption class="unseen">${caption}</caption>
       <thead>

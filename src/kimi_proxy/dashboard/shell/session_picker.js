@@ -17,9 +17,11 @@ export function SessionPicker() {
   if (!shown) return null;
   const offered = [...sessions.values()].reverse().slice(0, OFFERED);
   if (!offered.some(({ id }) => id === shown)) offered.unshift(sessions.get(shown) ?? { id: shown, title: shown });
+  const busiest = chosen ? t("follow") : t("following", { title: titleOf(sessions.get(shown)) });
   return html`<div class="picker" title=${t("pin_hint")}>
-    <select aria-label=${t("session")} value=${shown} onChange=${(event) => pin(event.currentTarget.value)}>
-      ${offered.map((each) => html`<option key=${each.id} value=${each.id} selected=${each.id === shown}>${titleOf(each)}</option>`)}
+    <select aria-label=${t("session")} value=${chosen} onChange=${(event) => pin(event.currentTarget.value)}>
+      <option value="" selected=${!chosen}>${busiest}</option>
+      ${offered.map((each) => html`<option key=${each.id} value=${each.id} selected=${each.id === chosen}>${titleOf(each)}</option>`)}
     </select>
     <button
       type="button"

@@ -1,5 +1,5 @@
 // The button, and why it can or can't be pressed.
-import { percent } from "../../format.js";
+import { percent, share as shareText } from "../../format.js";
 import { html } from "../../html.js";
 import { phrases } from "../../i18n.js";
 import { Card } from "../../parts/card.js";
@@ -15,9 +15,9 @@ export function Button({ newest, isAbsent, active, onOpen, onUndo }) {
   const reason = whyNot(newest, isAbsent);
   return html`<${Card} title=${t("title")} note=${t("note")}>
     <div class="compression-top">
-      <${Gauge} share=${share} label=${t("window")} text=${percent(share ?? NaN)} />
+      <${Gauge} share=${share} label=${t("window")} text=${shareText(share)} />
       <div class="compression-do">
-        <p id="compression-why" class=${reason ? "soft" : "wrong"}>${reason || t("ready", { share: percent(share) })}</p>
+        <p id="compression-why" class=${reason ? "soft" : "wrong"}>${reason || t("ready", { share: shareText(share) })}</p>
         <div class="row-actions">
           <button type="button" class="red big" disabled=${Boolean(reason)} aria-describedby="compression-why" onClick=${() => onOpen("compress")}>
             <${Icon} name="compress" />${t("compress")}
@@ -36,6 +36,6 @@ function whyNot(newest, isAbsent) {
   if (isAbsent) return t("absent");
   if (!newest) return t("no_request");
   if (newest.percent === null) return t("window_unknown");
-  const share = percent(newest.percent);
+  const share = shareText(newest.percent);
   return newest.percent < THRESHOLD ? t("below", { share, threshold: percent(THRESHOLD) }) : "";
 }

@@ -1,6 +1,6 @@
 // Is anything wrong? Each alert says what to do; when there is none, that is said too.
 import { titleOf } from "../../focus.js";
-import { count, percent } from "../../format.js";
+import { count, share } from "../../format.js";
 import { html } from "../../html.js";
 import { phrases } from "../../i18n.js";
 import { dismiss, known } from "../../known.js";
@@ -49,7 +49,7 @@ function ofSession(newest, id) {
   }
   const level = levelOf(newest.percent);
   if (["caution", "warning", "critical"].includes(level)) {
-    const title = t(`full_${level}`, { share: percent(newest.percent) });
+    const title = t(`full_${level}`, { share: share(newest.percent) });
     found.push({ key: "full", level, title, what: html`${t(`full_${level}_what`)}${toCompression()}` });
   }
   const buried = known.alerts.get(id)?.get("attention_sink_alert");
@@ -66,7 +66,7 @@ function ofOthers(id) {
   const found = failed ? [{ key: "others", level: "warning", title: t("others_failed", { n: failed }), what: t("others_failed_what") }] : [];
   const full = [...new Map(others.map((metric) => [metric.session_id, metric])).values()].filter((metric) => metric.percent >= 90);
   for (const metric of full.slice(0, 2)) {
-    const values = { title: titleOf(known.sessions.get(metric.session_id)), share: percent(metric.percent), tokens: count(metric.tokens) };
+    const values = { title: titleOf(known.sessions.get(metric.session_id)), share: share(metric.percent), tokens: count(metric.tokens) };
     found.push({ key: metric.session_id, level: levelOf(metric.percent), title: t("other_full", values), what: t("other_full_what") });
   }
   return found;

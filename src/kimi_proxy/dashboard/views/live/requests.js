@@ -1,6 +1,6 @@
 // Requests as they stream, the newest first.
 import { pin, titleOf } from "../../focus.js";
-import { count, duration, percent, tokens, usd, when } from "../../format.js";
+import { count, duration, share, tokens, usd, when } from "../../format.js";
 import { html, useState } from "../../html.js";
 import { phrases } from "../../i18n.js";
 import { known } from "../../known.js";
@@ -27,7 +27,7 @@ export function Requests({ id }) {
       keyOf=${(metric) => metric.id}
       rowClass=${(metric) => (metric.session_id === id ? "" : "other")}
       empty=${t("waiting")}
-      maxHeight="26rem"
+      maxHeight="max(26rem, calc(100vh - 46rem))"
     />
   <//>`;
 }
@@ -60,10 +60,10 @@ function tokensCell(metric) {
 function shareCell(metric) {
   if (metric.percent === null) return "";
   const level = levelOf(metric.percent);
-  return level === "ok" ? percent(metric.percent) : html`<span class="badge ${level}">${percent(metric.percent)}</span>`;
+  return level === "ok" ? share(metric.percent) : html`<span class="badge ${level}">${share(metric.percent)}</span>`;
 }
 
 function outcomeCell(metric) {
   const { level, text } = outcomeOf(metric);
-  return html`<span class="badge ${level}">${text}</span>`;
+  return html`<span class="badge ${level} ${metric.outcome}">${text}</span>`;
 }

@@ -1,5 +1,5 @@
 // How full the window is.
-import { percent, tokens } from "../../format.js";
+import { share as shareText, tokens } from "../../format.js";
 import { html } from "../../html.js";
 import { phrases } from "../../i18n.js";
 import { Card } from "../../parts/card.js";
@@ -14,7 +14,7 @@ export function Window({ newest }) {
   const size = newest?.max_context ? tokens(newest.max_context) : null;
   const text = size ? t("window_of", { used, size }) : t("window_unknown", { used });
   return html`<${Card} title=${t("window")} name="live-window">
-    <${Gauge} share=${share} label=${t("window")} text="${percent(share ?? NaN)}, ${text}" />
+    <${Gauge} share=${share} label=${t("window")} text="${shareText(share)}, ${text}" />
     <p class="live-under number">${text}${size && html` · ${t("room", { room: tokens(room(newest)) })}`}</p>
     ${newest && html`<p class="live-small">${newest.model} · ${t(newest.counted_by === "provider" ? "by_provider" : "by_estimate")}</p>`}
     ${newest && !size && html`<p class="live-small">${t("window_hint")}</p>`}
