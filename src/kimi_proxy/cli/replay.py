@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 def replay(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A recording, as `[record]` writes it.")],
     model: Annotated[
-        str, typer.Option(metavar="NAME", help="A model of config.toml, whose window and prices are taken instead.")
+        str, typer.Option(metavar="NAME", help="A model of the settings, whose window and prices are taken instead.")
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead, for programs.")] = False,
 ) -> None:
     """Play a recorded conversation again, with nothing cut, with the sanitizer, and with compression too.
 
-    The steps are those of the proxy, with the settings of config.toml. The provider is a model of one, with its prompt
+    The steps are those of the proxy, with your settings. The provider is a model of one, with its prompt
     cache. Nobody is asked, and nothing leaves the machine. docs/replay.md tells how it counts.
 
     Example: kimi-proxy replay tests/recordings/debugging.jsonl
@@ -61,7 +61,9 @@ def _head(recording: Recording, config: Config, model: str) -> Head:
     if not model:
         return recording.head
     if model not in config.models:
-        raise typer.BadParameter(f"config.toml has no [models.{model!r}]", param_hint="--model")
+        raise typer.BadParameter(
+            f"the settings have no [models.{model!r}]; KIMI_PROXY_CONFIG names their file", param_hint="--model"
+        )
     return Head(model, config.models[model].max_context_size, prices_of(config.models[model]))
 
 
