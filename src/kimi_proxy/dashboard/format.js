@@ -29,11 +29,11 @@ export const percent = (value, digits = 0) =>
     ? numbers({ style: "percent", minimumFractionDigits: digits, maximumFractionDigits: digits }).format(value / 100)
     : NONE;
 
-/** A share of the window: 79.9 is not 80 yet, and a little is not nothing. */
-export function share(value) {
-  if (!isNumber(value)) return NONE;
-  return value > 0 && value < 1 ? `<\u202f${percent(1)}` : percent(Math.floor(value));
-}
+/** A share of a whole: a little is not nothing. */
+export const part = (value) => (value > 0 && value < 1 ? `<\u202f${percent(1)}` : percent(value));
+
+/** A share of the window: 79.9 has not reached 80 yet. */
+export const share = (value) => (isNumber(value) && value >= 1 ? percent(Math.floor(value)) : part(value));
 
 /** Cents matter where a request costs a fraction of one. */
 export function usd(value) {

@@ -1,5 +1,5 @@
 // What was saved, net: after what our own tools and lost caches cost. Where only an estimate is known, it says so.
-import { tokens, usd } from "../../format.js";
+import { percent, tokens, usd } from "../../format.js";
 import { html } from "../../html.js";
 import { phrases } from "../../i18n.js";
 import { known } from "../../known.js";
@@ -37,7 +37,7 @@ function saved(sums) {
 /** The newest request: what it was spared of, or why nothing was done. */
 function Last({ newest }) {
   if (newest.tokens_saved > 0) {
-    const share = Math.round((100 * newest.tokens_saved) / (newest.tokens_saved + newest.tokens_estimated));
+    const share = percent((100 * newest.tokens_saved) / (newest.tokens_saved + newest.tokens_estimated));
     return html`<p class="live-last done">${t("last_saved", { tokens: tokens(newest.tokens_saved), share })}</p>`;
   }
   const reasons = newest.reasons?.length ? newest.reasons : ["nothing_to_do"];

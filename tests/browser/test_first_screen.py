@@ -1,0 +1,262 @@
+"""The first screen before a provider that does what the test says: filling up, failing, leaving, coming back."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from playwright.sync_api import WebSocketRoute, expect
+from tests.browser.product import Product, started
+from tests.browser.provider import Provider, provider, say
+from tests.browser.window import Window, Windows
+
+REQUESTS = "Requests as they stream"
+
+
+@pytest.fixture(scope="module")
+def told() -> Iterator[Provider]:
+    with provider() as told:
+        yield told
+
+
+@pytest.fixture(scope="module")
+def product(windows: Windows, told: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
+    with started(tmp_path_factory.mktemp("live"), told.toml()) as product:
+        yield product
+
+
+@pytest.fixture
+def live(windows: Windows, product: Product, told: Provider) -> Iterator[Window]:
+    told.tokens, told.status = 100, 200
+    with windows.opened(product.address) as window:
+        yield window
+
+
+def pinned(window: Window, product: Product, session: str) -> Window:
+    """The first screen with this session, whichever is the busiest."""
+    id = product.get(f"/api/sessions/{session}")["id"]
+    window.open("live")
+    window.page.get_by_label("Session", exact=True).select_option(str(id))
+    return window
+
+
+def test_a_newcomer_is_told_what_to_do(windows: Windows, tmp_path: Path):
+    with started(tmp_path, "") as empty, windows.opened(empty.address) as window:
+        page = window.open("live").page
+
+        expect(page.get_by_text("Nothing has passed through yet")).to_be_visible()
+        expect(page.get_by_text(f"OPENAI_BASE_URL={empty.address}/v1")).to_be_visible()
+
+
+@pytest.mark.parametrize("size", [(1280, 800), (1440, 900), (3840, 2160)])
+def test_the_four_questions_are_answered_without_scrolling(
+    windows: Windows, product: Product, told: Provider, size: tuple[int, int]
+):
+    told.tokens, told.status = 9_600, 200
+    say(product, "is there room?", session="asked")
+    with windows.opened(product.address, size=size) as window:
+        page = pinned(window, product, "asked").page
+        answers = [
+            page.get_by_role("meter"),
+            page.locator(".legend"),
+            page.locator(".live-big"),
+            page.locator(".banner"),
+        ]
+        for answer in answers:
+            expect(answer.first).to_be_visible()
+            box = answer.first.bounding_box()
+            assert box is not None
+            assert box["y"] + box["height"] <= size[1]
+
+
+def test_the_gauge_and_the_parts_are_those_of_the_newest_request(live: Window, product: Product, told: Provider):
+    told.tokens = 4_200
+    say(product, "how full is it?", session="measured")
+    page = pinned(live, product, "measured").page
+    metrics = product.get("/api/sessions/measured/metrics?limit=1")["metrics"]
+    assert isinstance(metrics, list)
+
+    expect(page.get_by_role("meter")).to_have_attribute("aria-valuenow", "42")
+    expect(page.locator(".live-under")).to_have_text("4,200 of 10 k tokens · 5,800 free")
+    for part in ("System", "Memory", "Tools", "Chat"):
+        row = live.card("What fills it?").locator(".legend-row", has_text=part)
+        expect(row.locator(".legend-value")).to_have_text(f"{metrics[0][f'{part.lower()}_tokens']:,}")
+
+
+def test_tokens_and_cost_are_drawn_estimated_and_real(live: Window, product: Product):
+    for turn in range(3):
+        say(product, f"draw {turn}", session="drawn")
+    page = pinned(live, product, "drawn").page
+
+    for title in ("Tokens per request", "Cost, added up"):
+        expect(live.card(title).locator("canvas")).to_be_visible()
+        expect(live.card(title).locator(".chart-key", has_text="Real")).to_be_visible()
+        expect(live.card(title).locator(".chart-key", has_text="Estimated")).to_be_visible()
+    expect(live.card("Cost, added up").locator(".chart-key", has_text="Real")).to_contain_text("$0.00034")
+    painted = page.evaluate(
+        """[...document.querySelectorAll("canvas")].map((canvas) =>
+             canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.some((value) => value > 0))"""
+    )
+    assert painted == [True, True]
+
+
+def test_a_request_is_seen_while_it_streams_and_when_it_is_done(live: Window, product: Product, told: Provider):
+    live.open("live")
+    told.may_answer.clear()
+    asking = Thread(target=say, args=(product, "how long is a piece of string?"), kwargs={"session": "streamed"})
+    asking.start()
+    row = live.card(REQUESTS).locator("tbody tr", has_text="streamed")
+    try:
+        expect(row.locator(".badge.running")).to_have_text("streaming")
+    finally:
+        told.may_answer.set()
+        asking.join(30)
+
+    expect(row.locator(".badge.ok")).to_have_text("done")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "level", "what"),
+    [
+        (8_000, "caution", "plan a compression"),
+        (9_000, "warning", "compress this session soon"),
+        (9_500, "critical", "compress this session now"),
+    ],
+)
+def test_a_window_that_fills_up_is_told_with_what_to_do(
+    live: Window, product: Product, told: Provider, tokens: int, level: str, what: str
+):
+    told.tokens = tokens
+    say(product, f"fill {tokens}", session=f"full-{tokens}")
+    page = pinned(live, product, f"full-{tokens}").page
+
+    banner = page.locator(f".banner.{level}", has_text=what)
+    expect(banner).to_contain_text(f"The window is {tokens // 100}% full.")
+    expect(page.locator(f".gauge.{level}")).to_be_visible()
+    banner.get_by_role("link", name="Compression").click()
+    expect(page.get_by_role("heading", name="Compress this session")).to_be_visible()
+
+
+def test_79_9_percent_is_not_80(live: Window, product: Product, told: Provider):
+    told.tokens = 7_990
+    say(product, "nearly", session="nearly")
+    page = pinned(live, product, "nearly").page
+
+    expect(page.locator(".gauge-number")).to_have_text("79%")
+    expect(page.locator(".gauge.ok")).to_be_visible()
+
+
+def test_other_sessions_that_fill_up_or_fail_are_told_too(windows: Windows, told: Provider, tmp_path: Path):
+    with started(tmp_path, told.toml()) as product, windows.opened(product.address) as window:
+        told.tokens, told.status = 100, 200
+        say(product, "fine", session="calm")
+        page = pinned(window, product, "calm").page
+        expect(page.locator(".banner.ok")).to_contain_text("All is well.")
+        told.tokens = 9_700
+        say(product, "full", session="another")
+        told.status = 500
+        say(product, "fails", session="third")
+
+        expect(page.get_by_text("another: the window is 97% full.")).to_be_visible()
+        expect(page.get_by_text("1 request of another session failed.")).to_be_visible()
+        expect(page.locator(".banner.ok")).to_have_count(0)
+
+
+@pytest.mark.parametrize(
+    ("status", "what"), [(401, "check the key"), (404, "does not know the model"), (429, "a pause"), (500, "try again")]
+)
+def test_a_request_that_failed_is_told_with_what_to_do(
+    live: Window, product: Product, told: Provider, status: int, what: str
+):
+    told.status = status
+    say(product, f"please {status}", session=f"failed-{status}")
+    page = pinned(live, product, f"failed-{status}").page
+
+    banner = page.locator(".banner.critical", has_text=f"The last request failed: refused ({status})")
+    expect(banner).to_contain_text(what)
+
+
+def test_a_provider_that_is_not_there_is_told(windows: Windows, tmp_path: Path):
+    with provider() as gone:
+        toml = gone.toml()
+    with started(tmp_path, toml) as product, windows.opened(product.address) as window:
+        say(product, "anybody?", session="alone")
+        page = pinned(window, product, "alone").page
+
+        banner = page.locator(".banner.critical", has_text="The last request failed: not reached")
+        expect(banner).to_contain_text("Check the network and the provider's base_url")
+
+
+def test_a_sanitizer_that_is_off_is_told(live: Window, product: Product):
+    product.ask("POST", "/api/sanitizer/toggle", {"enabled": False})
+    try:
+        expect(live.open("live").page.get_by_text("The sanitizer is off.")).to_be_visible()
+    finally:
+        product.ask("POST", "/api/sanitizer/toggle", {"enabled": True})
+
+
+def test_a_server_that_is_gone_is_told(windows: Windows, tmp_path: Path):
+    with ExitStack() as running:
+        product = running.enter_context(started(tmp_path, ""))
+        with windows.opened(product.address) as window:
+            page = window.open("live").page
+            expect(page.locator(".state.live")).to_be_visible()
+            running.close()
+
+            expect(page.locator(".banner.critical")).to_contain_text("The connection to kimi-proxy is lost.")
+            window.faults.clear()  # the browser tells too that nobody answers
+
+
+def test_after_a_break_the_page_goes_on_where_it_left(live: Window, product: Product):
+    sockets: list[WebSocketRoute] = []
+
+    def pass_on(socket: WebSocketRoute) -> None:
+        sockets.append(socket)
+        socket.connect_to_server()
+
+    live.page.route_web_socket("**/ws*", pass_on)
+    say(product, "before", session="broken")
+    page = pinned(live, product, "broken").page
+    row = live.card(REQUESTS).locator("tbody tr", has_text="broken")
+    expect(row).to_have_count(1)
+    sockets[0].close(code=1012)
+    say(product, "meanwhile", session="broken")
+
+    expect(row).to_have_count(2)
+    expect(page.locator(".state.live")).to_be_visible()
+    assert "?since=" in sockets[1].url
+
+
+def test_the_view_follows_the_busiest_until_one_is_pinned(live: Window, product: Product):
+    for name, times in (("idle", 1), ("busy", 6)):
+        for turn in range(times):
+            say(product, f"{name} {turn}", session=name)
+    picker = live.open("live").page.get_by_label("Session", exact=True)
+    expect(picker.locator("option:checked")).to_contain_text("Busiest:")
+
+    picker.select_option(label="idle")
+    live.page.reload()
+    expect(picker.locator("option:checked")).to_have_text("idle")
+    live.button("Follow the busiest again").click()
+    expect(picker.locator("option:checked")).to_contain_text("Busiest:")
+
+
+def test_choosing_a_session_changes_nothing_in_the_traffic(live: Window, product: Product, told: Provider):
+    say(product, "one", session="chosen")
+    pinned(live, product, "chosen")
+    say(product, "two", session="unchosen")
+    say(product, "three of nobody in particular")
+
+    counts = {name: product.get(f"/api/sessions/{name}")["requests"] for name in ("chosen", "unchosen")}
+    assert counts == {"chosen": 1, "unchosen": 1}
+    assert told.asked[-1]["messages"] == [{"role": "user", "content": "three of nobody in particular"}]
+
+
+@pytest.mark.parametrize("width", [320, 390, 768])
+def test_it_fits_on_small_screens(windows: Windows, product: Product, width: int):
+    with windows.opened(product.address, size=(width, 740)) as window:
+        page = window.open("live").page
+        expect(page.get_by_role("meter")).to_be_visible()
+
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
