@@ -8,6 +8,7 @@ import relay
 import rivals
 import sanitizer
 import server
+import stages
 import tools
 
 BENCHMARKS = {
@@ -16,6 +17,7 @@ BENCHMARKS = {
     "tools": tools.main,
     "relay": relay.main,
     "sanitizer": sanitizer.main,
+    "stages": stages.main,
 }
 # These install other people's servers first, so they run only when they are named.
 ASKED_FOR = {"gateway": gateway.main, "rivals": rivals.main}

@@ -116,13 +116,13 @@ def _requests(wire: Wire, seed: int) -> Iterator[Request]:
     said: list[JsonValue] = []
     for turn in range(TURNS):
         if turn % 6 == 0:
-            said.append(_user(wire, rng.choice(GOALS)))
-        name, arguments, text = _output(rng, turn)
-        said += _called(wire, f"call_{seed}_{turn:04}_{rng.getrandbits(64):016x}", name, arguments, text)
-        yield parse(_body(wire, said), wire)
+            said.append(user(wire, rng.choice(GOALS)))
+        name, arguments, text = output(rng, turn)
+        said += called(wire, f"call_{seed}_{turn:04}_{rng.getrandbits(64):016x}", name, arguments, text)
+        yield parse(body(wire, said), wire)
 
 
-def _output(rng: random.Random, turn: int) -> tuple[str, JsonObject, str]:
+def output(rng: random.Random, turn: int) -> tuple[str, JsonObject, str]:
     lines = rng.choice((15, 40, 120, 300, 900))
     match rng.randrange(5):
         case 0:
@@ -140,13 +140,13 @@ def _output(rng: random.Random, turn: int) -> tuple[str, JsonObject, str]:
             return "bash", {"command": "rg self"}, "\n".join(hits)
 
 
-def _user(wire: Wire, text: str) -> JsonValue:
+def user(wire: Wire, text: str) -> JsonValue:
     if wire is Wire.RESPONSES:
         return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
     return {"role": "user", "content": text}
 
 
-def _called(wire: Wire, id: str, name: str, arguments: JsonObject, text: str) -> list[JsonValue]:
+def called(wire: Wire, id: str, name: str, arguments: JsonObject, text: str) -> list[JsonValue]:
     written = json.dumps(arguments)
     match wire:
         case Wire.CHAT:
@@ -167,7 +167,7 @@ def _called(wire: Wire, id: str, name: str, arguments: JsonObject, text: str) ->
             ]
 
 
-def _body(wire: Wire, said: Sequence[JsonValue]) -> bytes:
+def body(wire: Wire, said: Sequence[JsonValue]) -> bytes:
     schema: JsonObject = {"type": "object", "properties": {"command": {"type": "string"}}}
     match wire:
         case Wire.CHAT:

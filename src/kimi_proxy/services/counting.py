@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from weakref import WeakKeyDictionary
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request
@@ -33,11 +34,19 @@ class Counting:
         self._count = count
         self._known: OrderedDict[tuple[int, int], Portion] = OrderedDict()
         self._lock = threading.Lock()
+        # Several steps ask about the same request; it is forgotten with it.
+        self._weighed: WeakKeyDictionary[Request, Composition] = WeakKeyDictionary()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="counting")
         self._is_warm = False  # the first count loads a vocabulary
 
     async def composition(self, request: Request) -> Composition:
         """What a request is made of, in about so many tokens."""
+        weighed = self._weighed.get(request)
+        if weighed is None:
+            self._weighed[request] = weighed = await self._weigh(request)
+        return weighed
+
+    async def _weigh(self, request: Request) -> Composition:
         if self._is_warm and len(request.body) <= SHORT_BYTES:
             with suppress(_TooLong):
                 return composition.composition(request, self._in_passing())

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
@@ -14,11 +15,13 @@ from kimi_proxy.features.sanitizer.shortened import Hidden, Shortened
 from kimi_proxy.features.sanitizer.stage import Decision
 from kimi_proxy.services import about
 from kimi_proxy.services.fingerprint import decoded, encoded
+from kimi_proxy.services.recent import Recent
 from kimi_proxy.services.store import Mask, Original, Pin, Pinboard, Store, Totals
 
 SCOPE = "local"
 PREVIEW_CHARS = 200
 UNWRITTEN_MAX = 10_000
+REMEMBER_MAX, REMEMBER_BYTES = 20_000, 64 * 1024**2
 
 log = logging.getLogger(__name__)
 
@@ -33,20 +36,42 @@ class Made:
 
 
 class Decisions:
-    def __init__(self, store: Store, pinboard: Pinboard) -> None:
+    def __init__(
+        self,
+        store: Store,
+        pinboard: Pinboard,
+        remember_s: float = 0,  # what was read so lately is not read again
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._store = store
         self._pinboard = pinboard
+        self._recent: Recent[bytes, Decision] = Recent(
+            ttl_s=remember_s, max_entries=REMEMBER_MAX, max_bytes=REMEMBER_BYTES, now=now
+        )
+        # Empty where nothing is owed: a call comes back with its result when the answer that made it is over.
+        self._recent_owed: Recent[bytes, str] = Recent(
+            ttl_s=remember_s, max_entries=REMEMBER_MAX, max_bytes=REMEMBER_BYTES, now=now
+        )
         # Outputs that went out whole, which is not on disk yet; it counts for more than what is.
         self._unwritten: dict[bytes, Pin] = {}
 
     async def known(self, outputs: Sequence[Output]) -> dict[bytes, Decision]:
         """How these outputs were sent before, as far as they were; StoreUnavailable if nobody can tell."""
+        lately = {output.key: self._recent.get(output.key) for output in outputs}
+        found = {key: decision for key, decision in lately.items() if decision is not None}
+        unread = [output for output in outputs if output.key not in found]
+        found |= await self._looked_up(unread) if unread else {}
+        return found | {key: _decision(pin) for key, pin in self._unwritten_of(outputs).items()}
+
+    async def _looked_up(self, outputs: Sequence[Output]) -> dict[bytes, Decision]:
         pins = dict(await self._pinboard.pinned(SCOPE, [output.key for output in outputs]))
         lost = await self._lost(pins.values())
         for output in outputs:
             if output.key in lost and not await self._kept_again(output, pins[output.key]):
                 pins[output.key] = self._went_whole(output, "expired")
-        return {key: _decision(pin) for key, pin in (pins | self._unwritten_of(outputs)).items()}
+        for key, pin in pins.items():
+            self._recent.put(key, _decision(pin), len(pin.shown or b""))
+        return {key: _decision(pin) for key, pin in pins.items()}
 
     async def settle(self, made: Sequence[Made], session: str) -> dict[bytes, Decision]:
         """Put on disk what was made, and say what stands; StoreUnavailable if nothing of it could be kept."""
@@ -62,13 +87,19 @@ class Decisions:
     async def owe(self, session: str, call_id: str, text: str) -> None:
         """Remember what the model is told beside the result of this call, from the next request on."""
         pin = Pin(_owed(session, call_id), "owed", encoded(text), session=session)
+        self._recent_owed.forget(pin.place)
         await self._pinboard.pin(SCOPE, [pin])
 
     async def owed(self, session: str, call_ids: Iterable[str]) -> dict[str, str]:
         """What the model is told beside the results of these calls."""
         places = {_owed(session, call_id): call_id for call_id in call_ids}
-        pins = await self._pinboard.pinned(SCOPE, list(places))
-        return {places[place]: decoded(pin.shown) for place, pin in pins.items() if pin.shown is not None}
+        known = {place: self._recent_owed.get(place) for place in places}
+        unread = [place for place, text in known.items() if text is None]
+        pins = await self._pinboard.pinned(SCOPE, unread) if unread else {}
+        for place in unread:
+            known[place] = text = decoded(pins[place].shown or b"") if place in pins else ""
+            self._recent_owed.put(place, text, len(text))
+        return {places[place]: text for place, text in known.items() if text}
 
     async def rename(self, shown: str, real: str) -> None:
         """Remember which answer is meant by an id that the client knows."""

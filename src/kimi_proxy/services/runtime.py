@@ -1,7 +1,7 @@
 """Everything alive, built in one function and ended in the reverse order."""
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kimi_proxy.core.config import Config
 from kimi_proxy.features.compression.preset import presets
 from kimi_proxy.features.models import Models
+from kimi_proxy.features.pipeline import Step
 from kimi_proxy.features.tool import AnyTool
 from kimi_proxy.services.auto_compression import AutoCompression
 from kimi_proxy.services.chat import Chat
@@ -45,6 +46,8 @@ from kimi_proxy.services.workers import Workers
 if TYPE_CHECKING:
     from kimi_proxy.proxy.upstream import Upstreams
 
+REMEMBER_S = 60.0  # what was decided about outputs is looked up so often
+
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
@@ -66,6 +69,7 @@ class Runtime:
     cuts: Cuts
     settings: Settings
     project_memory: ProjectMemory
+    steps: Sequence[Step]  # everything that may change a chat request on its way
 
 
 @asynccontextmanager
@@ -82,7 +86,7 @@ async def running(config: Config) -> AsyncIterator[Runtime]:
         alive.push_async_callback(gateway.close)
         supervisor = Supervisor(gateway)
         alive.push_async_callback(supervisor.close)
-        decisions = Decisions(store, store.pinboard)
+        decisions = Decisions(store, store.pinboard, min(REMEMBER_S, settings.prune_id_ttl_s / 10))
         sanitizer = Sanitizer(config.sanitizer, _address(config), decisions, workers, metrics)
         recall = Recall(store, decisions, metrics, config.sanitizer.recover_rounds)
         counting = Counting()
@@ -138,6 +142,7 @@ async def running(config: Config) -> AsyncIterator[Runtime]:
             Cuts(store, store.pinboard, pruner),
             Settings(config, switches, os.environ, hub.publish),
             memory,
+            steps,
         )
 
 
