@@ -65,5 +65,5 @@ def test_the_slices_add_up_to_the_whole(messages: list[tuple[str, int]]):
 
     assert len(slices) == SLICES
     for kind, expected in (("system", weighed.system), ("tools", weighed.tools), ("chat", weighed.chat)):
-        assert sum(each[kind] for each in slices) == expected  # type: ignore[index]
+        assert sum(each[kind] for each in slices) == expected
     assert max(sum(each.values()) for each in slices) - min(sum(each.values()) for each in slices) <= 1

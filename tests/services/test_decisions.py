@@ -35,7 +35,7 @@ async def test_a_decision_is_looked_up_once_in_a_while(tmp_path: Path):
     clock = Clock(0.0)
     async with opened(tmp_path) as store:
         pinboard = CountedPinboard(store)
-        decisions = Decisions(store, pinboard, 60, clock)  # type: ignore[arg-type]
+        decisions = Decisions(store, pinboard, 60, clock)
         await decisions.settle([CUT], "ses_1")
         told = [await decisions.known([OUTPUT]) for _ in range(3)]
         before = pinboard.reads
@@ -60,7 +60,7 @@ async def test_what_went_whole_since_counts_for_more_than_what_is_remembered(tmp
 async def test_what_is_owed_to_a_call_whose_id_was_used_before_is_told(tmp_path: Path):
     async with opened(tmp_path) as store:
         pinboard = CountedPinboard(store)
-        decisions = Decisions(store, pinboard, 60, Clock(0.0))  # type: ignore[arg-type]
+        decisions = Decisions(store, pinboard, 60, Clock(0.0))
         nothing = [await decisions.owed("ses_1", ["call_1"]) for _ in range(2)]
         before = pinboard.reads
         await decisions.owe("ses_1", "call_1", "recovered lines")

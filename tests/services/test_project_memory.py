@@ -142,7 +142,7 @@ class SickPinboard:
 
 async def test_without_a_disk_the_request_leaves_as_it_came(tmp_path: Path):
     async with world(tmp_path) as w:
-        sick = ProjectMemory(tmp_path, ON, SickPinboard(), w.store.ledger)  # type: ignore[arg-type]
+        sick = ProjectMemory(tmp_path, ON, SickPinboard(), w.store.ledger)
         await sick.save("tabs, not spaces")
         draft = await World(sick, w.store).send(FIRST)
 

@@ -187,7 +187,7 @@ class SickPinboard:
 
 async def test_without_a_disk_it_routes_all_the_same():
     counting, models = Counting(counted), Models(PROVIDERS, KNOWN)
-    w = World(Routing(Settings(), models, counting, SickPinboard()), models)  # type: ignore[arg-type]
+    w = World(Routing(Settings(), models, counting, SickPinboard()), models)
     places = [went(await w.send(chars)) for chars in (950, 700)]
     counting.close()
 

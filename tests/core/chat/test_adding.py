@@ -117,8 +117,8 @@ def test_a_chats_reminder_goes_to_the_user_or_behind_the_results():
 def test_a_reminder_in_responses_is_an_item_of_the_system():
     changed = read(with_reminder(asked(Wire.RESPONSES, input="hi"), WORDS))
 
-    first, last = changed["input"]  # type: ignore[misc]
-    assert first["role"] == "user"  # type: ignore[index]
+    first, last = changed["input"]
+    assert first["role"] == "user"
     assert last == {"type": "message", "role": "system", "content": [{"type": "input_text", "text": WORDS}]}
 
 
