@@ -1,0 +1,1 @@
+"""What was saved, and what saving it cost."""

@@ -1,0 +1,53 @@
+"""What a request carries: what is old in it, what was read back, and what its notes say that things cost."""
+
+import pytest
+from tests.conversations import Assistant, Call, Item, Result, User, request
+
+from kimi_proxy.core.chat import Wire
+from kimi_proxy.core.chat.usage import Usage
+from kimi_proxy.features.accounting.account import Sent
+from kimi_proxy.features.accounting.carried import Weights, sent, weights
+from kimi_proxy.features.composition import composition
+from kimi_proxy.features.memory import portion
+from kimi_proxy.features.pipeline import Note
+
+
+def weighed(wire: Wire, *items: Item) -> Weights:
+    asked = request(wire, items)
+    return weights(asked, composition(asked, lambda text: portion(text, len)))
+
+
+RECOVER = Call("c2", "mcp__pruner__recover_text", {"id": "prn_1"})
+
+
+@pytest.mark.parametrize("wire", list(Wire))
+def test_old_is_what_stands_before_the_model_s_last_answer(wire: Wire):
+    first = weighed(wire, User("why?"))
+    second = weighed(wire, User("why?"), Assistant("because"), User("and?"))
+
+    assert first.old == 0
+    assert second.old == first.total
+    assert (second.recovered, second.recoveries) == (0, 0)
+
+
+@pytest.mark.parametrize("wire", list(Wire))
+def test_texts_that_a_tool_of_ours_gave_back_are_known_and_counted_once_when_they_are_new(wire: Wire):
+    begun = (User("why?"), Assistant("", (Call("c1"),)), Result("c1", "cut"), Assistant("", (RECOVER,)))
+    new = weighed(wire, *begun, Result("c2", "x" * 500))
+    old = weighed(wire, *begun, Result("c2", "x" * 500), Assistant("so"), User("and?"))
+
+    assert (new.recovered, new.recoveries) == (500, 1)
+    assert (old.recovered, old.recoveries) == (500, 0)
+
+
+def test_notes_tell_what_was_resent_and_what_summaries_cost():
+    notes = [
+        Note("sanitizer_event", {"prefix_tokens_resent": 900, "tokens_saved": 5}),
+        Note("compression_event", {"summary_input_tokens": 70, "summary_output_tokens": 8, "automatic": True}),
+        Note("compression_event", {"summary_input_tokens": True, "summary_output_tokens": "8"}),
+    ]
+
+    told = sent(Weights(100, 50, 20, 1), Weights(60, 40), notes, is_rewritten=False)
+
+    assert told == Sent(100, 60, 50, 40, True, 20, 1, 1, Usage(70, 8))
+    assert sent(Weights(1), Weights(1), (), is_rewritten=False) == Sent(1, 1)
