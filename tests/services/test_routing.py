@@ -12,12 +12,15 @@ from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.providers import Model, Provider
 from kimi_proxy.core.sanitizer import Routing as Settings
+from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.models import Models
 from kimi_proxy.features.pipeline import Draft, run_steps
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.counting import Counting
 from kimi_proxy.services.routing import Routing
+from kimi_proxy.services.scale import Scale
 from kimi_proxy.services.store import Pin
+from kimi_proxy.services.store.sqlite import SqliteStore
 
 PROVIDERS = {
     "p": Provider(base_url="http://127.0.0.1:1/v1"),
@@ -38,13 +41,14 @@ def counted(text: str) -> int:
 
 
 class World:
-    def __init__(self, routing: Routing, models: Models) -> None:
+    def __init__(self, routing: Routing, models: Models, store: SqliteStore) -> None:
         self.routing = routing
+        self.store = store
         self._models = models
 
-    async def send(self, chars: int, session: str = "ses_1", model: str = "p/small") -> Draft:
+    async def send(self, chars: int, session: str = "ses_1", model: str = "p/small", letter: str = "x") -> Draft:
         """A request of that many tokens, with the four of its message."""
-        messages = [{"role": "user", "content": "x" * (chars - 4)}]
+        messages = [{"role": "user", "content": letter * (chars - 4)}]
         request = parse(jsontext.encode({"model": model, "messages": messages}), Wire.CHAT)
         draft = Draft(request, self._models.target(model, Wire.CHAT), Session(session))
         return await run_steps(draft, (self.routing,), self._failed)
@@ -60,7 +64,8 @@ async def world(
     counting = counting or Counting(counted)
     models = Models(PROVIDERS, known)
     async with opened(home) as store:
-        yield World(Routing(settings or Settings(), models, counting, store.pinboard), models)
+        scale = Scale(store.ledger)
+        yield World(Routing(settings or Settings(), models, counting, store.pinboard, scale), models, store)
     counting.close()
 
 
@@ -104,6 +109,17 @@ async def test_news_are_told_as_news_once(tmp_path: Path):
 
     assert [draft.notes[0].fields["new"] for draft in (first, again)] == [True, False]
     assert first.said == again.said == ((b"x-kimi-proxy-model", b"p/middle"),)
+
+
+async def test_a_provider_that_counts_more_than_we_do_is_believed(tmp_path: Path):
+    metric = Metric("req_1", "ses_1", 1.0, "p", "p/small", "chat", 500, 0, (), 1000, input_tokens=600)
+    async with world(tmp_path) as w:
+        await w.store.ledger.write((), [metric])
+        drafts = [await w.send(chars, letter="é") for chars in (740, 760)]
+        (note,) = drafts[1].notes
+
+    assert [went(draft) for draft in drafts] == ["p/small", "p/middle"]
+    assert note.fields["tokens"] == 912  # a fifth more
 
 
 async def test_a_restart_changes_nothing(tmp_path: Path):
@@ -185,10 +201,11 @@ class SickPinboard:
         raise StoreUnavailable("sick")
 
 
-async def test_without_a_disk_it_routes_all_the_same():
+async def test_without_a_disk_it_routes_all_the_same(tmp_path: Path):
     counting, models = Counting(counted), Models(PROVIDERS, KNOWN)
-    w = World(Routing(Settings(), models, counting, SickPinboard()), models)
-    places = [went(await w.send(chars)) for chars in (950, 700)]
+    async with opened(tmp_path) as store:
+        w = World(Routing(Settings(), models, counting, SickPinboard(), Scale(store.ledger)), models, store)
+        places = [went(await w.send(chars)) for chars in (950, 700)]
     counting.close()
 
     assert places == ["p/middle", "p/middle"]

@@ -10,11 +10,11 @@ from kimi_proxy.features.compression.preset import Preset
 from kimi_proxy.features.pipeline import Draft, Note, Stage
 from kimi_proxy.services import compression_told
 from kimi_proxy.services.compressor import Compressor
+from kimi_proxy.services.scale import Scale
 from kimi_proxy.services.standing import Standing
 from kimi_proxy.services.store import Ledger
 
 ROW_S = 3600.0  # those that follow each other within an hour are in a row
-MOST_OFF = 2.0  # a provider that counts more than twice our estimate counts something else
 
 
 class AutoCompression:
@@ -32,7 +32,7 @@ class AutoCompression:
         self._settings = settings
         self._preset = preset
         self._compressor = compressor
-        self._ledger = ledger
+        self._scale = Scale(ledger)
         self._now = now
         self._tried: dict[str, float] = {}  # sessions for which it did not help
 
@@ -48,17 +48,7 @@ class AutoCompression:
         # A token has at least one byte: most requests need not be counted.
         if not limit or len(draft.request.body) < limit:
             return False
-        return await self._compressor.tokens(draft.request) * await self._ratio(draft.session.id) >= limit
-
-    async def _ratio(self, session: str) -> float:
-        """How much more the provider counts than we do, by the last request."""
-        try:
-            last = await self._ledger.newest_metric(session)
-        except StoreUnavailable:
-            return 1.0
-        if last is None or last.input_tokens is None or not last.tokens_estimated:
-            return 1.0
-        return min(MOST_OFF, max(1.0, last.input_tokens / last.tokens_estimated))
+        return await self._compressor.tokens(draft.request) * await self._scale.ratio(draft.session.id) >= limit
 
     def _rests(self, standing: Standing, session: str) -> str:
         """Why nothing happens by itself now; empty if it may."""

@@ -14,6 +14,7 @@ from kimi_proxy.features.routing import RETURN_SHARE, Room, Route, chosen, route
 from kimi_proxy.services.counting import Counting
 from kimi_proxy.services.decisions import SCOPE
 from kimi_proxy.services.fingerprint import decoded, encoded
+from kimi_proxy.services.scale import MOST_OFF, Scale
 from kimi_proxy.services.store import Pin, Pinboard
 
 COUNT_S = 1.0  # a request whose tokens are not counted by then goes where it was asked to
@@ -25,12 +26,15 @@ log = logging.getLogger(__name__)
 
 
 class Routing:
-    def __init__(self, settings: Settings, models: Models, counting: Counting, pinboard: Pinboard) -> None:
+    def __init__(
+        self, settings: Settings, models: Models, counting: Counting, pinboard: Pinboard, scale: Scale
+    ) -> None:
         self.is_on = settings.heavy_duty_fallback
         self._threshold = settings.fallback_threshold
         self._models = models
         self._counting = counting
         self._pinboard = pinboard
+        self._scale = scale
         self._places: OrderedDict[bytes, str] = OrderedDict()  # of conversations: the model where they are
         self._stranded: OrderedDict[bytes, None] = OrderedDict()  # those that found no larger model
 
@@ -47,8 +51,7 @@ class Routing:
         if now is asked and is_certainly_below(draft.request, limit):
             self._stranded.pop(place, None)
             return None
-        async with asyncio.timeout(COUNT_S):
-            tokens = (await self._counting.composition(draft.request)).total
+        tokens = await self._tokens(draft, asked)
         to = self._next(tokens, now, asked)
         if to is not now:
             await self._remember(place, STAYS if to is asked else to.target.key or STAYS)
@@ -57,6 +60,13 @@ class Routing:
         if to is not asked:
             return Route(asked, to, tokens, to is not now)
         return Route(asked, None, tokens, is_news) if tokens >= limit else None
+
+    async def _tokens(self, draft: Draft, asked: Room) -> int:
+        """About what the provider will count; where it makes no difference, what we do."""
+        async with asyncio.timeout(COUNT_S):
+            counted = (await self._counting.composition(draft.request)).total
+            matters = counted * MOST_OFF >= self._lower(asked)
+            return round(counted * await self._scale.ratio(draft.session.id)) if matters else counted
 
     def _next(self, tokens: int, now: Room, asked: Room) -> Room:
         """Where a conversation goes that is in `now`."""

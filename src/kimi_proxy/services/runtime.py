@@ -32,6 +32,7 @@ from kimi_proxy.services.reinjection import Reinjection
 from kimi_proxy.services.reranking import Rerank
 from kimi_proxy.services.routing import Routing
 from kimi_proxy.services.sanitizer import Sanitizer
+from kimi_proxy.services.scale import Scale
 from kimi_proxy.services.sessions import Sessions
 from kimi_proxy.services.settings import Service, Settings
 from kimi_proxy.services.store import Store, open_store
@@ -109,7 +110,7 @@ async def running(config: Config) -> AsyncIterator[Runtime]:
         models = Models(config.providers, config.models)
         memory = ProjectMemory(config.home, config.memory, store.pinboard, store.ledger)
         reinjection = Reinjection(config.reinjection, models, counting)
-        routing = Routing(config.sanitizer.routing, models, counting, store.pinboard)
+        routing = Routing(config.sanitizer.routing, models, counting, store.pinboard, Scale(store.ledger))
         steps = (memory, sanitizer, compressor, automatic, reinjection, routing)
         recorder = Recorder(config.record, config.home, config.models)
         alive.push_async_callback(recorder.close)
