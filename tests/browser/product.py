@@ -25,17 +25,29 @@ class Product:
     home: Path
 
     def ask(self, method: str, path: str, body: JsonValue = None, **headers: str) -> httpx.Response:
-        return (
-            httpx.request(method, self.address + path, json=body, headers=headers, timeout=30, trust_env=False)
-            if body is not None
-            else httpx.request(method, self.address + path, headers=headers, timeout=30, trust_env=False)
-        )
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        given = {} if body is None else {"json": body}
+        return httpx.request(method, self.address + path, headers=sent, timeout=30, trust_env=False, **given)
+
+    def chat(self, session: str, messages: list[JsonValue], model: str = "demo/apprentice", **more: JsonValue) -> int:
+        """A chat request of an agent; the status of its answer."""
+        body: JsonObject = {"model": model, "messages": messages, **more}
+        return self.ask("POST", "/v1/chat/completions", body, x_session_id=session).status_code
 
     def get(self, path: str) -> JsonObject:
         answer = self.ask("GET", path)
         assert answer.status_code == 200, answer.text
         value: JsonObject = answer.json()
         return value
+
+
+def exchanges(count: int, words: int) -> list[JsonValue]:
+    """A conversation that takes up room: each exchange has about that many words."""
+    told: list[JsonValue] = [{"role": "system", "content": "You help with a shop. Never change a released file."}]
+    for number in range(count):
+        told.append({"role": "user", "content": f"Question {number}: " + "the parcel of order " * (words // 4)})
+        told.append({"role": "assistant", "content": f"Answer {number}: it was sent."})
+    return [*told, {"role": "user", "content": "And now?"}]
 
 
 @contextmanager
@@ -48,7 +60,7 @@ def demo(home: Path, *arguments: str, until: str = "day 1 is over") -> Iterator[
 
 
 @contextmanager
-def started(home: Path, toml: str) -> Iterator[Product]:
+def started(home: Path, toml: str, **more: str) -> Iterator[Product]:
     """`kimi-proxy start` with these settings, on free ports."""
     config = home / "config.toml"
     config.write_text(toml, "utf-8")
@@ -57,6 +69,7 @@ def started(home: Path, toml: str) -> Iterator[Product]:
         "KIMI_PROXY_HOME": str(home),
         "MCP_PRUNER_PORT": "0",
         "KIMI_PROXY_PORT": "0",
+        **more,
     }
     with _process(["start"], env) as said:
         said.wait_for("Ctrl-C stops it")

@@ -66,7 +66,7 @@ export default {
     what: "Pour quoi",
     reason: "Raison",
     lines: "Lignes coupées",
-    tokens: "Tokens",
+    tokens: "Jetons",
     of: "{part} sur {all}",
     from_to: "{before} → {after}",
     kind_prune: "Lignes élaguées",

@@ -45,7 +45,7 @@ export default {
     pruning: "Élagage…",
     empty: "Collez un texte, déposez un fichier, ou prenez l’exemple.",
     kept: "{kept} lignes sur {all} restent",
-    tokens: "{before} → {after} tokens",
+    tokens: "{before} → {after} jetons",
     nothing_cut: "Rien n’a été coupé : tout compte, ou ce ne serait pas plus court.",
     no_goal: "Rien n’a été coupé. Dites ce que vous voulez savoir, et les lignes sans importance se replieront.",
   },

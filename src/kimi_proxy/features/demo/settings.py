@@ -7,7 +7,7 @@ from kimi_proxy.features.demo.day import DESK, LARGE, OTHER, SMALL
 # A small window fills up while somebody watches.
 _MODELS = (
     (SMALL, "workshop", 21_504, 0.6, 0.15, 2.5),
-    (LARGE, "workshop", 131_072, 0.6, 0.15, 2.5),
+    (LARGE, "foundry", 131_072, 0.6, 0.15, 2.5),
     (OTHER, "scriptorium", 65_536, 3.0, 0.3, 15.0),
 )
 _TURNED_OFF = ("sequential-thinking", "fast-filesystem", "json-query", "shrimp-task-manager")
@@ -20,7 +20,9 @@ def settings(model_port: int, pruner_port: int, proxy_port: int, python: str) ->
         f'[mcp_pruner]\nhost = "127.0.0.1"\nport = {pruner_port}\n',
         f'[proxy]\nhost = "127.0.0.1"\nport = {proxy_port}\n',
         '[log]\nlevel = "warning"\n',
+        "[sanitizer]\nbudget_ms = 10000\n",  # the same day on every machine, however slow
         f'[providers.workshop]\nbase_url = "{address}/v1"\n',
+        f'[providers.foundry]\nbase_url = "{address}/v1"\n',
         f'[providers.scriptorium]\ntype = "anthropic"\nbase_url = "{address}"\n',
         *(_model(*model) for model in _MODELS),
         f'[mcp.servers.{DESK}]\ncommand = {json.dumps(python)}\nargs = ["-m", "kimi_proxy.cli.ticket_desk"]\n',

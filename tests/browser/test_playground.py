@@ -1,0 +1,80 @@
+"""The playground: lines fold as one types, and nothing is kept."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+from tests.browser.product import Product
+from tests.browser.window import Window
+
+
+def example(window: Window) -> Window:
+    window.open("playground")
+    window.button("Take an example").click()
+    window.page.locator(".line.gap").first.wait_for()
+    return window
+
+
+def test_lines_fold_and_the_failure_stays(window: Window):
+    page = example(window).page
+
+    shown = page.locator(".lines").inner_text()
+    assert "Unbalanced" in shown
+    assert re.search(r"\d+ of \d+ lines stay", window.text)
+
+
+def test_another_goal_and_another_ratio_fold_other_lines(window: Window):
+    page = example(window).page
+    before = page.locator(".playground-stats strong").inner_text()
+    page.get_by_role("slider").fill("0.3")
+    page.wait_for_function("(old) => document.querySelector('.playground-stats strong').innerText !== old", arg=before)
+    page.get_by_role("textbox", name="What do you want to know?").fill("how many cache entries were renewed?")
+    page.get_by_role("slider").fill("0.8")
+    page.locator(".line.kept", has_text="entries renewed").first.wait_for()
+
+
+def test_a_line_says_why(window: Window):
+    page = example(window).page
+    page.locator(".line.kept", has_text="Unbalanced").last.click()
+
+    assert re.search(r"Line \d+ stayed: .*(error|traceback|trouble)", page.locator(".lines-why").inner_text())
+
+
+def test_a_file_is_read(window: Window, files: Path):
+    file = files / "service.log"
+    file.write_text("\n".join(f"INFO request {n} done" for n in range(60)) + "\nERROR the disk is full\n")
+    page = window.open("playground").page
+    page.get_by_role("textbox", name="What do you want to know?").fill("which disk is full?")
+    page.locator("input[type=file]").set_input_files(file)
+    page.locator(".line.gap").first.wait_for()
+
+    assert page.get_by_role("combobox", name="Read as").input_value() == "logs"
+    assert "the disk is full" in page.locator(".lines").inner_text()
+
+
+def test_the_curl_does_the_same(window: Window):
+    page = example(window).page
+    window.button("Copy as curl").click()
+    page.get_by_text("Copied").wait_for()
+
+    words = shlex.split(page.evaluate("navigator.clipboard.readText()"))
+    assert words[:2] == ["curl", "-s"]
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/rpc", words[2])
+    assert json.loads(words[-1])["params"]["goal_hint"] == "why can invoice 1147 not be booked?"
+
+
+def test_nothing_is_kept(window: Window, shop: Product):
+    before = shop.get("/api/cuts")["cuts"]
+    example(window)
+
+    assert shop.get("/api/cuts")["cuts"] == before
+
+
+def test_it_speaks_french(fenetre: Window):
+    page = fenetre.open("playground").page
+    fenetre.button("Prendre un exemple").click()
+    page.locator(".line.gap").first.wait_for()
+
+    assert re.search(r"\d+ lignes sur \d+ restent", fenetre.text)
+    assert "lignes coupées" in fenetre.text

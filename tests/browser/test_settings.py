@@ -1,0 +1,65 @@
+"""Settings: switched at once, written into the file with its comments kept, secrets never shown."""
+
+from pathlib import Path
+
+from tests.browser.product import Product, started
+from tests.browser.window import Window, Windows
+
+SANITIZER = "Shorten long outputs of tools"
+TOML = """\
+# ours since March
+[sanitizer]
+enabled = true  # ask before you change this
+
+[log]
+level = "warning"
+"""
+
+
+def test_a_switch_counts_at_once_and_the_file_keeps_its_comments(windows: Windows, tmp_path: Path):
+    with started(tmp_path, TOML) as product, windows.opened(product.address) as window:
+        switch = window.open("settings").page.get_by_role("switch", name=SANITIZER)
+        switch.wait_for()
+        assert switch.is_checked()
+        switch.click()
+        window.page.get_by_text("Saved.").wait_for()
+
+        assert product.get("/api/sanitizer/stats")["enabled"] is False
+        assert (tmp_path / "config.toml").read_text() == TOML.replace("enabled = true", "enabled = false")
+
+        (tmp_path / "config.toml").write_text("[sanitizer]\nnonsense = 1\n")
+        switch.click()
+        window.page.get_by_text("It counts until the next start only.").wait_for()
+        assert product.get("/api/sanitizer/stats")["enabled"] is True
+        assert "nonsense" in (tmp_path / "config.toml").read_text()
+
+
+def test_every_switch_is_named_and_another_window_follows(window: Window, windows: Windows, shop: Product):
+    page = window.open("settings").page
+    page.get_by_role("switch").first.wait_for()
+    names = page.locator(".switch label").all_inner_texts()
+    assert len(names) >= 4
+    assert not [name for name in names if "." in name]  # each has words of its own, not its key
+
+    automatic = page.get_by_role("switch", name="Compress by itself")
+    with windows.opened(shop.address) as other:
+        other.open("settings").page.get_by_role("switch", name="Compress by itself").click()
+        page.locator(".switch", has_text="Compress by itself").get_by_text("On", exact=True).wait_for()
+        other.page.get_by_role("switch", name="Compress by itself").click()
+        page.locator(".switch", has_text="Compress by itself").get_by_text("Off", exact=True).wait_for()
+    assert not automatic.is_checked()
+
+
+def test_what_is_in_force_is_shown_and_no_secret(window: Window):
+    page = window.open("settings").page
+    page.get_by_text("[sanitizer]").click()
+    page.get_by_text("threshold_tokens").wait_for()
+
+    assert "KIMI_API_KEY Not set" in " ".join(page.locator(".secrets").inner_text().split())
+    assert "config.toml" in window.card("All settings in force").inner_text()
+
+
+def test_it_speaks_french(fenetre: Window):
+    fenetre.open("settings").page.get_by_role("switch", name="Raccourcir les longues sorties d’outils").wait_for()
+
+    assert "Interrupteurs" in fenetre.text
