@@ -20,7 +20,7 @@ MAX_PAGE_BYTES = 150_000
 FILES = sorted(file for file in FOLDER.rglob("*") if file.suffix in TYPES)
 OURS = [file for file in FILES if file.parent.name != "vendor"]
 NAMESPACE = re.compile(r"http://www\.w3\.org/\d{4}/(svg|xhtml|Math/MathML)")
-IMPORT = re.compile(r"""(?:from|import\()\s*["']([^"']+)["']""")
+IMPORT = re.compile(r"""(?:\bfrom|\bimport\(?)\s*["'](\.[^"']+)["']""")
 LINKED = re.compile(r'(?:src|href)="/dashboard/([^"]+)"')
 
 
@@ -127,7 +127,7 @@ def test_no_file_names_another_host(file: Path):
     if file.parent.name == "vendor":
         text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)  # who wrote it, and under which licence
 
-    assert re.findall(r"(?:https?:|wss?:|[\"'`(])//\w[^\s\"'`)]*", text) == []
+    assert re.findall(r"(?:https?:|wss?:|[\"'`(])//(?!127\.0\.0\.1\b)\w[^\s\"'`)]*", text) == []
 
 
 @pytest.mark.parametrize("file", OURS, ids=name)
@@ -147,6 +147,27 @@ def test_every_import_and_every_link_leads_to_a_file():
             leads |= {(file.parent / path).resolve() for path in IMPORT.findall(file.read_text("utf-8"))}
 
     assert {str(path) for path in leads if not path.is_file()} == set()
+
+
+def test_the_page_asks_for_all_of_its_first_screen_at_once():
+    asked = set(
+        re.findall(r'rel="modulepreload" href="/dashboard/([^"]+)"', (FOLDER / "index.html").read_text("utf-8"))
+    )
+
+    assert asked == {name(file) for file in _imported(FOLDER / "views" / "live.js", FOLDER / "app.js")} - {"app.js"}
+
+
+def _imported(*files: Path) -> set[Path]:
+    """These modules and all that they need, but for views that are opened later."""
+    found: set[Path] = set()
+    waiting = list(files)
+    while waiting:
+        file = waiting.pop().resolve()
+        if file not in found:
+            found.add(file)
+            leads = IMPORT.findall(file.read_text("utf-8")) if file.name != "views.js" else []
+            waiting += [file.parent / path for path in leads]
+    return found
 
 
 def test_every_word_is_there_in_both_languages():
@@ -180,7 +201,7 @@ def test_every_word_that_a_view_says_is_written_down():
         if found:
             words = (file.parent / found[1]).read_text("utf-8")
             said = set(re.findall(r'\bt\("(\w+)"', text))
-            assert {key for key in said if not re.search(rf"^    {key}:", words, re.M)} == set(), name(file)
+            assert {key for key in said if not re.search(rf"\b{key}:", words)} == set(), name(file)
 
 
 def test_each_vendored_file_has_its_licence_and_its_version_beside_it():

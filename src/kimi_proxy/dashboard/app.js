@@ -45,4 +45,6 @@ function skip(event) {
 }
 
 begin();
-render(html`<${App} />`, document.getElementById("app"));
+const app = document.getElementById("app");
+app.replaceChildren(); // what stood there until now
+render(html`<${App} />`, app);
