@@ -2,6 +2,11 @@
 
 import json
 
+import pytest
+from tests.conversations import Assistant, Call, Item, Result, User
+from tests.conversations import request as conversation
+
+from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features.composition import (
@@ -90,6 +95,51 @@ def test_a_picture_that_a_tool_answered_with_belongs_to_the_tools():
     answer = {"type": "tool_result", "tool_use_id": "c", "content": [{"type": "image", "source": {}}]}
 
     assert composed(Wire.MESSAGES, messages=[{"role": "user", "content": [answer]}]).tools == IMAGE_TOKENS
+
+
+FRENCH = "<mcp-memory>Nous préférons les tabulations.</mcp-memory>"
+ENGLISH = "[MEMORY]The port is 8000.[/MEMORY]"
+SEVEN = (
+    FRENCH,
+    ENGLISH,
+    "@memory[style]",
+    "<mcp-result>3 lignes</mcp-result>",
+    '<mcp-tool name="search">café</mcp-tool>',
+    "@recall(l'ordre des étapes)",
+    "@remember(f(x) is slow)",
+)
+
+
+@pytest.mark.parametrize("wire", Wire)
+@pytest.mark.parametrize("memory", SEVEN)
+def test_memory_is_a_plain_recount_of_its_segments_wherever_it_stands(wire: Wire, memory: str):
+    code = f"Voici :\n```python\n# {memory}\n```\net {FRENCH}"
+    items: list[Item] = [
+        User(f"{ENGLISH} {memory}, please"),
+        Assistant(code, (Call("c1", "read_file", {"path": "a.py"}),)),
+        Result("c1", f"1\t{memory}\n2\tnothing\n{ENGLISH}"),
+        User("no memory here"),
+    ]
+    made = composition(conversation(wire, items), lambda text: portion(text, tokens.count))
+
+    texts = (ENGLISH, memory, memory, FRENCH, memory, ENGLISH)
+    assert made.memory == sum(tokens.count(text) for text in texts)
+    assert made.memory == sum(found.tokens for found in made.found)
+    assert sum(found.count for found in made.found) == len(texts)
+    assert made.total == tokens_of(conversation(wire, items), tokens.count)
+
+
+@pytest.mark.parametrize("wire", Wire)
+def test_a_block_that_is_split_over_messages_is_no_memory(wire: Wire):
+    items: list[Item] = [User("<mcp-memory>opened here"), Assistant("fine"), User("and closed</mcp-memory> here")]
+
+    assert composition(conversation(wire, items), lambda text: portion(text, len)).memory == 0
+
+
+def test_a_block_that_is_split_over_the_parts_of_a_message_is_no_memory():
+    parts = [{"type": "text", "text": text} for text in ("<mcp-memory>", "a", "</mcp-memory>", FRENCH)]
+
+    assert composed(Wire.MESSAGES, messages=[{"role": "user", "content": parts}]).memory == len(FRENCH)
 
 
 def test_requests_that_say_the_same_weigh_the_same():

@@ -1,0 +1,32 @@
+"""A proxy that is killed remembers what a conversation was told, and which model it had gone to."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SENDER = (sys.executable, "-m", "tests.faults.context_sender")
+
+
+async def sent(home: Path, memory: str, *turns: int) -> list[list[str]]:
+    """What a life of the proxy sent, until it was killed."""
+    sender = await asyncio.create_subprocess_exec(
+        *SENDER, str(home), memory, *map(str, turns), cwd=ROOT, stdout=subprocess.PIPE
+    )
+    assert sender.stdout is not None
+    lines = [await asyncio.wait_for(sender.stdout.readline(), 120) for _ in turns]
+    sender.kill()
+    await sender.wait()
+    return [line.decode().split() for line in lines]
+
+
+async def test_what_was_decided_before_a_kill_holds_after_it(tmp_path: Path):
+    first = await sent(tmp_path, "tabs", 0, 1)
+    second = await sent(tmp_path, "spaces", 2, 0, 1)
+    other = await sent(tmp_path / "another home", "tabs", 2)
+
+    assert [line[:2] for line in first] == [["0", "p/small"], ["1", "p/large"]]
+    assert second[1:] == first
+    # A conversation of this size stays where it was, and would not have gone there.
+    assert (second[0][:2], other[0][:2]) == (["2", "p/large"], ["2", "p/small"])
