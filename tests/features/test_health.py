@@ -1,6 +1,7 @@
 """Where everything stands in a prompt, and whether its instructions are buried."""
 
 import json
+import time
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -67,3 +68,12 @@ def test_the_slices_add_up_to_the_whole(messages: list[tuple[str, int]]):
     for kind, expected in (("system", weighed.system), ("tools", weighed.tools), ("chat", weighed.chat)):
         assert sum(each[kind] for each in slices) == expected
     assert max(sum(each.values()) for each in slices) - min(sum(each.values()) for each in slices) <= 1
+
+
+def test_thousands_of_messages_of_the_system_take_no_time():
+    weighed = made(*[("system", 10)] * 20_000)
+    began = time.process_time()
+    sink(weighed, 1000)
+    distribution(weighed)
+
+    assert time.process_time() - began < 2.0

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Iterator
 
@@ -53,7 +54,7 @@ async def test_an_estimate_is_what_a_plain_recount_gives(counting: Counting, tur
 async def test_both_ways_of_a_request_are_counted(counting: Counting):
     came, leaves = a_request(3, lines=200), a_request(3, lines=20)
 
-    before, after = await counting.of(came, leaves)
+    before, after = await counting.both(came, leaves)
     assert (before.total, after.total) == (tokens_of(came, tokens.count), tokens_of(leaves, tokens.count))
 
 
@@ -65,16 +66,16 @@ async def test_a_growing_conversation_costs_only_its_new_part():
         return tokens.count(text)
 
     counting = Counting(count)
-    await counting.of(a_request(20), a_request(20))
+    await counting.both(a_request(20), a_request(20))
     before = len(counted)
-    await counting.of(a_request(21), a_request(21))
+    await counting.both(a_request(21), a_request(21))
     counting.close()
 
     assert len(counted) - before == 2  # a question and an output; the call is an old one
 
 
 async def test_counting_never_holds_up_the_loop_for_long(counting: Counting):
-    await counting.of(a_request(1), a_request(1))
+    await counting.both(a_request(1), a_request(1))
     large = a_request(10, lines=4_000)
     assert len(large.body) > 2_000_000
     gaps: list[float] = []
@@ -86,7 +87,7 @@ async def test_counting_never_holds_up_the_loop_for_long(counting: Counting):
             gaps.append(time.perf_counter() - before)
 
     looking = asyncio.create_task(look())
-    await counting.of(large, large)
+    await counting.both(large, large)
     looking.cancel()
 
     assert sorted(gaps)[len(gaps) * 9 // 10] < 0.05
@@ -115,14 +116,14 @@ async def test_what_takes_a_moment_is_counted_at_once_when_all_is_loaded(countin
 
 async def test_a_long_conversation_that_is_known_is_counted_at_once_with_its_new_part(counting: Counting):
     known, longer = a_request(15), a_request(16)
-    await counting.of(known, known)
+    await counting.both(known, known)
 
     assert len(longer.body) > SHORT_CHARS
     assert counted_at_once(counting, longer) == tokens_of(longer, tokens.count)
 
 
 async def test_much_that_is_new_is_left_to_the_thread(counting: Counting):
-    await counting.of(a_request(0), a_request(0))
+    await counting.both(a_request(0), a_request(0))
 
     assert counted_at_once(counting, a_request(8, lines=300)) is None
 
@@ -154,3 +155,24 @@ async def test_memory_is_remembered_with_the_tokens_of_its_text(counting: Counti
     assert first == again
     assert first.memory == 2 * sum(tokens.count(piece) for piece in pieces)
     assert [(found.kind, found.count) for found in first.found] == [("mcp-memory", 2), ("@recall", 2)]
+
+
+async def test_who_waits_for_an_answer_does_not_wait_for_what_is_only_noted():
+    noting, may_end = threading.Event(), threading.Event()
+
+    def count(text: str) -> int:
+        if "noted" in text:
+            noting.set()
+            assert may_end.wait(30)
+        return len(text)
+
+    counting = Counting(count)
+    noted = parse(b'{"model": "m", "messages": [{"role": "user", "content": "noted"}]}', Wire.CHAT)
+    behind = asyncio.create_task(counting.both(noted, noted))
+    await asyncio.to_thread(noting.wait, 30)
+    async with asyncio.timeout(30):
+        await counting.composition(a_request(1))
+    assert not behind.done()
+    may_end.set()
+    await behind
+    counting.close()

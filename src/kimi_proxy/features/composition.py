@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 from kimi_proxy.core.chat import Message, Part, Request, Role
@@ -41,7 +42,7 @@ class Weighed:
         return self.tokens - self.memory_tokens - self.tools_tokens
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Composition:
     """Four counts that add up to `total`; tools are their descriptions, calls and results."""
 
@@ -50,27 +51,27 @@ class Composition:
     messages: tuple[Weighed, ...]
     found: tuple[Found, ...]  # the memory in all of them, by kind
 
-    @property
+    @cached_property
     def total(self) -> int:
         return self.system + self.memory + self.tools + self.chat
 
-    @property
+    @cached_property
     def memory(self) -> int:
         return sum(one.memory_tokens for one in self.everything)
 
-    @property
+    @cached_property
     def tools(self) -> int:
         return self.definitions + sum(one.tools_tokens for one in self.everything)
 
-    @property
+    @cached_property
     def system(self) -> int:
         return sum(one.chat_tokens for one in self.everything if one.role == "system")
 
-    @property
+    @cached_property
     def chat(self) -> int:
         return sum(one.chat_tokens for one in self.everything if one.role != "system")
 
-    @property
+    @cached_property
     def everything(self) -> tuple[Weighed, ...]:
         """In the order in which it is read, but for the descriptions of the tools, which come first."""
         return (self.apart, *self.messages)

@@ -28,7 +28,10 @@ class _TooLong(Exception):
 
 
 class Counting:
-    """What takes a moment is done at once, the rest in one thread, one request at a time and with many pauses."""
+    """What takes a moment is done at once, the rest in a thread, one request at a time and with many pauses.
+
+    There are two threads: whoever waits for an answer does not wait for what is only noted.
+    """
 
     def __init__(self, count: Callable[[str], int] = tokens.count) -> None:
         self._count = count
@@ -36,32 +39,37 @@ class Counting:
         self._lock = threading.Lock()
         # Several steps ask about the same request; it is forgotten with it.
         self._weighed: WeakKeyDictionary[Request, Composition] = WeakKeyDictionary()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="counting")
+        self._ahead = ThreadPoolExecutor(1, thread_name_prefix="counting")
+        self._behind = ThreadPoolExecutor(1, thread_name_prefix="noting")
         self._is_warm = False  # the first count loads a vocabulary
 
     async def composition(self, request: Request) -> Composition:
         """What a request is made of, in about so many tokens."""
+        return await self._of(request, self._ahead)
+
+    async def both(self, came: Request, leaves: Request) -> tuple[Composition, Composition]:
+        """A request as it came and as it leaves, for notes that nobody waits for."""
+        before = await self._of(came, self._behind)
+        return before, before if composition.is_same(came, leaves) else await self._of(leaves, self._behind)
+
+    def close(self) -> None:
+        for thread in (self._ahead, self._behind):
+            thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _of(self, request: Request, thread: ThreadPoolExecutor) -> Composition:
         weighed = self._weighed.get(request)
         if weighed is None:
-            self._weighed[request] = weighed = await self._weigh(request)
+            self._weighed[request] = weighed = await self._weigh(request, thread)
         return weighed
 
-    async def _weigh(self, request: Request) -> Composition:
+    async def _weigh(self, request: Request, thread: ThreadPoolExecutor) -> Composition:
         if self._is_warm and len(request.body) <= SHORT_BYTES:
             with suppress(_TooLong):
                 return composition.composition(request, self._in_passing())
         loop = asyncio.get_running_loop()
-        weighed = await loop.run_in_executor(self._thread, composition.composition, request, self._portion)
+        weighed = await loop.run_in_executor(thread, composition.composition, request, self._portion)
         self._is_warm = True
         return weighed
-
-    async def of(self, came: Request, leaves: Request) -> tuple[Composition, Composition]:
-        """A request as it came, and as it leaves."""
-        before = await self.composition(came)
-        return before, before if composition.is_same(came, leaves) else await self.composition(leaves)
-
-    def close(self) -> None:
-        self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _in_passing(self) -> Callable[[str], Portion]:
         left = SHORT_CHARS

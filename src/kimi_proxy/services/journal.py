@@ -14,6 +14,8 @@ from kimi_proxy.core.fault import place
 from kimi_proxy.core.ids import new_id
 from kimi_proxy.core.providers import Model
 from kimi_proxy.features import metering, reinjection
+from kimi_proxy.features.accounting.account import Sent
+from kimi_proxy.features.accounting.carried import Weights, sent, weights
 from kimi_proxy.features.context import Context, context_of
 from kimi_proxy.features.metering import Ending, Metric
 from kimi_proxy.features.models import Target
@@ -21,6 +23,7 @@ from kimi_proxy.features.pipeline import Draft, Note
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.features.windows import MAX_SESSIONS, Windows
 from kimi_proxy.services import told
+from kimi_proxy.services.accounts import Accounts, Opened
 from kimi_proxy.services.backlog import Backlog
 from kimi_proxy.services.counting import Counting
 from kimi_proxy.services.hub import Publish, unheard
@@ -49,8 +52,9 @@ class Entry:
     session: Session
     notes: tuple[Note, ...]
     reasons: tuple[str, ...]
-    model: Model | None
+    opened: Opened
     metric: Metric | None = None  # once it is announced
+    sent: Sent | None = None
 
 
 Step = Callable[[], Coroutine[None, None, None]]
@@ -69,7 +73,6 @@ class Journal:
         now: Callable[[], float] = time.time,
     ) -> None:
         self._ledger = ledger
-        self._models = models
         self._counting = counting
         self._metrics = metrics
         self._publish = publish
@@ -77,13 +80,14 @@ class Journal:
         self._steps: asyncio.Queue[tuple[Step, int]] = asyncio.Queue(MAX_STEPS)
         self._waiting_bytes = 0
         self._windows = Windows()
+        self._accounts = Accounts(models, metrics)
         self._reads_at = 0.0  # when to look who was there before us
         self._backlog = Backlog(ledger, metrics)
         self._noting = asyncio.create_task(self._take_steps())
 
     def began(self, came: Draft, leaves: Draft) -> Callable[[Exchange], None]:
         """Note that a request leaves; what this gives is to be told how that ended."""
-        entry = self._entry(leaves)
+        entry = self._entry(came, leaves)
         bodies = came.request, leaves.request
         room = sum(len(request.body) for request in bodies)
         # Nobody keeps what people say in memory for long: when much waits, its length has to do.
@@ -91,11 +95,12 @@ class Journal:
             is_noted = self._later(lambda: self._announce(entry, *bodies), room)
         else:
             before, after = (len(request.body) // BYTES_PER_TOKEN for request in bodies)
-            is_noted = self._later(lambda: self._announced(entry, before, after))
+            is_noted = self._later(lambda: self._announced(entry, Weights(before), Weights(after)))
 
         def ended(exchange: Exchange) -> None:
             # Not the exchange itself: it holds the request.
-            ending = Ending(exchange.status, exchange.outcome, exchange.seen, exchange.first_byte_s, exchange.elapsed_s)
+            ended = exchange.status, exchange.outcome, exchange.seen, exchange.first_byte_s, exchange.elapsed_s
+            ending = Ending(*ended, exchange.recalled)
             if is_noted:
                 self._later(lambda: self._conclude(entry, ending))
 
@@ -150,20 +155,21 @@ class Journal:
                 self._steps.task_done()
             await asyncio.sleep(0)  # between two steps, everybody else has a turn
 
-    def _entry(self, draft: Draft) -> Entry:
+    def _entry(self, came: Draft, draft: Draft) -> Entry:
         """All of a draft but its request, which may be large."""
-        model = self._models.get(draft.target.key or "")
         kept = draft.request.wire, draft.target, draft.session, draft.notes, draft.reasons
-        return Entry(new_id("req"), round(self._now(), 3), *kept, model)
+        return Entry(new_id("req"), round(self._now(), 3), *kept, self._accounts.open(came, draft))
 
     async def _announce(self, entry: Entry, came: Request, leaves: Request) -> None:
-        before, after = await self._counting.of(came, leaves)
-        window = entry.model.max_context_size if entry.model else None
+        before, after = await self._counting.both(came, leaves)
+        model = entry.opened.model
+        window = model.max_context_size if model else None
         context = context_of(after, window, any(note.event == reinjection.EVENT for note in entry.notes))
-        await self._announced(entry, before.total, after.total, context)
+        await self._announced(entry, weights(came, before), weights(leaves, after), context)
 
-    async def _announced(self, entry: Entry, before: int, after: int, context: Context | None = None) -> None:
-        entry.metric = metric = _metric(entry, after, before - after, context)
+    async def _announced(self, entry: Entry, before: Weights, after: Weights, context: Context | None = None) -> None:
+        entry.sent = sent(before, after, entry.notes, entry.opened.is_rewritten)
+        entry.metric = metric = _metric(entry, after.total, before.total - after.total, context)
         await self._meet(metric, entry.session.name)
         self._publish("metric", {"metric": told.metric(metric)})
         for note in entry.notes:
@@ -177,9 +183,10 @@ class Journal:
             self._publish("attention_sink_alert", told.sink(metric, context.layout.sink))
 
     async def _conclude(self, entry: Entry, ending: Ending) -> None:
-        if entry.metric is None:
+        if entry.metric is None or entry.sent is None:
             return
-        metric = metering.ended(entry.metric, ending, entry.model)
+        ended = metering.ended(entry.metric, ending, entry.opened.model)
+        metric = self._accounts.settled(ended, entry.opened, entry.sent, ending)
         self._backlog.add(metric)
         await self._meet(metric, entry.session.name)
         self._publish("metric_updated", {"metric": told.metric(metric)})
@@ -203,7 +210,7 @@ class Journal:
 
 
 def _metric(entry: Entry, estimated: int, saved: int, context: Context | None) -> Metric:
-    target, model = entry.target, entry.model
+    target, model = entry.target, entry.opened.model
     return Metric(
         id=entry.id,
         session=entry.session.id,
