@@ -16,17 +16,19 @@ export function Savings({ newest, session }) {
   return html`<${Card} title=${t("savings")} name="live-savings" aside=${t(mine.isNet ? "net" : "estimated")}>
     <p class="live-big number">${tokens(mine.tokens)} <span>${t("tokens_in_session")}</span></p>
     <dl class="live-facts number">
-      ${isNumber(mine.usd) && html`<div><dt>${t("worth")}</dt><dd>${usd(mine.usd)}</dd></div>`}
-      <div><dt>${t("cost_session")}</dt><dd>${usd(session?.cost_usd ?? NaN)}</dd></div>
-      ${known.totals &&
-      html`<div>
-        <dt>${t("all_sessions", { n: known.totals.sessions })}</dt>
-        <dd>${tokens(all.tokens)}${isNumber(all.usd) && html` · ${usd(all.usd)}`}</dd>
-      </div>`}
+      ${mine.isNet && html`<${Fact} label=${t("gross")} value=${tokens(session.tokens_saved)} />`}
+      ${mine.isNet && html`<${Fact} label=${t("price_of_saving")} title=${t("price_what")} value=${tokens(mine.tokens - session.tokens_saved)} />`}
+      ${isNumber(mine.usd) && html`<${Fact} label=${t("worth")} value=${usd(mine.usd)} />`}
+      <${Fact} label=${t("cost_session")} value=${usd(session?.cost_usd)} />
+      ${known.totals && html`<${Fact} label=${t("all_sessions", { n: known.totals.sessions })} value=${together(all)} />`}
     </dl>
     ${newest && html`<${Last} newest=${newest} />`}
   <//>`;
 }
+
+const Fact = ({ label, title, value }) => html`<div title=${title}><dt>${label}</dt><dd>${value}</dd></div>`;
+
+const together = (all) => (isNumber(all.usd) ? `${tokens(all.tokens)} · ${usd(all.usd)}` : tokens(all.tokens));
 
 function saved(sums) {
   if (!sums) return { tokens: 0, isNet: false, usd: null };
