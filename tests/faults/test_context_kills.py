@@ -22,8 +22,9 @@ async def sent(home: Path, memory: str, *turns: int) -> list[list[str]]:
 
 
 async def test_what_was_decided_before_a_kill_holds_after_it(tmp_path: Path):
-    first = await sent(tmp_path, "tabs", 0, 1)
-    second = await sent(tmp_path, "spaces", 2, 0, 1)
+    home = tmp_path / "home"
+    first = await sent(home, "tabs", 0, 1)
+    second = await sent(home, "spaces", 2, 0, 1)
     other = await sent(tmp_path / "another home", "tabs", 2)
 
     assert [line[:2] for line in first] == [["0", "p/small"], ["1", "p/large"]]

@@ -1,6 +1,6 @@
 """A new conversation is told of the project, and told the same for as long as it lives."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, run_steps
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.project_memory import ProjectMemory
+from kimi_proxy.services.store import Pin
 from kimi_proxy.services.store.sqlite import SqliteStore
 
 ON = Settings(inject=True)
@@ -136,14 +137,33 @@ async def test_a_broken_file_is_told_and_nothing_is_injected(tmp_path: Path):
 
 
 class SickPinboard:
-    async def pinned(self, scope: str, places: object) -> object:
-        raise StoreUnavailable("sick")
+    """Says of the first pin that it could not be written, though it is."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._pinboard = store.pinboard
+        self.is_sick = True
+
+    async def pinned(self, scope: str, places: Sequence[bytes]) -> Mapping[bytes, Pin]:
+        return await self._pinboard.pinned(scope, places)
+
+    async def pin(self, scope: str, new: Sequence[Pin], gone: Sequence[bytes] = ()) -> Mapping[bytes, Pin]:
+        standing = await self._pinboard.pin(scope, new, gone)
+        if self.is_sick:
+            raise StoreUnavailable("the disk has not answered in time")
+        return standing
 
 
-async def test_without_a_disk_the_request_leaves_as_it_came(tmp_path: Path):
+async def test_who_began_without_because_the_disk_was_slow_goes_on_without(tmp_path: Path):
     async with world(tmp_path) as w:
-        sick = ProjectMemory(tmp_path, ON, SickPinboard(), w.store.ledger)
-        await sick.save("tabs, not spaces")
-        draft = await World(sick, w.store).send(FIRST)
+        pinboard = SickPinboard(w.store)
+        slow = World(ProjectMemory(tmp_path, ON, pinboard, w.store.ledger), w.store)
+        await slow.memory.save("tabs, not spaces")
+        first = await slow.send(FIRST)
+        pinboard.is_sick = False
+        later, other = await slow.send(LATER), await slow.send(FIRST, "ses_2")
+    async with world(tmp_path) as w:
+        restarted = await w.send(LATER)
 
-    assert told(draft.request) == [SYSTEM]
+    for draft in (first, later, restarted):
+        assert told(draft.request) == [SYSTEM]
+    assert told(other.request) == [f"{SYSTEM}\n\n{BLOCK}"]

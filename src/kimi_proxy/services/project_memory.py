@@ -20,7 +20,6 @@ from kimi_proxy.services.hub import moment
 from kimi_proxy.services.memory_file import MemoryFile, Remembered
 from kimi_proxy.services.store import Ledger, Pin, Pinboard
 
-DISK_S = 0.5
 MAX_SESSIONS = 10_000  # remembered; who talked last stays
 
 log = logging.getLogger(__name__)
@@ -41,6 +40,7 @@ class ProjectMemory:
         self._ledger = ledger
         self._now = now
         self._told: OrderedDict[str, str] = OrderedDict()  # session → its block; none if it began without
+        self._unsure: set[bytes] = set()  # places of sessions that began without because the disk was sick
 
     async def load(self) -> JsonObject:
         return self._shown(await asyncio.to_thread(self._file.read))
@@ -57,14 +57,18 @@ class ProjectMemory:
         if not self.is_on and not self._file.path.exists():
             return unchanged
         try:
-            async with asyncio.timeout(DISK_S):
-                return await self._met(draft)
-        except (StoreUnavailable, TimeoutError) as e:
+            return await self._met(draft)
+        except StoreUnavailable as e:
             log.warning("project memory is not told", extra={"what": str(e)[:300]})
+            if self.is_on and begins(draft.request):
+                self._goes_without(draft.session.id)
             return unchanged
 
     async def _met(self, draft: Draft) -> Stage:
         """A conversation that this process has not seen before."""
+        if self._unsure:
+            await self._pinboard.pin(SCOPE, [], gone=list(self._unsure))
+            self._unsure.clear()
         place = _place(draft.session.id)
         pin = (await self._pinboard.pinned(SCOPE, [place])).get(place)
         if pin is not None and pin.shown is not None:
@@ -80,6 +84,12 @@ class ProjectMemory:
     async def _has_begun(self, session: str) -> bool:
         known = await self._ledger.session(session)
         return known is not None and known.requests > 0
+
+    def _goes_without(self, session: str) -> None:
+        """It began without, and so it goes on. Whether the disk has it otherwise, nobody can tell now."""
+        self._know(session, "")
+        if len(self._unsure) < MAX_SESSIONS:
+            self._unsure.add(_place(session))
 
     def _know(self, session: str, told: str) -> str:
         self._told[session] = told

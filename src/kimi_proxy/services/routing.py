@@ -18,7 +18,7 @@ from kimi_proxy.services.scale import MOST_OFF, Scale
 from kimi_proxy.services.store import Pin, Pinboard
 
 COUNT_S = 1.0  # a request whose tokens are not counted by then goes where it was asked to
-DISK_S = 0.25
+DISK_S = 0.5
 MAX_SESSIONS = 10_000  # remembered; who talked last stays
 STAYS = ""  # of a conversation: where it was asked to
 
@@ -92,20 +92,22 @@ class Routing:
 
     async def _now(self, place: bytes, asked: Room) -> Room:
         """Where a conversation has been, in this life or in an earlier one."""
-        if place not in self._places:
-            self._know(place, await self._read(place))
-        key = self._places[place]
+        key = self._places.get(place)
+        key = await self._read(place) if key is None else key
         was = (self._room(target) for target in self._models.siblings(asked.target) if target.key == key)
         return next((room for room in was if room is not None and room.window > asked.window), asked)
 
     async def _read(self, place: bytes) -> str:
+        """What cannot be read now is not known, and looked for again."""
         try:
             async with asyncio.timeout(DISK_S):
                 pin = (await self._pinboard.pinned(SCOPE, [place])).get(place)
         except (StoreUnavailable, TimeoutError) as e:
             log.warning("nobody knows where a conversation was", extra={"what": str(e)[:300]})
             return STAYS
-        return STAYS if pin is None or pin.shown is None else decoded(pin.shown)
+        key = STAYS if pin is None or pin.shown is None else decoded(pin.shown)
+        self._know(place, key)
+        return key
 
     async def _remember(self, place: bytes, key: str) -> None:
         self._know(place, key)
