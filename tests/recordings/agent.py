@@ -157,11 +157,12 @@ class Model:
         self.wire = wire
         self.next = Assistant()
         self.at = 0.0
+        self.output_tokens = 0  # of the next answer; 0 counts what the script says
         self._provider = Provider(wire, tokens.count)
 
     async def answer(self, heard: Heard, line: Line) -> None:
         said, calls = self.next.text, [json.dumps(call.arguments, ensure_ascii=False) for call in self.next.calls]
-        written = tokens.count("".join((said, *calls))) + 12 * len(calls) + 3
+        written = self.output_tokens or tokens.count("".join((said, *calls))) + 12 * len(calls) + 3
         usage = self._provider.ask(blocks(Request(self.wire, heard.body), tokens.count), written, self.at)
         await line.send(
             http(

@@ -1,10 +1,11 @@
 """What a request comes to: its tokens, its share of the context window, its price."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from kimi_proxy.core.chat.seen import Seen
 from kimi_proxy.core.chat.usage import Usage
 from kimi_proxy.core.providers import Model
+from kimi_proxy.features.accounting.account import Account, Recalled
 from kimi_proxy.features.context import Context
 from kimi_proxy.features.pricing import prices_of
 
@@ -36,6 +37,7 @@ class Metric:
     first_token_ms: int | None = None
     duration_ms: int | None = None
     context: Context | None = None  # what it is made of; None if nobody looked
+    account: Account | None = None  # what it saved after all; None until its answer is over, and if there was none
 
     @property
     def tokens(self) -> int:
@@ -59,12 +61,18 @@ class Ending:
     seen: Seen
     first_byte_s: float | None
     elapsed_s: float
+    recalled: Recalled = field(default_factory=Recalled)
+
+    @property
+    def counted(self) -> Usage | None:
+        """The provider's count, if it is one."""
+        usage = self.seen.usage
+        return usage if usage is not None and usage.input_tokens else None
 
 
 def ended(metric: Metric, ending: Ending, model: Model | None) -> Metric:
     """`metric` with all that is known once the answer is over."""
-    usage = ending.seen.usage
-    counted = usage if usage is not None and usage.input_tokens else None
+    counted = ending.counted
     return replace(
         metric,
         status=ending.status,

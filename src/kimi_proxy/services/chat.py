@@ -21,6 +21,7 @@ from kimi_proxy.features.sessions import session_of
 from kimi_proxy.proxy.headers import Header
 from kimi_proxy.proxy.question import Question
 from kimi_proxy.services.metrics import Metrics
+from kimi_proxy.services.read_back import Heard
 from kimi_proxy.services.recall import Recall
 from kimi_proxy.services.relay import Answer, Exchange, Relay, Reply
 from kimi_proxy.services.turns import Turns
@@ -109,7 +110,7 @@ class Chat:
         relay, provider = Relay(draft, self._now), draft.target.provider
         try:
             self.turns.take(provider)
-            async with self._replied(draft, question) as reply:
+            async with self._replied(draft, question, relay.heard) as reply:
                 yield _telling(await relay.answer(reply), draft)
         except KimiProxyError as e:
             relay.failed(e)
@@ -120,10 +121,10 @@ class Chat:
             self._record(exchange)
             ended(exchange)
 
-    def _replied(self, draft: Draft, question: Question) -> AbstractAsyncContextManager[Reply]:
+    def _replied(self, draft: Draft, question: Question, heard: Heard) -> AbstractAsyncContextManager[Reply]:
         """The provider's reply; calls of a tool of ours are answered before anybody else hears of them."""
         ask = partial(self._connected().send, draft.target.provider)
-        return self._recall.answered(ask, question, draft) if self._recall and draft.own_tool else ask(question)
+        return self._recall.answered(ask, question, draft, heard) if self._recall and draft.own_tool else ask(question)
 
     def _connected(self) -> "Upstreams":
         if self._upstreams is None:

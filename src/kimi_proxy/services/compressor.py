@@ -19,7 +19,7 @@ from kimi_proxy.features.compression.preset import Preset
 from kimi_proxy.features.compression.proposal import Proposal, proposed
 from kimi_proxy.features.compression.stage import can_compress, compressed, with_summary
 from kimi_proxy.features.models import Target
-from kimi_proxy.features.pipeline import Draft, Stage
+from kimi_proxy.features.pipeline import Draft, Note, Stage
 from kimi_proxy.services import compression_told
 from kimi_proxy.services.counting import Counting
 from kimi_proxy.services.fingerprint import encoded
@@ -62,12 +62,22 @@ class Compressor:
         # What was sent last, before anything of it gave way; in memory only, because people said it.
         self._last: Recent[str, Draft] = Recent(ttl_s=DAY_S, max_entries=REMEMBERED, max_bytes=MAX_BYTES, now=now)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        # What summaries cost that somebody asked for between two requests: the next one carries it.
+        self._unpaid: Recent[str, JsonObject] = Recent(
+            ttl_s=DAY_S, max_entries=REMEMBERED, max_bytes=MAX_BYTES, now=now
+        )
 
     async def stage(self, draft: Draft) -> Stage:
         """The stage for this request: the same cut in the same words as before."""
         self._last.put(draft.session.id, _unread(draft), len(draft.request.body))
-        active = (await self._standings.of(draft.session.id)).active
-        return _same if active is None else lambda draft: self._done(draft, active)
+        active, unpaid = (await self._standings.of(draft.session.id)).active, self._unpaid.get(draft.session.id)
+        self._unpaid.forget(draft.session.id)
+
+        def repeated(draft: Draft) -> Draft:
+            paying = draft if unpaid is None else replace(draft, notes=(*draft.notes, Note("compression_paid", unpaid)))
+            return paying if active is None else self._done(paying, active)
+
+        return repeated
 
     async def standing(self, session: str) -> Standing:
         return await self._standings.of(session)
@@ -116,6 +126,8 @@ class Compressor:
             self._standings.forget(draft.session.id)
         told = {**compression_told.made(made, proposal), **compression_told.price(summary)}
         if not is_automatic:
+            if summary.usage is not None:
+                self._unpaid.put(draft.session.id, compression_told.price(summary), 1)
             self._publish("compression_event", compression_told.event(told))
         return made, told
 
@@ -207,10 +219,6 @@ class Compressor:
             *(id, summary.by, preset.kind, is_automatic),
         )
         return Original(id, SCOPE, sha256(b"history\0" + raw).digest(), raw, about), made
-
-
-def _same(draft: Draft) -> Draft:
-    return draft
 
 
 def _unread(draft: Draft) -> Draft:

@@ -36,7 +36,8 @@ MAX_WAITING_BYTES = 16 * 1024**2  # of requests whose tokens wait to be counted
 BYTES_PER_TOKEN = 4
 PATIENCE_S = 2.0  # of somebody who reads, for what was not noted yet
 RETRY_S = 10.0  # after the disk could not be read
-NOTHING_TO_DO = "nothing_to_do"
+# Why nothing was saved where no step says more: outputs of tools are short, or there are none.
+BELOW_THRESHOLD, NOTHING_TO_DO = "below_threshold", "nothing_to_do"
 
 log = logging.getLogger(__name__)
 
@@ -169,7 +170,8 @@ class Journal:
 
     async def _announced(self, entry: Entry, before: Weights, after: Weights, context: Context | None = None) -> None:
         entry.sent = sent(before, after, entry.notes, entry.opened.is_rewritten)
-        entry.metric = metric = _metric(entry, after.total, before.total - after.total, context)
+        why = entry.reasons or (BELOW_THRESHOLD if before.has_outputs else NOTHING_TO_DO,)
+        entry.metric = metric = _metric(entry, after.total, before.total - after.total, why, context)
         await self._meet(metric, entry.session.name)
         self._publish("metric", {"metric": told.metric(metric)})
         for note in entry.notes:
@@ -209,7 +211,7 @@ class Journal:
             self._reads_at = math.inf
 
 
-def _metric(entry: Entry, estimated: int, saved: int, context: Context | None) -> Metric:
+def _metric(entry: Entry, estimated: int, saved: int, why: tuple[str, ...], context: Context | None) -> Metric:
     target, model = entry.target, entry.opened.model
     return Metric(
         id=entry.id,
@@ -220,7 +222,7 @@ def _metric(entry: Entry, estimated: int, saved: int, context: Context | None) -
         api=entry.wire.value,
         tokens_estimated=estimated,
         tokens_saved=saved,
-        reasons=() if saved > 0 else entry.reasons or (NOTHING_TO_DO,),
+        reasons=() if saved > 0 else why,
         max_context=model.max_context_size if model else None,
         context=context,
     )

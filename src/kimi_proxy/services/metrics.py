@@ -1,6 +1,6 @@
 """What is counted, for Prometheus to read; one registry per runtime, none for the process."""
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
@@ -87,6 +87,12 @@ class Metrics:
             "kimi_proxy_chat_tokens",
             "Tokens as the providers count them; input includes cached.",
             ["provider", "kind"],
+            registry=self.registry,
+        )
+        self.net_saved_tokens = Gauge(
+            "kimi_proxy_net_saved_tokens",
+            "Tokens saved since the start after lost cache reads, recoveries and summaries; it may fall.",
+            ["provider"],
             registry=self.registry,
         )
         self.chat_faults = Counter(

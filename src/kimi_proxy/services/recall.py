@@ -30,6 +30,7 @@ from kimi_proxy.proxy.question import Question
 from kimi_proxy.services.decisions import SCOPE, Decisions
 from kimi_proxy.services.fingerprint import decoded
 from kimi_proxy.services.metrics import Metrics
+from kimi_proxy.services.read_back import Heard, Tally, unheard
 from kimi_proxy.services.relay import Reply
 from kimi_proxy.services.store import Store
 
@@ -67,8 +68,11 @@ class Recall:
         self._max_rounds = max_rounds
 
     @asynccontextmanager
-    async def answered(self, ask: Ask, question: Question, draft: Draft) -> AsyncIterator[Reply]:
+    async def answered(
+        self, ask: Ask, question: Question, draft: Draft, heard: Heard = unheard
+    ) -> AsyncIterator[Reply]:
         """The provider's reply in which our tool was never called; it is open as long as the block runs."""
+        tally = Tally(draft.request.wire, heard)
         async with AsyncExitStack() as opened:
 
             async def again(request: Request) -> Reply:
@@ -78,11 +82,11 @@ class Recall:
             if reply.status != 200 or reply.encoding not in _PLAIN:
                 yield reply
             elif reply.media_type == _STREAM:
-                yield _relayed(reply, self._streamed(reply, again, draft))
+                yield _relayed(reply, self._streamed(reply, again, draft, tally))
             else:
-                yield await self._whole(reply, again, draft)
+                yield await self._whole(reply, again, draft, tally)
 
-    async def _streamed(self, reply: Reply, again: Again, draft: Draft) -> AsyncIterator[bytes]:
+    async def _streamed(self, reply: Reply, again: Again, draft: Draft, tally: Tally) -> AsyncIterator[bytes]:
         rounds, request = STREAMS[draft.request.wire](draft.own_tool), draft.request
         for left in range(self._max_rounds, -1, -1):
             async for shown in _shown(reply, rounds):
@@ -91,16 +95,17 @@ class Recall:
             if not left or not turn.own or turn.others:
                 break
             request = rounds.follow_up(request, await self._answers(turn.own))
+            tally.turned(len(turn.own), rounds.spent)
             reply = await again(request)
             if reply.status != 200 or reply.media_type != _STREAM or reply.encoding not in _PLAIN:
                 raise UpstreamUnreadable(
                     f"{draft.target.provider} answered HTTP {reply.status} when it was asked again"
                 )
-        await self._owe(turn, draft)
+        await self._owe(turn, draft, tally)
         await self._rename(rounds)
         yield rounds.ending()
 
-    async def _whole(self, reply: Reply, again: Again, draft: Draft) -> Reply:
+    async def _whole(self, reply: Reply, again: Again, draft: Draft, tally: Tally) -> Reply:
         rounds, request = WHOLE[draft.request.wire](draft.own_tool), draft.request
         turn = Turn()
         for left in range(self._max_rounds, -1, -1):
@@ -112,9 +117,10 @@ class Recall:
             if not left or not turn.own or turn.others:
                 break
             request = rounds.follow_up(request, await self._answers(turn.own))
+            tally.turned(len(turn.own), rounds.spent)
             reply = await again(request)
         is_changed = turn.own or request is not draft.request
-        await self._owe(turn, draft)
+        await self._owe(turn, draft, tally)
         return _relayed(reply, _pieces(jsontext.encode(rounds.shown()) if is_changed else body, None))
 
     async def _answers(self, calls: Sequence[Call]) -> dict[str, str]:
@@ -142,10 +148,11 @@ class Recall:
             except StoreUnavailable as e:
                 log.warning("an answer cannot be gone on from", extra={"what": str(e)[:300]})
 
-    async def _owe(self, turn: Turn, draft: Draft) -> None:
+    async def _owe(self, turn: Turn, draft: Draft, tally: Tally) -> None:
         """Where the client has calls to make too, the model reads what it asked for beside their last result."""
         if not turn.own or not turn.others:
             return
+        tally.owed(len(turn.own))
         texts = [f"[{draft.own_tool} {call.arguments}]\n{await self._recovered(call)}" for call in turn.own]
         try:
             await self._decisions.owe(draft.session.id, turn.others[-1], "\n\n".join(texts))

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from kimi_proxy.core.chat import failure
@@ -10,6 +10,7 @@ from kimi_proxy.core.chat.frames import Frames
 from kimi_proxy.core.chat.observer import Observer
 from kimi_proxy.core.chat.seen import Seen
 from kimi_proxy.core.errors import KimiProxyError, UpstreamDisconnected, UpstreamError
+from kimi_proxy.features.accounting.account import Recalled
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.proxy.headers import Header
 
@@ -53,6 +54,7 @@ class Exchange:
     seen: Seen
     first_byte_s: float | None
     elapsed_s: float
+    recalled: Recalled = field(default_factory=Recalled)  # what the model read back on the way
 
 
 class Relay:
@@ -67,6 +69,11 @@ class Relay:
         self._status = 0
         self._outcome = "client_gone"  # unless the last byte is handed over, or something fails
         self._observer = Observer(self._wire, is_stream=True)
+        self._recalled = Recalled()
+
+    def heard(self, recalled: Recalled) -> None:
+        """What the model has read back so far."""
+        self._recalled = recalled
 
     async def answer(self, reply: Reply) -> Answer:
         """The beginning of the answer; our errors are raised as long as the client has not been told a status."""
@@ -91,7 +98,7 @@ class Relay:
 
     def exchange(self) -> Exchange:
         elapsed_s, seen = self._now() - self._began, self._observer.seen
-        return Exchange(self._draft, self._status, self._outcome, seen, self._first_byte_s, elapsed_s)
+        return Exchange(self._draft, self._status, self._outcome, seen, self._first_byte_s, elapsed_s, self._recalled)
 
     async def _pieces(self, reply: Reply) -> AsyncIterator[bytes]:
         async for piece in reply.pieces():

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kimi_proxy.core import tokens
@@ -60,6 +60,8 @@ class Summaries:
             if 0 < await asyncio.to_thread(tokens.count, summary.text) <= story.max_tokens:
                 return summary
             self._fell_back("too_long" if summary.text else "no_words")
+            # What is of no use was paid for all the same.
+            return replace(await self.outlined(story), usage=summary.usage)
         except TimeoutError:
             self._fell_back("timeout")
         except KimiProxyError as e:

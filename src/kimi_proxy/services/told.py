@@ -1,11 +1,17 @@
 """Sessions and requests as they are told to others: in answers, events and exports."""
 
+from dataclasses import fields
+
 from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.features.accounting.account import Account
 from kimi_proxy.features.context import Context
 from kimi_proxy.features.health import Sink
 from kimi_proxy.features.metering import Metric, percent
 from kimi_proxy.services.hub import moment
 from kimi_proxy.services.store import MemorySums, SessionRecord, Sums
+
+# What a request saved, and what that cost; null until its answer is over.
+ACCOUNT = tuple(field.name for field in fields(Account))
 
 
 def session(record: SessionRecord) -> JsonObject:
@@ -22,7 +28,10 @@ def session(record: SessionRecord) -> JsonObject:
         "cached_tokens": record.cached_tokens,
         "output_tokens": record.output_tokens,
         "tokens_saved": record.tokens_saved,
-        "cost_usd": None if record.cost_usd is None else round(record.cost_usd, 6),
+        "cost_usd": _usd(record.cost_usd),
+        "cost_before_usd": _usd(record.cost_before_usd),
+        "net_saved_tokens": record.net_saved_tokens,
+        "net_saved_usd": _usd(record.net_saved_usd),
     }
 
 
@@ -34,7 +43,10 @@ def sums(all: Sums) -> JsonObject:
         "cached_tokens": all.cached_tokens,
         "output_tokens": all.output_tokens,
         "tokens_saved": all.tokens_saved,
-        "cost_usd": None if all.cost_usd is None else round(all.cost_usd, 6),
+        "cost_usd": _usd(all.cost_usd),
+        "cost_before_usd": _usd(all.cost_before_usd),
+        "net_saved_tokens": all.net_saved_tokens,
+        "net_saved_usd": _usd(all.net_saved_usd),
     }
 
 
@@ -68,7 +80,12 @@ def metric(metric: Metric) -> JsonObject:
         "tools_tokens": context.tools if context else None,
         "chat_tokens": context.chat if context else None,
         "memory_ratio": context.memory_ratio if context else None,
+        **{name: getattr(metric.account, name, None) for name in ACCOUNT},
     }
+
+
+def _usd(sum: float | None) -> float | None:
+    return None if sum is None else round(sum, 6)
 
 
 def memory(metric: Metric, context: Context) -> JsonObject:

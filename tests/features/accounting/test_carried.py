@@ -27,7 +27,7 @@ def test_old_is_what_stands_before_the_model_s_last_answer(wire: Wire):
 
     assert first.old == 0
     assert second.old == first.total
-    assert (second.recovered, second.recoveries) == (0, 0)
+    assert (second.recovered, second.recoveries, second.has_outputs) == (0, 0, False)
 
 
 @pytest.mark.parametrize("wire", list(Wire))
@@ -36,7 +36,7 @@ def test_texts_that_a_tool_of_ours_gave_back_are_known_and_counted_once_when_the
     new = weighed(wire, *begun, Result("c2", "x" * 500))
     old = weighed(wire, *begun, Result("c2", "x" * 500), Assistant("so"), User("and?"))
 
-    assert (new.recovered, new.recoveries) == (500, 1)
+    assert (new.recovered, new.recoveries, new.has_outputs) == (500, 1, True)
     assert (old.recovered, old.recoveries) == (500, 0)
 
 

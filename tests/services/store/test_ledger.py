@@ -68,6 +68,7 @@ async def test_what_was_written_comes_back_after_a_restart(tmp_path: Path) -> No
             output_tokens=7,
             tokens_saved=10,
             cost_usd=0.25,
+            cost_before_usd=0.25,
         )
         assert await store.ledger.newest_metric("ses_a") == bare
 

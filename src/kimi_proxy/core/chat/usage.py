@@ -1,8 +1,9 @@
 """What an answer cost, as its provider counts, in one shape for all of them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from kimi_proxy.core.chat.wire import Wire
 from kimi_proxy.core.types import JsonValue
 
 
@@ -77,3 +78,10 @@ def _count(usage: Mapping[str, JsonValue], name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**53:
         return 0
     return int(value)
+
+
+READERS: Mapping[Wire, Callable[[JsonValue], Usage | None]] = {
+    Wire.CHAT: openai,
+    Wire.MESSAGES: anthropic,
+    Wire.RESPONSES: responses,
+}

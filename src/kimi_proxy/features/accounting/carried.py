@@ -19,6 +19,7 @@ class Weights:
     old: int = 0  # before the model's last answer
     recovered: int = 0
     recoveries: int = 0
+    has_outputs: bool = False  # of tools
 
 
 def weights(request: Request, weighed: Composition) -> Weights:
@@ -27,13 +28,16 @@ def weights(request: Request, weighed: Composition) -> Weights:
     old = weighed.messages[said[-1]].before if said else 0
     asked: dict[str, str] = {}
     places: list[int] = []
+    has_outputs = False
     for at, message in enumerate(request.messages):
         asked |= {part.call_id: part.name for part in message.parts if part.kind == "tool_call"}
-        results = (part.call_id for part in message.parts if part.kind == "tool_result")
+        results = [part.call_id for part in message.parts if part.kind == "tool_result"]
+        has_outputs = has_outputs or bool(results)
         if any(recovers(asked.get(call_id, "")) for call_id in results):
             places.append(at)
     new = sum(1 for at in places if at > (said[-1] if said else -1))
-    return Weights(weighed.total, old, sum(weighed.messages[at].tools_tokens for at in places), new)
+    recovered = sum(weighed.messages[at].tools_tokens for at in places)
+    return Weights(weighed.total, old, recovered, new, has_outputs)
 
 
 def sent(came: Weights, leaves: Weights, notes: Iterable[Note], is_rewritten: bool) -> Sent:

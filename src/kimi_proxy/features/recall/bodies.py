@@ -12,6 +12,8 @@ from kimi_proxy.features.recall.read import object_of, objects, text_of
 
 
 class WholeRounds(Protocol):
+    spent: JsonValue  # what the provider counted for the rounds that are over
+
     def take(self, body: JsonObject) -> Turn:
         """The calls of a round."""
 
@@ -27,7 +29,7 @@ class WholeChat:
         self._own = own
         self._body: JsonObject = {}
         self._said = ""
-        self._spent: JsonValue = None
+        self.spent: JsonValue = None
 
     def take(self, body: JsonObject) -> Turn:
         self._body = body
@@ -41,7 +43,7 @@ class WholeChat:
     def follow_up(self, request: Request, answers: Mapping[str, str]) -> Request:
         results = [chat.result(call_id, text) for call_id, text in answers.items()]
         self._said += text_of(self._message.get("content"))
-        self._spent = summed(self._spent, self._body.get("usage"))
+        self.spent = summed(self.spent, self._body.get("usage"))
         return edit.with_items(request, [self._message, *results])
 
     def shown(self) -> JsonObject:
@@ -52,7 +54,7 @@ class WholeChat:
         content = {"content": self._said + text_of(message.get("content"))} if self._said else {}
         calls: JsonObject = {"tool_calls": others} if others else {}
         choice = {**choice, "message": {**rest, **content, **calls}, "finish_reason": finish}
-        return {**self._body, "choices": [choice], "usage": summed(self._spent, self._body.get("usage"))}
+        return {**self._body, "choices": [choice], "usage": summed(self.spent, self._body.get("usage"))}
 
     @property
     def _choice(self) -> JsonObject:
@@ -71,7 +73,7 @@ class WholeMessages:
         self._own = own
         self._body: JsonObject = {}
         self._said: list[JsonObject] = []
-        self._spent: JsonValue = None
+        self.spent: JsonValue = None
 
     def take(self, body: JsonObject) -> Turn:
         self._body = body
@@ -86,13 +88,13 @@ class WholeMessages:
         results = [messages.result(call_id, text) for call_id, text in answers.items()]
         said: JsonObject = {"role": "assistant", "content": self._content}
         self._said += self._others
-        self._spent = summed(self._spent, self._body.get("usage"))
+        self.spent = summed(self.spent, self._body.get("usage"))
         return edit.with_items(request, [said, {"role": "user", "content": results}])
 
     def shown(self) -> JsonObject:
         is_stop = len(self._others) < len(self._content) and not any(b.get("type") == "tool_use" for b in self._others)
         stop: JsonObject = {"stop_reason": "end_turn"} if is_stop else {}
-        usage = summed(self._spent, self._body.get("usage"))
+        usage = summed(self.spent, self._body.get("usage"))
         return {**self._body, "content": [*self._said, *self._others], **stop, "usage": usage}
 
     @property
@@ -112,7 +114,7 @@ class WholeResponses:
         self._own = own
         self._body: JsonObject = {}
         self._said: list[JsonObject] = []
-        self._spent: JsonValue = None
+        self.spent: JsonValue = None
 
     def take(self, body: JsonObject) -> Turn:
         self._body = body
@@ -127,11 +129,11 @@ class WholeResponses:
         results = [responses.result(call_id, text) for call_id, text in answers.items()]
         items: list[JsonValue] = [*self._output, *results]
         self._said += self._others
-        self._spent = summed(self._spent, self._body.get("usage"))
+        self.spent = summed(self.spent, self._body.get("usage"))
         return edit.with_items(request, items)
 
     def shown(self) -> JsonObject:
-        usage = summed(self._spent, self._body.get("usage"))
+        usage = summed(self.spent, self._body.get("usage"))
         return {**self._body, "output": [*self._said, *self._others], "usage": usage}
 
     @property

@@ -25,6 +25,8 @@ class Turn:
 class Rounds(Protocol):
     """An answer in the making, fed event by event and round by round."""
 
+    spent: JsonValue  # what the provider counted for the rounds that are over
+
     def feed(self, raw: bytes) -> bytes:
         """What the client may see once this event has come."""
 

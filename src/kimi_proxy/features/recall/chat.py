@@ -29,7 +29,7 @@ class ChatRounds:
         self._own = own
         self._id: JsonValue = None  # of the first round; for the client all rounds are that one
         self._is_later = False
-        self._spent: JsonValue = None
+        self.spent: JsonValue = None
         self._begin()
 
     def _begin(self) -> None:
@@ -75,7 +75,7 @@ class ChatRounds:
             "tool_calls": [_call(call) for call in self._calls],
         }
         results = [result(call.id, answers[call.id]) for call in self._calls]
-        self._spent = summed(self._spent, self._usage)
+        self.spent = summed(self.spent, self._usage)
         self._is_later = True
         self._begin()
         return edit.with_items(request, [said, *results])
@@ -137,7 +137,7 @@ class ChatRounds:
     def _as_first(self, chunk: JsonObject) -> JsonObject:
         if not self._is_later:
             return chunk
-        usage = {"usage": summed(self._spent, chunk["usage"])} if chunk.get("usage") else {}
+        usage = {"usage": summed(self.spent, chunk["usage"])} if chunk.get("usage") else {}
         return {**chunk, "id": self._id, **usage}
 
     def _without_own(self, delta: JsonObject, pieces: Sequence[tuple[JsonObject, _Called]]) -> JsonObject:

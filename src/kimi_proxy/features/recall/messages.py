@@ -20,7 +20,7 @@ class MessagesRounds:
     def __init__(self, own: str) -> None:
         self._own = own
         self._is_later = False
-        self._spent: JsonValue = None
+        self.spent: JsonValue = None
         self._shown = 0  # blocks that the client has seen begin
         self._begin()
 
@@ -67,7 +67,7 @@ class MessagesRounds:
         content = [self._complete(index, block) for index, block in self._blocks.items()]
         said = [block for block in content if block.get("type") != "text" or block.get("text")]
         results = [result(call.id, answers[call.id]) for call in self.turn.own]
-        self._spent = summed(self._spent, self._usage)
+        self.spent = summed(self.spent, self._usage)
         self._is_later = True
         self._begin()
         turns: list[JsonValue] = [{"role": "assistant", "content": said}, {"role": "user", "content": results}]
@@ -115,7 +115,7 @@ class MessagesRounds:
             return {**block, "input": {}}
 
     def _with_usage(self, told: JsonObject) -> JsonObject:
-        return {**told, "usage": summed(self._spent, self._usage)} if self._is_later else told
+        return {**told, "usage": summed(self.spent, self._usage)} if self._is_later else told
 
     def _end(self, event: Event, told: JsonObject, raw: bytes) -> bytes:
         if self.turn.own:

@@ -17,7 +17,7 @@ class ResponsesRounds:
     def __init__(self, own: str) -> None:
         self._own = own
         self._is_later = False
-        self._spent: JsonValue = None
+        self.spent: JsonValue = None
         self._id = ""  # of the first round; for the client all rounds are that one
         self._last_id = ""
         self._said: list[JsonValue] = []  # items of the rounds before that the client has seen
@@ -66,7 +66,7 @@ class ResponsesRounds:
         items: list[JsonValue] = list(self._items.values())
         results: list[JsonValue] = [result(call.id, answers[call.id]) for call in self.turn.own]
         self._said += self._others()
-        self._spent = summed(self._spent, self._usage)
+        self.spent = summed(self.spent, self._usage)
         self._is_later = True
         self._begin()
         return edit.with_items(request, [*items, *results])
@@ -106,7 +106,7 @@ class ResponsesRounds:
         self._is_over = True
         if not self._is_moved:
             return raw
-        usage = summed(self._spent, self._usage) if self._is_later else self._usage
+        usage = summed(self.spent, self._usage) if self._is_later else self._usage
         whole = {**response, "id": self._id, "output": [*self._said, *self._others()], "usage": usage}
         self._held.append((event, {**told, "response": whole}))
         return b""

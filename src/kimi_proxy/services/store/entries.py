@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kimi_proxy.features.context import Context
 from kimi_proxy.features.metering import Metric
-from kimi_proxy.services.store import memories
+from kimi_proxy.services.store import accounts, memories
 
 # Of the sessions that a page starts after, the last one's last use and id.
 Cursor = tuple[float, str]
@@ -14,6 +14,14 @@ Cursor = tuple[float, str]
 KEEP_S = 180 * 86_400.0
 KEEP_METRICS = 200_000  # about 60 MB
 FORGET_AT_ONCE = 500  # so that no transaction is long
+
+# Of a request, in the order of the fields.
+_COLUMNS = (
+    *("id", "session_id", "at", "provider", "model", "api", "tokens_estimated", "tokens_saved", "reasons"),
+    *("max_context", "status", "outcome", "finish", "input_tokens", "cached_tokens", "output_tokens", "cost_usd"),
+    *("first_token_ms", "duration_ms", "system_tokens", "memory_tokens", "tools_tokens", "chat_tokens"),
+    *accounts.COLUMNS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +41,9 @@ class SessionRecord:
     output_tokens: int = 0
     tokens_saved: int = 0
     cost_usd: float | None = None  # as far as prices are known
+    cost_before_usd: float | None = None
+    net_saved_tokens: int = 0
+    net_saved_usd: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +57,9 @@ class Sums:
     output_tokens: int
     tokens_saved: int
     cost_usd: float | None  # as far as prices are known
+    cost_before_usd: float | None
+    net_saved_tokens: int
+    net_saved_usd: float | None
 
 
 def open_session(connection: sqlite3.Connection, session: SessionRecord) -> None:
@@ -64,19 +78,20 @@ def open_session(connection: sqlite3.Connection, session: SessionRecord) -> None
 
 def add(connection: sqlite3.Connection, metric: Metric) -> None:
     """Write a request down, once, and add it to its session."""
+    row = (
+        *(metric.id, metric.session, metric.at, metric.provider, metric.model, metric.api),
+        *(metric.tokens_estimated, metric.tokens_saved, " ".join(metric.reasons), metric.max_context),
+        *(metric.status, metric.outcome, metric.finish),
+        *(metric.input_tokens, metric.cached_tokens, metric.output_tokens, metric.cost_usd),
+        *(metric.first_token_ms, metric.duration_ms),
+        *((made.system, made.memory, made.tools, made.chat) if (made := metric.context) else (None,) * 4),
+        *accounts.values(metric.account),
+    )
     written = connection.execute(
-        """INSERT INTO metrics (id, session_id, at, provider, model, api, tokens_estimated, tokens_saved, reasons,
-             max_context, status, outcome, finish, input_tokens, cached_tokens, output_tokens, cost_usd,
-             first_token_ms, duration_ms, system_tokens, memory_tokens, tools_tokens, chat_tokens)
-           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING""",
-        (
-            *(metric.id, metric.session, metric.at, metric.provider, metric.model, metric.api),
-            *(metric.tokens_estimated, metric.tokens_saved, " ".join(metric.reasons), metric.max_context),
-            *(metric.status, metric.outcome, metric.finish),
-            *(metric.input_tokens, metric.cached_tokens, metric.output_tokens, metric.cost_usd),
-            *(metric.first_token_ms, metric.duration_ms),
-            *((made.system, made.memory, made.tools, made.chat) if (made := metric.context) else (None,) * 4),
-        ),
+        # The names of columns are in this file and the next.
+        f"INSERT INTO metrics ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))}) "  # noqa: S608
+        "ON CONFLICT (id) DO NOTHING",
+        row,
     )
     if written.rowcount:
         _add_to_session(connection, metric)
@@ -85,18 +100,27 @@ def add(connection: sqlite3.Connection, metric: Metric) -> None:
 
 def _add_to_session(connection: sqlite3.Connection, metric: Metric) -> None:
     """Somebody may have deleted it meanwhile: then it begins again."""
+    told = metric.account
     connection.execute(
         """INSERT INTO sessions (id, name, title, provider, model, created, last_used, requests, input_tokens,
-             cached_tokens, output_tokens, tokens_saved, cost_usd)
-           VALUES (?1, '', '', ?2, ?3, ?4, ?4, 1, ?5, ?6, ?7, ?8, ?9)
+             cached_tokens, output_tokens, tokens_saved, cost_usd, cost_before_usd, net_saved_tokens, net_saved_usd)
+           VALUES (?1, '', '', ?2, ?3, ?4, ?4, 1, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
            ON CONFLICT (id) DO UPDATE SET provider = ?2, model = ?3, last_used = max(last_used, ?4),
              requests = requests + 1, input_tokens = input_tokens + ?5, cached_tokens = cached_tokens + ?6,
              output_tokens = output_tokens + ?7, tokens_saved = tokens_saved + ?8,
-             cost_usd = CASE WHEN ?9 IS NULL THEN cost_usd ELSE ifnull(cost_usd, 0) + ?9 END""",
+             cost_usd = CASE WHEN ?9 IS NULL THEN cost_usd ELSE ifnull(cost_usd, 0) + ?9 END,
+             cost_before_usd = CASE WHEN ?10 IS NULL THEN cost_before_usd ELSE ifnull(cost_before_usd, 0) + ?10 END,
+             net_saved_tokens = net_saved_tokens + ?11,
+             net_saved_usd = CASE WHEN ?12 IS NULL THEN net_saved_usd ELSE ifnull(net_saved_usd, 0) + ?12 END""",
         (
             *(metric.session, metric.provider, metric.model, metric.at),
             *(metric.input_tokens or 0, metric.cached_tokens or 0, metric.output_tokens or 0),
             *(metric.tokens_saved, metric.cost_usd),
+            *(
+                (told.cost_before_usd, told.net_saved_tokens, told.net_saved_usd)
+                if told
+                else (metric.cost_usd, 0, None)
+            ),
         ),
     )
 
@@ -135,7 +159,8 @@ def count_sessions(connection: sqlite3.Connection) -> int:
 def sums(connection: sqlite3.Connection) -> Sums:
     row = connection.execute(
         """SELECT count(*), ifnull(sum(requests), 0), ifnull(sum(input_tokens), 0), ifnull(sum(cached_tokens), 0),
-             ifnull(sum(output_tokens), 0), ifnull(sum(tokens_saved), 0), sum(cost_usd) FROM sessions"""
+             ifnull(sum(output_tokens), 0), ifnull(sum(tokens_saved), 0), sum(cost_usd),
+             sum(cost_before_usd), ifnull(sum(net_saved_tokens), 0), sum(net_saved_usd) FROM sessions"""
     ).fetchone()
     return Sums(*row)
 
@@ -203,7 +228,7 @@ def _sessions(connection: sqlite3.Connection, which: str, values: Sequence[objec
     rows = connection.execute(
         # `which` is one of the texts above.
         """SELECT id, name, title, provider, model, created, last_used, requests, input_tokens, cached_tokens,
-             output_tokens, tokens_saved, cost_usd FROM sessions """  # noqa: S608
+             output_tokens, tokens_saved, cost_usd, cost_before_usd, net_saved_tokens, net_saved_usd FROM sessions """  # noqa: S608
         + which,
         values,
     )
@@ -211,20 +236,15 @@ def _sessions(connection: sqlite3.Connection, which: str, values: Sequence[objec
 
 
 def _metrics(connection: sqlite3.Connection, which: str, values: Sequence[object]) -> list[tuple[int, Metric]]:
-    rows = connection.execute(
-        """SELECT seq, id, session_id, at, provider, model, api, tokens_estimated, tokens_saved, reasons, max_context,
-             status, outcome, finish, input_tokens, cached_tokens, output_tokens, cost_usd, first_token_ms, duration_ms,
-             system_tokens, memory_tokens, tools_tokens, chat_tokens
-           FROM metrics """  # noqa: S608
-        + which,
-        values,
-    )
+    # `which` is one of the texts above.
+    rows = connection.execute(f"SELECT seq, {', '.join(_COLUMNS)} FROM metrics {which}", values)  # noqa: S608
     return [(seq, _metric(row)) for seq, *row in rows.fetchall()]
 
 
 def _metric(row: list[object]) -> Metric:
     """The columns are in the order of the fields."""
-    *told, system, memory, tools, chat = row
+    told, account = row[: -len(accounts.COLUMNS)], row[-len(accounts.COLUMNS) :]
+    *told, system, memory, tools, chat = told
     reasons = tuple(str(told[8]).split())
     context = None if memory is None else Context(system, memory, tools, chat)  # type: ignore[arg-type]
-    return Metric(*told[:8], reasons, *told[9:], context)  # type: ignore[arg-type, call-arg]
+    return Metric(*told[:8], reasons, *told[9:], context, accounts.read(account))  # type: ignore[arg-type, call-arg]

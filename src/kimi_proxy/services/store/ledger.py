@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar
 
 from kimi_proxy.core.types import JsonValue
 from kimi_proxy.features.metering import Metric
-from kimi_proxy.services.store import entries, memories
+from kimi_proxy.services.store import accounts, entries, memories
 from kimi_proxy.services.store.clock import Moment
 from kimi_proxy.services.store.entries import Cursor, SessionRecord, Sums
 from kimi_proxy.services.store.memories import MemorySums
@@ -86,3 +86,7 @@ class Ledger:
     async def metrics(self, session: str | None, after: int, limit: int) -> list[tuple[int, Metric]]:
         """Requests in the order in which they were written, each with its place."""
         return await self._file.read(lambda connection: entries.metrics(connection, session, after, limit))
+
+    async def accounts(self, since: float, session: str | None = None) -> list[accounts.Row]:
+        """What requests after `since` saved and cost, by session and model."""
+        return await self._file.read(lambda connection: accounts.rows(connection, since, session))

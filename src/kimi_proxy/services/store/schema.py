@@ -194,6 +194,20 @@ def _6_memory(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA user_version = 6")
 
 
+def _7_accounts(connection: sqlite3.Connection) -> None:
+    # What a request saved, and what that cost; NULL if nobody settled it.
+    for column in (
+        *("tokens_before", "tokens_after", "cache_lost_tokens", "recoveries", "extra_turns", "recovery_tokens"),
+        *("summaries", "summary_tokens", "net_saved_tokens"),
+    ):
+        connection.execute(f"ALTER TABLE metrics ADD COLUMN {column} INTEGER")
+    for column in ("cost_before_usd", "net_saved_usd"):
+        connection.execute(f"ALTER TABLE metrics ADD COLUMN {column} REAL")
+        connection.execute(f"ALTER TABLE sessions ADD COLUMN {column} REAL")  # NULL until a price is known
+    connection.execute("ALTER TABLE sessions ADD COLUMN net_saved_tokens INTEGER NOT NULL DEFAULT 0")
+    connection.execute("PRAGMA user_version = 7")
+
+
 MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _1_originals,
     _2_sessions,
@@ -201,6 +215,7 @@ MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _4_compressions,
     _5_cuts,
     _6_memory,
+    _7_accounts,
 )
 VERSION = len(MIGRATIONS)
 

@@ -1,0 +1,169 @@
+"""Accounts of real traffic, held against what doing nothing would have cost."""
+
+from pathlib import Path
+
+import pytest
+from tests import outputs
+from tests.conversations import Assistant, Item, Result, User, body
+from tests.conversations import Call as Asked
+from tests.evil import Evil, Heard, Line, evil, http
+from tests.model import Call, Says
+from tests.model import body as answer_body
+from tests.recordings.agent import Model as Counting
+
+from kimi_proxy.core.chat import Wire
+from kimi_proxy.core.config import parse
+from kimi_proxy.features.accounting.account import Account
+from kimi_proxy.features.metering import Metric
+from kimi_proxy.features.pricing import prices_of
+from kimi_proxy.features.recording import Recording, read
+from kimi_proxy.services.chat import Asked as Question
+from kimi_proxy.services.runtime import Runtime, running
+
+RECORDINGS = Path(__file__).parent.parent / "recordings"
+PRICES = """
+input_usd_per_million = 3.0
+cached_usd_per_million = 0.3
+cache_write_usd_per_million = 3.75
+output_usd_per_million = 15.0
+"""
+
+
+def recording(name: str) -> Recording:
+    with (RECORDINGS / f"{name}.jsonl").open("rb") as lines:
+        return read(lines)
+
+
+def toml(provider: Evil, wire: Wire, model: str, more: str = "") -> str:
+    kind = "anthropic" if wire is Wire.MESSAGES else "openai"
+    named = f'[models."{model}"]\nprovider = "{kind}-evil"\nmax_context_size = 1_000_000\n{PRICES}'
+    return f"{provider.toml(kind)}{named}[sanitizer]\nbudget_ms = 60_000\n{more}"
+
+
+async def ask(runtime: Runtime, wire: Wire, raw: bytes) -> None:
+    async with runtime.chat.answer(Question(wire, raw)) as answer:
+        _ = [piece async for piece in answer.rest] if answer.rest else []
+
+
+async def noted(runtime: Runtime) -> list[Metric]:
+    return [metric async for page in runtime.sessions.metrics(None) for metric in page]
+
+
+@pytest.mark.parametrize("name", ["debugging", "refactoring", "log-hunt"])
+async def test_what_doing_nothing_would_have_cost_is_what_it_did_cost_when_nothing_was_done(name: str, tmp_path: Path):
+    recorded = recording(name)
+    wire = recorded.requests[0].wire
+    provider = Counting(wire)
+    async with (
+        evil(provider.answer) as upstream,
+        running(parse(toml(upstream, wire, recorded.head.model), {}, tmp_path)) as runtime,
+    ):
+        for taken in recorded.requests:
+            assert taken.usage is not None
+            provider.at, provider.output_tokens = taken.at, taken.usage.output_tokens
+            await ask(runtime, wire, taken.body.encode())
+        metrics = await noted(runtime)
+        prices = runtime.config.models[recorded.head.model]
+
+    table = prices_of(prices)
+    assert table is not None
+    off = sum(table.cost_usd(taken.usage) for taken in recorded.requests if taken.usage)
+    accounts = [metric.account for metric in metrics if metric.account]
+    before = sum(one.cost_before_usd or 0 for one in accounts)
+    net = sum(one.net_saved_usd or 0 for one in accounts)
+    assert len(accounts) == len(recorded.requests)
+    assert before == pytest.approx(off, rel=0.02)
+    assert net == pytest.approx(off - sum(metric.cost_usd or 0 for metric in metrics), abs=0.02 * off)
+
+
+LOG = outputs.pytest_log(300)
+ITEMS: list[Item] = [User(LOG.goal), Assistant("", (Asked("call_a1"),)), Result("call_a1", LOG.text)]
+
+
+@pytest.mark.parametrize("wire", list(Wire))
+async def test_turns_in_which_the_model_read_back_are_on_the_account(wire: Wire, tmp_path: Path):
+    says = [
+        Says("Hm.", (Call("own_1", "recover_text", {"id": "prn_none"}),), tokens=(100, 5)),
+        Says("So.", tokens=(120, 7)),
+    ]
+    asked = 0
+
+    async def answer(heard: Heard, line: Line) -> None:
+        nonlocal asked
+        await line.send(http(answer_body(wire, says[min(asked, 1)])))
+        asked += 1
+
+    async with (
+        evil(answer) as upstream,
+        running(parse(toml(upstream, wire, "kimi-k2"), {}, tmp_path)) as runtime,
+    ):
+        await ask(runtime, wire, body(wire, ITEMS))
+        (metric,) = await noted(runtime)
+
+    told = metric.account
+    assert told is not None
+    assert (told.recoveries, told.extra_turns, told.recovery_tokens) == (1, 1, 125)
+    assert (metric.input_tokens, told.tokens_after) == (220, 100)
+    assert told.net_saved_tokens == told.tokens_before - 100 - 125 - told.cache_lost_tokens
+
+
+async def test_an_answer_that_nobody_pays_for_has_no_account(tmp_path: Path):
+    async def refuse(heard: Heard, line: Line) -> None:
+        await line.send(http(b'{"error": {"message": "slow down"}}', "429 Too Many Requests"))
+
+    async with (
+        evil(refuse) as upstream,
+        running(parse(toml(upstream, Wire.CHAT, "kimi-k2"), {}, tmp_path)) as runtime,
+    ):
+        await ask(runtime, Wire.CHAT, body(Wire.CHAT, ITEMS))
+        (metric,) = await noted(runtime)
+
+    assert (metric.status, metric.account) == (429, None)
+
+
+async def test_a_request_that_nobody_changed_has_an_account_of_nothing_saved(tmp_path: Path):
+    async def answer(heard: Heard, line: Line) -> None:
+        await line.send(http(answer_body(Wire.CHAT, Says("So.", tokens=(100, 7)))))
+
+    async with (
+        evil(answer) as upstream,
+        running(parse(toml(upstream, Wire.CHAT, "kimi-k2"), {}, tmp_path)) as runtime,
+    ):
+        await ask(runtime, Wire.CHAT, body(Wire.CHAT, [User("hello")]))
+        (metric,) = await noted(runtime)
+        session = await runtime.sessions.session(metric.session)
+
+    assert metric.account == Account(100, 100, cost_before_usd=metric.cost_usd, net_saved_usd=0.0)
+    assert (session.net_saved_tokens, session.net_saved_usd, session.cost_before_usd) == (0, 0.0, metric.cost_usd)
+
+
+async def test_a_compression_by_hand_is_on_the_account_of_the_first_request_that_carries_it(tmp_path: Path):
+    said: list[Item] = []
+    for n in range(12):
+        said += [User(f"question {n}: {'tell me more about it ' * 60}"), Assistant(f"answer {n}: {'so it is ' * 60}")]
+
+    async def answer(heard: Heard, line: Line) -> None:
+        is_summary = b"You summarise the earlier part" in heard.body
+        says = Says("Notes.", tokens=(900, 40)) if is_summary else Says("So.", tokens=(len(heard.body) // 5, 7))
+        await line.send(http(answer_body(Wire.CHAT, says)))
+
+    async with (
+        evil(answer) as upstream,
+        running(parse(toml(upstream, Wire.CHAT, "kimi-k2"), {}, tmp_path)) as runtime,
+    ):
+        await ask(runtime, Wire.CHAT, body(Wire.CHAT, [*said, User("and?")]))
+        (first,) = await noted(runtime)
+        await runtime.compressions.compress(first.session, runtime.compressions.usual)
+        for more in ("again?", "and again?"):
+            await ask(runtime, Wire.CHAT, body(Wire.CHAT, [*said, User("and?"), Assistant("So."), User(more)]))
+        accounts = [metric.account for metric in await noted(runtime)]
+
+    plain, paying, later = accounts
+    assert plain is not None
+    assert paying is not None
+    assert later is not None
+    assert (plain.summaries, paying.summaries, later.summaries) == (0, 1, 0)
+    assert (paying.summary_tokens, later.summary_tokens) == (940, 0)
+    assert paying.cache_lost_tokens > 0
+    assert (plain.cache_lost_tokens, later.cache_lost_tokens) == (0, 0)
+    assert paying.net_saved_tokens < later.net_saved_tokens
