@@ -1,0 +1,99 @@
+"""axe-core finds nothing serious, in either theme, on any view. Where npm cannot fetch it, the test says so."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from tests.browser.product import Product
+from tests.browser.window import Window, Windows
+from tests.clients.servers import INSTALL_S, QUICKLY, installed
+
+pytestmark = pytest.mark.timeout(INSTALL_S + 120)
+
+PACKAGE = "axe-core@4.11.0"
+VIEWS = ("live", "sessions", "map", "cuts", "compression", "playground", "servers", "settings")
+SERIOUS = ("serious", "critical")
+
+
+def _install(place: Path) -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise FileNotFoundError("there is no npm")
+    command = [npm, "install", *QUICKLY, "--prefix", str(place), PACKAGE]
+    subprocess.run(command, check=True, capture_output=True, timeout=INSTALL_S)
+
+
+@pytest.fixture(scope="module")
+def axe(windows: Windows) -> str:
+    return (installed("axe-core", _install) / "node_modules" / "axe-core" / "axe.min.js").read_text("utf-8")
+
+
+@pytest.fixture(params=["light", "dark"])
+def judged(request: pytest.FixtureRequest, windows: Windows, shop: Product, axe: str) -> Iterator[Window]:
+    theme: Literal["light", "dark"] = request.param
+    # axe comes from outside: the page's own policy would not let it in.
+    with windows.opened(shop.address, theme=theme, bypass_policy=True) as window:
+        window.page.add_init_script(axe)
+        yield window
+
+
+def serious(window: Window) -> list[str]:
+    found = window.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [
+        f"{one['id']}: {node['target']} {json.dumps(node['any'][:1])[:300]}"
+        for one in found["violations"]
+        if one["impact"] in SERIOUS
+        for node in one["nodes"][:3]
+    ]
+
+
+def settled(window: Window, view: str) -> Window:
+    window.open(view)
+    window.page.wait_for_load_state("networkidle")
+    window.page.wait_for_timeout(200)
+    return window
+
+
+def test_nothing_serious_is_found_on_any_view(judged: Window):
+    found = {view: serious(settled(judged, view)) for view in VIEWS}
+
+    assert found == {view: [] for view in VIEWS}
+
+
+def test_nothing_serious_is_found_where_a_cut_is_shown(judged: Window):
+    page = settled(judged, "cuts").page
+    page.locator("tbody tr", has_text="where is the VAT").first.click()
+    page.locator(".line.gap button").first.wait_for(state="attached")
+    judged.button("Next cut").click()
+    page.locator(".line.gap button").first.click()
+    page.locator(".line.gone").first.click()
+
+    assert serious(judged) == []
+
+
+def test_nothing_serious_is_found_while_the_playground_folds(judged: Window):
+    page = settled(judged, "playground").page
+    judged.button("Take an example").click()
+    page.locator(".line.gap").first.wait_for()
+
+    assert serious(judged) == []
+
+
+def test_nothing_serious_is_found_in_a_dialog(judged: Window):
+    page = settled(judged, "servers").page
+    page.get_by_role("button", name="Log: ticket-desk").click()
+    page.get_by_role("dialog").wait_for()
+
+    assert serious(judged) == []
+
+
+def test_axe_itself_finds_what_is_wrong(judged: Window):
+    settled(judged, "live").page.evaluate(
+        "document.querySelector('main').appendChild(document.createElement('button'))"
+    )
+
+    assert any("button-name" in each for each in serious(judged))
