@@ -63,11 +63,24 @@ def test_whoever_asked_is_told_where_the_request_went():
 
 
 def test_a_request_without_a_better_place_goes_on_with_a_warning():
-    done = routed(a_draft(), Route(SMALL, None, 95, is_new=True))
+    done = routed(a_draft(), Route(SMALL, SMALL, 95, is_tight=True, is_newly_tight=True))
 
     assert (done.target, done.said, done.reasons) == (SMALL.target, (), ("no_larger_model",))
     assert [note.event for note in done.notes] == ["routing_unavailable"]
-    assert routed(a_draft(), Route(SMALL, None, 95)).notes == ()
+    assert routed(a_draft(), Route(SMALL, SMALL, 95, is_tight=True)).notes == ()
+
+
+def test_a_request_that_is_tight_in_the_largest_model_too_is_told_of_both():
+    done = routed(a_draft(), Route(SMALL, room(200), 190, is_new=True, is_tight=True, is_newly_tight=True))
+
+    assert (done.target.model, done.reasons) == ("m200", ("no_larger_model",))
+    assert [note.event for note in done.notes] == ["routing_unavailable", "model_routed"]
+
+
+def test_a_request_with_room_to_spare_is_the_same_object():
+    draft = a_draft()
+
+    assert routed(draft, Route(SMALL, SMALL, 50)) is draft
 
 
 def test_a_name_that_no_header_can_hold_is_told_as_far_as_it_can_be():

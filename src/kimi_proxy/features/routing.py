@@ -26,12 +26,14 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a request of so many tokens goes; `to` is None if there is no better place."""
+    """Where a request of so many tokens goes."""
 
     asked: Room
-    to: Room | None
+    to: Room
     tokens: int
     is_new: bool = False  # the conversation was elsewhere before
+    is_tight: bool = False  # it has no room to spare there, and there is no larger model
+    is_newly_tight: bool = False  # that was not so before
 
 
 def chosen(tokens: int, now: Room, others: Iterable[Room], threshold: float) -> Room | None:
@@ -45,27 +47,27 @@ def chosen(tokens: int, now: Room, others: Iterable[Room], threshold: float) -> 
 
 
 def routed(draft: Draft, route: Route) -> Draft:
-    if route.to is None:
-        return replace(draft, reasons=(*draft.reasons, NO_LARGER_MODEL), notes=(*draft.notes, *_unrouted(route)))
-    name = _name(route.to.target)
-    said = (*draft.said, (HEADER, _in_a_header(name)))
-    notes = (*draft.notes, Note("model_routed", _told(route) | {"to": name, "new": route.is_new}))
-    return replace(draft, target=route.to.target, said=said, notes=notes)
-
-
-def _unrouted(route: Route) -> Iterable[Note]:
-    return (Note("routing_unavailable", _told(route) | {"reason": NO_LARGER_MODEL}),) if route.is_new else ()
+    """The same draft if it stays where it is, with room to spare."""
+    if route.is_tight:
+        notes = (Note("routing_unavailable", _told(route) | {"reason": NO_LARGER_MODEL}),)
+        notes = (*draft.notes, *(notes if route.is_newly_tight else ()))
+        draft = replace(draft, reasons=(*draft.reasons, NO_LARGER_MODEL), notes=notes)
+    if route.to == route.asked:
+        return draft
+    said = (*draft.said, (HEADER, _in_a_header(_name(route.to.target))))
+    note = Note("model_routed", _told(route) | {"new": route.is_new})
+    return replace(draft, target=route.to.target, said=said, notes=(*draft.notes, note))
 
 
 def _told(route: Route) -> JsonObject:
-    room = route.to or route.asked
     return {
         "from": _name(route.asked.target),
+        "to": _name(route.to.target),
         "tokens": route.tokens,
         "asked_max_context": route.asked.window,
         "asked_percent": metering.percent(route.tokens, route.asked.window),
-        "max_context": room.window,
-        "percent": metering.percent(route.tokens, room.window),
+        "max_context": route.to.window,
+        "percent": metering.percent(route.tokens, route.to.window),
     }
 
 

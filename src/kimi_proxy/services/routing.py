@@ -46,9 +46,9 @@ class Routing:
         return unchanged if route is None else lambda draft: routed(draft, route)
 
     async def _route(self, draft: Draft, asked: Room) -> Route | None:
-        place, limit = _place(draft), asked.window * self._threshold
+        place = _place(draft)
         now = await self._now(place, asked)
-        if now is asked and is_certainly_below(draft.request, limit):
+        if now is asked and is_certainly_below(draft.request, asked.window * self._threshold):
             self._stranded.pop(place, None)
             return None
         tokens = await self._tokens(draft, asked)
@@ -56,10 +56,8 @@ class Routing:
         if to is not now:
             await self._remember(place, STAYS if to is asked else to.target.key or STAYS)
             log.info("routed", extra=_logged(draft, asked, to, tokens))
-        is_news = self._strands(place, to is asked and tokens >= limit)
-        if to is not asked:
-            return Route(asked, to, tokens, to is not now)
-        return Route(asked, None, tokens, is_news) if tokens >= limit else None
+        is_tight = tokens >= to.window * self._threshold
+        return Route(asked, to, tokens, to is not now, is_tight, self._strands(place, is_tight))
 
     async def _tokens(self, draft: Draft, asked: Room) -> int:
         """About what the provider will count; where it makes no difference, what we do."""
@@ -80,15 +78,15 @@ class Routing:
     def _lower(self, asked: Room) -> float:
         return asked.window * self._threshold * RETURN_SHARE
 
-    def _strands(self, place: bytes, is_full: bool) -> bool:
+    def _strands(self, place: bytes, is_tight: bool) -> bool:
         """Whether a conversation has just come to where no model is large enough."""
-        was_full = place in self._stranded
+        was_tight = place in self._stranded
         self._stranded.pop(place, None)
-        if is_full:
+        if is_tight:
             self._stranded[place] = None
             if len(self._stranded) > MAX_SESSIONS:
                 self._stranded.popitem(last=False)
-        return is_full and not was_full
+        return is_tight and not was_tight
 
     async def _now(self, place: bytes, asked: Room) -> Room:
         """Where a conversation has been, in this life or in an earlier one."""
