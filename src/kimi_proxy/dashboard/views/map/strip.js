@@ -4,6 +4,7 @@ import { phrases } from "../../i18n.js";
 import words from "../../words/map.js";
 
 const t = phrases(words);
+const EDGED = 0.6; // percent of the strip from which a piece has room for an edge
 const THIN = 0.12; // percent of the strip under which neighbours are drawn as one
 
 export function Strip({ context, onOpen }) {
@@ -16,7 +17,7 @@ export function Strip({ context, onOpen }) {
       ${pieces.map(
         (each) => html`<span
           key=${each.message.index}
-          class="strip-piece of-${each.message.kind} ${each.message.flags.join(" ")}"
+          class="strip-piece of-${each.message.kind} ${each.width < EDGED ? "thin" : ""} ${each.message.flags.join(" ")}"
           title=${each.title}
           style=${at(each.start, each.width)}
           onClick=${() => onOpen(each.message)}
