@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from kimi_proxy import __version__
-from kimi_proxy.cli import checkup, demo, init, mcp, pruning, replay, run, serving, tools
+from kimi_proxy.cli import checkup, demo, init, mcp, pruning, replay, report, run, serving, tools
 from kimi_proxy.cli.compress import compress
 from kimi_proxy.cli.eval import evaluate
 from kimi_proxy.cli.memory import memory
@@ -57,6 +57,7 @@ app.command()(pruning.explain)
 app.command()(compress)
 app.add_typer(memory)
 app.command("eval")(evaluate)
+app.command()(report.report)
 app.command()(replay.replay)
 app.command()(checkup.doctor)
 app.command()(checkup.status)

@@ -2,37 +2,14 @@
 
 import sqlite3
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, fields
+from collections.abc import Sequence
+from dataclasses import astuple, fields
 
 from kimi_proxy.features.accounting.account import Account
+from kimi_proxy.features.accounting.report import Line
 
 # Of a request, in the order of the fields.
 COLUMNS = tuple(field.name for field in fields(Account))
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """What the requests of a session to a model came to. Money is a sum as far as prices are known."""
-
-    reasons: Mapping[str, int]  # why nothing was saved, and in how many requests
-    session: str
-    title: str
-    model: str
-    requests: int
-    tokens_before: int
-    tokens_after: int
-    cached_tokens: int
-    cache_lost_tokens: int
-    recoveries: int
-    extra_turns: int
-    recovery_tokens: int
-    summaries: int
-    summary_tokens: int
-    net_saved_tokens: int
-    cost_before_usd: float | None
-    cost_usd: float | None
-    net_saved_usd: float | None
 
 
 def values(account: Account | None) -> tuple[object, ...]:
@@ -43,7 +20,7 @@ def read(row: Sequence[object]) -> Account | None:
     return None if row[0] is None else Account(*row)  # type: ignore[arg-type]
 
 
-def rows(connection: sqlite3.Connection, since: float, session: str | None) -> list[Row]:
+def rows(connection: sqlite3.Connection, since: float, session: str | None) -> list[Line]:
     """Those of requests after `since`, of one session or of all; the session that was used last first."""
     found = connection.execute(
         """SELECT session_id, max(ifnull(nullif(sessions.title, ''), sessions.name)), metrics.model, count(*),
@@ -60,7 +37,7 @@ def rows(connection: sqlite3.Connection, since: float, session: str | None) -> l
         (since, session),
     ).fetchall()
     why = _reasons(connection, since, session)
-    return [Row(why.get((row[0], row[2]), {}), *row) for row in found]
+    return [Line(why.get((row[0], row[2]), {}), *row) for row in found]
 
 
 def _reasons(connection: sqlite3.Connection, since: float, session: str | None) -> dict[tuple[str, str], Counter[str]]:

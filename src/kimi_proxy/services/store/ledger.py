@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from kimi_proxy.core.types import JsonValue
+from kimi_proxy.features.accounting.report import Line
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.services.store import accounts, entries, memories
 from kimi_proxy.services.store.clock import Moment
@@ -87,6 +88,6 @@ class Ledger:
         """Requests in the order in which they were written, each with its place."""
         return await self._file.read(lambda connection: entries.metrics(connection, session, after, limit))
 
-    async def accounts(self, since: float, session: str | None = None) -> list[accounts.Row]:
+    async def accounts(self, since: float, session: str | None = None) -> list[Line]:
         """What requests after `since` saved and cost, by session and model."""
         return await self._file.read(lambda connection: accounts.rows(connection, since, session))
