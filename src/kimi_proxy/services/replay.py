@@ -99,7 +99,7 @@ class Replay:
         return list(zip(answered, requests, said, strict=True))
 
     async def _played(self, turn: "_Turn", steps: Sequence[Step], outcome: Outcome) -> Outcome:
-        whole = Draft(turn.request, Target(NAME, turn.request.model, NAME), _SESSION)
+        whole = Draft(turn.request, Target(NAME, turn.request.model, NAME), _SESSION, turn.request)
         draft = await run_steps(whole, steps, _failed)
         outcome = _with_summaries(draft, turn.prices, outcome)
         sent = blocks(draft.request, self._count)
