@@ -125,6 +125,22 @@ async def test_beside_a_call_of_the_client_it_is_told_with_the_next_request(tmp_
     assert told[0].startswith("a.py\n\n[recover_text ") and told[0].endswith(f"]\n{lines(3, 4)}")
 
 
+async def test_a_conversation_cannot_read_what_another_one_left_out(tmp_path: Path):
+    """The same text, cut in two conversations, has two ids: neither is known to the other."""
+    first = Model(Wire.CHAT, [Says("ok")])
+    async with world(tmp_path, first) as (runtime, _):
+        await ask(runtime, Wire.CHAT, stream=False)
+    (foreign,) = set(re.findall(rb"prn_[0-9a-z]{16}", first.heard[0]))
+    call = Call("own_1", "recover_text", {"id": foreign.decode()})
+    model = Model(Wire.CHAT, [Says("", (call,)), Says("Never mind.")])
+    others: list[Item] = [User("another question altogether"), *ITEMS[1:]]
+    async with world(tmp_path, model) as (runtime, _):
+        await ask(runtime, Wire.CHAT, others, stream=False)
+
+    assert foreign not in model.heard[0]
+    assert "never given out here" in json.loads(model.heard[1])["messages"][-1]["content"]
+
+
 @WIRES
 @pytest.mark.parametrize("stream", [True, False])
 async def test_it_is_not_answered_for_ever(tmp_path: Path, wire: Wire, stream: bool):

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, replace
 
 from kimi_proxy.core import jsontext
-from kimi_proxy.core.chat import Request
+from kimi_proxy.core.chat import Request, edit
 from kimi_proxy.core.chat.whole import WholeEvents
 from kimi_proxy.core.errors import (
     InvalidParams,
@@ -94,14 +94,14 @@ class Recall:
             turn = rounds.turn
             if not left or not turn.own or turn.others:
                 break
-            request = rounds.follow_up(request, await self._answers(turn.own))
+            request = rounds.follow_up(request, await self._answers(turn.own, request))
             tally.turned(len(turn.own), rounds.spent)
             reply = await again(request)
             if reply.status != 200 or reply.media_type != _STREAM or reply.encoding not in _PLAIN:
                 raise UpstreamUnreadable(
                     f"{draft.target.provider} answered HTTP {reply.status} when it was asked again"
                 )
-        await self._owe(turn, draft, tally)
+        await self._owe(turn, draft, request, tally)
         await self._rename(rounds)
         yield rounds.ending()
 
@@ -116,21 +116,21 @@ class Recall:
             turn = rounds.take(answer)
             if not left or not turn.own or turn.others:
                 break
-            request = rounds.follow_up(request, await self._answers(turn.own))
+            request = rounds.follow_up(request, await self._answers(turn.own, request))
             tally.turned(len(turn.own), rounds.spent)
             reply = await again(request)
         is_changed = turn.own or request is not draft.request
-        await self._owe(turn, draft, tally)
+        await self._owe(turn, draft, request, tally)
         return _relayed(reply, _pieces(jsontext.encode(rounds.shown()) if is_changed else body, None))
 
-    async def _answers(self, calls: Sequence[Call]) -> dict[str, str]:
-        return {call.id: await self._recovered(call) for call in calls}
+    async def _answers(self, calls: Sequence[Call], request: Request) -> dict[str, str]:
+        return {call.id: await self._recovered(call, request) for call in calls}
 
-    async def _recovered(self, call: Call) -> str:
+    async def _recovered(self, call: Call, request: Request) -> str:
         """What the model asked for, or what is wrong with how it did."""
         try:
             asked = checked(Recover, _arguments(call))
-            if not is_id(asked.id):
+            if not is_id(asked.id) or not _is_told(asked.id, request):
                 raise PruneIdNotFound(asked.id, "unknown")
             text = decoded((await self._store.original(SCOPE, asked.id)).text)
             part = redeem.part(text, asked)
@@ -148,16 +148,21 @@ class Recall:
             except StoreUnavailable as e:
                 log.warning("an answer cannot be gone on from", extra={"what": str(e)[:300]})
 
-    async def _owe(self, turn: Turn, draft: Draft, tally: Tally) -> None:
+    async def _owe(self, turn: Turn, draft: Draft, request: Request, tally: Tally) -> None:
         """Where the client has calls to make too, the model reads what it asked for beside their last result."""
         if not turn.own or not turn.others:
             return
         tally.owed(len(turn.own))
-        texts = [f"[{draft.own_tool} {call.arguments}]\n{await self._recovered(call)}" for call in turn.own]
+        texts = [f"[{draft.own_tool} {call.arguments}]\n{await self._recovered(call, request)}" for call in turn.own]
         try:
             await self._decisions.owe(draft.session.id, turn.others[-1], "\n\n".join(texts))
         except StoreUnavailable as e:
             log.warning("what was recovered is not passed on", extra={"what": str(e)[:300]})
+
+
+def _is_told(id: str, request: Request) -> bool:
+    """Whether the conversation itself speaks of an id; those of other conversations are none of its business."""
+    return id.encode() in request.body or edit.PREVIOUS_RESPONSE in request.page.members
 
 
 async def _shown(reply: Reply, rounds: Rounds) -> AsyncIterator[bytes]:
