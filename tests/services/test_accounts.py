@@ -167,3 +167,26 @@ async def test_a_compression_by_hand_is_on_the_account_of_the_first_request_that
     assert paying.cache_lost_tokens > 0
     assert (plain.cache_lost_tokens, later.cache_lost_tokens) == (0, 0)
     assert paying.net_saved_tokens < later.net_saved_tokens
+
+
+@pytest.mark.parametrize(
+    ("items", "why"),
+    [
+        ([User("hello")], ("nothing_to_do",)),
+        ([User("list"), Assistant("", (Asked("call_a1"),)), Result("call_a1", "a few files")], ("below_threshold",)),
+    ],
+)
+async def test_there_is_a_reason_wherever_nothing_was_saved(items: list[Item], why: tuple[str, ...], tmp_path: Path):
+    async def answer(heard: Heard, line: Line) -> None:
+        await line.send(http(answer_body(Wire.CHAT, Says("So.", tokens=(100, 7)))))
+
+    async with (
+        evil(answer) as upstream,
+        running(parse(toml(upstream, Wire.CHAT, "kimi-k2"), {}, tmp_path)) as runtime,
+    ):
+        await ask(runtime, Wire.CHAT, body(Wire.CHAT, items))
+        (metric,) = await noted(runtime)
+        counted = runtime.metrics.text().decode()
+
+    assert metric.reasons == why
+    assert 'kimi_proxy_net_saved_tokens{provider="openai-evil"} 0.0' in counted
