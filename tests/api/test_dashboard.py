@@ -109,8 +109,31 @@ async def test_the_files_need_no_token_and_what_they_show_does(tmp_path: Path):
     assert statuses == {"/": 200, "/dashboard/app.js": 200, "/api/sessions": 401}
 
 
-async def test_the_page_shows_in_no_page_of_somebody_else(tmp_path: Path):
-    answer = await served(tmp_path, "/", **{"sec-fetch-site": "cross-site", "sec-fetch-dest": "iframe"})
+@pytest.mark.parametrize(
+    ("path", "mode", "dest", "status"),
+    [
+        ("/", "navigate", "document", 200),
+        ("/", "navigate", "iframe", 403),
+        ("/", "no-cors", "script", 403),
+        ("/", "cors", "empty", 403),
+        ("/dashboard/app.js", "navigate", "document", 403),
+        ("/api/sessions", "navigate", "document", 403),
+    ],
+)
+async def test_a_link_leads_to_the_page_and_nothing_else_of_another_site_does(
+    tmp_path: Path, path: str, mode: str, dest: str, status: int
+):
+    sent = {"sec-fetch-site": "cross-site", "sec-fetch-mode": mode, "sec-fetch-dest": dest}
+    async with proxy(tmp_path, "") as p:
+        answer = await p.http.get(path, headers=sent)
+
+    assert answer.status_code == status
+
+
+async def test_a_form_of_another_site_posts_nothing_to_the_page(tmp_path: Path):
+    sent = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    async with proxy(tmp_path, "") as p:
+        answer = await p.http.post("/", headers={**sent, "origin": "https://elsewhere.example"}, data={"a": "b"})
 
     assert answer.status_code == 403
 

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.api.watching import MODEL, World, world
+from tests.api.watching import MODEL, World, watching, world
 
 from kimi_proxy.core.types import JsonObject, JsonValue
 
@@ -226,3 +226,19 @@ async def test_a_viewer_is_told_what_all_sessions_come_to(tmp_path: Path):
     assert isinstance(totals, dict)
     assert (totals["sessions"], totals["requests"], totals["input_tokens"]) == (2, 2, 1800)
     assert totals["cost_usd"] == pytest.approx(sum(float(str(each["cost_usd"])) for each in sessions))
+
+
+async def test_whoever_watches_is_told_of_titles_and_of_sessions_that_are_gone(tmp_path: Path):
+    async with world(tmp_path) as w, watching(w.proxy.port) as watcher:
+        for name in ("mine", "yours"):
+            await w.ask("hi", name=name)
+        await w.sessions(2)
+        mine = await w.get("/api/sessions/mine")
+        await w.proxy.http.patch("/api/sessions/mine", json={"title": "Parser"})
+        await w.proxy.http.delete("/api/sessions/mine")
+        await w.proxy.http.request("DELETE", "/api/sessions", json={"all": True})
+        gone = await watcher.until("session_deleted", 2)
+
+    (renamed,) = watcher.said("session_renamed")
+    assert renamed["session"] == {**mine, "title": "Parser"}
+    assert [event["session_id"] for event in gone] == [mine["id"], None]

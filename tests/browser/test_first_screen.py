@@ -228,6 +228,48 @@ def test_after_a_break_the_page_goes_on_where_it_left(live: Window, product: Pro
     assert "?since=" in sockets[1].url
 
 
+def test_after_a_gap_the_page_begins_again(live: Window, product: Product):
+    sockets: list[WebSocketRoute] = []
+
+    def pass_on(socket: WebSocketRoute) -> None:
+        sockets.append(socket)
+        socket.connect_to_server()
+
+    live.page.route_web_socket("**/ws*", pass_on)
+    say(product, "whole", session="gapped")
+    page = pinned(live, product, "gapped").page
+    sockets[0].send('{"type": "gap", "seq": 1, "missed": 300}')
+    say(product, "again", session="gapped")
+
+    expect(live.card(REQUESTS).locator("tbody tr", has_text="gapped")).to_have_count(2)
+    expect(page.locator(".state.live")).to_be_visible()
+    assert "?since=" not in sockets[1].url
+
+
+def test_a_new_title_and_a_deletion_are_seen_by_everybody(live: Window, product: Product):
+    for name in ("another", "to-be-named"):
+        say(product, "hello", session=name)
+    page = pinned(live, product, "to-be-named").page
+    product.ask("PATCH", "/api/sessions/to-be-named", {"title": "The parser"})
+    expect(page.get_by_label("Session", exact=True).locator("option:checked")).to_have_text("The parser")
+    product.ask("DELETE", "/api/sessions/to-be-named")
+
+    expect(live.card(REQUESTS).locator("tbody tr", has_text="The parser")).to_have_count(0)
+    expect(page.get_by_label("Session", exact=True).locator("option:checked")).to_contain_text("Busiest:")
+
+
+def test_what_kimi_proxy_did_is_told_in_a_sentence(live: Window, product: Product):
+    page = live.open("live").page
+    expect(live.card("What kimi-proxy did")).to_contain_text("Nothing yet.")
+    product.ask("PATCH", "/api/settings", {"sanitizer.enabled": False})
+    try:
+        expect(live.card("What kimi-proxy did")).to_contain_text("A setting was changed")
+        expect(page.get_by_text("The sanitizer is off.")).to_be_visible()
+    finally:
+        product.ask("PATCH", "/api/settings", {"sanitizer.enabled": True})
+    expect(page.get_by_text("The sanitizer is off.")).to_have_count(0)
+
+
 def test_the_view_follows_the_busiest_until_one_is_pinned(live: Window, product: Product):
     for name, times in (("idle", 1), ("busy", 6)):
         for turn in range(times):

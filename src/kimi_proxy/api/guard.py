@@ -89,7 +89,7 @@ class Guard:
         ours = addresses(self.rules.hosts, port)
         return (
             _other_host(headers, ours)
-            or _other_page(headers, ours)
+            or _other_page(scope["path"], headers, ours)
             or self._no_token(scope["path"], headers)
             or _other_content(headers)
         )
@@ -128,14 +128,20 @@ def _other_host(headers: Headers, ours: frozenset[bytes]) -> Refusal | None:
     return Refusal(421, "host", f"the Host header must be one of {names}; access.allowed_hosts adds names")
 
 
-def _other_page(headers: Headers, ours: frozenset[bytes]) -> Refusal | None:
+def _other_page(path: str, headers: Headers, ours: frozenset[bytes]) -> Refusal | None:
     for origin in _values(headers, b"origin"):
         scheme, _, address = origin.partition(b"://")
         if scheme not in (b"http", b"https") or address not in ours:
             return Refusal(403, "origin", "pages of other origins may not call this server")
-    if any(site not in OWN_PAGES for site in _values(headers, b"sec-fetch-site")):
+    if any(site not in OWN_PAGES for site in _values(headers, b"sec-fetch-site")) and not _is_visit(path, headers):
         return Refusal(403, "cross_site", "pages of other sites may not call this server")
     return None
+
+
+def _is_visit(path: str, headers: Headers) -> bool:
+    """Somebody followed a link to the dashboard: it opens as a page of its own, and holds nothing until it asks."""
+    how = _values(headers, b"sec-fetch-mode"), _values(headers, b"sec-fetch-dest")
+    return path == "/" and how == ([b"navigate"], [b"document"])
 
 
 def _other_content(headers: Headers) -> Refusal | None:

@@ -70,7 +70,12 @@ const TAKE = {
     for (const session of [...sessions].reverse()) known.sessions.set(session.id, session);
     for (const metric of metrics) note(metric);
   },
-  session_created: ({ session }) => meet(session),
+  session_created({ session }) {
+    if (known.totals && !known.sessions.has(session.id)) known.totals = { ...known.totals, sessions: known.totals.sessions + 1 };
+    meet(session);
+  },
+  session_renamed: ({ session }) => known.sessions.has(session.id) && rename(session),
+  session_deleted: ({ session_id: id }) => (id === null ? [...known.sessions.keys()] : [id]).forEach(forget),
   metric: ({ metric }) => note(metric),
   metric_updated({ metric }) {
     // The snapshot may hold what an event tells once more.
@@ -124,7 +129,14 @@ export function meet(session) {
   changed();
 }
 
+/** Only its title: what else is told may be older than what is known. */
+function rename({ id, title }) {
+  known.sessions.set(id, { ...known.sessions.get(id), title });
+}
+
 export function forget(id) {
+  const session = known.sessions.get(id);
+  if (session && known.totals) known.totals = without(known.totals, session);
   for (const each of [known.sessions, known.histories, known.compositions, known.alerts]) each.delete(id);
   known.requests = known.requests.filter((metric) => metric.session_id !== id);
   changed();
@@ -172,6 +184,12 @@ function addUp(metric) {
   const session = known.sessions.get(metric.session_id);
   if (session) meet({ ...sum(session, metric), model: metric.model, provider: metric.provider, last_used_at: metric.at });
   if (known.totals) known.totals = sum(known.totals, metric);
+}
+
+function without(sums, session) {
+  const next = { ...sums, sessions: sums.sessions - 1, requests: sums.requests - session.requests };
+  for (const name of [...SUMMED, ...PRICED]) if (typeof sums[name] === "number") next[name] -= session[name] ?? 0;
+  return next;
 }
 
 function sum(sums, metric) {

@@ -4,4 +4,8 @@ import words from "./words/reasons.js";
 
 const t = phrases(words);
 
-export const reasonText = (code) => (has(words, code) ? t(code) : t("other", { code }));
+export function reasonText(code) {
+  if (has(words, code)) return t(code);
+  const stage = /^(\w+)_failed$/.exec(code);
+  return stage ? t("stage_failed", { name: stage[1] }) : t("other", { code });
+}

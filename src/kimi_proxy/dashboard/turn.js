@@ -4,13 +4,13 @@ import { listen } from "./known.js";
 
 const REST_MS = 1500;
 
-/** A number that grows after events of a session; only those of `types`, if they are named. */
+/** A number that grows after events of a session, or with `null` of none; only those of `types`, if they are named. */
 export function useTurn(id, types = null) {
   const [turn, setTurn] = useState(0);
   useEffect(() => {
     let timer = 0;
     const stop = listen((event) => {
-      const isOurs = (event.session_id ?? event.metric?.session_id) === id && (!types || types.includes(event.type));
+      const isOurs = (event.session_id ?? event.metric?.session_id ?? null) === id && (!types || types.includes(event.type));
       if (!timer && (isOurs || event.type === "init")) {
         timer = setTimeout(() => {
           timer = 0;

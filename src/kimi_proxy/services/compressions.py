@@ -67,4 +67,4 @@ class Compressions:
 
     async def stats(self, id_or_name: str | None = None) -> JsonObject:
         session = None if id_or_name is None else (await self._sessions.session(id_or_name)).id
-        return await self._compressor.stats(session)
+        return {"threshold": self.usual.threshold_percentage, **await self._compressor.stats(session)}

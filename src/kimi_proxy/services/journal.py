@@ -113,9 +113,13 @@ class Journal:
         self._backlog.open_session(session)
         self._publish("session_created", {"session": told.session(session)})
 
+    def renamed(self, session: SessionRecord) -> None:
+        self._publish("session_renamed", {"session": told.session(session)})
+
     def forget(self, session: str | None = None) -> None:
         """Somebody deleted a session, or all: whoever comes back is new."""
         self._windows.forget(session)
+        self._publish("session_deleted", {"session_id": session})
 
     async def caught_up(self) -> None:
         """Wait for what has happened to be noted and written, for a while."""

@@ -76,7 +76,9 @@ class Sessions:
     async def rename(self, id_or_name: str, title: str) -> SessionRecord:
         session = await self.session(id_or_name)
         await self._ledger.rename(session.id, title)
-        return await self.session(session.id)
+        renamed = await self.session(session.id)
+        self._journal.renamed(renamed)
+        return renamed
 
     async def delete(self, ids: Sequence[str]) -> int:
         """How many of these there were."""

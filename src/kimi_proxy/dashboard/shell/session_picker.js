@@ -1,8 +1,9 @@
 // Which session the views look at.
+import { get } from "../api.js";
 import { focus, pin, pinned, titleOf } from "../focus.js";
-import { html } from "../html.js";
+import { html, useEffect } from "../html.js";
 import { phrases } from "../i18n.js";
-import { useKnown } from "../known.js";
+import { meet, useKnown } from "../known.js";
 import { Icon } from "../parts/icon.js";
 import { useSignal } from "../signal.js";
 import words from "../words/shell.js";
@@ -10,9 +11,18 @@ import words from "../words/shell.js";
 const t = phrases(words);
 const OFFERED = 50;
 
+/** A session that was pinned long ago is asked for; one that is gone is pinned no more. */
+function useFound(id, isMissing) {
+  useEffect(() => {
+    if (!id || !isMissing) return;
+    get(`/api/sessions/${encodeURIComponent(id)}`).then(meet, (error) => error.isNothing && pin(""));
+  }, [id, isMissing]);
+}
+
 export function SessionPicker() {
-  const { sessions } = useKnown();
+  const { sessions, isReady } = useKnown();
   const chosen = useSignal(pinned);
+  useFound(chosen, isReady && !sessions.has(chosen));
   const shown = focus();
   if (!shown) return null;
   const offered = [...sessions.values()].reverse().slice(0, OFFERED);

@@ -11,7 +11,7 @@ import { Answered, Empty, Failure } from "../parts/notice.js";
 import { useSignal } from "../signal.js";
 import { useTurn } from "../turn.js";
 import words from "../words/compression.js";
-import { Button } from "./compression/button.js";
+import { Button, THRESHOLD } from "./compression/button.js";
 import { Past } from "./compression/past.js";
 import { Proposal } from "./compression/proposal.js";
 
@@ -46,7 +46,7 @@ function Session({ id }) {
   return html`<div class="view">
     ${done && html`<${Banner} level="ok" title=${t(done)} onClose=${() => setDone(null)}>${t(`${done}_what`)}<//>`}
     ${error && html`<${Failure} error=${error} nothing=${t("not_seen")} />`}
-    <${Button} newest=${newest} isAbsent=${Boolean(stats.error?.isAbsent)} active=${stats.value?.active} onOpen=${setOpen} onUndo=${undo} />
+    <${Button} newest=${newest} isAbsent=${Boolean(stats.error?.isAbsent)} active=${stats.value?.active} threshold=${stats.value?.threshold ?? THRESHOLD} onOpen=${setOpen} onUndo=${undo} />
     <${Card} title=${t("past")}>
       <${Answered} answer=${stats}>${(told) => html`<${Past} stats=${told} />`}<//>
     <//>

@@ -7,7 +7,9 @@ import { phrases } from "../i18n.js";
 import { useKnown } from "../known.js";
 import { Empty } from "../parts/notice.js";
 import { useSignal } from "../signal.js";
+import { useTurn } from "../turn.js";
 import words from "../words/live.js";
+import { Activity } from "./live/activity.js";
 import { Alerts } from "./live/alerts.js";
 import { Charts } from "./live/charts.js";
 import { Composition } from "./live/composition.js";
@@ -22,7 +24,7 @@ export function View() {
   useSignal(pinned);
   const id = focus();
   const history = useHistory(id);
-  const sanitizer = useAnswer("/api/sanitizer/stats").value;
+  const sanitizer = useAnswer("/api/sanitizer/stats", useTurn(null, ["settings_event"])).value;
   const newest = history.at(-1) ?? null;
   if (isReady && !id) return html`<div class="view"><${Alerts} sanitizer=${sanitizer} /><${Welcome} /></div>`;
   return html`<div class="view live">
@@ -34,6 +36,7 @@ export function View() {
     </div>
     <${Charts} history=${history} />
     <${Requests} id=${id} />
+    <${Activity} />
   </div>`;
 }
 

@@ -8,11 +8,11 @@ import { Icon } from "../../parts/icon.js";
 import words from "../../words/compression.js";
 
 const t = phrases(words);
-export const THRESHOLD = 85;
+export const THRESHOLD = 85; // unless the server says otherwise
 
-export function Button({ newest, isAbsent, active, onOpen, onUndo }) {
+export function Button({ newest, isAbsent, active, threshold, onOpen, onUndo }) {
   const share = newest?.percent ?? null;
-  const reason = whyNot(newest, isAbsent);
+  const reason = whyNot(newest, isAbsent, threshold);
   return html`<${Card} title=${t("title")} note=${t("note")}>
     <div class="compression-top">
       <${Gauge} share=${share} label=${t("window")} text=${shareText(share)} />
@@ -32,10 +32,10 @@ export function Button({ newest, isAbsent, active, onOpen, onUndo }) {
 }
 
 /** The reason why the button can't be pressed, or nothing. */
-function whyNot(newest, isAbsent) {
+function whyNot(newest, isAbsent, threshold) {
   if (isAbsent) return t("absent");
   if (!newest) return t("no_request");
   if (newest.percent === null) return t("window_unknown");
   const share = shareText(newest.percent);
-  return newest.percent < THRESHOLD ? t("below", { share, threshold: percent(THRESHOLD) }) : "";
+  return newest.percent < threshold ? t("below", { share, threshold: percent(threshold) }) : "";
 }

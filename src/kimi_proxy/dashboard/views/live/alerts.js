@@ -19,7 +19,7 @@ const SHOWN = 3; // the rest is unfolded when it is asked for
 export function Alerts({ newest, id, sanitizer }) {
   const found = [...ofServer(sanitizer), ...ofSession(newest, id), ...ofOthers(id)];
   const isCalm = found.every(({ level }) => level === "info");
-  return html`<div class="banners" aria-live="polite">
+  return html`<div class="banners">
     ${isCalm && known.isReady && html`<${Banner} level="ok" title=${t("well")}>${t("well_why")}<//>`}
     ${found.slice(0, SHOWN).map(drawn)}
     ${found.length > SHOWN && html`<${Fold} title=${t("more_alerts", { n: found.length - SHOWN })}><div class="banners">${found.slice(SHOWN).map(drawn)}</div><//>`}

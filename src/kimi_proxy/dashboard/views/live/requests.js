@@ -25,7 +25,6 @@ export function Requests({ id }) {
       columns=${columns()}
       rows=${from.slice(-SHOWN).reverse()}
       keyOf=${(metric) => metric.id}
-      rowClass=${(metric) => (metric.session_id === id ? "" : "other")}
       empty=${t("waiting")}
       maxHeight="max(26rem, calc(100vh - 46rem))"
     />
