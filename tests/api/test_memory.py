@@ -211,3 +211,14 @@ async def test_routing_is_remembered_across_a_restart_and_its_window_is_the_one_
     assert (routed["from"], routed["to"], routed["new"]) == (MODEL, "openai-evil/large", True)
     assert (health["model"], health["max_context"], health["percent"]) == ("openai-evil/large", 4000, 22.5)
     assert watcher.said("context_alert") == []
+
+
+async def test_alerts_go_by_the_window_of_the_model_that_answered(tmp_path: Path):
+    async with evil(answering(http(completion(prompt=3300)))) as provider:
+        large = '[models."openai-evil/large"]\nprovider = "openai-evil"\nmax_context_size = 4000\n'
+        async with proxy(tmp_path, provider.toml() + models() + large) as p, watching(p.port) as watcher:
+            await ask(p, a_long_chat(20))
+            await watcher.until("context_alert")
+
+    (alert,) = watcher.said("context_alert")
+    assert (alert["level"], alert["percent"], alert["max_context"]) == ("caution", 82.5, 4000)

@@ -77,7 +77,7 @@ def is_buried(weight: Weighed, weighed: Composition, window: int | None) -> bool
 def _flags(pair: Pair, weight: Weighed) -> Iterator[str]:
     if pair.is_summary:
         yield "compressed"
-    elif not pair.came or any(part.text.startswith(HEADING) for part in pair.sent.parts):
+    elif not pair.came or any(HEADING in part.text for part in pair.sent.parts):
         yield "reinjected"
     elif pair.is_changed:
         yield "masked"
