@@ -53,3 +53,12 @@ def test_a_session_can_be_forgotten_and_so_can_all():
     assert ["ses_a" in windows, "ses_b" in windows] == [False, True]
     windows.forget()
     assert "ses_b" not in windows
+
+
+def test_instructions_that_are_buried_are_told_of_once_until_they_come_up_again():
+    windows = Windows()
+    told = [windows.sinks("s", is_sunk) for is_sunk in (False, True, True, False, True)]
+    windows.forget("s")
+
+    assert told == [False, True, False, False, True]
+    assert windows.sinks("s", True)
