@@ -1,11 +1,14 @@
 """Tokens, shares of the window and prices, computed from what a provider says or does not say."""
 
+from dataclasses import replace
+
 import pytest
 
 from kimi_proxy.core.chat.seen import Seen
 from kimi_proxy.core.chat.usage import Usage
 from kimi_proxy.core.providers import Model
 from kimi_proxy.features import metering
+from kimi_proxy.features.accounting.account import Account
 from kimi_proxy.features.metering import Ending, Metric
 
 PRICED = Model(
@@ -40,6 +43,15 @@ def test_the_share_is_of_this_request_and_unknown_for_an_unknown_window():
     assert metering.percent(0, 1000) == 0
     assert metering.percent(1500, 1000) == 150
     assert metering.percent(1, None) is None
+
+
+def test_turns_in_which_the_model_read_back_do_not_fill_the_window_twice():
+    asked_again = replace(
+        STARTED, input_tokens=17_000, max_context=20_000, account=Account(9_000, 8_000, extra_turns=1)
+    )
+
+    assert (asked_again.tokens, asked_again.percent) == (8_500, 42.5)
+    assert asked_again.input_tokens == 17_000  # all of it is paid for
 
 
 @pytest.mark.parametrize(

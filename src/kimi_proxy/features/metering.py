@@ -41,7 +41,9 @@ class Metric:
 
     @property
     def tokens(self) -> int:
-        return self.tokens_estimated if self.input_tokens is None else self.input_tokens
+        """What fills the window. A provider that was asked again for the same answer has counted every turn."""
+        turns = 1 + (self.account.extra_turns if self.account else 0)
+        return self.tokens_estimated if self.input_tokens is None else self.input_tokens // turns
 
     @property
     def percent(self) -> float | None:
