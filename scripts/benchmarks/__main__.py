@@ -2,6 +2,7 @@
 
 import sys
 
+import dashboard
 import gateway
 import pruning
 import relay
@@ -19,8 +20,8 @@ BENCHMARKS = {
     "sanitizer": sanitizer.main,
     "stages": stages.main,
 }
-# These install other people's servers first, so they run only when they are named.
-ASKED_FOR = {"gateway": gateway.main, "rivals": rivals.main}
+# These install other people's servers first, or need a browser, so they run only when they are named.
+ASKED_FOR = {"dashboard": dashboard.main, "gateway": gateway.main, "rivals": rivals.main}
 
 
 def main() -> None:

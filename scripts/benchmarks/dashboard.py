@@ -1,0 +1,67 @@
+"""The dashboard in a browser, with ten thousand requests behind it and fifty events a second."""
+
+import asyncio
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from timing import median, p95, table
+
+ROOT = Path(__file__).parents[2]
+TIMES = 5
+WATCHED_S = 30
+
+SWITCH = """
+async (view) => {
+  const begun = performance.now();
+  document.querySelector(`nav li a[href="#/${view}"]`).click();
+  await new Promise((seen) => requestAnimationFrame(() => setTimeout(seen)));
+  return performance.now() - begun;
+}
+"""
+PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+
+
+def main() -> None:
+    sys.path.insert(0, str(ROOT))
+    from tests.browser import chromium, test_load
+    from tests.browser.product import Product, started
+    from tests.browser.provider import provider
+    from tests.browser.window import Windows
+
+    program = chromium.find()
+    if program is None:
+        print("\ndashboard: no Chromium here; scripts/browser says what to do")
+        return
+
+    def measure(windows: Windows, product: Product) -> list[tuple[str, str]]:
+        paints = []
+        for _ in range(TIMES):
+            with windows.opened(product.address) as window:
+                paints.append(float(test_load.opened(window).evaluate(PAINT)))
+        sizes: list[int] = []
+        with windows.opened(product.address) as window:
+            window.page.on("requestfinished", lambda request: sizes.append(request.sizes()["responseBodySize"]))
+            page = test_load.opened(window)
+            page.wait_for_timeout(1000)
+            loaded = sum(sizes)
+            with test_load.lively(product):
+                page.wait_for_timeout(1000 * WATCHED_S // 3)
+                before = test_load.heap(page)
+                took = [float(page.evaluate(SWITCH, view)) for view in ("sessions", "live", "cuts", "live") * 5]
+                page.wait_for_timeout(1000 * WATCHED_S * 2 // 3)
+                after = test_load.heap(page)
+        return [
+            ("first paint, median of 5", f"{median(paints):.0f} ms"),
+            ("page weight, compressed", f"{loaded / 1000:.0f} KB"),
+            ("another view while 50 events a second come in, median", f"{median(took):.0f} ms"),
+            ("the same, 95th percentile", f"{p95(took):.0f} ms"),
+            (f"heap before and after {WATCHED_S * 2 // 3} s of that", f"{before:.1f} MB, {after:.1f} MB"),
+        ]
+
+    with tempfile.TemporaryDirectory() as home, provider() as told, Windows.of(program) as windows:
+        with ThreadPoolExecutor(1) as aside:  # Playwright's loop runs in this thread
+            aside.submit(asyncio.run, test_load.remember(Path(home))).result()
+        with started(Path(home), told.toml()) as product:
+            table("Dashboard, 10,000 requests in 200 sessions", ("what", "figure"), measure(windows, product))
