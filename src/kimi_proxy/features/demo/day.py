@@ -34,6 +34,14 @@ MEMORY = """
 The team releases on Thursdays. Release notes are one line per change that a reader notices.
 The tax office audits the shop in May; every invoice since January must add up to the cent.
 Camille keeps shop/invoices.py, Noor keeps shop/returns.py: ask them before changing what they export.
+Amounts are kept net. Gross amounts are computed where they are shown, never stored.
+The export runs at six in the morning and must be over by eight, when the shop opens.
+Booking refuses an invoice whose lines do not add up; the accountant then gets a mail, which nobody likes.
+In January vouchers were rounded twice. The mend is in commit 4f1c22a, and its test is a good example to follow.
+Tests that need a store take the one in tests/conftest.py; a store of their own makes the run twice as long.
+Labels are printed by a machine that knows no letters beyond Latin-1: replace the rest, do not drop it.
+Search is rebuilt at night. What is changed in the daytime is found after at most ten minutes.
+Refunds older than ninety days need a second pair of eyes: the list is in shop/returns.py, reviewed().
 </mcp-memory>"""
 
 
