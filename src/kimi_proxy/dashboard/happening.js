@@ -6,11 +6,14 @@ import words from "./words/happening.js";
 const t = phrases(words);
 
 const TOLD = {
-  sanitizer_event: (event) => event.cut_now > 0 && t("sanitized", { n: event.cut_now, tokens: tokens(event.tokens_saved) }),
-  prune_event: (event) => event.pruned_lines > 0 && t("pruned", { n: event.pruned_lines, of: count(event.original_lines) }),
+  sanitizer_event: (event) =>
+    event.cut_now > 0 && t("sanitized", { n: event.cut_now, tokens: tokens(event.tokens_saved) }),
+  prune_event: (event) =>
+    event.pruned_lines > 0 && t("pruned", { n: event.pruned_lines, of: count(event.original_lines) }),
   gateway_event(event) {
     if (event.outcome === "ok") return null;
-    if (event.outcome === "masked") return t("masked", { n: event.texts, server: event.server, chars: count(event.chars) });
+    if (event.outcome === "masked")
+      return t("masked", { n: event.texts, server: event.server, chars: count(event.chars) });
     return t("server_failed", { server: event.server, outcome: event.outcome });
   },
   compression_event(event) {
@@ -18,7 +21,8 @@ const TOLD = {
     const values = { before: tokens(event.original_tokens), after: tokens(event.compressed_tokens) };
     return t(event.automatic ? "compressed_itself" : "compressed", values);
   },
-  model_routed: (event) => event.new !== false && t("routed", { from: event.from, to: event.to, share: share(event.asked_percent) }),
+  model_routed: (event) =>
+    event.new !== false && t("routed", { from: event.from, to: event.to, share: share(event.asked_percent) }),
   routing_unavailable: (event) => t("unrouted", { from: event.from }),
   instructions_reinjected: (event) => t("reinjected", { tokens: tokens(event.tokens) }),
   memory_injected: (event) => t("memory_injected", { tokens: tokens(event.tokens) }),

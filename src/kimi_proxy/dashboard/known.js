@@ -2,6 +2,7 @@
 import { get } from "./api.js";
 import { follow } from "./feed.js";
 import { useEffect, useState } from "./html.js";
+import { withoutSession, withRequest } from "./sums.js";
 
 export const MAX_REQUESTS = 200; // of all sessions
 export const MAX_HISTORY = 300; // of one session
@@ -71,7 +72,8 @@ const TAKE = {
     for (const metric of metrics) note(metric);
   },
   session_created({ session }) {
-    if (known.totals && !known.sessions.has(session.id)) known.totals = { ...known.totals, sessions: known.totals.sessions + 1 };
+    const { totals } = known;
+    if (totals && !known.sessions.has(session.id)) known.totals = { ...totals, sessions: totals.sessions + 1 };
     meet(session);
   },
   session_renamed: ({ session }) => known.sessions.has(session.id) && rename(session),
@@ -136,7 +138,7 @@ function rename({ id, title }) {
 
 export function forget(id) {
   const session = known.sessions.get(id);
-  if (session && known.totals) known.totals = without(known.totals, session);
+  if (session && known.totals) known.totals = withoutSession(known.totals, session);
   for (const each of [known.sessions, known.histories, known.compositions, known.alerts]) each.delete(id);
   known.requests = known.requests.filter((metric) => metric.session_id !== id);
   changed();
@@ -177,26 +179,9 @@ function alert(event) {
   put(known.alerts, event.session_id, kinds, MAX_SESSIONS);
 }
 
-const SUMMED = ["input_tokens", "cached_tokens", "output_tokens", "tokens_saved", "net_saved_tokens"];
-const PRICED = ["cost_usd", "net_saved_usd", "cost_before_usd"]; // null until a price is known; no field, no sum
-
 function addUp(metric) {
   const session = known.sessions.get(metric.session_id);
-  if (session) meet({ ...sum(session, metric), model: metric.model, provider: metric.provider, last_used_at: metric.at });
-  if (known.totals) known.totals = sum(known.totals, metric);
-}
-
-function without(sums, session) {
-  const next = { ...sums, sessions: sums.sessions - 1, requests: sums.requests - session.requests };
-  for (const name of [...SUMMED, ...PRICED]) if (typeof sums[name] === "number") next[name] -= session[name] ?? 0;
-  return next;
-}
-
-function sum(sums, metric) {
-  const next = { ...sums, requests: sums.requests + 1 };
-  for (const name of SUMMED) if (name in sums) next[name] = (sums[name] ?? 0) + (metric[name] ?? 0);
-  for (const name of PRICED) {
-    if (name in sums && typeof metric[name] === "number") next[name] = (sums[name] ?? 0) + metric[name];
-  }
-  return next;
+  const { model, provider, at } = metric;
+  if (session) meet({ ...withRequest(session, metric), model, provider, last_used_at: at });
+  if (known.totals) known.totals = withRequest(known.totals, metric);
 }

@@ -10,10 +10,12 @@ export const hasFailed = (metric) => metric.status >= 400 || !WELL.includes(metr
 /** `{level, text, advice}`; a code that nobody has words for is shown as it is. */
 export function outcomeOf(metric) {
   const { outcome, status } = metric;
-  if (outcome === "ok" && status >= 400) return { level: "critical", text: t("status", { status: String(status) }), advice: byStatus(status) };
+  if (outcome === "ok" && status >= 400) {
+    return { level: "critical", text: t("status", { status: String(status) }), advice: byStatus(status) };
+  }
   if (!hasFailed(metric)) return { level: { ok: "ok", running: "info" }[outcome] ?? "", text: t(outcome), advice: "" };
-  const known = has(words, outcome);
-  return { level: "critical", text: known ? t(outcome) : outcome, advice: known ? t(`${outcome}_advice`) : t("unknown_advice") };
+  if (!has(words, outcome)) return { level: "critical", text: outcome, advice: t("unknown_advice") };
+  return { level: "critical", text: t(outcome), advice: t(`${outcome}_advice`) };
 }
 
 function byStatus(status) {

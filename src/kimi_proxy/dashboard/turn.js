@@ -10,7 +10,8 @@ export function useTurn(id, types = null) {
   useEffect(() => {
     let timer = 0;
     const stop = listen((event) => {
-      const isOurs = (event.session_id ?? event.metric?.session_id ?? null) === id && (!types || types.includes(event.type));
+      const isOurs =
+        (event.session_id ?? event.metric?.session_id ?? null) === id && (!types || types.includes(event.type));
       if (!timer && (isOurs || event.type === "init")) {
         timer = setTimeout(() => {
           timer = 0;

@@ -12,9 +12,11 @@ export function Banner({ level, title, children, onClose }) {
   return html`<div class="banner ${level}" role=${role}>
     <${Icon} name=${level === "ok" ? "check" : level === "info" ? "info" : "alert"} />
     <div class="banner-text"><strong>${title}</strong>${children && html`<span> ${children}</span>`}</div>
-    ${onClose &&
-    html`<button type="button" class="icon-button" aria-label=${t("close")} onClick=${onClose}>
+    ${
+      onClose &&
+      html`<button type="button" class="icon-button" aria-label=${t("close")} onClick=${onClose}>
       <${Icon} name="close" />
-    </button>`}
+    </button>`
+    }
   </div>`;
 }

@@ -9,7 +9,8 @@ export function Bar({ label, parts, whole }) {
   const spoken = parts.map((part) => `${part.label} ${shareText(share(part))}`).join(", ");
   return html`<div class="bar" role="img" aria-label="${label}: ${spoken}">
     ${parts.map(
-      (part) => html`<span key=${part.name} class="bar-part of-${part.name}" style=${{ width: `${share(part)}%` }}></span>`,
+      (part) =>
+        html`<span key=${part.name} class="bar-part of-${part.name}" style=${{ width: `${share(part)}%` }}></span>`,
     )}
   </div>`;
 }

@@ -66,7 +66,13 @@ function settings(Plot, series, format, setAt) {
     hooks: { setCursor: [(plot) => setAt(plot.cursor.idx ?? null)] },
     scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
     axes: [
-      { ...axis, size: 28, space: 90, values: (_, ticks) => ticks.map((tick) => clock(tick * 1000)), grid: { show: false } },
+      {
+        ...axis,
+        size: 28,
+        space: 90,
+        values: (_, ticks) => ticks.map((tick) => clock(tick * 1000)),
+        grid: { show: false },
+      },
       { ...axis, size: 58, values: (_, ticks) => ticks.map(format) },
     ],
     series: [

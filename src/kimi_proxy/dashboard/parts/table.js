@@ -23,7 +23,8 @@ export function Table({ caption, columns, rows, keyOf, empty, onChoose, rowClass
             onClick=${onChoose && (() => onChoose(row))}
           >
             ${columns.map(
-              (each) => html`<td key=${each.key} class="${each.align ?? ""} ${each.wide ? "wide" : ""}">${each.cell(row)}</td>`,
+              (each) =>
+                html`<td key=${each.key} class="${each.align ?? ""} ${each.wide ? "wide" : ""}">${each.cell(row)}</td>`,
             )}
           </tr>`,
         )}

@@ -13,10 +13,13 @@ export function Stage({ view }) {
   const [error, reset] = useErrorBoundary((fault) => console.error(fault));
   useEffect(() => {
     if (View) return;
-    view.load().then((module) => {
-      loaded.set(view.name, module.View);
-      setView(() => module.View);
-    }, () => setAbsent(true));
+    view.load().then(
+      (module) => {
+        loaded.set(view.name, module.View);
+        setView(() => module.View);
+      },
+      () => setAbsent(true),
+    );
   }, []);
   if (error) {
     return html`<div class="failure" role="alert">

@@ -16,8 +16,20 @@ export function Topbar({ title }) {
     <${State} />
     <${SessionPicker} />
     <div class="choices">
-      <${Choice} label=${t("language")} value=${useSignal(language)} values=${LANGUAGES} text=${(tag) => NAMES[tag]} onChoose=${chooseLanguage} />
-      <${Choice} label=${t("theme")} value=${useSignal(theme)} values=${THEMES} text=${(name) => t(`theme_${name}`)} onChoose=${chooseTheme} />
+      <${Choice}
+        label=${t("language")}
+        value=${useSignal(language)}
+        values=${LANGUAGES}
+        text=${(tag) => NAMES[tag]}
+        onChoose=${chooseLanguage}
+      />
+      <${Choice}
+        label=${t("theme")}
+        value=${useSignal(theme)}
+        values=${THEMES}
+        text=${(name) => t(`theme_${name}`)}
+        onChoose=${chooseTheme}
+      />
     </div>
   </header>`;
 }
@@ -28,7 +40,13 @@ function State() {
 }
 
 function Choice({ label, value, values, text, onChoose }) {
-  return html`<select class="choice" aria-label=${label} title=${label} value=${value} onChange=${(event) => onChoose(event.currentTarget.value)}>
+  return html`<select
+    class="choice"
+    aria-label=${label}
+    title=${label}
+    value=${value}
+    onChange=${(event) => onChoose(event.currentTarget.value)}
+  >
     ${values.map((each) => html`<option key=${each} value=${each} selected=${each === value}>${text(each)}</option>`)}
   </select>`;
 }

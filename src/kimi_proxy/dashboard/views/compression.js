@@ -46,10 +46,25 @@ function Session({ id }) {
   return html`<div class="view">
     ${done && html`<${Banner} level="ok" title=${t(done)} onClose=${() => setDone(null)}>${t(`${done}_what`)}<//>`}
     ${error && html`<${Failure} error=${error} nothing=${t("not_seen")} />`}
-    <${Button} newest=${newest} isAbsent=${Boolean(stats.error?.isAbsent)} active=${stats.value?.active} threshold=${stats.value?.threshold ?? THRESHOLD} onOpen=${setOpen} onUndo=${undo} />
+    <${Button}
+      newest=${newest}
+      isAbsent=${Boolean(stats.error?.isAbsent)}
+      active=${stats.value?.active}
+      threshold=${stats.value?.threshold ?? THRESHOLD}
+      onOpen=${setOpen}
+      onUndo=${undo}
+    />
     <${Card} title=${t("past")}>
       <${Answered} answer=${stats}>${(told) => html`<${Past} stats=${told} />`}<//>
     <//>
-    ${open && html`<${Proposal} path=${path} isOnlyLook=${open === "simulate"} onClose=${() => setOpen(null)} onDone=${compressed} />`}
+    ${
+      open &&
+      html`<${Proposal}
+      path=${path}
+      isOnlyLook=${open === "simulate"}
+      onClose=${() => setOpen(null)}
+      onDone=${compressed}
+    />`
+    }
   </div>`;
 }

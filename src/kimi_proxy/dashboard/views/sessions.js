@@ -29,25 +29,52 @@ export function View() {
     found.again();
     close();
   };
+  const ask = (name) => (session) => setOpen({ name, sessions: [session] });
   return html`<div class="view">
     <${Card} title=${t("title")} aside=${t("total", { n: found.total })} note=${t("note")}>
       <div class="sessions-tools">
-        <label class="search">
-          <${Icon} name="search" />
-          <input type="search" value=${asked} placeholder=${t("search")} aria-label=${t("search")} onInput=${(event) => setAsked(event.currentTarget.value)} />
-        </label>
-        <div class="row-actions">
-          <button type="button" disabled=${picked.length !== 2} title=${t("compare_hint")} onClick=${() => setOpen({ name: "compare", sessions: picked })}>${t("compare")}</button>
-          <button type="button" class="danger" disabled=${picked.length === 0} onClick=${() => setOpen({ name: "delete", sessions: picked })}>${picked.length ? t("delete_chosen", { n: picked.length }) : t("delete_none")}</button>
-          <${Export} sessions=${picked} />
-        </div>
+        <${Search} asked=${asked} onAsk=${setAsked} />
+        <${Tools} picked=${picked} onOpen=${(name) => setOpen({ name, sessions: picked })} />
       </div>
       ${found.error && html`<${Failure} error=${found.error} again=${found.again} />`}
-      <${List} sessions=${found.sessions} chosen=${chosen} onChoose=${choose} onRename=${(session) => setOpen({ name: "rename", sessions: [session] })} onDelete=${(session) => setOpen({ name: "delete", sessions: [session] })} asked=${asked} />
+      <${List}
+        sessions=${found.sessions}
+        chosen=${chosen}
+        onChoose=${choose}
+        onRename=${ask("rename")}
+        onDelete=${ask("delete")}
+        asked=${asked}
+      />
       ${found.more && html`<button type="button" class="sessions-more" onClick=${found.more}>${t("more")}</button>`}
     <//>
     ${open?.name === "compare" && html`<${Comparison} sessions=${open.sessions} onClose=${close} />`}
     ${open?.name === "delete" && html`<${Deletion} sessions=${open.sessions} onClose=${close} onDone=${done} />`}
     ${open?.name === "rename" && html`<${Renaming} session=${open.sessions[0]} onClose=${close} onDone=${done} />`}
+  </div>`;
+}
+
+function Search({ asked, onAsk }) {
+  return html`<label class="search">
+    <${Icon} name="search" />
+    <input
+      type="search"
+      value=${asked}
+      placeholder=${t("search")}
+      aria-label=${t("search")}
+      onInput=${(event) => onAsk(event.currentTarget.value)}
+    />
+  </label>`;
+}
+
+function Tools({ picked, onOpen }) {
+  const n = picked.length;
+  return html`<div class="row-actions">
+    <button type="button" disabled=${n !== 2} title=${t("compare_hint")} onClick=${() => onOpen("compare")}>
+      ${t("compare")}
+    </button>
+    <button type="button" class="danger" disabled=${n === 0} onClick=${() => onOpen("delete")}>
+      ${n ? t("delete_chosen", { n }) : t("delete_none")}
+    </button>
+    <${Export} sessions=${picked} />
   </div>`;
 }

@@ -3,7 +3,8 @@ export default {
     title: "Compress this session",
     note: "Old exchanges give way to a summary in the requests that follow. System instructions and the newest exchanges stay; originals are kept.",
     no_session: "No session yet.",
-    not_seen: "No request of this session has passed since kimi-proxy started: it can be compressed after the next one.",
+    not_seen:
+      "No request of this session has passed since kimi-proxy started: it can be compressed after the next one.",
     window: "Window filled",
     absent: "Compression is not available on this server.",
     no_request: "This session has had no request yet.",
@@ -50,12 +51,15 @@ export default {
     title: "Compresser cette session",
     note: "Les anciens échanges cèdent la place à un résumé dans les requêtes suivantes. Les instructions système et les derniers échanges restent ; les originaux sont conservés.",
     no_session: "Aucune session pour l’instant.",
-    not_seen: "Aucune requête de cette session n’est passée depuis le démarrage : elle pourra être compressée après la prochaine.",
+    not_seen:
+      "Aucune requête de cette session n’est passée depuis le démarrage : elle pourra être compressée après la prochaine.",
     window: "Remplissage de la fenêtre",
     absent: "La compression n’est pas disponible sur ce serveur.",
     no_request: "Cette session n’a pas encore eu de requête.",
-    window_unknown: "La taille de la fenêtre du modèle est inconnue : nommez-le dans [models] avec son max_context_size.",
-    below: "La fenêtre est pleine à {share}. Sous {threshold} il reste de la place : compresser ne ferait que perdre du détail.",
+    window_unknown:
+      "La taille de la fenêtre du modèle est inconnue : nommez-le dans [models] avec son max_context_size.",
+    below:
+      "La fenêtre est pleine à {share}. Sous {threshold} il reste de la place : compresser ne ferait que perdre du détail.",
     ready: "La fenêtre est pleine à {share} : c’est le moment.",
     compress: "Compresser",
     simulate: "Simuler",

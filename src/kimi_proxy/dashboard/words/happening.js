@@ -1,8 +1,14 @@
 export default {
   en: {
-    sanitized: { one: "{n} tool output cut: {tokens} tokens less", other: "{n} tool outputs cut: {tokens} tokens less" },
+    sanitized: {
+      one: "{n} tool output cut: {tokens} tokens less",
+      other: "{n} tool outputs cut: {tokens} tokens less",
+    },
     pruned: { one: "{n} line of {of} pruned", other: "{n} lines of {of} pruned" },
-    masked: { one: "{n} answer of {server} masked, {chars} characters", other: "{n} answers of {server} masked, {chars} characters" },
+    masked: {
+      one: "{n} answer of {server} masked, {chars} characters",
+      other: "{n} answers of {server} masked, {chars} characters",
+    },
     server_failed: "{server} did not answer: {outcome}",
     compressed: "Compressed from {before} to {after} tokens",
     compressed_itself: "Compressed by itself from {before} to {after} tokens",
@@ -14,9 +20,15 @@ export default {
     settings: "A setting was changed",
   },
   fr: {
-    sanitized: { one: "{n} sortie d’outil coupée : {tokens} jetons de moins", other: "{n} sorties d’outils coupées : {tokens} jetons de moins" },
+    sanitized: {
+      one: "{n} sortie d’outil coupée : {tokens} jetons de moins",
+      other: "{n} sorties d’outils coupées : {tokens} jetons de moins",
+    },
     pruned: { one: "{n} ligne sur {of} élaguée", other: "{n} lignes sur {of} élaguées" },
-    masked: { one: "{n} réponse de {server} masquée, {chars} caractères", other: "{n} réponses de {server} masquées, {chars} caractères" },
+    masked: {
+      one: "{n} réponse de {server} masquée, {chars} caractères",
+      other: "{n} réponses de {server} masquées, {chars} caractères",
+    },
     server_failed: "{server} n’a pas répondu : {outcome}",
     compressed: "Compressée de {before} à {after} jetons",
     compressed_itself: "Compressée d’elle-même de {before} à {after} jetons",

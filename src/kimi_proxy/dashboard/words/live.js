@@ -133,7 +133,8 @@ export default {
     away: "La connexion à kimi-proxy est perdue.",
     away_what: "Ce que vous voyez est ancien. Tourne-t-il encore ? Cette page revient d’elle-même.",
     store: "Le disque n’accepte pas d’écriture.",
-    store_what: "Les requêtes passent, mais rien n’est coupé ni noté : libérez de la place, ou vérifiez les droits de KIMI_PROXY_HOME.",
+    store_what:
+      "Les requêtes passent, mais rien n’est coupé ni noté : libérez de la place, ou vérifiez les droits de KIMI_PROXY_HOME.",
     off: "Le nettoyage est désactivé.",
     off_what: "Les sorties d’outils partent entières.",
     to_settings: "Réglages",
@@ -144,10 +145,14 @@ export default {
     full_warning: "La fenêtre est pleine à {share}.",
     full_warning_what: "Il reste peu de place : compressez bientôt cette session, ou continuez dans une nouvelle.",
     full_critical: "La fenêtre est pleine à {share}.",
-    full_critical_what: "La prochaine réponse peut échouer : compressez maintenant, ou continuez dans une nouvelle session.",
+    full_critical_what:
+      "La prochaine réponse peut échouer : compressez maintenant, ou continuez dans une nouvelle session.",
     buried: "Les instructions sont enfouies.",
     buried_what: "Elles sont si loin que le modèle peut les oublier : répétez l’essentiel, ou compressez.",
-    others_failed: { one: "{n} requête d’une autre session a échoué.", other: "{n} requêtes d’autres sessions ont échoué." },
+    others_failed: {
+      one: "{n} requête d’une autre session a échoué.",
+      other: "{n} requêtes d’autres sessions ont échoué.",
+    },
     others_failed_what: "Voyez la liste ci-dessous.",
     other_full: "{title} : la fenêtre est pleine à {share}.",
     more_alerts: { one: "{n} autre alerte", other: "{n} autres alertes" },

@@ -6,7 +6,8 @@ export default {
     whole: "{used} of {size} tokens, {share} of the window. The model reads from left to right.",
     whole_unknown: "{used} tokens; the size of the window is not known. The model reads from left to right.",
     buried: "The instructions are buried.",
-    buried_what: "They stand more than half a window before the newest message: the model may forget them. Repeat what matters, or compress.",
+    buried_what:
+      "They stand more than half a window before the newest message: the model may forget them. Repeat what matters, or compress.",
     definitions: "Descriptions of tools",
     system: "System",
     memory: "Memory",
@@ -39,7 +40,8 @@ export default {
     whole: "{used} jetons sur {size}, {share} de la fenêtre. Le modèle lit de gauche à droite.",
     whole_unknown: "{used} jetons ; la taille de la fenêtre est inconnue. Le modèle lit de gauche à droite.",
     buried: "Les instructions sont enfouies.",
-    buried_what: "Elles sont à plus d’une demi-fenêtre du dernier message : le modèle peut les oublier. Répétez l’essentiel, ou compressez.",
+    buried_what:
+      "Elles sont à plus d’une demi-fenêtre du dernier message : le modèle peut les oublier. Répétez l’essentiel, ou compressez.",
     definitions: "Descriptions d’outils",
     system: "Système",
     memory: "Mémoire",

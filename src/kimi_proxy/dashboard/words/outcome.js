@@ -5,7 +5,8 @@ export default {
     client_gone: "client left",
     status: "refused ({status})",
     rate_limited: "rate limited",
-    rate_limited_advice: "The provider asks for a pause: the client will try again, or raise the limit with the provider.",
+    rate_limited_advice:
+      "The provider asks for a pause: the client will try again, or raise the limit with the provider.",
     upstream_error: "provider failed",
     upstream_error_advice: "Try again; if it stays so, look at the provider's status page.",
     upstream_unreachable: "not reached",

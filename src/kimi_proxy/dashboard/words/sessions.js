@@ -83,7 +83,8 @@ export default {
     cancel: "Annuler",
     delete_one: "Supprimer {title}",
     delete_title: { one: "Supprimer cette session ?", other: "Supprimer {n} sessions ?" },
-    delete_text: "Leurs requêtes et leurs chiffres partent. Les originaux derrière les marqueurs restent le temps prévu.",
+    delete_text:
+      "Leurs requêtes et leurs chiffres partent. Les originaux derrière les marqueurs restent le temps prévu.",
     and_more: "et {n} autres",
     export_one: "Les requêtes de la session choisie",
     export_all: "Les requêtes de toutes les sessions",

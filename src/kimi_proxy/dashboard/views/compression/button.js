@@ -19,10 +19,18 @@ export function Button({ newest, isAbsent, active, threshold, onOpen, onUndo }) 
       <div class="compression-do">
         <p id="compression-why" class=${reason ? "soft" : "wrong"}>${reason || t("ready", { share: shareText(share) })}</p>
         <div class="row-actions">
-          <button type="button" class="red big" disabled=${Boolean(reason)} aria-describedby="compression-why" onClick=${() => onOpen("compress")}>
+          <button
+            type="button"
+            class="red big"
+            disabled=${Boolean(reason)}
+            aria-describedby="compression-why"
+            onClick=${() => onOpen("compress")}
+          >
             <${Icon} name="compress" />${t("compress")}
           </button>
-          <button type="button" disabled=${isAbsent || !newest} onClick=${() => onOpen("simulate")}><${Icon} name="eye" />${t("simulate")}</button>
+          <button type="button" disabled=${isAbsent || !newest} onClick=${() => onOpen("simulate")}>
+            <${Icon} name="eye" />${t("simulate")}
+          </button>
           ${active && html`<button type="button" onClick=${onUndo}><${Icon} name="undo" />${t("undo")}</button>`}
         </div>
         ${active && html`<p class="soft">${t("active")}</p>`}

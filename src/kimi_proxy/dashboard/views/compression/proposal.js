@@ -24,8 +24,10 @@ export function Proposal({ path, isOnlyLook, onClose, onDone }) {
   };
   const actions = html`
     <button type="button" onClick=${onClose}>${t(isOnlyLook ? "close" : "cancel")}</button>
-    ${!isOnlyLook &&
-    html`<button type="button" class="red" disabled=${!shown || isBusy} onClick=${confirm}>${t(isBusy ? "busy" : "confirm")}</button>`}
+    ${
+      !isOnlyLook &&
+      html`<button type="button" class="red" disabled=${!shown || isBusy} onClick=${confirm}>${t(isBusy ? "busy" : "confirm")}</button>`
+    }
   `;
   return html`<${Dialog} wide title=${t(isOnlyLook ? "simulated" : "confirm_title")} onClose=${onClose} actions=${actions}>
     ${error && html`<${Failure} error=${error} nothing=${t("not_seen")} />`}
@@ -42,9 +44,15 @@ function Change({ shown, isOnlyLook }) {
       <${Line} label=${t("before")} value=${before} whole=${before} />
       <${Line} label=${t("after")} value=${after} whole=${before} />
     </div>
-    <p><strong class="number">${t("change", { tokens: tokens(before - after), share: percent(saved) })}</strong> ${t("messages", { removed: count(shown.messages_removed), kept: count(shown.messages_kept) })}</p>
+    <p>
+      <strong class="number">${t("change", { tokens: tokens(before - after), share: percent(saved) })}</strong>${" "}
+      ${t("messages", { removed: count(shown.messages_removed), kept: count(shown.messages_kept) })}
+    </p>
     <section class="side" aria-label=${t("summary")}>
-      <header><h3>${t("summary")}</h3><span class="soft">${t(`by_${shown.summary_by === "provider" ? "provider" : "heuristic"}`)}</span></header>
+      <header>
+        <h3>${t("summary")}</h3>
+        <span class="soft">${t(shown.summary_by === "provider" ? "by_provider" : "by_heuristic")}</span>
+      </header>
       <pre tabindex="0" class="mono">${shown.summary}</pre>
     </section>
     <p class="soft">${t(isOnlyLook ? "nothing_done" : "reversible")}</p>

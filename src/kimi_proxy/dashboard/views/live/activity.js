@@ -16,9 +16,11 @@ export function Activity() {
   const told = known.events.map((event) => ({ event, text: happening(event) })).filter(({ text }) => text);
   const newest = told.slice(-SHOWN).reverse();
   return html`<${Card} title=${t("activity")} note=${t("activity_note")}>
-    ${newest.length === 0
-      ? html`<${Empty}>${t("no_activity")}<//>`
-      : html`<ol class="activity">${newest.map(({ event, text }) => html`<${Row} key=${event.seq} event=${event} text=${text} />`)}</ol>`}
+    ${
+      newest.length === 0
+        ? html`<${Empty}>${t("no_activity")}<//>`
+        : html`<ol class="activity">${newest.map(({ event, text }) => html`<${Row} key=${event.seq} event=${event} text=${text} />`)}</ol>`
+    }
   <//>`;
 }
 

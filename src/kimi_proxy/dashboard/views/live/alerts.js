@@ -1,6 +1,6 @@
 // Is anything wrong? Each alert says what to do; when there is none, that is said too.
 import { titleOf } from "../../focus.js";
-import { count, share } from "../../format.js";
+import { share } from "../../format.js";
 import { html } from "../../html.js";
 import { phrases } from "../../i18n.js";
 import { dismiss, known } from "../../known.js";
@@ -22,7 +22,12 @@ export function Alerts({ newest, id, sanitizer }) {
   return html`<div class="banners">
     ${isCalm && known.isReady && html`<${Banner} level="ok" title=${t("well")}>${t("well_why")}<//>`}
     ${found.slice(0, SHOWN).map(drawn)}
-    ${found.length > SHOWN && html`<${Fold} title=${t("more_alerts", { n: found.length - SHOWN })}><div class="banners">${found.slice(SHOWN).map(drawn)}</div><//>`}
+    ${
+      found.length > SHOWN &&
+      html`<${Fold} title=${t("more_alerts", { n: found.length - SHOWN })}>
+      <div class="banners">${found.slice(SHOWN).map(drawn)}</div>
+    <//>`
+    }
   </div>`;
 }
 
@@ -54,8 +59,9 @@ function ofSession(newest, id) {
   }
   const buried = known.alerts.get(id)?.get("attention_sink_alert");
   if (buried) {
+    const what = html`${t("buried_what")} <a href=${link("map")}>${t("to_map")}</a>`;
     const onClose = () => dismiss(id, "attention_sink_alert");
-    found.push({ key: "buried", level: "caution", title: t("buried"), what: html`${t("buried_what")} <a href=${link("map")}>${t("to_map")}</a>`, onClose });
+    found.push({ key: "buried", level: "caution", title: t("buried"), what, onClose });
   }
   return found;
 }
@@ -63,13 +69,23 @@ function ofSession(newest, id) {
 function ofOthers(id) {
   const others = known.requests.slice(-LOOKED_AT).filter((metric) => metric.session_id !== id && isRecent(metric));
   const failed = others.filter(hasFailed).length;
-  const found = failed ? [{ key: "others", level: "warning", title: t("others_failed", { n: failed }), what: t("others_failed_what") }] : [];
-  const full = [...new Map(others.map((metric) => [metric.session_id, metric])).values()].filter((metric) => metric.percent >= 90);
-  for (const metric of full.slice(0, 2)) {
-    const values = { title: titleOf(known.sessions.get(metric.session_id)), share: share(metric.percent), tokens: count(metric.tokens) };
-    found.push({ key: metric.session_id, level: levelOf(metric.percent), title: t("other_full", values), what: t("other_full_what") });
-  }
-  return found;
+  const newest = new Map(others.map((metric) => [metric.session_id, metric]));
+  const full = [...newest.values()].filter((metric) => metric.percent >= 90).slice(0, 2);
+  return [...(failed ? [othersFailed(failed)] : []), ...full.map(otherFull)];
 }
+
+const othersFailed = (n) => ({
+  key: "others",
+  level: "warning",
+  title: t("others_failed", { n }),
+  what: t("others_failed_what"),
+});
+
+const otherFull = ({ session_id: id, percent }) => ({
+  key: id,
+  level: levelOf(percent),
+  title: t("other_full", { title: titleOf(known.sessions.get(id)), share: share(percent) }),
+  what: t("other_full_what"),
+});
 
 const isRecent = (metric) => Date.now() - Date.parse(metric.at) < RECENT_MS;

@@ -20,28 +20,37 @@ export function Charts({ history }) {
   const paid = useMemo(() => costLines(history, models), [key, models]);
   return html`<div class="live-row two">
     <${Card} title=${t("tokens_over_time")} name="live-chart">
-      ${times.length
-        ? html`<${Chart} label=${t("tokens_over_time")} times=${times} series=${read} format=${tokens} />`
-        : html`<${Empty}>${t("waiting")}<//>`}
+      ${
+        times.length
+          ? html`<${Chart} label=${t("tokens_over_time")} times=${times} series=${read} format=${tokens} />`
+          : html`<${Empty}>${t("waiting")}<//>`
+      }
     <//>
     <${Card} title=${t("cost_over_time")} name="live-chart">
-      ${paid
-        ? html`<${Chart} label=${t("cost_over_time")} times=${times} series=${paid} format=${usd} />`
-        : html`<${Empty}>${t(times.length ? "no_price" : "waiting")}<//>`}
+      ${
+        paid
+          ? html`<${Chart} label=${t("cost_over_time")} times=${times} series=${paid} format=${usd} />`
+          : html`<${Empty}>${t(times.length ? "no_price" : "waiting")}<//>`
+      }
     <//>
   </div>`;
 }
 
 function tokenLines(history) {
   return [
-    { label: t("real"), colour: "chat", values: history.map((metric) => metric.input_tokens ?? null) },
+    { label: t("real"), colour: "chat", values: history.map((metric) => (metric.counted_by === "provider" ? metric.tokens : null)) },
     { label: t("estimate"), colour: "soft", isDashed: true, values: history.map((metric) => metric.tokens_estimated) },
   ];
 }
 
 /** Sums over the requests that are shown; null where no price is known. */
 function costLines(history, models) {
-  const prices = new Map(models.flatMap((model) => [[model.id, model], [model.model, model]]));
+  const prices = new Map(
+    models.flatMap((model) => [
+      [model.id, model],
+      [model.model, model],
+    ]),
+  );
   const real = sums(history.map((metric) => metric.cost_usd));
   const guessed = sums(history.map((metric) => guess(metric, prices.get(metric.model))));
   const before = history.some((metric) => typeof metric.cost_before_usd === "number")

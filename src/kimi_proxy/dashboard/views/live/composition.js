@@ -17,8 +17,10 @@ export function Composition({ newest, id }) {
   const parts = made && PARTS.map((name) => ({ name, label: t(name), value: made[name], text: tokens(made[name]) }));
   const aside = html`<a href=${link("map")}>${t("to_map")}</a>`;
   return html`<${Card} title=${t("composition")} name="live-composition" aside=${made && aside}>
-    ${parts
-      ? html`<${Bar} label=${t("composition")} parts=${parts} /><${Legend} parts=${parts} />`
-      : html`<${Empty}>${t(newest ? "composition_unknown" : "waiting")}<//>`}
+    ${
+      parts
+        ? html`<${Bar} label=${t("composition")} parts=${parts} /><${Legend} parts=${parts} />`
+        : html`<${Empty}>${t(newest ? "composition_unknown" : "waiting")}<//>`
+    }
   <//>`;
 }

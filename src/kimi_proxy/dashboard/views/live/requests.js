@@ -37,8 +37,18 @@ const columns = () => [
   { key: "model", title: t("model"), cell: (metric) => html`<span class="soft">${metric.model}</span>` },
   { key: "tokens", title: t("tokens"), align: "right", cell: tokensCell },
   { key: "percent", title: t("of_window"), align: "right", cell: shareCell },
-  { key: "saved", title: t("saved"), align: "right", cell: (metric) => (metric.tokens_saved ? tokens(metric.tokens_saved) : "") },
-  { key: "cost", title: t("cost"), align: "right", cell: (metric) => (metric.cost_usd === null ? "" : usd(metric.cost_usd)) },
+  {
+    key: "saved",
+    title: t("saved"),
+    align: "right",
+    cell: (metric) => (metric.tokens_saved ? tokens(metric.tokens_saved) : ""),
+  },
+  {
+    key: "cost",
+    title: t("cost"),
+    align: "right",
+    cell: (metric) => (metric.cost_usd === null ? "" : usd(metric.cost_usd)),
+  },
   { key: "time", title: t("duration"), align: "right", cell: (metric) => duration(metric.duration_ms) },
   { key: "outcome", title: t("outcome"), cell: outcomeCell },
 ];

@@ -16,8 +16,7 @@ export function Savings({ newest, session }) {
   return html`<${Card} title=${t("savings")} name="live-savings" aside=${t(mine.isNet ? "net" : "estimated")}>
     <p class="live-big number">${tokens(mine.tokens)} <span>${t("tokens_in_session")}</span></p>
     <dl class="live-facts number">
-      ${mine.isNet && html`<${Fact} label=${t("gross")} value=${tokens(session.tokens_saved)} />`}
-      ${mine.isNet && html`<${Fact} label=${t("price_of_saving")} title=${t("price_what")} value=${tokens(mine.tokens - session.tokens_saved)} />`}
+      ${mine.isNet && html`<${Gross} left=${session.tokens_saved} price=${mine.tokens - session.tokens_saved} />`}
       ${isNumber(mine.usd) && html`<${Fact} label=${t("worth")} value=${usd(mine.usd)} />`}
       <${Fact} label=${t("cost_session")} value=${usd(session?.cost_usd)} />
       ${known.totals && html`<${Fact} label=${t("all_sessions", { n: known.totals.sessions })} value=${together(all)} />`}
@@ -27,6 +26,11 @@ export function Savings({ newest, session }) {
 }
 
 const Fact = ({ label, title, value }) => html`<div title=${title}><dt>${label}</dt><dd>${value}</dd></div>`;
+
+const Gross = ({ left, price }) => html`
+  <${Fact} label=${t("gross")} value=${tokens(left)} />
+  <${Fact} label=${t("price_of_saving")} title=${t("price_what")} value=${tokens(price)} />
+`;
 
 const together = (all) => (isNumber(all.usd) ? `${tokens(all.tokens)} · ${usd(all.usd)}` : tokens(all.tokens));
 

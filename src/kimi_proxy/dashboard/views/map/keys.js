@@ -12,7 +12,9 @@ export function Keys({ context }) {
   const seen = FLAGS.filter((flag) => context.messages.some(({ flags }) => flags.includes(flag)));
   return html`<ul class="keys number">
     ${PARTS.map(
-      (name) => html`<li key=${name}><span class="swatch of-${name}"></span>${t(name)} <strong>${tokens(context.composition[name])}</strong></li>`,
+      (name) => html`<li key=${name}>
+        <span class="swatch of-${name}"></span>${t(name)} <strong>${tokens(context.composition[name])}</strong>
+      </li>`,
     )}
     ${seen.map((flag) => html`<li key=${flag}><span class="swatch flagged ${flag}"></span>${t(`flag_${flag}`)}</li>`)}
   </ul>`;

@@ -1,6 +1,7 @@
 // The window as one strip; a message is as wide as its tokens. The list below it says the same in words.
 import { html } from "../../html.js";
 import { phrases } from "../../i18n.js";
+import { MARKS } from "../../parts/gauge.js";
 import words from "../../words/map.js";
 
 const t = phrases(words);
@@ -8,29 +9,31 @@ const EDGED = 0.6; // percent of the strip from which a piece has room for an ed
 const THIN = 0.12; // percent of the strip under which neighbours are drawn as one
 
 export function Strip({ context, onOpen }) {
-  const whole = context.max_context ?? Math.max(1, context.tokens);
-  const pieces = merged(context.messages.map((message) => piece(message, whole)));
-  const tools = context.messages.length ? context.messages[0].start_percent : 0;
+  const { messages, max_context: size } = context;
+  const pieces = merged(messages.map((message) => piece(message, size ?? Math.max(1, context.tokens))));
+  const tools = messages[0]?.start_percent ?? 0;
   return html`<div class="strip-frame" aria-hidden="true">
     <div class="strip">
-      ${tools > 0.05 && html`<span class="strip-piece of-tools faded" title=${t("definitions")} style=${at(0, tools)}></span>`}
-      ${pieces.map(
-        (each) => html`<span
-          key=${each.message.index}
-          class="strip-piece of-${each.message.kind} ${each.width < EDGED ? "thin" : ""} ${each.message.flags.join(" ")}"
-          title=${each.title}
-          style=${at(each.start, each.width)}
-          onClick=${() => onOpen(each.message)}
-        >
-          ${each.memory > 0 && html`<span class="strip-memory" style=${{ width: `${each.memory}%` }}></span>`}
-        </span>`,
-      )}
-      ${context.max_context && [80, 90, 95].map((mark) => html`<span key=${mark} class="strip-mark" style=${{ left: `${mark}%` }}></span>`)}
+      ${
+        tools > 0.05 &&
+        html`<span class="strip-piece of-tools faded" title=${t("definitions")} style=${at(0, tools)}></span>`
+      }
+      ${pieces.map((each) => html`<${Piece} key=${each.message.index} ...${each} onOpen=${onOpen} />`)}
+      ${size && MARKS.map((mark) => html`<span key=${mark} class="strip-mark" style=${{ left: `${mark}%` }}></span>`)}
     </div>
     <div class="strip-scale number">
-      ${(context.max_context ? [0, 50, 80, 90, 95] : [0, 50, 100]).map((mark) => html`<span key=${mark} style=${{ left: `${mark}%` }}>${mark}</span>`)}
+      ${(size ? [0, 50, ...MARKS] : [0, 50, 100]).map(
+        (mark) => html`<span key=${mark} style=${{ left: `${mark}%` }}>${mark}</span>`,
+      )}
     </div>
   </div>`;
+}
+
+function Piece({ message, start, width, memory, title, onOpen }) {
+  const looks = [`of-${message.kind}`, width < EDGED ? "thin" : "", ...message.flags].join(" ");
+  return html`<span class="strip-piece ${looks}" title=${title} style=${at(start, width)} onClick=${() => onOpen(message)}>
+    ${memory > 0 && html`<span class="strip-memory" style=${{ width: `${memory}%` }}></span>`}
+  </span>`;
 }
 
 const at = (start, width) => ({ left: `${start}%`, width: `${width}%` });

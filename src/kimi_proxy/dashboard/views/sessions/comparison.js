@@ -26,10 +26,16 @@ export function Comparison({ sessions, onClose }) {
         </tr>
       </thead>
       <tbody>
-        ${FACTS.map(([name, format]) => html`<${Row} key=${name} name=${name} format=${format} values=${both.map((fact) => fact[name])} />`)}
+        ${FACTS.map(
+          ([name, format]) =>
+            html`<${Row} key=${name} name=${name} format=${format} values=${both.map((fact) => fact[name])} />`,
+        )}
       </tbody>
     </table>
-    ${sessions.map((session, at) => html`<${Filled} key=${session.id} title=${titleOf(session)} metric=${answers[at].value?.metrics.at(-1)} />`)}
+    ${sessions.map(
+      (session, at) =>
+        html`<${Filled} key=${session.id} title=${titleOf(session)} metric=${answers[at].value?.metrics.at(-1)} />`,
+    )}
   <//>`;
 }
 
@@ -79,5 +85,6 @@ function Filled({ title, metric }) {
   const made = composition(metric);
   if (!made) return null;
   const parts = PARTS.map((name) => ({ name, label: t(name), value: made[name] }));
-  return html`<div><p class="soft">${title}</p><${Bar} label=${title} parts=${parts} whole=${metric.max_context ?? undefined} /></div>`;
+  const whole = metric.max_context ?? undefined;
+  return html`<div><p class="soft">${title}</p><${Bar} label=${title} parts=${parts} whole=${whole} /></div>`;
 }

@@ -19,7 +19,9 @@ export function Export({ sessions }) {
   const title = t(one ? "export_one" : "export_all");
   return html`
     ${["csv", "json"].map(
-      (format) => html`<button key=${format} type="button" title=${title} disabled=${sessions.length > 1} onClick=${() => fetched(format)}>
+      (
+        format,
+      ) => html`<button key=${format} type="button" title=${title} disabled=${sessions.length > 1} onClick=${() => fetched(format)}>
         <${Icon} name="download" />${format.toUpperCase()}
       </button>`,
     )}

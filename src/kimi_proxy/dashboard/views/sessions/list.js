@@ -14,15 +14,12 @@ export function List({ sessions, chosen, onChoose, onRename, onDelete, asked }) 
   const kept = useSignal(pinned);
   const shown = focus();
   const columns = [
-    { key: "choose", title: html`<span class="unseen">${t("choose")}</span>`, cell: (session) => chooser(session, chosen, onChoose) },
+    { key: "choose", title: unseen("choose"), cell: (session) => chooser(session, chosen, onChoose) },
     { key: "title", title: t("session"), wide: true, cell: (session) => name(session, shown) },
     { key: "model", title: t("model"), cell: (session) => html`<span class="soft">${session.model}</span>` },
     { key: "used", title: t("last_used"), cell: (session) => when(session.last_used_at) },
-    { key: "requests", title: t("requests"), align: "right", cell: (session) => count(session.requests) },
-    { key: "read", title: t("read"), align: "right", cell: (session) => tokens(session.input_tokens) },
-    { key: "saved", title: t("saved"), align: "right", cell: (session) => tokens(session.net_saved_tokens ?? session.tokens_saved) },
-    { key: "cost", title: t("cost"), align: "right", cell: (session) => usd(session.cost_usd ?? NaN) },
-    { key: "do", title: html`<span class="unseen">${t("actions")}</span>`, cell: (session) => actions(session, kept, onRename, onDelete) },
+    ...NUMBERS.map(([key, cell]) => ({ key, title: t(key), align: "right", cell })),
+    { key: "do", title: unseen("actions"), cell: (session) => actions(session, kept, onRename, onDelete) },
   ];
   return html`<${Table}
     caption=${t("title")}
@@ -34,9 +31,19 @@ export function List({ sessions, chosen, onChoose, onRename, onDelete, asked }) 
   />`;
 }
 
+const NUMBERS = [
+  ["requests", (session) => count(session.requests)],
+  ["read", (session) => tokens(session.input_tokens)],
+  ["saved", (session) => tokens(session.net_saved_tokens ?? session.tokens_saved)],
+  ["cost", (session) => usd(session.cost_usd)],
+];
+
+const unseen = (key) => html`<span class="unseen">${t(key)}</span>`;
+
 function chooser(session, chosen, onChoose) {
   const label = t("choose_one", { title: titleOf(session) });
-  return html`<input type="checkbox" aria-label=${label} checked=${chosen.includes(session.id)} onChange=${() => onChoose(session.id)} />`;
+  const isChosen = chosen.includes(session.id);
+  return html`<input type="checkbox" aria-label=${label} checked=${isChosen} onChange=${() => onChoose(session.id)} />`;
 }
 
 function name(session, shown) {
@@ -51,7 +58,12 @@ function actions(session, kept, onRename, onDelete) {
   const isPinned = session.id === kept;
   const title = titleOf(session);
   return html`<div class="sessions-actions">
-    <${Action} icon="pin" label=${t(isPinned ? "unpin" : "pin", { title })} isOn=${isPinned} onClick=${() => pin(isPinned ? "" : session.id)} />
+    <${Action}
+      icon="pin"
+      label=${t(isPinned ? "unpin" : "pin", { title })}
+      isOn=${isPinned}
+      onClick=${() => pin(isPinned ? "" : session.id)}
+    />
     <${Action} icon="pencil" label=${t("rename_one", { title })} onClick=${() => onRename(session)} />
     <${Action} icon="trash" label=${t("delete_one", { title })} onClick=${() => onDelete(session)} />
   </div>`;
@@ -59,7 +71,14 @@ function actions(session, kept, onRename, onDelete) {
 
 function Action({ icon, label, isOn, onClick }) {
   const pressed = isOn === undefined ? undefined : String(isOn);
-  return html`<button type="button" class="icon-button" aria-label=${label} title=${label} aria-pressed=${pressed} onClick=${onClick}>
+  return html`<button
+    type="button"
+    class="icon-button"
+    aria-label=${label}
+    title=${label}
+    aria-pressed=${pressed}
+    onClick=${onClick}
+  >
     <${Icon} name=${icon} />
   </button>`;
 }

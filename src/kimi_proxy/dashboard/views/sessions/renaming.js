@@ -22,7 +22,10 @@ export function Renaming({ session, onClose, onDone }) {
   };
   return html`<${Dialog} title=${t("rename")} onClose=${onClose}>
     <form class="door" onSubmit=${submit}>
-      <label>${t("new_title")}<input value=${title} maxlength=${MAX_CHARS} autofocus onInput=${(event) => setTitle(event.currentTarget.value)} /></label>
+      <label>
+        ${t("new_title")}
+        <input value=${title} maxlength=${MAX_CHARS} autofocus onInput=${(event) => setTitle(event.currentTarget.value)} />
+      </label>
       ${error && html`<${Failure} error=${error} />`}
       <div class="dialog-actions">
         <button type="button" onClick=${onClose}>${t("cancel")}</button>
