@@ -309,3 +309,17 @@ async def test_a_store_that_fails_while_keeping_fails_open(tmp_path: Path):
     assert results(draft.request) == {"call_a1": LOG.text}
     assert draft.reasons == ("store_unavailable",)
     assert draft.notes == ()
+
+
+async def test_a_first_cut_that_loses_more_of_the_cache_than_it_saves_is_not_made(tmp_path: Path):
+    told = "We talked about this for a long time. " * 4000
+    small: list[Item] = [User(LOG.goal), Assistant(told), User("go on"), *asked("c1", LOG.text)]
+    large = "\n".join(f"{at} {LOG.text}" for at in range(20))
+    later: list[Item] = [*small, Assistant("hm"), *asked("c2", large)]
+    async with world(tmp_path) as here:
+        first = await here.send(whole := request(Wire.CHAT, small))
+        worth = await here.send(request(Wire.CHAT, later))
+        after = results(worth.request)
+
+    assert first.request is whole and first.reasons == ("not_worth_resending",)
+    assert after["c1"] == LOG.text and len(after["c2"]) < len(large) / 2  # what was sent whole stays whole

@@ -18,7 +18,7 @@ STALE_S = 10.0  # after which whoever locks this way takes a lock for forgotten
 def read(path: Path) -> bytes | None:
     """What the file holds; None if there is none."""
     try:
-        if not path.is_file() and path.exists():
+        if not stat.S_ISREG(path.stat().st_mode):
             raise FileRefused(f"{path} is not a file")
         return path.read_bytes()
     except FileNotFoundError:

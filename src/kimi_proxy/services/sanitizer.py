@@ -22,6 +22,7 @@ from kimi_proxy.features.sanitizer.output import Output
 from kimi_proxy.features.sanitizer.plan import Plan, plan
 from kimi_proxy.features.sanitizer.shortened import Shortened, Task
 from kimi_proxy.features.sanitizer.stage import Decided, Decision, sanitize
+from kimi_proxy.features.sanitizer.worth import is_first_cut_worth
 from kimi_proxy.services.decisions import Decisions, Made
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.recent import Recent
@@ -130,7 +131,15 @@ class Sanitizer:
             return known
         if not self.is_on:
             return known | self._decisions.went_whole(new, "switched_off")
-        return known | await self._settled(draft, await self._shortened(draft, new, deadline), deadline)
+        made = await self._shortened(draft, new, deadline)
+        if all(decision.shown is None for decision in known.values()) and not self._is_worth(draft, made):
+            made = [replace(one, shortened=_whole(one)) for one in made]
+        return known | await self._settled(draft, made, deadline)
+
+    def _is_worth(self, draft: Draft, made: Sequence[Made]) -> bool:
+        cut = [one.shortened for one in made if one.shortened.hidden]
+        saved = sum(one.tokens_before - one.tokens_after for one in cut)
+        return not cut or is_first_cut_worth(draft.request, saved, self._settings.recover_tool)
 
     def _all_whole(self, outputs: Sequence[Output]) -> dict[bytes, Decision]:
         """Nobody can tell how they were sent before. What the model has not read was not."""
@@ -191,3 +200,9 @@ class Sanitizer:
     def _failed(self, step: str, code: str, what: str) -> None:
         self._metrics.chat_faults.labels(step, code).inc()
         log.warning("sanitizer fell back", extra={"step": step, "code": code, "what": what[:300]})
+
+
+def _whole(made: Made) -> Shortened:
+    """As it came; it stays so, because that is what the provider will have cached."""
+    why = "not_worth_resending" if made.shortened.hidden else made.shortened.why
+    return Shortened(made.output.text, why, (), 0, 0)

@@ -10,9 +10,9 @@ from kimi_proxy.features.pipeline import Draft, Note
 from kimi_proxy.features.sanitizer import offer
 from kimi_proxy.features.sanitizer.apply import apply
 from kimi_proxy.features.sanitizer.plan import Plan
+from kimi_proxy.features.sanitizer.worth import resent_tokens
 
 EVENT = "sanitizer_event"
-BYTES_PER_TOKEN = 4  # about
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,4 @@ def _price(made: list[Decision], draft: Draft) -> JsonObject:
     if not draft.own_tool:
         return {"tool_tokens": 0, "prefix_tokens_resent": 0}
     joins = all(decision.is_new for decision in made if decision.shown is not None)
-    answered = [message.start for message in draft.request.messages if message.role == "assistant"]
-    cached = answered[-1] // BYTES_PER_TOKEN if joins and answered else 0
-    return {"tool_tokens": offer.tool_tokens(), "prefix_tokens_resent": cached}
+    return {"tool_tokens": offer.tool_tokens(), "prefix_tokens_resent": resent_tokens(draft.request) if joins else 0}
