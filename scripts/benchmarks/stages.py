@@ -29,7 +29,7 @@ LIMITS_MS = {100_000: 5, 1_000_000: 40}
 RULES = "Be brief. Touch no file outside of src. " * 10
 
 # Everything is on, and the window is such that a request is counted, goes to a larger model and has its instructions
-# repeated. It is not compressed, because then there would be less to look at.
+# repeated; or its history was compressed, and the summary stands in its place.
 TOML = """
 [providers.p]
 type = "{type}"
@@ -46,26 +46,28 @@ inject = true
 enabled = true
 [compression]
 automatic = true
-threshold_percentage = 100
+ask_provider = false
+threshold_percentage = {threshold}
 """
+WHOLE, COMPRESSED = 100, 85  # shares of the window from which a history is compressed; it fills less, or more
 
 
 def main() -> None:
-    rows = [row for wire in Wire for size in SIZES for row in [asyncio.run(_row(wire, size))]]
-    head = ("API", "bytes", "best ms", "median ms", "p95 ms", "limit ms", "each step", "what happened")
+    rows = [asyncio.run(_row(wire, size, at)) for at in (WHOLE, COMPRESSED) for wire in Wire for size in SIZES]
+    head = ("history", "API", "bytes", "best ms", "median ms", "p95 ms", "limit ms", "each step", "what happened")
     table(f"All steps, {TURNS} requests that say what the one before them said", head, rows)
 
 
-async def _row(wire: Wire, size: int) -> Sequence[object]:
+async def _row(wire: Wire, size: int, threshold: int) -> Sequence[object]:
     said = _conversation(wire, size)
     with tempfile.TemporaryDirectory() as folder:
         home, body = Path(folder), _body(wire, said)
-        async with running(_config(wire, 10 * size, home)) as runtime:
+        async with running(_config(wire, 10 * size, home, WHOLE)) as runtime:
             await runtime.project_memory.save("We write tabs.")
             await _once(runtime, wire, _body(wire, said[:1]))  # the session begins
             done, _ = await _once(runtime, wire, body)
             tokens = tokens_of(done.request, count)
-        async with running(_config(wire, round(tokens / SHARE), home)) as runtime:
+        async with running(_config(wire, round(tokens / SHARE), home, threshold)) as runtime:
             for _ in range(3):  # all is decided, written and remembered
                 done, _ = await _once(runtime, wire, body)
             taken = [(await _once(runtime, wire, body))[1] for _ in range(TURNS)]
@@ -73,12 +75,13 @@ async def _row(wire: Wire, size: int) -> Sequence[object]:
     shares = ", ".join(f"{name} {ms:.1f}" for name, ms in alone.items())
     events = " ".join(note.event for note in done.notes)
     times = (f"{each:.1f}" for each in (min(taken), median(taken), p95(taken)))
-    return (wire.value, f"{len(body):,}", *times, LIMITS_MS[size], shares, events)
+    history = "compressed" if done.cut else "whole"
+    return (history, wire.value, f"{len(body):,}", *times, LIMITS_MS[size], shares, events)
 
 
-def _config(wire: Wire, window: int, home: Path) -> Config:
+def _config(wire: Wire, window: int, home: Path, threshold: int) -> Config:
     kind = "anthropic" if wire is Wire.MESSAGES else "openai"
-    return settings(TOML.format(type=kind, small=window, large=4 * window), {}, home)
+    return settings(TOML.format(type=kind, small=window, large=4 * window, threshold=threshold), {}, home)
 
 
 def _conversation(wire: Wire, size: int) -> list[JsonValue]:
