@@ -116,6 +116,21 @@ def test_a_request_is_seen_while_it_streams_and_when_it_is_done(live: Window, pr
     expect(row.locator(".badge.ok")).to_have_text("done")
 
 
+def test_requests_stay_in_place_while_somebody_points_at_them(live: Window, product: Product):
+    say(product, "first", session="pointed-at")
+    page = live.open("live").page
+    rows = live.card(REQUESTS).locator("tbody tr")
+    rows.first.hover()
+    before = rows.count()
+    say(product, "second", session="pointed-at")
+    expect(page.get_by_text("still while you point at it")).to_be_visible()
+    expect(live.card("How full is the window?")).to_be_visible()
+    assert rows.count() == before
+
+    page.locator("h1").hover()
+    expect(rows).to_have_count(before + 1)
+
+
 @pytest.mark.parametrize(
     ("tokens", "level", "what"),
     [

@@ -15,19 +15,24 @@ const SHOWN = 40;
 
 export function Requests({ id }) {
   const [isMine, setMine] = useState(false);
-  const from = isMine ? known.requests.filter((metric) => metric.session_id === id) : known.requests;
-  const aside = html`<label class="live-filter">
-    <input type="checkbox" checked=${isMine} onChange=${() => setMine(!isMine)} /> ${t("only_session")}
-  </label>`;
+  const [held, hold] = useState(null); // ids that stay in place while somebody points at them
+  const newest = (isMine ? known.requests.filter((metric) => metric.session_id === id) : known.requests).slice(-SHOWN);
+  const rows = held ? known.requests.filter((metric) => held.has(metric.id)) : newest;
+  const aside = html`<span class="live-filter">
+    ${held && html`<span class="badge info">${t("held")}</span>`}
+    <label><input type="checkbox" checked=${isMine} onChange=${() => setMine(!isMine)} /> ${t("only_session")}</label>
+  </span>`;
   return html`<${Card} title=${t("requests")} name="live-requests" aside=${aside}>
-    <${Table}
-      caption=${t("requests")}
-      columns=${columns()}
-      rows=${from.slice(-SHOWN).reverse()}
-      keyOf=${(metric) => metric.id}
-      empty=${t("waiting")}
-      maxHeight="max(26rem, calc(100vh - 46rem))"
-    />
+    <div onMouseEnter=${() => hold(new Set(newest.map((metric) => metric.id)))} onMouseLeave=${() => hold(null)}>
+      <${Table}
+        caption=${t("requests")}
+        columns=${columns()}
+        rows=${[...rows].reverse()}
+        keyOf=${(metric) => metric.id}
+        empty=${t("waiting")}
+        maxHeight="max(26rem, calc(100vh - 46rem))"
+      />
+    </div>
   <//>`;
 }
 

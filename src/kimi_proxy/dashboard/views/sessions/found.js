@@ -1,13 +1,13 @@
 // The sessions that are listed: a page at a time, or those in which words stand; what news tell is newer.
 import { get } from "../../api.js";
 import { useEffect, useState } from "../../html.js";
-import { known } from "../../known.js";
+import { known, listen } from "../../known.js";
 
 const PAGE = 50;
 const TYPING_MS = 200;
 
 export function useFound(asked) {
-  const [pages, setPages] = useState({ sessions: [], total: 0, after: null });
+  const [pages, setPages] = useState({ query: "", sessions: [], total: 0, after: null });
   const [error, setError] = useState(null);
   const [round, setRound] = useState(0);
   const query = asked.trim();
@@ -20,7 +20,7 @@ export function useFound(asked) {
         get(path).then(
           (page) => {
             if (!isWanted) return;
-            setPages(page);
+            setPages({ ...page, query });
             setError(null);
           },
           (failure) => isWanted && setError(failure),
@@ -34,25 +34,30 @@ export function useFound(asked) {
     };
   }, [query, round]);
 
+  // Somebody else may delete one, or all.
+  useEffect(() => listen((event) => event.type === "session_deleted" && setRound((n) => n + 1)), []);
+
   const more = () =>
     get(`/api/sessions?limit=${PAGE}&after=${encodeURIComponent(pages.after)}`).then(
-      (page) => setPages({ ...page, sessions: [...pages.sessions, ...page.sessions] }),
+      (page) => setPages({ ...page, query, sessions: [...pages.sessions, ...page.sessions] }),
       setError,
     );
 
-  const sessions = newest(pages.sessions, query ? [] : [...known.sessions.values()]);
+  const sessions = withNews(pages.sessions, pages.query === "");
   return {
     sessions,
     total: Math.max(pages.total, sessions.length),
     error,
     more: pages.after ? more : null,
-    again: () => setRound(round + 1),
+    again: () => setRound((n) => n + 1),
   };
 }
 
-function newest(listed, live) {
-  const byId = new Map(listed.map((session) => [session.id, session]));
-  for (const session of live) byId.set(session.id, session);
-  for (const { id } of listed) if (known.sessions.has(id)) byId.set(id, known.sessions.get(id));
-  return [...byId.values()].sort((a, b) => (a.last_used_at < b.last_used_at ? 1 : -1));
+/** In the order in which they were listed, so that no row moves under the pointer; who comes meanwhile stands on top. */
+function withNews(listed, takesNew) {
+  const ids = new Set(listed.map(({ id }) => id));
+  const came = takesNew ? [...known.sessions.values()].filter(({ id }) => !ids.has(id)).sort(lastUsedFirst) : [];
+  return [...came, ...listed.map((session) => known.sessions.get(session.id) ?? session)];
 }
+
+const lastUsedFirst = (a, b) => (a.last_used_at < b.last_used_at ? 1 : -1);
