@@ -187,3 +187,18 @@ def test_all_sessions_can_be_reached_a_page_at_a_time(windows: Windows, product:
         expect(rows.nth(shown)).to_be_visible()
         page.get_by_role("searchbox").fill("agent-0007")
         expect(rows).to_have_count(1)
+
+
+def test_a_conversation_of_thousands_of_messages_is_drawn_in_part(windows: Windows, product: Product):
+    assert say(product, *(f"message {number}" for number in range(3001)), session="long") == 200
+    id = str(product.get("/api/sessions/long")["id"])
+    with windows.opened(product.address) as window:
+        page = window.open("live").page
+        page.get_by_label("Session", exact=True).select_option(id)
+        page.locator('nav li a[href="#/map"]').click()
+        expect(page.get_by_role("heading", name="3,001 messages")).to_be_visible()
+        assert page.locator("*").count() < 3_000
+
+        page.locator(".windowed").evaluate("(list) => { list.scrollTop = list.scrollHeight; }")
+        page.get_by_role("button", name="message 3000").click()
+        expect(page.get_by_role("dialog").locator("pre")).to_have_text("message 3000")

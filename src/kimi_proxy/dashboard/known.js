@@ -78,7 +78,10 @@ const TAKE = {
   },
   session_renamed: ({ session }) => known.sessions.has(session.id) && rename(session),
   session_deleted: ({ session_id: id }) => (id === null ? [...known.sessions.keys()] : [id]).forEach(forget),
-  metric: ({ metric }) => note(metric),
+  metric({ metric }) {
+    note(metric);
+    if (!known.sessions.has(metric.session_id)) look(metric.session_id);
+  },
   metric_updated({ metric }) {
     // The snapshot may hold what an event tells once more.
     const isNews = find(metric)?.outcome !== metric.outcome;
@@ -103,7 +106,6 @@ export function note(metric) {
   const history = known.histories.get(metric.session_id) ?? [];
   place(history, metric, MAX_HISTORY);
   put(known.histories, metric.session_id, history, MAX_HISTORIES);
-  if (!known.sessions.has(metric.session_id)) look(metric.session_id);
 }
 
 const looking = new Set();
