@@ -14,19 +14,24 @@ NONE = (
 )
 
 
-# For one module at a time: Playwright's event loop must be gone before another module runs its own.
-@pytest.fixture(scope="module")
-def windows() -> Iterator[Windows]:
+def _browser() -> str:
     program = chromium.find()
     if program is None:
         pytest.skip(NONE)
-    with Windows.of(program) as windows:
+    return program
+
+
+# For one module at a time: Playwright's event loop must be gone before another module runs its own.
+@pytest.fixture(scope="module")
+def windows() -> Iterator[Windows]:
+    with Windows.of(_browser()) as windows:
         yield windows
 
 
-@pytest.fixture(scope="module")
-def shop(windows: Windows, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
-    """A demo after its first day."""
+@pytest.fixture(scope="session")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
+    """A demo after its first day; tests that change something of it choose sessions of their own."""
+    _browser()
     with demo(tmp_path_factory.mktemp("demo")) as product:
         yield product
 
