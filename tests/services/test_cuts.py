@@ -108,6 +108,16 @@ async def test_a_part_of_the_lines_can_be_asked_for(tmp_path: Path):
     assert [line["line"] for line in told["lines"]] == [10, 11, 12]  # type: ignore[union-attr,index,call-overload]
 
 
+async def test_a_line_without_end_does_not_keep_the_others_from_being_shown(tmp_path: Path):
+    async with world(tmp_path) as w:
+        told = await w.cuts.one(await w.pruned(TEXT + "\n" + "x" * 900_000), 1, 10_000)
+
+    lines = told["lines"]
+    assert isinstance(lines, list)
+    assert len(lines) == told["original_lines"]
+    assert len(lines[-1]["text"]) == 4000  # type: ignore[index,call-overload,arg-type]
+
+
 async def test_an_output_of_a_conversation_is_told_with_what_was_sent(tmp_path: Path):
     async with world(tmp_path) as w:
         id = "msk_0123456789abcdef"
@@ -119,6 +129,15 @@ async def test_an_output_of_a_conversation_is_told_with_what_was_sent(tmp_path: 
 
     assert (row["door"], row["why"], row["session_id"], row["tokens_before"]) == ("chat", "masked", "ses_1", 900)
     assert (told["by"], told["original"], told["sent"]) == ("text", "a long answer", "a ... answer")
+
+
+async def test_a_history_that_gave_way_to_a_summary_is_told_with_its_session(tmp_path: Path):
+    note = jsontext.encode({"what": "history", "session": "ses_1"})
+    async with world(tmp_path) as w:
+        await w.store.keep(Original("msk_0123456789abcdef", "local", b"k" * 32, b"[]", note))
+        (row,) = await w.listed()
+
+    assert (row["kind"], row["door"], row["session_id"]) == ("history", "chat", "ses_1")
 
 
 async def test_a_masked_answer_is_told_as_it_was_sent(tmp_path: Path):

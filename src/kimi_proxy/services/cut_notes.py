@@ -21,6 +21,7 @@ class Note:
     goal: str = ""
     source_type: str = ""
     server: str = ""
+    session: str = ""
     cuts: tuple[tuple[int, int, str], ...] = ()
     lines: int | None = None
     chars: int | None = None
@@ -46,6 +47,8 @@ def read(id: str, about: bytes, pin: Pin | None) -> Note:
             )
         case {"what": "mask", "server": str(server)}:
             return Note("gateway", "mask", server=server)
+        case {"what": "history", "session": str(session)}:
+            return Note("chat", "history", session=session)
         case {"what": "history"}:
             return Note("chat", "history")
         case {"goal": str(goal), "source_type": str(kind), "cuts": list(cuts), "stats": dict(stats)}:

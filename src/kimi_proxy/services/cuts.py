@@ -24,6 +24,7 @@ NEWEST = 2**62
 SCAN = 4  # originals looked at for one that is listed: some were kept and then nothing was cut
 REASONS = 3
 SHOWN_CHARS = 400_000  # of one text at once
+LINE_CHARS = 4000  # of one line; all of it comes by the way back
 SEARCHED = 1000  # the newest originals
 BATCH = 20
 SEARCH_S = 1.5
@@ -104,7 +105,7 @@ class Cuts:
 def _rows(rows: Sequence[LineWhy], texts: Sequence[str]) -> Iterator[JsonObject]:
     left = SHOWN_CHARS
     for row in rows:
-        text = texts[row.line - 1]
+        text = texts[row.line - 1][:LINE_CHARS]
         left -= len(text)
         if left < 0:
             return
@@ -142,7 +143,7 @@ def _told(note: Note, pin: Pin | None) -> JsonObject:
         "goal": note.goal[:500],
         "source_type": note.source_type,
         "server": note.server,
-        "session_id": pin.session if pin else "",
+        "session_id": pin.session if pin else note.session,
         "preview": pin.preview if pin else "",
         "reasons": list(dict.fromkeys(reason for _, _, reason in note.cuts))[:REASONS],
         "blocks": len(note.cuts),

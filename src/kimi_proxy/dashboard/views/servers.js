@@ -14,7 +14,7 @@ import words from "../words/servers.js";
 const t = phrases(words);
 const LOOK_MS = 5000;
 const SOON_MS = 800; // after something happened
-const LEVELS = { ready: "ok", starting: "info", degraded: "warning", down: "critical", failed: "critical", crashed: "critical" };
+const LEVELS = { ready: "ok", starting: "info", degraded: "warning", down: "critical" };
 
 export function View() {
   const [turn, setTurn] = useState(0);

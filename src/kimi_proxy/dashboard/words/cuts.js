@@ -49,6 +49,7 @@ export default {
     original: "Original",
     sent: "As it was sent",
     sent_unknown: "What was sent of it is not known here: the text around it holds the rest.",
+    sent_summary: "A summary stands in its place; the compression of its session shows it, and takes it back.",
     truncated: "Only the beginning is shown here. The whole original comes by the buttons above.",
   },
   fr: {
@@ -101,6 +102,7 @@ export default {
     original: "Original",
     sent: "Tel qu’envoyé",
     sent_unknown: "Ce qui en a été envoyé n’est pas connu ici : le texte qui l’entoure contient le reste.",
+    sent_summary: "Un résumé en tient lieu ; la compression de sa session le montre, et peut l’annuler.",
     truncated: "Seul le début est affiché ici. Les boutons ci-dessus donnent l’original entier.",
   },
 };

@@ -87,11 +87,11 @@ function Texts({ cut, at }) {
     <div class="texts">
       <section aria-label=${t("original")}>
         <h3>${t("original")}</h3>
-        <pre tabindex="0">${marked(cut.original, at, found)}</pre>
+        <pre tabindex="0">${marked(at ? cut.original : readable(cut.original), at, found)}</pre>
       </section>
       <section aria-label=${t("sent")}>
         <h3>${t("sent")}</h3>
-        ${cut.sent === null ? html`<p class="soft">${t("sent_unknown")}</p>` : html`<pre tabindex="0">${cut.sent}</pre>`}
+        ${cut.sent === null ? html`<p class="soft">${t(cut.kind === "history" ? "sent_summary" : "sent_unknown")}</p>` : html`<pre tabindex="0">${cut.sent}</pre>`}
       </section>
     </div>
   `;
@@ -103,4 +103,14 @@ function marked(text, line, found) {
   if (line > lines.length || !line) return text;
   const before = lines.slice(0, line - 1).map((each) => each + "\n").join("");
   return html`${before}<mark ref=${found}>${lines[line - 1]}</mark>${text.slice(before.length + lines[line - 1].length)}`;
+}
+
+/** JSON with its lines broken where it has none. */
+function readable(text) {
+  if (text.includes("\n") || !/^[[{]/.test(text)) return text;
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return text;
+  }
 }
