@@ -46,6 +46,7 @@ def test_a_newcomer_is_told_what_to_do(windows: Windows, tmp_path: Path):
         page = window.open("live").page
 
         expect(page.get_by_text("Nothing has passed through yet")).to_be_visible()
+        expect(page.get_by_text("No provider is configured yet.")).to_be_visible()
         expect(page.get_by_text(f"OPENAI_BASE_URL={empty.address}/v1")).to_be_visible()
 
 
@@ -204,9 +205,10 @@ def test_a_provider_that_is_not_there_is_told(windows: Windows, tmp_path: Path):
 
 
 def test_a_sanitizer_that_is_off_is_told(live: Window, product: Product):
+    say(product, "hello", session="calm")
     product.ask("POST", "/api/sanitizer/toggle", {"enabled": False})
     try:
-        expect(live.open("live").page.get_by_text("The sanitizer is off.")).to_be_visible()
+        expect(pinned(live, product, "calm").page.get_by_text("The sanitizer is off.")).to_be_visible()
     finally:
         product.ask("POST", "/api/sanitizer/toggle", {"enabled": True})
 
@@ -274,8 +276,8 @@ def test_a_new_title_and_a_deletion_are_seen_by_everybody(live: Window, product:
 
 
 def test_what_kimi_proxy_did_is_told_in_a_sentence(live: Window, product: Product):
-    page = live.open("live").page
-    expect(live.card("What kimi-proxy did")).to_contain_text("Nothing yet.")
+    say(product, "hello", session="calm")
+    page = pinned(live, product, "calm").page
     product.ask("PATCH", "/api/settings", {"sanitizer.enabled": False})
     try:
         expect(live.card("What kimi-proxy did")).to_contain_text("A setting was changed")

@@ -181,7 +181,7 @@ def test_all_sessions_can_be_reached_a_page_at_a_time(windows: Windows, product:
     with windows.opened(product.address) as window:
         page = window.open("sessions").page
         rows = page.locator("tbody tr")
-        expect(rows.nth(49)).to_be_visible()
+        expect(rows.nth(99)).to_be_visible()
         shown = rows.count()
         window.button("Show more").click()
         expect(rows.nth(shown)).to_be_visible()

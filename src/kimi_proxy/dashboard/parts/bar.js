@@ -8,10 +8,12 @@ export function Bar({ label, parts, whole }) {
   const share = (part) => (sum > 0 ? (100 * part.value) / sum : 0);
   const spoken = parts.map((part) => `${part.label} ${shareText(share(part))}`).join(", ");
   return html`<div class="bar" role="img" aria-label="${label}: ${spoken}">
-    ${parts.map(
-      (part) =>
-        html`<span key=${part.name} class="bar-part of-${part.name}" style=${{ width: `${share(part)}%` }}></span>`,
-    )}
+    ${parts
+      .filter(share)
+      .map(
+        (part) =>
+          html`<span key=${part.name} class="bar-part of-${part.name}" style=${{ width: `${share(part)}%` }}></span>`,
+      )}
   </div>`;
 }
 

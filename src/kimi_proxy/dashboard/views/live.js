@@ -5,6 +5,7 @@ import { html } from "../html.js";
 import { useHistory } from "../history.js";
 import { phrases } from "../i18n.js";
 import { useKnown } from "../known.js";
+import { Banner } from "../parts/banner.js";
 import { Empty } from "../parts/notice.js";
 import { useSignal } from "../signal.js";
 import { useTurn } from "../turn.js";
@@ -42,8 +43,11 @@ export function View() {
 
 function Welcome() {
   const address = location.origin;
+  const providers = useAnswer("/api/providers").value?.providers;
+  const isAlone = providers && !providers.some(({ enabled }) => enabled);
   return html`<section class="card welcome">
     <h2>${t("welcome")}</h2>
+    ${isAlone && html`<${Banner} level="info" title=${t("no_provider")}>${t("no_provider_what")}<//>`}
     <p>${t("welcome_how")}</p>
     <pre class="mono">ANTHROPIC_BASE_URL=${address}${"\n"}OPENAI_BASE_URL=${address}/v1</pre>
     <p class="soft">${t("welcome_demo")} <code>kimi-proxy demo</code></p>

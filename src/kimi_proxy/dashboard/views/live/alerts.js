@@ -13,14 +13,15 @@ import words from "../../words/live.js";
 
 const t = phrases(words);
 const LOOKED_AT = 20; // the newest requests of other sessions
+const LEVELS = ["critical", "warning", "caution", "info"];
 const RECENT_MS = 15 * 60_000;
-const SHOWN = 3; // the rest is unfolded when it is asked for
+const SHOWN = 4; // the rest is unfolded when it is asked for
 
 export function Alerts({ newest, id, sanitizer }) {
-  const found = [...ofServer(sanitizer), ...ofSession(newest, id), ...ofOthers(id)];
+  const found = [...ofServer(sanitizer), ...ofSession(newest, id), ...ofOthers(id)].sort(worstFirst);
   const isCalm = found.every(({ level }) => level === "info");
   return html`<div class="banners">
-    ${isCalm && known.isReady && html`<${Banner} level="ok" title=${t("well")}>${t("well_why")}<//>`}
+    ${isCalm && known.isReady && html`<${Calm} hasPassed=${Boolean(newest)} />`}
     ${found.slice(0, SHOWN).map(drawn)}
     ${
       found.length > SHOWN &&
@@ -31,8 +32,13 @@ export function Alerts({ newest, id, sanitizer }) {
   </div>`;
 }
 
+const worstFirst = (a, b) => LEVELS.indexOf(a.level) - LEVELS.indexOf(b.level);
+
 const drawn = ({ key, level, title, what, onClose }) =>
   html`<${Banner} key=${key} level=${level} title=${title} onClose=${onClose}>${what}<//>`;
+
+const Calm = ({ hasPassed }) =>
+  html`<${Banner} level="ok" title=${t(hasPassed ? "well" : "ready")}>${t(hasPassed ? "well_why" : "ready_why")}<//>`;
 
 function ofServer(sanitizer) {
   const found = [];
@@ -70,7 +76,7 @@ function ofOthers(id) {
   const others = known.requests.slice(-LOOKED_AT).filter((metric) => metric.session_id !== id && isRecent(metric));
   const failed = others.filter(hasFailed).length;
   const newest = new Map(others.map((metric) => [metric.session_id, metric]));
-  const full = [...newest.values()].filter((metric) => metric.percent >= 90).slice(0, 2);
+  const full = [...newest.values()].filter((metric) => metric.percent >= 90).slice(0, 1);
   return [...(failed ? [othersFailed(failed)] : []), ...full.map(otherFull)];
 }
 

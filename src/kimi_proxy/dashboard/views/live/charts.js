@@ -38,7 +38,11 @@ export function Charts({ history }) {
 
 function tokenLines(history) {
   return [
-    { label: t("real"), colour: "chat", values: history.map((metric) => (metric.counted_by === "provider" ? metric.tokens : null)) },
+    {
+      label: t("real"),
+      colour: "chat",
+      values: history.map((metric) => (metric.counted_by === "provider" ? metric.tokens : null)),
+    },
     { label: t("estimate"), colour: "soft", isDashed: true, values: history.map((metric) => metric.tokens_estimated) },
   ];
 }

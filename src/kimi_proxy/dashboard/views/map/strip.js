@@ -9,9 +9,18 @@ const EDGED = 0.6; // percent of the strip from which a piece has room for an ed
 const THIN = 0.12; // percent of the strip under which neighbours are drawn as one
 
 export function Strip({ context, onOpen }) {
-  const { messages, max_context: size } = context;
-  const pieces = merged(messages.map((message) => piece(message, size ?? Math.max(1, context.tokens))));
-  const tools = messages[0]?.start_percent ?? 0;
+  const { messages, max_context: size, percent } = context;
+  const fit = percent > 100 ? 100 / percent : 1; // what does not fit in the window is drawn beyond its end
+  const pieces = merged(messages.map((message) => piece(message, size ?? Math.max(1, context.tokens), fit)));
+  const tools = (messages[0]?.start_percent ?? 0) * fit;
+  const marks = (size ? [...MARKS, ...(fit < 1 ? [100] : [])] : []).map((mark) => [mark, mark * fit]);
+  const scale = size
+    ? [[0, 0], [50, 50 * fit], ...marks]
+    : [
+        [0, 0],
+        [50, 50],
+        [100, 100],
+      ];
   return html`<div class="strip-frame" aria-hidden="true">
     <div class="strip">
       ${
@@ -19,12 +28,10 @@ export function Strip({ context, onOpen }) {
         html`<span class="strip-piece of-tools faded" title=${t("definitions")} style=${at(0, tools)}></span>`
       }
       ${pieces.map((each) => html`<${Piece} key=${each.message.index} ...${each} onOpen=${onOpen} />`)}
-      ${size && MARKS.map((mark) => html`<span key=${mark} class="strip-mark" style=${{ left: `${mark}%` }}></span>`)}
+      ${marks.map(([mark, left]) => html`<span key=${mark} class="strip-mark" style=${{ left: `${left}%` }}></span>`)}
     </div>
     <div class="strip-scale number">
-      ${(size ? [0, 50, ...MARKS] : [0, 50, 100]).map(
-        (mark) => html`<span key=${mark} style=${{ left: `${mark}%` }}>${mark}</span>`,
-      )}
+      ${scale.map(([mark, left]) => html`<span key=${mark} style=${{ left: `${left}%` }}>${mark}</span>`)}
     </div>
   </div>`;
 }
@@ -38,10 +45,11 @@ function Piece({ message, start, width, memory, title, onOpen }) {
 
 const at = (start, width) => ({ left: `${start}%`, width: `${width}%` });
 
-function piece(message, whole) {
+function piece(message, whole, fit) {
   const memory = message.tokens > 0 ? (100 * message.memory_tokens) / message.tokens : 0;
   const title = `#${message.index} ${message.role} · ${message.tokens}`;
-  return { message, start: message.start_percent, width: (100 * message.tokens) / whole, memory, title };
+  const start = message.start_percent * fit;
+  return { message, start, width: (100 * fit * message.tokens) / whole, memory, title };
 }
 
 /** Neighbours of one kind that are too thin to be seen make one piece: a thousand messages stay quick to draw. */

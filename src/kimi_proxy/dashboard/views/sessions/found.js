@@ -3,7 +3,7 @@ import { get } from "../../api.js";
 import { useEffect, useState } from "../../html.js";
 import { known, listen } from "../../known.js";
 
-const PAGE = 50;
+const PAGE = 100;
 const TYPING_MS = 200;
 
 export function useFound(asked) {
