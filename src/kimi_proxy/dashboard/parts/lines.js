@@ -8,7 +8,7 @@ import { Icon } from "./icon.js";
 import { Windowed } from "./windowed.js";
 
 const t = phrases(words);
-const ROW = 22; // pixels; style/lines.css has the same
+const ROW = 1.5; // of the type's size, which grows with the screen
 
 /**
  * `lines`: `{line, text, kept, score, why}`; `cuts`: `{start, end, reason}`. `marker(cut)` is what was sent in the place
@@ -18,9 +18,10 @@ export function Lines({ label, lines, cuts, marker, at = 0, height = "62vh" }) {
   const [open, setOpen] = useState(() => new Set(cutAt(cuts, at) ? [cutAt(cuts, at).start] : []));
   const [chosen, choose] = useState(at);
   const frame = useRef(null);
+  const high = useMemo(rowHeight, []);
   const rows = useMemo(() => rowsOf(lines, cuts, open), [lines, cuts, open]);
   useEffect(() => {
-    if (at) show(frame.current, rows.findIndex((row) => row.line?.line === at));
+    if (at) show(frame.current, rows.findIndex((row) => row.line?.line === at), high);
   }, [at]);
 
   const toggle = (start) => {
@@ -37,7 +38,7 @@ export function Lines({ label, lines, cuts, marker, at = 0, height = "62vh" }) {
     const place = places[Math.max(0, Math.min(places.length - 1, now + by))];
     if (place === undefined) return;
     choose(rows[place].line.line);
-    show(frame.current, place);
+    show(frame.current, place, high);
   };
   const draw = (row) =>
     row.line
@@ -46,16 +47,16 @@ export function Lines({ label, lines, cuts, marker, at = 0, height = "62vh" }) {
 
   const jump = (by) => {
     const list = frame.current.querySelector(".windowed");
-    const now = Math.round(list.scrollTop / ROW);
+    const now = Math.round(list.scrollTop / high);
     const places = rows.flatMap((row, place) => (row.cut ? [Math.max(0, place - 1)] : []));
     const place = by > 0 ? places.find((each) => each > now) : places.findLast((each) => each < now);
-    if (place !== undefined) list.scrollTop = place * ROW;
+    if (place !== undefined) list.scrollTop = place * high;
   };
 
-  return html`<div class="lines ${marker ? "beside" : ""}" ref=${frame} onKeyDown=${step}>
+  return html`<div class="lines ${marker ? "beside" : ""}" ref=${frame} style=${{ "--row": `${high}px` }} onKeyDown=${step}>
     ${cuts.length > 0 && html`<${Jumps} n=${cuts.length} jump=${jump} />`}
     ${marker && html`<div class="lines-heads" aria-hidden="true"><span>${t("original")}</span><span>${t("sent")}</span></div>`}
-    <${Windowed} label=${label} rows=${rows} rowHeight=${ROW} height=${height} draw=${draw} />
+    <${Windowed} label=${label} rows=${rows} rowHeight=${high} height=${height} draw=${draw} />
     <${Why} line=${lines.find((each) => each.line === chosen)} cut=${cutAt(cuts, chosen)} />
   </div>`;
 }
@@ -113,11 +114,16 @@ function rowsOf(lines, cuts, open) {
   return rows;
 }
 
-function show(frame, place) {
+/** In whole pixels: the list counts in rows. */
+function rowHeight() {
+  return Math.round(ROW * Number.parseFloat(getComputedStyle(document.documentElement).fontSize));
+}
+
+function show(frame, place, high) {
   const list = frame?.querySelector(".windowed");
   if (!list || place < 0) return;
-  const top = place * ROW;
-  if (top < list.scrollTop || top > list.scrollTop + list.clientHeight - 2 * ROW) {
+  const top = place * high;
+  if (top < list.scrollTop || top > list.scrollTop + list.clientHeight - 2 * high) {
     list.scrollTop = Math.max(0, top - list.clientHeight / 2);
   }
 }
