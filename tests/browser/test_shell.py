@@ -148,3 +148,15 @@ def test_a_server_with_a_token_asks_for_it_and_opens(windows: Windows, tmp_path:
             window.button("CSV").click()
         assert download.value.path().read_text("utf-8").startswith("id,session_id")
         window.faults.clear()  # a socket that is refused is told to the console
+
+
+def test_a_text_is_copied_also_where_the_browser_has_no_clipboard_for_pages(windows: Windows, shop: Product):
+    with windows.opened(shop.address) as window:
+        page = window.page
+        page.add_init_script("delete Navigator.prototype.clipboard")
+        window.open("map")
+        page.locator(".message-row button").first.click()
+        window.button("Copy").first.click()
+
+        expect(page.get_by_text("Copied")).to_be_visible()
+        expect(page.locator("textarea")).to_have_count(0)

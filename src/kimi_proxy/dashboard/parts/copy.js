@@ -10,7 +10,7 @@ const t = phrases(words);
 export function Copy({ text, label }) {
   const [isDone, setDone] = useState(false);
   const copy = async () => {
-    await navigator.clipboard.writeText(await (typeof text === "function" ? text() : text));
+    await put(await (typeof text === "function" ? text() : text));
     setDone(true);
     setTimeout(() => setDone(false), 1500);
   };
@@ -18,4 +18,15 @@ export function Copy({ text, label }) {
     <${Icon} name=${isDone ? "check" : "copy"} />
     <span aria-live="polite">${isDone ? t("copied") : (label ?? t("copy"))}</span>
   </button>`;
+}
+
+/** Without https a browser has no clipboard for pages but on loopback; then the old way is left. */
+async function put(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const area = Object.assign(document.createElement("textarea"), { value: text });
+  (document.querySelector("dialog[open]") ?? document.body).append(area);
+  area.select();
+  document.execCommand("copy");
+  area.remove();
+  return undefined;
 }

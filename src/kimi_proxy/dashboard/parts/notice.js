@@ -23,7 +23,7 @@ export function Failure({ error, nothing, again }) {
   if (error.isNothing && nothing) return html`<p class="empty">${nothing}</p>`;
   return html`<div class="failure" role="alert">
     <${Icon} name="alert" />
-    <span>${t("failed", { message: error.message })}</span>
+    <span>${error.status ? t("failed", { message: error.message }) : t("unreachable")}</span>
     ${again && html`<button type="button" class="quiet" onClick=${again}>${t("again")}</button>`}
   </div>`;
 }
