@@ -56,6 +56,14 @@ async def test_a_file_that_is_not_there_is_written(tmp_path: Path):
     assert (tmp_path / "config.toml").read_text() == "[sanitizer]\nenabled = false\n"
 
 
+async def test_a_table_of_which_only_an_inner_one_is_written_gets_a_header(tmp_path: Path):
+    inner = "[sanitizer.routing]\nheavy_duty_fallback = true  # ours\n"
+    changing, _ = settings(tmp_path, inner)
+
+    assert (await changing.change({"sanitizer.enabled": False}))["saved"] is True
+    assert (tmp_path / "config.toml").read_text() == inner + "\n[sanitizer]\nenabled = false\n"
+
+
 @pytest.mark.parametrize("toml", ["sanitizer = {enabled = true}\n", "sanitizer.enabled = true\n"])
 async def test_what_cannot_be_written_down_is_told_and_counts_all_the_same(tmp_path: Path, toml: str):
     changing, lamp = settings(tmp_path, toml)

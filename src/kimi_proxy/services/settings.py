@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -105,9 +106,22 @@ class Settings:
     def _edited(self, text: str, wanted: Mapping[str, bool]) -> str:
         for name, is_on in wanted.items():
             switch = self._switches[name]
-            text = toml.put(text, switch.table, {switch.key: is_on})
+            text = _put(text, switch, is_on)
         parse(text, self._env, self._config.home)  # never leave a file behind that the next start refuses
         return text
+
+
+def _put(text: str, switch: Switch, is_on: bool) -> str:
+    try:
+        return toml.put(text, switch.table, {switch.key: is_on})
+    except FileRefused:
+        # Where only tables inside of it are written, it can be one of its own.
+        added = toml.put("", switch.table, {switch.key: is_on})
+        joined = f"{text.rstrip()}\n\n{added}"
+        with suppress(FileRefused):
+            toml.parse(joined)
+            return joined
+        raise
 
 
 def _shown(config: Config) -> JsonObject:
