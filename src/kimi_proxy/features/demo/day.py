@@ -33,7 +33,7 @@ MEMORY = """
 <mcp-memory>
 The team releases on Thursdays. Release notes are one line per change that a reader notices.
 The tax office audits the shop in May; every invoice since January must add up to the cent.
-Camille keeps shop/invoices.py, Noor keeps shop/returns.py: ask them before changing what they export.
+Invoices and returns have keepers, named in CODEOWNERS: ask them before changing what those files export.
 Amounts are kept net. Gross amounts are computed where they are shown, never stored.
 The export runs at six in the morning and must be over by eight, when the shop opens.
 Booking refuses an invoice whose lines do not add up; the accountant then gets a mail, which nobody likes.
