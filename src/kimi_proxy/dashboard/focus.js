@@ -3,7 +3,8 @@ import { keep, kept } from "./kept.js";
 import { known } from "./known.js";
 import { signal } from "./signal.js";
 
-const BUSY_MS = 120_000; // how far back "busy" looks
+const BUSY_MS = 300_000; // how far back "busy" looks
+const HALF_MS = 20_000;
 const STAY_MS = 8_000; // the view does not jump more often
 
 export const pinned = signal(kept("pinned"));
@@ -25,15 +26,15 @@ export function focus(now = Date.now()) {
   return followed;
 }
 
+/** Who asked most and last: a request counts half after each `HALF_MS`. */
 function busiest(now) {
-  const counts = new Map();
+  const weights = new Map();
   for (const { session_id: id, at } of known.requests) {
-    if (now - Date.parse(at) < BUSY_MS) counts.set(id, (counts.get(id) ?? 0) + 1);
+    const age = Math.max(0, now - Date.parse(at));
+    if (age < BUSY_MS) weights.set(id, (weights.get(id) ?? 0) + 0.5 ** (age / HALF_MS));
   }
-  // The newest of equals: later requests stand later in the list.
-  let found = "";
-  for (const [id, requests] of counts) if (requests >= (counts.get(found) ?? 0)) found = id;
-  return found || known.requests.at(-1)?.session_id || [...known.sessions.keys()].at(-1) || "";
+  const [found] = [...weights].sort(([, a], [, b]) => b - a);
+  return found?.[0] ?? known.requests.at(-1)?.session_id ?? [...known.sessions.keys()].at(-1) ?? "";
 }
 
 export const focused = () => known.sessions.get(focus()) ?? null;

@@ -4,15 +4,18 @@ import { clock, when } from "../format.js";
 import { useSignal } from "../signal.js";
 import { colour, painted } from "../theme.js";
 
+const HEIGHT_REM = 11.5;
+
 /**
  * `times`: moments in ms, ascending; `series`: `{label, values, colour, isDashed}` with null where nothing is known;
  * `format(value)`. The legend tells the newest values, or those under the pointer.
  */
-export function Chart({ label, times, series, format, height = 170 }) {
+export function Chart({ label, times, series, format }) {
   const frame = useRef(null);
   const plot = useRef(null);
   const [at, setAt] = useState(null);
   const look = useSignal(painted);
+  const height = Math.round(HEIGHT_REM * rem());
   const shape = series.map((each) => each.label).join("|") + look;
   const newest = useRef(null);
   newest.current = columns(times, series); // uPlot takes a while to come: what it is given then is what is known then
@@ -50,12 +53,15 @@ export function Chart({ label, times, series, format, height = 170 }) {
   </figure>`;
 }
 
+/** What a canvas knows nothing of: the size of the type around it. */
+const rem = () => parseFloat(getComputedStyle(document.documentElement).fontSize);
+
 const columns = (times, series) => [times.map((ms) => ms / 1000), ...series.map((each) => each.values)];
 
 function settings(Plot, series, format, setAt) {
   const axis = {
     stroke: colour("soft"),
-    font: "11px system-ui, sans-serif",
+    font: `${Math.round(0.75 * rem())}px system-ui, sans-serif`,
     grid: { stroke: colour("line"), width: 1 },
     ticks: { show: false },
   };
@@ -68,12 +74,12 @@ function settings(Plot, series, format, setAt) {
     axes: [
       {
         ...axis,
-        size: 28,
-        space: 90,
+        size: 1.9 * rem(),
+        space: 6 * rem(),
         values: (_, ticks) => ticks.map((tick) => clock(tick * 1000)),
         grid: { show: false },
       },
-      { ...axis, size: 58, values: (_, ticks) => ticks.map(format) },
+      { ...axis, size: 3.9 * rem(), values: (_, ticks) => ticks.map(format) },
     ],
     series: [
       {},
