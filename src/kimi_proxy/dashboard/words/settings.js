@@ -35,7 +35,7 @@ export default {
     not_saved: "Cela ne compte que jusqu’au prochain démarrage.",
     "name sanitizer.enabled": "Raccourcir les longues sorties d’outils",
     "about sanitizer.enabled": "Ce qui a été raccourci reste tel qu’envoyé ; seules les nouvelles sorties partent entières si c’est désactivé.",
-    "name compression.automatic": "Compresser de soi-même quand la fenêtre est presque pleine",
+    "name compression.automatic": "Compresser automatiquement quand la fenêtre est presque pleine",
     "about compression.automatic": "Les anciens échanges cèdent la place à un résumé ; ils sont gardés et peuvent être remis.",
     "name reinjection.enabled": "Répéter les instructions enfouies",
     "about reinjection.enabled": "Les instructions loin derrière dans une longue conversation sont redites à sa fin.",

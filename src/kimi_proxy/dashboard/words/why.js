@@ -1,8 +1,8 @@
 // What `features/pruning/explain.py` says of a line; the keys are its own words.
 const fr = {
-  outweighed: "moins lourd :",
+  outweighed: "n’ont pas suffi :",
   "nothing speaks of the goal": "rien ne parle du but",
-  "fills a gap that its marker would cost more than": "comble un vide que son marqueur coûterait davantage",
+  "fills a gap that its marker would cost more than": "comble un vide dont le marqueur coûterait davantage",
   import: "import",
   "signature of a definition": "signature d’une définition",
   "header of the file": "en-tête du fichier",
