@@ -101,7 +101,9 @@ async def test_with_compression_switched_on_the_window_never_fills(tmp_path: Pat
     shares = [tokens_in(request.body, wire) / SMALL for request in here.heard]
     assert len(shares) == 50 and max(shares) < 0.9
     assert all(map(paired, here.heard))
-    assert len(here.watcher.said("compression_event")) >= 2
+    told = here.watcher.said("compression_event")
+    assert len(told) >= 2
+    assert all("summary" not in event and isinstance(event["at"], str) for event in told)
     assert SUMMARY in words(here.heard[-1])
     assert all(request.model == "small-model" for request in here.heard)
 

@@ -29,7 +29,7 @@ def made(made: Compressed, proposal: Proposal) -> JsonObject:
 
 def event(told: JsonObject) -> JsonObject:
     """Whoever watches hears that it happened, not what people said."""
-    return {name: value for name, value in told.items() if name != "summary"}
+    return {name: value for name, value in told.items() if name not in ("summary", "at")}  # events have their own time
 
 
 def price(summary: Summary) -> JsonObject:
