@@ -42,3 +42,16 @@ def test_an_exact_string_counts_more_the_rarer_it_is() -> None:
 def test_no_lines_and_no_goal_are_fine() -> None:
     assert find([], "alpha").counts.shape == (0, 0)
     assert find(["alpha"], "").over(np.array([0]), np.array([1])).bm25().tolist() == [0.0]
+
+
+def test_what_is_given_as_one_line_is_one_though_it_has_several() -> None:
+    found = find(["a session\nwas opened", "another\n\nsession session"], "session")
+
+    assert found.counts.tolist() == [[1.0], [2.0]]
+
+
+def test_words_that_share_a_root_with_the_goals_are_akin_to_them() -> None:
+    found = find(["auth = login()", "authenticated", "authority"], "authentication")
+
+    assert found.counts.size == 0
+    assert found.kin().counts.tolist() == [[1.0], [1.0], [0.0]]

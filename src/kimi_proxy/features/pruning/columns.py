@@ -52,3 +52,10 @@ def nearness(marked: NDArray[np.bool_]) -> Floats:
     distance = np.minimum(np.abs(at[right] - here), np.abs(at[left] - here))
     near: Floats = 1 / (1.0 + distance)
     return near
+
+
+def rank(values: Floats) -> Floats:
+    """For each value which share of the others is smaller; what differs by a rounding error is the same."""
+    rounded = np.round(values, 9)
+    shares: Floats = np.searchsorted(np.sort(rounded), rounded) / max(1, len(values) - 1)
+    return shares

@@ -2,17 +2,18 @@
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import numpy as np
 
+from kimi_proxy.features.pruning import words
 from kimi_proxy.features.pruning.columns import Floats, Rows
-from kimi_proxy.features.pruning.terms import WORD, Goal, parts
+from kimi_proxy.features.pruning.terms import STOP_WORDS, Goal, parts
+from kimi_proxy.features.pruning.words import Words
 
-LINE_CHARS = 2000  # what stands beyond in a line is machine-made and cannot be judged by its words
-CHECK_EVERY = 512
+ROOT_CHARS, LONG_ROOT_CHARS = 3, 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,13 @@ class Matches:
     idf: Floats
     exact: Floats
     known: float  # the share of the goal's words that the text knows at all
+    stems: Sequence[str]  # of the columns
+    words: Words
+    alike: Floats  # counts of words that share the goal's roots, the goal's own included; one column for each stem
+
+    def kin(self) -> "Matches":
+        """The same with words counted that only share a root with the goal's."""
+        return replace(self, counts=self.alike)
 
     def over(self, starts: Rows, ends: Rows) -> "Spans":
         """The same counts summed over spans of lines, end exclusive."""
@@ -61,31 +69,78 @@ class Spans:
 
 def find(lines: Sequence[str], goal: Goal, check: Callable[[], None]) -> Matches:
     """Count the goal's stems and exact strings in each line."""
-    column = {stem: i for i, stem in enumerate(goal.stems)}
-    hits: dict[str, tuple[int, ...]] = {}
-    rows: list[int] = []
-    columns: list[int] = []
-    lengths = np.zeros(len(lines))
-    for i, line in enumerate(lines):
-        if i % CHECK_EVERY == 0:
-            check()
-        words = WORD.findall(line[:LINE_CHARS])
-        lengths[i] = len(words)
-        for word in words:
-            found = hits.get(word)
-            if found is None:
-                found = hits[word] = tuple(column[p] for p in parts(word) if p in column)
-            if found:
-                rows += [i] * len(found)
-                columns += found
-    counts = np.zeros((len(lines), len(column)))
-    np.add.at(counts, (rows, columns), 1.0)
+    read = words.read(lines, check)
+    counts, alike = _counts(read, list(goal.stems))
     frequency = (counts > 0).sum(axis=0)
     known = np.flatnonzero(frequency)
+    stems = list(goal.stems)
     counts, frequency = counts[:, known], frequency[known]
     weights = np.array(list(goal.stems.values()))[known]
     idf = weights * np.log(1 + (len(lines) - frequency + 0.5) / (frequency + 0.5))
-    return Matches(counts, lengths, idf, _exact(lines, goal.exact, check), len(known) / max(1, len(column)))
+    return Matches(
+        counts,
+        np.bincount(read.rows, minlength=len(lines)).astype(np.float64),
+        idf,
+        _exact(lines, goal.exact, check),
+        _known_share(goal, {stems[i] for i in known}),
+        [stems[i] for i in known],
+        read,
+        alike[:, np.flatnonzero(alike.sum(axis=0))],
+    )
+
+
+def _known_share(goal: Goal, known: Collection[str]) -> float:
+    ideas = goal.ideas()
+    return sum(any(stem in known for stem in idea) for idea in ideas) / max(1, len(ideas))
+
+
+def _counts(read: Words, stems: Sequence[str]) -> tuple[Floats, Floats]:
+    """How often each stem is in each line: itself, and itself or a word with its root."""
+    column = {stem: i for i, stem in enumerate(stems)}
+    roots = _Roots(stems)
+    uses, alike = np.zeros((2, len(read.vocabulary), len(stems)))
+    for i, word in enumerate(read.vocabulary):
+        for part in parts(word):
+            if part in column:
+                uses[i, column[part]] += 1
+            for k in roots[part]:
+                alike[i, k] += 1
+    return _per_line(read, uses), _per_line(read, np.maximum(uses, alike))
+
+
+class _Roots(dict[str, tuple[int, ...]]):
+    """From a word to the stems that it shares a root with: one begins with the other, or both with six letters."""
+
+    def __init__(self, stems: Sequence[str]) -> None:
+        super().__init__()
+        self._near: dict[str, list[tuple[int, str]]] = {}
+        for i, stem in enumerate(stems):
+            if len(stem) > ROOT_CHARS and not stem[0].isdigit():
+                self._near.setdefault(stem[:ROOT_CHARS], []).append((i, stem))
+
+    def __missing__(self, word: str) -> tuple[int, ...]:
+        near = self._near.get(word[:ROOT_CHARS], ())
+        found = tuple(i for i, stem in near if word not in STOP_WORDS and _is_alike(word, stem))
+        self[word] = found
+        return found
+
+
+def _is_alike(word: str, stem: str) -> bool:
+    return (
+        stem.startswith(word)
+        or (len(stem) > ROOT_CHARS and word.startswith(stem))
+        or word[:LONG_ROOT_CHARS] == stem[:LONG_ROOT_CHARS]
+    )
+
+
+def _per_line(read: Words, uses: Floats) -> Floats:
+    """From how often each word stands for each stem to how often each line does."""
+    speaks = (uses.sum(axis=1) > 0)[read.ids]
+    rows, ids = read.rows[speaks], read.ids[speaks]
+    counts = np.zeros((read.line_count, uses.shape[1]))
+    for i in range(uses.shape[1]):
+        counts[:, i] = np.bincount(rows, weights=uses[ids, i], minlength=read.line_count)
+    return counts
 
 
 def _exact(lines: Sequence[str], wanted: Sequence[str], check: Callable[[], None]) -> Floats:

@@ -2,8 +2,10 @@
 
 import re
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
+
+from kimi_proxy.features.pruning import french
 
 WORD = re.compile(r"[^\W\d]\w*|\d+")
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_A-Za-z]+")
@@ -12,6 +14,7 @@ _PATHLIKE = re.compile(r"[\w.~-]*(?:/[\w.-]+)+|\w+(?:\.\w+)+")
 
 # Lines of minified code are cut here: what stands beyond cannot be judged by its words anyway.
 MAX_WORD_CHARS = 80
+TRANSLATED = 0.9  # what a word counts that the goal has in French
 
 _ENGLISH = """a an and are as at be been being but by can could did do does doing done for from had has have
 how i if in into is it its itself may me might must my no not of off on once only or other our out over own
@@ -28,46 +31,16 @@ montrer garder expliquer"""
 
 def fold(text: str) -> str:
     """Lower case, without accents: `Échec` and `echec` are one word."""
+    return _unaccented(text.lower())
+
+
+def _unaccented(text: str) -> str:
     if text.isascii():
-        return text.lower()
-    return "".join(c for c in unicodedata.normalize("NFKD", text.lower()) if not unicodedata.combining(c))
+        return text
+    return "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
 
 
 STOP_WORDS = frozenset(fold(w) for w in (_ENGLISH + " " + _FRENCH).split())
-
-# French words of the trade and the English ones that code and logs use for them.
-_BILINGUAL = {
-    "erreur": "error", "echec": "fail", "echoue": "fail", "echouent": "fail", "echouer": "fail",
-    "fichier": "file", "dossier": "directory", "repertoire": "directory", "chemin": "path", "ligne": "line",
-    "chaine": "string", "cle": "key", "valeur": "value", "liste": "list", "tableau": "array", "objet": "object",
-    "fonction": "function", "methode": "method", "classe": "class", "parametre": "parameter", "argument": "argument",
-    "variable": "variable", "requete": "request", "reponse": "response", "serveur": "server", "client": "client",
-    "connexion": "connection", "connecter": "connect", "deconnexion": "disconnect", "session": "session",
-    "utilisateur": "user", "mot": "word", "passe": "password", "jeton": "token", "entete": "header",
-    "corps": "body", "delai": "timeout", "expire": "expired", "memoire": "memory", "disque": "disk",
-    "plein": "full", "reseau": "network", "adresse": "address", "lecture": "read", "lire": "read",
-    "ecriture": "write", "ecrire": "write", "ouvrir": "open", "ouverture": "open", "fermer": "close",
-    "fermeture": "close", "demarrage": "start", "demarrer": "start", "arret": "stop", "arreter": "stop",
-    "supprimer": "delete", "suppression": "delete", "ajouter": "add", "ajout": "add", "modifier": "change",
-    "modification": "change", "creer": "create", "creation": "create", "construction": "build", "construire": "build",
-    "compilation": "compile", "compiler": "compile", "analyse": "parse", "analyser": "parse", "analyseur": "parser",
-    "envoyer": "send", "envoi": "send", "recevoir": "receive", "charger": "load", "chargement": "load",
-    "sauvegarder": "save", "enregistrer": "save", "journal": "log", "journaux": "logs", "avertissement": "warning",
-    "installation": "install", "installer": "install", "dependance": "dependency", "version": "version",
-    "paquet": "package", "module": "module", "tests": "test", "attendu": "expected", "obtenu": "actual",
-    "permission": "permission", "refuse": "denied", "refusee": "denied", "manquant": "missing", "absent": "missing",
-    "introuvable": "found", "invalide": "invalid", "boucle": "loop", "file": "queue", "tampon": "buffer",
-    "cache": "cache", "base": "database", "donnees": "data", "colonne": "column", "champ": "field",
-    "heure": "time", "temps": "time", "date": "date", "taille": "size", "longueur": "length", "nombre": "number",
-    "nom": "name", "racine": "root", "noeud": "node", "arbre": "tree", "fil": "thread", "processus": "process",
-    "verrou": "lock", "signature": "signature", "redirection": "redirect", "encodage": "encoding",
-    "option": "option", "reglage": "setting", "configuration": "config", "sortie": "output", "entree": "input",
-    "affichage": "display", "afficher": "print", "couleur": "color", "tri": "sort", "trier": "sort",
-    "recherche": "search", "rechercher": "search", "remplacer": "replace", "copier": "copy", "copie": "copy",
-    "renommer": "rename", "deplacer": "move", "verifier": "check", "verification": "check", "valider": "validate",
-    "authentification": "authentication", "chiffrement": "encryption", "certificat": "certificate",
-    "plantage": "crash", "plante": "crash", "panne": "failure", "cause": "cause", "exception": "exception",
-}  # fmt: skip
 
 
 @lru_cache(maxsize=65_536)
@@ -84,7 +57,7 @@ def stem(word: str) -> str:
 @lru_cache(maxsize=65_536)
 def parts(word: str) -> tuple[str, ...]:
     """The stems that a word of the text stands for; an identifier of several parts stands for itself too."""
-    word = word[:MAX_WORD_CHARS]
+    word = _unaccented(word[:MAX_WORD_CHARS])
     pieces = [fold(p) for p in _PART.findall(word)]
     stems = tuple(stem(p) for p in pieces if len(p) > 1)
     if len(pieces) > 1:
@@ -98,6 +71,13 @@ class Goal:
 
     stems: dict[str, float]
     exact: tuple[str, ...]
+    # From a French stem to the English ones that stand for the same.
+    translated: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def ideas(self) -> list[tuple[str, ...]]:
+        """The stems, those that say the same put together."""
+        english = {stem for stems in self.translated.values() for stem in stems}
+        return [(stem, *self.translated.get(stem, ())) for stem in self.stems if stem not in english]
 
 
 @lru_cache(maxsize=64)
@@ -105,6 +85,8 @@ def read_goal(goal: str) -> Goal:
     goal = goal[:4000]
     stems: dict[str, float] = {}
     exact: list[str] = []
+    translated: dict[str, tuple[str, ...]] = {}
+    is_english = goal_is_english(goal)
     for word in WORD.findall(goal):
         pieces = parts(word)
         whole = fold(word).strip("_")
@@ -114,15 +96,17 @@ def read_goal(goal: str) -> Goal:
             if piece in STOP_WORDS or whole in STOP_WORDS:
                 continue
             stems[piece] = 1.0
-        english = _BILINGUAL.get(whole) or _BILINGUAL.get(stem(whole))
-        if english and not goal_is_english(goal):
-            stems.setdefault(stem(english), 0.9)
+        if not is_english and len(pieces) == 1 and pieces[0] in stems:
+            translated[pieces[0]] = tuple(stem(other) for other in french.english(whole))
+    for others in translated.values():
+        for other in others:
+            stems.setdefault(other, TRANSLATED)
     for groups in _QUOTED.findall(goal):
         quoted = next((g for g in groups if g), "").strip()
         if 2 < len(quoted) <= 80 and any(c.isalnum() for c in quoted):
             exact.append(quoted)
     exact += [p for p in _PATHLIKE.findall(goal) if len(p) > 3]
-    return Goal(stems, tuple(dict.fromkeys(exact))[:40])
+    return Goal(stems, tuple(dict.fromkeys(exact))[:40], translated)
 
 
 @lru_cache(maxsize=64)

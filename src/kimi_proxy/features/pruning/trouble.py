@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from kimi_proxy.features.pruning.columns import Floats, fading
-from kimi_proxy.features.pruning.matches import CHECK_EVERY
 from kimi_proxy.features.pruning.structure.blocks import Outline
 from kimi_proxy.features.pruning.template import rough, template
+from kimi_proxy.features.pruning.words import CHECK_EVERY
 
 LINE_CHARS = 600
 WORRY = 0.55
