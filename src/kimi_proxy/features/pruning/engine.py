@@ -13,15 +13,18 @@ from kimi_proxy.features.pruning import protect, reasons, score
 from kimi_proxy.features.pruning.columns import Floats
 from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.features.pruning.explain import explain as explain_lines
+from kimi_proxy.features.pruning.fitted import FITTED, Fitted
+from kimi_proxy.features.pruning.model.installed import Scorers, installed
 from kimi_proxy.features.pruning.outline import Outline, outline
 from kimi_proxy.features.pruning.render import annotate, render
 from kimi_proxy.features.pruning.select import Costs, filled, gaps, select
 from kimi_proxy.features.pruning.signals import Signals, measure
 
 # Raise it when the same question may get another answer: remembered answers are then forgotten.
-VERSION = "1"
+VERSION = "2"
 
 MARKER_TOKENS = 40  # a marker with a usual reason; measured on o200k
+SCORER_REFUSED = "scorer_refused"
 SMALL_TOKENS = 3 * MARKER_TOKENS
 MIN_SAVING = 0.10  # below this share a reader is better served by the whole text
 
@@ -45,12 +48,14 @@ def prune(
     prune_id: str,
     scores: Sequence[float] | None = None,
     check: Callable[[], None] = _never,
+    scorers: Scorers | None = None,
 ) -> Pruned:
     """Cut what matters least for the goal, within the limits; `check` may raise to abort.
 
     `scores`, one per line, replace the local relevance. Same question, same cuts: the options that
     only change how the answer looks have no say in what is cut.
     """
+    scorers = scorers or installed()
     lines = text_lines.split(question.text)
     costs = tokens.count_lines(lines)
     before = tokens.count(question.text)
@@ -61,52 +66,70 @@ def prune(
         return untouched(question.text, len(lines), before, "constraints_unmet")
     if room == 0 or before < SMALL_TOKENS:
         return untouched(question.text, len(lines), before)
-    reading = read(question, lines, scores, check)
+    reading = read(question, lines, scores, check, scorers)
     keep = choose(reading, Costs(costs, MARKER_TOKENS), question, len(lines) - room, check)
     cuts = reasons.explained(gaps(keep), reading.outline, lines, question.source_type)
-    return _shortest(question, lines, annotate(cuts, prune_id), before)
+    pruned = _shortest(question, lines, annotate(cuts, prune_id), before)
+    decides = scores is None and question.source_type in score.LEARNED
+    return pruned.warned(SCORER_REFUSED, fallback=True) if scorers.fault and decides else pruned
 
 
 def read(
-    question: Question, lines: Sequence[str], scores: Sequence[float] | None, check: Callable[[], None]
+    question: Question,
+    lines: Sequence[str],
+    scores: Sequence[float] | None,
+    check: Callable[[], None],
+    scorers: Scorers,
 ) -> Reading:
     found = outline(lines, question.source_type, check)
     signals = measure(lines, question.goal, question.source_type, found, check)
-    local = score.relevance(question.source_type, signals)
-    return Reading(lines, found, signals, local if scores is None else np.asarray(scores, dtype=np.float64))
+    if scores is None:
+        return Reading(lines, found, signals, score.relevance(question.source_type, signals, scorers, check))
+    return Reading(lines, found, signals, np.asarray(scores, dtype=np.float64))
 
 
-def choose(reading: Reading, costs: Costs, question: Question, floor: int, check: Callable[[], None]) -> list[bool]:
+def choose(
+    reading: Reading,
+    costs: Costs,
+    question: Question,
+    floor: int,
+    check: Callable[[], None] = _never,
+    fitted: Fitted | None = None,
+) -> list[bool]:
     """The lines worth keeping, then the structure that makes them readable on top."""
+    fitted = fitted or FITTED[question.source_type]
     lines, ratio = reading.lines, question.options.max_prune_ratio
-    worth = score.worth(reading.scores, lines, costs.lines)
-    chosen = select(worth, costs, protect.always(reading.outline, lines, question.source_type, ratio), floor, check)
+    worth = score.worth(reading.scores, lines, costs.lines, fitted.blank_share)
+    forced = protect.always(reading.outline, lines, question.source_type, ratio)
+    chosen = select(worth, costs.tolled(fitted.toll_share), forced, floor, check)
     for frame in (protect.outlined, protect.sketched):
         whole = filled(frame(chosen, reading.outline), costs)
-        if _affordable(whole, chosen, costs, ratio):
+        if _affordable(whole, chosen, costs, ratio, fitted.outline_share):
             return whole
-    return filled(protect.framed(chosen, reading.outline), costs)
+    return filled(protect.framed(chosen, reading.outline, costs, fitted.frame_share), costs)
 
 
-def _affordable(whole: Sequence[bool], chosen: Sequence[bool], costs: Costs, ratio: float) -> bool:
+def _affordable(
+    whole: Sequence[bool], chosen: Sequence[bool], costs: Costs, ratio: float, outline_share: float
+) -> bool:
     """Whether the outline of the whole text leaves something to save, and room for the answer."""
     spent = costs.of(whole)
     if ratio <= protect.GENEROUS_RATIO:
         return spent <= (1 - MIN_SAVING) * sum(costs.lines)
     answer = costs.of(chosen)
-    return spent - answer <= protect.OUTLINE_SHARE * answer
+    return spent - answer <= outline_share * answer
 
 
 def local_scores(question: Question, check: Callable[[], None] = _never) -> list[float]:
     """What the engine itself thinks of each line, between 0 and 1."""
     lines = text_lines.split(question.text)
-    return [float(s) for s in read(question, lines, None, check).scores]
+    return [float(s) for s in read(question, lines, None, check, installed()).scores]
 
 
 def explain(question: Question, cuts: Sequence[Cut], check: Callable[[], None] = _never) -> list[LineWhy]:
     """Why each line stayed or went in the prune that made `cuts`."""
-    reading = read(question, text_lines.split(question.text), None, check)
-    shares = score.shares(question.source_type, reading.signals)
+    reading = read(question, text_lines.split(question.text), None, check, installed())
+    shares = score.shares(question.source_type, reading.signals, installed())
     return explain_lines(cuts, reading.outline.protected, reading.scores, shares)
 
 

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from kimi_proxy.core.prune import SourceType
-from kimi_proxy.features.pruning.structure.blocks import Outline
+from kimi_proxy.features.pruning.select import Costs
+from kimi_proxy.features.pruning.structure.blocks import Block, Outline
 
 # Up to this ratio every protected line stays. Beyond it the caller asks for so little text that an
 # outline of all of it would leave no room for the answer: structure then stays around what is kept.
 GENEROUS_RATIO = 0.6
-OUTLINE_SHARE = 0.4  # of the answer's tokens: so cheap an outline stays at any ratio
 ALWAYS = frozenset({"no_prune"})
 FAILURES = frozenset({"failure", "traceback"})
 FAILURES_SHARE = 0.5  # of the lines that may stay
@@ -38,11 +38,25 @@ def sketched(keep: Sequence[bool], outline: Outline) -> list[bool]:
     return [stays or why in ESSENTIAL for stays, why in zip(keep, outline.protected, strict=True)]
 
 
-def framed(keep: Sequence[bool], outline: Outline) -> list[bool]:
-    """`keep` with the headers above kept lines."""
+def framed(keep: Sequence[bool], outline: Outline, costs: Costs, share: float) -> list[bool]:
+    """`keep` with the headers above kept lines that cost at most this share of them.
+
+    A dear one may go: the marker in its place names what the kept lines belong to.
+    """
     out = list(keep)
     for block in outline.blocks:
-        if block.body > block.start and any(keep[block.body : block.end]):
-            for i in range(block.start, block.body):
-                out[i] = out[i] or outline.protected[i] in FRAMES
+        rows = [i for i in range(block.start, block.body) if outline.protected[i] in FRAMES and not keep[i]]
+        first = next((i for i in range(block.body, block.end) if keep[i]), None)
+        if rows and first is not None and _price(rows, first, costs) <= share * _paid(block, keep, costs):
+            for i in rows:
+                out[i] = True
     return out
+
+
+def _price(rows: Sequence[int], first: int, costs: Costs) -> int:
+    """What a header costs: its lines, and a marker for the gap between it and the first kept line."""
+    return sum(costs.lines[i] for i in rows) + min(costs.marker, sum(costs.lines[rows[-1] + 1 : first]))
+
+
+def _paid(block: Block, keep: Sequence[bool], costs: Costs) -> int:
+    return sum(costs.lines[i] for i in range(block.body, block.end) if keep[i])

@@ -1,15 +1,19 @@
-"""How much each line is worth to a reader with a goal: a weighted sum of signals, set by hand.
+"""How much each line is worth to a reader with a goal.
 
-A learned scorer replaces `worth` and nothing else: it reads the same signals.
+Code and documentation are judged by what was learned from how people change them. Weights set by hand judge logs, and
+everything where the learned scorer was refused.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from kimi_proxy.core.prune import SourceType
 from kimi_proxy.features.pruning.columns import Floats, fading, scaled
+from kimi_proxy.features.pruning.model.installed import Scorers
 from kimi_proxy.features.pruning.signals import Signals
+
+LEARNED: frozenset[SourceType] = frozenset({"code", "docs"})  # the others are judged by weights, always
 
 CODE: Mapping[str, float] = {
     "line": 0.6,
@@ -37,7 +41,6 @@ RUN_LOG: Mapping[str, float] = {"near": 1.0, "trouble": 1.0, "late": 0.3, "rare"
 SYSTEM_LOG: Mapping[str, float] = {"line": 1.5, "alarm": 0.6, "rare": 0.8}
 END_WEIGHT, END_POWER = 0.6, 12
 
-BLANK_SHARE = 0.1
 HALO, HALO_FADE = 0.3, 0.9
 FILLER = 1e-6
 SHARPNESS = 2  # squared: a line twice as good is worth four of the others
@@ -49,16 +52,26 @@ def weights(source_type: SourceType, signals: Signals) -> Mapping[str, float]:
     return SYSTEM_LOG if signals["system"].any() else RUN_LOG
 
 
-def relevance(source_type: SourceType, signals: Signals) -> Floats:
+def relevance(source_type: SourceType, signals: Signals, scorers: Scorers, check: Callable[[], None]) -> Floats:
     """One score per line, between 0 and 1."""
+    learned = scorers.learned.get(source_type)
+    if learned is not None:
+        # The root, for `worth` takes the power: a line twice as likely to answer is then worth twice as much.
+        return scaled(np.sqrt(learned.likely(signals, check)))
     total: Floats = np.zeros(len(signals["line"]))
-    for part in shares(source_type, signals).values():
+    for part in _by_hand(source_type, signals).values():
         total = total + part
-    return scaled(np.maximum(total, 0.0))
+    # Rounded, for the last digits differ between machines.
+    return np.round(scaled(np.maximum(total, 0.0)), 9)
 
 
-def shares(source_type: SourceType, signals: Signals) -> dict[str, Floats]:
+def shares(source_type: SourceType, signals: Signals, scorers: Scorers) -> dict[str, Floats]:
     """What each signal adds to the score of each line."""
+    learned = scorers.learned.get(source_type)
+    return _by_hand(source_type, signals) if learned is None else learned.shares(signals)
+
+
+def _by_hand(source_type: SourceType, signals: Signals) -> dict[str, Floats]:
     chosen = weights(source_type, signals)
     parts = {name: weight * signals[name] for name, weight in chosen.items()}
     if chosen is RUN_LOG:
@@ -66,8 +79,8 @@ def shares(source_type: SourceType, signals: Signals) -> dict[str, Floats]:
     return parts
 
 
-def worth(scores: Floats, lines: Sequence[str], costs: Sequence[int]) -> list[float]:
-    """What keeping each line brings; an empty line brings little by itself.
+def worth(scores: Floats, lines: Sequence[str], costs: Sequence[int], blank_share: float) -> list[float]:
+    """What keeping each line brings.
 
     The limits may ask for more lines than speak of the goal: then those near the ones that do come
     first, and where nothing does, the beginning of the text.
@@ -75,5 +88,5 @@ def worth(scores: Floats, lines: Sequence[str], costs: Sequence[int]) -> list[fl
     halo = fading(scores, HALO_FADE, HALO_FADE)
     values = np.maximum(scores, HALO * halo) ** SHARPNESS
     blank = np.array([not line.strip() for line in lines], dtype=bool)
-    values = np.where(blank, BLANK_SHARE * values, values)
+    values = np.where(blank, blank_share * values, values)
     return [float(v) for v in values + FILLER * np.asarray(costs)]

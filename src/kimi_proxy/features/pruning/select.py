@@ -22,6 +22,10 @@ class Costs:
     lines: Sequence[int]
     marker: int
 
+    def tolled(self, share: float) -> "Costs":
+        """The same, but for a gap that pays only this share of its marker."""
+        return Costs(self.lines, round(share * self.marker))
+
     def of(self, keep: Sequence[bool]) -> int:
         """What is left to pay when only these lines stay."""
         return sum(c for c, stays in zip(self.lines, keep, strict=True) if stays) + self.marker * len(gaps(keep))

@@ -1,0 +1,63 @@
+"""Mine cases from repositories, learn from them, write the model, and tell how well it does on others."""
+
+import argparse
+from collections.abc import Iterable
+from pathlib import Path
+
+import figures
+import fitting
+import selection
+from lessons import Lesson, lessons
+
+from kimi_proxy.features.evaluation.case import Case
+from kimi_proxy.features.pruning.model import file, installed
+from kimi_proxy.proxy.git import Repository
+from kimi_proxy.services.mining import mine
+
+MODEL = Path(__file__).parents[2] / "src/kimi_proxy/features/pruning/model" / installed.NAME
+
+
+def main() -> None:
+    asked = _asked()
+    if not asked.only_judge:
+        raw = file.write(_learned(asked.repositories, asked.cases, asked.seed))
+        if len(raw) > file.MAX_BYTES:
+            raise SystemExit(f"the model has {len(raw):,} bytes: plant fewer trees")
+        asked.out.write_bytes(raw)
+        print(f"{asked.out}: {len(raw):,} bytes", flush=True)
+    scorers = installed.load(asked.out.read_bytes())
+    judged = [case for path in asked.judge for case in _mined(path, asked.judged_cases, asked.seed)]
+    figures.tell(judged, scorers)
+    if asked.select:
+        selection.tell(judged, scorers)
+
+
+def _asked() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/train_scorer", description=__doc__)
+    parser.add_argument("repositories", nargs="*", type=Path, help="clones to learn from")
+    parser.add_argument(
+        "--judge", nargs="*", type=Path, default=[], help="clones to judge on: nothing is learned there"
+    )
+    parser.add_argument("--cases", type=int, default=400, help="how many cases of a repository to learn from, at most")
+    parser.add_argument("--judged-cases", type=int, default=60, help="how many of a repository to judge on, at most")
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--out", type=Path, default=MODEL)
+    parser.add_argument("--select", action="store_true", help="also compare the constants of the selection")
+    parser.add_argument("--only-judge", action="store_true", help="learn nothing, judge the model that is there")
+    return parser.parse_args()
+
+
+def _learned(paths: Iterable[Path], most: int, seed: int) -> fitting.Forests:
+    found: list[Lesson] = []
+    for path in paths:
+        repository = Repository(path)
+        found += lessons(repository, mine(repository, most, seed), seed)
+        print(f"{repository.name}: {len(found)} lessons so far", flush=True)
+    return fitting.fit(found, seed)
+
+
+def _mined(path: Path, most: int, seed: int) -> list[Case]:
+    return mine(Repository(path), most, seed)
+
+
+main()

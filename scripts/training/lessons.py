@@ -1,0 +1,68 @@
+"""From a case to a lesson: the signals of lines that answer, and of some that don't."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kimi_proxy.core import lines as text_lines
+from kimi_proxy.core.prune import SourceType
+from kimi_proxy.features.evaluation.case import Case
+from kimi_proxy.features.pruning.model.walk import stepped
+from kimi_proxy.features.pruning.outline import outline
+from kimi_proxy.features.pruning.signals import measure
+from kimi_proxy.proxy.git import Repository
+
+WRONG_LINES = 200  # of a case; more of them teach the same again
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """Rows are lines, columns are signals in the order of `signals`."""
+
+    source_type: SourceType
+    signals: Sequence[str]
+    table: NDArray[np.uint16]
+    answers: NDArray[np.bool_]
+
+
+def lessons(repository: Repository, cases: Iterable[Case], seed: int) -> Iterator[Lesson]:
+    rng = np.random.default_rng(seed)
+    for case in cases:
+        yield _lesson(case, rng)
+        whole = _whole(repository, case)
+        if whole is not None:
+            yield _lesson(whole, rng)
+
+
+def _whole(repository: Repository, case: Case) -> Case | None:
+    """The same question about the text as it is, the documentation that asks it not blanked.
+
+    Else trees would learn that a section whose heading has the goal's words is never the right one.
+    """
+    text = repository.now(case.path) if case.kind in ("docstring", "section") else None
+    if text is None:
+        return None
+    now, then = text_lines.split(text), text_lines.split(case.text)
+    asking = {row for row, (line, blanked) in enumerate(zip(now, then, strict=True)) if line != blanked}
+    return replace(case, text=text, gold=tuple(sorted({*case.gold, *asking})))
+
+
+def _lesson(case: Case, rng: np.random.Generator) -> Lesson:
+    lines = text_lines.split(case.text)
+    signals = measure(lines, case.goal, case.source_type, outline(lines, case.source_type), lambda: None)
+    names = sorted(signals)
+    answers = np.zeros(len(lines), dtype=bool)
+    answers[list(case.gold)] = True
+    spoken = np.array([bool(line.strip()) for line in lines])
+    rows = _sampled(answers & spoken, spoken, rng)
+    table = np.stack([stepped(signals[name][rows]) for name in names], axis=1).astype(np.uint16)
+    return Lesson(case.source_type, names, table, answers[rows])
+
+
+def _sampled(answers: NDArray[np.bool_], spoken: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.int64]:
+    wrong = np.flatnonzero(spoken & ~answers)
+    if len(wrong) > WRONG_LINES:
+        wrong = rng.choice(wrong, WRONG_LINES, replace=False)
+    return np.sort(np.concatenate([np.flatnonzero(answers), wrong]))

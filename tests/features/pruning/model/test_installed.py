@@ -1,0 +1,65 @@
+from importlib import resources
+
+import pytest
+
+from kimi_proxy.core.prune import Options, Question
+from kimi_proxy.features.pruning import engine, explain
+from kimi_proxy.features.pruning.model import file, installed
+from kimi_proxy.features.pruning.model.installed import Scorers
+
+RAW = (resources.files("kimi_proxy.features.pruning.model") / installed.NAME).read_bytes()
+TEXT = "\n".join(
+    row for i in range(40) for row in (f"def work_{i}(value):", f"    other = value + {i}", "    return other", "")
+)
+GOAL = "what does work_17 return?"
+
+
+def asked(source_type: str = "code") -> Question:
+    return Question(TEXT, GOAL, source_type, Options(0.7, 1, 5000, False, True))
+
+
+def flipped(at: int) -> bytes:
+    return RAW[:at] + bytes([RAW[at] ^ 1]) + RAW[at + 1 :]
+
+
+def test_the_package_carries_a_scorer_for_code_and_docs_of_less_than_a_megabyte() -> None:
+    scorers = installed.installed()
+
+    assert set(scorers.learned) == {"code", "docs"}
+    assert scorers.fault == ""
+    assert len(RAW) < file.MAX_BYTES
+
+
+def test_every_signal_that_it_weighs_is_told_in_words_or_known_to_be_the_same_for_all_lines() -> None:
+    weighed = {name for learned in installed.installed().learned.values() for name in learned.forest.signals}
+
+    assert weighed <= {*explain._SIGNALS, *explain.SILENT}
+
+
+@pytest.mark.parametrize("at", [0, 40, len(RAW) // 2, len(RAW) - 1])
+def test_with_one_flipped_byte_it_is_refused_and_weights_set_by_hand_decide_and_say_so(at: int) -> None:
+    damaged = installed.load(flipped(at))
+    pruned = engine.prune(asked(), "prn_0123456789abcdef", scorers=damaged)
+    by_hand = engine.prune(asked(), "prn_0123456789abcdef", scorers=Scorers())
+
+    assert damaged.learned == {}
+    assert damaged.fault.startswith("the learned scorer was refused, weights set by hand decide: it")
+    assert pruned.text == by_hand.text != TEXT
+    assert (pruned.warnings, pruned.used_fallback) == (("scorer_refused",), True)
+    assert by_hand.warnings == ()
+
+
+def test_a_log_is_judged_by_weights_anyway_and_scores_from_outside_need_none() -> None:
+    damaged = installed.load(b"")
+
+    assert engine.prune(asked("logs"), "prn_0123456789abcdef", scorers=damaged).warnings == ()
+    scores = [0.0] * len(TEXT.split("\n"))
+    assert engine.prune(asked(), "prn_0123456789abcdef", scores, scorers=damaged).warnings == ()
+
+
+def test_lines_that_answer_are_explained_by_the_goal() -> None:
+    cuts = [a.cut for a in engine.prune(asked(), "prn_0123456789abcdef").annotations]
+    best = max(engine.explain(asked(), cuts), key=lambda row: row.score)
+
+    assert best.kept and best.line in range(69, 73)
+    assert "goal" in best.why

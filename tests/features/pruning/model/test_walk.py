@@ -1,0 +1,46 @@
+import numpy as np
+import pytest
+from tests.features.pruning.model.growing import SIGNALS, forest, leaf_of
+
+from kimi_proxy.features.pruning.columns import Floats
+from kimi_proxy.features.pruning.model import telling
+from kimi_proxy.features.pruning.model.walk import LEAF_STEPS, ODDS_ONE, ODDS_SHIFT, ODDS_STEPS, Walker, stepped
+
+
+def lines(seed: int, count: int = 200) -> dict[str, Floats]:
+    rng = np.random.default_rng(seed)
+    return {name: rng.random(count) for name in SIGNALS}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_all_lines_at_once_reach_the_leaves_that_each_reaches_alone(seed: int) -> None:
+    grown, signals = forest(seed), lines(seed)
+    rows = np.stack([stepped(signals[name]) for name in SIGNALS], axis=1).tolist()
+
+    sums = [sum(tree.leaves[leaf_of(tree, row)] for tree in grown.trees) for row in rows]
+    steps = [min(max((total >> ODDS_SHIFT) + ODDS_STEPS // 2, 0), ODDS_STEPS - 1) for total in sums]
+    assert Walker.of(grown).likely(signals, lambda: None).tolist() == [grown.odds[step] / ODDS_ONE for step in steps]
+
+
+def test_a_difference_in_the_last_digits_changes_nothing() -> None:
+    grown, signals = forest(1), lines(1)
+    shaken = {name: values + 1e-15 for name, values in signals.items()}
+
+    assert (
+        Walker.of(grown).likely(shaken, lambda: None).tolist()
+        == Walker.of(grown).likely(signals, lambda: None).tolist()
+    )
+
+
+def test_signals_beyond_their_bounds_are_brought_within() -> None:
+    assert stepped(np.array([-1.0, 0.5, 1e9])).tolist() == [0, 2048, 8191]
+
+
+def test_what_the_signals_add_is_what_lies_between_the_root_and_the_leaf() -> None:
+    grown, signals = forest(3), lines(3)
+    rows = np.stack([stepped(signals[name]) for name in SIGNALS], axis=1).tolist()
+
+    shares = telling.shares(grown, Walker.of(grown), signals)
+    gained = [sum(tree.leaves[leaf_of(tree, row)] - tree.means[0] for tree in grown.trees) for row in rows]
+    total = sum(shares[name] for name in SIGNALS)
+    assert np.rint(total * LEAF_STEPS).astype(int).tolist() == gained
