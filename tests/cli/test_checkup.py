@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from kimi_proxy.cli import checks
+from kimi_proxy.features.pruning.model import installed
+
 from .conftest import Cli
 from .test_serving import serving
 
@@ -26,7 +29,7 @@ def test_on_a_healthy_machine_all_is_well(cli: Cli):
 
     assert code == 0
     assert set(checks) == {
-        *("python", "dependencies", "sqlite", "configuration", "access", "backend", "port", "disk", "store")
+        *("python", "dependencies", "scorer", "sqlite", "configuration", "access", "backend", "port", "disk", "store")
     }
     assert set(checks.values()) == {("ok", "")}
 
@@ -116,3 +119,10 @@ def test_status_when_nothing_runs(cli: Cli):
     assert done.returncode == 3
     assert done.stdout.startswith(b"not running: nothing answers on http://127.0.0.1:")
     assert b"0 originals" in done.stdout
+
+
+def test_a_scorer_that_was_refused_is_a_warning_with_its_remedy():
+    check = checks.scorer(installed.load(b"not a model"))
+
+    assert (check.level, check.mend) == ("warning", "install kimi-proxy again")
+    assert "it is not a scorer of this version" in check.found

@@ -17,6 +17,7 @@ from kimi_proxy.core.config import VARIABLES, Config
 from kimi_proxy.core.errors import ConfigError, KimiProxyError
 from kimi_proxy.core.ids import new_id
 from kimi_proxy.features import advertising
+from kimi_proxy.features.pruning.model.installed import Scorers, installed
 from kimi_proxy.proxy.occupant import occupant, url
 from kimi_proxy.services.store import Original, Store, open_store, sqlite_version
 
@@ -41,6 +42,7 @@ def all_checks(env: Mapping[str, str] = os.environ) -> Iterator[Check]:
     """Every check in the order that helps: a broken setting explains what fails after it."""
     yield python()
     yield dependencies()
+    yield scorer(installed())
     yield Check("sqlite", "ok", sqlite_version)
     try:
         settings = load(env, Path())
@@ -68,6 +70,12 @@ def dependencies() -> Check:
     except ImportError as e:
         return Check("dependencies", "error", str(e), "install kimi-proxy again in a fresh environment")
     return Check("dependencies", "ok", "all of them load")
+
+
+def scorer(scorers: Scorers) -> Check:
+    if scorers.fault:
+        return Check("scorer", "warning", scorers.fault, "install kimi-proxy again")
+    return Check("scorer", "ok", f"learned, for {' and '.join(scorers.learned)}")
 
 
 def configuration(settings: Settings) -> Check:

@@ -5,6 +5,7 @@ import pytest
 
 from kimi_proxy import __version__
 from kimi_proxy.core.errors import InvalidParams
+from kimi_proxy.features.pruning.model import installed
 from kimi_proxy.services.tools import health
 
 
@@ -35,3 +36,10 @@ async def test_health_takes_no_arguments() -> None:
     with pytest.raises(InvalidParams) as refused:
         await health.tool().call({"verbose": True})
     assert refused.value.field == "verbose"
+
+
+async def test_a_scorer_that_was_refused_is_told_and_the_pruner_is_still_healthy() -> None:
+    answer = (await health.tool(scorers=lambda: installed.load(b"not a model")).call({})).structured
+    assert answer
+    assert answer["status"] == "healthy"
+    assert "weights set by hand decide" in str(answer["scorer"])
