@@ -45,7 +45,7 @@ def plan(request: Request, threshold_tokens: int) -> Plan:
     for at, message in enumerate(request.messages):
         asked.update(origins(message))
         found += _outputs(request, at, message, asked, threshold_tokens, at >= unread)
-    return Plan(tuple(_placed(_anchor(request), found)))
+    return Plan(tuple(_placed(_anchor(request), found)) if found else ())
 
 
 def _has_long(request: Request, threshold_tokens: int) -> bool:
