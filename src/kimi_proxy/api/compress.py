@@ -1,16 +1,14 @@
 """`/api/compress` and `/api/compaction`: old exchanges give way to a summary, and come back."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 
 from pydantic import BaseModel, ConfigDict
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from kimi_proxy.api.body import object_in
 from kimi_proxy.api.errors import json_answer
-from kimi_proxy.core import jsontext
-from kimi_proxy.core.errors import InvalidParams
-from kimi_proxy.core.types import JsonValue
 from kimi_proxy.features.compression.preset import Preset
 from kimi_proxy.features.tool import checked
 from kimi_proxy.services.compressions import Compressions
@@ -41,7 +39,7 @@ def _routes(path: str, preset: Preset, compressions: Compressions) -> list[Route
 
 def _compress(compressions: Compressions, preset: Preset) -> Endpoint:
     async def compress(request: Request) -> Response:
-        wish = checked(Wish, await _body(request))
+        wish = checked(Wish, await object_in(request, 'send {"force": true}, or nothing'))
         is_forced = wish.force or request.query_params.get("force", "").lower() in ("1", "true")
         fullness = await compressions.fullness(_session(request), preset)
         if fullness.is_below and not is_forced:
@@ -81,11 +79,3 @@ def _all_stats(compressions: Compressions) -> Endpoint:
 
 def _session(request: Request) -> str:
     return str(request.path_params["session_id"])
-
-
-async def _body(request: Request) -> Mapping[str, JsonValue]:
-    """No body is an empty object."""
-    body = jsontext.decode(await request.body() or b"{}")
-    if not isinstance(body, Mapping):
-        raise InvalidParams("body", 'send {"force": true}, or nothing')
-    return body

@@ -8,9 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from kimi_proxy.api.body import object_in
 from kimi_proxy.api.errors import json_answer
-from kimi_proxy.core import jsontext
-from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.core.types import JsonValue
 from kimi_proxy.features.tool import checked
 from kimi_proxy.services.project_memory import ProjectMemory
@@ -49,15 +48,8 @@ def _load(memory: ProjectMemory) -> Endpoint:
 
 def _save(memory: ProjectMemory) -> Endpoint:
     async def save_memory(request: Request) -> Response:
-        asked = checked(Saving, _object(await request.body()))
+        asked = checked(Saving, await object_in(request, 'send {"content": "what every new conversation should know"}'))
         content: JsonValue = asked.content
         return json_answer(await memory.save(content))
 
     return save_memory
-
-
-def _object(raw: bytes) -> dict[str, JsonValue]:
-    value = jsontext.decode(raw)
-    if not isinstance(value, dict):
-        raise InvalidParams("body", 'send {"content": "what every new conversation should know"}')
-    return value

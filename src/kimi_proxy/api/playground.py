@@ -7,9 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from kimi_proxy.api.body import object_in
 from kimi_proxy.api.errors import json_answer
-from kimi_proxy.core import jsontext
-from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.core.prune import Question
 from kimi_proxy.features.tool import checked
 from kimi_proxy.services.prune_answer import PruneAnswer
@@ -29,10 +28,7 @@ def routes(pruner: Pruner) -> list[Route]:
 
 def _prune(pruner: Pruner) -> Callable[[Request], Awaitable[Response]]:
     async def prune(request: Request) -> Response:
-        body = jsontext.decode(await request.body())
-        if not isinstance(body, dict):
-            raise InvalidParams("body", "send the arguments of prune_text")
-        asked = checked(Try, body)
+        asked = checked(Try, await object_in(request, "send the arguments of prune_text"))
         question = Question(asked.text, asked.goal_hint, asked.source_type, asked.options.plain())
         pruned, why = await pruner.preview(question, asked.explain)
         return json_answer({**PruneAnswer(None, pruned).json(), "lines": [asdict(line) for line in why]})

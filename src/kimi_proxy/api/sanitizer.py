@@ -7,10 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from kimi_proxy.api.body import object_in
 from kimi_proxy.api.errors import json_answer
-from kimi_proxy.core import jsontext
-from kimi_proxy.core.errors import InvalidParams
-from kimi_proxy.core.types import JsonValue
 from kimi_proxy.features.tool import checked
 from kimi_proxy.services.sanitizer import Sanitizer
 
@@ -45,7 +43,7 @@ def _stats(sanitizer: Sanitizer) -> Endpoint:
 def _toggle(sanitizer: Sanitizer) -> Endpoint:
     async def toggle(request: Request) -> Response:
         """Nothing is written: the next start reads the settings again."""
-        asked = checked(Switch, _object(await request.body()))
+        asked = checked(Switch, await object_in(request, 'send {"enabled": true}, {"enabled": false}, or nothing'))
         sanitizer.is_on = not sanitizer.is_on if asked.enabled is None else asked.enabled
         return json_answer({"enabled": sanitizer.is_on})
 
@@ -58,10 +56,3 @@ def _masks(sanitizer: Sanitizer) -> Endpoint:
         return json_answer({"masks": await sanitizer.masks(asked.limit)})
 
     return masks
-
-
-def _object(raw: bytes) -> dict[str, JsonValue]:
-    value = jsontext.decode(raw) if raw.strip() else {}
-    if not isinstance(value, dict):
-        raise InvalidParams("body", 'send {"enabled": true}, {"enabled": false}, or nothing')
-    return value

@@ -7,9 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from kimi_proxy.api.body import object_in
 from kimi_proxy.api.errors import json_answer
-from kimi_proxy.core import jsontext
-from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features.tool import checked
 from kimi_proxy.services.supervisor import LOG_LINES, Supervisor
@@ -49,10 +48,8 @@ def _status(supervisor: Supervisor) -> Endpoint:
 
 def _told(work: Callable[[list[str]], Awaitable[list[JsonObject]]]) -> Endpoint:
     async def told(request: Request) -> Response:
-        body = jsontext.decode(await request.body() or b"{}")
-        if not isinstance(body, dict):
-            raise InvalidParams("names", 'send {"names": ["…"]}, or nothing for all')
-        return json_answer({"servers": await work(checked(Chosen, body).names)})
+        chosen = checked(Chosen, await object_in(request, 'send {"names": ["…"]}, or nothing for all'))
+        return json_answer({"servers": await work(chosen.names)})
 
     return told
 

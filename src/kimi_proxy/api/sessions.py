@@ -1,6 +1,6 @@
 """`/api/sessions`: conversations, what they cost, and how full their windows are."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -8,10 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from kimi_proxy.api.body import object_in
 from kimi_proxy.api.errors import json_answer
-from kimi_proxy.core import jsontext
 from kimi_proxy.core.errors import InvalidParams
-from kimi_proxy.core.types import JsonValue
 from kimi_proxy.features.sessions import MAX_NAME_CHARS
 from kimi_proxy.features.tool import checked
 from kimi_proxy.services import told
@@ -20,6 +19,7 @@ from kimi_proxy.services.store import Cursor
 
 MAX_TITLE_CHARS = 200
 MAX_PAGE = 500
+ADVICE = "send a JSON object"
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -90,7 +90,7 @@ def _list(sessions: Sessions) -> Endpoint:
 
 def _create(sessions: Sessions) -> Endpoint:
     async def create_session(request: Request) -> Response:
-        asked = checked(NewSession, await _body(request))
+        asked = checked(NewSession, await object_in(request, ADVICE))
         session = await sessions.create(asked.external_session_id, asked.title)
         return json_answer(told.session(session), 201)
 
@@ -99,7 +99,7 @@ def _create(sessions: Sessions) -> Endpoint:
 
 def _delete_many(sessions: Sessions) -> Endpoint:
     async def delete_sessions(request: Request) -> Response:
-        asked = checked(Deletion, await _body(request))
+        asked = checked(Deletion, await object_in(request, ADVICE))
         if asked.all == bool(asked.ids):
             raise InvalidParams("ids", 'name the sessions, {"ids": ["ses_…"]}, or say {"all": true}')
         deleted = await (sessions.delete_all() if asked.all else sessions.delete(asked.ids))
@@ -126,7 +126,7 @@ def _history(sessions: Sessions) -> Endpoint:
 
 def _rename(sessions: Sessions) -> Endpoint:
     async def rename_session(request: Request) -> Response:
-        asked = checked(Renaming, await _body(request))
+        asked = checked(Renaming, await object_in(request, ADVICE))
         return json_answer(told.session(await sessions.rename(_id(request), asked.title)))
 
     return rename_session
@@ -157,14 +157,6 @@ def _health(sessions: Sessions) -> Endpoint:
 
 def _id(request: Request) -> str:
     return str(request.path_params["session_id"])
-
-
-async def _body(request: Request) -> Mapping[str, JsonValue]:
-    """No body is an empty object."""
-    body = jsontext.decode(await request.body() or b"{}")
-    if not isinstance(body, Mapping):
-        raise InvalidParams("body", "send a JSON object")
-    return body
 
 
 def _number(request: Request, parameter: str) -> dict[str, int]:

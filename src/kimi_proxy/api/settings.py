@@ -7,13 +7,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from kimi_proxy.api.body import object_in
 from kimi_proxy.api.errors import json_answer
-from kimi_proxy.core import jsontext
 from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.features.tool import checked
 from kimi_proxy.services.settings import Settings
 
 Endpoint = Callable[[Request], Awaitable[Response]]
+
+ADVICE = 'send what to change, such as {"sanitizer.enabled": false}'
 
 
 class Change(RootModel[dict[str, bool]]):
@@ -36,9 +38,9 @@ def _show(settings: Settings) -> Endpoint:
 
 def _change(settings: Settings) -> Endpoint:
     async def change(request: Request) -> Response:
-        body = jsontext.decode(await request.body() or b"{}")
-        if not isinstance(body, dict) or not body:
-            raise InvalidParams("body", 'send what to change, such as {"sanitizer.enabled": false}')
+        body = await object_in(request, ADVICE)
+        if not body:
+            raise InvalidParams("body", ADVICE)
         return json_answer(await settings.change(checked(Change, body).root))
 
     return change

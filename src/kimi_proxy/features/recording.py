@@ -11,6 +11,7 @@ from kimi_proxy.core import jsontext
 from kimi_proxy.core.chat.usage import Usage
 from kimi_proxy.core.chat.wire import Wire
 from kimi_proxy.core.errors import ParseError
+from kimi_proxy.core.heads import common_head
 from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.features.pricing import Prices
 
@@ -60,7 +61,7 @@ def head_line(head: Head) -> bytes:
 
 def line(taken: Taken, before: str) -> bytes:
     """`before` is the body of the line before; empty if this is the first, or nobody knows."""
-    head = _common_head(before, taken.body)
+    head = common_head(before, taken.body)
     tail = _common_tail(before[head:], taken.body[head:])
     usage = taken.usage
     told: JsonObject | None = None
@@ -154,18 +155,6 @@ def _usage(told: JsonValue) -> Usage | None:
         return None
     names = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens")
     return Usage(*(count if isinstance(count := told.get(name), int) and count >= 0 else 0 for name in names))
-
-
-def _common_head(one: str, other: str) -> int:
-    """Halving: comparing slices is much faster than a loop over characters."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def _common_tail(one: str, other: str) -> int:

@@ -11,6 +11,7 @@ from hashlib import sha256
 
 from kimi_proxy.core.chat.usage import Usage
 from kimi_proxy.core.chat.wire import Wire
+from kimi_proxy.core.heads import common_head
 from kimi_proxy.features.replay.blocks import Block, Count
 
 MIN_TOKENS = 1024
@@ -60,7 +61,7 @@ class _Prefixes:
             if one.text == other.text:
                 tokens += other.tokens
                 continue
-            return tokens + self._count(_common(one.text, other.text))
+            return tokens + self._count(one.text[: common_head(one.text, other.text)])
         return tokens
 
 
@@ -88,14 +89,3 @@ class _Marked:
                 marked = tokens
         self._ends |= dict.fromkeys(marks, at)
         return cached, max(0, marked - cached)
-
-
-def _common(one: str, other: str) -> str:
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return one[:low]
