@@ -202,3 +202,15 @@ def test_a_conversation_of_thousands_of_messages_is_drawn_in_part(windows: Windo
         page.locator(".windowed").evaluate("(list) => { list.scrollTop = list.scrollHeight; }")
         page.get_by_role("button", name="message 3000").click()
         expect(page.get_by_role("dialog").locator("pre")).to_have_text("message 3000")
+
+
+def test_whoever_leaves_a_view_before_its_charts_have_come_breaks_nothing(windows: Windows, product: Product):
+    with windows.opened(product.address) as window:
+        opened(window).evaluate(
+            """async () => {
+                 for (let n = 0; n < 120; n++) {
+                   location.hash = n % 2 ? "#/live" : "#/sessions";
+                   await new Promise((seen) => (n % 3 ? requestAnimationFrame(seen) : setTimeout(seen, n % 20)));
+                 }
+               }"""
+        )

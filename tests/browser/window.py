@@ -94,8 +94,8 @@ class Windows:
             context.add_init_script(WATCH)
             window = Window(context.new_page(), address)
             yield window
-            assert window.faults == []
+            assert window.faults == [], window.faults
             if not bypass_policy:
-                assert window.strangers() == []
+                assert window.strangers() == [], window.strangers()
         finally:
             context.close()

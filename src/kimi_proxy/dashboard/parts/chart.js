@@ -21,14 +21,15 @@ export function Chart({ label, times, series, format }) {
   newest.current = columns(times, series); // uPlot takes a while to come: what it is given then is what is known then
 
   useEffect(() => {
+    const place = frame.current;
     let isGone = false;
     import("../vendor/uplot.mjs").then(({ default: Plot }) => {
-      if (isGone) return;
-      const options = { ...settings(Plot, series, format, setAt), width: frame.current.clientWidth, height };
-      plot.current = new Plot(options, newest.current, frame.current);
+      if (isGone || !place.isConnected) return; // somebody may have left before it came
+      const options = { ...settings(Plot, series, format, setAt), width: place.clientWidth, height };
+      plot.current = new Plot(options, newest.current, place);
     });
     const observer = new ResizeObserver(([entry]) => plot.current?.setSize({ width: entry.contentRect.width, height }));
-    observer.observe(frame.current);
+    observer.observe(place);
     return () => {
       isGone = true;
       observer.disconnect();
