@@ -23,6 +23,13 @@ def test_a_day_is_played_once_and_nothing_is_left(cli: Cli, tmp_path: Path):
     assert list(where.iterdir()) == []
 
 
+def test_the_window_fills_up_far_enough_to_be_compressed_on_every_day(cli: Cli):
+    done = cli("demo", "--once", "--days", "9", "--no-browser", "--speed", "1000")
+
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count(b" is compressed: ") == 9
+
+
 def test_the_first_session_is_there_within_ten_seconds_and_ctrl_c_ends_it(cli: Cli, tmp_path: Path):
     where = tmp_path / "temporary"
     where.mkdir()

@@ -37,7 +37,7 @@ def demo(
     speed: Annotated[
         float, typer.Option(min=0.1, max=1000, help="How fast the day goes by: 1 is the pace of a person.")
     ] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Play the day once, then exit.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Play one day, or those of --days, then exit.")] = False,
     days: Annotated[
         int, typer.Option(min=0, help="Play as many days, then leave the dashboard to you; 0 is no end.")
     ] = 0,
@@ -126,11 +126,12 @@ async def _days(addresses: Mapping[str, str], model: ScriptedModel, stop: asynci
                 today = day(pace.seed, number)
                 model.script = Script(iter(today.conversations.values()))
                 await _unless(stop, agent.work(today))
-                if pace.once or stop.is_set():
+                if stop.is_set() or (pace.once and number >= pace.days):
                     return
                 remark(f"day {number} is over")
                 if number == pace.days:
                     await stop.wait()
+                    return
                 await _unless(stop, asyncio.sleep(NIGHT_S / pace.speed))
         finally:
             stop.set()

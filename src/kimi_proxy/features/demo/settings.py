@@ -6,7 +6,7 @@ from kimi_proxy.features.demo.day import DESK, LARGE, OTHER, SMALL
 
 # A small window fills up while somebody watches.
 _MODELS = (
-    (SMALL, "workshop", 21_504, 0.6, 0.15, 2.5),
+    (SMALL, "workshop", 20_800, 0.6, 0.15, 2.5),
     (LARGE, "foundry", 131_072, 0.6, 0.15, 2.5),
     (OTHER, "scriptorium", 65_536, 3.0, 0.3, 15.0),
 )
