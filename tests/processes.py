@@ -1,10 +1,11 @@
 """Processes, as the kernel sees them."""
 
 import asyncio
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+Children = Callable[[], list[int]]
 
 
 def children_of(pid: int) -> list[int]:
@@ -23,10 +24,6 @@ def runs(pid: int) -> bool:
         return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-def my_children() -> list[int]:
-    return children_of(os.getpid())
 
 
 async def until(condition: Callable[[], bool], within_s: float = 20.0) -> None:

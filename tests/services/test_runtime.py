@@ -2,7 +2,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.processes import my_children, until
+from tests.processes import Children, until
 from tests.texts import a_log, a_question
 
 from kimi_proxy.core.config import Config, parse
@@ -31,7 +31,7 @@ async def test_a_prune_survives_the_end_of_its_runtime(tmp_path: Path) -> None:
         assert (again.prune_id, again.pruned) == (answer.prune_id, answer.pruned)
 
 
-async def test_everything_ends_with_the_runtime(tmp_path: Path) -> None:
+async def test_everything_ends_with_the_runtime(tmp_path: Path, my_children: Children) -> None:
     async with running(a_config(tmp_path)) as runtime:
         await runtime.pruner.prune(a_question(a_log(5_000)))
         assert len(my_children()) == 1

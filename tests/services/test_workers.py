@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.processes import children_of, is_there, my_children, until
+from tests.processes import Children, children_of, is_there, until
 from tests.texts import a_log, a_question
 
 from kimi_proxy.features.pruning import engine
@@ -77,7 +77,7 @@ async def test_lone_surrogates_nul_and_odd_line_ends_survive_the_journey() -> No
         assert await workers.prune(question, ID, None, 60) == engine.prune(question, ID)
 
 
-async def test_warm_workers_have_a_child_ready() -> None:
+async def test_warm_workers_have_a_child_ready(my_children: Children) -> None:
     async with open_workers(limit=2) as workers:
         await asyncio.gather(workers.warm(), workers.warm())
         await until(lambda: len(my_children()) == 1)
@@ -86,7 +86,7 @@ async def test_warm_workers_have_a_child_ready() -> None:
         assert my_children() == warm
 
 
-async def test_a_small_text_starts_no_process() -> None:
+async def test_a_small_text_starts_no_process(my_children: Children) -> None:
     async with open_workers() as workers:
         before = my_children()
         await workers.prune(a_question(a_log(100)), ID, None, 60)
@@ -101,7 +101,7 @@ async def test_a_deadline_is_kept_in_a_thread() -> None:
         assert time.monotonic() - began < 1
 
 
-async def test_a_child_is_killed_at_the_deadline_and_replaced() -> None:
+async def test_a_child_is_killed_at_the_deadline_and_replaced(my_children: Children) -> None:
     async with open_workers(
         limit=1, command=scripted("time.sleep(0 if len(question.text) < 10**6 else 3600)")
     ) as workers:
@@ -117,7 +117,7 @@ async def test_a_child_is_killed_at_the_deadline_and_replaced() -> None:
             await workers.prune(a_question(a_log(1000)), ID, None, 60)
 
 
-async def test_a_deadline_that_passes_while_a_child_starts_does_not_kill_it() -> None:
+async def test_a_deadline_that_passes_while_a_child_starts_does_not_kill_it(my_children: Children) -> None:
     async with open_workers(limit=1, thread_max_chars=0) as workers:
         with pytest.raises(TimeoutError):
             await workers.prune(a_question(a_log(50)), ID, None, 0.001)
@@ -128,7 +128,7 @@ async def test_a_deadline_that_passes_while_a_child_starts_does_not_kill_it() ->
 
 
 @pytest.mark.parametrize("when", ["idle", "working"])
-async def test_a_child_that_dies_is_replaced(when: str) -> None:
+async def test_a_child_that_dies_is_replaced(when: str, my_children: Children) -> None:
     async with open_workers(limit=1) as workers:
         await workers.prune(a_question(LONG), ID, None, 60)
         (victim,) = my_children()
@@ -158,7 +158,7 @@ async def test_a_caller_who_gives_up_frees_the_child() -> None:
         assert (await workers.prune(a_question(LONG, "quick"), ID, None, 60)).pruned_lines > 0
 
 
-async def test_a_fault_of_the_engine_is_named_without_the_users_text() -> None:
+async def test_a_fault_of_the_engine_is_named_without_the_users_text(my_children: Children) -> None:
     command = scripted("raise KeyError('a line of the user')")
     async with open_workers(limit=1, thread_max_chars=0, command=command) as workers:
         with pytest.raises(ChildProcessError, match="KeyError at") as fault:
@@ -191,7 +191,7 @@ async def test_workers_that_cannot_start_fail_their_jobs_at_once(command: tuple[
         assert time.monotonic() - began < 60
 
 
-async def test_idle_children_end() -> None:
+async def test_idle_children_end(my_children: Children) -> None:
     async with open_workers(limit=2, idle_s=0.05) as workers:
         await asyncio.gather(*(workers.prune(a_question(LONG), ID, None, 60) for _ in range(2)))
         await until(lambda: my_children() == [])
@@ -199,7 +199,7 @@ async def test_idle_children_end() -> None:
 
 
 @pytest.mark.parametrize("are_ready", [False, True])
-async def test_closing_ends_children_and_fails_their_jobs(are_ready: bool) -> None:
+async def test_closing_ends_children_and_fails_their_jobs(are_ready: bool, my_children: Children) -> None:
     workers = Workers(limit=2, command=scripted("time.sleep(3600)"))
     if are_ready:
         await asyncio.gather(started(workers), started(workers))
@@ -211,7 +211,7 @@ async def test_closing_ends_children_and_fails_their_jobs(are_ready: bool) -> No
     await until(lambda: my_children() == [])
 
 
-async def test_closed_workers_start_nobody() -> None:
+async def test_closed_workers_start_nobody(my_children: Children) -> None:
     workers = Workers(limit=1)
     await workers.close()
     with pytest.raises(ChildProcessError):
@@ -294,7 +294,7 @@ async def test_a_child_shortens_as_a_thread_does() -> None:
             assert done.hidden
 
 
-async def test_whoever_is_in_a_hurry_does_not_wait_for_a_child_to_start() -> None:
+async def test_whoever_is_in_a_hurry_does_not_wait_for_a_child_to_start(my_children: Children) -> None:
     async with open_workers(
         command=(sys.executable, "-c", "import time; time.sleep(60)"), thread_max_chars=0
     ) as workers:
