@@ -10,84 +10,61 @@ _LONG_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 3
 class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.prunes = Counter(
-            "kimi_proxy_prunes",
+        self._of_the_pruner()
+        self._of_the_gateway()
+        self._of_chat()
+        self._of_the_sanitizer()
+
+    def text(self) -> bytes:
+        """Everything counted, in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+    def _of_the_pruner(self) -> None:
+        self.prunes = self._counter(
+            "prunes",
             "Texts answered, by what happened: pruned, untouched or fallback.",
-            ["source_type", "backend", "outcome"],
-            registry=self.registry,
+            ("source_type", "backend", "outcome"),
         )
-        self.warnings = Counter(
-            "kimi_proxy_prune_warnings",
-            "Warning codes given with answers.",
-            ["code"],
-            registry=self.registry,
+        self.warnings = self._counter("prune_warnings", "Warning codes given with answers.", ("code",))
+        self.faults = self._counter(
+            "prune_faults", "Faults of ours that an answer survived, by the step that failed.", ("step", "code")
         )
-        self.faults = Counter(
-            "kimi_proxy_prune_faults",
-            "Faults of ours that an answer survived, by the step that failed.",
-            ["step", "code"],
-            registry=self.registry,
-        )
-        self.tokens_before = Counter(
-            "kimi_proxy_prune_tokens_before",
-            "Tokens of the texts as they came.",
-            registry=self.registry,
-        )
-        self.tokens_after = Counter(
-            "kimi_proxy_prune_tokens_after",
-            "Tokens of the texts as they left, markers included.",
-            registry=self.registry,
-        )
-        self.prune_seconds = Histogram(
-            "kimi_proxy_prune_seconds",
-            "Time from question to answer.",
-            buckets=_SECONDS,
-            registry=self.registry,
-        )
-        self.recoveries = Counter(
-            "kimi_proxy_recoveries",
-            "Requests for original lines: ok, or the code of the error.",
-            ["outcome"],
-            registry=self.registry,
-        )
-        self.gateway_calls = Counter(
-            "kimi_proxy_gateway_calls",
-            "Messages passed to MCP servers: ok, or the code of the error.",
-            ["server", "outcome"],
-            registry=self.registry,
-        )
-        self.gateway_masked = Counter(
-            "kimi_proxy_gateway_masked",
-            "Texts in answers of MCP servers that were masked, or left whole because they could not be kept.",
-            ["server", "outcome"],
-            registry=self.registry,
+        self.tokens_before = self._counter("prune_tokens_before", "Tokens of the texts as they came.")
+        self.tokens_after = self._counter("prune_tokens_after", "Tokens of the texts as they left, markers included.")
+        self.prune_seconds = self._histogram("prune_seconds", "Time from question to answer.", _SECONDS)
+        self.recoveries = self._counter(
+            "recoveries", "Requests for original lines: ok, or the code of the error.", ("outcome",)
         )
 
-        self.chat_requests = Counter(
-            "kimi_proxy_chat_requests",
+    def _of_the_gateway(self) -> None:
+        self.gateway_calls = self._counter(
+            "gateway_calls",
+            "Messages passed to MCP servers: ok, or the code of the error.",
+            ("server", "outcome"),
+        )
+        self.gateway_masked = self._counter(
+            "gateway_masked",
+            "Texts in answers of MCP servers that were masked, or left whole because they could not be kept.",
+            ("server", "outcome"),
+        )
+
+    def _of_chat(self) -> None:
+        self.chat_requests = self._counter(
+            "chat_requests",
             "Chat requests by what became of them: ok, client_gone or the code of an error, and the provider's status.",
-            ["provider", "outcome", "status"],
-            registry=self.registry,
+            ("provider", "outcome", "status"),
         )
-        self.chat_seconds = Histogram(
-            "kimi_proxy_chat_seconds",
-            "Time from a chat request to the last byte of its answer.",
-            ["provider"],
-            buckets=_LONG_SECONDS,
-            registry=self.registry,
+        self.chat_seconds = self._histogram(
+            "chat_seconds", "Time from a chat request to the last byte of its answer.", _LONG_SECONDS, ("provider",)
         )
-        self.chat_first_byte_seconds = Histogram(
-            "kimi_proxy_chat_first_byte_seconds",
+        self.chat_first_byte_seconds = self._histogram(
+            "chat_first_byte_seconds",
             "Time from a chat request to the first byte of its answer's body.",
-            ["provider"],
-            buckets=_LONG_SECONDS,
-            registry=self.registry,
+            _LONG_SECONDS,
+            ("provider",),
         )
-        self.chat_tokens = Counter(
-            "kimi_proxy_chat_tokens",
-            "Tokens as the providers count them; input includes cached.",
-            ["provider", "kind"],
-            registry=self.registry,
+        self.chat_tokens = self._counter(
+            "chat_tokens", "Tokens as the providers count them; input includes cached.", ("provider", "kind")
         )
         self.net_saved_tokens = Gauge(
             "kimi_proxy_net_saved_tokens",
@@ -95,37 +72,27 @@ class Metrics:
             ["provider"],
             registry=self.registry,
         )
-        self.chat_faults = Counter(
-            "kimi_proxy_chat_faults",
-            "Faults of ours that a chat request survived, by the stage that failed.",
-            ["stage", "code"],
-            registry=self.registry,
+        self.chat_faults = self._counter(
+            "chat_faults", "Faults of ours that a chat request survived, by the stage that failed.", ("stage", "code")
         )
+        self.journal_dropped = self._counter(
+            "journal_dropped", "Chat requests that were not noted, by reason: busy, disk, fault, stopped.", ("reason",)
+        )
+        self.viewers_evicted = self._counter("viewers_evicted", "Viewers of /ws that read too slowly.")
 
-        self.journal_dropped = Counter(
-            "kimi_proxy_journal_dropped",
-            "Chat requests that were not noted, by reason: busy, disk, fault, stopped.",
-            ["reason"],
-            registry=self.registry,
-        )
-        self.viewers_evicted = Counter(
-            "kimi_proxy_viewers_evicted",
-            "Viewers of /ws that read too slowly.",
-            registry=self.registry,
-        )
-
-        self.sanitizer_outputs = Counter(
-            "kimi_proxy_sanitizer_outputs",
+    def _of_the_sanitizer(self) -> None:
+        self.sanitizer_outputs = self._counter(
+            "sanitizer_outputs",
             "Long outputs of tools in chat requests, by what was done about them or why nothing was.",
-            ["why"],
-            registry=self.registry,
+            ("why",),
         )
-        self.sanitizer_tokens_saved = Counter(
-            "kimi_proxy_sanitizer_tokens_saved",
+        self.sanitizer_tokens_saved = self._counter(
+            "sanitizer_tokens_saved",
             "Tokens that requests did not carry because outputs were cut, counted in every request.",
-            registry=self.registry,
         )
 
-    def text(self) -> bytes:
-        """Everything counted, in Prometheus' text format."""
-        return generate_latest(self.registry)
+    def _counter(self, name: str, told: str, labels: tuple[str, ...] = ()) -> Counter:
+        return Counter(f"kimi_proxy_{name}", told, labels, registry=self.registry)
+
+    def _histogram(self, name: str, told: str, buckets: tuple[float, ...], labels: tuple[str, ...] = ()) -> Histogram:
+        return Histogram(f"kimi_proxy_{name}", told, labels, buckets=buckets, registry=self.registry)
