@@ -12,6 +12,7 @@ STREAM = (
     "\ufeff: keep-alive\n\nid: 1\nretry: 250\ndata:\n\n"
     'event: message\r\ndata: {"a": "é\u2028"}\r\n\r\n'
     "data:no space\rdata:  two\r\rdata: last\nid: 9\n\n"
+    "event: named\ndata: a\n\ndata: b\ndata: c\n\ndata: d\r\n\ndata: e\r\n\r\n"
     "data: never finished"
 ).encode()
 EVENTS = [
@@ -19,6 +20,10 @@ EVENTS = [
     Event('{"a": "é\u2028"}'.encode(), "message"),
     Event(b"no space\n two"),
     Event(b"last", id="9"),
+    Event(b"a", "named"),
+    Event(b"b\nc"),
+    Event(b"d"),
+    Event(b"e"),
 ]
 
 
@@ -30,6 +35,12 @@ def read(*pieces: bytes) -> list[Event]:
 def test_every_cut_in_two_gives_the_same_events():
     for at in range(len(STREAM) + 1):
         assert read(STREAM[:at], STREAM[at:]) == EVENTS, at
+
+
+def test_every_cut_in_three_gives_the_same_events():
+    for first, second in itertools.combinations(range(len(STREAM) + 1), 2):
+        pieces = STREAM[:first], STREAM[first:second], STREAM[second:]
+        assert read(*pieces) == EVENTS, pieces
 
 
 @given(st.lists(st.integers(0, len(STREAM)), max_size=20))
@@ -59,4 +70,15 @@ def test_a_large_event_is_read_in_linear_time_and_its_size_is_known():
 
     assert parser.waiting_bytes == 800 * len(piece) + 6
     assert [len(event.data) for event in parser.feed(b"\n\n")] == [800 * len(piece)]
+    assert parser.waiting_bytes == 0
+
+
+def test_a_name_without_data_names_no_later_event():
+    assert read(b"event: ping\n\n", b"data: a\n\n") == [Event(b"a")]
+
+
+def test_what_keeps_a_connection_alive_does_not_add_up():
+    parser = Events()
+    assert list(parser.feed(b": still here\n\n" * 1000)) == []
+
     assert parser.waiting_bytes == 0

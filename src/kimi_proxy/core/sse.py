@@ -19,20 +19,22 @@ class Event:
 class Events:
     """A parser that owns its remainder; U+2028 and its kin end no line."""
 
+    _data: list[bytes]
+    _name: str
+    _id: str | None
+    _retry_ms: int | None
+
     def __init__(self) -> None:
-        self._partial: list[bytes] = []
-        self._size = 0
+        self._partial: list[bytes] = []  # of a line that has not ended
+        self._partial_bytes = 0
         self._after_cr = False
         self._begun = False
-        self._data: list[bytes] = []
-        self._name = ""
-        self._id: str | None = None
-        self._retry_ms: int | None = None
+        self._clear()
 
     @property
     def waiting_bytes(self) -> int:
         """How much has come of an event that is not complete yet."""
-        return self._size
+        return self._read_bytes + self._partial_bytes
 
     def feed(self, piece: bytes) -> Iterator[Event]:
         """The events that `piece` completes."""
@@ -41,14 +43,15 @@ class Events:
             return
         for line in self._lines(piece):
             if line:
+                self._read_bytes += len(line)
                 self._field(line)
-            elif self._data or self._id is not None or self._retry_ms is not None:
-                yield self._event()
+            elif (event := self._finished()) is not None:
+                yield event
 
     def _is_one_event(self, piece: bytes) -> bool:
         """Most pieces are: no need to look for what they could hold besides."""
         return (
-            self._size == 0
+            self.waiting_bytes == 0
             and self._begun
             and not self._after_cr
             and piece.startswith(b"data: ")
@@ -59,14 +62,15 @@ class Events:
 
     def _lines(self, piece: bytes) -> Iterator[bytes]:
         if self._after_cr and piece.startswith(b"\n"):
-            piece = piece[1:]
-        self._after_cr = piece.endswith(b"\r") if piece else self._after_cr
-        self._size += len(piece)
+            piece, self._after_cr = piece[1:], False
+        if piece:
+            self._after_cr = piece.endswith(b"\r")
         if b"\n" not in piece and b"\r" not in piece:
             self._partial.append(piece)
+            self._partial_bytes += len(piece)
             return
         *lines, rest = _LINE_END.split(b"".join((*self._partial, piece)))
-        self._partial = [rest]
+        self._partial, self._partial_bytes = [rest], len(rest)
         if not self._begun:
             self._begun = True
             lines[0] = lines[0].removeprefix(_BOM)
@@ -85,8 +89,13 @@ class Events:
             case b"retry" if value.isdigit():
                 self._retry_ms = int(value[:9])
 
-    def _event(self) -> Event:
-        event = Event(b"\n".join(self._data), self._name, self._id, self._retry_ms)
-        self._data, self._name, self._id, self._retry_ms = [], "", None, None
-        self._size = sum(map(len, self._partial))
+    def _finished(self) -> Event | None:
+        """The event that an empty line ends; a name alone, or a comment, is none."""
+        says = self._data or self._id is not None or self._retry_ms is not None
+        event = Event(b"\n".join(self._data), self._name, self._id, self._retry_ms) if says else None
+        self._clear()
         return event
+
+    def _clear(self) -> None:
+        self._read_bytes = 0
+        self._data, self._name, self._id, self._retry_ms = [], "", None, None
