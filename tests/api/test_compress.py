@@ -345,12 +345,46 @@ async def test_the_context_is_shown_message_by_message(tmp_path: Path):
         summary = next(each for each in shown["messages"] if "compressed" in each["flags"])
         looked = (await here.p.http.get(f"/api/sessions/day-1/context/{summary['index']}")).json()
         beyond = await here.p.http.get("/api/sessions/day-1/context/999")
+        one = shown["gave_way"][2]
+        gone = (await here.p.http.get(f"/api/sessions/day-1/context/gave_way/{one['index']}")).json()
+        stayed = await here.p.http.get(f"/api/sessions/day-1/context/gave_way/{4 * FULL}")
 
     assert sum(shown["composition"].values()) == shown["tokens"]
     assert [each["index"] for each in shown["messages"]] == list(range(len(shown["messages"])))
     assert SUMMARY in looked["sent"] and "Question 0:" in looked["came"] and looked["changed"]
     assert beyond.status_code == 400
     assert shown["messages"][0]["flags"] == [] and shown["buried"] is False
+    assert shown["summary_index"] == summary["index"]
+    assert [each["role"] for each in shown["gave_way"][:4]] == ["user", "assistant", "tool", "assistant"]
+    assert "word0 word0" in gone["came"] and gone["sent"] == looked["sent"] and gone["role"] == "tool"
+    assert one["preview"] == gone["came"][:160] and one["tokens"] > 100
+    assert stayed.status_code == 400
+
+
+async def test_where_nothing_was_compressed_no_message_gave_way(tmp_path: Path):
+    async with world(tmp_path, Wire.CHAT) as here:
+        await here.send(conversation(FULL))
+        shown = (await here.p.http.get("/api/sessions/day-1/context")).json()
+        gone = await here.p.http.get("/api/sessions/day-1/context/gave_way/1")
+
+    assert (shown["summary_index"], shown["gave_way"]) == (None, [])
+    assert gone.status_code == 400
+
+
+async def test_the_history_of_compressions_tells_each_summary_and_what_became_of_it(tmp_path: Path):
+    async with world(tmp_path, Wire.CHAT) as here:
+        await here.send(conversation(FULL))
+        _, made = await here.post("compress/day-1")
+        stats = (await here.p.http.get("/api/compress/day-1/stats")).json()
+        await here.post("compress/day-1/undo")
+        again = (await here.p.http.get("/api/compress/day-1/stats")).json()
+        status, refused = await here.post("compress/day-1/undo")
+
+    (stood,), (undone,) = stats["history"], again["history"]
+    assert (stood["summary"], stood["undone_at"]) == (SUMMARY, None)
+    assert stood["messages_removed"] == made["messages_removed"]
+    assert undone["undone"] and undone["undone_at"] >= undone["at"]
+    assert (status, refused["error"]["reason"]) == (409, "nothing_to_undo")  # type: ignore[index]
 
 
 async def test_instructions_that_much_follows_on_are_marked_as_buried(tmp_path: Path):

@@ -60,31 +60,54 @@ async def test_one_that_fails_comes_with_the_end_of_its_log(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "body", "status", "problem"),
+    ("method", "path", "body", "status", "code", "problem"),
     [
-        ("POST", "/up", {"names": ["nobody"]}, 404, "no MCP server is named 'nobody'"),
-        ("POST", "/up", {"names": ["json-query"]}, 400, "set run = true under [mcp.servers.json-query]"),
-        ("POST", "/down", {"names": ["task-master"]}, 400, "set enabled = true under [mcp.servers.task-master]"),
-        ("POST", "/up", {"name": "good"}, 400, "name"),
-        ("POST", "/up", {"command": "rm", "names": []}, 400, "command"),
-        ("POST", "/up", [], 400, "names"),
-        ("GET", "/nobody/logs", None, 404, "nobody"),
-        ("GET", "/good/logs?lines=0", None, 400, "lines"),
-        ("GET", "/good/logs?lines=x", None, 400, "lines"),
-        ("GET", "/up", None, 405, "other methods"),
-        ("POST", "/dance", {}, 404, "nothing at this path"),
+        ("POST", "/up", {"names": ["nobody"]}, 404, "unknown_server", "no MCP server is named 'nobody'"),
+        (
+            "POST",
+            "/up",
+            {"names": ["json-query"]},
+            400,
+            "server_not_run",
+            "set run = true under [mcp.servers.json-query]",
+        ),
+        (
+            "POST",
+            "/down",
+            {"names": ["task-master"]},
+            400,
+            "server_not_run",
+            "set enabled = true under [mcp.servers.task-master]",
+        ),
+        ("POST", "/up", {"name": "good"}, 400, "invalid_params", "name"),
+        ("POST", "/up", {"command": "rm", "names": []}, 400, "invalid_params", "command"),
+        ("POST", "/up", [], 400, "invalid_params", "names"),
+        ("GET", "/nobody/logs", None, 404, "unknown_server", "nobody"),
+        ("GET", "/good/logs?lines=0", None, 400, "invalid_params", "lines"),
+        ("GET", "/good/logs?lines=x", None, 400, "invalid_params", "lines"),
+        ("GET", "/up", None, 405, "method_not_allowed", "other methods"),
+        ("POST", "/dance", {}, 404, "not_found", "nothing at this path"),
     ],
 )
 async def test_what_cannot_be_done_is_refused_with_the_reason(
-    method: str, path: str, body: object, status: int, problem: str, tmp_path: Path
+    method: str, path: str, body: object, status: int, code: str, problem: str, tmp_path: Path
 ):
     async with proxy(tmp_path, TOML) as world:
         content = None if body is None else json.dumps(body)
         headers = {"content-type": "application/json"}
         refused = await world.http.request(method, f"/api/mcp/servers{path}", content=content, headers=headers)
 
-    assert refused.status_code == status
+    assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
     assert problem in refused.json()["error"]["message"]
+
+
+async def test_a_server_that_is_not_ours_is_refused_with_a_word_for_why(tmp_path: Path):
+    async with proxy(tmp_path, TOML) as world:
+        asked = {name: {"names": [name]} for name in ("json-query", "task-master")}
+        told = {name: (await world.http.post("/api/mcp/servers/up", json=body)).json() for name, body in asked.items()}
+
+    reasons = {name: answer["error"]["reason"] for name, answer in told.items()}
+    assert reasons == {"json-query": "elsewhere", "task-master": "switched_off"}
 
 
 async def test_a_page_of_another_origin_cannot_stop_anything(tmp_path: Path):

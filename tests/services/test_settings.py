@@ -60,7 +60,8 @@ async def test_a_table_of_which_only_an_inner_one_is_written_gets_a_header(tmp_p
     inner = "[sanitizer.routing]\nheavy_duty_fallback = true  # ours\n"
     changing, _ = settings(tmp_path, inner)
 
-    assert (await changing.change({"sanitizer.enabled": False}))["saved"] is True
+    told = await changing.change({"sanitizer.enabled": False})
+    assert (told["saved"], told["problem_code"]) == (True, None)
     assert (tmp_path / "config.toml").read_text() == inner + "\n[sanitizer]\nenabled = false\n"
 
 
@@ -72,6 +73,7 @@ async def test_what_cannot_be_written_down_is_told_and_counts_all_the_same(tmp_p
 
     assert (lamp.is_on, told["saved"]) == (False, False)
     assert "[sanitizer]" in str(told["problem"])
+    assert told["problem_code"] == "file_refused"
     assert (tmp_path / "config.toml").read_text() == toml
 
 
@@ -82,6 +84,7 @@ async def test_a_file_that_somebody_broke_meanwhile_is_left_as_it_is(tmp_path: P
     told = await changing.change({"sanitizer.enabled": False})
 
     assert "misspelt" in str(told["problem"])
+    assert told["problem_code"] == "file_unreadable"
     assert (tmp_path / "config.toml").read_text() == "[sanitizer]\nenabled = true\nmisspelt = 1\n"
 
 

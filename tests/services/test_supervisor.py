@@ -99,6 +99,7 @@ async def test_servers_of_both_kinds_are_started_by_themselves(tmp_path: Path):
         "failures": 0,
         "masked": {"texts": 0, "chars": 0},
         "last_error": None,
+        "last_error_code": None,
         "last_error_s_ago": None,
         "retry_in_s": None,
     }
@@ -139,6 +140,7 @@ async def test_up_of_one_that_cannot_start_shows_the_end_of_its_log_at_once(tmp_
     assert "cannot find my configuration" in str(crashed["log"])
     assert "my configuration is nowhere to be found" in str(died["log"])
     assert "ended with status 4" in str(died["last_error"])
+    assert died["last_error_code"] == "upstream_unreachable"
 
 
 async def test_up_gives_a_slow_one_its_time_and_then_says_that_it_starts(tmp_path: Path):

@@ -18,6 +18,7 @@ def routes(sessions: Sessions, latest: Latest) -> list[Route]:
     return [
         Route(path, _context(sessions, latest), methods=["GET"]),
         Route(path + "/{index:int}", _message(sessions, latest), methods=["GET"]),
+        Route(path + "/gave_way/{index:int}", _gave_way(sessions, latest), methods=["GET"]),
     ]
 
 
@@ -33,6 +34,13 @@ def _message(sessions: Sessions, latest: Latest) -> Endpoint:
         return json_answer(await latest.message(await _id(sessions, request), request.path_params["index"]))
 
     return message
+
+
+def _gave_way(sessions: Sessions, latest: Latest) -> Endpoint:
+    async def gave_way(request: Request) -> Response:
+        return json_answer(await latest.gave_way(await _id(sessions, request), request.path_params["index"]))
+
+    return gave_way
 
 
 async def _id(sessions: Sessions, request: Request) -> str:

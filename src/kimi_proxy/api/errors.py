@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from typing import Literal
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -24,8 +25,26 @@ WIRES = {
     "/v1/responses": Wire.RESPONSES,
 }
 
+# Refusals that are nobody's error: of the guard, of the router, of a server that stops.
+Refused = Literal[
+    "host",
+    "origin",
+    "cross_site",
+    "token_required",
+    "content_encoding",
+    "content_type",
+    "body_too_large",
+    "body_timeout",
+    "body_incomplete",
+    "not_found",
+    "method_not_allowed",
+    "refused",
+    "crowded",
+    "stopping",
+]
+
 # The router's own refusals, in our words.
-_REFUSALS = {
+_REFUSALS: Mapping[int, tuple[Refused, str]] = {
     404: ("not_found", "there is nothing at this path"),
     405: ("method_not_allowed", "this path answers to other methods only: see the Allow header"),
 }
@@ -49,25 +68,38 @@ async def on_own_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, KimiProxyError):
         raise error
     headers = {"retry-after": str(math.ceil(error.retry_after_s))} if isinstance(error, RateLimited) else None
-    return problem(error.http_status, error.code, str(error), headers, _path(request))
+    return problem(error.http_status, error.code, str(error), headers, _path(request), error.data())
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
     code, message = _REFUSALS.get(error.status_code, ("refused", error.detail))
-    return problem(error.status_code, code, message, error.headers, _path(request))
+    return refusal(error.status_code, code, message, error.headers, _path(request))
 
 
 async def on_fault(request: Request, error: Exception) -> Response:
     return problem(KimiProxyError.http_status, KimiProxyError.code, INTERNAL, None, _path(request))
 
 
-def problem(status: int, code: str, message: str, headers: Mapping[str, str] | None = None, path: str = "") -> Response:
-    """An error as the clients of `path` expect it."""
+def refusal(
+    status: int, code: Refused, message: str, headers: Mapping[str, str] | None = None, path: str = ""
+) -> Response:
+    return problem(status, code, message, headers, path)
+
+
+def problem(
+    status: int,
+    code: str,
+    message: str,
+    headers: Mapping[str, str] | None = None,
+    path: str = "",
+    data: JsonObject | None = None,
+) -> Response:
+    """An error as the clients of `path` expect it; `data` is what a program may want to read beside the message."""
     if path in WIRES:
         return json_answer(failure.body(WIRES[path], status, code, message), status, headers)
-    return json_answer({"error": {"code": code, "message": message}}, status, headers)
+    return json_answer({"error": {**(data or {}), "code": code, "message": message}}, status, headers)
 
 
 def _path(request: Request) -> str:

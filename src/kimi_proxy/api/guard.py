@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kimi_proxy.api.errors import problem
+from kimi_proxy.api.errors import Refused, refusal
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 WITHOUT_TOKEN = frozenset({"/health", "/"})
@@ -42,7 +42,7 @@ class Rules:
 @dataclass(frozen=True, slots=True)
 class Refusal:
     status: int
-    code: str
+    code: Refused
     message: str
     headers: tuple[tuple[str, str], ...] = ()
 
@@ -186,11 +186,12 @@ def _values(headers: Headers, name: bytes) -> list[bytes]:
     return [value for key, value in headers if key == name]
 
 
-async def _refuse(refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
-    headers = dict(refusal.headers)
+async def _refuse(refused: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
+    headers = dict(refused.headers)
     if _has_body(scope["headers"]) and not await _drained(scope["headers"], receive):
         headers["connection"] = "close"
-    await problem(refusal.status, refusal.code, refusal.message, headers, scope["path"])(scope, receive, send)
+    answer = refusal(refused.status, refused.code, refused.message, headers, scope["path"])
+    await answer(scope, receive, send)
 
 
 async def _received(receive: Receive, limit: int) -> bytes | Refusal:

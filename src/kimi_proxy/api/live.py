@@ -8,7 +8,7 @@ from contextlib import suppress
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from kimi_proxy.api.errors import problem
+from kimi_proxy.api.errors import refusal
 from kimi_proxy.api.guard import PROTOCOL
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.hub import Hub, Viewer, frame
@@ -31,7 +31,7 @@ class Live:
 
     async def _watched(self, socket: WebSocket) -> None:
         if self._hub.is_crowded:
-            await socket.send_denial_response(problem(503, "crowded", "too many viewers: close one of them"))
+            await socket.send_denial_response(refusal(503, "crowded", "too many viewers: close one of them"))
             return
         await socket.accept(PROTOCOL if PROTOCOL in socket.scope["subprotocols"] else None)
         with self._hub.joined(_since(socket)) as viewer:

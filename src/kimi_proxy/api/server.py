@@ -14,7 +14,7 @@ import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kimi_proxy.api.connection import BoundedProtocol, BoundedSocket
-from kimi_proxy.api.errors import problem
+from kimi_proxy.api.errors import refusal
 from kimi_proxy.core.errors import ConfigError
 
 GRACE_S = 5
@@ -24,7 +24,7 @@ MAX_CONNECTIONS = 1000
 MAX_WORD_BYTES = 64 * 1024  # of what somebody says on a WebSocket
 PING_S = 4.0  # a WebSocket is asked this often whether somebody is there, and has as long to answer
 
-STOPPED = problem(503, "stopping", "the server is stopping: ask again once it is back", {"retry-after": "2"})
+STOPPED = refusal(503, "stopping", "the server is stopping: ask again once it is back", {"retry-after": "2"})
 
 Occupant = Callable[[str, int], object]
 T = TypeVar("T")

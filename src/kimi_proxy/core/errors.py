@@ -11,6 +11,7 @@ KimiProxyError
 │   ├── PruneIdNotFound       nothing is kept under this id            -32004
 │   ├── InvalidRange          a line range that means nothing          -32005
 │   ├── UnknownServer         no MCP server of that name is configured -32001
+│   ├── ServerNotRun          an MCP server that we do not run, and cannot start or stop
 │   ├── CallRefused           a tool call that the gateway won't pass  -32602
 │   ├── NoProvider            nobody is configured who could answer this model
 │   ├── SessionNotFound       no session has this id or name
@@ -32,7 +33,9 @@ KimiProxyError
 
 from typing import ClassVar, Literal
 
+from kimi_proxy.core.reasons import OfCompression
 from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.warnings import OfReranker
 
 
 class KimiProxyError(Exception):
@@ -142,6 +145,19 @@ class UnknownServer(BadRequest):
         super().__init__(f"no MCP server is named {server[:60]!r}: use one of {', '.join(known) or '(none)'}")
 
 
+class ServerNotRun(BadRequest):
+    """The settings decide which MCP servers are ours to start and stop; the message says how."""
+
+    code = "server_not_run"
+
+    def __init__(self, reason: Literal["switched_off", "elsewhere"], problem: str) -> None:
+        super().__init__(problem)
+        self.reason = reason
+
+    def data(self) -> JsonObject:
+        return {"code": self.code, "reason": self.reason}
+
+
 class CallRefused(BadRequest):
     """The gateway's own refusal of a tool call; the message tells the model what to do instead."""
 
@@ -188,7 +204,7 @@ class CompressionRefused(BadRequest):
     code = "compression_refused"
     http_status = 409
 
-    def __init__(self, reason: str, problem: str) -> None:
+    def __init__(self, reason: OfCompression, problem: str) -> None:
         super().__init__(problem)
         self.reason = reason
 
@@ -244,7 +260,7 @@ class UpstreamError(KimiProxyError):
 class RerankFailed(UpstreamError):
     """No scores came back; `warning` is the code that the answer carries, `status` the HTTP status if one came."""
 
-    def __init__(self, warning: str, problem: str, status: int | None = None) -> None:
+    def __init__(self, warning: OfReranker, problem: str, status: int | None = None) -> None:
         super().__init__(problem)
         self.warning = warning
         self.status = status

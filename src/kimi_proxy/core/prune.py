@@ -3,6 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from kimi_proxy.core.warnings import Warned
+
 SourceType = Literal["code", "logs", "docs"]
 SOURCE_TYPES: tuple[SourceType, ...] = get_args(SourceType)
 
@@ -59,13 +61,13 @@ class Pruned:
     tokens_before: int
     tokens_after: int
     used_fallback: bool = False
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Warned, ...] = ()
 
     @property
     def pruned_lines(self) -> int:
         return sum(a.cut.count for a in self.annotations)
 
-    def warned(self, *codes: str, fallback: bool = False) -> "Pruned":
+    def warned(self, *codes: Warned, fallback: bool = False) -> "Pruned":
         """The same answer with more warnings."""
         return replace(
             self,
@@ -74,6 +76,6 @@ class Pruned:
         )
 
 
-def untouched(text: str, original_lines: int, tokens: int, *warnings: str) -> Pruned:
+def untouched(text: str, original_lines: int, tokens: int, *warnings: Warned) -> Pruned:
     """The answer that changes nothing; with a warning it is a fallback."""
     return Pruned(text, (), original_lines, tokens, tokens, bool(warnings), warnings)

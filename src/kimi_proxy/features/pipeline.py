@@ -7,6 +7,7 @@ from typing import Protocol
 
 from kimi_proxy.core.chat import Request
 from kimi_proxy.core.fault import place
+from kimi_proxy.core.reasons import Foreign, Why
 from kimi_proxy.core.types import JsonValue
 from kimi_proxy.features.compression.decided import Compression
 from kimi_proxy.features.models import Target
@@ -36,7 +37,7 @@ class Draft:
     headers: tuple[Header, ...] = field(default=(), repr=False)  # the client's: secrets are among them
     said: tuple[Header, ...] = ()  # what the answer tells of us, beside the provider's headers
     notes: tuple[Note, ...] = ()
-    reasons: tuple[str, ...] = ()  # why a stage that could have done something did not
+    reasons: tuple[Why, ...] = ()  # why a stage that could have done something did not
     hides_usage: bool = False  # we asked for what the client did not: it gets none of it
     cut: Compression | None = None  # what was done about old messages
     uncut: "Draft | None" = field(default=None, repr=False)  # before old messages gave way; None if none did
@@ -85,4 +86,4 @@ def _untouched(draft: Draft, name: str, error: Exception, on_fault: OnFault) -> 
     """What fails has done nothing, and the request goes on."""
     log.warning("stage failed", extra={"stage": name, "what": place(error)})
     on_fault(name, error)
-    return replace(draft, reasons=(*draft.reasons, f"{name}_failed"))
+    return replace(draft, reasons=(*draft.reasons, Foreign(f"{name}_failed")))

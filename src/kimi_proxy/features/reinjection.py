@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from kimi_proxy.core.chat import Request
 from kimi_proxy.core.chat.adding import BETWEEN, with_reminder
+from kimi_proxy.core.reasons import Reason
 from kimi_proxy.features.health import Sink
 from kimi_proxy.features.memory import segments
 from kimi_proxy.features.pipeline import Draft, Note
@@ -11,8 +12,8 @@ from kimi_proxy.features.pipeline import Draft, Note
 HEADING = "[The instructions from the beginning of this conversation still apply. kimi-proxy repeats them:]"
 
 EVENT = "instructions_reinjected"
-TOO_LONG = "instructions_too_long"
-NO_PLACE = "no_place_for_instructions"
+TOO_LONG: Reason = "instructions_too_long"
+NO_PLACE: Reason = "no_place_for_instructions"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,14 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from kimi_proxy.core.reasons import Reason
 from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features import metering
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, Note
 
 HEADER = b"x-kimi-proxy-model"
-NO_LARGER_MODEL = "no_larger_model"
+NO_LARGER_MODEL: Reason = "no_larger_model"
 
 # A conversation that has gone to a larger model comes back when it has shrunk to this share of the threshold: on the
 # way there and back its provider's cache is lost, so that nobody should go to and fro around one mark.

@@ -3,9 +3,11 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 from kimi_proxy.core.compression import Compression as Settings
 from kimi_proxy.core.errors import CompressionRefused, StoreUnavailable
+from kimi_proxy.core.reasons import Reason
 from kimi_proxy.features.compression.preset import Preset
 from kimi_proxy.features.pipeline import Draft, Note, Stage
 from kimi_proxy.services import compression_told
@@ -50,7 +52,7 @@ class AutoCompression:
             return False
         return await self._compressor.tokens(draft.request) * await self._scale.ratio(draft.session.id) >= limit
 
-    def _rests(self, standing: Standing, session: str) -> str:
+    def _rests(self, standing: Standing, session: str) -> Reason | Literal[""]:
         """Why nothing happens by itself now; empty if it may."""
         now = self._now()
         last = max(standing.automatic[0] if standing.automatic else 0.0, self._tried.get(session, 0.0))
@@ -63,7 +65,7 @@ class AutoCompression:
 
     async def _compressed(self, uncut: Draft) -> Stage:
         notes: tuple[Note, ...] = ()
-        reasons: tuple[str, ...] = ()
+        reasons: tuple[Reason, ...] = ()
         try:
             _, told = await self._compressor.compress(uncut, self._preset, is_automatic=True)
             notes = (Note("compression_event", compression_told.event(told)),)
@@ -88,5 +90,5 @@ def _same(draft: Draft) -> Draft:
     return draft
 
 
-def _because(reason: str) -> Stage:
+def _because(reason: Reason) -> Stage:
     return lambda draft: replace(draft, reasons=(*draft.reasons, reason))

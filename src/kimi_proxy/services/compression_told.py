@@ -21,6 +21,12 @@ def row(made: Compressed) -> JsonObject:
     }
 
 
+def past(made: Compressed) -> JsonObject:
+    """One of the history, with what stands in the place of the messages that it removed."""
+    removed = made.cut - len(made.kept)
+    return {**row(made), "undone_at": made.undone, "messages_removed": removed, "summary": made.summary}
+
+
 def made(made: Compressed, proposal: Proposal) -> JsonObject:
     removed = len(proposal.plan.removed)
     kept = len(proposal.history.request.messages) - removed

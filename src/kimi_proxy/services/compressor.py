@@ -9,17 +9,18 @@ from weakref import WeakValueDictionary
 
 from kimi_proxy.core import jsontext
 from kimi_proxy.core.chat import Request
-from kimi_proxy.core.errors import CompressionRefused, NothingSeen
+from kimi_proxy.core.errors import CompressionRefused, NothingSeen, StoreUnavailable
 from kimi_proxy.core.ids import new_id
 from kimi_proxy.core.providers import Model
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.reasons import OfCompression
+from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.features.compression.decided import Compression
 from kimi_proxy.features.compression.plan import Limits
 from kimi_proxy.features.compression.preset import Preset
 from kimi_proxy.features.compression.proposal import Proposal, proposed
 from kimi_proxy.features.compression.stage import can_compress, compressed, with_summary
 from kimi_proxy.features.models import Target
-from kimi_proxy.features.pipeline import Draft, Note, Stage
+from kimi_proxy.features.pipeline import Draft, Stage
 from kimi_proxy.services import compression_told
 from kimi_proxy.services.counting import Counting
 from kimi_proxy.services.fingerprint import encoded
@@ -28,12 +29,13 @@ from kimi_proxy.services.recent import Recent
 from kimi_proxy.services.standing import Standing, Standings
 from kimi_proxy.services.store import Compressed, CompressionLog, Original, Store
 from kimi_proxy.services.summaries import Story, Summaries, Summary
+from kimi_proxy.services.unpaid import Unpaid
 
 SCOPE = "local"
 DAY_S = 86_400
 REMEMBERED, MAX_BYTES = 1_000, 64 * 1024**2
 
-NOTHING_TO_COMPRESS = "nothing_to_compress"
+NOTHING_TO_COMPRESS: OfCompression = "nothing_to_compress"
 
 
 class Compressor:
@@ -62,19 +64,16 @@ class Compressor:
         # What was sent last, before anything of it gave way; in memory only, because people said it.
         self._last: Recent[str, Draft] = Recent(ttl_s=DAY_S, max_entries=REMEMBERED, max_bytes=MAX_BYTES, now=now)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        # What summaries cost that somebody asked for between two requests: the next one carries it.
-        self._unpaid: Recent[str, JsonObject] = Recent(
-            ttl_s=DAY_S, max_entries=REMEMBERED, max_bytes=MAX_BYTES, now=now
-        )
+        self._unpaid = Unpaid(now)
 
     async def stage(self, draft: Draft) -> Stage:
         """The stage for this request: the same cut in the same words as before."""
         self._last.put(draft.session.id, _unread(draft), len(draft.request.body))
-        active, unpaid = (await self._standings.of(draft.session.id)).active, self._unpaid.get(draft.session.id)
-        self._unpaid.forget(draft.session.id)
+        active = (await self._standings.of(draft.session.id)).active
+        unpaid = self._unpaid.taken(draft.session.id)
 
         def repeated(draft: Draft) -> Draft:
-            paying = draft if unpaid is None else replace(draft, notes=(*draft.notes, Note("compression_paid", unpaid)))
+            paying = replace(draft, notes=(*draft.notes, *unpaid)) if unpaid else draft
             return paying if active is None else self._done(paying, active)
 
         return repeated
@@ -120,14 +119,17 @@ class Compressor:
             summary = await (
                 self._summaries.asked(draft, story) if preset.asks_provider else self._summaries.outlined(story)
             )
-            original, made = await self._made(draft, proposal, summary, now_tokens, preset, is_automatic)
-            await self._store.keep(original)
-            await self._log.add(made)
+            try:
+                original, made = await self._made(draft, proposal, summary, now_tokens, preset, is_automatic)
+                await self._store.keep(original)
+                await self._log.add(made)
+            except (CompressionRefused, StoreUnavailable):
+                self._unpaid.owe(draft.session.id, summary)
+                raise
             self._standings.forget(draft.session.id)
         told = {**compression_told.made(made, proposal), **compression_told.price(summary)}
         if not is_automatic:
-            if summary.usage is not None:
-                self._unpaid.put(draft.session.id, compression_told.price(summary), 1)
+            self._unpaid.owe(draft.session.id, summary)
             self._publish("compression_event", compression_told.event(told))
         return made, told
 
@@ -154,7 +156,7 @@ class Compressor:
             return sums
         rows = await self._log.newest(session)
         active = next((one.id for one in rows if one.undone is None), None)
-        history = [compression_told.row(one) for one in rows]
+        history: list[JsonValue] = [compression_told.past(one) for one in rows]
         return {"session_id": session, **sums, "active": active, "history": history}
 
     def forget(self, session: str | None = None) -> None:

@@ -10,6 +10,7 @@ from hashlib import sha256
 from kimi_proxy.core import jsontext
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.prune import Annotation, Options, Pruned, Question
+from kimi_proxy.core.reasons import Foreign, Reason
 from kimi_proxy.features.sanitizer.output import Output
 from kimi_proxy.features.sanitizer.shortened import Hidden, Shortened
 from kimi_proxy.features.sanitizer.stage import Decision
@@ -116,11 +117,11 @@ class Decisions:
         """What was cut last, by whichever door."""
         return await self._pinboard.newest(SCOPE, limit)
 
-    def went_whole(self, outputs: Iterable[Output], why: str) -> dict[bytes, Decision]:
+    def went_whole(self, outputs: Iterable[Output], why: Reason) -> dict[bytes, Decision]:
         """Remember that these went out whole, and must again."""
         return {output.key: _decision(self._went_whole(output, why)) for output in outputs}
 
-    def _went_whole(self, output: Output, why: str) -> Pin:
+    def _went_whole(self, output: Output, why: Reason) -> Pin:
         if len(self._unwritten) >= UNWRITTEN_MAX:
             self._unwritten.pop(next(iter(self._unwritten)))
         return self._unwritten.setdefault(output.key, Pin(output.key, why))
@@ -198,4 +199,4 @@ def _pin(made: Made, is_kept: bool, session: str) -> Pin:
 
 def _decision(pin: Pin) -> Decision:
     shown = None if pin.shown is None else decoded(pin.shown)
-    return Decision(pin.why, shown, pin.tokens_before, pin.tokens_after)
+    return Decision(Foreign(pin.why), shown, pin.tokens_before, pin.tokens_after)

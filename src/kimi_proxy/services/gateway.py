@@ -143,7 +143,7 @@ class Gateway:
         self._metrics.gateway_calls.labels(name, error.code).inc()
         self._publish("gateway_event", {"server": name, "outcome": error.code})
         self.tallies[name].failures += 1
-        self.tallies[name].failed(str(error), self._now())
+        self.tallies[name].failed(error.code, str(error), self._now())
         log.warning("mcp server failed", extra={"server": name, "code": error.code, "what": str(error)[:300]})
 
     async def _keep(self, server_name: str, texts: Sequence[str]) -> Mapping[str, str]:

@@ -13,6 +13,7 @@ from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.fault import place
 from kimi_proxy.core.ids import new_id
 from kimi_proxy.core.providers import Model
+from kimi_proxy.core.reasons import Reason, Why
 from kimi_proxy.features import metering, reinjection
 from kimi_proxy.features.accounting.account import Sent
 from kimi_proxy.features.accounting.carried import Weights, sent, weights
@@ -37,7 +38,8 @@ BYTES_PER_TOKEN = 4
 PATIENCE_S = 2.0  # of somebody who reads, for what was not noted yet
 RETRY_S = 10.0  # after the disk could not be read
 # Why nothing was saved where no step says more: outputs of tools are short, or there are none.
-BELOW_THRESHOLD, NOTHING_TO_DO = "below_threshold", "nothing_to_do"
+BELOW_THRESHOLD: Reason = "below_threshold"
+NOTHING_TO_DO: Reason = "nothing_to_do"
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +54,7 @@ class Entry:
     target: Target
     session: Session
     notes: tuple[Note, ...]
-    reasons: tuple[str, ...]
+    reasons: tuple[Why, ...]
     opened: Opened
     metric: Metric | None = None  # once it is announced
     sent: Sent | None = None

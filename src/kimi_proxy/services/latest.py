@@ -1,13 +1,14 @@
 """The newest request of each session, as it came and as it left; in memory only, because people said it."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from kimi_proxy.core.chat import Request
 from kimi_proxy.core.errors import InvalidParams, NothingSeen
 from kimi_proxy.core.types import JsonObject, JsonValue
-from kimi_proxy.features import context_map
+from kimi_proxy.features import context_map, gave_way
 from kimi_proxy.features.compression.decided import Compression
 from kimi_proxy.features.context_map import Pair
 from kimi_proxy.features.health import sink
@@ -60,8 +61,8 @@ class Latest:
         """The messages of the newest request, to scale."""
         seen = self._of(session)
         weighed, window = await self._counting.composition(seen.leaves), self._window(seen.target)
-        shown = [context_map.told(pair, weighed, window) for pair in self._pairs(seen)[:MAX_MESSAGES]]
-        messages: list[JsonValue] = [*shown]
+        pairs = self._pairs(seen)
+        messages: list[JsonValue] = [context_map.told(pair, weighed, window) for pair in pairs[:MAX_MESSAGES]]
         return {
             "session_id": session,
             "at": moment(seen.at),
@@ -82,7 +83,9 @@ class Latest:
             },
             "buried": sink(weighed, window).is_sunk,
             "messages": messages,
-            "left_out": max(0, len(seen.leaves.messages) - MAX_MESSAGES),
+            "left_out": max(0, len(pairs) - MAX_MESSAGES),
+            "summary_index": _summary(pairs).index if seen.cut else None,
+            "gave_way": await self._gave_way(seen),
         }
 
     async def message(self, session: str, index: int) -> JsonObject:
@@ -102,6 +105,30 @@ class Latest:
             "is_shortened": max(len(sent), len(came)) > MAX_CHARS,
         }
 
+    async def gave_way(self, session: str, index: int) -> JsonObject:
+        """A message that was not sent, and the summary that stands for it and its neighbours."""
+        seen = self._of(session)
+        message = gave_way.gave_way(seen.came, seen.cut).get(index)
+        if message is None:
+            raise InvalidParams("index", "no message of the newest request that has this index gave way to a summary")
+        summary = _summary(self._pairs(seen))
+        came, sent = context_map.words(message), context_map.words(summary.sent)
+        return {
+            "index": index,
+            "role": message.role,
+            "came": came[:MAX_CHARS],
+            "sent": sent[:MAX_CHARS],
+            "summary_index": summary.index,
+            "is_shortened": max(len(sent), len(came)) > MAX_CHARS,
+        }
+
+    async def _gave_way(self, seen: Seen) -> list[JsonValue]:
+        found = gave_way.gave_way(seen.came, seen.cut)
+        if not found:
+            return []
+        weighed = await self._counting.composition(seen.came)
+        return [gave_way.told(index, message, weighed) for index, message in islice(found.items(), MAX_MESSAGES)]
+
     def _of(self, session: str) -> Seen:
         seen = self._seen.get(session)
         if seen is None:
@@ -110,6 +137,11 @@ class Latest:
 
     def _pairs(self, seen: Seen) -> list[Pair]:
         return context_map.pairs(seen.came, seen.leaves, seen.cut)
+
+
+def _summary(pairs: Sequence[Pair]) -> Pair:
+    """Of a request whose old messages gave way."""
+    return next(pair for pair in pairs if pair.is_summary)
 
 
 def _unheard(exchange: Exchange) -> None:

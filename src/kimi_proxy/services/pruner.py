@@ -14,6 +14,7 @@ from kimi_proxy.core.errors import InvalidParams, KimiProxyError, PruneIdNotFoun
 from kimi_proxy.core.fault import place
 from kimi_proxy.core.ids import is_id, new_id
 from kimi_proxy.core.prune import Cut, Pruned, Question, untouched
+from kimi_proxy.core.warnings import Warned
 from kimi_proxy.features import recovery
 from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.features.recovery import LineRange
@@ -190,7 +191,7 @@ class Pruner:
         return await self._fail_open("find", found, lambda code: None)
 
     async def _draft(self, ask: Ask, prune_id: str) -> Draft:
-        def whole(code: str) -> Draft:
+        def whole(code: Warned) -> Draft:
             return Draft(prune_id, _whole(ask.question, code), self._no_reranking(), is_lasting=False)
 
         if len(ask.question.text) > self._config.max_input_chars:
@@ -230,14 +231,15 @@ class Pruner:
             raise PruneIdNotFound(prune_id, "unknown")
         return await self._store.original(scope, prune_id)
 
-    async def _fail_open(self, step: str, work: Awaitable[Value], instead: Callable[[str], Value]) -> Value:
+    async def _fail_open(self, step: str, work: Awaitable[Value], instead: Callable[[Warned], Value]) -> Value:
         """The one place where a fault of ours becomes an answer: with a code, a counter and a line in the log."""
+        code: Warned
         try:
             return await work
         except TimeoutError:
             code, what = "timeout", "out of time"
         except StoreUnavailable as e:
-            code, what = e.code, str(e)
+            code, what = "recovery_unavailable", str(e)
         except ChildProcessError as e:
             code, what = "internal_error", str(e)
         except Exception as e:  # noqa: BLE001
@@ -250,7 +252,7 @@ class Pruner:
         text = encoded(question.text)
         return text, fingerprint(question, text, self._config)
 
-    def _unrecoverable(self, question: Question, code: str) -> PruneAnswer:
+    def _unrecoverable(self, question: Question, code: Warned) -> PruneAnswer:
         return _without_id(question, PruneAnswer(None, _whole(question, code), self._no_reranking()))
 
     def _no_reranking(self) -> Reranking | None:
@@ -270,7 +272,7 @@ async def _nothing() -> list[LineWhy]:
     return []
 
 
-def _whole(question: Question, code: str) -> Pruned:
+def _whole(question: Question, code: Warned) -> Pruned:
     """The text as it came. Its tokens are estimated: counting them takes time, which may be what we lack."""
     lines = question.text.count("\n") + 1 if question.text else 0
     return untouched(question.text, lines, tokens.estimate(question.text), code)

@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core.errors import RerankFailed
 from kimi_proxy.core.prune import Question
+from kimi_proxy.core.warnings import Warned
 from kimi_proxy.features.pruning import reranking
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ class Reranking:
     latency_ms: int = 0
     http_status: int | None = None
     cached: bool = False
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Warned, ...] = ()
 
     @property
     def has_failed(self) -> bool:

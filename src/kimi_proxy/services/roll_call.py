@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kimi_proxy.core.errors import KimiProxyError
+from kimi_proxy.core.errors import KimiProxyError, UpstreamTimeout
 from kimi_proxy.core.servers import McpServer
 from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.proxy.mcp.child import Vitals
@@ -58,10 +58,14 @@ class RollCall:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 tally.tools = await self._count_tools(name, tally)
-        except (KimiProxyError, TimeoutError) as e:
-            tally.failed(str(e) or f"{name} did not tell its tools within {PATIENCE_S:g} s", self._now())
-            return Look(False, self._now())
-        return Look(True, self._now())
+        except KimiProxyError as e:
+            tally.failed(e.code, str(e), self._now())
+        except TimeoutError:
+            problem = f"{name} did not tell its tools within {PATIENCE_S:g} s"
+            tally.failed(UpstreamTimeout.code, problem, self._now())
+        else:
+            return Look(True, self._now())
+        return Look(False, self._now())
 
     async def _count_tools(self, name: str, tally: Tally) -> int:
         count, cursor = 0, None
@@ -104,10 +108,17 @@ class RollCall:
             "calls": tally.calls,
             "failures": tally.failures,
             "masked": {"texts": tally.masked_texts, "chars": tally.masked_chars},
-            "last_error": (vitals.problem if vitals else "") or tally.last_error or None,
+            **_last_error(vitals, tally),
             "last_error_s_ago": round(self._now() - tally.last_error_at, 1) if tally.last_error else None,
             "retry_in_s": round(retry_s, 1) if retry_s > 0 else None,
         }
+
+
+def _last_error(vitals: Vitals | None, tally: Tally) -> JsonObject:
+    """A program that does not run tells more than the calls that failed with it."""
+    if vitals is not None and vitals.problem is not None:
+        return {"last_error": str(vitals.problem), "last_error_code": vitals.problem.code}
+    return {"last_error": tally.last_error or None, "last_error_code": tally.last_error_code or None}
 
 
 def _list(page: int, cursor: JsonValue) -> JsonObject:

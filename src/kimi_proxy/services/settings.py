@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from kimi_proxy.core.config import Config, parse
 from kimi_proxy.core.errors import ConfigError, FileRefused, InvalidParams
@@ -37,6 +37,20 @@ class Switch:
     @property
     def key(self) -> str:
         return self.name.rsplit(".", 1)[-1]
+
+
+ProblemCode = Literal["no_file", "file_refused", "file_unreadable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a change could not be written down."""
+
+    code: ProblemCode
+    text: str
+
+    def told(self) -> JsonObject:
+        return {"problem": self.text, "problem_code": self.code}
 
 
 class Settings:
@@ -74,7 +88,8 @@ class Settings:
                 self._switches[name].service.is_on = is_on
             problem = await asyncio.to_thread(self._write, wanted)
         self._publish(EVENT, {"switches": self._values()})
-        return {**self.told(), "saved": problem is None, "problem": problem}
+        why: JsonObject = {"problem": None, "problem_code": None} if problem is None else problem.told()
+        return {**self.told(), "saved": problem is None, **why}
 
     def _values(self) -> JsonObject:
         return {name: switch.service.is_on for name, switch in self._switches.items()}
@@ -89,18 +104,20 @@ class Settings:
         known = {**keys, **named}
         return {name: bool(secret) or bool(self._env.get(name)) for name, secret in known.items()}
 
-    def _write(self, wanted: Mapping[str, bool]) -> str | None:
+    def _write(self, wanted: Mapping[str, bool]) -> "Problem | None":
         """Why it could not be written down, if it could not."""
         file = self._config.file
         if file is None:
-            return "there is no configuration file: write one, and start again"
+            return Problem("no_file", "there is no configuration file: write one, and start again")
         try:
             before = (replacing.read(file) or b"").decode("utf-8")
             after = self._edited(before, wanted)
             if after != before:
                 self._replace(file, after.encode())
-        except (FileRefused, ConfigError, UnicodeDecodeError) as e:
-            return str(e)
+        except FileRefused as e:
+            return Problem("file_refused", str(e))
+        except (ConfigError, UnicodeDecodeError) as e:
+            return Problem("file_unreadable", str(e))
         return None
 
     def _edited(self, text: str, wanted: Mapping[str, bool]) -> str:

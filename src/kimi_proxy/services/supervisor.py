@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
-from kimi_proxy.core.errors import BadRequest, KimiProxyError, UnknownServer
+from kimi_proxy.core.errors import KimiProxyError, ServerNotRun, UnknownServer
 from kimi_proxy.core.servers import ALIASES
 from kimi_proxy.core.types import JsonObject
 from kimi_proxy.proxy.mcp.upstreams import AnyChild
@@ -99,9 +99,10 @@ class Supervisor:
             raise UnknownServer(name, tuple(self._servers.servers))
         table = f"[mcp.servers.{name}]"
         if not server.enabled:
-            raise BadRequest(f"{name} is switched off: set enabled = true under {table}")
+            raise ServerNotRun("switched_off", f"{name} is switched off: set enabled = true under {table}")
         child = self._gateway.upstreams.child(name) if server.is_run else None
         if child is None:
             where = f"{name} is not run here, but by somebody else at {server.url}"
-            raise BadRequest(f"{where}: set run = true under {table} to change that" if server.command else where)
+            hint = f": set run = true under {table} to change that" if server.command else ""
+            raise ServerNotRun("elsewhere", where + hint)
         return child

@@ -12,6 +12,7 @@ class Tally:
     failures: int = 0
     latency_ms: float | None = None
     last_error: str = ""
+    last_error_code: str = ""
     last_error_at: float = 0.0
     tools: int | None = None
     masked_texts: int = 0
@@ -23,8 +24,8 @@ class Tally:
             newest if self.latency_ms is None else self.latency_ms + SMOOTHING * (newest - self.latency_ms)
         )
 
-    def failed(self, problem: str, at: float) -> None:
-        self.last_error, self.last_error_at = problem, at
+    def failed(self, code: str, problem: str, at: float) -> None:
+        self.last_error_code, self.last_error, self.last_error_at = code, problem, at
 
     def masked(self, texts: Iterable[str]) -> None:
         for text in texts:

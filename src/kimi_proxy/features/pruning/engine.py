@@ -9,6 +9,7 @@ import numpy as np
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import tokens
 from kimi_proxy.core.prune import Annotation, Cut, Options, Pruned, Question, untouched
+from kimi_proxy.core.warnings import Warned
 from kimi_proxy.features.pruning import protect, reasons, score
 from kimi_proxy.features.pruning.columns import Floats
 from kimi_proxy.features.pruning.explain import LineWhy
@@ -24,7 +25,7 @@ from kimi_proxy.features.pruning.signals import Signals, measure
 VERSION = "2"
 
 MARKER_TOKENS = 40  # a marker with a usual reason; measured on o200k
-SCORER_REFUSED = "scorer_refused"
+SCORER_REFUSED: Warned = "scorer_refused"
 SMALL_TOKENS = 3 * MARKER_TOKENS
 MIN_SAVING = 0.10  # below this share a reader is better served by the whole text
 

@@ -1,8 +1,10 @@
 """Something that a tool said, where it stands in a conversation."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from kimi_proxy.core.chat.edit import Place
+from kimi_proxy.core.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,4 +28,4 @@ class Output:
     origin: Origin
     key: bytes  # of the place in the conversation, and of the text
     is_unread: bool  # the model has not answered since
-    whole_because: str = ""  # a reason that can be told without looking at the text
+    whole_because: Reason | Literal[""] = ""  # a reason that can be told without looking at the text

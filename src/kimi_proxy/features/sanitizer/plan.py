@@ -5,8 +5,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from typing import Literal
 
 from kimi_proxy.core.chat import Message, Part, Request
+from kimi_proxy.core.reasons import Reason
 from kimi_proxy.features.sanitizer.origins import origins, recovers
 from kimi_proxy.features.sanitizer.output import Origin, Output
 from kimi_proxy.features.sanitizer.sections import sections
@@ -73,7 +75,7 @@ def _outputs(
         spot = (at, index)
         if part.kind == "tool_result":
             origin = replace(asked.get(part.call_id, Origin()), failed=part.failed)
-            because = "recovered" if recovers(origin.tool) else ""
+            because: Reason | Literal[""] = "recovered" if recovers(origin.tool) else ""
             end = _before_reminders(part.text)
             yield _Found(Output(spot, 0, end, part.text[:end], origin, b"", is_unread, because), part.call_id)
         elif message.role == "user":
@@ -142,6 +144,6 @@ def _placed(anchor: bytes, found: Sequence[_Found]) -> Iterator[Output]:
         yield replace(one.output, key=key, whole_because=because)
 
 
-def _asked_again(output: Output, times_before: int) -> str:
+def _asked_again(output: Output, times_before: int) -> Reason | Literal[""]:
     """Whoever asks for the same text again missed something in it."""
     return "asked_again" if times_before and len(output.text) <= HUGE_CHARS else ""

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 from kimi_proxy.core import markers, tokens
+from kimi_proxy.core.reasons import Reason
 from kimi_proxy.features.sanitizer import by_lines, by_members, by_preview
 from kimi_proxy.features.sanitizer.kinds import kind_of
 from kimi_proxy.features.sanitizer.shortened import Names, Shortened, Task
@@ -34,7 +36,7 @@ def _inside(task: Task, names: Names, check: Callable[[], None]) -> Shortened:
     """A string of a JSON text; one that is JSON itself stays whole, for there is no end to it."""
     before = tokens.count(task.text)
     if task.kind == "json":
-        return Shortened(task.text, "json", (), before, before)
+        return Shortened(task.text, "nothing_to_cut", (), before, before)
     return _text(task, names, before, check)
 
 
@@ -44,7 +46,7 @@ def _text(task: Task, names: Names, before: int, check: Callable[[], None]) -> S
     return by_lines.shorten(task, names, before, check)
 
 
-def _why_not(task: Task, tokens_before: int) -> str:
+def _why_not(task: Task, tokens_before: int) -> Reason | Literal[""]:
     if markers.quoted_id(task.text) is not None:
         return "already_cut"
     if task.is_unread and tokens_before <= PATIENCE.get(task.kind, 1) * task.threshold_tokens:

@@ -6,6 +6,7 @@ from hashlib import sha256
 
 from kimi_proxy.core.ids import new_id
 from kimi_proxy.core.prune import Cut, SourceType
+from kimi_proxy.core.reasons import Why
 from kimi_proxy.features.sanitizer.kinds import Kind
 from kimi_proxy.features.sanitizer.output import Origin
 
@@ -41,7 +42,7 @@ class Shortened:
     """`why` says what was done, or why nothing was; with nothing hidden, the text is shown whole."""
 
     shown: str
-    why: str
+    why: Why
     hidden: tuple[Hidden, ...]
     tokens_before: int
     tokens_after: int

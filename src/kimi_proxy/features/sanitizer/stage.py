@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from kimi_proxy.core.chat import edit
+from kimi_proxy.core.reasons import Why
 from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features.pipeline import Draft, Note
 from kimi_proxy.features.sanitizer import offer
@@ -19,7 +20,7 @@ EVENT = "sanitizer_event"
 class Decision:
     """What is done about an output: what is shown of it, or why all of it is."""
 
-    why: str
+    why: Why
     shown: str | None = None
     tokens_before: int = 0
     tokens_after: int = 0

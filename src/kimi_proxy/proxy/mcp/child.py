@@ -36,7 +36,7 @@ class Vitals:
     up_s: float
     starts: int
     wait_s: float
-    problem: str
+    problem: KimiProxyError | None
 
 
 class Child(Generic[P, T]):
@@ -67,7 +67,7 @@ class Child(Generic[P, T]):
         self._wanted = asyncio.Event()
         self._wanted.set()
         self._past = ""
-        self._problem = ""
+        self._problem: KimiProxyError | None = None
         self._starts = 0
 
     @property
@@ -152,7 +152,7 @@ class Child(Generic[P, T]):
         if self._life is life:
             self._life = None
             self._backoff.crashed(self._now() - life.since)
-            self._problem = str(life.process.ending)
+            self._problem = life.process.ending
             await self._ended(life.process)
 
     async def _start(self) -> Life[P, T]:
@@ -163,10 +163,10 @@ class Child(Generic[P, T]):
             met = await self._introduced(process)
         except BaseException as e:
             if isinstance(e, KimiProxyError):
-                self._problem = str(e)
+                self._problem = e
             self._backoff.crashed(0)
             raise
-        self._problem = ""
+        self._problem = None
         self._life = Life(process, met, self._now())
         return self._life
 
