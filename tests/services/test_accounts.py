@@ -13,6 +13,7 @@ from tests.recordings.agent import Model as Counting
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
+from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.features.accounting.account import Account
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.pricing import prices_of
@@ -137,18 +138,23 @@ async def test_a_request_that_nobody_changed_has_an_account_of_nothing_saved(tmp
     assert (session.net_saved_tokens, session.net_saved_usd, session.cost_before_usd) == (0, 0.0, metric.cost_usd)
 
 
-async def test_a_compression_by_hand_is_on_the_account_of_the_first_request_that_carries_it(tmp_path: Path):
+def a_long_talk() -> list[Item]:
     said: list[Item] = []
     for n in range(12):
         said += [User(f"question {n}: {'tell me more about it ' * 60}"), Assistant(f"answer {n}: {'so it is ' * 60}")]
+    return said
 
-    async def answer(heard: Heard, line: Line) -> None:
-        is_summary = b"You summarise the earlier part" in heard.body
-        says = Says("Notes.", tokens=(900, 40)) if is_summary else Says("So.", tokens=(len(heard.body) // 5, 7))
-        await line.send(http(answer_body(Wire.CHAT, says)))
 
+async def talks_and_summarises(heard: Heard, line: Line) -> None:
+    is_summary = b"You summarise the earlier part" in heard.body
+    says = Says("Notes.", tokens=(900, 40)) if is_summary else Says("So.", tokens=(len(heard.body) // 5, 7))
+    await line.send(http(answer_body(Wire.CHAT, says)))
+
+
+async def test_a_compression_by_hand_is_on_the_account_of_the_first_request_that_carries_it(tmp_path: Path):
+    said = a_long_talk()
     async with (
-        evil(answer) as upstream,
+        evil(talks_and_summarises) as upstream,
         running(parse(toml(upstream, Wire.CHAT, "kimi-k2"), {}, tmp_path)) as runtime,
     ):
         await ask(runtime, Wire.CHAT, body(Wire.CHAT, [*said, User("and?")]))
@@ -167,6 +173,50 @@ async def test_a_compression_by_hand_is_on_the_account_of_the_first_request_that
     assert paying.cache_lost_tokens > 0
     assert (plain.cache_lost_tokens, later.cache_lost_tokens) == (0, 0)
     assert paying.net_saved_tokens < later.net_saved_tokens
+
+
+async def test_a_summary_that_came_to_nothing_is_on_the_account_of_the_next_request(tmp_path: Path):
+    said, file = a_long_talk(), tmp_path / "store" / "originals.sqlite3"
+
+    async def breaks_the_disk(heard: Heard, line: Line) -> None:
+        if b"You summarise the earlier part" in heard.body:
+            file.rename(tmp_path / "away")
+            file.mkdir()
+        await talks_and_summarises(heard, line)
+
+    async with (
+        evil(breaks_the_disk) as upstream,
+        running(parse(toml(upstream, Wire.CHAT, "kimi-k2"), {}, tmp_path)) as runtime,
+    ):
+        await ask(runtime, Wire.CHAT, body(Wire.CHAT, [*said, User("and?")]))
+        (first,) = await noted(runtime)
+        with pytest.raises(StoreUnavailable):
+            await runtime.compressions.compress(first.session, runtime.compressions.usual)
+        file.rmdir()
+        (tmp_path / "away").rename(file)
+        await ask(runtime, Wire.CHAT, body(Wire.CHAT, [*said, User("and?"), Assistant("So."), User("again?")]))
+        account = (await noted(runtime))[-1].account
+
+    assert account is not None
+    assert (account.summaries, account.summary_tokens) == (1, 940)
+
+
+async def test_each_summary_between_two_requests_is_on_the_account(tmp_path: Path):
+    said = a_long_talk()
+    async with (
+        evil(talks_and_summarises) as upstream,
+        running(parse(toml(upstream, Wire.CHAT, "kimi-k2"), {}, tmp_path)) as runtime,
+    ):
+        await ask(runtime, Wire.CHAT, body(Wire.CHAT, [*said, User("and?")]))
+        (first,) = await noted(runtime)
+        for _ in range(2):
+            await runtime.compressions.compress(first.session, runtime.compressions.usual)
+            await runtime.compressions.undo(first.session)
+        await ask(runtime, Wire.CHAT, body(Wire.CHAT, [*said, User("and?"), Assistant("So."), User("again?")]))
+        account = (await noted(runtime))[-1].account
+
+    assert account is not None
+    assert (account.summaries, account.summary_tokens) == (2, 2 * 940)
 
 
 @pytest.mark.parametrize(
