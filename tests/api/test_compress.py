@@ -384,7 +384,7 @@ async def test_the_history_of_compressions_tells_each_summary_and_what_became_of
     assert (stood["summary"], stood["undone_at"]) == (SUMMARY, None)
     assert stood["messages_removed"] == made["messages_removed"]
     assert undone["undone"] and undone["undone_at"] >= undone["at"]
-    assert (status, refused["error"]["reason"]) == (409, "nothing_to_undo")  # type: ignore[index]
+    assert (status, refused["error"]["reason"]) == (409, "nothing_to_undo")
 
 
 async def test_instructions_that_much_follows_on_are_marked_as_buried(tmp_path: Path):

@@ -33,9 +33,11 @@ KimiProxyError
 
 from typing import ClassVar, Literal
 
-from kimi_proxy.core.reasons import OfCompression
+from kimi_proxy.core.reasons import OfRefusal
 from kimi_proxy.core.types import JsonObject
 from kimi_proxy.core.warnings import OfReranker
+
+NotRun = Literal["switched_off", "elsewhere"]  # why an MCP server is not ours to start and stop
 
 
 class KimiProxyError(Exception):
@@ -150,7 +152,7 @@ class ServerNotRun(BadRequest):
 
     code = "server_not_run"
 
-    def __init__(self, reason: Literal["switched_off", "elsewhere"], problem: str) -> None:
+    def __init__(self, reason: NotRun, problem: str) -> None:
         super().__init__(problem)
         self.reason = reason
 
@@ -204,7 +206,7 @@ class CompressionRefused(BadRequest):
     code = "compression_refused"
     http_status = 409
 
-    def __init__(self, reason: OfCompression, problem: str) -> None:
+    def __init__(self, reason: OfRefusal, problem: str) -> None:
         super().__init__(problem)
         self.reason = reason
 

@@ -20,15 +20,10 @@ OfOutput = Literal[
     "failed",
 ]
 OfInstructions = Literal["instructions_too_long", "no_place_for_instructions"]
-OfCompression = Literal[
-    "history_changed",
-    "nothing_to_compress",
-    "nothing_to_undo",
-    "kept_by_provider",
-    "compression_taken_back",
-    "compression_cooldown",
-    "compression_limit",
-]
+OfRefusal = Literal["nothing_to_compress", "nothing_to_undo", "kept_by_provider"]
+OfCompression = (
+    OfRefusal | Literal["history_changed", "compression_taken_back", "compression_cooldown", "compression_limit"]
+)
 Reason = OfRequest | OfOutput | OfInstructions | OfCompression
 Done = Literal["pruned", "masked"]
 

@@ -1,4 +1,4 @@
-// Questions to the server over HTTP. An error says in its message what the server said.
+// Questions to the server over HTTP. An error has the server's code for it, and says in its message what the server said.
 import { useCallback, useEffect, useState } from "./html.js";
 import { signal } from "./signal.js";
 
@@ -15,11 +15,12 @@ export function unlock(value) {
 }
 
 export class ApiError extends Error {
-  constructor(status, code, message, body) {
+  constructor(status, code, message, body = null) {
     super(message);
     this.status = status;
     this.code = code;
     this.body = body;
+    this.told = {}; // what belongs to the code: a field, a reason
   }
 
   /** The server has no such route: an older one, or a part that is switched off. */
@@ -86,9 +87,12 @@ function parsed(text) {
 }
 
 function failure(answer, value, text) {
-  const error = value?.error;
-  const message = typeof error === "string" ? error : error?.message;
-  return new ApiError(answer.status, error?.code ?? "", message ?? (text.slice(0, 300) || answer.statusText), value);
+  const { error } = value ?? {};
+  const [code, message] = typeof error === "string" ? [error, value.hint] : [error?.code, error?.message];
+  const said = message ?? (text.slice(0, 300) || answer.statusText);
+  const failed = new ApiError(answer.status, code ?? "", said, value);
+  if (typeof error === "object") failed.told = { ...error };
+  return failed;
 }
 
 /**

@@ -1,4 +1,5 @@
 // An event in a sentence, or nothing if it is not worth one.
+import { codeText } from "./errors.js";
 import { count, share, tokens } from "./format.js";
 import { phrases } from "./i18n.js";
 import words from "./words/happening.js";
@@ -14,7 +15,7 @@ const TOLD = {
     if (event.outcome === "ok") return null;
     if (event.outcome === "masked")
       return t("masked", { n: event.texts, server: event.server, chars: count(event.chars) });
-    return t("server_failed", { server: event.server, outcome: event.outcome });
+    return t("server_failed", { server: event.server, outcome: codeText(event.outcome) });
   },
   compression_event(event) {
     if (event.event === "undone") return t("undone");

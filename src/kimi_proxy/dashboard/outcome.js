@@ -1,4 +1,5 @@
 // How a request ended, in words, and what to do if it did not end well.
+import { codeText } from "./errors.js";
 import { has, phrases } from "./i18n.js";
 import words from "./words/outcome.js";
 
@@ -14,7 +15,7 @@ export function outcomeOf(metric) {
     return { level: "critical", text: t("status", { status: String(status) }), advice: byStatus(status) };
   }
   if (!hasFailed(metric)) return { level: { ok: "ok", running: "info" }[outcome] ?? "", text: t(outcome), advice: "" };
-  if (!has(words, outcome)) return { level: "critical", text: outcome, advice: t("unknown_advice") };
+  if (!has(words, outcome)) return { level: "critical", text: codeText(outcome), advice: t("unknown_advice") };
   return { level: "critical", text: t(outcome), advice: t(`${outcome}_advice`) };
 }
 

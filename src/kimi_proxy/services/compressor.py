@@ -12,7 +12,7 @@ from kimi_proxy.core.chat import Request
 from kimi_proxy.core.errors import CompressionRefused, NothingSeen, StoreUnavailable
 from kimi_proxy.core.ids import new_id
 from kimi_proxy.core.providers import Model
-from kimi_proxy.core.reasons import OfCompression
+from kimi_proxy.core.reasons import OfRefusal
 from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.features.compression.decided import Compression
 from kimi_proxy.features.compression.plan import Limits
@@ -35,7 +35,7 @@ SCOPE = "local"
 DAY_S = 86_400
 REMEMBERED, MAX_BYTES = 1_000, 64 * 1024**2
 
-NOTHING_TO_COMPRESS: OfCompression = "nothing_to_compress"
+NOTHING_TO_COMPRESS: OfRefusal = "nothing_to_compress"
 
 
 class Compressor:

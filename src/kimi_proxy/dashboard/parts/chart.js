@@ -5,10 +5,11 @@ import { useSignal } from "../signal.js";
 import { colour, painted } from "../theme.js";
 
 const HEIGHT_REM = 11.5;
+const AWAY = { left: -10, top: -10 }; // where uPlot's cursor points at nothing
 
 /**
  * `times`: moments in ms, ascending; `series`: `{label, values, colour, isDashed}` with null where nothing is known;
- * `format(value)`. The legend tells the newest values, or those under the pointer.
+ * `format(value)`. The legend tells the newest values, or those under the pointer, or those that arrow keys lead to.
  */
 export function Chart({ label, times, series, format }) {
   const frame = useRef(null);
@@ -39,7 +40,19 @@ export function Chart({ label, times, series, format }) {
   }, [shape]);
   useEffect(() => plot.current?.setData(newest.current), [times, series]);
 
-  const shown = at !== null && at < times.length ? at : times.length - 1;
+  const last = times.length - 1;
+  const shown = at !== null && at <= last ? at : last;
+  const go = (place) => {
+    setAt(place);
+    plot.current?.setCursor(place === null ? AWAY : { left: plot.current.valToPos(times[place] / 1000, "x"), top: 0 });
+  };
+  const step = (event) => {
+    const to = { ArrowLeft: shown - 1, ArrowRight: shown + 1, Home: 0, End: last, Escape: null }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    go(to === null ? null : Math.max(0, Math.min(last, to)));
+  };
+  const spoken = [when(times[shown]), ...series.map((each) => `${each.label} ${format(each.values[shown])}`)].join(", ");
   return html`<figure class="chart" aria-label=${label}>
     <figcaption>
       ${series.map(
@@ -50,7 +63,20 @@ export function Chart({ label, times, series, format }) {
       )}
       <span class="chart-when">${shown >= 0 ? when(times[shown]) : ""}</span>
     </figcaption>
-    <div ref=${frame} class="chart-frame" style=${{ minHeight: `${height}px` }} aria-hidden="true"></div>
+    <div
+      ref=${frame}
+      class="chart-frame"
+      style=${{ minHeight: `${height}px` }}
+      role="slider"
+      tabindex="0"
+      aria-label=${label}
+      aria-valuemin="0"
+      aria-valuemax=${last}
+      aria-valuenow=${shown}
+      aria-valuetext=${spoken}
+      onKeyDown=${step}
+      onBlur=${() => go(null)}
+    ></div>
   </figure>`;
 }
 

@@ -1,7 +1,9 @@
 // What stands where there is nothing to show: loading, absent, failed, empty.
+import { detailOf, errorText } from "../errors.js";
 import { html } from "../html.js";
 import { phrases } from "../i18n.js";
 import words from "../words/shell.js";
+import { Fold } from "./fold.js";
 import { Icon } from "./icon.js";
 
 const t = phrases(words);
@@ -18,12 +20,20 @@ export function Answered({ answer, nothing, children }) {
   return children(value);
 }
 
+/** The server's own words, which are English. */
+export function Detail({ text }) {
+  return text ? html`<${Fold} title=${t("server_said")}><span lang="en">${text}</span><//>` : null;
+}
+
 export function Failure({ error, nothing, again }) {
   if (error.isAbsent) return html`<p class="empty">${t("absent")}</p>`;
   if (error.isNothing && nothing) return html`<p class="empty">${nothing}</p>`;
   return html`<div class="failure" role="alert">
     <${Icon} name="alert" />
-    <span>${error.status ? t("failed", { message: error.message }) : t("unreachable")}</span>
+    <div>
+      <span>${error.status ? t("failed", { message: errorText(error) }) : t("unreachable")}</span>
+      <${Detail} text=${detailOf(error)} />
+    </div>
     ${again && html`<button type="button" class="quiet" onClick=${again}>${t("again")}</button>`}
   </div>`;
 }

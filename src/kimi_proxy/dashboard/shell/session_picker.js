@@ -4,7 +4,7 @@ import { focus, pin, pinned, titleOf } from "../focus.js";
 import { html, useEffect } from "../html.js";
 import { phrases } from "../i18n.js";
 import { meet, useKnown } from "../known.js";
-import { Icon } from "../parts/icon.js";
+import { IconButton } from "../parts/icon_button.js";
 import { useSignal } from "../signal.js";
 import words from "../words/shell.js";
 
@@ -28,20 +28,12 @@ export function SessionPicker() {
   const offered = [...sessions.values()].reverse().slice(0, OFFERED);
   if (!offered.some(({ id }) => id === shown)) offered.unshift(sessions.get(shown) ?? { id: shown, title: shown });
   const busiest = chosen ? t("follow") : t("following", { title: titleOf(sessions.get(shown)) });
-  return html`<div class="picker" title=${t("pin_hint")}>
-    <select aria-label=${t("session")} value=${chosen} onChange=${(event) => pin(event.currentTarget.value)}>
+  return html`<div class="picker">
+    <span id="pin-hint" class="unseen">${t("pin_hint")}</span>
+    <select aria-label=${t("session")} aria-describedby="pin-hint" value=${chosen} onChange=${(event) => pin(event.currentTarget.value)}>
       <option value="" selected=${!chosen}>${busiest}</option>
       ${offered.map((each) => html`<option key=${each.id} value=${each.id} selected=${each.id === chosen}>${titleOf(each)}</option>`)}
     </select>
-    <button
-      type="button"
-      class="icon-button"
-      aria-pressed=${chosen ? "true" : "false"}
-      aria-label=${chosen ? t("unpin") : t("pin")}
-      title=${chosen ? t("unpin") : t("pin")}
-      onClick=${() => pin(chosen ? "" : shown)}
-    >
-      <${Icon} name="pin" />
-    </button>
+    <${IconButton} icon="pin" label=${t(chosen ? "unpin" : "pin")} isOn=${Boolean(chosen)} describedBy="pin-hint" onClick=${() => pin(chosen ? "" : shown)} />
   </div>`;
 }

@@ -8,6 +8,7 @@ import { useKnown } from "../known.js";
 import { Banner } from "../parts/banner.js";
 import { Card } from "../parts/card.js";
 import { Answered, Empty } from "../parts/notice.js";
+import { link } from "../route.js";
 import { useSignal } from "../signal.js";
 import { useTurn } from "../turn.js";
 import words from "../words/map.js";
@@ -25,8 +26,13 @@ export function View() {
   const answer = useAnswer(id && `/api/sessions/${encodeURIComponent(id)}/context`, useTurn(id, ["metric"]));
   if (!id) return html`<div class="view"><${Card} title=${t("title")}><${Empty}>${t("no_session")}<//><//></div>`;
   return html`<div class="view">
-    <${Answered} answer=${answer} nothing=${t("not_seen")}>${(context) => html`<${Context} key=${id} id=${id} context=${context} />`}<//>
+    <${Answered} answer=${answer} nothing=${html`<${NotSeen} />`}>${(context) => html`<${Context} key=${id} id=${id} context=${context} />`}<//>
   </div>`;
+}
+
+/** What people say is in memory only; what was compressed is on disk all the same. */
+function NotSeen() {
+  return html`${t("not_seen")} ${t("on_disk")} <a href=${link("compression")}>${t("to_compression")}</a>`;
 }
 
 function Context({ id, context }) {
@@ -40,7 +46,7 @@ function Context({ id, context }) {
       <${Keys} context=${context} />
     <//>
     <${Card} title=${t("messages", { n: context.messages.length })} note=${t("messages_note")}>
-      <${Messages} messages=${context.messages} onOpen=${setOpen} />
+      <${Messages} context=${context} onOpen=${setOpen} />
     <//>
     ${open !== null && html`<${Message} id=${id} message=${open} onClose=${() => setOpen(null)} />`}
   `;

@@ -2,15 +2,18 @@
 import { post, useAnswer } from "../api.js";
 import { count, duration, percent } from "../format.js";
 import { html, useEffect, useRef, useState } from "../html.js";
-import { phrases } from "../i18n.js";
+import { has, phrases } from "../i18n.js";
 import { Card } from "../parts/card.js";
 import { Copy } from "../parts/copy.js";
 import { Lines } from "../parts/lines.js";
 import { Empty, Failure } from "../parts/notice.js";
 import words from "../words/playground.js";
+import warnings from "../words/warnings.js";
 import { curl, example, guess } from "./playground/question.js";
 
 const t = phrases(words);
+const warning = phrases(warnings);
+const warned = (code) => (has(warnings, code) ? warning(code) : code);
 const PAUSE_MS = 250; // of typing, before we ask
 const MAX_CHARS = 2_000_000; // what the pruner takes
 let last = { text: "", goal: "", type: "code", ratio: 0.6, keep: 10 }; // whoever comes back finds it again
@@ -117,7 +120,7 @@ function Result({ asked, answer }) {
       <strong>${t("kept", { kept: count(stats.kept_lines), all: count(stats.original_lines) })}</strong>
       <span>${t("tokens", { before: count(stats.tokens_est_before), after: count(stats.tokens_est_after) })}</span>
       <span class="soft">${duration(answer.took)}</span>
-      ${warnings.map((code) => html`<span key=${code} class="badge caution">${code}</span>`)}
+      ${warnings.map((code) => html`<span key=${code} class="badge caution">${warned(code)}</span>`)}
     </p>
     ${cuts.length === 0 && html`<p class="soft">${t(asked.goal ? "nothing_cut" : "no_goal")}</p>`}
     <${Lines} label=${t("result")} lines=${lines} cuts=${cuts} />

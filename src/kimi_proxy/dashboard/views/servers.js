@@ -1,5 +1,6 @@
 // The MCP servers behind the gateway: how they are doing, what they hid, and a way to start them again.
 import { get, post, useAnswer } from "../api.js";
+import { codeText } from "../errors.js";
 import { bytes, count, duration, NONE } from "../format.js";
 import { html, useEffect, useState } from "../html.js";
 import { phrases } from "../i18n.js";
@@ -8,7 +9,7 @@ import { Card } from "../parts/card.js";
 import { Copy } from "../parts/copy.js";
 import { Dialog } from "../parts/dialog.js";
 import { Icon } from "../parts/icon.js";
-import { Answered, Empty, Failure } from "../parts/notice.js";
+import { Answered, Detail, Empty, Failure } from "../parts/notice.js";
 import words from "../words/servers.js";
 
 const t = phrases(words);
@@ -68,8 +69,7 @@ function Server({ server, look }) {
     <dl class="facts">
       ${facts(server).map(([name, value]) => html`<div key=${name}><dt>${t(name)}</dt><dd class="number">${value}</dd></div>`)}
     </dl>
-    ${server.last_error &&
-    html`<p class="servers-error"><${Icon} name="alert" /><span>${server.last_error} <span class="soft">${ago(server.last_error_s_ago)}</span></span></p>`}
+    ${server.last_error && html`<${LastError} server=${server} />`}
     ${server.retry_in_s !== null && server.retry_in_s !== undefined && html`<p class="soft">${t("retry", { time: duration(1000 * server.retry_in_s) })}</p>`}
     ${error && html`<${Failure} error=${error} />`}
     <div class="row-actions">
@@ -81,6 +81,19 @@ function Server({ server, look }) {
     </div>
     ${shows && html`<${Log} name=${server.name} onClose=${() => setShows(false)} />`}
   <//>`;
+}
+
+/** What went wrong by its code; what exactly, in the server's own words. */
+function LastError({ server }) {
+  const { last_error: said, last_error_code: code } = server;
+  const meant = codeText(code, "");
+  return html`<div class="servers-error">
+    <${Icon} name="alert" />
+    <div>
+      ${meant ? t("last_error", { what: meant }) : html`<span lang="en">${said}</span>`} <span class="soft">${ago(server.last_error_s_ago)}</span>
+      <${Detail} text=${meant && said} />
+    </div>
+  </div>`;
 }
 
 const State = ({ state }) => html`<span class="badge ${LEVELS[state] ?? ""}">${t(`state_${state}`)}</span>`;

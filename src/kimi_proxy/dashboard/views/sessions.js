@@ -69,7 +69,8 @@ function Search({ asked, onAsk }) {
 function Tools({ picked, onOpen }) {
   const n = picked.length;
   return html`<div class="row-actions">
-    <button type="button" disabled=${n !== 2} title=${t("compare_hint")} onClick=${() => onOpen("compare")}>
+    ${n !== 2 && html`<span id="compare-hint" class="soft">${t("compare_hint")}</span>`}
+    <button type="button" disabled=${n !== 2} aria-describedby="compare-hint" onClick=${() => onOpen("compare")}>
       ${t("compare")}
     </button>
     <button type="button" class="danger" disabled=${n === 0} onClick=${() => onOpen("delete")}>

@@ -6,7 +6,7 @@ import { listen } from "../known.js";
 import { Banner } from "../parts/banner.js";
 import { Card } from "../parts/card.js";
 import { Fold } from "../parts/fold.js";
-import { Answered, Failure } from "../parts/notice.js";
+import { Answered, Detail, Failure } from "../parts/notice.js";
 import words from "../words/settings.js";
 
 const t = phrases(words);
@@ -26,7 +26,7 @@ function Settings({ given }) {
     try {
       const answer = await patch("/api/settings", { [name]: isOn });
       setNow(answer);
-      setDone({ name, saved: answer.saved, problem: answer.problem });
+      setDone({ name, saved: answer.saved, problem: answer.problem, code: answer.problem_code });
     } catch (failure) {
       setError(failure);
       setNow({ ...now });
@@ -60,7 +60,14 @@ function Switch({ name, isOn, onChange }) {
 function Saved({ done, file }) {
   return done.saved
     ? html`<${Banner} level="ok" title=${t("saved")}>${t("saved_in", { file })}<//>`
-    : html`<${Banner} level="caution" title=${t("not_saved")}>${done.problem}<//>`;
+    : html`<${Banner} level="caution" title=${t("not_saved")}><${Problem} ...${done} /><//>`;
+}
+
+/** Why it could not be written down; a file's own fault is told by the server, who has read it. */
+function Problem({ code, problem }) {
+  const key = `problem ${code}`;
+  if (!has(words, key)) return html`<span lang="en">${problem}</span>`;
+  return html`${t(key)} ${code !== "no_file" && html`<${Detail} text=${problem} />`}`;
 }
 
 function Secrets({ secrets }) {

@@ -1,11 +1,11 @@
-"""The day itself: three conversations, a question to the pruner, a trip to the ticket desk, a window that fills up."""
+"""The day itself: four conversations, a question to the pruner, a trip to the ticket desk, windows that fill up."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
 
 from kimi_proxy.core.chat import Wire
-from kimi_proxy.features.demo import texts
+from kimi_proxy.features.demo import outgrowing, texts
 from kimi_proxy.features.demo.script import RECOVER, Call, Conversation, Reply, Turn
 
 SMALL, LARGE, OTHER = "demo/apprentice", "demo/journeyman", "demo/scribe"
@@ -87,6 +87,7 @@ def day(seed: int, number: int = 1) -> Day:
             ("vat", "A cent is missing from invoice 1147", Wire.CHAT, SMALL, SYSTEM + MEMORY, _vat(rng)),
             ("notes", "Release notes for Thursday", Wire.MESSAGES, OTHER, SYSTEM, _notes(rng)),
             ("slow", "Why is the export slow in the morning?", Wire.CHAT, LARGE, SYSTEM, _slow(rng)),
+            ("labels", outgrowing.TITLE, Wire.CHAT, outgrowing.FERRY, outgrowing.SYSTEM, outgrowing.turns(rng)),
         )
     )
     names = [conversation.name for conversation in told]
@@ -98,13 +99,14 @@ def _of_day(turn: Turn, number: int) -> Turn:
     return turn if number == 1 else Turn(f"{turn.said} (day {number})", turn.replies)
 
 
-def _acts(rng: Random, vat: str, notes: str, slow: str) -> Iterator[Act]:
+def _acts(rng: Random, vat: str, notes: str, slow: str, labels: str) -> Iterator[Act]:
     yield Say(vat)
     yield Say(vat)
     yield Say(notes)
     yield Prune(texts.service_log(rng), "why can invoice 1147 not be booked?", "logs")
     yield Say(vat)
     yield Say(slow)
+    yield Say(labels)
     yield Say(vat)
     yield Prune(texts.module(rng, "invoices"), "where is the VAT of an invoice rounded?", "code")
     yield Say(vat)
@@ -117,6 +119,7 @@ def _acts(rng: Random, vat: str, notes: str, slow: str) -> Iterator[Act]:
     yield Compress(vat)
     yield Say(vat)
     yield Say(notes)
+    yield Say(labels)
     yield Say(vat)
 
 

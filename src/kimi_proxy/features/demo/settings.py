@@ -3,12 +3,16 @@
 import json
 
 from kimi_proxy.features.demo.day import DESK, LARGE, OTHER, SMALL
+from kimi_proxy.features.demo.outgrowing import FERRY, LARGER_WINDOW, LINER, PROVIDER, WINDOW
 
 # A small window fills up while somebody watches.
 _MODELS = (
     (SMALL, "workshop", 20_800, 0.6, 0.15, 2.5),
     (LARGE, "foundry", 131_072, 0.6, 0.15, 2.5),
     (OTHER, "scriptorium", 65_536, 3.0, 0.3, 15.0),
+    # Two of one provider: what outgrows the smaller goes to the larger.
+    (FERRY, PROVIDER, WINDOW, 0.1, 0.02, 0.4),
+    (LINER, PROVIDER, LARGER_WINDOW, 0.6, 0.15, 2.5),
 )
 _TURNED_OFF = ("sequential-thinking", "fast-filesystem", "json-query", "shrimp-task-manager")
 
@@ -23,6 +27,7 @@ def settings(model_port: int, pruner_port: int, proxy_port: int, python: str) ->
         "[sanitizer]\nbudget_ms = 10000\n",  # the same day on every machine, however slow
         f'[providers.workshop]\nbase_url = "{address}/v1"\n',
         f'[providers.foundry]\nbase_url = "{address}/v1"\n',
+        f'[providers.{PROVIDER}]\nbase_url = "{address}/v1"\n',
         f'[providers.scriptorium]\ntype = "anthropic"\nbase_url = "{address}"\n',
         *(_model(*model) for model in _MODELS),
         f'[mcp.servers.{DESK}]\ncommand = {json.dumps(python)}\nargs = ["-m", "kimi_proxy.cli.ticket_desk"]\n',

@@ -1,38 +1,66 @@
-// What was compressed before.
-import { percent, tokens, when } from "../../format.js";
+// What was compressed before: each unfolds to the summary that stands, or stood, for the old messages.
+import { count, percent, tokens, when } from "../../format.js";
 import { html } from "../../html.js";
 import { phrases } from "../../i18n.js";
-import { Table } from "../../parts/table.js";
+import { Copy } from "../../parts/copy.js";
+import { Fold } from "../../parts/fold.js";
+import { Empty } from "../../parts/notice.js";
+import { link } from "../../route.js";
 import words from "../../words/compression.js";
 
 const t = phrases(words);
 
 export function Past({ stats }) {
-  return html`<${Table}
-    caption=${t("past")}
-    columns=${columns(stats.active)}
-    rows=${stats.history ?? []}
-    keyOf=${(row) => row.compression_id}
-    empty=${t("none")}
-  />`;
+  const rows = stats.history ?? [];
+  if (rows.length === 0) return html`<${Empty}>${t("none")}<//>`;
+  return html`<ol class="past">
+    ${rows.map((row) => html`<li key=${row.compression_id}><${Entry} row=${row} active=${stats.active} /></li>`)}
+  </ol>`;
+}
+
+function Entry({ row, active }) {
+  const head = html`<span class="past-head number">
+    <span>${when(moment(row.at))}</span>
+    <span class="soft">${t(row.automatic ? "automatic" : "by_hand")}</span>
+    <span>${t("from_to", { before: tokens(row.original_tokens), after: tokens(row.compressed_tokens) })}</span>
+    <span class="soft">−${percent(saved(row))}</span>
+    <${State} row=${row} active=${active} />
+  </span>`;
+  return html`<${Fold} title=${head}><${Facts} row=${row} active=${active} /><${Summary} row=${row} /><//>`;
 }
 
 const moment = (at) => (typeof at === "number" ? at * 1000 : at);
 
 const saved = (row) => (row.original_tokens ? 100 * (1 - row.compressed_tokens / row.original_tokens) : 0);
 
-const columns = (active) => [
-  { key: "at", title: t("at"), cell: (row) => when(moment(row.at)) },
-  { key: "how", title: t("how"), cell: (row) => t(row.automatic ? "automatic" : "by_hand") },
-  { key: "before", title: t("before"), align: "right", cell: (row) => tokens(row.original_tokens) },
-  { key: "after", title: t("after"), align: "right", cell: (row) => tokens(row.compressed_tokens) },
-  { key: "saved", title: t("saved"), align: "right", cell: (row) => percent(saved(row)) },
-  { key: "by", title: t("summary"), cell: (row) => t(row.summary_by === "provider" ? "by_provider" : "by_heuristic") },
-  { key: "state", title: t("state"), cell: (row) => state(row, active) },
-];
+const stateOf = (row, active) => (row.undone ? "undone" : row.compression_id === active ? "active" : "replaced");
 
-function state(row, active) {
-  if (row.undone) return html`<span class="badge">${t("state_undone")}</span>`;
-  if (row.compression_id === active) return html`<span class="badge ok">${t("state_active")}</span>`;
-  return html`<span class="badge">${t("state_replaced")}</span>`;
+function State({ row, active }) {
+  const state = stateOf(row, active);
+  return html`<span class="badge ${state === "active" ? "ok" : ""}">${t(`state_${state}`)}</span>`;
+}
+
+function Facts({ row, active }) {
+  const state = stateOf(row, active);
+  const facts = [
+    ["before", t("in_tokens", { tokens: count(row.original_tokens) })],
+    ["after", t("in_tokens", { tokens: count(row.compressed_tokens) })],
+    typeof row.messages_removed === "number" && ["removed", count(row.messages_removed)],
+    ["state", row.undone_at ? t("undone_at", { at: when(moment(row.undone_at)) }) : t(`state_${state}`)],
+  ];
+  return html`<dl class="facts">
+    ${facts.filter(Boolean).map(([name, value]) => html`<div key=${name}><dt>${t(name)}</dt><dd class="number">${value}</dd></div>`)}
+  </dl>`;
+}
+
+function Summary({ row }) {
+  const by = t(row.summary_by === "provider" ? "by_provider" : "by_heuristic");
+  return html`<section class="side" aria-label=${t("in_place")}>
+    <header>
+      <h3>${t("in_place")} <span class="soft">${by}</span></h3>
+      <${Copy} text=${row.summary ?? ""} />
+    </header>
+    <pre tabindex="0" class="mono">${row.summary || t("no_summary")}</pre>
+    ${row.original_id && html`<p><a href=${link("cuts", row.original_id)}>${t("to_original")}</a></p>`}
+  </section>`;
 }

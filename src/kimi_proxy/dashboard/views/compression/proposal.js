@@ -1,6 +1,6 @@
 // What compression would do, shown before it is done.
 import { post } from "../../api.js";
-import { count, percent, tokens } from "../../format.js";
+import { count, percent, share as shareText, tokens } from "../../format.js";
 import { html, useEffect, useState } from "../../html.js";
 import { phrases } from "../../i18n.js";
 import { Dialog } from "../../parts/dialog.js";
@@ -19,7 +19,7 @@ export function Proposal({ path, isOnlyLook, onClose, onDone }) {
   const confirm = () => {
     setBusy(true);
     post(path, { force: false })
-      .then(onDone, (failure) => setError(hinted(failure)))
+      .then(onDone, (failure) => setError(measured(failure)))
       .finally(() => setBusy(false));
   };
   const actions = html`
@@ -68,8 +68,9 @@ function Line({ label, value, whole }) {
   </div>`;
 }
 
-/** Below the threshold the server says so in its own shape. */
-function hinted(failure) {
-  if (failure.body?.hint) failure.message = `${failure.message} (${failure.body.hint})`;
+/** Below the threshold the server tells both shares. */
+function measured(failure) {
+  const { current_percentage: share, threshold } = failure.body ?? {};
+  if (failure.code === "below_threshold") failure.told = { share: shareText(share), threshold: percent(threshold) };
   return failure;
 }

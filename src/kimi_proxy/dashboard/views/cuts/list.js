@@ -84,12 +84,12 @@ function columns() {
 function about(cut) {
   const from = cut.server || titleOf(known.sessions.get(cut.session_id));
   const said = cut.goal || cut.preview || (cut.kind === "history" ? t("kind_history") : cut.id);
-  return html`<span title=${said}>${from && html`<span class="soft">${from} · </span>`}${said}</span>`;
+  return html`<span>${from && html`<span class="soft">${from} · </span>`}${said}</span>`;
 }
 
 function reason(cut) {
   const told = cut.reasons[0] ?? (cut.why ? t(`why_${cut.why}`) : t(`kind_${cut.kind}`));
-  return html`<span class="cuts-reason" title=${cut.reasons.join("\n")}>${told}</span>`;
+  return html`<span class="cuts-reason">${told}</span>`;
 }
 
 const lines = (cut) => (cut.lines_cut === null ? NONE : t("of", { part: count(cut.lines_cut), all: count(cut.original_lines) }));
@@ -97,7 +97,6 @@ const lines = (cut) => (cut.lines_cut === null ? NONE : t("of", { part: count(cu
 function spared(cut) {
   if (cut.tokens_before === null) return NONE;
   const saved = cut.tokens_before - cut.tokens_after;
-  return html`<span title=${t("from_to", { before: count(cut.tokens_before), after: count(cut.tokens_after) })}>
-    −${tokens(saved)} <span class="soft">${percent((100 * saved) / cut.tokens_before)}</span>
-  </span>`;
+  const change = t("from_to", { before: tokens(cut.tokens_before), after: tokens(cut.tokens_after) });
+  return html`${change} <span class="soft">−${percent((100 * saved) / cut.tokens_before)}</span>`;
 }

@@ -6,6 +6,7 @@ import { phrases } from "../../i18n.js";
 import { known } from "../../known.js";
 import { outcomeOf } from "../../outcome.js";
 import { Card } from "../../parts/card.js";
+import { Explained } from "../../parts/explained.js";
 import { levelOf } from "../../parts/gauge.js";
 import { Table } from "../../parts/table.js";
 import words from "../../words/live.js";
@@ -36,21 +37,24 @@ export function Requests({ id }) {
   <//>`;
 }
 
+/** The head of a column with what its numbers mean: once, not in every row. */
+const explained = (key) => html`<${Explained} text=${t(`${key}_what`)}>${t(key)}<//>`;
+
 const columns = () => [
   { key: "at", title: t("at"), cell: (metric) => when(metric.at) },
-  { key: "session", title: t("session"), wide: true, cell: sessionCell },
+  { key: "session", title: explained("session"), wide: true, cell: sessionCell },
   { key: "model", title: t("model"), cell: (metric) => html`<span class="soft">${metric.model}</span>` },
-  { key: "tokens", title: t("tokens"), align: "right", cell: tokensCell },
-  { key: "percent", title: t("of_window"), align: "right", cell: shareCell },
+  { key: "tokens", title: explained("tokens"), align: "right", cell: tokensCell },
+  { key: "percent", title: explained("of_window"), align: "right", cell: shareCell },
   {
     key: "saved",
-    title: t("saved"),
+    title: explained("saved"),
     align: "right",
     cell: (metric) => (metric.tokens_saved ? tokens(metric.tokens_saved) : ""),
   },
   {
     key: "cost",
-    title: t("cost"),
+    title: explained("cost"),
     align: "right",
     cell: (metric) => (metric.cost_usd === null ? "" : usd(metric.cost_usd)),
   },
@@ -60,15 +64,15 @@ const columns = () => [
 
 function sessionCell(metric) {
   const session = known.sessions.get(metric.session_id);
-  return html`<button type="button" class="link" title=${t("look_at")} onClick=${() => pin(metric.session_id)}>
+  return html`<button type="button" class="link" onClick=${() => pin(metric.session_id)}>
     ${titleOf(session) || metric.session_id}
   </button>`;
 }
 
 function tokensCell(metric) {
   const isReal = metric.counted_by === "provider";
-  const title = t(isReal ? "by_provider" : "by_estimate");
-  return html`<span class=${isReal ? "" : "soft"} title=${title}>${isReal ? "" : "≈ "}${count(metric.tokens)}</span>`;
+  if (isReal) return count(metric.tokens);
+  return html`<span class="soft"><span aria-hidden="true">≈ </span>${count(metric.tokens)}<span class="unseen"> ${t("by_estimate")}</span></span>`;
 }
 
 function shareCell(metric) {

@@ -4,6 +4,7 @@ import { html } from "../../html.js";
 import { phrases } from "../../i18n.js";
 import { known } from "../../known.js";
 import { Card } from "../../parts/card.js";
+import { Explained } from "../../parts/explained.js";
 import { reasonText } from "../../reasons.js";
 import words from "../../words/live.js";
 
@@ -13,11 +14,11 @@ const isNumber = (value) => typeof value === "number";
 export function Savings({ newest, session }) {
   const mine = saved(session);
   const all = saved(known.totals);
-  return html`<${Card} title=${t("savings")} name="live-savings" aside=${t(mine.isNet ? "net" : "estimated")}>
+  return html`<${Card} title=${t("savings")} name="live-savings" aside=${explained(mine.isNet ? "net" : "estimated")}>
     <p class="live-big number">${tokens(mine.tokens)} <span>${t("tokens_in_session")}</span></p>
     <dl class="live-facts number">
       ${mine.isNet && html`<${Gross} left=${session.tokens_saved} price=${mine.tokens - session.tokens_saved} />`}
-      ${isNumber(mine.usd) && html`<${Fact} label=${t("worth")} value=${usd(mine.usd)} />`}
+      ${isNumber(mine.usd) && html`<${Fact} label=${explained("worth")} value=${usd(mine.usd)} />`}
       <${Fact} label=${t("cost_session")} value=${usd(session?.cost_usd)} />
       ${known.totals && html`<${Fact} label=${t("all_sessions", { n: known.totals.sessions })} value=${together(all)} />`}
     </dl>
@@ -25,11 +26,14 @@ export function Savings({ newest, session }) {
   <//>`;
 }
 
-const Fact = ({ label, title, value }) => html`<div title=${title}><dt>${label}</dt><dd>${value}</dd></div>`;
+/** A word of this card with what it means. */
+const explained = (key) => html`<${Explained} text=${t(`${key}_what`)}>${t(key)}<//>`;
+
+const Fact = ({ label, value }) => html`<div><dt>${label}</dt><dd>${value}</dd></div>`;
 
 const Gross = ({ left, price }) => html`
-  <${Fact} label=${t("gross")} value=${tokens(left)} />
-  <${Fact} label=${t("price_of_saving")} title=${t("price_what")} value=${tokens(price)} />
+  <${Fact} label=${explained("gross")} value=${tokens(left)} />
+  <${Fact} label=${explained("price_of_saving")} value=${tokens(price)} />
 `;
 
 const together = (all) => (isNumber(all.usd) ? `${tokens(all.tokens)} · ${usd(all.usd)}` : tokens(all.tokens));

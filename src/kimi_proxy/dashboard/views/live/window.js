@@ -3,6 +3,7 @@ import { share as shareText, tokens } from "../../format.js";
 import { html } from "../../html.js";
 import { phrases } from "../../i18n.js";
 import { Card } from "../../parts/card.js";
+import { Explained } from "../../parts/explained.js";
 import { Gauge } from "../../parts/gauge.js";
 import words from "../../words/live.js";
 
@@ -16,9 +17,14 @@ export function Window({ newest }) {
   return html`<${Card} title=${t("window")} name="live-window">
     <${Gauge} share=${share} label=${t("window")} text="${shareText(share)}, ${text}" />
     <p class="live-under number">${text}${size && html` · ${t("room", { room: tokens(room(newest)) })}`}</p>
-    ${newest && html`<p class="live-small">${newest.model} · ${t(newest.counted_by === "provider" ? "by_provider" : "by_estimate")}</p>`}
+    ${newest && html`<p class="live-small">${newest.model} · <${CountedBy} metric=${newest} /></p>`}
     ${newest && !size && html`<p class="live-small">${t("window_hint")}</p>`}
   <//>`;
+}
+
+function CountedBy({ metric }) {
+  const key = metric.counted_by === "provider" ? "by_provider" : "by_estimate";
+  return html`<${Explained} text=${t(`${key}_what`)}>${t(key)}<//>`;
 }
 
 const room = (metric) => Math.max(0, metric.max_context - metric.tokens);

@@ -16,6 +16,10 @@ export function Keys({ context }) {
         <span class="swatch of-${name}"></span>${t(name)} <strong>${tokens(context.composition[name])}</strong>
       </li>`,
     )}
+    ${
+      context.apart?.tool_definitions_tokens > 0 &&
+      html`<li><span class="swatch of-tools faded"></span>${t("definitions")} <strong>${tokens(context.apart.tool_definitions_tokens)}</strong></li>`
+    }
     ${seen.map((flag) => html`<li key=${flag}><span class="swatch flagged ${flag}"></span>${t(`flag_${flag}`)}</li>`)}
   </ul>`;
 }

@@ -1,4 +1,4 @@
-// One message: what was sent, and what it was.
+// One message: what was sent, and what it was. One that gave way was not sent: a summary stands for it.
 import { useAnswer } from "../../api.js";
 import { count, percent } from "../../format.js";
 import { html } from "../../html.js";
@@ -7,21 +7,33 @@ import { Copy } from "../../parts/copy.js";
 import { Dialog } from "../../parts/dialog.js";
 import { Answered } from "../../parts/notice.js";
 import words from "../../words/map.js";
+import { roleOf } from "./role.js";
 
 const t = phrases(words);
 
 export function Message({ id, message, onClose }) {
-  const answer = useAnswer(`/api/sessions/${encodeURIComponent(id)}/context/${message.index}`);
-  const title = t("message", { index: message.index, role: message.role });
+  const { index, isGone } = message;
+  const path = `/api/sessions/${encodeURIComponent(id)}/context/${isGone ? "gave_way/" : ""}${index}`;
+  const title = t(isGone ? "message_gone" : "message", { index, role: roleOf(message) });
   return html`<${Dialog} wide title=${title} onClose=${onClose}>
-    <p class="soft">${t("message_facts", { tokens: count(message.tokens), share: percent(message.start_percent) })}</p>
-    <${Answered} answer=${answer} nothing=${t("gone")}>${(texts) => html`<${Texts} ...${texts} />`}<//>
+    <p class="soft">${factsOf(message)}</p>
+    <${Answered} answer=${useAnswer(path)} nothing=${t("gone")}>
+      ${(texts) => (isGone ? html`<${Sides} ...${texts} sentAs="sent_for_it" />` : html`<${Texts} ...${texts} />`)}
+    <//>
   <//>`;
 }
 
+function factsOf({ tokens, isGone, start_percent: start }) {
+  if (isGone) return t("gone_facts", { tokens: count(tokens) });
+  return t("message_facts", { tokens: count(tokens), share: percent(start) });
+}
+
 function Texts({ sent, came, changed }) {
-  if (!changed) return html`<${Text} title=${t("unchanged")} text=${sent} />`;
-  return html`<div class="sides"><${Text} title=${t("came")} text=${came} /><${Text} title=${t("sent")} text=${sent} /></div>`;
+  return changed ? html`<${Sides} came=${came} sent=${sent} />` : html`<${Text} title=${t("unchanged")} text=${sent} />`;
+}
+
+function Sides({ came, sent, sentAs = "sent" }) {
+  return html`<div class="sides"><${Text} title=${t("came")} text=${came} /><${Text} title=${t(sentAs)} text=${sent} /></div>`;
 }
 
 function Text({ title, text }) {

@@ -1,8 +1,10 @@
 // The window as one strip; a message is as wide as its tokens. The list below it says the same in words.
+import { tokens } from "../../format.js";
 import { html } from "../../html.js";
 import { phrases } from "../../i18n.js";
 import { MARKS } from "../../parts/gauge.js";
 import words from "../../words/map.js";
+import { roleOf } from "./role.js";
 
 const t = phrases(words);
 const EDGED = 0.6; // percent of the strip from which a piece has room for an edge
@@ -47,7 +49,7 @@ const at = (start, width) => ({ left: `${start}%`, width: `${width}%` });
 
 function piece(message, whole, fit) {
   const memory = message.tokens > 0 ? (100 * message.memory_tokens) / message.tokens : 0;
-  const title = `#${message.index} ${message.role} · ${message.tokens}`;
+  const title = `#${message.index} ${roleOf(message)} · ${tokens(message.tokens)}`;
   const start = message.start_percent * fit;
   return { message, start, width: (100 * fit * message.tokens) / whole, memory, title };
 }

@@ -3,7 +3,7 @@ import { focus, pin, pinned, titleOf } from "../../focus.js";
 import { count, tokens, usd, when } from "../../format.js";
 import { html } from "../../html.js";
 import { phrases } from "../../i18n.js";
-import { Icon } from "../../parts/icon.js";
+import { IconButton } from "../../parts/icon_button.js";
 import { Table } from "../../parts/table.js";
 import { useSignal } from "../../signal.js";
 import words from "../../words/sessions.js";
@@ -58,27 +58,13 @@ function actions(session, kept, onRename, onDelete) {
   const isPinned = session.id === kept;
   const title = titleOf(session);
   return html`<div class="sessions-actions">
-    <${Action}
+    <${IconButton}
       icon="pin"
       label=${t(isPinned ? "unpin" : "pin", { title })}
       isOn=${isPinned}
       onClick=${() => pin(isPinned ? "" : session.id)}
     />
-    <${Action} icon="pencil" label=${t("rename_one", { title })} onClick=${() => onRename(session)} />
-    <${Action} icon="trash" label=${t("delete_one", { title })} onClick=${() => onDelete(session)} />
+    <${IconButton} icon="pencil" label=${t("rename_one", { title })} onClick=${() => onRename(session)} />
+    <${IconButton} icon="trash" label=${t("delete_one", { title })} onClick=${() => onDelete(session)} />
   </div>`;
-}
-
-function Action({ icon, label, isOn, onClick }) {
-  const pressed = isOn === undefined ? undefined : String(isOn);
-  return html`<button
-    type="button"
-    class="icon-button"
-    aria-label=${label}
-    title=${label}
-    aria-pressed=${pressed}
-    onClick=${onClick}
-  >
-    <${Icon} name=${icon} />
-  </button>`;
 }

@@ -1,0 +1,30 @@
+// Errors of the server in the viewer's words. The server's own words, which are English, stand in for a code that is
+// unknown here, and are there to unfold where they tell more than the code.
+import { has, phrases } from "./i18n.js";
+import words from "./words/errors.js";
+
+const t = phrases(words);
+const TELLS_LITTLE = [
+  "bad_request",
+  "invalid_params",
+  "invalid_range",
+  "unknown_server",
+  "call_refused",
+  "config_error",
+  "file_refused",
+  "tool_failed",
+  "refused",
+];
+
+/** What a code means, or `said` where it means nothing here. */
+export function codeText(code, said = code, told = {}) {
+  const exact = `${code} ${told.reason}`;
+  const key = [exact, code].find((each) => has(words, each));
+  return key ? t(key, told) : said;
+}
+
+/** `error` is an ApiError. */
+export const errorText = (error) => codeText(error.code, error.message, error.told);
+
+/** The server's own words, where they say more than the code does. */
+export const detailOf = (error) => (TELLS_LITTLE.includes(error.code) ? error.message : "");

@@ -1,0 +1,31 @@
+// What the pruner warns of, by the codes of core/warnings.py.
+export default {
+  en: {
+    constraints_unmet: "the limits leave nothing to cut",
+    scorer_refused: "scored without the trained model",
+    cache_hit: "answered from memory",
+    recovery_unavailable: "whole, because the original could not be kept",
+    timeout: "whole, because time was up",
+    input_too_large: "too long for the pruner",
+    internal_error: "whole, after a fault of ours",
+    deepinfra_error: "scored here: the reranker failed",
+    deepinfra_docs_truncated: "not all lines went to the reranker",
+    deepinfra_http_error: "the reranker did not answer",
+    deepinfra_config_error: "the reranker is not set up",
+    deepinfra_parse_error: "the reranker’s answer made no sense",
+  },
+  fr: {
+    constraints_unmet: "les limites ne laissent rien à couper",
+    scorer_refused: "noté sans le modèle entraîné",
+    cache_hit: "répondu de mémoire",
+    recovery_unavailable: "entier, car l’original n’a pas pu être gardé",
+    timeout: "entier, car le temps était écoulé",
+    input_too_large: "trop long pour l’élagueur",
+    internal_error: "entier, après une erreur de notre part",
+    deepinfra_error: "noté ici : le reclasseur a échoué",
+    deepinfra_docs_truncated: "toutes les lignes ne sont pas allées au reclasseur",
+    deepinfra_http_error: "le reclasseur n’a pas répondu",
+    deepinfra_config_error: "le reclasseur n’est pas configuré",
+    deepinfra_parse_error: "la réponse du reclasseur n’avait pas de sens",
+  },
+};
