@@ -83,6 +83,27 @@ def test_nothing_serious_is_found_while_the_playground_folds(judged: Window):
     assert serious(judged) == []
 
 
+def test_nothing_serious_is_found_where_something_is_explained(judged: Window):
+    page = settled(judged, "live").page
+    page.locator("button.explained").first.press("Enter")
+    page.get_by_role("tooltip").wait_for()
+
+    assert serious(judged) == []
+
+
+def test_nothing_serious_is_found_where_summaries_and_what_gave_way_are_unfolded(judged: Window):
+    page = settled(judged, "live").page
+    page.get_by_role("button", name="A cent is missing from invoice 1147").first.click()
+    settled(judged, "compression").page.locator(".past summary").first.click()
+    found = serious(judged)
+    settled(judged, "map").page.locator(".message-row.behind button").click()
+    found += serious(judged)
+    page.locator(".message-row.gone button").first.click()
+    page.get_by_role("dialog").locator("pre").first.wait_for()
+
+    assert found + serious(judged) == []
+
+
 def test_nothing_serious_is_found_in_a_dialog(judged: Window):
     page = settled(judged, "servers").page
     page.get_by_role("button", name="Log: ticket-desk").click()

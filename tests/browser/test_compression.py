@@ -2,8 +2,11 @@
 
 import re
 
+from playwright.sync_api import expect
 from tests.browser.product import Product, exchanges
 from tests.browser.window import Window
+
+VAT = "A cent is missing from invoice 1147"
 
 
 def opened(window: Window, session: str) -> Window:
@@ -33,9 +36,37 @@ def test_a_full_window_is_compressed_and_taken_back(window: Window, shop: Produc
     window.button("Compress now").click()
     page.get_by_role("dialog").get_by_role("button", name="Compress", exact=True).click()
     page.get_by_text("This session is compressed.").wait_for()
-    page.locator("tbody tr", has_text="in force").wait_for()
+    page.locator(".past li", has_text="in force").wait_for()
     assert shop.get("/api/compress/red/stats")["active"] is not None
 
     window.button("Undo the last").click()
-    page.locator("tbody tr", has_text="undone").wait_for()
+    page.locator(".past li", has_text="undone").wait_for()
     assert shop.get("/api/compress/red/stats")["active"] is None
+
+
+def test_each_compression_of_the_past_unfolds_to_its_summary(window: Window, shop: Product):
+    page = opened(window, VAT).page
+    entry = page.locator(".past li").first
+    expect(entry.locator("summary")).to_contain_text(re.compile(r"by hand\s*[\d.]+\s?k → [\d.]+\s?k tokens"))
+    expect(entry.locator("pre")).to_be_hidden()
+    entry.locator("summary").press("Enter")
+
+    told = entry.get_by_role("region", name="In the place of the old messages")
+    expect(told.locator("pre")).to_contain_text("Goal: mend the VAT of invoices")
+    expect(told).to_contain_text("written by the model")
+    facts = " ".join(entry.locator(".facts").inner_text().split())
+    assert re.search(r"Before 18,\d{3} tokens After 1\d,\d{3} tokens Messages that gave way \d+ State in force", facts)
+    told.get_by_role("link", name="The messages as they were").click()
+    expect(page.get_by_role("region", name="Original", exact=True)).to_contain_text("A customer says that invoice 1147")
+
+
+def test_one_that_was_undone_says_when_in_french(fenetre: Window, shop: Product):
+    assert shop.chat("rouge", exchanges(9, 2200)) == 200
+    assert shop.ask("POST", "/api/compress/rouge", {"force": True}).status_code == 200
+    assert shop.ask("POST", "/api/compress/rouge/undo").status_code == 200
+    entry = opened(fenetre, "rouge").page.locator(".past li").first
+    expect(entry.locator("summary")).to_contain_text("à la main")
+    entry.locator("summary").click()
+
+    expect(entry.locator(".facts")).to_contain_text(re.compile(r"annulée à \d\d:\d\d:\d\d"))
+    expect(entry.get_by_role("region", name="À la place des anciens messages").locator("pre")).not_to_be_empty()

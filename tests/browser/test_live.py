@@ -1,8 +1,12 @@
 """A day as the first screen tells it."""
 
 import re
+from pathlib import Path
 
-from tests.browser.window import Window
+import pytest
+from playwright.sync_api import expect
+from tests.browser.product import Product, demo
+from tests.browser.window import Window, Windows
 
 
 def test_the_day_is_listed_request_by_request(window: Window):
@@ -21,3 +25,34 @@ def test_a_day_with_a_compression_has_saved_more_than_it_sent(window: Window):
 
     assert re.search(r"[\d.,]+\s?k\s+tokens in this session", window.card("What did I save?").inner_text())
     assert all(part in window.card("What fills it?").inner_text() for part in ("System", "Memory", "Tools", "Chat"))
+
+
+def test_a_conversation_that_outgrew_its_model_went_on_with_a_larger_one(window: Window, shop: Product):
+    page = window.open("live").page
+    page.get_by_role("button", name="Which labels are printed twice?").first.click()
+    page.get_by_label("only this session").check()
+    rows = window.card("Requests as they stream").locator("tbody tr")
+    expect(rows).to_have_count(5)
+
+    models = rows.locator("td:nth-child(3)").all_inner_texts()
+    assert models == ["demo/liner"] * 2 + ["demo/ferry"] * 3  # the newest first
+    assert shop.get("/api/sessions/labels")["model"] == "demo/liner"
+
+
+@pytest.mark.parametrize(
+    ("locale", "routed"),
+    [
+        ("en-GB", r"demo/liner answers instead of demo/ferry, whose window would be 9\d\s?% full"),
+        ("fr-FR", r"demo/liner répond à la place de demo/ferry, dont la fenêtre serait pleine à 9\d\s?%"),
+    ],
+)
+def test_whoever_watches_the_demo_sees_a_request_go_to_a_larger_model(
+    windows: Windows, tmp_path: Path, locale: str, routed: str
+):
+    with (
+        demo(tmp_path, "--speed", "6", until="Ctrl-C ends it") as product,
+        windows.opened(product.address, locale=locale) as window,
+    ):
+        page = window.open("live").page
+
+        expect(page.locator(".activity").get_by_text(re.compile(routed))).to_be_visible(timeout=60_000)

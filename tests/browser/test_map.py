@@ -1,6 +1,13 @@
 """The context map: the last request to scale, with what became of each message."""
 
-from tests.browser.window import Window
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+from tests.browser.product import Product, exchanges, started
+from tests.browser.provider import MODEL, provider
+from tests.browser.window import Window, Windows
 
 
 def opened(window: Window) -> Window:
@@ -31,3 +38,60 @@ def test_a_message_tells_what_was_sent_and_what_it_was(window: Window):
     assert "mend the VAT of invoices" in dialog.inner_text()
     page.keyboard.press("Escape")
     dialog.wait_for(state="detached")
+
+
+def test_a_message_that_gave_way_tells_what_it_was_and_what_was_sent_in_its_place(window: Window):
+    page = opened(window).page
+    folded = page.get_by_role("button", name="14 messages gave way to this summary")
+    expect(folded).to_have_attribute("aria-expanded", "false")
+    folded.press("Enter")
+    expect(folded).to_have_attribute("aria-expanded", "true")
+    page.locator(".message-row.gone button", has_text="A customer says that invoice 1147").click()
+
+    dialog = page.get_by_role("dialog", name="Message 1 of the client · User · not sent")
+    expect(dialog.get_by_role("region", name="As it came")).to_contain_text("Find out where the VAT is rounded")
+    sent = dialog.get_by_role("region", name="Sent in its place: the summary")
+    expect(sent).to_contain_text("Goal: mend the VAT of invoices")
+    page.keyboard.press("Escape")
+    folded.click()
+    expect(page.locator(".message-row.gone")).to_have_count(0)
+
+
+def test_it_does_so_in_french(fenetre: Window):
+    page = opened(fenetre).page
+    page.get_by_role("button", name="14 messages ont cédé la place à ce résumé").click()
+    page.locator(".message-row.gone button", has_text="A customer says that invoice 1147").click()
+
+    dialog = page.get_by_role("dialog", name="Message 1 du client · Utilisateur · non envoyé")
+    expect(dialog.get_by_role("region", name="Envoyé à sa place : le résumé")).to_contain_text("Goal: mend the VAT")
+
+
+@pytest.fixture
+def restarted(windows: Windows, tmp_path: Path) -> Iterator[Product]:
+    """A product that was compressing before it was started again: requests are gone, what was compressed is not."""
+    with provider() as upstream:
+        upstream.says = "Goal: find the parcel of order 12."
+        with started(tmp_path, upstream.toml()) as product:
+            assert product.chat("before", exchanges(9, 800), model=MODEL) == 200
+            assert product.ask("POST", "/api/compress/before", {"force": True}).status_code == 200
+        with started(tmp_path, upstream.toml()) as product:
+            yield product
+
+
+@pytest.mark.parametrize(
+    ("locale", "words", "place"),
+    [
+        ("en-GB", "what people say is kept in memory only", "In the place of the old messages"),
+        ("fr-FR", "ce que les gens disent n’est gardé qu’en mémoire", "À la place des anciens messages"),
+    ],
+)
+def test_after_a_restart_it_says_why_it_is_empty_and_leads_to_the_summary(
+    windows: Windows, restarted: Product, locale: str, words: str, place: str
+):
+    with windows.opened(restarted.address, locale=locale) as window:
+        page = window.open("map").page
+        expect(page.locator(".empty")).to_contain_text(words)
+        page.locator(".empty").get_by_role("link", name="Compression").click()
+        page.locator(".past summary").click()
+
+        expect(page.get_by_role("region", name=place)).to_contain_text("Goal: find the parcel of order 12.")

@@ -81,6 +81,7 @@ class Windows:
         theme: Literal["light", "dark"] = "light",
         size: tuple[int, int] = (1440, 900),
         bypass_policy: bool = False,
+        has_touch: bool = False,
     ) -> Iterator[Window]:
         context = self._browser.new_context(
             locale=locale,
@@ -89,6 +90,7 @@ class Windows:
             bypass_csp=bypass_policy,
             permissions=["clipboard-read", "clipboard-write"],
             reduced_motion="reduce",
+            has_touch=has_touch,
         )
         try:
             context.add_init_script(WATCH)
