@@ -242,3 +242,19 @@ async def test_whoever_watches_is_told_of_titles_and_of_sessions_that_are_gone(t
     (renamed,) = watcher.said("session_renamed")
     assert renamed["session"] == {**mine, "title": "Parser"}
     assert [event["session_id"] for event in gone] == [mine["id"], None]
+
+
+async def test_a_long_list_is_packed_for_whoever_can_unpack_it(tmp_path: Path):
+    async with world(tmp_path) as w:
+        for turn in range(12):
+            await w.ask(f"{turn}: and now?", name="mine")
+        await w.sessions(12)
+        path = "/api/sessions/mine/metrics"
+        packed = await w.proxy.http.get(path, headers={"accept-encoding": "br, gzip;q=0.5"})
+        plain = await w.proxy.http.get(path, headers={"accept-encoding": "gzip;q=0, identity"})
+        short = await w.proxy.http.get(f"{path}?limit=1", headers={"accept-encoding": "gzip"})
+    assert (packed.headers["content-encoding"], packed.headers["vary"]) == ("gzip", "accept-encoding")
+    assert int(packed.headers["content-length"]) < len(packed.content) / 4
+    assert packed.content == plain.content
+    assert "content-encoding" not in plain.headers
+    assert "content-encoding" not in short.headers

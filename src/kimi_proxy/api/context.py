@@ -7,6 +7,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from kimi_proxy.api.errors import json_answer
+from kimi_proxy.api.packing import packed_answer
 from kimi_proxy.services.latest import Latest
 from kimi_proxy.services.sessions import Sessions
 
@@ -24,7 +25,7 @@ def routes(sessions: Sessions, latest: Latest) -> list[Route]:
 
 def _context(sessions: Sessions, latest: Latest) -> Endpoint:
     async def context(request: Request) -> Response:
-        return json_answer(await latest.context(await _id(sessions, request)))
+        return packed_answer(request, await latest.context(await _id(sessions, request)))
 
     return context
 

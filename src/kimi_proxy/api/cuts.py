@@ -8,6 +8,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from kimi_proxy.api.errors import json_answer
+from kimi_proxy.api.packing import packed_answer
 from kimi_proxy.features.tool import checked
 from kimi_proxy.services.cuts import Cuts
 
@@ -46,7 +47,7 @@ def routes(cuts: Cuts) -> list[Route]:
 def _page(cuts: Cuts) -> Endpoint:
     async def page(request: Request) -> Response:
         asked = checked(Page, dict(request.query_params))
-        return json_answer(await cuts.page(asked.limit, asked.before))
+        return packed_answer(request, await cuts.page(asked.limit, asked.before))
 
     return page
 
@@ -54,7 +55,7 @@ def _page(cuts: Cuts) -> Endpoint:
 def _one(cuts: Cuts) -> Endpoint:
     async def one(request: Request) -> Response:
         asked = checked(Lines, dict(request.query_params))
-        return json_answer(await cuts.one(str(request.path_params["cut_id"]), asked.start, asked.lines))
+        return packed_answer(request, await cuts.one(str(request.path_params["cut_id"]), asked.start, asked.lines))
 
     return one
 

@@ -11,6 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from kimi_proxy.api.packing import listed, unpacks
+
 FOLDER = Path(__file__).parent.parent / "dashboard"
 PAGE = "index.html"
 LEVEL = 9  # files are packed once
@@ -88,17 +90,11 @@ def _file(request: Request) -> Response:
 def _answer(request: Request, path: str) -> Response:
     asset = _asset(path)
     headers = {**HEADERS, "etag": asset.etag}
-    if asset.etag in _listed(request, "if-none-match"):
+    if asset.etag in listed(request, "if-none-match"):
         return Response(status_code=304, headers=headers)
-    if "gzip" in _listed(request, "accept-encoding"):
+    if unpacks(request):
         return Response(asset.packed, headers={**headers, "content-encoding": "gzip"}, media_type=asset.media_type)
     return Response(asset.body, headers=headers, media_type=asset.media_type)
-
-
-def _listed(request: Request, header: str) -> set[str]:
-    """The values of a header that lists some, without what follows a `;`, unless that refuses them."""
-    values = (each.strip().partition(";") for each in request.headers.get(header, "").split(","))
-    return {value.strip() for value, _, weight in values if weight.strip() != "q=0"}
 
 
 def _asset(path: str) -> Asset:

@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from kimi_proxy.api.body import object_in
 from kimi_proxy.api.errors import json_answer
+from kimi_proxy.api.packing import packed_answer
 from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.features.sessions import MAX_NAME_CHARS
 from kimi_proxy.features.tool import checked
@@ -80,10 +81,14 @@ def _list(sessions: Sessions) -> Endpoint:
         asked = checked(Paging, {**request.query_params, **_number(request, "limit")})
         if asked.q:
             found = await sessions.matching(asked.q, asked.limit)
-            return json_answer({"sessions": [told.session(each) for each in found], "total": len(found), "after": None})
+            return packed_answer(
+                request, {"sessions": [told.session(each) for each in found], "total": len(found), "after": None}
+            )
         found, total = await sessions.page(asked.limit, await _cursor(sessions, asked.after))
         after = found[-1].id if len(found) == asked.limit else None
-        return json_answer({"sessions": [told.session(each) for each in found], "total": total, "after": after})
+        return packed_answer(
+            request, {"sessions": [told.session(each) for each in found], "total": total, "after": after}
+        )
 
     return list_sessions
 
@@ -119,7 +124,7 @@ def _history(sessions: Sessions) -> Endpoint:
     async def session_metrics(request: Request) -> Response:
         asked = checked(Amount, {**request.query_params, **_number(request, "limit")})
         found = await sessions.history(_id(request), asked.limit)
-        return json_answer({"metrics": [told.metric(each) for each in found]})
+        return packed_answer(request, {"metrics": [told.metric(each) for each in found]})
 
     return session_metrics
 
