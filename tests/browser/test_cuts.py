@@ -34,6 +34,18 @@ def test_every_door_has_left_its_cuts(window: Window):
     assert re.search(r"−[\d,.]+", pruned)
 
 
+def test_reasons_are_told_in_the_viewers_language_and_markers_as_they_were_sent(window: Window, fenetre: Window):
+    assert any(re.search(r"off focus: (\d+ blocks: |rest of |function )", row) for row in rows(window.open("cuts")))
+    assert not [row for row in rows(window) if "hors focus" in row]
+    assert any("hors focus : " in row for row in rows(fenetre.open("cuts")))
+    page = opened(window).page
+    window.button("Next cut").click()
+    gap = page.locator(".line.gap").first
+
+    assert gap.locator(".gap-reason").inner_text().startswith("off focus")
+    assert re.search(r"raison=hors focus.*⟧", gap.locator(".line-sent").inner_text())
+
+
 def test_a_cut_stands_beside_its_original_with_what_is_gone_folded(window: Window):
     page = opened(window).page
 

@@ -1,5 +1,6 @@
 // A text line by line, with what was cut folded away: whoever chooses a line is told why it stayed or went.
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
+import { cutReason } from "../cut_reason.js";
 import { count } from "../format.js";
 import { phrases } from "../i18n.js";
 import { why } from "../why.js";
@@ -84,7 +85,7 @@ function Gap({ cut, isOpen, onToggle, marker }) {
   return html`<div role="listitem" class="line gap ${isOpen ? "open" : ""}">
     <button type="button" aria-expanded=${isOpen ? "true" : "false"} onClick=${() => onToggle(cut.start)}>
       <${Icon} name="chevron" /><span class="gap-lines">${t("cut_lines", { n, start: count(cut.start), end: count(cut.end) })}</span>
-      <span class="gap-reason">${cut.reason}</span>
+      <span class="gap-reason">${cutReason(cut.reason)}</span>
     </button>
     ${marker && html`<span class="line-sent"><code>${marker(cut)}</code></span>`}
   </div>`;

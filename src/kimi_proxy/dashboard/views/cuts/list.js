@@ -1,5 +1,6 @@
 // What was cut, newest first, as it happens.
 import { get, useAnswer } from "../../api.js";
+import { cutReason } from "../../cut_reason.js";
 import { titleOf } from "../../focus.js";
 import { count, NONE, percent, tokens, when } from "../../format.js";
 import { html, useEffect, useState } from "../../html.js";
@@ -88,7 +89,8 @@ function about(cut) {
 }
 
 function reason(cut) {
-  const told = cut.reasons[0] ?? (cut.why ? t(`why_${cut.why}`) : t(`kind_${cut.kind}`));
+  const [first] = cut.reasons;
+  const told = first ? cutReason(first) : t(cut.why ? `why_${cut.why}` : `kind_${cut.kind}`);
   return html`<span class="cuts-reason">${told}</span>`;
 }
 

@@ -1,0 +1,51 @@
+"""One conversation of the day outgrows its model, on whichever day, and no part of it is long enough to be cut."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from kimi_proxy.core import jsontext, tokens
+from kimi_proxy.core.chat import Wire, parse
+from kimi_proxy.core.sanitizer import Routing, Sanitizer
+from kimi_proxy.features import composition
+from kimi_proxy.features.demo.day import day
+from kimi_proxy.features.demo.hearing import Asked, Heard
+from kimi_proxy.features.demo.outgrowing import FERRY, LARGER_WINDOW, WINDOW
+from kimi_proxy.features.demo.script import Conversation, Reply
+from kimi_proxy.services.demo import Talk
+
+
+def labels(seed: int) -> Conversation:
+    (found,) = (each for each in day(seed).conversations.values() if each.model == FERRY)
+    return found
+
+
+def sizes(conversation: Conversation) -> Iterator[int]:
+    """The tokens of each request of the first turn."""
+    talk, turn = Talk(conversation), conversation.turns[0]
+    talk.say(turn.said)
+    for number, reply in enumerate(turn.replies):
+        yield composition.tokens_of(parse(jsontext.encode(talk.body()), Wire.CHAT), tokens.count)
+        talk.hear(Heard(reply.text, asked(conversation, number, reply)))
+        talk.answer([(conversation.call_id(0, number, at), call.prints) for at, call in enumerate(reply.calls)])
+
+
+def asked(conversation: Conversation, number: int, reply: Reply) -> tuple[Asked, ...]:
+    return tuple(
+        Asked(conversation.call_id(0, number, at), call.tool, jsontext.encode(call.arguments).decode())
+        for at, call in enumerate(reply.calls)
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_its_last_request_is_more_than_the_small_window_should_hold_and_those_before_are_not(seed: int):
+    *before, last = sizes(labels(seed))
+    tight = WINDOW * Routing().fallback_threshold
+
+    assert max(before) < tight < last < WINDOW < LARGER_WINDOW
+
+
+def test_nothing_of_it_is_long_enough_to_be_cut():
+    printed = [tokens.count(call.prints) for reply in labels(7).turns[0].replies for call in reply.calls]
+
+    assert max(printed) < Sanitizer().threshold_tokens
