@@ -163,6 +163,13 @@ def test_text_stays_text(file: Path):
         assert re.findall(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)", text) == []
 
 
+def test_nothing_is_told_to_pointers_alone():
+    """A `title` needs one; the strip of the map is a picture, of which the list below it tells the same in words."""
+    told = {name(file) for file in OURS if re.search(r"<[a-z][^<]*?\stitle=", file.read_text("utf-8"))}
+
+    assert told == {"views/map/strip.js"}
+
+
 def test_every_import_and_every_link_leads_to_a_file():
     leads = {(FOLDER / path) for path in LINKED.findall((FOLDER / "index.html").read_text("utf-8"))}
     for file in OURS:

@@ -109,6 +109,18 @@ def test_a_button_that_is_a_picture_says_its_name_to_the_keyboard(window: Window
     expect(page.locator(".tip:visible")).to_have_count(0)
 
 
+def test_where_views_are_pictures_their_names_are_shown_but_not_to_a_finger(windows: Windows, shop: Product):
+    with windows.opened(shop.address, size=(390, 844), has_touch=True) as phone:
+        page = phone.open("live").page
+        page.locator("nav li a").nth(1).focus()
+        page.keyboard.press("Tab")
+        expect(page.locator(".tip:visible")).to_have_text("Context map")
+        page.get_by_role("link", name="Cuts").tap()
+
+        expect(page.get_by_role("heading", name="Cuts", exact=True)).to_be_visible()
+        expect(page.locator(".tip:visible")).to_have_count(0)
+
+
 def test_arrow_keys_walk_through_a_chart_and_say_its_values(live: Page):
     chart = live.get_by_role("slider", name="Tokens per request")
     legend = live.get_by_role("figure", name="Tokens per request").locator("figcaption")

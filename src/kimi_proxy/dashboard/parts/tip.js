@@ -5,7 +5,7 @@ const EDGE = 8; // pixels that stay free at the rim of the window
 let given = 0;
 
 /**
- * `children(props)` draws the control with `props`. The words describe it to those who hear the page, unless they are
+ * `children(props, open)` draws the control with `props`. The words describe it to those who hear the page, unless they are
  * its name (`isName`), which is heard anyway.
  */
 export function Tip({ text, isName = false, children }) {
@@ -22,11 +22,14 @@ export function Tip({ text, isName = false, children }) {
     onFocus: (event) => event.currentTarget.matches(":focus-visible") && open(),
     onBlur: close,
   };
-  return html`<span ref=${frame} class="tipped" onMouseEnter=${open} onMouseLeave=${close}>
+  return html`<span ref=${frame} class="tipped" onPointerEnter=${pointed(open)} onPointerLeave=${pointed(close)}>
     ${children(props, open)}
     ${(isOpen || !isName) && html`<span id=${id} ref=${tip} class="tip" role="tooltip" aria-hidden=${isName ? "true" : undefined} popover="manual" hidden=${!isOpen}>${text}</span>`}
   </span>`;
 }
+
+/** A finger does not point: what it touches it means, and a control may have its words shown then. */
+const pointed = (act) => (event) => event.pointerType !== "touch" && act();
 
 /** Puts the words beside their control until they are taken away. */
 function shown(frame, tip, close) {

@@ -2,6 +2,7 @@
 import { html } from "../html.js";
 import { phrases } from "../i18n.js";
 import { Icon } from "../parts/icon.js";
+import { Tip } from "../parts/tip.js";
 import { link } from "../route.js";
 import { VIEWS } from "../views.js";
 import words from "../words/shell.js";
@@ -16,9 +17,11 @@ export function Navigation({ current }) {
     <ul>
       ${VIEWS.map(
         ({ name, icon }) => html`<li key=${name}>
-          <a href=${link(name)} aria-current=${name === current ? "page" : undefined}>
-            <${Icon} name=${icon} /><span>${t(`nav_${name}`)}</span>
-          </a>
+          <${Tip} text=${t(`nav_${name}`)} isName>
+            ${(props) => html`<a href=${link(name)} ...${props} aria-current=${name === current ? "page" : undefined}>
+              <${Icon} name=${icon} /><span>${t(`nav_${name}`)}</span>
+            </a>`}
+          <//>
         </li>`,
       )}
     </ul>

@@ -2,6 +2,7 @@
 import { html } from "../html.js";
 import { choose as chooseLanguage, language, LANGUAGES, phrases } from "../i18n.js";
 import { useKnown } from "../known.js";
+import { Tip } from "../parts/tip.js";
 import { useSignal } from "../signal.js";
 import { choose as chooseTheme, theme, THEMES } from "../theme.js";
 import words from "../words/shell.js";
@@ -40,13 +41,15 @@ function State() {
 }
 
 function Choice({ label, value, values, text, onChoose }) {
-  return html`<select
-    class="choice"
-    aria-label=${label}
-    title=${label}
-    value=${value}
-    onChange=${(event) => onChoose(event.currentTarget.value)}
-  >
-    ${values.map((each) => html`<option key=${each} value=${each} selected=${each === value}>${text(each)}</option>`)}
-  </select>`;
+  return html`<${Tip} text=${label} isName>
+    ${(props) => html`<select
+      class="choice"
+      ...${props}
+      aria-label=${label}
+      value=${value}
+      onChange=${(event) => onChoose(event.currentTarget.value)}
+    >
+      ${values.map((each) => html`<option key=${each} value=${each} selected=${each === value}>${text(each)}</option>`)}
+    </select>`}
+  <//>`;
 }
