@@ -41,7 +41,7 @@ async ([png, quality]) => {
 
 def nearly_full(page: Page) -> None:
     """Before the red button is pressed."""
-    page.locator(".live-window").get_by_text(re.compile(r"8[5-9] ?%")).first.wait_for(timeout=PATIENCE_MS)
+    page.locator(".live-window").get_by_text(re.compile(r"(8[5-9]|9\d) ?%")).first.wait_for(timeout=PATIENCE_MS)
 
 
 def a_cut(page: Page) -> None:
@@ -52,6 +52,10 @@ def a_cut(page: Page) -> None:
 
 def a_message(page: Page) -> None:
     page.locator(".message-row").first.wait_for()
+
+
+def a_summary(page: Page) -> None:
+    page.locator(".past summary").first.click()
 
 
 def an_example(page: Page) -> None:
@@ -71,7 +75,7 @@ AFTER: Mapping[str, tuple[str, Callable[[Page], None]]] = {
     "map": ("map", a_message),
     "cuts": ("cuts", nothing),
     "cut": ("cuts", a_cut),
-    "compression": ("compression", nothing),
+    "compression": ("compression", a_summary),
     "playground": ("playground", an_example),
     "servers": ("servers", nothing),
     "settings": ("settings", nothing),
