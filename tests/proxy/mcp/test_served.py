@@ -68,7 +68,7 @@ async def test_it_is_started_waited_for_and_asked(mode: str):
 
     assert answer is not None
     assert [tool["name"] for tool in answer["result"]["tools"]] == ["pid", "die"]  # type: ignore[index,call-overload,union-attr]
-    assert (vitals.state, vitals.starts, vitals.problem) == ("ready", 1, "")
+    assert (vitals.state, vitals.starts, vitals.problem) == ("ready", 1, None)
 
 
 async def test_one_that_dies_at_once_is_not_waited_for():
