@@ -12,15 +12,29 @@ Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 async def serving(script: Script) -> AsyncIterator[str]:
     """A server that answers every connection by `script`, byte for byte."""
 
+    talking: set[asyncio.Task[None]] = set()
+
     async def on_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        talking.add(task)
         try:
             await script(reader, writer)
+        except (ConnectionError, asyncio.CancelledError):
+            pass
         finally:
+            talking.discard(task)
             writer.close()
 
     server = await asyncio.start_server(on_connection, "127.0.0.1", 0)
-    async with server:
+    try:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        for task in list(talking):
+            task.cancel()
+        if talking:
+            await asyncio.wait(list(talking), timeout=5)
 
 
 async def request_of(reader: asyncio.StreamReader) -> tuple[str, dict[str, object]]:
