@@ -10,6 +10,7 @@ from kimi_proxy.api.dashboard import FOLDER
 from kimi_proxy.api.errors import Refused
 from kimi_proxy.core.errors import KimiProxyError, NotRun, UpstreamError
 from kimi_proxy.core.reasons import Done, OfRefusal, Reason
+from kimi_proxy.core.servers import Transport
 from kimi_proxy.core.warnings import Warned
 from kimi_proxy.features.routing import NO_LARGER_MODEL
 from kimi_proxy.proxy.mcp.child import State
@@ -56,6 +57,7 @@ UPSTREAM = {kind.code for kind in kinds(UpstreamError)} - {"prune_failed"}  # wh
         ("warnings", literals(Warned)),
         ("settings", {f"problem {code}" for code in literals(ProblemCode)}),
         ("servers", {f"state_{state}" for state in literals(State)}),
+        ("servers", {f"way_{transport}" for transport in literals(Transport)}),
         ("cuts", {f"why_{done}" for done in literals(Done)}),
     ],
 )

@@ -112,7 +112,7 @@ function facts(server) {
     ["masked", masked?.texts ? t("masked_of", { n: masked.texts, size: bytes(masked.chars) }) : NONE],
     ["up", typeof up === "number" ? duration(1000 * up) : NONE],
     ["restarts", typeof server.restarts === "number" ? count(server.restarts) : NONE],
-    ["transport", server.transport],
+    ["transport", t(`way_${server.transport}`)],
   ];
 }
 
