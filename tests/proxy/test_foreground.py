@@ -77,7 +77,8 @@ if pid == 0:
     os.setpgid(0, 0)
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     os.tcsetpgrp(0, os.getpid())
-    signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+    for number in (signal.SIGTTOU, signal.SIGINT):  # the tests themselves may run in the background
+        signal.signal(number, signal.SIG_DFL)
     os.execv(sys.executable, [sys.executable, "-c", runner, script])
 while True:
     _, status = os.waitpid(pid, os.WUNTRACED)
@@ -119,7 +120,7 @@ sys.exit(asyncio.run(main()))
 
 
 def test_ctrl_c_reaches_the_program_once(tmp_path: Path):
-    # It waits long for the first and a second more for another.
+    # It waits long for the first and a while for another.
     count = f"n=0; trap 'echo >> {tmp_path}/caught; n=950' INT; touch {tmp_path}/set"
     terminal = Terminal(tmp_path / "log", f"{count}; while [ $n -lt 1000 ]; do sleep 0.02; n=$((n+1)); done; exit 5")
     assert within(20, (tmp_path / "set").exists)

@@ -5,6 +5,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from tests.texts import a_log
@@ -105,13 +106,21 @@ def counted_at_once(counting: Counting, request: Request) -> int | None:
     return None
 
 
-async def test_what_takes_a_moment_is_counted_at_once_when_all_is_loaded(counting: Counting):
-    small, long = a_request(1), a_request(10, lines=500)
-    assert len(small.body) < SHORT_CHARS < len(long.body) // 3 < SHORT_BYTES // 2
-    assert counted_at_once(counting, small) is None
-    expected = (await counting.composition(small)).total
+async def test_what_takes_a_moment_is_counted_at_once_when_all_is_loaded():
+    threads: set[int] = set()
 
-    assert counted_at_once(counting, small) == expected == tokens_of(small, tokens.count)
+    def count(text: str) -> int:
+        threads.add(threading.get_ident())
+        return tokens.count(text)
+
+    small, other = a_request(1), a_request(2)
+    assert len(other.body) < SHORT_BYTES
+    with closing(Counting(count)) as counting:
+        await counting.composition(small)
+        assert threading.get_ident() not in threads
+
+        assert counted_at_once(counting, other) == tokens_of(other, tokens.count)
+        assert threading.get_ident() in threads
 
 
 async def test_a_long_conversation_that_is_known_is_counted_at_once_with_its_new_part(counting: Counting):
