@@ -207,3 +207,30 @@ async def test_whoever_goes_on_from_an_answer_by_its_id_goes_on_from_its_last_ro
 
     assert b'"id":"resp_2"' not in answer.replace(b" ", b"")
     assert json.loads(model.heard[2])["previous_response_id"] == "resp_2"
+
+
+@WIRES
+@pytest.mark.parametrize("left_out", [1, 2])
+async def test_a_stream_whose_last_event_is_not_ended_goes_on_like_any_other(tmp_path: Path, wire: Wire, left_out: int):
+    says = [Says("Hm.", (recovering(),), tokens=(100, 5)), Says("Found it.", tokens=(120, 7))]
+
+    class Hasty(Model):
+        async def __call__(self, heard: Heard, line: Line) -> None:
+            told = events(self.wire, says[len(self.heard)])
+            self.heard.append(heard.body)
+            found = ID.search(heard.body)
+            raw = b"".join(told).replace(b"PRN", found[0] if found else b"")
+            await line.stream(raw[:-left_out])
+
+    model = Hasty(wire, says)
+    async with world(tmp_path, model) as (runtime, _):
+        _, answer = await ask(runtime, wire)
+    seen = Observer(wire, is_stream=True)
+    seen.feed(answer + b"\n\n")
+
+    assert len(model.heard) == 2
+    assert b"recover_text" not in answer and b"own_1" not in answer
+    assert answer.count(b"[DONE]") == (1 if wire is Wire.CHAT else 0)
+    assert seen.seen.is_complete and seen.seen.unreadable == 0
+    assert seen.seen.usage is not None
+    assert (seen.seen.usage.input_tokens, seen.seen.usage.output_tokens) == (220, 12)

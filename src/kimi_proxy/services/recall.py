@@ -123,8 +123,8 @@ class Recall:
         await self._owe(turn, draft, request, tally)
         return _relayed(reply, _pieces(jsontext.encode(rounds.shown()) if is_changed else body, None))
 
-    async def _answers(self, calls: Sequence[Call], request: Request) -> dict[str, str]:
-        return {call.id: await self._recovered(call, request) for call in calls}
+    async def _answers(self, calls: Sequence[Call], request: Request) -> list[str]:
+        return [await self._recovered(call, request) for call in calls]
 
     async def _recovered(self, call: Call, request: Request) -> str:
         """What the model asked for, or what is wrong with how it did."""
@@ -174,7 +174,10 @@ async def _shown(reply: Reply, rounds: Rounds) -> AsyncIterator[bytes]:
         shown = b"".join(rounds.feed(raw) for raw in events.feed(piece))
         if shown:
             yield shown
-    yield events.rest()
+    if rest := events.rest():
+        shown = rounds.feed(rest)
+        # Another round may follow, and must not become a part of what nobody ended.
+        yield shown + b"\n\n" if shown == rest and rounds.turn.own else shown
 
 
 async def _read(reply: Reply) -> tuple[bytes, AsyncIterator[bytes] | None]:

@@ -6,7 +6,7 @@ import pytest
 from tests.conversations import User, request
 from tests.model import Call, Says, body, events
 
-from kimi_proxy.core.chat import Wire
+from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.chat.observer import Observer
 from kimi_proxy.core.chat.whole import WholeEvents
 from kimi_proxy.core.types import JsonObject
@@ -31,7 +31,7 @@ def played(wire: Wire, *rounds: Says, ends: bool = True) -> tuple[bytes, list[Js
         for one in raw if ends else raw[:-2]:
             shown += stream.feed(one)
         if nth < len(rounds) - 1:
-            asked = stream.follow_up(asked, {call.id: f"line of {call.id}" for call in stream.turn.own})
+            asked = stream.follow_up(asked, [f"line of {call.id}" for call in stream.turn.own])
             again.append(json.loads(asked.body))
     return shown + stream.ending(), again
 
@@ -176,7 +176,7 @@ def test_a_round_that_breaks_off_has_no_calls_to_answer(wire: Wire):
 def test_two_rounds_in_one_piece_are_one_answer(wire: Wire, second: Says):
     rounds, asked = WHOLE[wire](OWN.name), request(wire, [User("go")])
     turn = rounds.take(json.loads(body(wire, FIRST)))
-    again = rounds.follow_up(asked, {"own_1": "line of own_1"})
+    again = rounds.follow_up(asked, ["line of own_1"])
     after = rounds.take(json.loads(body(wire, second)))
     shown = json.dumps(rounds.shown())
 
@@ -228,8 +228,117 @@ def test_calls_without_an_index_and_what_comes_with_them_are_sent_back():
     chunk = {"id": "1", "choices": [{"index": 0, "delta": {"tool_calls": calls}, "finish_reason": "tool_calls"}]}
     stream = STREAMS[Wire.CHAT]("recover_text")
     shown = stream.feed(b"data: " + json.dumps(chunk).encode() + b"\n\n")
-    again = json.loads(stream.follow_up(request(Wire.CHAT, [User("go")]), {"own_1": "one", "own_2": "two"}).body)
+    again = json.loads(stream.follow_up(request(Wire.CHAT, [User("go")]), ["one", "two"]).body)
 
     assert shown == b""
     assert again["messages"][-3]["tool_calls"] == calls
     assert [message["content"] for message in again["messages"][-2:]] == ["one", "two"]
+
+
+SEARCHED: JsonObject = {"id": "ws_1", "type": "web_search_call", "status": "completed", "action": {"type": "search"}}
+
+
+def with_a_search(says: Says) -> JsonObject:
+    """A response in which the provider has looked something up by itself."""
+    response: JsonObject = json.loads(body(Wire.RESPONSES, says))
+    output = response["output"]
+    assert isinstance(output, list)
+    return {**response, "output": [SEARCHED, *output]}
+
+
+def test_what_a_provider_does_by_itself_is_no_call_that_a_client_has_to_make():
+    response = with_a_search(FIRST)
+    whole, stream = WHOLE[Wire.RESPONSES](OWN.name), STREAMS[Wire.RESPONSES](OWN.name)
+    for at, item in enumerate(response["output"]):  # type: ignore[arg-type]
+        told = {"type": "response.output_item.done", "output_index": at, "item": item}
+        stream.feed(b"data: " + json.dumps(told).encode() + b"\n\n")
+    stream.feed(b"data: " + json.dumps({"type": "response.completed", "response": response}).encode() + b"\n\n")
+
+    assert whole.take(response) == stream.turn == Turn((Asked("own_1", OWN.written),), ())
+
+
+def test_a_call_that_only_the_end_of_a_response_tells_of_is_hidden_too():
+    stream = STREAMS[Wire.RESPONSES](OWN.name)
+    first, last = events(Wire.RESPONSES, FIRST)[0], events(Wire.RESPONSES, FIRST)[-1]
+    shown = stream.feed(first) + stream.feed(last)
+
+    assert shown == first
+    assert stream.turn.own == (Asked("own_1", OWN.written),)
+    assert b"recover_text" not in stream.ending()
+
+
+@pytest.mark.parametrize("begun", [[FIRST, SECOND], [FIRST]])
+def test_a_provider_that_reports_an_error_in_the_middle_is_heard(begun: list[Says]):
+    error = b'data: {"error":{"message":"overloaded","code":503}}\n\n'
+    stream, asked = STREAMS[Wire.CHAT](OWN.name), request(Wire.CHAT, [User("go")])
+    for nth, says in enumerate(begun):
+        if nth:
+            stream.follow_up(asked, ["line"])
+        for raw in events(Wire.CHAT, says)[: -3 if nth == len(begun) - 1 else None]:
+            stream.feed(raw)
+
+    assert stream.feed(error) == error
+    assert stream.turn == Turn()
+
+
+@WIRES
+@pytest.mark.parametrize("id", ["own_1", ""])
+def test_two_calls_with_one_id_get_an_answer_each(wire: Wire, id: str):
+    says = Says("", (Call(id, OWN.name, OWN.arguments), Call(id, OWN.name, {"id": "prn_fedcba9876543210"})))
+    whole, stream = WHOLE[wire](OWN.name), STREAMS[wire](OWN.name)
+    whole.take(json.loads(body(wire, says)))
+    for raw in events(wire, says):
+        stream.feed(raw)
+
+    for rounds in (whole, stream):
+        again = parse(rounds.follow_up(request(wire, [User("go")]), ["one", "two"]).body, wire)
+        results = [part for message in again.messages for part in message.parts if part.kind == "tool_result"]
+        assert [part.text for part in results] == ["one", "two"]
+
+
+class Broken(Call):
+    """It was cut off before it was all written."""
+
+    @property
+    def written(self) -> str:
+        return '{"id":"prn_0123456'
+
+
+@pytest.mark.parametrize("wire", [Wire.CHAT, Wire.RESPONSES])
+def test_what_the_model_wrote_and_is_no_json_is_not_sent_back(wire: Wire):
+    says = Says("", (Broken("own_1", OWN.name, {}),))
+    whole, stream = WHOLE[wire](OWN.name), STREAMS[wire](OWN.name)
+    whole.take(json.loads(body(wire, says)))
+    for raw in events(wire, says):
+        stream.feed(raw)
+
+    for rounds in (whole, stream):
+        again = parse(rounds.follow_up(request(wire, [User("go")]), ["no JSON"]).body, wire)
+        assert [part.text for part in again.messages[-2].parts] == ["{}"]
+
+
+def test_a_name_that_comes_with_every_piece_is_one_name():
+    stream = STREAMS[Wire.CHAT](OWN.name)
+    for nth, raw in enumerate(events(Wire.CHAT, FIRST)):
+        again = b'"function": {"name": "recover_text", "arguments":'
+        stream.feed(raw if nth < 4 else raw.replace(b'"function": {"arguments":', again))
+
+    assert stream.turn == Turn((Asked("own_1", OWN.written),), ())
+
+
+def test_a_count_inside_of_the_choice_is_that_of_all_rounds():
+    """Kimi counts there."""
+    stream, asked = STREAMS[Wire.CHAT](OWN.name), request(Wire.CHAT, [User("go")])
+    shown = b""
+    for nth, says in enumerate((FIRST, Says("Done.", tokens=(150, 9)))):
+        if nth:
+            stream.follow_up(asked, ["line"])
+        read, written = says.tokens
+        count = b'"usage": {"prompt_tokens": %d, "completion_tokens": %d}, "finish_reason": "' % (read, written)
+        for raw in events(Wire.CHAT, says)[:-2]:
+            shown += stream.feed(raw.replace(b'"finish_reason": "', count))
+    seen = Observer(Wire.CHAT, is_stream=True)
+    seen.feed(shown)
+
+    assert seen.seen.usage is not None
+    assert (seen.seen.usage.input_tokens, seen.seen.usage.output_tokens) == (250, 29)

@@ -1,13 +1,13 @@
 """Our tool in answers that come in one piece: the rounds of each API put together."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from kimi_proxy.core import jsontext
 from kimi_proxy.core.chat import Request, Wire, edit
 from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.features.recall import chat, messages, responses
-from kimi_proxy.features.recall.call import Call, Turn, summed
+from kimi_proxy.features.recall.call import Call, Turn, sound, summed
 from kimi_proxy.features.recall.read import object_of, objects, text_of
 
 
@@ -17,8 +17,8 @@ class WholeRounds(Protocol):
     def take(self, body: JsonObject) -> Turn:
         """The calls of a round."""
 
-    def follow_up(self, request: Request, answers: Mapping[str, str]) -> Request:
-        """The request that asks again, with the answers to our calls by their ids."""
+    def follow_up(self, request: Request, answers: Sequence[str]) -> Request:
+        """The request that asks again, with an answer to each of our calls."""
 
     def shown(self) -> JsonObject:
         """All rounds as one answer, without our calls."""
@@ -40,11 +40,13 @@ class WholeChat:
             tuple(text_of(call.get("id")) for call in calls if not self._is_own(call)),
         )
 
-    def follow_up(self, request: Request, answers: Mapping[str, str]) -> Request:
-        results = [chat.result(call_id, text) for call_id, text in answers.items()]
+    def follow_up(self, request: Request, answers: Sequence[str]) -> Request:
+        calls = objects(self._message.get("tool_calls"))
+        results = [chat.result(text_of(call.get("id")), text) for call, text in zip(calls, answers, strict=True)]
+        said = {**self._message, "tool_calls": [_sent_back(call) for call in calls]}
         self._said += text_of(self._message.get("content"))
         self.spent = summed(self.spent, self._body.get("usage"))
-        return edit.with_items(request, [self._message, *results])
+        return edit.with_items(request, [said, *results])
 
     def shown(self) -> JsonObject:
         message, choice = self._message, self._choice
@@ -84,8 +86,9 @@ class WholeMessages:
             tuple(text_of(block.get("id")) for block in calls if not self._is_own(block)),
         )
 
-    def follow_up(self, request: Request, answers: Mapping[str, str]) -> Request:
-        results = [messages.result(call_id, text) for call_id, text in answers.items()]
+    def follow_up(self, request: Request, answers: Sequence[str]) -> Request:
+        calls = [block for block in self._content if self._is_own(block)]
+        results = [messages.result(text_of(call.get("id")), text) for call, text in zip(calls, answers, strict=True)]
         said: JsonObject = {"role": "assistant", "content": self._content}
         self._said += self._others
         self.spent = summed(self.spent, self._body.get("usage"))
@@ -118,16 +121,12 @@ class WholeResponses:
 
     def take(self, body: JsonObject) -> Turn:
         self._body = body
-        calls = [item for item in self._output if text_of(item.get("type")).endswith("_call")]
-        own = [item for item in calls if self._is_own(item)]
-        return Turn(
-            tuple(Call(text_of(item.get("call_id")), text_of(item.get("arguments"))) for item in own),
-            tuple(text_of(item.get("call_id")) for item in calls if not self._is_own(item)),
-        )
+        return responses.turn_of(self._output, self._own)
 
-    def follow_up(self, request: Request, answers: Mapping[str, str]) -> Request:
-        results = [responses.result(call_id, text) for call_id, text in answers.items()]
-        items: list[JsonValue] = [*self._output, *results]
+    def follow_up(self, request: Request, answers: Sequence[str]) -> Request:
+        own = responses.turn_of(self._output, self._own).own
+        results = [responses.result(call.id, text) for call, text in zip(own, answers, strict=True)]
+        items = [*map(responses.sent_back, self._output), *results]
         self._said += self._others
         self.spent = summed(self.spent, self._body.get("usage"))
         return edit.with_items(request, items)
@@ -145,11 +144,15 @@ class WholeResponses:
         return [item for item in self._output if not self._is_own(item)]
 
     def _is_own(self, item: JsonObject) -> bool:
-        return item.get("type") == "function_call" and item.get("name") == self._own
+        return responses.is_own(item, self._own)
 
 
 def _arguments(call: JsonObject) -> str:
     return text_of(object_of(call.get("function")).get("arguments"))
+
+
+def _sent_back(call: JsonObject) -> JsonObject:
+    return {**call, "function": {**object_of(call.get("function")), "arguments": sound(_arguments(call))}}
 
 
 WHOLE: Mapping[Wire, type[WholeChat] | type[WholeMessages] | type[WholeResponses]] = {

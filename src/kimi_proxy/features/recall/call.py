@@ -1,10 +1,12 @@
 """A tool call as an answer makes it, and what the rounds of an answer have in common."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeGuard
 
+from kimi_proxy.core import jsontext
 from kimi_proxy.core.chat import Request
+from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.types import JsonValue
 
 
@@ -38,11 +40,20 @@ class Rounds(Protocol):
     def renamed(self) -> tuple[str, str] | None:
         """What an answer is called for the client, and what the provider calls it, where somebody may ask by that."""
 
-    def follow_up(self, request: Request, answers: Mapping[str, str]) -> Request:
-        """The request that asks again, with the answers to our calls by their ids; the next round begins."""
+    def follow_up(self, request: Request, answers: Sequence[str]) -> Request:
+        """The request that asks again, with an answer to each of our calls; the next round begins."""
 
     def ending(self) -> bytes:
         """What was held back of the last round."""
+
+
+def sound(arguments: str) -> str:
+    """What the model wrote, to be sent back: some providers refuse a whole conversation for what is no JSON object."""
+    try:
+        value = jsontext.decode(arguments.encode("utf-8", "replace"))
+    except ParseError:
+        return "{}"
+    return arguments if isinstance(value, Mapping) else "{}"
 
 
 def summed(before: JsonValue, after: JsonValue) -> JsonValue:

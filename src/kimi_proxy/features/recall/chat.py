@@ -1,6 +1,6 @@
 """Our tool in chat completions: calls stand beside the text, and are told in pieces by their index."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kimi_proxy.core.chat import Request, edit
@@ -8,7 +8,7 @@ from kimi_proxy.core.chat.seen import DONE
 from kimi_proxy.core.chat.whole import bytes_of, event_of, object_in
 from kimi_proxy.core.sse import Event
 from kimi_proxy.core.types import JsonObject, JsonValue
-from kimi_proxy.features.recall.call import Call, Turn, summed
+from kimi_proxy.features.recall.call import Call, Turn, sound, summed
 from kimi_proxy.features.recall.read import index_of, object_of, objects, text_of
 
 _PIECE = frozenset({"index", "id", "type", "function"})
@@ -47,6 +47,8 @@ class ChatRounds:
         chunk = object_in(event)
         if chunk is None:
             return self._after_all(event, raw)
+        if chunk.get("error") and not chunk.get("choices"):
+            return raw
         self._id = self._id or chunk.get("id")
         choice = (objects(chunk.get("choices")) or [{}])[0]
         delta = object_of(choice.get("delta"))
@@ -67,14 +69,14 @@ class ChatRounds:
     def renamed(self) -> None:
         """Nobody asks for an answer of this API by its id."""
 
-    def follow_up(self, request: Request, answers: Mapping[str, str]) -> Request:
+    def follow_up(self, request: Request, answers: Sequence[str]) -> Request:
         said: JsonObject = {
             "role": "assistant",
             "content": self._content or None,
             **self._thoughts,
             "tool_calls": [_call(call) for call in self._calls],
         }
-        results = [result(call.id, answers[call.id]) for call in self._calls]
+        results = [result(call.id, text) for call, text in zip(self._calls, answers, strict=True)]
         self.spent = summed(self.spent, self._usage)
         self._is_later = True
         self._begin()
@@ -102,7 +104,8 @@ class ChatRounds:
         pieces = [(piece, self._called(piece)) for piece in objects(delta.get("tool_calls"))]
         for piece, call in pieces:
             function = object_of(piece.get("function"))
-            call.name += text_of(function.get("name"))
+            name = text_of(function.get("name"))
+            call.name += name if name != call.name else ""  # some providers repeat it with every piece
             call.arguments += text_of(function.get("arguments"))
             call.more |= {key: value for key, value in piece.items() if key not in _PIECE}
         return pieces
@@ -120,7 +123,7 @@ class ChatRounds:
 
     def _rewritten(self, event: Event, chunk: JsonObject, choice: JsonObject, shown: JsonObject) -> bytes:
         """The chunk without our calls, as a part of the first round; its end is held back until ours is known."""
-        chunk, finish = self._as_first(chunk), choice.get("finish_reason")
+        chunk, choice, finish = self._as_first(chunk), self._counted(choice), choice.get("finish_reason")
         if self._has_own and (finish or not choice):
             self._held.append((event, _with(chunk, choice, {}, finish)))
             chunk, finish = {**chunk, "usage": None}, None
@@ -137,8 +140,11 @@ class ChatRounds:
     def _as_first(self, chunk: JsonObject) -> JsonObject:
         if not self._is_later:
             return chunk
-        usage = {"usage": summed(self.spent, chunk["usage"])} if chunk.get("usage") else {}
-        return {**chunk, "id": self._id, **usage}
+        return {**self._counted(chunk), "id": self._id}
+
+    def _counted(self, told: JsonObject) -> JsonObject:
+        """With the counts of all rounds, where a chunk or its choice has those of one."""
+        return {**told, "usage": summed(self.spent, told["usage"])} if self._is_later and told.get("usage") else told
 
     def _without_own(self, delta: JsonObject, pieces: Sequence[tuple[JsonObject, _Called]]) -> JsonObject:
         # Whoever puts the pieces together expects the first call to have the first index.
@@ -156,7 +162,7 @@ def result(call_id: str, text: str) -> JsonObject:
 
 
 def _call(call: _Called) -> JsonObject:
-    function: JsonObject = {"name": call.name, "arguments": call.arguments or "{}"}
+    function: JsonObject = {"name": call.name, "arguments": sound(call.arguments)}
     return {"id": call.id, "type": "function", "function": function, **call.more}
 
 

@@ -1,6 +1,6 @@
 """Our tool in Anthropic's messages: a call is a block among blocks, told by its index."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from kimi_proxy.core import jsontext
 from kimi_proxy.core.chat import Request, edit
@@ -63,10 +63,10 @@ class MessagesRounds:
     def renamed(self) -> None:
         """Nobody asks for an answer of this API by its id."""
 
-    def follow_up(self, request: Request, answers: Mapping[str, str]) -> Request:
+    def follow_up(self, request: Request, answers: Sequence[str]) -> Request:
         content = [self._complete(index, block) for index, block in self._blocks.items()]
         said = [block for block in content if block.get("type") != "text" or block.get("text")]
-        results = [result(call.id, answers[call.id]) for call in self.turn.own]
+        results = [result(call.id, text) for call, text in zip(self.turn.own, answers, strict=True)]
         self.spent = summed(self.spent, self._usage)
         self._is_later = True
         self._begin()

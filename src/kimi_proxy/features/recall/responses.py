@@ -1,13 +1,13 @@
 """Our tool in OpenAI's responses: a call is an item of the output, told by its index."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 
 from kimi_proxy.core.chat import Request, edit
 from kimi_proxy.core.chat.seen import RESPONSE_ENDS
 from kimi_proxy.core.chat.whole import bytes_of, event_of, object_in
 from kimi_proxy.core.sse import Event
 from kimi_proxy.core.types import JsonObject, JsonValue
-from kimi_proxy.features.recall.call import Call, Turn, summed
+from kimi_proxy.features.recall.call import Call, Turn, sound, summed
 from kimi_proxy.features.recall.read import index_of, object_of, objects, text_of
 
 _BEGINS = frozenset({"response.created", "response.in_progress", "response.queued"})
@@ -52,19 +52,15 @@ class ResponsesRounds:
     def turn(self) -> Turn:
         if not self._is_over:
             return Turn()
-        calls = [item for item in self._items.values() if text_of(item.get("type")).endswith("_call")]
-        own = (
-            Call(text_of(item.get("call_id")), text_of(item.get("arguments"))) for item in calls if self._is_own(item)
-        )
-        return Turn(tuple(own), tuple(text_of(item.get("call_id")) for item in calls if not self._is_own(item)))
+        return turn_of(self._items.values(), self._own)
 
     @property
     def renamed(self) -> tuple[str, str] | None:
         return (self._id, self._last_id) if self._id != self._last_id else None
 
-    def follow_up(self, request: Request, answers: Mapping[str, str]) -> Request:
-        items: list[JsonValue] = list(self._items.values())
-        results: list[JsonValue] = [result(call.id, answers[call.id]) for call in self.turn.own]
+    def follow_up(self, request: Request, answers: Sequence[str]) -> Request:
+        items = [sent_back(item) for item in self._items.values()]
+        results = [result(call.id, text) for call, text in zip(self.turn.own, answers, strict=True)]
         self._said += self._others()
         self.spent = summed(self.spent, self._usage)
         self._is_later = True
@@ -75,7 +71,7 @@ class ResponsesRounds:
         return b"".join(bytes_of(event, self._numbered(told)) for event, told in self._held)
 
     def _is_own(self, item: JsonObject) -> bool:
-        return item.get("type") == "function_call" and item.get("name") == self._own
+        return is_own(item, self._own)
 
     def _others(self) -> list[JsonObject]:
         return [item for item in self._items.values() if not self._is_own(item)]
@@ -104,12 +100,29 @@ class ResponsesRounds:
             self._items.setdefault(index, item)
         self._usage = response.get("usage")
         self._is_over = True
-        if not self._is_moved:
+        if not self._is_moved and not self.turn.own:
             return raw
         usage = summed(self.spent, self._usage) if self._is_later else self._usage
         whole = {**response, "id": self._id, "output": [*self._said, *self._others()], "usage": usage}
         self._held.append((event, {**told, "response": whole}))
         return b""
+
+
+def is_own(item: JsonObject, own: str) -> bool:
+    return item.get("type") == "function_call" and item.get("name") == own
+
+
+def turn_of(items: Iterable[JsonObject], own: str) -> Turn:
+    """The calls among the items of a round. What the provider does by itself, such as a search, has no id to answer."""
+    calls = [item for item in items if text_of(item.get("type")).endswith("_call")]
+    ours = (Call(text_of(item.get("call_id")), text_of(item.get("arguments"))) for item in calls if is_own(item, own))
+    others = (text_of(item.get("call_id")) for item in calls if not is_own(item, own))
+    return Turn(tuple(ours), tuple(id for id in others if id))
+
+
+def sent_back(item: JsonObject) -> JsonObject:
+    is_call = item.get("type") == "function_call"
+    return {**item, "arguments": sound(text_of(item.get("arguments")))} if is_call else item
 
 
 def result(call_id: str, text: str) -> JsonObject:
