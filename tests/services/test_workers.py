@@ -315,3 +315,24 @@ async def test_the_event_loop_keeps_turning_while_somebody_is_in_a_hurry() -> No
         assert all(done.hidden for done in await busy)
         # With the interpreter shared between three threads, and other processes on the machine.
         assert worst < 0.5
+
+
+ONCE = """
+import sys, time
+from pathlib import Path
+if Path(sys.argv[1]).exists():
+    time.sleep(60)
+Path(sys.argv[1]).touch()
+from kimi_proxy.services import worker
+worker.main()
+"""
+
+
+async def test_whoever_is_in_a_hurry_does_not_wait_for_the_successor_of_a_child_that_retired(
+    my_children: Children, tmp_path: Path
+) -> None:
+    command = (sys.executable, "-P", "-c", ONCE, str(tmp_path / "started"))
+    async with open_workers(limit=1, command=command, idle_s=0.05, thread_max_chars=0) as workers:
+        await started(workers)
+        await until(lambda: my_children() == [])
+        assert (await workers.shorten(a_task(a_log(2000)), 20)).hidden

@@ -47,6 +47,11 @@ class Child(asyncio.SubprocessProtocol):
     def retire_after(self, idle_s: float, retire: Callable[[Self], object]) -> None:
         self._retirement = asyncio.get_running_loop().call_later(idle_s, retire, self)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it waits for a job, or else for its retirement."""
+        return self.is_alive and self._retirement is not None and not self._retirement.cancelled()
+
     def cancel_retirement(self) -> None:
         if self._retirement:
             self._retirement.cancel()

@@ -74,7 +74,7 @@ class Workers:
     async def shorten(self, task: Task, within_s: float) -> Shortened:
         """A chat request waits for this: it cannot also wait for a child to start."""
         size = len(task.text)
-        if size <= self._thread_max_chars or (self._idle.empty() and size <= HURRIED_MAX_CHARS):
+        if size <= self._thread_max_chars or (not self._has_idle() and size <= HURRIED_MAX_CHARS):
             if size > self._thread_max_chars:
                 self._start_one()
             return await self._in_thread(lambda check: shorten(task, check), within_s)
@@ -98,6 +98,10 @@ class Workers:
     def _start_one(self) -> None:
         if not self._children and not self._spawning and not self._closed:
             self._start()
+
+    def _has_idle(self) -> bool:
+        """The queue cannot tell: who has retired still stands in it."""
+        return any(child.is_idle for child in self._children)
 
     def _is_small(self, question: Question) -> bool:
         return len(question.text) <= self._thread_max_chars
