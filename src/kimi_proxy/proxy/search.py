@@ -189,7 +189,9 @@ def _system_grep(place: Place) -> Program:
             return ("grep", "-r", "--exclude-dir=.[!./]*", *options, "--", f"./{place.name}")
         # A repository's own settings must not choose a program for us to run.
         files = "git -c core.fsmonitor=false ls-files -z --cached --others --exclude-standard"
-        return ("sh", "-c", f'{files} | xargs -0 grep "$@" -- /dev/null', "sh", *options)
+        # Among them are links to directories and submodules, which grep would complain of.
+        skipped = "--directories=skip --devices=skip"
+        return ("sh", "-c", f'{files} | xargs -0 grep {skipped} "$@" -- /dev/null', "sh", *options)
 
     head = rb"(?P<line>\d+)(?::(?P<offset>\d+):|-(?P<near>\d+)-)"
     return Program(argv, re.compile(head), shows_hidden=bool(place.name))

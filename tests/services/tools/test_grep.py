@@ -109,6 +109,15 @@ async def test_no_match_is_no_error(world: World):
     assert (answer.text, answer.is_error) == ("[kimi-proxy] no match", False)
 
 
+async def test_a_link_to_a_directory_is_no_error(world: World):
+    (world.folder / "link").symlink_to("src")
+
+    found, nothing = await world.call(pattern="needle:"), await world.call(pattern="zebra")
+
+    assert (found.text, found.is_error) == ("src/b.txt:2:needle: 12:34\r", False)
+    assert (nothing.text, nothing.is_error) == ("[kimi-proxy] no match", False)
+
+
 async def test_a_pattern_that_looks_like_an_option_is_a_pattern(world: World):
     (world.folder / "src" / "a.py").write_text("--files -l -e\n")
 
