@@ -73,6 +73,13 @@ def test_a_binary_file_is_named_as_such(tmp_path: Path):
     assert refused.value.reason == "binary_file"
 
 
+def test_bytes_that_only_begin_like_wide_characters_are_a_binary_file(tmp_path: Path):
+    with pytest.raises(ToolFailed, match="binary file of 8 bytes") as refused:
+        lines_of(b"\xff\xfe\x00\x00\xff\xff\xff\xff", tmp_path, 1, None)
+
+    assert refused.value.reason == "binary_file"
+
+
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
 def test_wide_characters_are_read_across_blocks(tmp_path: Path, encoding: str):
     text = "".join(f"ligne {n} é🙂\n" for n in range(20_000))

@@ -20,14 +20,14 @@ class Excerpt:
     last: int
     more: bool  # the limit on bytes cut them short
     ended: bool  # the file ends with them
+    split: bool = False  # the last of them is longer than the limit, and cut in the middle
 
 
 def excerpt(fd: int, start: int, end: int | None, max_bytes: int, check: Callable[[], None] = lambda: None) -> Excerpt:
     """Lines `start` to `end` (None: the last), 1-based and inclusive; `check` may raise to stop the scan."""
     first_bytes = head(fd)
     if charset.is_binary(first_bytes):
-        size = os.fstat(fd).st_size
-        raise ToolFailed("binary_file", f"a binary file of {size} bytes, not text: it is not shown")
+        raise _binary(fd)
     scan = _Scan(start, end, max_bytes)
     for block in _blocks(fd, charset.wide(first_bytes)):
         check()
@@ -72,17 +72,17 @@ class _Scan:
     def excerpt(self) -> Excerpt:
         if self._line < self._start:
             raise ToolFailed("invalid_range", f"line {self._start} is past the end: there are {self._line} lines")
-        raw = bytes(self._taken)
+        raw, split = bytes(self._taken), False
         if self._more:
-            raw = _whole_lines(raw, self._max_bytes)
+            raw, split = _whole_lines(raw, self._max_bytes)
         last = self._start + raw.count(b"\n")
-        return Excerpt(charset.decode(raw), self._start, last, self._more, not self._stopped)
+        return Excerpt(charset.decode(raw), self._start, last, self._more, not self._stopped, split)
 
 
-def _whole_lines(raw: bytes, size: int) -> bytes:
-    """At most `size` bytes, cut at the end of a line if there is one."""
+def _whole_lines(raw: bytes, size: int) -> tuple[bytes, bool]:
+    """At most `size` bytes, cut at the end of a line if there is one, and whether there was none."""
     end = raw.rfind(b"\n", 0, size)
-    return raw[:end] if end > 0 else charset.clip(raw, size)
+    return (raw[:end], False) if end > 0 else (charset.clip(raw, size), True)
 
 
 def _nth_newline(block: bytes, n: int) -> int | None:
@@ -97,7 +97,15 @@ def _nth_newline(block: bytes, n: int) -> int | None:
 def _blocks(fd: int, encoding: str | None) -> Iterator[bytes]:
     decoder = codecs.getincrementaldecoder(encoding)("surrogatepass") if encoding else None
     while block := os.read(fd, BLOCK_BYTES):
-        yield decoder.decode(block).encode("utf-8", "replace") if decoder else block
+        try:
+            yield decoder.decode(block).encode("utf-8", "replace") if decoder else block
+        except UnicodeDecodeError as e:  # what looked like a mark of byte order was none
+            raise _binary(fd) from e
+
+
+def _binary(fd: int) -> ToolFailed:
+    size = os.fstat(fd).st_size
+    return ToolFailed("binary_file", f"a binary file of {size} bytes, not text: it is not shown")
 
 
 def head(fd: int) -> bytes:

@@ -190,3 +190,14 @@ async def test_a_cancelled_command_is_ended(folder: Path):
             await call
 
     await until(lambda: not runs_in(folder), 4)
+
+
+async def test_an_output_of_which_a_part_was_not_kept_is_not_pruned_as_if_it_were_all(folder: Path):
+    async with toolbox(folder, max_output_bytes=1024**2) as box:
+        answer = await box.call("bash", command="seq -w 250000", context_focus_question="Which number is first?")
+
+    head, *_, remark = answer.text.split("\n")
+    assert head == "000001"
+    assert "bytes of output were not kept here: tools.max_output_bytes was reached" in answer.text
+    assert answer.meta["pruning"] == {"attempted": False, "applied": False, "reason": "input_too_large"}
+    assert remark == "[kimi-proxy] not pruned: a part of the output was not kept"

@@ -185,3 +185,28 @@ async def test_the_same_question_gets_the_same_answer(folder: Path):
 async def test_relative_paths_begin_at_the_working_directory_and_not_at_ours(folder: Path):
     assert os.getcwd() != str(folder)  # noqa: PTH109
     assert "line 1\n" in await text_of(folder, file_path="./lines.txt")
+
+
+@pytest.mark.parametrize("question", [None, QUESTION])
+async def test_a_window_that_is_one_blank_line_shows_its_number(folder: Path, question: str | None):
+    (folder / "gaps.txt").write_text("one\n\nthree\n")
+    (folder / "blank.txt").write_text("\n")
+    asked: dict[str, JsonValue] = {"context_focus_question": question}
+
+    assert await text_of(folder, file_path="gaps.txt", start_line=2, end_line=2, **asked) == "2│ "
+    assert await text_of(folder, file_path="blank.txt", start_line=1, **asked) == "1│ "
+
+
+async def test_a_window_of_nothing_shows_no_number(folder: Path):
+    (folder / "empty.txt").write_text("")
+
+    assert await text_of(folder, file_path="empty.txt", start_line=1) == ""
+    assert await text_of(folder, file_path="lines.txt", start_line=101) == ""
+
+
+async def test_a_line_too_long_to_be_shown_does_not_send_its_reader_behind_the_end(folder: Path):
+    (folder / "bundle.js").write_text("x" * 5_000_000)
+
+    last = (await text_of(folder, file_path="bundle.js")).split("\n")[-1]
+
+    assert last == "[kimi-proxy] cut within line 1, which is too long to be shown whole: grep shows it around a match"

@@ -36,10 +36,12 @@ async def toolbox(
     store: Store | None = None,
     env: Mapping[str, str] | None = None,
     rg: str | None = ripgrep(),
+    max_output_bytes: int | None = None,
     **variables: str,
 ) -> AsyncIterator[Toolbox]:
     """`variables` are settings as the environment names them."""
-    config = parse("", {"MCP_PRUNER_CWD": str(folder), **variables}, folder.parent / "state")
+    toml = f"[tools]\nmax_output_bytes = {max_output_bytes}" if max_output_bytes else ""
+    config = parse(toml, {"MCP_PRUNER_CWD": str(folder), **variables}, folder.parent / "state")
     store = store or MemoryStore()
     workers = Workers()
     pruner = Pruner(config.mcp_pruner, store, workers)

@@ -92,6 +92,7 @@ def _output(outcome: Outcome, spool: Spool, keeper: Keeper, problem: Problem | N
         problem=problem,
         remarks=remarks,
         meta={"exit_code": outcome.exit_code, "command_ms": outcome.duration_ms},
+        is_whole=not spool.lost,
     )
 
 

@@ -24,10 +24,11 @@ class Output:
     text: Callable[[], str]  # all of it
     shown: Callable[[], Awaitable[str]]  # as it goes out unpruned
     source_type: SourceType
-    first_line: int | None = None  # a window of a file prints its numbers, from this one
+    first_line: int | None = None  # a window of a file prints its numbers, from this one; it has a line then
     problem: Problem | None = None
     remarks: tuple[str, ...] = ()
     meta: JsonObject = field(default_factory=dict)
+    is_whole: bool = True  # False: a part of it was not kept, and is not in `text`
 
 
 def of_text(
@@ -47,4 +48,4 @@ def of_text(
 
 
 def numbered(text: str, first: int) -> str:
-    return text_lines.join(text_lines.numbered(first + i, line) for i, line in enumerate(text_lines.split(text)))
+    return text_lines.join(text_lines.numbered(first + i, line) for i, line in enumerate(text.split("\n")))

@@ -50,8 +50,7 @@ class Shortened:
         """The text with the numbers of its lines, which begin at `first`; markers have none."""
         if not self.exact:
             return self.text
-        lines = text_lines.split(self.original)
-        lines = [text_lines.numbered(first + i, line) for i, line in enumerate(lines)]
+        lines = [text_lines.numbered(first + i, line) for i, line in enumerate(self.original.split("\n"))]
         return render(lines, self.annotations, _PLAIN)
 
 

@@ -113,9 +113,10 @@ def _read(asked: Read, workspace: Workspace, stop: threading.Event) -> Output:
             raise ToolFailed(e.reason, f"{asked.file_path}: {e}") from e
     text = found.text if window is None else _without_phantom(found)
     kind = source_type.guess(asked.file_path, text)
-    return output.of_text(
-        text, kind, None if window is None else found.first, remarks=_remarks(found, size), meta={"file_bytes": size}
-    )
+    # An empty file has no line to number, and neither has what follows the last newline.
+    has_lines = window is not None and not (found.ended and not found.text)
+    first = found.first if has_lines else None
+    return output.of_text(text, kind, first, remarks=_remarks(found, size), meta={"file_bytes": size})
 
 
 def _without_phantom(found: Excerpt) -> str:
@@ -128,4 +129,7 @@ def _without_phantom(found: Excerpt) -> str:
 def _remarks(found: Excerpt, size: int) -> tuple[str, ...]:
     if not found.more:
         return ()
+    if found.split:
+        too_long = f"cut within line {found.last}, which is too long to be shown whole: grep shows it around a match"
+        return (too_long,)
     return (f"cut after line {found.last} of a file of {size} bytes: read on with start_line {found.last + 1}",)

@@ -119,6 +119,8 @@ class AgentTool(Generic[Arguments]):
         if output.size > limit:
             too_large = f"not pruned: {output.size} bytes are over the limit of {limit}"
             return Event.TOO_LARGE, "input_too_large", too_large
+        if not output.is_whole:
+            return Event.TOO_LARGE, "input_too_large", "not pruned: a part of the output was not kept"
         return None
 
 
