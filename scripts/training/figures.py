@@ -27,11 +27,14 @@ LANGUAGES = {
 }
 
 
-def tell(cases: Sequence[Case], scorers: Scorers) -> None:
-    if not cases:
-        return
+def judged(cases: Sequence[Case], scorers: Scorers) -> list[Judged]:
     tokens.count("")
-    judged = [one for case in cases for one in _judged(case, scorers)]
+    return [one for case in cases for one in _judged(case, scorers)]
+
+
+def tell(judged: Sequence[Judged]) -> None:
+    if not judged:
+        return
     print(f"\nRecall at {', '.join(f'{b:.0%}' for b in BUDGETS)} of the tokens, markers included:\n")
     print(f"| text | cases | {LEARNED} | {BY_HAND} | {BM25} |\n|---|---|---|---|---|")
     for name, own in _groups(judged):
@@ -50,11 +53,11 @@ def _pruner(scorers: Scorers) -> Callable[[Question], Kept]:
 
 
 def _groups(judged: Sequence[Judged]) -> Iterable[tuple[str, list[Judged]]]:
-    """By kind of text, by language and by kind of question; those that are there."""
+    """By kind of text, by language and by kind of question, logs by tool; those that are there."""
     groups: dict[str, list[Judged]] = {}
     for one in judged:
         case = one.case
-        names = [case.source_type, f"{case.source_type}: {case.kind}"]
+        names = [case.source_type, f"{case.source_type}: {case.path if case.kind == 'failure' else case.kind}"]
         if case.source_type == "code":
             names.append(f"code: {_language(case.path)}")
         for name in names:

@@ -11,7 +11,7 @@ from kimi_proxy.features.pruning.model.trees import Forest, Forests, Tree
 
 __all__ = ["Forests", "fit"]
 
-TREES = {"code": 200, "docs": 150}
+TREES = {"code": 200, "docs": 150, "logs": 100}
 PARAMETERS = {
     "objective": "binary",
     "num_leaves": 31,
@@ -40,7 +40,7 @@ def fit(lessons: Sequence[Lesson], seed: int) -> Forests:
 def _forest(lessons: Sequence[Lesson], trees: int, seed: int) -> Forest:
     names = list(lessons[0].signals)
     # Every case counts the same, however many lines answer it: recall is measured so.
-    weights = np.concatenate([np.full(len(lesson.answers), 1 / lesson.answers.sum()) for lesson in lessons])
+    weights = np.concatenate([np.full(len(one.answers), one.weight / one.answers.sum()) for one in lessons])
     data = lightgbm.Dataset(
         np.concatenate([lesson.table for lesson in lessons]),
         np.concatenate([lesson.answers for lesson in lessons]),

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from logbook import Entry
 from numpy.typing import NDArray
 
 from kimi_proxy.core import lines as text_lines
@@ -15,6 +16,7 @@ from kimi_proxy.features.pruning.signals import measure
 from kimi_proxy.proxy.git import Repository
 
 WRONG_LINES = 200  # of a case; more of them teach the same again
+UNANSWERED_WEIGHT = 0.5  # a question about what did not fail: its log teaches less than one with an answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +27,21 @@ class Lesson:
     signals: Sequence[str]
     table: NDArray[np.uint16]
     answers: NDArray[np.bool_]
+    weight: float = 1.0
 
 
 def lessons(repository: Repository, cases: Iterable[Case], seed: int) -> Iterator[Lesson]:
     rng = np.random.default_rng(seed)
     for case in cases:
-        yield _lesson(case, rng)
+        yield lesson(case, rng)
         whole = _whole(repository, case)
         if whole is not None:
-            yield _lesson(whole, rng)
+            yield lesson(whole, rng)
+
+
+def of_logs(entries: Iterable[Entry], seed: int) -> list[Lesson]:
+    rng = np.random.default_rng(seed)
+    return [lesson(one.case, rng, 1.0 if one.answered else UNANSWERED_WEIGHT) for one in entries]
 
 
 def _whole(repository: Repository, case: Case) -> Case | None:
@@ -49,7 +57,7 @@ def _whole(repository: Repository, case: Case) -> Case | None:
     return replace(case, text=text, gold=tuple(sorted({*case.gold, *asking})))
 
 
-def _lesson(case: Case, rng: np.random.Generator) -> Lesson:
+def lesson(case: Case, rng: np.random.Generator, weight: float = 1.0) -> Lesson:
     lines = text_lines.split(case.text)
     signals = measure(lines, case.goal, case.source_type, outline(lines, case.source_type), lambda: None)
     names = sorted(signals)
@@ -58,7 +66,7 @@ def _lesson(case: Case, rng: np.random.Generator) -> Lesson:
     spoken = np.array([bool(line.strip()) for line in lines])
     rows = _sampled(answers & spoken, spoken, rng)
     table = np.stack([stepped(signals[name][rows]) for name in names], axis=1).astype(np.uint16)
-    return Lesson(case.source_type, names, table, answers[rows])
+    return Lesson(case.source_type, names, table, answers[rows], weight)
 
 
 def _sampled(answers: NDArray[np.bool_], spoken: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.int64]:
