@@ -38,7 +38,7 @@ def main() -> None:
     if asked.select:
         selection.tell(judged, scorers)
     if asked.halves:
-        halves.tell(entries, asked.seed)
+        halves.tell(entries, asked.judged_cases, asked.seed)
 
 
 def _kept(path: Path) -> fitting.Forests:
@@ -53,7 +53,7 @@ def _asked() -> argparse.Namespace:
         "--judge", nargs="*", type=Path, default=[], help="clones to judge on: nothing is learned there"
     )
     parser.add_argument("--cases", type=int, default=400, help="how many cases of a repository to learn from, at most")
-    parser.add_argument("--judged-cases", type=int, default=60, help="how many of a repository to judge on, at most")
+    parser.add_argument("--judged-cases", type=int, default=60, help="how many of a repository or tool to judge on")
     parser.add_argument("--runs", type=int, default=0, help="how many projects to break for each tool that writes logs")
     parser.add_argument("--halves", action="store_true", help="judge logs of half of the tools by those of the others")
     parser.add_argument("--seed", type=int, default=7)

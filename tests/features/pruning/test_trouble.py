@@ -1,6 +1,7 @@
 import pytest
 
-from kimi_proxy.features.pruning.trouble import WORRY, alarm_of
+from kimi_proxy.features.pruning.outline import outline
+from kimi_proxy.features.pruning.trouble import MARKED, WORRY, alarm_of, measure
 
 
 @pytest.mark.parametrize(
@@ -30,3 +31,20 @@ def test_a_word_of_failure_in_a_calm_line_raises_none(line: str) -> None:
 )
 def test_words_of_worry_raise_a_smaller_alarm(line: str) -> None:
     assert alarm_of(line) == WORRY
+
+
+def test_what_the_outline_marks_is_a_signal_of_its_own() -> None:
+    lines = [
+        "collecting",
+        "all is well",
+        "Traceback (most recent call last):",
+        '  File "a.py", line 1',
+        "KeyError: 'x'",
+        "end",
+    ]
+    found = outline(lines, "logs")
+    signals = measure(lines, found, lambda: None)
+
+    assert [signals["is_traceback"][row] for row in range(6)] == [0, 0, 1, 1, 1, 0]
+    for kind in MARKED:
+        assert [why == kind for why in found.protected] == [bool(mark) for mark in signals[f"is_{kind}"]]

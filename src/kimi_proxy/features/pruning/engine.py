@@ -22,7 +22,7 @@ from kimi_proxy.features.pruning.select import Costs, filled, gaps, select
 from kimi_proxy.features.pruning.signals import Signals, measure
 
 # Raise it when the same question may get another answer: remembered answers are then forgotten.
-VERSION = "2"
+VERSION = "3"
 
 MARKER_TOKENS = 40  # a marker with a usual reason; measured on o200k
 SCORER_REFUSED: Warned = "scorer_refused"
@@ -71,8 +71,7 @@ def prune(
     keep = choose(reading, Costs(costs, MARKER_TOKENS), question, len(lines) - room, check)
     cuts = reasons.explained(gaps(keep), reading.outline, lines, question.source_type)
     pruned = _shortest(question, lines, annotate(cuts, prune_id), before)
-    decides = scores is None and question.source_type in score.LEARNED
-    return pruned.warned(SCORER_REFUSED, fallback=True) if scorers.fault and decides else pruned
+    return pruned.warned(SCORER_REFUSED, fallback=True) if scorers.fault and scores is None else pruned
 
 
 def read(

@@ -56,8 +56,8 @@ _TELLS: Mapping[str, tuple[str, ...]] = {
         "echo_block",
         "rank_echo_near",
     ),
-    "reports trouble or stands next to it": ("trouble",),
-    "reports trouble": ("alarm",),
+    "reports trouble or stands next to it": ("trouble", "is_context", "is_failure", "is_traceback"),
+    "reports trouble": ("alarm", "is_error", "is_diagnostic"),
     "of a kind that is seldom in this log": ("rare",),
     "near the end of the run": ("late",),
     "close to the best lines": ("to_best",),
@@ -74,7 +74,7 @@ _SIGNALS = {signal: words for words, signals in _TELLS.items() for signal in sig
 # The same for all lines of a text: they weigh the other signals, and say nothing of a line.
 SILENT = frozenset(
     (
-        *("known", "met", "text_lines", "goal_words"),
+        *("known", "met", "text_lines", "goal_words", "system"),
         *("wants_words", "wants_imports", "wants_types", "wants_messages", "wants_tests", "wants_less", "wants_more"),
         *("wants_other_names", "wants_repair", "wants_speed", "wants_values"),
     )

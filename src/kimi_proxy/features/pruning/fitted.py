@@ -19,7 +19,7 @@ class Fitted:
     outline_share: float = 0.4  # of the answer's tokens: so cheap an outline stays at any ratio
 
 
-# Nothing is mined from logs: theirs are set by hand, like their weights.
+# Those of logs are set by hand.
 FITTED: Mapping[SourceType, Fitted] = {
     "code": Fitted(),
     "docs": Fitted(),

@@ -12,7 +12,12 @@ from kimi_proxy.features.pruning.structure.blocks import Block
 from kimi_proxy.features.pruning.terms import WORD, parts
 
 # The blocks that a reader would name when asked where a line is; a paragraph or a comment is not one.
-TERRITORIES = frozenset({"function", "method", "class", "type", "namespace", "file-header", "import", "section"})
+TERRITORIES = frozenset(
+    (
+        *("function", "method", "class", "type", "namespace", "file-header", "import", "section"),
+        *("failure", "traceback", "diagnostic", "window"),
+    )
+)
 HOLDERS = frozenset({"class", "type", "namespace"})
 CALLABLE = frozenset({"function", "method"})
 STRETCH_LINES = 50  # a longer stretch is cut: far ends of it have little to do with each other

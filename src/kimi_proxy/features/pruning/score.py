@@ -1,7 +1,7 @@
 """How much each line is worth to a reader with a goal.
 
-Code and documentation are judged by what was learned from how people change them. Weights set by hand judge logs, and
-everything where the learned scorer was refused.
+Code and documentation are judged by what was learned from how people change them, logs by what was learned from runs
+with known failures and by weights set by hand. Where the learned scorer was refused, such weights judge everything.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,8 +12,6 @@ from kimi_proxy.core.prune import SourceType
 from kimi_proxy.features.pruning.columns import Floats, fading, scaled
 from kimi_proxy.features.pruning.model.installed import Scorers
 from kimi_proxy.features.pruning.signals import Signals
-
-LEARNED: frozenset[SourceType] = frozenset({"code", "docs"})  # the others are judged by weights, always
 
 CODE: Mapping[str, float] = {
     "line": 0.6,
@@ -55,9 +53,20 @@ def weights(source_type: SourceType, signals: Signals) -> Mapping[str, float]:
 def relevance(source_type: SourceType, signals: Signals, scorers: Scorers, check: Callable[[], None]) -> Floats:
     """One score per line, between 0 and 1."""
     learned = scorers.learned.get(source_type)
-    if learned is not None:
-        # The root, for `worth` takes the power: a line twice as likely to answer is then worth twice as much.
-        return scaled(np.sqrt(learned.likely(signals, check)))
+    if learned is None:
+        return _weighed(source_type, signals)
+    # The root, for `worth` takes the power: a line twice as likely to answer is then worth twice as much.
+    likely = scaled(np.sqrt(learned.likely(signals, check)))
+    return _tempered(likely, _weighed(source_type, signals)) if source_type == "logs" else likely
+
+
+def _tempered(likely: Floats, weighed: Floats) -> Floats:
+    """likely^¾ · weighed^¼: the next system writes like no tool that was learned from."""
+    # By roots alone, which are the same on every machine.
+    return np.round(scaled(np.sqrt(likely * np.sqrt(likely * weighed))), 9)
+
+
+def _weighed(source_type: SourceType, signals: Signals) -> Floats:
     total: Floats = np.zeros(len(signals["line"]))
     for part in _by_hand(source_type, signals).values():
         total = total + part
@@ -66,9 +75,11 @@ def relevance(source_type: SourceType, signals: Signals, scorers: Scorers, check
 
 
 def shares(source_type: SourceType, signals: Signals, scorers: Scorers) -> dict[str, Floats]:
-    """What each signal adds to the score of each line."""
+    """What each signal adds to the score of each line; what a line does not have is no reason for it."""
     learned = scorers.learned.get(source_type)
-    return _by_hand(source_type, signals) if learned is None else learned.shares(signals)
+    if learned is None:
+        return _by_hand(source_type, signals)
+    return {name: np.where(signals[name] > 0, added, 0.0) for name, added in learned.shares(signals).items()}
 
 
 def _by_hand(source_type: SourceType, signals: Signals) -> dict[str, Floats]:

@@ -29,7 +29,7 @@ def measure(
     signals |= places.measure(found, signals["near"], outline.blocks)
     check()
     if source_type == "logs":
-        return signals | trouble.measure(lines, outline, check)
+        signals |= trouble.measure(lines, outline, check)
     signals |= _alike(found) | _rarest(found) | echoes.measure(found.words, _first_guess(signals), outline.blocks)
     check()
     signals |= shapes.measure(lines, outline)

@@ -14,6 +14,7 @@ from kimi_proxy.features.pruning.words import CHECK_EVERY
 
 LINE_CHARS = 600
 WORRY = 0.55
+MARKED = ("error", "context", "failure", "traceback", "diagnostic")  # as the outline marks what must stay
 
 _FAILURE = re.compile(
     r"\b(?:errors?|exception|traceback|fatal|panic(?:ked)?|fail(?:s|ed|ure|ures|ing)?|abort(?:ed|ing)?"
@@ -48,6 +49,7 @@ def measure(lines: Sequence[str], outline: Outline, check: Callable[[], None]) -
         "rare": fading(rare, before=0.4, after=0.4),
         "late": np.linspace(0.0, 1.0, n) if n > 1 else np.ones(n),
         "system": np.full(n, 1.0 if outline.language == "system" else 0.0),
+        **{f"is_{kind}": np.array([float(why == kind) for why in outline.protected]) for kind in MARKED},
     }
 
 

@@ -3,7 +3,7 @@ from importlib import resources
 import pytest
 
 from kimi_proxy.core.prune import Options, Question
-from kimi_proxy.features.pruning import engine, explain
+from kimi_proxy.features.pruning import engine, explain, score
 from kimi_proxy.features.pruning.model import file, installed
 from kimi_proxy.features.pruning.model.installed import Scorers
 
@@ -22,10 +22,10 @@ def flipped(at: int) -> bytes:
     return RAW[:at] + bytes([RAW[at] ^ 1]) + RAW[at + 1 :]
 
 
-def test_the_package_carries_a_scorer_for_code_and_docs_of_less_than_a_megabyte() -> None:
+def test_the_package_carries_a_scorer_for_every_kind_of_text_of_less_than_a_megabyte() -> None:
     scorers = installed.installed()
 
-    assert set(scorers.learned) == {"code", "docs"}
+    assert set(scorers.learned) == {"code", "docs", "logs"}
     assert scorers.fault == ""
     assert len(RAW) < file.MAX_BYTES
 
@@ -49,12 +49,26 @@ def test_with_one_flipped_byte_it_is_refused_and_weights_set_by_hand_decide_and_
     assert by_hand.warnings == ()
 
 
-def test_a_log_is_judged_by_weights_anyway_and_scores_from_outside_need_none() -> None:
+def test_a_log_is_judged_by_weights_too_and_without_trees_by_them_alone() -> None:
     damaged = installed.load(b"")
+    pruned = engine.prune(asked("logs"), "prn_0123456789abcdef", scorers=damaged)
 
-    assert engine.prune(asked("logs"), "prn_0123456789abcdef", scorers=damaged).warnings == ()
+    assert pruned.text == engine.prune(asked("logs"), "prn_0123456789abcdef", scorers=Scorers()).text
+    assert pruned.warnings == ("scorer_refused",)
+
+
+def test_scores_from_outside_need_no_scorer() -> None:
+    damaged = installed.load(b"")
     scores = [0.0] * len(TEXT.split("\n"))
     assert engine.prune(asked(), "prn_0123456789abcdef", scores, scorers=damaged).warnings == ()
+
+
+def test_a_line_is_not_explained_by_what_it_does_not_have() -> None:
+    signals = engine.read(asked(), TEXT.split("\n"), None, lambda: None, installed.installed()).signals
+    shares = score.shares("code", signals, installed.installed())
+
+    assert all((added[signals[name] == 0] == 0).all() for name, added in shares.items())
+    assert any((added != 0).any() for added in shares.values())
 
 
 def test_lines_that_answer_are_explained_by_the_goal() -> None:
