@@ -138,3 +138,17 @@ def test_what_is_seldom_in_a_log_is_asked_for_in_its_own_words(logbook: ModuleTy
         [row] = case.gold
         assert case.text.split("\n")[row] == lines[200]
         assert any(word in case.goal for word in ("backup", "volume", "almost", "rotating", "snapshots"))
+
+
+def test_every_answer_is_in_the_lesson_and_a_question_without_one_counts_half(logbook: ModuleType) -> None:
+    import lessons
+
+    [run] = logbook.runs(1, 3, ["unittest"])
+    entries = logbook.entries(run, 3)
+    taught = lessons.of_logs(entries, 3)
+
+    assert [lesson.weight for lesson in taught] == [1.0 if entry.answered else 0.5 for entry in entries]
+    assert [lesson.answers.sum() for lesson in taught] == [len(entry.case.gold) for entry in entries]
+    for lesson in taught:
+        assert lesson.table.shape == (len(lesson.answers), len(lesson.signals))
+        assert {"trouble", "is_failure", "block_coverage", "echo"} <= set(lesson.signals)
