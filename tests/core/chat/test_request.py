@@ -124,7 +124,7 @@ def test_messages_are_read():
                 ("tool_result", "one", "t1", ""),
                 ("tool_result", "two", "t2", ""),
                 ("image", "", "t2", ""),
-                ("other", "", "", ""),
+                ("other", "", "t3", ""),
                 ("other", "", "", ""),
                 ("image", "", "", ""),
             ],

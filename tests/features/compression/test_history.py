@@ -103,3 +103,15 @@ def test_instructions_of_the_client_in_the_first_message_are_a_preamble():
     ]
 
     assert History(request(Wire.RESPONSES, items)).preamble == (0,)
+
+
+@pytest.mark.parametrize("empty", ['"content":[]', '"content":null', '"is_error":false'])
+def test_a_result_that_says_nothing_is_a_result_all_the_same(empty: str):
+    """Anthropic refuses results whose call is gone."""
+    result = f'{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"a",{empty}}}]}}'
+    call = '{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"touch","input":{}}]}'
+    said = f'{{"role":"user","content":"go"}},{call},{result},{{"role":"assistant","content":"done"}}'
+    history = History(parse(f'{{"model":"m","messages":[{said}]}}'.encode(), Wire.MESSAGES))
+
+    assert history.exchanges == (0,)
+    assert history.steps == (3,)

@@ -54,8 +54,8 @@ def _block(page: Page, raw: Raw) -> Iterator[Part]:
             yield part(page, "text", text)
         case "tool_use", {"input": arguments}:
             yield part(page, "tool_call", arguments, string_of(block.get("id")), string_of(block.get("name")))
-        case "tool_result", {"content": content}:
-            yield from _result(page, content, string_of(block.get("tool_use_id")), _is_true(block.get("is_error")))
+        case "tool_result", _:
+            yield from _result(page, raw, block)
         case "thinking", {"thinking": thought}:
             yield part(page, "thinking", thought)
         case "image", _:
@@ -64,16 +64,21 @@ def _block(page: Page, raw: Raw) -> Iterator[Part]:
             yield part(page, "other", raw)
 
 
-def _result(page: Page, content: Raw, call_id: str, failed: bool) -> Iterator[Part]:
-    if is_string(content):
-        yield part(page, "tool_result", content, call_id, failed=failed)
-    for raw in array_of(content) if is_array(content) else ():
-        block = object_of(raw)
+def _result(page: Page, raw: Raw, result: Object) -> Iterator[Part]:
+    content, call_id, failed = result.get("content"), string_of(result.get("tool_use_id")), result.get("is_error")
+    if content is not None and is_string(content):
+        yield part(page, "tool_result", content, call_id, failed=_is_true(failed))
+        return
+    blocks = array_of(content)
+    if not blocks:  # it says nothing, and answers its call
+        yield part(page, "other", raw, call_id)
+    for each in blocks:
+        block = object_of(each)
         match string_of(block.get("type")), block:
             case "text", {"text": text}:
-                yield part(page, "tool_result", text, call_id, failed=failed)
+                yield part(page, "tool_result", text, call_id, failed=_is_true(failed))
             case kind, _:
-                yield part(page, "image" if kind == "image" else "other", raw, call_id)
+                yield part(page, "image" if kind == "image" else "other", each, call_id)
 
 
 def _is_true(raw: Raw | None) -> bool:

@@ -36,7 +36,10 @@ def new_tool(name: str, description: str, schema: JsonObject) -> JsonObject:
 def _message(page: Page, raw: Raw) -> Message:
     fields = object_of(raw)
     role = role_of(string_of(fields.get("role")))
-    return Message(role, (*_content(page, fields, role), *_calls(page, fields)), *page.span(raw))
+    parts = (*_content(page, fields, role), *_calls(page, fields))
+    if role == "tool" and not parts:  # it says nothing, and answers its call
+        parts = (part(page, "other", raw, string_of(fields.get("tool_call_id"))),)
+    return Message(role, parts, *page.span(raw))
 
 
 def _content(page: Page, fields: Object, role: Role) -> Iterator[Part]:

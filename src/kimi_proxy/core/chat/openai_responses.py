@@ -80,10 +80,11 @@ def _call(page: Page, raw: Raw, fields: Object, call_id: str) -> Part:
 
 def _output(page: Page, raw: Raw, fields: Object, call_id: str) -> Iterator[Part]:
     output = fields.get("output")
-    if output is None:
+    blocks = array_of(output)
+    if output is None or (is_array(output) and not blocks):  # it says nothing, and answers its call
         yield part(page, "other", raw, call_id)
     elif is_array(output):
-        for block in array_of(output):
+        for block in blocks:
             members = object_of(block)
             text = members.get("text")
             kind = string_of(members.get("type"))
