@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.conversations import Assistant, Call, Item, Result, User, request
 
 from kimi_proxy.core import jsontext
-from kimi_proxy.core.chat import Message, Request, Wire, parse
+from kimi_proxy.core.chat import Message, Request, Wire, edit, parse
 from kimi_proxy.core.chat.adding import with_reminder, with_system
 from kimi_proxy.core.types import JsonValue
 
@@ -194,3 +194,32 @@ def _results_come_first(request: Request) -> None:
 
 def test_lone_surrogates_can_be_added_too():
     assert jsontext.decode(with_system(asked(Wire.MESSAGES, system="a"), "\ud800").body)
+
+
+@pytest.mark.parametrize(
+    ("wire", "result"),
+    [
+        (Wire.CHAT, {"role": "tool", "tool_call_id": "a"}),
+        (Wire.CHAT, {"role": "tool", "tool_call_id": "a", "content": None}),
+        (Wire.CHAT, {"role": "tool", "tool_call_id": "a", "content": []}),
+        (Wire.MESSAGES, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a"}]}),
+        (Wire.MESSAGES, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": []}]}),
+        (Wire.RESPONSES, {"type": "function_call_output", "call_id": "a", "output": []}),
+        (Wire.RESPONSES, {"type": "function_call_output", "call_id": "a"}),
+    ],
+)
+def test_a_reminder_follows_a_result_that_says_nothing(wire: Wire, result: JsonValue):
+    before = request(wire, [User("go"), Assistant("", (Call("a"),))])
+    changed = with_reminder(edit.with_items(before, [result]), WORDS)
+
+    assert changed is not None
+    assert WORDS in [part.text for part in changed.messages[-1].parts]
+
+
+def test_what_the_user_said_stands_as_it_stood_when_it_becomes_a_block():
+    body = b'{"model":"m","messages":[{"role":"user","content":"half \\ud83d and \\u00e9"}]}'
+
+    changed = with_reminder(parse(body, Wire.MESSAGES), "More.")
+
+    assert changed is not None
+    assert b'{"type":"text","text":"half \\ud83d and \\u00e9"}' in changed.body

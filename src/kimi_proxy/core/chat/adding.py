@@ -57,7 +57,7 @@ def _to_last_message(request: Request, text: str) -> Request | None:
     if request.wire is Wire.MESSAGES and is_string(said):
         # A block of its own: what the provider's cache knows of the message ends where it ended before.
         start, end = request.page.span(said)
-        blocks = b'[{"type":"text","text":' + bytes(said) + b"}," + jsontext.encode(_block(text)) + b"]"
+        blocks = b'[{"type":"text","text":' + request.body[start:end] + b"}," + jsontext.encode(_block(text)) + b"]"
         return _spliced(request, start, end, blocks)
     return _added(request, said, text)
 
