@@ -12,6 +12,7 @@ from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.providers import Model, Provider
 from kimi_proxy.core.sanitizer import Routing as Settings
+from kimi_proxy.features.accounting.account import Account
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.models import Models
 from kimi_proxy.features.pipeline import Draft, run_steps
@@ -209,3 +210,13 @@ async def test_without_a_disk_it_routes_all_the_same(tmp_path: Path):
     counting.close()
 
     assert places == ["p/middle", "p/middle"]
+
+
+async def test_a_provider_that_was_asked_twice_for_one_answer_has_not_counted_more_than_we_do(tmp_path: Path):
+    told = Account(tokens_before=500, tokens_after=500, extra_turns=1)
+    metric = Metric("req_1", "ses_1", 1.0, "p", "p/small", "chat", 500, 0, (), 1000, input_tokens=1100, account=told)
+    async with world(tmp_path) as w:
+        await w.store.ledger.write((), [metric])
+        draft = await w.send(760, letter="é")
+
+    assert went(draft) == "p/small"

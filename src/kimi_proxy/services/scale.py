@@ -22,4 +22,6 @@ class Scale:
             return 1.0
         if last is None or last.input_tokens is None or not last.tokens_estimated:
             return 1.0
-        return min(MOST_OFF, max(1.0, last.input_tokens / last.tokens_estimated))
+        # Asked again for the same answer, it has counted every turn: the request is what the first of them read.
+        counted = min(last.tokens, last.account.tokens_after) if last.account else last.tokens
+        return min(MOST_OFF, max(1.0, counted / last.tokens_estimated))
