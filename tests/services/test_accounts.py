@@ -240,3 +240,29 @@ async def test_there_is_a_reason_wherever_nothing_was_saved(items: list[Item], w
 
     assert metric.reasons == why
     assert 'kimi_proxy_net_saved_tokens{provider="openai-evil"} 0.0' in counted
+
+
+async def test_a_summary_is_on_an_account_even_if_the_request_that_carries_it_is_refused(tmp_path: Path):
+    said = a_long_talk()
+
+    async def refuses_at_last(heard: Heard, line: Line) -> None:
+        if b"again?" in heard.body and b"You summarise" not in heard.body:
+            await line.send(http(b'{"error": {"message": "slow down"}}', "429 Too Many Requests"))
+        else:
+            await talks_and_summarises(heard, line)
+
+    async with (
+        evil(refuses_at_last) as upstream,
+        running(parse(toml(upstream, Wire.CHAT, "kimi-k2"), {}, tmp_path)) as runtime,
+    ):
+        await ask(runtime, Wire.CHAT, body(Wire.CHAT, [*said, User("and?")]))
+        (first,) = await noted(runtime)
+        await runtime.compressions.compress(first.session, runtime.compressions.usual)
+        await ask(runtime, Wire.CHAT, body(Wire.CHAT, [*said, User("and?"), Assistant("So."), User("again?")]))
+        refused = (await noted(runtime))[-1]
+
+    assert (refused.status, refused.cost_usd) == (429, None)
+    assert refused.account is not None
+    assert (refused.account.summaries, refused.account.summary_tokens) == (1, 940)
+    assert refused.account.net_saved_tokens == -940
+    assert refused.account.net_saved_usd == pytest.approx(-(900 * 3 + 40 * 15) / 1e6)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from kimi_proxy.core.providers import Model
-from kimi_proxy.features.accounting.account import Bill, Sent, account
+from kimi_proxy.features.accounting.account import Account, Bill, Sent, account, unanswered
 from kimi_proxy.features.accounting.caching import Caching
 from kimi_proxy.features.accounting.prefixes import Prefixes
 from kimi_proxy.features.metering import Ending, Metric
@@ -37,11 +37,17 @@ class Accounts:
 
     def settled(self, metric: Metric, opened: Opened, sent: Sent, ending: Ending) -> Metric:
         """With what the request saved, after all that this cost."""
-        if ending.status != PAID:
+        if ending.status != PAID and not sent.summaries:
             return metric
-        known = f"{metric.provider} {metric.model}"
-        prices = prices_of(opened.asked_for), prices_of(opened.model)
-        told = account(sent, Bill(ending.counted, ending.recalled, *prices, self._caching[known]))
-        self._caching.observe(known, sent, ending.counted)
+        told = self._account(metric, opened, sent, ending)
         self._metrics.net_saved_tokens.labels(metric.provider).inc(told.net_saved_tokens)
         return replace(metric, account=told)
+
+    def _account(self, metric: Metric, opened: Opened, sent: Sent, ending: Ending) -> Account:
+        prices = prices_of(opened.asked_for), prices_of(opened.model)
+        if ending.status != PAID:
+            return unanswered(sent, prices[1])
+        known = f"{metric.provider} {metric.model}"
+        told = account(sent, Bill(ending.counted, ending.recalled, *prices, self._caching[known]))
+        self._caching.observe(known, sent, ending.counted)
+        return told

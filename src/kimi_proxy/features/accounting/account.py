@@ -86,6 +86,13 @@ def account(sent: Sent, bill: Bill) -> Account:
     return replace(told, cost_before_usd=before, net_saved_usd=round(net, 9))
 
 
+def unanswered(sent: Sent, prices: Prices | None) -> Account:
+    """Nobody pays for an answer that did not come, but for the summaries that the request carries."""
+    asked = sent.summary.input_tokens + sent.summary.output_tokens
+    told = Account(sent.after, sent.after, summaries=sent.summaries, summary_tokens=asked, net_saved_tokens=-asked)
+    return told if prices is None else replace(told, net_saved_usd=-prices.cost_usd(sent.summary))
+
+
 class _Counted:
     """The sides of an account, in the provider's tokens."""
 
