@@ -2,8 +2,9 @@
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -15,8 +16,9 @@ from tests.conversations import Assistant, Call, Item, Result, User, body
 from tests.evil import Evil, Heard, Line, evil, http
 from tests.model import Says
 
-from kimi_proxy.core import tokens
+from kimi_proxy.core import jsontext, tokens
 from kimi_proxy.core.chat import Request, Wire, parse
+from kimi_proxy.core.types import JsonValue
 from kimi_proxy.features import composition
 
 PATHS = {Wire.CHAT: "/v1/chat/completions", Wire.MESSAGES: "/v1/messages", Wire.RESPONSES: "/v1/responses"}
@@ -393,3 +395,31 @@ async def test_instructions_that_much_follows_on_are_marked_as_buried(tmp_path: 
         shown = (await here.p.http.get("/api/sessions/day-1/context")).json()
 
     assert shown["messages"][0]["flags"] == ["buried"] and shown["buried"] is True
+
+
+async def test_pictures_fill_a_window_too(tmp_path: Path):
+    """Their addresses are short."""
+    shown = [{"type": "image_url", "image_url": {"url": "http://127.0.0.1/a.png"}}]
+    said: list[JsonValue] = []
+    for n in range(12):
+        said += [
+            {"role": "user", "content": [*shown, {"type": "text", "text": f"Question {n}"}]},
+            {"role": "assistant", "content": "A cat."},
+        ]
+    raw = jsontext.encode({"model": "kimi-k2", "messages": [*said, {"role": "user", "content": "And now?"}]})
+    async with world(tmp_path, Wire.CHAT, AUTOMATIC) as here:
+        await here.p.http.post(PATHS[Wire.CHAT], content=raw, headers={"content-type": "application/json"})
+
+    assert tokens_in(raw, Wire.CHAT) > WINDOW > len(raw)
+    assert len(here.heard[-1].messages) < len(parse(raw, Wire.CHAT).messages)
+
+
+async def test_a_clock_that_was_ahead_keeps_nothing_from_happening_once_it_is_right(tmp_path: Path):
+    async with world(tmp_path, Wire.CHAT, AUTOMATIC) as here:
+        await here.send(conversation(FULL))
+    with closing(sqlite3.connect(tmp_path / "store" / "originals.sqlite3")) as file, file:
+        file.execute("UPDATE compression_log SET timestamp = timestamp + 86400 * 30")
+    async with world(tmp_path, Wire.CHAT, AUTOMATIC + "max_in_a_row = 1\n") as here:
+        await here.send(conversation(FULL + 12))
+
+    assert here.summaries_asked == 1

@@ -8,6 +8,7 @@ from typing import Literal
 from kimi_proxy.core.compression import Compression as Settings
 from kimi_proxy.core.errors import CompressionRefused, StoreUnavailable
 from kimi_proxy.core.reasons import Reason
+from kimi_proxy.features.composition import is_certainly_below
 from kimi_proxy.features.compression.preset import Preset
 from kimi_proxy.features.pipeline import Draft, Note, Stage
 from kimi_proxy.services import compression_told
@@ -47,20 +48,20 @@ class AutoCompression:
     async def _is_full(self, draft: Draft) -> bool:
         window = self._compressor.window(draft)
         limit = (window or 0) * self._preset.threshold_percentage / 100
-        # A token has at least one byte: most requests need not be counted.
-        if not limit or len(draft.request.body) < limit:
+        if not limit or is_certainly_below(draft.request, limit):
             return False
         return await self._compressor.tokens(draft.request) * await self._scale.ratio(draft.session.id) >= limit
 
     def _rests(self, standing: Standing, session: str) -> Reason | Literal[""]:
         """Why nothing happens by itself now; empty if it may."""
         now = self._now()
-        last = max(standing.automatic[0] if standing.automatic else 0.0, self._tried.get(session, 0.0))
         if standing.is_paused:
             return "compression_taken_back"
-        if now - last < self._settings.cooldown_s:
+        # What lies ahead of us was written by a clock that has been set right since: it was long ago.
+        last = (*standing.automatic[:1], self._tried.get(session, 0.0))
+        if any(0 <= now - at < self._settings.cooldown_s for at in last):
             return "compression_cooldown"
-        in_a_row = sum(1 for at in standing.automatic if now - at < ROW_S)
+        in_a_row = sum(1 for at in standing.automatic if 0 <= now - at < ROW_S)
         return "compression_limit" if in_a_row >= self._settings.max_in_a_row else ""
 
     async def _compressed(self, uncut: Draft) -> Stage:
