@@ -172,3 +172,14 @@ def test_no_file_is_left_open(log: Path):
     assert len(list(FDS.iterdir())) == before
     tail.close()
     assert len(list(FDS.iterdir())) == before - 1
+
+
+def test_half_a_line_is_no_beginning_of_what_is_read_after_a_leap(log: Path):
+    tail = Tail(log)
+    tail.lines()
+    add(log, "half")
+    tail.lines()
+    line = b"x" * 63 + b"\n"
+    add(log, b" a line\n" + line * ((SKIP_ABOVE + READ_AT_ONCE) // len(line)))
+
+    assert set(tail.lines()) == {"x" * 63}

@@ -91,6 +91,7 @@ class Tail:
     def _go_to(self, place: int) -> None:
         known = min(KNOWN_BYTES, place)
         self._at, self._before = place, self._bytes(place - known, known)
+        self._feed.restart()
         if self._before and not self._before.endswith(b"\n"):
             self._feed.skip_line()
 
