@@ -26,7 +26,7 @@ from kimi_proxy.services.runtime import Runtime, running
 WIRES = pytest.mark.parametrize("wire", list(Wire))
 LOG = outputs.pytest_log(300)
 ITEMS: list[Item] = [User(LOG.goal), Assistant("", (Asked("call_a1"),)), Result("call_a1", LOG.text)]
-ID = re.compile(rb"prn_[0-9a-z]{16}")
+ID = re.compile(rb"(?:prn|msk)_[0-9a-z]{16}")
 THEIRS = Call("call_b2", "bash", {"command": "ls"})
 
 
@@ -234,3 +234,33 @@ async def test_a_stream_whose_last_event_is_not_ended_goes_on_like_any_other(tmp
     assert seen.seen.is_complete and seen.seen.unreadable == 0
     assert seen.seen.usage is not None
     assert (seen.seen.usage.input_tokens, seen.seen.usage.output_tokens) == (220, 12)
+
+
+def a_long_talk() -> list[Item]:
+    said: list[Item] = []
+    for n in range(12):
+        said += [User(f"question {n}: {'tell me more about it ' * 60}"), Assistant(f"answer {n}: {'so it is ' * 60}")]
+    return said
+
+
+@WIRES
+async def test_of_a_history_that_gave_way_it_is_told_with_the_next_request_too(tmp_path: Path, wire: Wire):
+    call = Call("own_1", "recover_text", {"id": "PRN", "start_line": 1, "end_line": 1})
+    model = Model(wire, [Says("Begun."), Says("Both.", (call, THEIRS)), Says("Thanks.")])
+    said: list[Item] = [*a_long_talk(), User("and?"), Assistant("Begun."), User("what was first?")]
+    later: list[Item] = [*said, Assistant("Both.", (Asked("call_b2"),)), Result("call_b2", "a.py")]
+    async with world(tmp_path, model, "[compression]\nask_provider = false\n") as (runtime, _):
+        await ask(runtime, wire, said[:-2], stream=False)
+        ((session, *_),) = [[metric.session for metric in page] async for page in runtime.sessions.metrics(None)]
+        await runtime.compressions.compress(session, runtime.compressions.usual)
+        _, answer = await ask(runtime, wire, said, stream=False)
+        for _ in range(2):
+            await ask(runtime, wire, later, stream=False)
+        await runtime.compressions.undo(session)
+        await ask(runtime, wire, later, stream=False)
+
+    assert b"recover_text" not in answer and b"call_b2" in answer
+    told = [parse(raw, wire).messages[-1].parts[-1].text for raw in model.heard[2:]]
+    assert told[0] == told[1]
+    assert told[0].startswith("a.py\n\n[recover_text ") and "question 0: tell me more" in told[0]
+    assert told[2] == "a.py"

@@ -73,6 +73,7 @@ async def chat_door(
         compressor = Compressor(
             *(config.models, counting, store, store.compressions, summaries),
             *(config.sanitizer.recover_tool, hub.publish),
+            owed=decisions.owed,
         )
         automatic = AutoCompression(config.compression, usual, compressor, store.ledger)
         reinjection = Reinjection(config.reinjection, models, counting)

@@ -2,9 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from hashlib import sha256
+from typing import TypeAlias
 from weakref import WeakValueDictionary
 
 from kimi_proxy.core import jsontext
@@ -21,6 +22,8 @@ from kimi_proxy.features.compression.proposal import Proposal, proposed
 from kimi_proxy.features.compression.stage import can_compress, compressed, with_summary
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, Stage
+from kimi_proxy.features.sanitizer.apply import call_ids, with_owed
+from kimi_proxy.features.sanitizer.stage import EVENT as SANITIZED
 from kimi_proxy.services import compression_told
 from kimi_proxy.services.counting import Counting
 from kimi_proxy.services.fingerprint import encoded
@@ -37,6 +40,14 @@ REMEMBERED, MAX_BYTES = 1_000, 64 * 1024**2
 
 NOTHING_TO_COMPRESS: OfRefusal = "nothing_to_compress"
 
+# What a session's model is told beside the results of these calls.
+Owed: TypeAlias = Callable[[str, Iterable[str]], Awaitable[Mapping[str, str]]]
+
+
+async def nothing_owed(session: str, call_ids: Iterable[str]) -> Mapping[str, str]:
+    """Where no model asks for anything."""
+    return {}
+
 
 class Compressor:
     """As a step it repeats what stands; `compress` makes more of it."""
@@ -51,6 +62,7 @@ class Compressor:
         offers_tool: bool,
         publish: Publish = unheard,
         now: Callable[[], float] = time.time,
+        owed: Owed = nothing_owed,
     ) -> None:
         self._models = models
         self._counting = counting
@@ -60,6 +72,7 @@ class Compressor:
         self._offers_tool = offers_tool
         self._publish = publish
         self._now = now
+        self._owed = owed
         self._standings = Standings(compressions, now)
         # What was sent last, before anything of it gave way; in memory only, because people said it.
         self._last: Recent[str, Draft] = Recent(ttl_s=DAY_S, max_entries=REMEMBERED, max_bytes=MAX_BYTES, now=now)
@@ -70,11 +83,12 @@ class Compressor:
         """The stage for this request: the same cut in the same words as before."""
         self._last.put(draft.session.id, _unread(draft), len(draft.request.body))
         active = (await self._standings.of(draft.session.id)).active
+        owed = await self._owed_to(draft) if active else {}
         unpaid = self._unpaid.taken(draft.session.id)
 
         def repeated(draft: Draft) -> Draft:
             paying = replace(draft, notes=(*draft.notes, *unpaid)) if unpaid else draft
-            return paying if active is None else self._done(paying, active)
+            return paying if active is None else self._done(paying, active, owed)
 
         return repeated
 
@@ -101,7 +115,7 @@ class Compressor:
     async def now_sent(self, draft: Draft) -> Draft:
         """The draft with what stands done to it."""
         active = (await self._standings.of(draft.session.id)).active
-        return draft if active is None else self._done(draft, active)
+        return draft if active is None else self._done(draft, active, await self._owed_to(draft))
 
     async def simulate(self, session: str, preset: Preset) -> JsonObject:
         """What would become of the session; nothing is asked, and nothing changes."""
@@ -173,9 +187,19 @@ class Compressor:
             lock = self._turns[session] = asyncio.Lock()
         return lock
 
-    def _done(self, draft: Draft, made: Compressed) -> Draft:
+    def _done(self, draft: Draft, made: Compressed, owed: Mapping[str, str]) -> Draft:
         decided = Compression(made.id, made.cut, made.kept, made.fingerprint, made.message)
-        return compressed(draft, decided, self._offers_tool)
+        done = compressed(draft, decided, self._offers_tool)
+        return replace(done, request=with_owed(done.request, owed)) if owed and done.cut is decided else done
+
+    async def _owed_to(self, draft: Draft) -> Mapping[str, str]:
+        """What the model asked for beside the client's calls; where an output was cut as well, it is told already."""
+        if not self._offers_tool or any(note.event == SANITIZED for note in draft.notes):
+            return {}
+        try:
+            return await self._owed(draft.session.id, call_ids(draft.request))
+        except StoreUnavailable:
+            return {}
 
     async def _proposed(self, draft: Draft, preset: Preset) -> tuple[Proposal, int]:
         """What could give way, and the tokens that are sent today."""

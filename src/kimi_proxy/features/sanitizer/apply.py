@@ -24,6 +24,12 @@ def apply(request: Request, plan: Plan, shown: Mapping[bytes, str], owed: Mappin
     return edit.with_texts(request, texts) if texts else request
 
 
+def with_owed(request: Request, owed: Mapping[str, str]) -> Request:
+    """With what is told beside the results of calls, by their ids, and nothing else changed."""
+    texts = {spot: f"{request.part(*spot).text}\n\n{more}" for spot, more in _beside(request, owed)}
+    return edit.with_texts(request, texts)
+
+
 def call_ids(request: Request) -> list[str]:
     """Of the calls whose results stand in a request."""
     parts = (part for message in request.messages for part in message.parts)
