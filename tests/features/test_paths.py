@@ -40,6 +40,10 @@ def test_texts_numbers_and_addresses_are_no_paths(arguments: JsonValue):
     assert found(arguments) == set()
 
 
+def test_a_path_may_be_the_name_of_a_member():
+    assert found({"files": {"../../.bashrc": "alias ls=rm", "notes": "x"}}) == {"../../.bashrc"}
+
+
 def test_lists_and_objects_are_looked_through():
     assert found({"paths": ["a", {"file": "b"}], "options": {"x": [{"root": "c"}]}}) == {"a", "b", "c"}
 

@@ -46,6 +46,7 @@ def in_arguments(arguments: JsonValue) -> Iterator[PathArgument]:
                 yield PathArgument(name, _without_scheme(value))
         elif isinstance(value, Mapping):
             rest.extend((str(key), item) for key, item in value.items())
+            rest.extend(("", str(key)) for key in value)  # the name of a member may be a path as well
         elif isinstance(value, list):
             rest.extend((name, item) for item in value)
 
