@@ -75,6 +75,23 @@ def test_the_pruner_has_an_alias_and_its_answers_are_never_masked():
     assert mcp.servers["pruner"].masking.enabled is False
 
 
+def test_the_pruner_may_be_configured_by_its_alias():
+    mcp = config("[mcp.servers.mcp-pruner]\ntimeout_s = 3\n").mcp
+
+    assert mcp.servers["pruner"].timeout_s == 3
+    assert "mcp-pruner" not in mcp.servers
+
+
+def test_one_server_under_both_of_its_names_is_refused():
+    with pytest.raises(ConfigError, match="mcp-pruner is another name of pruner"):
+        config("[mcp.servers.mcp-pruner]\ntimeout_s = 3\n[mcp.servers.pruner]\ntimeout_s = 4\n")
+
+
+def test_an_address_without_a_host_is_refused():
+    with pytest.raises(ConfigError, match="name a host"):
+        config('[mcp.servers.x]\nurl = "http:///rpc"')
+
+
 def test_a_known_server_changes_only_in_the_keys_that_the_file_names():
     mcp = config("[mcp.servers.pruner]\ntimeout_s = 3\n[mcp.servers.pruner.masking]\nmax_chars = 10\n").mcp
     pruner = mcp.servers["pruner"]

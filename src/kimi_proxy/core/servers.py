@@ -60,6 +60,8 @@ class McpServer(Section):
             raise ValueError("give a url, or a command to run")
         if self.url and urlsplit(self.url).scheme not in ("http", "https"):
             raise ValueError("url must begin with http:// or https://")
+        if self.url and not urlsplit(self.url).hostname:
+            raise ValueError("url must name a host")
         if self.transport != "auto" and bool(self.url) == (self.transport == "stdio"):
             raise ValueError("transport stdio goes with a command alone, plain and streamable go with url")
         return self
@@ -111,7 +113,10 @@ def _over_defaults(given: object) -> object:
     for name, server in given.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not a server's name: use letters, digits, '.', '_' and '-'")
-        merged[name] = _over(_DEFAULTS.get(name, {}), server)
+        known = ALIASES.get(name, name)
+        if known != name and known in given:
+            raise ValueError(f"{name} is another name of {known}: keep one of the two")
+        merged[known] = _over(_DEFAULTS.get(known, {}), server)
     return merged
 
 
