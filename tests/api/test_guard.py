@@ -318,6 +318,10 @@ def test_an_allowed_name_counts_with_our_port_and_without_one():
     assert b"pruner.example:443" not in ours
 
 
+def test_an_allowed_name_counts_as_browsers_write_it():
+    assert b"devbox.local:8006" in addresses(("DevBox.local",), 8006)
+
+
 def test_on_port_80_a_name_needs_no_port():
     assert b"localhost" in addresses((), 80)
     assert b"localhost" not in addresses((), 8006)

@@ -114,6 +114,7 @@ class Guard:
 @lru_cache(maxsize=8)
 def addresses(hosts: tuple[str, ...], port: int | None) -> frozenset[bytes]:
     """Every way to write our address; the port is the socket's, never what a header claims."""
+    hosts = (*hosts, *map(str.lower, hosts))  # as browsers write them, whatever the settings do
     with_port = [name if _PORT.search(name) else f"{name}:{port}" for name in (*LOOPBACK, *hosts)]
     implied = LOOPBACK if port == 80 else ()
     return frozenset(name.encode() for name in (*with_port, *hosts, *implied))
