@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kimi_proxy.cli.settings import find, load
+from kimi_proxy.cli.settings import find, home, load
 from kimi_proxy.core.errors import ConfigError
 
 
@@ -81,6 +81,17 @@ def test_the_environment_wins_over_the_file(here: Path):
 def test_home_is_the_state_directory_of_the_platform_unless_it_is_moved(here: Path):
     assert load({}, here).config.home.name == "kimi-proxy"
     assert load({"KIMI_PROXY_HOME": str(here)}, here).config.home == here
+
+
+def test_a_tilde_is_the_users_own_directory_and_not_one_of_that_name(monkeypatch: pytest.MonkeyPatch, here: Path):
+    monkeypatch.setenv("HOME", str(here))
+
+    assert load({"KIMI_PROXY_HOME": "~/state"}).config.home == home({"KIMI_PROXY_HOME": "~/state"}) == here / "state"
+
+
+def test_a_file_in_the_directory_of_nobody_is_not_there():
+    with pytest.raises(ConfigError, match="KIMI_PROXY_CONFIG names ~nobody-of-this-name/x, which is not a file"):
+        load({"KIMI_PROXY_CONFIG": "~nobody-of-this-name/x"})
 
 
 @pytest.mark.parametrize(

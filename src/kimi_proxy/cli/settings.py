@@ -11,7 +11,7 @@ from pathlib import Path
 
 from platformdirs import user_config_path, user_state_path
 
-from kimi_proxy.core.config import Config, parse
+from kimi_proxy.core.config import Config, named_path, parse
 from kimi_proxy.core.errors import ConfigError
 
 NAME = "kimi-proxy"
@@ -39,13 +39,12 @@ def load(env: Mapping[str, str] = os.environ, here: Path | None = None) -> Setti
 
 def home(env: Mapping[str, str] = os.environ) -> Path:
     """Where all state is, whatever the other settings say."""
-    return Path(env["KIMI_PROXY_HOME"]) if env.get("KIMI_PROXY_HOME") else user_state_path(NAME, appauthor=False)
+    return named_path("KIMI_PROXY_HOME", env) or user_state_path(NAME, appauthor=False)
 
 
 def find(env: Mapping[str, str], here: Path | None, platform: Path) -> Path | None:
     """The file to read. Only a file that was named must exist."""
-    if named := env.get("KIMI_PROXY_CONFIG"):
-        file = Path(named).expanduser()
+    if file := named_path("KIMI_PROXY_CONFIG", env):
         if not file.is_file():
             raise ConfigError(f"KIMI_PROXY_CONFIG names {file}, which is not a file: create it or unset it")
         return file

@@ -1,5 +1,6 @@
 """Every setting: environment beats file, file beats defaults, an unknown key is an error."""
 
+import os
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -159,8 +160,8 @@ def parse(toml: str, env: Mapping[str, str], default_home: Path) -> Config:
                 chosen[key] = _read(variable, text, reader)
     values: dict[str, object] = {
         **sections,
-        "home": Path(env["KIMI_PROXY_HOME"]) if env.get("KIMI_PROXY_HOME") else default_home,
-        "token": _secret(env, "KIMI_PROXY_TOKEN"),
+        "home": named_path("KIMI_PROXY_HOME", env) or default_home,
+        "token": _token(env),
         "deepinfra_api_key": _secret(env, "DEEPINFRA_API_KEY"),
     }
     for reserved in ("home", "file", "token", "deepinfra_api_key", "provider_keys"):
@@ -173,6 +174,12 @@ def parse(toml: str, env: Mapping[str, str], default_home: Path) -> Config:
         raise ConfigError(f"setting {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from e
     _refuse_strays(config)
     return config.model_copy(update={"provider_keys": _keys(config, env)})
+
+
+def named_path(variable: str, env: Mapping[str, str]) -> Path | None:
+    """The path that a variable names, if it is set; service managers and containers leave the tilde in it."""
+    named = env.get(variable)
+    return Path(os.path.expanduser(named)) if named else None  # noqa: PTH111 - Path's own raises for unknown users
 
 
 def _refuse_strays(config: Config) -> None:
@@ -207,7 +214,16 @@ def _read(variable: str, text: str, reader: Callable[[str], object]) -> object:
 
 
 def _secret(env: Mapping[str, str], variable: str) -> SecretStr | None:
-    return SecretStr(env[variable]) if env.get(variable) else None
+    """A secret without the space around it: a file that is read into a variable leaves a newline there."""
+    value = env.get(variable, "").strip()
+    return SecretStr(value) if value else None
+
+
+def _token(env: Mapping[str, str]) -> SecretStr | None:
+    token = _secret(env, "KIMI_PROXY_TOKEN")
+    if token is None and env.get("KIMI_PROXY_TOKEN"):
+        raise ConfigError("KIMI_PROXY_TOKEN is blank: set a token, or unset it")
+    return token
 
 
 def _lists_as_tuples(value: object) -> object:
@@ -220,6 +236,18 @@ def _refuse_secrets(table: Mapping[str, object], path: str) -> None:
     for key, value in table.items():
         if isinstance(value, Mapping):
             _refuse_secrets(value, f"{path}{key}.")
-        elif key.lower().endswith(("api_key", "token", "secret", "password")) and not is_reference(value):
-            hint = ', or name its variable: api_key = "${NAME}"' if path.startswith("providers.") else ""
+        elif key.lower().endswith(("api_key", "token", "secret", "password")) and not _is_named(path, value):
+            hint = _hint(path, key)
             raise ConfigError(f"{path}{key}: secrets are read from the environment only; remove it from the file{hint}")
+
+
+def _is_named(path: str, value: object) -> bool:
+    return is_reference(value) and not path.startswith("mcp.servers.")
+
+
+def _hint(path: str, key: str) -> str:
+    if path.startswith("providers."):
+        return ', or name its variable: api_key = "${NAME}"'
+    if path.startswith("mcp.servers.") and path.endswith(".env."):
+        return f', and write env_pass = ["{key}"] in its place'
+    return ""
