@@ -141,6 +141,20 @@ async def test_a_conversation_cannot_read_what_another_one_left_out(tmp_path: Pa
     assert "never given out here" in json.loads(model.heard[1])["messages"][-1]["content"]
 
 
+async def test_a_conversation_that_goes_on_from_nothing_cannot_either(tmp_path: Path):
+    first = Model(Wire.RESPONSES, [Says("ok")])
+    async with world(tmp_path, first) as (runtime, _):
+        await ask(runtime, Wire.RESPONSES, stream=False)
+    (foreign,) = set(ID.findall(first.heard[0]))
+    call = Call("own_1", "recover_text", {"id": foreign.decode()})
+    model = Model(Wire.RESPONSES, [Says("", (call,)), Says("Never mind.")])
+    raw = request_body(Wire.RESPONSES, [User("another question"), *ITEMS[1:]], previous_response_id=None)
+    async with world(tmp_path, model) as (runtime, _), runtime.chat.answer(Question(Wire.RESPONSES, raw)):
+        pass
+
+    assert "never given out here" in json.loads(model.heard[1])["input"][-1]["output"]
+
+
 @WIRES
 @pytest.mark.parametrize("stream", [True, False])
 async def test_it_is_not_answered_for_ever(tmp_path: Path, wire: Wire, stream: bool):

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, replace
 
 from kimi_proxy.core import jsontext
-from kimi_proxy.core.chat import Request, edit
+from kimi_proxy.core.chat import Request
 from kimi_proxy.core.chat.whole import WholeEvents
 from kimi_proxy.core.errors import (
     InvalidParams,
@@ -162,7 +162,7 @@ class Recall:
 
 def _is_told(id: str, request: Request) -> bool:
     """Whether the conversation itself speaks of an id; those of other conversations are none of its business."""
-    return id.encode() in request.body or edit.PREVIOUS_RESPONSE in request.page.members
+    return id.encode() in request.body or request.is_continued
 
 
 async def _shown(reply: Reply, rounds: Rounds) -> AsyncIterator[bytes]:

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from kimi_proxy.core.chat import Wire
-from kimi_proxy.core.chat.edit import PREVIOUS_RESPONSE
 from kimi_proxy.core.chat.page import string_of
+from kimi_proxy.core.chat.request import PREVIOUS_RESPONSE
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.sanitizer import Sanitizer as Settings
 from kimi_proxy.core.types import JsonObject

@@ -112,6 +112,9 @@ def test_the_way_back_is_offered_with_the_first_cut():
 def test_what_the_provider_keeps_cannot_be_compressed():
     assert can_compress(request(Wire.RESPONSES, EXCHANGE))
     assert not can_compress(request(Wire.RESPONSES, EXCHANGE, previous_response_id="resp_1"))
+    assert not can_compress(request(Wire.RESPONSES, EXCHANGE, conversation="conv_1"))
+    assert not can_compress(request(Wire.RESPONSES, EXCHANGE, conversation={"id": "conv_1"}))
+    assert can_compress(request(Wire.RESPONSES, EXCHANGE, previous_response_id=None, conversation=None))
 
 
 @st.composite

@@ -38,6 +38,12 @@ def test_where_several_answers_are_asked_for_it_does_not_join():
     assert offer.may_join(request(Wire.CHAT, [User("go")], n=1))
 
 
+def test_where_the_provider_notes_all_that_is_asked_it_does_not_join():
+    """To ask again would be noted as a second question."""
+    assert not offer.may_join(request(Wire.RESPONSES, [User("go")], conversation="conv_1"))
+    assert offer.may_join(request(Wire.RESPONSES, [User("go")], conversation=None))
+
+
 @WIRES
 @pytest.mark.parametrize(
     ("name", "properties"),

@@ -8,11 +8,9 @@ from msgspec import Raw
 from kimi_proxy.core import jsontext
 from kimi_proxy.core.chat.message import Role
 from kimi_proxy.core.chat.page import array_of, is_array, object_of, splice
-from kimi_proxy.core.chat.request import Request
+from kimi_proxy.core.chat.request import PREVIOUS_RESPONSE, Request
 from kimi_proxy.core.chat.wire import Wire
 from kimi_proxy.core.types import JsonObject, JsonValue
-
-PREVIOUS_RESPONSE = "previous_response_id"
 
 Place: TypeAlias = tuple[int, int]  # which message, which of its parts
 Edit: TypeAlias = tuple[int, int, bytes]

@@ -9,6 +9,8 @@ from kimi_proxy.core.chat.page import Page, array_of, object_of, string_of
 from kimi_proxy.core.chat.wire import Wire
 from kimi_proxy.core.errors import InvalidParams
 
+PREVIOUS_RESPONSE = "previous_response_id"
+
 
 @dataclass(frozen=True)
 class Request:
@@ -47,8 +49,22 @@ class Request:
     def tool_names(self) -> tuple[str, ...]:
         return tuple(self.dialect.tool_name(object_of(raw)) for raw in array_of(self.page.members.get("tools")))
 
+    @property
+    def is_noted(self) -> bool:
+        """Whether the provider adds what is asked and answered to a conversation that it keeps."""
+        return self.wire is Wire.RESPONSES and self._has("conversation")
+
+    @property
+    def is_continued(self) -> bool:
+        """Whether the provider keeps what came before: only the end of it passes here."""
+        return self.is_noted or (self.wire is Wire.RESPONSES and self._has(PREVIOUS_RESPONSE))
+
     def part(self, message: int, part: int) -> Part:
         return self.messages[message].parts[part]
+
+    def _has(self, name: str) -> bool:
+        raw = self.page.members.get(name)
+        return raw is not None and bytes(raw) != b"null"
 
 
 def parse(body: bytes, wire: Wire) -> Request:

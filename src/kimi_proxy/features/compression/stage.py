@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from kimi_proxy.core.chat import Request, edit
-from kimi_proxy.core.chat.wire import Wire
 from kimi_proxy.features.compression.decided import Compression
 from kimi_proxy.features.compression.history import History
 from kimi_proxy.features.pipeline import Draft
@@ -30,4 +29,4 @@ def with_summary(request: Request, cut: int, kept: tuple[int, ...], message: str
 
 def can_compress(request: Request) -> bool:
     """Not what the provider keeps for the client: only the end of it passes here."""
-    return request.wire is not Wire.RESPONSES or edit.PREVIOUS_RESPONSE not in request.page.members
+    return not request.is_continued

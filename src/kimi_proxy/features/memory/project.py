@@ -6,7 +6,6 @@ from dataclasses import replace
 from kimi_proxy.core import jsontext
 from kimi_proxy.core.chat import Request
 from kimi_proxy.core.chat.adding import with_system
-from kimi_proxy.core.chat.edit import PREVIOUS_RESPONSE
 from kimi_proxy.core.types import JsonValue
 from kimi_proxy.features.pipeline import Draft, Note
 
@@ -26,7 +25,7 @@ def block(content: JsonValue) -> str:
 def begins(request: Request) -> bool:
     """Whether nothing has been answered yet in this conversation."""
     roles = {message.role for message in request.messages}
-    return bool(roles) and roles <= {"system", "user"} and PREVIOUS_RESPONSE not in request.page.members
+    return bool(roles) and roles <= {"system", "user"} and not request.is_continued
 
 
 def injected(draft: Draft, block: str, tokens: int | None = None) -> Draft:

@@ -47,11 +47,11 @@ def is_offered(request: Request) -> bool:
 def may_join(request: Request) -> bool:
     """A client without tools may have a model, or a user, that cannot do with any.
 
-    Nor can several answers to one question be gone on from as one.
+    Nor can several answers to one question be gone on from as one, or one that is noted before we have gone on from it.
     """
     answers = request.page.members.get("n")
     is_one = answers is None or bytes(answers) in (b"1", b"null")
-    return bool(request.tool_names) and is_one and not is_offered(request)
+    return bool(request.tool_names) and is_one and not request.is_noted and not is_offered(request)
 
 
 def own_name(request: Request) -> str:
