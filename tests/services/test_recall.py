@@ -278,3 +278,35 @@ async def test_of_a_history_that_gave_way_it_is_told_with_the_next_request_too(t
     assert told[0] == told[1]
     assert told[0].startswith("a.py\n\n[recover_text ") and "question 0: tell me more" in told[0]
     assert told[2] == "a.py"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_whoever_goes_on_by_id_brings_a_result_for_our_call_too(tmp_path: Path, stream: bool):
+    """The provider has kept an answer with both calls, and wants both results."""
+    both = Says("Both.", (recovering(), THEIRS), id="resp_1")
+    model = Model(Wire.RESPONSES, [both, Says("Thanks.", id="resp_2"), Says("Again.", id="resp_3")])
+    result: JsonObject = {"type": "function_call_output", "call_id": "call_b2", "output": "a.py"}
+    asked: JsonObject = {"model": "kimi-k2", "previous_response_id": "resp_1", "input": [result]}
+    async with world(tmp_path, model) as (runtime, _):
+        await ask(runtime, Wire.RESPONSES, stream=stream)
+    async with world(tmp_path, model) as (runtime, _):
+        for _ in range(2):
+            async with runtime.chat.answer(Question(Wire.RESPONSES, json.dumps(asked).encode())):
+                pass
+
+    told = [json.loads(raw)["input"] for raw in model.heard[1:]]
+    ours: JsonObject = {"type": "function_call_output", "call_id": "own_1", "output": lines(3, 4)}
+    assert told == [[result, ours], [result, ours]]
+
+
+async def test_whoever_goes_on_by_id_brings_a_result_for_a_call_that_was_one_too_many(tmp_path: Path):
+    model = Model(Wire.RESPONSES, [Says("Hm.", (recovering(f"own_{n}"),), id=f"resp_{n}") for n in range(2)])
+    async with world(tmp_path, model, "recover_rounds = 1\n") as (runtime, _):
+        await ask(runtime, Wire.RESPONSES)
+        raw = request_body(Wire.RESPONSES, [User("And?")], previous_response_id="resp_0")
+        async with runtime.chat.answer(Question(Wire.RESPONSES, raw)):
+            pass
+
+    told = json.loads(model.heard[2])
+    assert told["previous_response_id"] == "resp_1"
+    assert told["input"][-1] == {"type": "function_call_output", "call_id": "own_1", "output": lines(3, 4)}

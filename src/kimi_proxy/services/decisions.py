@@ -110,6 +110,16 @@ class Decisions:
         pin = (await self._pinboard.pinned(SCOPE, [_renamed(shown)])).get(_renamed(shown))
         return None if pin is None or pin.shown is None else decoded(pin.shown)
 
+    async def leave_open(self, answer: str, results: Mapping[str, str]) -> None:
+        """Remember the results of calls of ours in an answer that the provider keeps, by the ids of the calls."""
+        await self._pinboard.pin(SCOPE, [Pin(_open(answer), "open", encoded(jsontext.encode(results).decode()))])
+
+    async def left_open(self, answer: str) -> Mapping[str, str]:
+        """What has to be told with the first request that goes on from an answer."""
+        pin = (await self._pinboard.pinned(SCOPE, [_open(answer)])).get(_open(answer))
+        results = None if pin is None or pin.shown is None else jsontext.decode(pin.shown)
+        return {id: str(text) for id, text in results.items()} if isinstance(results, Mapping) else {}
+
     async def totals(self) -> Totals:
         return await self._pinboard.totals(SCOPE)
 
@@ -159,6 +169,10 @@ class Decisions:
 
 def _owed(session: str, call_id: str) -> bytes:
     return sha256(b"owed\0" + encoded(session) + b"\0" + encoded(call_id)).digest()
+
+
+def _open(answer: str) -> bytes:
+    return sha256(b"open\0" + encoded(answer)).digest()
 
 
 def _renamed(shown: str) -> bytes:

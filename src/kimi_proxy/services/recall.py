@@ -101,7 +101,7 @@ class Recall:
                 raise UpstreamUnreadable(
                     f"{draft.target.provider} answered HTTP {reply.status} when it was asked again"
                 )
-        await self._owe(turn, draft, request, tally)
+        await self._owe(turn, draft, request, tally, rounds.id)
         await self._rename(rounds)
         yield rounds.ending()
 
@@ -120,7 +120,7 @@ class Recall:
             tally.turned(len(turn.own), rounds.spent)
             reply = await again(request)
         is_changed = turn.own or request is not draft.request
-        await self._owe(turn, draft, request, tally)
+        await self._owe(turn, draft, request, tally, rounds.id)
         return _relayed(reply, _pieces(jsontext.encode(rounds.shown()) if is_changed else body, None))
 
     async def _answers(self, calls: Sequence[Call], request: Request) -> list[str]:
@@ -148,14 +148,23 @@ class Recall:
             except StoreUnavailable as e:
                 log.warning("an answer cannot be gone on from", extra={"what": str(e)[:300]})
 
-    async def _owe(self, turn: Turn, draft: Draft, request: Request, tally: Tally) -> None:
-        """Where the client has calls to make too, the model reads what it asked for beside their last result."""
-        if not turn.own or not turn.others:
+    async def _owe(self, turn: Turn, draft: Draft, request: Request, tally: Tally, id: str) -> None:
+        """Where the client has calls to make too, the model reads what it asked for beside their last result.
+
+        A provider that keeps the answer, with calls that nobody has answered, wants a result for each of them.
+        """
+        is_kept = bool(id) and bytes(request.page.members.get("store", b"")) != b"false"
+        if not turn.own or not (turn.others or is_kept):
             return
-        tally.owed(len(turn.own))
-        texts = [f"[{draft.own_tool} {call.arguments}]\n{await self._recovered(call, request)}" for call in turn.own]
+        answers = await self._answers(turn.own, request)
+        texts = [f"[{draft.own_tool} {call.arguments}]\n{text}" for call, text in zip(turn.own, answers, strict=True)]
         try:
-            await self._decisions.owe(draft.session.id, turn.others[-1], "\n\n".join(texts))
+            if turn.others:
+                tally.owed(len(turn.own))
+                await self._decisions.owe(draft.session.id, turn.others[-1], "\n\n".join(texts))
+            if is_kept:
+                results = zip((call.id for call in turn.own), answers, strict=True)
+                await self._decisions.leave_open(id, dict(results))
         except StoreUnavailable as e:
             log.warning("what was recovered is not passed on", extra={"what": str(e)[:300]})
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -92,14 +92,16 @@ class Sanitizer:
         decisions = await self._made(draft, outputs, deadline) if outputs else {}
         long = tuple(output for output in outputs if output.key in decisions)
         owed = await self._owed(draft) if any(one.shown is not None for one in decisions.values()) else {}
-        previous = await self._previous_response(draft)
-        return Decided(replace(found, outputs=long), decisions, self._settings.recover_tool, owed, previous)
-
-    async def _previous_response(self, draft: Draft) -> str | None:
+        decided = Decided(replace(found, outputs=long), decisions, self._settings.recover_tool, owed)
         named = string_of(draft.request.page.members.get(PREVIOUS_RESPONSE))
-        if not named or draft.request.wire is not Wire.RESPONSES:
-            return None
-        return await self._read(self._decisions.real_name(named), None)
+        return await self._gone_on(decided, named) if named and draft.request.wire is Wire.RESPONSES else decided
+
+    async def _gone_on(self, decided: Decided, named: str) -> Decided:
+        """With what has to be said of the answer that a client goes on from by its id."""
+        nothing: Mapping[str, str] = {}
+        results = await self._read(self._decisions.left_open(named), nothing)
+        previous = await self._read(self._decisions.real_name(named), None)
+        return replace(decided, previous_response=previous, results=results)
 
     async def _owed(self, draft: Draft) -> dict[str, str]:
         return await self._read(self._decisions.owed(draft.session.id, call_ids(draft.request)), {})

@@ -14,6 +14,10 @@ from kimi_proxy.features.recall.read import object_of, objects, text_of
 class WholeRounds(Protocol):
     spent: JsonValue  # what the provider counted for the rounds that are over
 
+    @property
+    def id(self) -> str:
+        """What the answer is called, where somebody may go on from it by that; else empty."""
+
     def take(self, body: JsonObject) -> Turn:
         """The calls of a round."""
 
@@ -30,6 +34,10 @@ class WholeChat:
         self._body: JsonObject = {}
         self._said = ""
         self.spent: JsonValue = None
+
+    @property
+    def id(self) -> str:
+        return ""
 
     def take(self, body: JsonObject) -> Turn:
         self._body = body
@@ -77,6 +85,10 @@ class WholeMessages:
         self._said: list[JsonObject] = []
         self.spent: JsonValue = None
 
+    @property
+    def id(self) -> str:
+        return ""
+
     def take(self, body: JsonObject) -> Turn:
         self._body = body
         calls = [block for block in self._content if block.get("type") == "tool_use"]
@@ -118,6 +130,10 @@ class WholeResponses:
         self._body: JsonObject = {}
         self._said: list[JsonObject] = []
         self.spent: JsonValue = None
+
+    @property
+    def id(self) -> str:
+        return text_of(self._body.get("id"))
 
     def take(self, body: JsonObject) -> Turn:
         self._body = body

@@ -37,6 +37,10 @@ class Rounds(Protocol):
         """The calls of this round; none before it is over."""
 
     @property
+    def id(self) -> str:
+        """What the answer is called for the client, where somebody may go on from it by that; else empty."""
+
+    @property
     def renamed(self) -> tuple[str, str] | None:
         """What an answer is called for the client, and what the provider calls it, where somebody may ask by that."""
 

@@ -66,8 +66,13 @@ class ChatRounds:
         return Turn(own, tuple(call.id for call in self._calls if call.name != self._own))
 
     @property
-    def renamed(self) -> None:
+    def id(self) -> str:
         """Nobody asks for an answer of this API by its id."""
+        return ""
+
+    @property
+    def renamed(self) -> None:
+        """Nor by another."""
 
     def follow_up(self, request: Request, answers: Sequence[str]) -> Request:
         said: JsonObject = {

@@ -60,8 +60,13 @@ class MessagesRounds:
         return Turn(tuple(own), tuple(text_of(block.get("id")) for _, block in calls if not self._is_own(block)))
 
     @property
-    def renamed(self) -> None:
+    def id(self) -> str:
         """Nobody asks for an answer of this API by its id."""
+        return ""
+
+    @property
+    def renamed(self) -> None:
+        """Nor by another."""
 
     def follow_up(self, request: Request, answers: Sequence[str]) -> Request:
         content = [self._complete(index, block) for index, block in self._blocks.items()]

@@ -55,6 +55,10 @@ class ResponsesRounds:
         return turn_of(self._items.values(), self._own)
 
     @property
+    def id(self) -> str:
+        return self._id
+
+    @property
     def renamed(self) -> tuple[str, str] | None:
         return (self._id, self._last_id) if self._id != self._last_id else None
 

@@ -8,6 +8,7 @@ from kimi_proxy.core.chat import edit
 from kimi_proxy.core.reasons import Why
 from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features.pipeline import Draft, Note
+from kimi_proxy.features.recall.responses import result
 from kimi_proxy.features.sanitizer import offer
 from kimi_proxy.features.sanitizer.apply import apply
 from kimi_proxy.features.sanitizer.plan import Plan
@@ -36,12 +37,16 @@ class Decided:
     offers_tool: bool
     owed: Mapping[str, str] = field(default_factory=dict)  # what is told beside the result of a call, by its id
     previous_response: str | None = None  # the one that is meant, where the client knows another name for it
+    results: Mapping[str, str] = field(default_factory=dict)  # of calls of ours in it, by their ids
 
 
 def sanitize(draft: Draft, decided: Decided) -> Draft:
     """Show what was decided, and offer the tool that brings back the rest with the first cut and from then on."""
     if decided.previous_response is not None:
         draft = replace(draft, request=edit.with_previous_response(draft.request, decided.previous_response))
+    if decided.results:
+        results = [result(call_id, text) for call_id, text in decided.results.items()]
+        draft = replace(draft, request=edit.with_items(draft.request, results))
     made = [decided.decisions[output.key] for output in decided.plan.outputs]
     reasons = tuple(sorted({decision.why for decision in made if decision.shown is None}))
     draft = replace(draft, reasons=(*draft.reasons, *reasons)) if reasons else draft
