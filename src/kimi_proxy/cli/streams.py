@@ -3,7 +3,7 @@
 import os
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 import typer
 
@@ -26,6 +26,8 @@ def encode(text: str) -> bytes:
 def read(file: Path) -> str:
     """All of `file`, or of standard input for `-`."""
     if file == STDIN:
+        if _is_closed(sys.stdin):
+            raise typer.BadParameter("standard input is closed: name a file", param_hint="FILE")
         if sys.stdin.isatty():
             remark("reading standard input; end it with Ctrl-D")
         return decode(sys.stdin.buffer.read())
@@ -49,18 +51,37 @@ def write_json(value: object) -> None:
 
 
 def write_bytes(raw: bytes) -> None:
+    if _is_closed(sys.stdout):
+        remark("standard output is closed: there is nowhere to write the result")
+        raise typer.Exit(1)
     try:
         sys.stdout.buffer.write(raw)
         sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        # The reader, such as `head`, has seen enough. Python would complain once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as e:
+        _abandon(sys.stdout)
+        if not isinstance(e, BrokenPipeError):  # then the reader, such as `head`, has seen enough
+            remark(f"the result cannot be written: {e.strerror}")
         raise typer.Exit(1) from None
 
 
 def remark(text: str) -> None:
-    """Tell the person; programs read standard output."""
-    print(f"kimi-proxy: {text}", file=sys.stderr, flush=True)
+    """Tell the person, if anybody listens; programs read standard output."""
+    if _is_closed(sys.stderr):  # print would take standard output for it
+        return
+    try:
+        print(f"kimi-proxy: {text}", file=sys.stderr, flush=True)
+    except OSError:
+        _abandon(sys.stderr)
+
+
+def _is_closed(stream: TextIO | None) -> bool:
+    """Whether a shell has closed it before we began, with `2>&-` for instance: Python has no stream then."""
+    return stream is None
+
+
+def _abandon(stream: TextIO) -> None:
+    """Let what could not be written go nowhere: Python would try once more at exit, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def colour(text: str, code: str) -> str:
