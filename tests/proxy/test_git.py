@@ -55,7 +55,7 @@ def test_a_bare_repository_and_a_folder_inside_are_fine(tmp_path: Path):
 def test_a_folder_without_a_repository_or_without_a_commit_is_refused(tmp_path: Path):
     with pytest.raises(ToolFailed, match="not a git repository"):
         Repository(tmp_path)
-    with pytest.raises(ToolFailed):
+    with pytest.raises(ToolFailed, match="there is no commit yet"):
         Repository(histories.begin(tmp_path / "empty"))
     with pytest.raises(ToolFailed):
         Repository(tmp_path / "absent")

@@ -50,11 +50,27 @@ def evaluate(
     from kimi_proxy.features.evaluation.report import as_json as told
     from kimi_proxy.features.evaluation.report import as_text
 
+    if html is not None:
+        _check_place(html)
     report = _report(repo, limit, seed, command, urls or [])
     if html is not None:
-        html.write_text(as_html(report), "utf-8")
+        _write_page(html, as_html(report))
         remark(f"the report is in {html}")
     write_json(told(report)) if as_json else write(as_text(report))
+
+
+def _check_place(html: Path) -> None:
+    """Before the work of minutes, rather than after it."""
+    if html.is_dir() or not html.parent.is_dir():
+        problem = "it is a directory" if html.is_dir() else f"there is no directory {html.parent}"
+        raise typer.BadParameter(f"cannot write {html}: {problem}", param_hint="--html")
+
+
+def _write_page(html: Path, page: str) -> None:
+    try:
+        html.write_text(page, "utf-8")
+    except OSError as e:
+        raise typer.BadParameter(f"cannot write {html}: {e.strerror}", param_hint="--html") from e
 
 
 def _report(repo: Path, limit: int, seed: int, command: str, urls: list[str]) -> Report:

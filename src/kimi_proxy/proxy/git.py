@@ -21,7 +21,7 @@ class Repository:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._env = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
-        self.head = self._git("rev-parse", "--verify", "HEAD^{commit}").decode().strip()
+        self.head = self._head()
         self.name = self._name()
 
     def history(self, most: int) -> Iterator[Commit]:
@@ -60,6 +60,13 @@ class Repository:
             return None if len(raw) > MAX_BLOB_BYTES or b"\0" in raw else raw.decode("utf-8")
         except (ToolFailed, UnicodeDecodeError):
             return None
+
+    def _head(self) -> str:
+        self._git("rev-parse", "--git-dir")  # says what is wrong with a folder that is no repository
+        try:
+            return self._git("rev-parse", "--verify", "HEAD^{commit}").decode().strip()
+        except ToolFailed as e:
+            raise ToolFailed(e.reason, f"{self._path}: there is no commit yet, or HEAD names none") from e
 
     def _name(self) -> str:
         """What a person calls it: the folder that holds it, or a bare repository's own without its suffix."""
