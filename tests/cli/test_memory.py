@@ -33,3 +33,9 @@ def test_what_cannot_be_kept_is_refused_in_one_line(cli: Cli, stdin: bytes, opti
 
     assert (refused.returncode, refused.stderr.count(b"\n")) == (2, 1)
     assert cli("memory", "show").stdout == b""
+
+
+def test_bytes_that_are_not_utf8_are_saved_as_characters_that_a_provider_takes(cli: Cli):
+    cli("memory", "save", stdin=b"caf\xe9 au lait\n")
+
+    assert cli("memory", "show").stdout == "café au lait\n".encode()

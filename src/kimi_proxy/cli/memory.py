@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kimi_proxy.cli.streams import STDIN, read, remark, write, write_json
+from kimi_proxy.cli.streams import STDIN, encode, read, remark, write, write_json
 from kimi_proxy.core.types import JsonValue
 
 if TYPE_CHECKING:
@@ -46,9 +46,11 @@ def clear() -> None:
 
 
 def _content(text: str, is_json: bool) -> JsonValue:
-    from kimi_proxy.core import jsontext
+    from kimi_proxy.core import charset, jsontext
 
-    return jsontext.decode(text.encode("utf-8", "surrogateescape")) if is_json else text
+    raw = encode(text)
+    # Bytes that stand for nothing would be in every request, and providers refuse them.
+    return jsontext.decode(raw) if is_json else charset.decode(raw)
 
 
 def _told(saved: "Remembered") -> None:
