@@ -310,3 +310,20 @@ async def test_whoever_goes_on_by_id_brings_a_result_for_a_call_that_was_one_too
     told = json.loads(model.heard[2])
     assert told["previous_response_id"] == "resp_1"
     assert told["input"][-1] == {"type": "function_call_output", "call_id": "own_1", "output": lines(3, 4)}
+
+
+@WIRES
+async def test_calls_that_are_numbered_anew_in_every_turn_are_told_apart(tmp_path: Path, wire: Wire):
+    asked = (recovering(start_line=3, end_line=4), recovering(start_line=5, end_line=6))
+    model = Model(wire, [*(Says("Both.", (own, THEIRS)) for own in asked), Says("Thanks.")])
+    turns: list[Item] = list(ITEMS)
+    async with world(tmp_path, model) as (runtime, _):
+        for name in ("a.py", "b.py", ""):
+            await ask(runtime, wire, turns, stream=False)
+            turns += [Assistant("Both.", (Asked("call_b2"),)), Result("call_b2", name)]
+
+    first, second = (parse(raw, wire) for raw in model.heard[1:])
+    assert second.body.startswith(first.body[: first.messages[-1].end])
+    told = [part.text for message in second.messages for part in message.parts if part.call_id == "call_b2"]
+    assert [text.split("\n")[0] for text in told[1::2]] == ["a.py", "b.py"]
+    assert [text.endswith(lines(*at)) for text, at in zip(told[1::2], [(3, 4), (5, 6)], strict=True)] == [True, True]

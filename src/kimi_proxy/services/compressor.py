@@ -22,7 +22,7 @@ from kimi_proxy.features.compression.proposal import Proposal, proposed
 from kimi_proxy.features.compression.stage import can_compress, compressed, with_summary
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, Stage
-from kimi_proxy.features.sanitizer.apply import call_ids, with_owed
+from kimi_proxy.features.sanitizer.apply import call_names, with_owed
 from kimi_proxy.features.sanitizer.stage import EVENT as SANITIZED
 from kimi_proxy.services import compression_told
 from kimi_proxy.services.counting import Counting
@@ -44,7 +44,7 @@ NOTHING_TO_COMPRESS: OfRefusal = "nothing_to_compress"
 Owed: TypeAlias = Callable[[str, Iterable[str]], Awaitable[Mapping[str, str]]]
 
 
-async def nothing_owed(session: str, call_ids: Iterable[str]) -> Mapping[str, str]:
+async def nothing_owed(session: str, calls: Iterable[str]) -> Mapping[str, str]:
     """Where no model asks for anything."""
     return {}
 
@@ -189,15 +189,19 @@ class Compressor:
 
     def _done(self, draft: Draft, made: Compressed, owed: Mapping[str, str]) -> Draft:
         decided = Compression(made.id, made.cut, made.kept, made.fingerprint, made.message)
-        done = compressed(draft, decided, self._offers_tool)
-        return replace(done, request=with_owed(done.request, owed)) if owed and done.cut is decided else done
+        if not owed:
+            return compressed(draft, decided, self._offers_tool)
+        # Told before anything gives way: which of several calls with one id is meant, only the whole history knows.
+        telling = replace(draft, request=with_owed(draft.request, owed))
+        done = compressed(telling, decided, self._offers_tool)
+        return replace(done, uncut=draft) if done.cut is decided else replace(done, request=draft.request)
 
     async def _owed_to(self, draft: Draft) -> Mapping[str, str]:
         """What the model asked for beside the client's calls; where an output was cut as well, it is told already."""
         if not self._offers_tool or any(note.event == SANITIZED for note in draft.notes):
             return {}
         try:
-            return await self._owed(draft.session.id, call_ids(draft.request))
+            return await self._owed(draft.session.id, call_names(draft.request))
         except StoreUnavailable:
             return {}
 

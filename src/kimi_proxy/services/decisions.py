@@ -85,15 +85,15 @@ class Decisions:
         own = {pin.place for pin in pins}
         return {key: replace(_decision(pin), is_new=True) for key, pin in standing.items() if key in own}
 
-    async def owe(self, session: str, call_id: str, text: str) -> None:
+    async def owe(self, session: str, call: str, text: str) -> None:
         """Remember what the model is told beside the result of this call, from the next request on."""
-        pin = Pin(_owed(session, call_id), "owed", encoded(text), session=session)
+        pin = Pin(_owed(session, call), "owed", encoded(text), session=session)
         self._recent_owed.forget(pin.place)
         await self._pinboard.pin(SCOPE, [pin])
 
-    async def owed(self, session: str, call_ids: Iterable[str]) -> dict[str, str]:
+    async def owed(self, session: str, calls: Iterable[str]) -> dict[str, str]:
         """What the model is told beside the results of these calls."""
-        places = {_owed(session, call_id): call_id for call_id in call_ids}
+        places = {_owed(session, call): call for call in calls}
         known = {place: self._recent_owed.get(place) for place in places}
         unread = [place for place, text in known.items() if text is None]
         pins = await self._pinboard.pinned(SCOPE, unread) if unread else {}
@@ -167,8 +167,8 @@ class Decisions:
         return True
 
 
-def _owed(session: str, call_id: str) -> bytes:
-    return sha256(b"owed\0" + encoded(session) + b"\0" + encoded(call_id)).digest()
+def _owed(session: str, call: str) -> bytes:
+    return sha256(b"owed\0" + encoded(session) + b"\0" + encoded(call)).digest()
 
 
 def _open(answer: str) -> bytes:

@@ -24,6 +24,7 @@ from kimi_proxy.features.recall.bodies import WHOLE
 from kimi_proxy.features.recall.call import Call, Rounds, Turn
 from kimi_proxy.features.recall.streams import STREAMS
 from kimi_proxy.features.redeem import Recover
+from kimi_proxy.features.sanitizer.apply import call_name
 from kimi_proxy.features.tool import checked
 from kimi_proxy.proxy.headers import Header
 from kimi_proxy.proxy.question import Question
@@ -161,7 +162,8 @@ class Recall:
         try:
             if turn.others:
                 tally.owed(len(turn.own))
-                await self._decisions.owe(draft.session.id, turn.others[-1], "\n\n".join(texts))
+                beside = call_name(draft.came or draft.request, turn.others[-1])
+                await self._decisions.owe(draft.session.id, beside, "\n\n".join(texts))
             if is_kept:
                 results = zip((call.id for call in turn.own), answers, strict=True)
                 await self._decisions.leave_open(id, dict(results))

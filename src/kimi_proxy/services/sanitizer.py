@@ -16,7 +16,7 @@ from kimi_proxy.core.sanitizer import Sanitizer as Settings
 from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features.pipeline import Draft, Stage
 from kimi_proxy.features.sanitizer import offer
-from kimi_proxy.features.sanitizer.apply import call_ids
+from kimi_proxy.features.sanitizer.apply import call_names
 from kimi_proxy.features.sanitizer.goal import goal
 from kimi_proxy.features.sanitizer.output import Output
 from kimi_proxy.features.sanitizer.plan import Plan, plan
@@ -104,7 +104,7 @@ class Sanitizer:
         return replace(decided, previous_response=previous, results=results)
 
     async def _owed(self, draft: Draft) -> dict[str, str]:
-        return await self._read(self._decisions.owed(draft.session.id, call_ids(draft.request)), {})
+        return await self._read(self._decisions.owed(draft.session.id, call_names(draft.request)), {})
 
     async def _read(self, work: Awaitable[Value], instead: Value) -> Value:
         try:

@@ -1,6 +1,6 @@
 """A request in which outputs are shown as it was decided."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
 from kimi_proxy.core.chat import Request, edit
@@ -12,7 +12,7 @@ from kimi_proxy.features.sanitizer.plan import Plan
 def apply(request: Request, plan: Plan, shown: Mapping[bytes, str], owed: Mapping[str, str]) -> Request:
     """`shown` has a text for the key of each output that was cut; all others stay as they came.
 
-    `owed` has what is told beside the result of a call, by its id.
+    `owed` has what is told beside the result of a call, by the call's name.
     """
     by_spot: dict[Place, list[Output]] = defaultdict(list)
     for output in plan.outputs:
@@ -25,25 +25,41 @@ def apply(request: Request, plan: Plan, shown: Mapping[bytes, str], owed: Mappin
 
 
 def with_owed(request: Request, owed: Mapping[str, str]) -> Request:
-    """With what is told beside the results of calls, by their ids, and nothing else changed."""
+    """With what is told beside the results of calls, by their names, and nothing else changed."""
     texts = {spot: f"{request.part(*spot).text}\n\n{more}" for spot, more in _beside(request, owed)}
     return edit.with_texts(request, texts)
 
 
-def call_ids(request: Request) -> list[str]:
+def call_names(request: Request) -> list[str]:
     """Of the calls whose results stand in a request."""
+    return [name for _, name in _results(request)]
+
+
+def call_name(request: Request, call_id: str) -> str:
+    """Of a call in the answer to a request. Some models number their calls anew in every turn: an id is no name."""
     parts = (part for message in request.messages for part in message.parts)
-    return [part.call_id for part in parts if part.kind == "tool_result" and part.call_id]
+    return _name(call_id, sum(1 for part in parts if part.kind == "tool_call" and part.call_id == call_id))
+
+
+def _results(request: Request) -> Iterator[tuple[Place, str]]:
+    """Where texts of results stand, and the names of their calls."""
+    calls: Counter[str] = Counter()
+    for at, message in enumerate(request.messages):
+        for index, part in enumerate(message.parts):
+            if part.kind == "tool_call":
+                calls[part.call_id] += 1
+            elif part.kind == "tool_result" and part.call_id and part.is_string:
+                yield (at, index), _name(part.call_id, calls[part.call_id] - 1)
+
+
+def _name(call_id: str, before: int) -> str:
+    return f"{call_id}\0{before}" if before > 0 else call_id
 
 
 def _beside(request: Request, owed: Mapping[str, str]) -> Iterator[tuple[Place, str]]:
     """Where what is owed is told: at the end of the last text of its result."""
-    last: dict[str, Place] = {}
-    for at, message in enumerate(request.messages if owed else ()):
-        for index, part in enumerate(message.parts):
-            if part.kind == "tool_result" and part.call_id in owed and part.is_string:
-                last[part.call_id] = (at, index)
-    return ((spot, owed[call_id]) for call_id, spot in last.items())
+    last = {name: spot for spot, name in _results(request) if name in owed} if owed else {}
+    return ((spot, owed[name]) for name, spot in last.items())
 
 
 def _spliced(text: str, outputs: list[Output], shown: Mapping[bytes, str]) -> str:

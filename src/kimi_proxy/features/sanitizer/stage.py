@@ -35,7 +35,7 @@ class Decided:
     plan: Plan
     decisions: Mapping[bytes, Decision]
     offers_tool: bool
-    owed: Mapping[str, str] = field(default_factory=dict)  # what is told beside the result of a call, by its id
+    owed: Mapping[str, str] = field(default_factory=dict)  # what is told beside the result of a call, by its name
     previous_response: str | None = None  # the one that is meant, where the client knows another name for it
     results: Mapping[str, str] = field(default_factory=dict)  # of calls of ours in it, by their ids
 
