@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -323,3 +324,20 @@ async def test_a_first_cut_that_loses_more_of_the_cache_than_it_saves_is_not_mad
 
     assert first.request is whole and first.reasons == ("not_worth_resending",)
     assert after["c1"] == LOG.text and len(after["c2"]) < len(large) / 2  # what was sent whole stays whole
+
+
+async def test_an_output_that_nobody_can_shorten_leaves_the_cuts_before_it_as_they_are(tmp_path: Path):
+    class Stumbling(Workers):
+        async def shorten(self, task: Task, within_s: float) -> Shortened:
+            if "stumble" in task.text:
+                task = replace(task, goal=None)  # type: ignore[arg-type]
+            return await super().shorten(task, within_s)
+
+    later: list[Item] = [*BEGUN, *asked("c2", "stumble over this line\n" * 2000)]
+    async with world(tmp_path, workers=Stumbling(thread_max_chars=10**9)) as here:
+        first = await here.send(request(Wire.CHAT, BEGUN))
+        second = await here.send(request(Wire.CHAT, later))
+
+    assert second.request.body.startswith(first.request.body[: first.request.messages[-1].end])
+    assert second.own_tool == first.own_tool != ""
+    assert "failed" in second.reasons

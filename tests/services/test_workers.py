@@ -336,3 +336,12 @@ async def test_whoever_is_in_a_hurry_does_not_wait_for_the_successor_of_a_child_
         await started(workers)
         await until(lambda: my_children() == [])
         assert (await workers.shorten(a_task(a_log(2000)), 20)).hidden
+
+
+async def test_a_fault_in_a_thread_is_told_as_one_in_a_child_is() -> None:
+    """Whoever shortens several outputs loses only this one."""
+    task = Task("a line of the user\n" * 500, None, Origin(), False, 100, 10, b"seed")  # type: ignore[arg-type]
+    async with open_workers(limit=1, thread_max_chars=10**9) as workers:
+        with pytest.raises(ChildProcessError, match="TypeError at") as fault:
+            await workers.shorten(task, 60)
+    assert "user" not in str(fault.value)

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from kimi_proxy.core import tokens
+from kimi_proxy.core.fault import place
 from kimi_proxy.core.prune import Cut, Pruned, Question
 from kimi_proxy.features.pruning import engine
 from kimi_proxy.features.pruning.explain import LineWhy
@@ -77,7 +78,7 @@ class Workers:
         if size <= self._thread_max_chars or (not self._has_idle() and size <= HURRIED_MAX_CHARS):
             if size > self._thread_max_chars:
                 self._start_one()
-            return await self._in_thread(lambda check: shorten(task, check), within_s)
+            return await self._in_thread(lambda check: _shortened(task, check), within_s)
         return jobs.shortened(await self._in_child(jobs.shorten_job(task, within_s)), task)
 
     async def warm(self) -> None:
@@ -215,3 +216,13 @@ class Workers:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _shortened(task: Task, check: jobs.Check) -> Shortened:
+    """As a child does it, faults included: whoever waits for several outputs loses only this one."""
+    try:
+        return shorten(task, check)
+    except TimeoutError:
+        raise
+    except Exception as fault:  # whoever asked fails open and counts it
+        raise ChildProcessError(f"a worker failed: {place(fault)}") from fault

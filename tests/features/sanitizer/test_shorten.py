@@ -177,3 +177,32 @@ def test_a_long_text_inside_json_is_shortened_inside():
 )
 def test_json_with_nothing_to_leave_out_is_json_still(text: str):
     json.loads(shortened(text).shown)
+
+
+RECORDS = json.dumps([{"id": n, "name": f"item {n}", "value": n * 1.5} for n in range(600)])
+
+
+@pytest.mark.parametrize("odd", ["1e400", "9" * 5000, "-0", "1" + "0" * 30])
+def test_a_number_that_no_machine_holds_is_no_reason_to_fail(odd: str):
+    done = shortened(RECORDS.replace('"value": 300.0', f'"value": {odd}'))
+
+    assert done.why == "pruned"
+    assert json.loads(done.shown.replace("9" * 5000, "9"))
+
+
+def test_half_a_surrogate_pair_in_json_is_no_reason_to_fail():
+    """Whoever cuts a text in the middle of an emoji leaves one behind."""
+    assert whole(shortened(RECORDS.replace("item 7", "item \ud83d"))) == "unreadable_json"
+
+
+@pytest.mark.parametrize("twice", [1, 3, 150, 299, 300, 450, 598])
+def test_a_key_that_comes_twice_hides_nothing_that_should_stay(twice: int):
+    named = [(f"k{n}", {"id": n, "name": f"item {n}", "value": n}) for n in range(600)]
+    named[300] = ("k300", {"id": 300, "name": "item", "value": 1, "error": "it failed"})
+    named.append((f"k{twice}", {"id": 600, "name": "again", "value": 2}))
+    text = "{" + ", ".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in named) + "}"
+    done = shortened(text)
+
+    assert "it failed" in done.shown
+    assert json.loads(done.shown)
+    assert all(f'"item {n}"' not in done.shown or done.shown.count(f'"item {n}"') == 1 for n in range(600))

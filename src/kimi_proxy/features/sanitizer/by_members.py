@@ -34,7 +34,7 @@ class _Found:
 def shorten(task: Task, names: Names, before: int, check: Callable[[], None], inside: Inside) -> Shortened:
     """`inside` shortens a long string of the text."""
     whole = Shortened(task.text, "nothing_to_cut", (), before, before)
-    raw = task.text.encode("utf-8", "surrogatepass")
+    raw = _bytes(task.text)
     top = rawjson.view(raw)
     if top is None:
         return replace(whole, why="unreadable_json")
@@ -51,6 +51,14 @@ def shorten(task: Task, names: Names, before: int, check: Callable[[], None], in
     if not edits or after >= before or not deepjson.is_json(shown):
         return whole
     return Shortened(shown, "pruned", (own, *hidden), before, after)
+
+
+def _bytes(text: str) -> bytes:
+    """None of a text that holds half of a surrogate pair: nobody can read that as JSON."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return b""
 
 
 def _look(top: Raw, raw: bytes, task: Task, before: int, check: Callable[[], None]) -> _Found:

@@ -48,6 +48,9 @@ def runs(
 ) -> Iterator[Run]:
     """The runs that may go from a long container that stands in `raw`."""
     views = list(members.values() if isinstance(members, dict) else members)
+    starts = [rawjson.start(view, raw) for view in views]
+    if starts != sorted(starts):  # of a key that comes twice the last value counts, and it stands elsewhere
+        return
     keep = _kept(views, goal, max_ratio, check)
     for first, after in _gaps(keep):
         start = rawjson.start(views[first], raw)
@@ -61,7 +64,7 @@ def runs(
 
 def _kept(views: Sequence[Raw], goal: str, max_ratio: float, check: Callable[[], None]) -> list[bool]:
     count = len(views)
-    values: list[JsonValue] = [msgspec.json.decode(view) for view in views]
+    values = [_value(view) for view in views]
     check()
     odd = _best(records.oddness(values, check), max(5, int(ODD_SHARE * count)))
     texts = [bytes(view).decode("utf-8", "replace") for view in views]
@@ -75,6 +78,14 @@ def _kept(views: Sequence[Raw], goal: str, max_ratio: float, check: Callable[[],
             keep[row] = True
             missing -= 1
     return keep
+
+
+def _value(view: Raw) -> JsonValue:
+    try:
+        value: JsonValue = msgspec.json.decode(view)
+        return value
+    except msgspec.DecodeError:  # a number that no machine holds: it is as good as any other word
+        return bytes(view).decode("utf-8", "replace")
 
 
 def _best(scores: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]", most: int) -> list[int]:
