@@ -111,7 +111,7 @@ def test_model_names_titles_and_errors_on_the_first_screen(watched: Window):
 
 def test_titles_and_models_among_the_sessions(watched: Window):
     page = watched.open("sessions").page
-    page.locator("tbody tr").nth(40).wait_for()
+    page.locator("tbody tr").nth(len(PAYLOADS) - 1).wait_for()
     shown = watched.text
     boxes = page.get_by_role("checkbox")
     boxes.nth(0).check()
