@@ -96,6 +96,13 @@ def call(message: dict) -> None:
         case "last_words":
             answer(message, "x" * 1_000_000)
             os._exit(0)
+        case "unended":
+            sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": "no newline"}))
+            sys.stdout.flush()
+            os._exit(0)
+        case "other_id":
+            kinds = {"text": str, "fraction": float}
+            say({"jsonrpc": "2.0", "id": kinds[arguments["kind"]](message["id"]), "result": "yours"})
         case "die":
             sys.stderr.write("out of memory, or so\n")
             sys.stderr.flush()

@@ -215,6 +215,17 @@ async def test_what_was_answered_before_the_end_is_not_lost():
         assert await result(client, call("last_words")) == "x" * 1_000_000
 
 
+async def test_an_answer_whose_line_was_not_ended_before_the_end_is_not_lost():
+    async with running(command()) as client:
+        assert await result(client, call("unended")) == "no newline"
+
+
+@pytest.mark.parametrize("kind", ["text", "fraction"])
+async def test_a_server_may_write_the_number_that_we_gave_in_its_own_way(kind: str):
+    async with running(command()) as client:
+        assert await result(client, call("other_id", kind=kind)) == "yours"
+
+
 async def test_a_call_that_takes_too_long_is_cancelled_and_the_server_lives_on(tmp_path: Path):
     log = tmp_path / "log"
     async with running(command("", str(log))) as client:

@@ -56,6 +56,8 @@ class Program(Process):
                 self._receive(message)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        for message in self._messages(b"".join(self._partial)):  # a last line may lack its newline
+            self._receive(message)
         super().connection_lost(exc)
         self._fail(self.ending)
 
@@ -85,8 +87,7 @@ class Program(Process):
         elif message.get("method") == "notifications/progress":
             self._progress(message)
         elif answers.is_response(message):
-            given = message.get("id")
-            waiting = self._waiting.get(given) if isinstance(given, int) else None
+            waiting = self._waiting.get(_number(message.get("id")))
             if waiting is not None and not waiting.done():
                 waiting.set_result(message)
 
@@ -123,3 +124,11 @@ class Program(Process):
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(error)
+
+
+def _number(given: JsonValue) -> int:
+    """The number that we gave to a request; some servers give it back as a text, or as 1.0."""
+    try:
+        return int(float(given)) if isinstance(given, str | int | float) else 0
+    except (ValueError, OverflowError):
+        return 0
