@@ -21,7 +21,7 @@ from kimi_proxy.services.store import SessionRecord, open_store
 REQUESTS = 10_000
 SESSIONS = 200
 PER_SECOND = 25  # requests; each is two events
-WATCHED_S = 600 if os.environ.get("KIMI_PROXY_DEEP") else 20
+WATCHED_S = 600 if os.environ.get("KIMI_PROXY_DEEP") else 12
 MAX_PAINT_MS = 1_000
 MAX_INTERACTION_MS = 100
 MAX_PAGE_BYTES = 150_000
