@@ -106,6 +106,8 @@ class Child(Generic[P, T]):
             if self._life.process.alive:
                 return self._life
             await self._bury(self._life)
+            if not self._wanted.is_set():  # somebody has stopped it meanwhile
+                raise self._stopped()
         if self._starting is None or self._starting.done():
             # Whoever asked first may give up; the others still wait for the same start.
             self._starting = asyncio.create_task(self._start())
