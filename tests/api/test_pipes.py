@@ -1,13 +1,17 @@
 """Lines from slices of any size."""
 
+import asyncio
+import os
+import pty
 import subprocess
 import sys
+from io import FileIO
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi_proxy.api.pipes import Lines
+from kimi_proxy.api.pipes import LineReader, Lines
 
 
 def cut(slices: list[bytes], limit: int) -> list[bytes | None]:
@@ -56,3 +60,32 @@ print("after")
 
     assert done.stdout == b"WIREafter\n"
     assert b"noise" in done.stderr
+
+
+async def heard(source: FileIO) -> list[bytes | None]:
+    return [line async for line in LineReader(source, 100, 10)]
+
+
+async def test_a_pipe_that_does_not_block_is_waited_for_and_not_taken_for_ended():
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    with FileIO(reader, "rb") as source:
+        listening = asyncio.create_task(heard(source))
+        await asyncio.sleep(0.05)
+        os.write(writer, b"late\n")
+        os.close(writer)
+
+        assert await asyncio.wait_for(listening, 10) == [b"late"]
+
+
+async def test_a_terminal_that_was_closed_has_ended():
+    """Linux says EIO there, and nothing at all to whoever waits for the end."""
+    master, slave = pty.openpty()
+    with FileIO(slave, "rb") as source:
+        os.write(master, b"last\n")
+        await asyncio.sleep(0)
+        listening = asyncio.create_task(heard(source))
+        await asyncio.sleep(0.05)
+        os.close(master)
+
+        assert await asyncio.wait_for(listening, 10) == [b"last"]

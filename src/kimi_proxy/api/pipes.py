@@ -9,7 +9,7 @@ import os
 import select
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import FileIO
 from queue import SimpleQueue
 from threading import Semaphore, Thread
@@ -72,12 +72,20 @@ class LineReader:
 
     def _read(self) -> None:
         try:
-            while data := self._source.read(SLICE_BYTES):
+            for data in self._slices():
                 self._hand_over(self._lines.feed(data))
             self._hand_over(self._lines.end())
             self._loop.call_soon_threadsafe(self._arrived.put_nowait, None)
         except RuntimeError:  # the loop was closed while we waited for the client
             return
+
+    def _slices(self) -> Iterator[bytes]:
+        with suppress(OSError):  # a terminal that was closed
+            while (data := self._source.read(SLICE_BYTES)) != b"":
+                if data is None:  # whoever started us chose a pipe that does not block
+                    select.select([self._source], [], [])
+                else:
+                    yield data
 
     def _hand_over(self, lines: Iterator[bytes | None]) -> None:
         for line in lines:
