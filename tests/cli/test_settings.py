@@ -72,6 +72,12 @@ def test_the_file_sets_the_port_and_is_remembered(here: Path):
     assert (settings.config.mcp_pruner.port, settings.file) == (9123, file)
 
 
+def test_the_mark_that_some_editors_put_before_a_text_is_no_part_of_it(here: Path):
+    (here / "config.toml").write_text("[mcp_pruner]\nport = 9123\n", "utf-8-sig")
+
+    assert load({}, here).config.mcp_pruner.port == 9123
+
+
 def test_the_environment_wins_over_the_file(here: Path):
     _written(here / "config.toml", port=9123)
 

@@ -54,6 +54,6 @@ def find(env: Mapping[str, str], here: Path | None, platform: Path) -> Path | No
 
 def _read(file: Path | None) -> str:
     try:
-        return file.read_text("utf-8") if file else ""
+        return file.read_text("utf-8-sig") if file else ""  # Windows' editors begin with a mark
     except (OSError, UnicodeDecodeError) as e:
         raise ConfigError(f"the configuration file cannot be read: {e}") from e
