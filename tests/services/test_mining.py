@@ -1,3 +1,4 @@
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 
@@ -48,3 +49,13 @@ def test_a_failing_command_makes_cases_of_the_failures_it_names(tmp_path: Path):
 def test_a_command_that_names_no_failure_is_told_of(tmp_path: Path, script: str, problem: str):
     with pytest.raises(ToolFailed, match=problem):
         from_command(script, tmp_path)
+
+
+def test_a_command_that_prints_without_end_does_not_fill_the_memory(tmp_path: Path):
+    tracemalloc.start()
+    try:
+        with pytest.raises(ToolFailed, match="names no failure"):
+            from_command("head -c 80000000 /dev/zero; exit 1", tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 40_000_000
+    finally:
+        tracemalloc.stop()

@@ -77,12 +77,16 @@ def _from_files(repository: Repository, enough: int, rng: random.Random) -> tupl
 def from_command(command: str, folder: Path) -> list[Case]:
     """Run a shell command that is expected to fail; each failure that its output names is a case."""
     output = bytearray()
+
+    def listen(piece: bytes) -> None:
+        output.extend(piece[: COMMAND_MAX_BYTES - len(output)])
+
     env = {name: value for name, value in os.environ.items() if name not in NEVER_PASSED}
     asked = Command(("sh", "-c", command), folder, env, COMMAND_TIMEOUT_S)
-    outcome = run_guarded(asked, COMMAND_MAX_PROCESSES, output.extend, threading.Event())
+    outcome = run_guarded(asked, COMMAND_MAX_PROCESSES, listen, threading.Event())
     if outcome.exit_code == 0:
         raise ToolFailed("command_succeeded", f"{command!r} succeeded: give a command whose failure is to be found")
-    log = bytes(output[:COMMAND_MAX_BYTES]).decode("utf-8", "replace")
+    log = output.decode("utf-8", "replace")
     cases = list(failures.cases(command, log))
     if not cases:
         raise ToolFailed("no_failure", f"{command!r} failed, but its output names no failure in a form known here")
