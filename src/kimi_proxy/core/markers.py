@@ -7,7 +7,7 @@ REASON_MAX_CHARS = 80
 
 _PRUNED = re.compile(
     r"^⟦PRUNÉ: prune_id=(?P<prune_id>\S+) "
-    r"lignes (?P<start>\d+)-(?P<end>\d+) \((?P<count>\d+)\) raison=(?P<reason>.*)⟧$"
+    r"lignes (?P<start>\d{1,18})-(?P<end>\d{1,18}) \((?P<count>\d{1,18})\) raison=(?P<reason>.*)⟧$"
 )
 # Control characters, line separators and bidirectional overrides would let a reason break its line.
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff⟦⟧]+")
