@@ -137,10 +137,12 @@ class Compressor:
                 original, made = await self._made(draft, proposal, summary, now_tokens, preset, is_automatic)
                 await self._store.keep(original)
                 await self._log.add(made)
-            except (CompressionRefused, StoreUnavailable):
+            except (CompressionRefused, StoreUnavailable, asyncio.CancelledError):
                 self._unpaid.owe(draft.session.id, summary)
                 raise
-            self._standings.forget(draft.session.id)
+            finally:
+                # A disk that nobody waits for any more may do what it was told all the same.
+                self._standings.forget(draft.session.id)
         told = {**compression_told.made(made, proposal), **compression_told.price(summary)}
         if not is_automatic:
             self._unpaid.owe(draft.session.id, summary)
@@ -154,8 +156,10 @@ class Compressor:
             standing = [one for one in rows if one.undone is None]
             if not standing:
                 raise CompressionRefused("nothing_to_undo", "this session is not compressed")
-            await self._log.undo(standing[0].id, round(self._now(), 3))
-            self._standings.forget(session)
+            try:
+                await self._log.undo(standing[0].id, round(self._now(), 3))
+            finally:
+                self._standings.forget(session)
         told: JsonObject = {
             "session_id": session,
             "undone": standing[0].id,

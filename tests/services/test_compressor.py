@@ -1,0 +1,106 @@
+"""A compression whose disk or client leaves in the middle of it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+from tests.conversations import Assistant, Item, User, request
+from tests.services.store.making import opened
+
+from kimi_proxy.core.chat import Wire
+from kimi_proxy.core.chat.usage import Usage
+from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.features.compression.preset import Preset
+from kimi_proxy.features.models import Target
+from kimi_proxy.features.pipeline import Draft, run_steps
+from kimi_proxy.features.sessions import Session
+from kimi_proxy.services.compressor import Compressor
+from kimi_proxy.services.counting import Counting
+from kimi_proxy.services.metrics import Metrics
+from kimi_proxy.services.store import Compressed, CompressionLog
+from kimi_proxy.services.store.compression_log import File
+from kimi_proxy.services.summaries import Story, Summaries, Summary
+from kimi_proxy.services.turns import Turns
+
+PRESET = Preset("compression", 85, 1, 400, asks_provider=True)
+SESSION = Session("ses_1")
+
+
+class Paid(Summaries):
+    async def asked(self, draft: Draft, story: Story) -> Summary:
+        return Summary("Notes.", "provider", Usage(900, 40))
+
+
+class Late(CompressionLog):
+    """Its disk does what it is told, and then nobody hears of it: it fails, or waits for ever."""
+
+    def __init__(self, file: File) -> None:
+        super().__init__(file)
+        self.is_written = asyncio.Event()
+        self.hangs = False
+
+    async def add(self, compressed: Compressed) -> None:
+        await super().add(compressed)
+        await self._then()
+
+    async def undo(self, id: str, at: float) -> None:
+        await super().undo(id, at)
+        await self._then()
+
+    async def _then(self) -> None:
+        self.is_written.set()
+        if self.hangs:
+            await asyncio.Event().wait()
+        raise StoreUnavailable("the disk has not answered within 2 s")
+
+
+def talk() -> Draft:
+    said: list[Item] = []
+    for n in range(12):
+        said += [User(f"question {n}: {'tell me more about it ' * 60}"), Assistant(f"answer {n}: {'so it is ' * 60}")]
+    whole = request(Wire.CHAT, [*said, User("and?")])
+    return Draft(whole, Target("p", "m"), SESSION, whole)
+
+
+@asynccontextmanager
+async def world(home: Path) -> AsyncIterator[tuple[Compressor, Late]]:
+    counting = Counting()
+    async with opened(home) as store:
+        log = Late(store)
+        summaries = Paid(None, Turns({}), Metrics(), 1.0)
+        yield Compressor({}, counting, store, log, summaries, offers_tool=False), log
+    counting.close()
+
+
+async def sent(compressor: Compressor) -> Draft:
+    return await run_steps(talk(), (compressor,), lambda step, error: None)
+
+
+async def test_what_the_disk_did_after_nobody_waited_any_more_is_what_stands(tmp_path: Path):
+    async with world(tmp_path) as (compressor, _):
+        before = await sent(compressor)
+        with pytest.raises(StoreUnavailable):
+            await compressor.compress(talk(), PRESET)
+        after = await sent(compressor)
+        with pytest.raises(StoreUnavailable):
+            await compressor.undo(SESSION.id)
+        undone = await sent(compressor)
+
+    assert [draft.cut is None for draft in (before, after, undone)] == [True, False, True]
+
+
+async def test_a_summary_is_paid_for_even_if_the_client_hangs_up_before_it_is_kept(tmp_path: Path):
+    async with world(tmp_path) as (compressor, log):
+        log.hangs = True
+        await sent(compressor)
+        compressing = asyncio.create_task(compressor.compress(talk(), PRESET, is_automatic=True))
+        await log.is_written.wait()
+        compressing.cancel()
+        with suppress(asyncio.CancelledError):
+            await compressing
+        after = await sent(compressor)
+
+    assert [(note.event, note.fields["summary_input_tokens"]) for note in after.notes] == [("compression_paid", 900)]
+    assert after.cut is not None
