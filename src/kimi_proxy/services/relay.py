@@ -101,11 +101,15 @@ class Relay:
         return Exchange(self._draft, self._status, self._outcome, seen, self._first_byte_s, elapsed_s, self._recalled)
 
     async def _pieces(self, reply: Reply) -> AsyncIterator[bytes]:
-        async for piece in reply.pieces():
-            if self._first_byte_s is None:
-                self._first_byte_s = self._now() - self._began
-            self._observer.feed(piece)
-            yield piece
+        try:
+            async for piece in reply.pieces():
+                if self._first_byte_s is None:
+                    self._first_byte_s = self._now() - self._began
+                self._observer.feed(piece)
+                yield piece
+        except UpstreamError as e:
+            self.failed(e)  # whoever hands the answer over can't tell the client any more, and stops
+            raise
         self._outcome = "ok"
 
     async def _events(self, reply: Reply) -> AsyncIterator[bytes]:
