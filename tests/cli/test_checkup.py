@@ -70,10 +70,34 @@ def test_a_stranger_on_the_port_is_an_error(cli: Cli):
     assert (code, checks["port"][0]) == (2, "error")
 
 
+def test_a_stranger_on_the_proxys_port_is_an_error_too(cli: Cli):
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        code, checks = report(cli, KIMI_PROXY_PORT=str(stranger.getsockname()[1]))
+
+    assert (code, checks["port"][0]) == (2, "error")
+    assert "KIMI_PROXY_PORT" in checks["port"][1]
+
+
+def test_one_port_for_both_is_an_error(cli: Cli):
+    port = free_port()
+
+    code, checks = report(cli, MCP_PRUNER_PORT=port, KIMI_PROXY_PORT=port)
+
+    assert (code, checks["port"][0]) == (2, "error")
+
+
+def test_a_sick_store_is_told_by_the_check_alone(cli: Cli, tmp_path: Path):
+    (tmp_path / "state").write_text("a file where the directory should be")
+
+    assert cli("doctor").stderr == b""
+    assert cli("report").stderr.startswith(b"kimi-proxy: ")
+
+
 @pytest.mark.parametrize(
     ("env", "name", "level"),
     [
         ({"MCP_PRUNER_HOST": "0.0.0.0"}, "access", "error"),
+        ({"KIMI_PROXY_HOST": "0.0.0.0"}, "access", "error"),
         ({"KIMI_PROXY_TOKEN": "short"}, "access", "warning"),
         ({"KIMI_PRUNING_BACKEND": "deepinfra"}, "backend", "warning"),
         ({"KIMI_PRUNING_BACKEND": "deepinfra", "DEEPINFRA_API_KEY": "k"}, "backend", "ok"),

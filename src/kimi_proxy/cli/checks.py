@@ -89,14 +89,16 @@ def misspelt(env: Mapping[str, str]) -> Iterator[Check]:
 
 
 def access(config: Config) -> Check:
-    host, token = config.mcp_pruner.host, config.token
-    if not is_loopback(host) and token is None:
-        mend = "set KIMI_PROXY_TOKEN, or listen on 127.0.0.1"
-        return Check("access", "error", f"{host} is open to others and no token is set", mend)
+    hosts, token = tuple(dict.fromkeys((config.mcp_pruner.host, config.proxy.host))), config.token
+    for host in hosts:
+        if not is_loopback(host) and token is None:
+            mend = "set KIMI_PROXY_TOKEN, or listen on 127.0.0.1"
+            return Check("access", "error", f"{host} is open to others and no token is set", mend)
     if token is not None and len(token.get_secret_value()) < SHORT_TOKEN_CHARS:
         mend = "set KIMI_PROXY_TOKEN to the output of: openssl rand -hex 32"
         return Check("access", "warning", "the token is short enough to be guessed", mend)
-    return Check("access", "ok", f"{host}, " + ("a token is needed" if token else "this machine only, no token"))
+    needed = "a token is needed" if token else "this machine only, no token"
+    return Check("access", "ok", f"{' and '.join(hosts)}, {needed}")
 
 
 def backend(config: Config) -> Check:
@@ -108,13 +110,25 @@ def backend(config: Config) -> Check:
 
 
 def port(config: Config) -> Check:
-    address = url(config.mcp_pruner.host, config.mcp_pruner.port)
-    found = occupant(config.mcp_pruner.host, config.mcp_pruner.port)
+    pruner, proxy = config.mcp_pruner, config.proxy
+    if pruner.port and (pruner.host, pruner.port) == (proxy.host, proxy.port):
+        mend = "choose another one with MCP_PRUNER_PORT or KIMI_PROXY_PORT"
+        return Check("port", "error", f"the pruner and the proxy are both to listen on {proxy.port}", mend)
+    looks = (
+        _port(pruner.host, pruner.port, "mcp-pruner", "MCP_PRUNER_PORT"),
+        _port(proxy.host, proxy.port, "kimi-proxy", "KIMI_PROXY_PORT"),
+    )
+    taken = next((look for look in looks if look.level != "ok"), None)
+    return taken or Check("port", "ok", "; ".join(look.found for look in looks))
+
+
+def _port(host: str, number: int, server: str, variable: str) -> Check:
+    address, found = url(host, number), occupant(host, number)
     if found is None:
         return Check("port", "ok", f"{address} is free")
-    if found.server:
+    if found.server == server:
         return Check("port", "ok", f"{address} is {found}, running")
-    mend = "stop that program, or choose another port with MCP_PRUNER_PORT"
+    mend = f"stop that program, or choose another port with {variable}"
     return Check("port", "error", f"{address} is taken by {found}", mend)
 
 
