@@ -218,3 +218,14 @@ def test_a_file_of_rules_for_cline_gets_our_block(cli: Cli):
     assert (cli.here / ".clinerules").read_text().startswith("be kind\n\n<!-- kimi-proxy: begin -->\n")
     cli("init", "cline", "--undo", "--yes")
     assert (cli.here / ".clinerules").read_text() == "be kind\n"
+
+
+def test_without_a_place_for_the_way_back_nothing_is_changed(cli: Cli, tmp_path: Path):
+    (tmp_path / "state").write_text("a file where the directory should be")
+
+    done = cli("init", "claude", "--yes")
+
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"kimi-proxy: ")
+    assert b"Traceback" not in done.stderr
+    assert not (cli.here / ".mcp.json").exists()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kimi_proxy.core import jsontext
-from kimi_proxy.core.errors import ParseError
+from kimi_proxy.core.errors import FileRefused, ParseError
 from kimi_proxy.services.store.private import private_file, sync_directory
 
 FOLDER = "init"
@@ -45,8 +45,15 @@ class Ledger:
         return None
 
     def keep(self, record: Record) -> None:
-        """On disk before the file itself is touched."""
+        """On disk before the file itself is touched; FileRefused if it cannot be."""
         place = self.place(record.path)
+        try:
+            self._keep(place, record)
+        except OSError as e:
+            problem = f"{record.path} is left as it is: the way back cannot be kept in {place} ({e.strerror})"
+            raise FileRefused(problem) from e
+
+    def _keep(self, place: Path, record: Record) -> None:
         if record.before is None:
             (place / BEFORE).unlink(missing_ok=True)
         else:
