@@ -327,3 +327,47 @@ async def test_calls_that_are_numbered_anew_in_every_turn_are_told_apart(tmp_pat
     told = [part.text for message in second.messages for part in message.parts if part.call_id == "call_b2"]
     assert [text.split("\n")[0] for text in told[1::2]] == ["a.py", "b.py"]
     assert [text.endswith(lines(*at)) for text, at in zip(told[1::2], [(3, 4), (5, 6)], strict=True)] == [True, True]
+
+
+@dataclass(slots=True)
+class Small(Model):
+    """Its window takes no more than this."""
+
+    max_bytes: int = 0
+
+    async def __call__(self, heard: Heard, line: Line) -> None:
+        if len(heard.body) <= self.max_bytes:
+            await Model.__call__(self, heard, line)
+        else:
+            await line.send(http(b'{"error":{"message":"prompt is too long"}}', "400 Bad Request"))
+
+
+@WIRES
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_text_that_does_not_fit_is_asked_for_in_parts(tmp_path: Path, wire: Wire, stream: bool):
+    all_of_it = Call("own_1", "recover_text", {"id": "PRN"})
+    says = [Says("Hm.", (all_of_it,)), Says("So.", (recovering("own_2"),)), Says("Found it.")]
+    model = Small(wire, says, max_bytes=len(LOG.text))
+    async with world(tmp_path, model) as (runtime, _):
+        status, answer = await ask(runtime, wire, stream=stream)
+    seen = Observer(wire, stream)
+    seen.feed(answer)
+
+    assert status == 200 and b"too long" not in answer
+    assert seen.seen.is_complete and len(model.heard) == 3
+    again, last = (parse(raw, wire).messages[-1].parts[-1].text for raw in model.heard[1:])
+    assert again.startswith("too_long:") and f"{len(LOG.text)} characters" in again
+    assert last == lines(3, 4)
+
+
+async def test_what_is_told_beside_a_result_for_good_is_not_the_whole_history(tmp_path: Path):
+    long = "\n".join(f"{n} {LOG.text}" for n in range(8))
+    model = Model(Wire.CHAT, [Says("Both.", (Call("own_1", "recover_text", {"id": "PRN"}), THEIRS)), Says("Thanks.")])
+    begun: list[Item] = [*ITEMS[:2], Result("call_a1", long)]
+    async with world(tmp_path, model) as (runtime, _):
+        await ask(runtime, Wire.CHAT, begun, stream=False)
+        later: list[Item] = [*begun, Assistant("Both.", (Asked("call_b2"),)), Result("call_b2", "a.py")]
+        await ask(runtime, Wire.CHAT, later, stream=False)
+
+    told = parse(model.heard[1], Wire.CHAT).messages[-1].parts[-1].text
+    assert "too_long:" in told and len(told) < 1_000

@@ -22,6 +22,7 @@ from kimi_proxy.features import redeem
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.recall.bodies import WHOLE
 from kimi_proxy.features.recall.call import Call, Rounds, Turn
+from kimi_proxy.features.recall.fitting import OWED_CHARS, SHORT_CHARS, fitting, with_results
 from kimi_proxy.features.recall.streams import STREAMS
 from kimi_proxy.features.redeem import Recover
 from kimi_proxy.features.sanitizer.apply import call_name
@@ -39,6 +40,7 @@ MAX_HELD_BYTES = 16 * 1024**2  # a longer body, or event, is passed on unread
 
 _STREAM = "text/event-stream"
 _PLAIN = ("", "identity")
+_REFUSED = (400, 413)  # as providers refuse what is longer than the window of their model
 
 Ask = Callable[[Question], AbstractAsyncContextManager[Reply]]
 Again = Callable[[Request], Awaitable[Reply]]
@@ -95,9 +97,10 @@ class Recall:
             turn = rounds.turn
             if not left or not turn.own or turn.others:
                 break
-            request = rounds.follow_up(request, await self._answers(turn.own, request))
+            answers = await self._answers(turn.own, request)
+            request = rounds.follow_up(request, answers)
             tally.turned(len(turn.own), rounds.spent)
-            reply = await again(request)
+            request, reply = await _asked_again(again, request, answers)
             if reply.status != 200 or reply.media_type != _STREAM or reply.encoding not in _PLAIN:
                 raise UpstreamUnreadable(
                     f"{draft.target.provider} answered HTTP {reply.status} when it was asked again"
@@ -117,9 +120,10 @@ class Recall:
             turn = rounds.take(answer)
             if not left or not turn.own or turn.others:
                 break
-            request = rounds.follow_up(request, await self._answers(turn.own, request))
+            answers = await self._answers(turn.own, request)
+            request = rounds.follow_up(request, answers)
             tally.turned(len(turn.own), rounds.spent)
-            reply = await again(request)
+            request, reply = await _asked_again(again, request, answers)
         is_changed = turn.own or request is not draft.request
         await self._owe(turn, draft, request, tally, rounds.id)
         return _relayed(reply, _pieces(jsontext.encode(rounds.shown()) if is_changed else body, None))
@@ -157,7 +161,7 @@ class Recall:
         is_kept = bool(id) and bytes(request.page.members.get("store", b"")) != b"false"
         if not turn.own or not (turn.others or is_kept):
             return
-        answers = await self._answers(turn.own, request)
+        answers = [fitting(text, OWED_CHARS) for text in await self._answers(turn.own, request)]
         texts = [f"[{draft.own_tool} {call.arguments}]\n{text}" for call, text in zip(turn.own, answers, strict=True)]
         try:
             if turn.others:
@@ -169,6 +173,16 @@ class Recall:
                 await self._decisions.leave_open(id, dict(results))
         except StoreUnavailable as e:
             log.warning("what was recovered is not passed on", extra={"what": str(e)[:300]})
+
+
+async def _asked_again(again: Again, request: Request, answers: Sequence[str]) -> tuple[Request, Reply]:
+    """The request that asks again, and the reply to it; what it was refused for may be the length of our answers."""
+    reply = await again(request)
+    shorter = [fitting(text, SHORT_CHARS) for text in answers]
+    if reply.status not in _REFUSED or shorter == list(answers):
+        return request, reply
+    request = with_results(request, shorter)
+    return request, await again(request)
 
 
 def _is_told(id: str, request: Request) -> bool:
