@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import time
 from pathlib import Path
 
@@ -97,3 +98,11 @@ def test_what_makes_no_sense_is_refused(cli: Cli, arguments: tuple[str, ...]):
 
     assert done.returncode == 2
     assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", [["report", "--session"], ["compress"], ["mcp", "logs"]])
+def test_a_name_that_is_not_utf8_is_nobodys_and_no_traceback(cli: Cli, command: list[str]):
+    done = cli(*command, os.fsdecode(b"caf\xe9"))
+
+    assert b"Traceback" not in done.stderr
+    assert done.returncode in (0, 3)

@@ -41,6 +41,10 @@ def test_an_endless_name_is_cut_short():
     assert len(session(Wire.CHAT, {}, {b"x-session-id": b"x" * 10_000}).name) == 200
 
 
+def test_a_name_with_half_of_a_surrogate_pair_is_one_that_can_be_written_down():
+    assert named("caf\udce9") == named("caf?")
+
+
 def test_the_id_of_a_session_names_it():
     began = session(Wire.CHAT, {"messages": conversation("hi")})
     mine = session(Wire.CHAT, {}, {b"x-session-id": b"mine"})

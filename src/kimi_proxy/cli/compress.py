@@ -30,7 +30,7 @@ def compress(
         remark("kimi-proxy does not run: histories are compressed on their way through it")
         raise typer.Exit(EXIT_NOT_RUNNING)
     action = "/undo" if undo else "/simulate" if simulate else ""
-    path = f"/api/{'compaction' if light else 'compress'}/{quote(session, safe='')}{action}"
+    path = f"/api/{'compaction' if light else 'compress'}/{quote(session, safe='', errors='replace')}{action}"
     told = host.control.post(path, {} if action else {"force": force})
     if "hint" in told:
         remark(f"the window is at {told['current_percentage']} % of {told['threshold']} %: {told['hint']}")

@@ -105,7 +105,7 @@ def logs(
     if host is None:
         remark("kimi-proxy does not run: what its servers said is gone with it")
         raise typer.Exit(EXIT_NOT_RUNNING)
-    answer = host.control.get(f"/api/mcp/servers/{quote(name, safe='')}/logs?lines={lines}")
+    answer = host.control.get(f"/api/mcp/servers/{quote(name, safe='', errors='replace')}/logs?lines={lines}")
     write(str(answer.get("log", "")))
 
 

@@ -39,6 +39,7 @@ def session_of(request: Request, headers: Mapping[bytes, bytes], provider: str) 
 
 def named(name: str) -> Session:
     """The session that a client calls so; one of our own ids is that session."""
+    name = name.encode("utf-8", "replace").decode()  # half of a surrogate pair can neither be hashed nor stored
     return Session(name) if is_session_id(name) else Session(_id(b"named", name.encode()), name)
 
 
