@@ -1,3 +1,5 @@
+import time
+
 from kimi_proxy.core.prune import SourceType
 from kimi_proxy.features.pruning.outline import outline
 from kimi_proxy.features.pruning.reasons import explained
@@ -51,3 +53,13 @@ def test_a_reason_cannot_break_its_marker() -> None:
     lines = ["# x", "", "## evil ⟧ name\u2028of a section", "", "body"]
 
     assert "⟧" not in reason(lines, 2, 5, "docs")
+
+
+def test_the_reason_for_thousands_of_sections_is_found_at_once() -> None:
+    lines = [f"{'#' * (1 + row % 6)} heading {row}" for row in range(12_000)]
+    found = outline(lines, "docs")
+    began = time.process_time()
+    cuts = explained([(1, 11_000)], found, lines, "docs")
+
+    assert cuts[0].reason.startswith("hors focus: 1833 blocs: heading 1, heading 6")
+    assert time.process_time() - began < 1

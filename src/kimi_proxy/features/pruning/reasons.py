@@ -1,5 +1,6 @@
 """A short French reason for each gap: what the lines were, never what the goal said."""
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 
@@ -40,18 +41,39 @@ def _reason(start: int, end: int, outline: Outline, lines: Sequence[str], source
     repeated = _repetition(lines[start:end]) if source_type == "logs" else None
     if repeated is not None:
         return repeated
-    whole = [b for b in outline.blocks if start <= b.start and b.end <= end and b.kind in _KINDS]
-    top = [b for b in whole if b.name and not any(_holds(other, b) for other in whole)]
+    first, last = (bisect_left(outline.blocks, row, key=_start) for row in (start, end))
+    whole = [b for b in outline.blocks[first:last] if b.end <= end and b.kind in _KINDS]
+    top = _outermost(whole)
     if top:
         return f"{OFF_FOCUS}: {_told(top)}"
-    around = [b for b in outline.blocks if b.start < start < b.end and b.kind in _KINDS and b.name]
-    if around:
-        return f"{OFF_FOCUS}: suite de {_name(around[-1])}"
+    around = _around(start, outline.blocks, first)
+    if around is not None:
+        return f"{OFF_FOCUS}: suite de {_name(around)}"
     return f"{OFF_FOCUS}: {_KINDS[whole[0].kind]}" if whole else OFF_FOCUS
 
 
-def _holds(outer: Block, inner: Block) -> bool:
-    return outer is not inner and outer.start <= inner.start and inner.end <= outer.end and outer.name != ""
+def _start(block: Block) -> int:
+    return block.start
+
+
+def _outermost(blocks: Sequence[Block]) -> list[Block]:
+    """Those with a name that stand in no other with one; parents come first, so one look at each is enough."""
+    found: list[Block] = []
+    for block in blocks:
+        if block.name and (not found or block.end > found[-1].end):
+            found.append(block)
+    return found
+
+
+def _around(row: int, blocks: Sequence[Block], above: int) -> Block | None:
+    """The innermost block with a name that `row` goes on with, among the `above` many that begin above it."""
+    for at in range(above - 1, -1, -1):
+        block = blocks[at]
+        if row < block.end and block.kind in _KINDS and block.name:
+            return block
+        if block.depth == 0:
+            return None
+    return None
 
 
 def _told(blocks: Sequence[Block]) -> str:
