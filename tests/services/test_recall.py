@@ -141,6 +141,42 @@ async def test_a_conversation_cannot_read_what_another_one_left_out(tmp_path: Pa
     assert "never given out here" in json.loads(model.heard[1])["messages"][-1]["content"]
 
 
+@pytest.mark.parametrize("stream", [True, False])
+async def test_to_ask_twice_for_what_another_one_left_out_does_not_help(tmp_path: Path, stream: bool):
+    first = Model(Wire.CHAT, [Says("ok")])
+    async with world(tmp_path, first) as (runtime, _):
+        await ask(runtime, Wire.CHAT, stream=False)
+    (foreign,) = set(ID.findall(first.heard[0]))
+    call = Call("own_1", "recover_text", {"id": foreign.decode(), "end_line": 2})
+    model = Model(Wire.CHAT, [Says("", (call,)), Says("", (call,)), Says("Never mind.")])
+    others: list[Item] = [User("another question altogether"), *ITEMS[1:]]
+    async with world(tmp_path, model) as (runtime, _):
+        await ask(runtime, Wire.CHAT, others, stream=stream)
+
+    answers = [parse(raw, Wire.CHAT).messages[-1].parts[-1].text for raw in model.heard[1:]]
+    assert ["never given out here" in answer for answer in answers] == [True, True]
+
+
+async def test_what_is_named_in_a_text_that_was_read_back_can_be_read_back_too(tmp_path: Path):
+    """A history that gave way may name what was cut in it."""
+    first = Model(Wire.CHAT, [Says("ok")])
+    async with world(tmp_path, first) as (runtime, _):
+        await ask(runtime, Wire.CHAT, stream=False)
+    (named,) = set(ID.findall(first.heard[0]))
+    told = LOG.text.split("\n")
+    told[100] = f"tests/test_cart.py::test_of_{named.decode()} PASSED"
+    inner = Call("own_2", "recover_text", {"id": named.decode(), "end_line": 1})
+    model = Model(
+        Wire.CHAT, [Says("", (Call("own_1", "recover_text", {"id": "PRN"}),)), Says("", (inner,)), Says("ok")]
+    )
+    others: list[Item] = [User("another question altogether"), ITEMS[1], Result("call_a1", "\n".join(told))]
+    async with world(tmp_path, model) as (runtime, _):
+        await ask(runtime, Wire.CHAT, others, stream=False)
+
+    assert named not in model.heard[0]
+    assert parse(model.heard[2], Wire.CHAT).messages[-1].parts[-1].text == lines(1, 1)
+
+
 async def test_a_conversation_that_goes_on_from_nothing_cannot_either(tmp_path: Path):
     first = Model(Wire.RESPONSES, [Says("ok")])
     async with world(tmp_path, first) as (runtime, _):

@@ -24,6 +24,7 @@ from kimi_proxy.features.recall.bodies import WHOLE
 from kimi_proxy.features.recall.call import Call, Rounds, Turn
 from kimi_proxy.features.recall.fitting import OWED_CHARS, SHORT_CHARS, fitting, with_results
 from kimi_proxy.features.recall.streams import STREAMS
+from kimi_proxy.features.recall.told import Told
 from kimi_proxy.features.redeem import Recover
 from kimi_proxy.features.sanitizer.apply import call_name
 from kimi_proxy.features.tool import checked
@@ -90,14 +91,14 @@ class Recall:
                 yield await self._whole(reply, again, draft, tally)
 
     async def _streamed(self, reply: Reply, again: Again, draft: Draft, tally: Tally) -> AsyncIterator[bytes]:
-        rounds, request = STREAMS[draft.request.wire](draft.own_tool), draft.request
+        rounds, request, told = STREAMS[draft.request.wire](draft.own_tool), draft.request, Told(draft.request)
         for left in range(self._max_rounds, -1, -1):
             async for shown in _shown(reply, rounds):
                 yield shown
             turn = rounds.turn
             if not left or not turn.own or turn.others:
                 break
-            answers = await self._answers(turn.own, request)
+            answers = await self._answers(turn.own, told)
             request = rounds.follow_up(request, answers)
             tally.turned(len(turn.own), rounds.spent)
             request, reply = await _asked_again(again, request, answers)
@@ -105,12 +106,12 @@ class Recall:
                 raise UpstreamUnreadable(
                     f"{draft.target.provider} answered HTTP {reply.status} when it was asked again"
                 )
-        await self._owe(turn, draft, request, tally, rounds.id)
+        await self._owe(turn, draft, told, tally, rounds.id)
         await self._rename(rounds)
         yield rounds.ending()
 
     async def _whole(self, reply: Reply, again: Again, draft: Draft, tally: Tally) -> Reply:
-        rounds, request = WHOLE[draft.request.wire](draft.own_tool), draft.request
+        rounds, request, told = WHOLE[draft.request.wire](draft.own_tool), draft.request, Told(draft.request)
         turn = Turn()
         for left in range(self._max_rounds, -1, -1):
             body, rest = await _read(reply)
@@ -120,22 +121,22 @@ class Recall:
             turn = rounds.take(answer)
             if not left or not turn.own or turn.others:
                 break
-            answers = await self._answers(turn.own, request)
+            answers = await self._answers(turn.own, told)
             request = rounds.follow_up(request, answers)
             tally.turned(len(turn.own), rounds.spent)
             request, reply = await _asked_again(again, request, answers)
         is_changed = turn.own or request is not draft.request
-        await self._owe(turn, draft, request, tally, rounds.id)
+        await self._owe(turn, draft, told, tally, rounds.id)
         return _relayed(reply, _pieces(jsontext.encode(rounds.shown()) if is_changed else body, None))
 
-    async def _answers(self, calls: Sequence[Call], request: Request) -> list[str]:
-        return [await self._recovered(call, request) for call in calls]
+    async def _answers(self, calls: Sequence[Call], told: Told) -> list[str]:
+        return [await self._recovered(call, told) for call in calls]
 
-    async def _recovered(self, call: Call, request: Request) -> str:
+    async def _recovered(self, call: Call, told: Told) -> str:
         """What the model asked for, or what is wrong with how it did."""
         try:
             asked = checked(Recover, _arguments(call))
-            if not is_id(asked.id) or not _is_told(asked.id, request):
+            if not is_id(asked.id) or not told.names(asked.id):
                 raise PruneIdNotFound(asked.id, "unknown")
             text = decoded((await self._store.original(SCOPE, asked.id)).text)
             part = redeem.part(text, asked)
@@ -143,6 +144,7 @@ class Recall:
             self._metrics.recoveries.labels(e.code).inc()
             return f"{e.code}: {e}"
         self._metrics.recoveries.labels("ok").inc()
+        told.add(part)
         return part
 
     async def _rename(self, rounds: Rounds) -> None:
@@ -153,15 +155,15 @@ class Recall:
             except StoreUnavailable as e:
                 log.warning("an answer cannot be gone on from", extra={"what": str(e)[:300]})
 
-    async def _owe(self, turn: Turn, draft: Draft, request: Request, tally: Tally, id: str) -> None:
+    async def _owe(self, turn: Turn, draft: Draft, told: Told, tally: Tally, id: str) -> None:
         """Where the client has calls to make too, the model reads what it asked for beside their last result.
 
         A provider that keeps the answer, with calls that nobody has answered, wants a result for each of them.
         """
-        is_kept = bool(id) and bytes(request.page.members.get("store", b"")) != b"false"
+        is_kept = bool(id) and bytes(draft.request.page.members.get("store", b"")) != b"false"
         if not turn.own or not (turn.others or is_kept):
             return
-        answers = [fitting(text, OWED_CHARS) for text in await self._answers(turn.own, request)]
+        answers = [fitting(text, OWED_CHARS) for text in await self._answers(turn.own, told)]
         texts = [f"[{draft.own_tool} {call.arguments}]\n{text}" for call, text in zip(turn.own, answers, strict=True)]
         try:
             if turn.others:
@@ -183,11 +185,6 @@ async def _asked_again(again: Again, request: Request, answers: Sequence[str]) -
         return request, reply
     request = with_results(request, shorter)
     return request, await again(request)
-
-
-def _is_told(id: str, request: Request) -> bool:
-    """Whether the conversation itself speaks of an id; those of other conversations are none of its business."""
-    return id.encode() in request.body or request.is_continued
 
 
 async def _shown(reply: Reply, rounds: Rounds) -> AsyncIterator[bytes]:
