@@ -5,14 +5,16 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from tests.services.store.making import opened
 
 from kimi_proxy.core import jsontext
-from kimi_proxy.core.chat import Wire, parse
+from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.providers import Model, Provider
 from kimi_proxy.core.sanitizer import Routing as Settings
 from kimi_proxy.features.accounting.account import Account
+from kimi_proxy.features.composition import Composition
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.models import Models
 from kimi_proxy.features.pipeline import Draft, run_steps
@@ -220,3 +222,21 @@ async def test_a_provider_that_was_asked_twice_for_one_answer_has_not_counted_mo
         draft = await w.send(760, letter="é")
 
     assert went(draft) == "p/small"
+
+
+async def test_what_cannot_be_counted_in_time_stays_where_the_conversation_is(tmp_path: Path):
+    """After a restart everything is counted anew, and the model that was asked for has no room for it."""
+
+    class Slow(Counting):
+        async def composition(self, request: Request) -> Composition:
+            raise TimeoutError
+
+    async with world(tmp_path) as w:
+        first = await w.send(1900)
+    async with world(tmp_path, counting=Slow()) as w:
+        again = await w.send(1900)
+        with pytest.raises(TimeoutError):
+            await w.send(1900, "ses_2")
+
+    assert went(first) == went(again) == "p/large"
+    assert again.said == first.said

@@ -17,7 +17,8 @@ from kimi_proxy.services.fingerprint import decoded, encoded
 from kimi_proxy.services.scale import MOST_OFF, Scale
 from kimi_proxy.services.store import Pin, Pinboard
 
-COUNT_S = 1.0  # a request whose tokens are not counted by then goes where it was asked to
+COUNT_S = 1.0  # a request whose tokens are not counted by then goes where its conversation is
+BYTES_PER_TOKEN = 4  # about
 DISK_S = 0.5
 MAX_SESSIONS = 10_000  # remembered; who talked last stays
 STAYS = ""  # of a conversation: where it was asked to
@@ -51,7 +52,13 @@ class Routing:
         if now is asked and is_certainly_below(draft.request, asked.window * self._threshold):
             self._stranded.pop(place, None)
             return None
-        tokens = await self._tokens(draft, asked)
+        try:
+            tokens = await self._tokens(draft, asked)
+        except TimeoutError:
+            if now is asked:
+                raise
+            # It has outgrown the model that was asked for: to go back there uncounted would be to be refused.
+            return Route(asked, now, len(draft.request.body) // BYTES_PER_TOKEN)
         to = self._next(tokens, now, asked)
         if to is not now:
             await self._remember(place, STAYS if to is asked else to.target.key or STAYS)
