@@ -1,7 +1,8 @@
 """JSON-RPC 2.0 envelopes: read from strangers, written for them."""
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from math import inf
+from typing import TypeAlias, TypeGuard
 
 from kimi_proxy.core.errors import InvalidRequest, KimiProxyError
 from kimi_proxy.core.types import JsonObject, JsonValue
@@ -31,7 +32,7 @@ def read(message: JsonValue) -> Call | None:
     if not isinstance(method, str):
         raise InvalidRequest("method must be a string")
     call_id = message.get("id")
-    if isinstance(call_id, bool) or not isinstance(call_id, str | int | float | None):
+    if call_id is not None and not _is_id(call_id):
         raise InvalidRequest("id must be a string or a number")
     params = message.get("params")
     if params is not None and not isinstance(params, dict):
@@ -42,7 +43,12 @@ def read(message: JsonValue) -> Call | None:
 def id_of(message: JsonValue) -> RpcId:
     """The id to answer a message with that could not be read as a call."""
     found = message.get("id") if isinstance(message, dict) else None
-    return found if isinstance(found, str | int | float) and not isinstance(found, bool) else None
+    return found if _is_id(found) else None
+
+
+def _is_id(value: JsonValue) -> TypeGuard[str | int | float]:
+    """A text or a number; 1e400 is read as no number that could be written again."""
+    return isinstance(value, str | int | float) and not isinstance(value, bool) and value not in (inf, -inf)
 
 
 def success(call_id: RpcId, result: JsonObject) -> JsonObject:
