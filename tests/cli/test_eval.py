@@ -57,6 +57,7 @@ def test_few_cases_are_judged_with_a_remark(cli: Cli, project: Path):
         (("absent",), b"absent"),
         ((".",), b"not a git repository"),
         (("../project", "--limit", "0"), b"--limit"),
+        (("../project", "--limit", "9" * 30), b"--limit"),
         (("../project", "--limit", "1", "--html", "absent/page.html"), b"there is no directory absent"),
         (("../project", "--limit", "1", "--html", "."), b"it is a directory"),
         (("../project", "--limit", "1", "--html", "/dev/full"), b"cannot write /dev/full"),

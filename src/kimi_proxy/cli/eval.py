@@ -24,7 +24,7 @@ MIN_CASES = 5
 
 def evaluate(
     repo: Annotated[Path, typer.Argument(metavar="REPO", help="A local git repository.")] = Path(),
-    limit: Annotated[int, typer.Option(min=1, help="How many cases to mine, at most.")] = 120,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many cases to mine, at most.")] = 120,
     seed: Annotated[int, typer.Option(help="The same seed gives the same cases and figures.")] = 7,
     command: Annotated[
         str, typer.Option("--cmd", metavar="COMMAND", help="A command that fails in REPO: its log makes cases too.")
