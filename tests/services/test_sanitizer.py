@@ -20,6 +20,7 @@ from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sanitizer.shortened import Shortened, Task
 from kimi_proxy.services.decisions import SCOPE
 from kimi_proxy.services.fingerprint import decoded
+from kimi_proxy.services.sanitizer import Sanitizer
 from kimi_proxy.services.store import Pin, Pinboard
 from kimi_proxy.services.workers import Workers
 
@@ -341,3 +342,19 @@ async def test_an_output_that_nobody_can_shorten_leaves_the_cuts_before_it_as_th
     assert second.request.body.startswith(first.request.body[: first.request.messages[-1].end])
     assert second.own_tool == first.own_tool != ""
     assert "failed" in second.reasons
+
+
+async def test_what_was_decided_is_repeated_even_if_the_time_was_over_before_anybody_looked(tmp_path: Path):
+    """A long conversation takes its time to be read; all that was cut in it must not come back for that."""
+    later = request(Wire.CHAT, [*BEGUN, Assistant("I see.")])
+    async with world(tmp_path) as here:
+        first = await here.send(later)
+        ticks = iter((0.0, 60.0))
+        late = Sanitizer(PATIENT, "", here.decisions, Workers(), here.metrics, now=lambda: next(ticks, 60.0))
+        for _ in range(5):  # a busy disk may take longer than the grace that there is
+            ticks = iter((0.0, 60.0))
+            again = await replace(here, sanitizer=late).send(later)
+            if "store_unavailable" not in again.reasons:
+                break
+
+    assert again.request.body == first.request.body

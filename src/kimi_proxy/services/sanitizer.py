@@ -29,7 +29,7 @@ from kimi_proxy.services.recent import Recent
 from kimi_proxy.services.savings import Savings, mask_told
 from kimi_proxy.services.workers import Workers
 
-COMMIT_GRACE_S = 0.25  # what was shortened in time is worth waiting for the disk
+COMMIT_GRACE_S = 0.25  # what was shortened in time, now or before, is worth waiting for the disk
 IN_LOOP_MAX_BYTES = 1024**2
 SMALL_REMEMBERED = 50_000
 DAY_S = 86_400
@@ -123,7 +123,8 @@ class Sanitizer:
     async def _made(self, draft: Draft, outputs: Sequence[Output], deadline: float) -> dict[bytes, Decision]:
         """A decision for each output that is long enough to need one."""
         try:
-            async with asyncio.timeout(deadline - self._now()):
+            # Whatever the rest took: what was cut before would come back, and with it all that it had saved.
+            async with asyncio.timeout(max(0.0, deadline - self._now()) + COMMIT_GRACE_S):
                 known = await self._decisions.known(outputs)
         except (StoreUnavailable, TimeoutError) as e:
             self._failed("remember", "store_unavailable", str(e))
