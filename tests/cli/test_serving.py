@@ -39,7 +39,7 @@ def rpc(address: str, method: str, params: dict[str, object]) -> dict[str, objec
 
 
 @pytest.mark.parametrize("command", ["start", "pruner"])
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_it_tells_where_it_listens_and_stops_cleanly(cli: Cli, command: str, how: signal.Signals):
     with serving(cli, command) as (process, address):
         with urlopen(f"{address}/health", timeout=30) as answer:
@@ -52,6 +52,18 @@ def test_it_tells_where_it_listens_and_stops_cleanly(cli: Cli, command: str, how
     assert code == 0
     assert b"Traceback" not in said
     assert said.endswith(b"kimi-proxy: stopped\n")
+
+
+def test_under_nohup_the_end_of_a_terminal_is_not_the_end_of_the_server(cli: Cli):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what nohup does, and programs inherit
+    try:
+        with serving(cli, "pruner") as (process, address):
+            process.send_signal(signal.SIGHUP)
+            with urlopen(f"{address}/health", timeout=30) as answer:
+                assert answer.status == 200
+            assert stop(process)[0] == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_start_opens_the_proxy_too(cli: Cli):

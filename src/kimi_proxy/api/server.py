@@ -93,9 +93,9 @@ def bind(host: str, port: int) -> socket.socket:
 
 @contextmanager
 def stop_on_signals() -> Iterator[asyncio.Event]:
-    """An event that the first SIGINT or SIGTERM sets; the second one ends the process as usual."""
+    """An event that the first of these signals sets; the second one ends the process as usual."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in _ends()}
 
     def restore() -> None:
         for number, handler in before.items():
@@ -111,6 +111,14 @@ def stop_on_signals() -> Iterator[asyncio.Event]:
         yield stop
     finally:
         restore()
+
+
+def _ends() -> Iterator[signal.Signals]:
+    """What asks us to stop; the end of our terminal does, unless nohup has us ignore it."""
+    yield signal.SIGINT
+    yield signal.SIGTERM
+    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        yield signal.SIGHUP
 
 
 def run(main: Coroutine[object, object, T]) -> T:
