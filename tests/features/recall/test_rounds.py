@@ -9,7 +9,7 @@ from tests.model import Call, Says, body, events
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.chat.observer import Observer
 from kimi_proxy.core.chat.whole import WholeEvents
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.features.recall.bodies import WHOLE
 from kimi_proxy.features.recall.call import Call as Asked
 from kimi_proxy.features.recall.call import Turn, summed
@@ -342,3 +342,31 @@ def test_a_count_inside_of_the_choice_is_that_of_all_rounds():
 
     assert seen.seen.usage is not None
     assert (seen.seen.usage.input_tokens, seen.seen.usage.output_tokens) == (250, 29)
+
+
+BLOCKS: list[JsonObject] = [{"type": "thinking", "thinking": []}, {"type": "text", "text": "So it is."}]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "shown"),
+    [
+        ("Hm.", " Yes.", "Hm. Yes."),
+        (None, "Yes.", "Yes."),
+        ("Hm.", None, "Hm."),
+        ("Hm.", BLOCKS, [{"type": "text", "text": "Hm."}, *BLOCKS]),
+        (BLOCKS, "Yes.", [*BLOCKS, {"type": "text", "text": "Yes."}]),
+        (BLOCKS, None, BLOCKS),
+        (None, BLOCKS, BLOCKS),
+    ],
+)
+def test_words_that_come_in_blocks_are_words_too(first: JsonValue, second: JsonValue, shown: JsonValue):
+    """Some providers tell thoughts and words apart that way."""
+    rounds = WHOLE[Wire.CHAT](OWN.name)
+    for nth, (says, content) in enumerate(((FIRST, first), (Says("Yes."), second))):
+        if nth:
+            rounds.follow_up(request(Wire.CHAT, [User("go")]), ["line"])
+        answer = json.loads(body(Wire.CHAT, says))
+        answer["choices"][0]["message"]["content"] = content
+        rounds.take(answer)
+
+    assert json.loads(json.dumps(rounds.shown()))["choices"][0]["message"]["content"] == shown

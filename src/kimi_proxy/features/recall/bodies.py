@@ -32,7 +32,7 @@ class WholeChat:
     def __init__(self, own: str) -> None:
         self._own = own
         self._body: JsonObject = {}
-        self._said = ""
+        self._said: JsonValue = None
         self.spent: JsonValue = None
 
     @property
@@ -52,7 +52,7 @@ class WholeChat:
         calls = objects(self._message.get("tool_calls"))
         results = [chat.result(text_of(call.get("id")), text) for call, text in zip(calls, answers, strict=True)]
         said = {**self._message, "tool_calls": [_sent_back(call) for call in calls]}
-        self._said += text_of(self._message.get("content"))
+        self._said = _both(self._said, self._message.get("content"))
         self.spent = summed(self.spent, self._body.get("usage"))
         return edit.with_items(request, [said, *results])
 
@@ -61,7 +61,7 @@ class WholeChat:
         others = [call for call in objects(message.get("tool_calls")) if not self._is_own(call)]
         finish = choice.get("finish_reason") if others or not message.get("tool_calls") else "stop"
         rest = {key: value for key, value in message.items() if key != "tool_calls"}
-        content = {"content": self._said + text_of(message.get("content"))} if self._said else {}
+        content: JsonObject = {"content": _both(self._said, message.get("content"))} if self._said else {}
         calls: JsonObject = {"tool_calls": others} if others else {}
         choice = {**choice, "message": {**rest, **content, **calls}, "finish_reason": finish}
         return {**self._body, "choices": [choice], "usage": summed(self.spent, self._body.get("usage"))}
@@ -161,6 +161,19 @@ class WholeResponses:
 
     def _is_own(self, item: JsonObject) -> bool:
         return responses.is_own(item, self._own)
+
+
+def _both(first: JsonValue, second: JsonValue) -> JsonValue:
+    """What was said in one round after the other: a text, or blocks where one of them is told in blocks."""
+    if not first or not second:
+        return first or second
+    if isinstance(first, str) and isinstance(second, str):
+        return first + second
+    return [*_blocks(first), *_blocks(second)]
+
+
+def _blocks(said: JsonValue) -> list[JsonObject]:
+    return [{"type": "text", "text": said}] if isinstance(said, str) else objects(said)
 
 
 def _arguments(call: JsonObject) -> str:
