@@ -173,3 +173,11 @@ def test_a_hundred_megabytes_of_output_take_little_memory(cli: Cli):
     assert "lignes 1-" in shown
     print(f"peak memory grew by {grown} kB for 100 MB of output")
     assert grown < 60_000
+
+
+def test_a_directory_that_is_not_there_is_refused_at_once(cli: Cli):
+    """Later every file would be said not to exist, and nobody would know why."""
+    done = cli("tools", "--stdio", "--cwd", "absent")
+
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"'absent' does not exist" in done.stderr

@@ -26,7 +26,8 @@ def tools(
         ),
     ] = None,
     cwd: Annotated[
-        Path | None, typer.Option(help="Where paths begin and commands run.  [default: here]", file_okay=False)
+        Path | None,
+        typer.Option(help="Where paths begin and commands run.  [default: here]", exists=True, file_okay=False),
     ] = None,
 ) -> None:
     """Offer read, grep, bash and recover_text to an agent that starts this.
