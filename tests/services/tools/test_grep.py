@@ -109,6 +109,13 @@ async def test_no_match_is_no_error(world: World):
     assert (answer.text, answer.is_error) == ("[kimi-proxy] no match", False)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="names are UTF-8 there")
+async def test_a_name_in_another_encoding_is_shown_in_characters_that_a_provider_takes(world: World):
+    Path(os.fsdecode(os.fsencode(world.folder) + b"/caf\xe9.txt")).write_text("a zebra\n")
+
+    assert await world.text(pattern="zebra") == "café.txt:1:a zebra"
+
+
 async def test_a_link_to_a_directory_is_no_error(world: World):
     (world.folder / "link").symlink_to("src")
 

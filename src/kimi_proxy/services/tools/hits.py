@@ -31,13 +31,15 @@ def shown(hits: Sequence[Hit], workspace: Workspace, place: Place, path: str, co
         wanted = sum(hit.matches for hit in found)
         if chars > MAX_TEXT_CHARS:
             break
-        relative = os.fsdecode(name.removeprefix(b"./"))
+        relative = name.removeprefix(b"./")
         try:
-            with workspace.opened(str(place.directory / relative)) as fd:
+            with workspace.opened(str(place.directory / os.fsdecode(relative))) as fd:
                 read = [(hit, line) for hit in found if (line := _line(fd, hit)) is not None]
         except ToolFailed:
             read = []
-        printed = list(_printed(read, path if place.name else _joined(path, relative), context_lines))
+        # A name that is not UTF-8 must not put half a character into the conversation.
+        named = path if place.name else _joined(path, charset.decode(relative))
+        printed = list(_printed(read, named, context_lines))
         if lines and printed and context_lines:
             lines.append("--")
         lines += printed
