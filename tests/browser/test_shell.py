@@ -160,3 +160,61 @@ def test_a_text_is_copied_also_where_the_browser_has_no_clipboard_for_pages(wind
 
         expect(page.get_by_text("Copied")).to_be_visible()
         expect(page.locator("textarea")).to_have_count(0)
+
+
+def test_the_question_for_the_token_cannot_be_waved_away(windows: Windows, tmp_path: Path):
+    with started(tmp_path, "", KIMI_PROXY_TOKEN=TOKEN) as guarded, windows.opened(guarded.address) as window:
+        page = window.page
+        page.goto(guarded.address)
+        dialog = page.get_by_role("dialog", name="This server asks for its token")
+        expect(dialog).to_be_visible()
+        for _ in range(3):  # a browser lets a page refuse this only once
+            page.keyboard.press("Escape")
+        expect(dialog).to_be_visible()
+
+        # No header can carry this one, so that the server never sees it.
+        dialog.get_by_label("Token").fill("“a-token”")
+        dialog.get_by_role("button", name="Enter").click()
+        expect(dialog.get_by_role("alert")).to_have_text("The server did not accept it.")
+        dialog.get_by_label("Token").fill(TOKEN)
+        dialog.get_by_role("button", name="Enter").click()
+        expect(page.locator(".state.live")).to_be_visible()
+        window.faults.clear()  # a socket that is refused is told to the console
+
+
+def test_a_view_that_cannot_come_while_the_server_is_away_comes_when_it_is_back(shell: Window):
+    page = shell.open("sessions").page
+    expect(page.locator(".state.live")).to_be_visible()
+    page.route("**/dashboard/views/**", lambda route: route.abort())
+    page.evaluate("location.hash = '#/map'")
+    expect(page.get_by_text("This view is not available in this version.")).to_be_visible()
+    page.unroute("**/dashboard/views/**")
+    shell.button("Try again").click()
+
+    expect(page.get_by_role("heading", name="The last request")).to_be_visible()
+
+
+def test_a_text_that_cannot_be_copied_is_told(shell: Window):
+    page = shell.open("playground").page
+    page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('denied')); }")
+    shell.button("Copy as curl").click()
+
+    expect(page.get_by_text("Could not be copied")).to_be_visible()
+
+
+def test_a_dialog_stays_when_a_selection_ends_outside_of_it(windows: Windows, shop: Product):
+    with windows.opened(shop.address) as window:
+        page = window.open("sessions").page
+        page.get_by_role("button", name="Rename").first.click()
+        field = page.get_by_role("textbox", name="Title", exact=True)
+        field.fill("a title of some length")
+        place = field.bounding_box()
+        assert place is not None
+        page.mouse.move(place["x"] + 60, place["y"] + place["height"] / 2)
+        page.mouse.down()
+        page.mouse.move(4, 4)
+        page.mouse.up()
+        expect(field).to_have_value("a title of some length")
+
+        page.mouse.click(4, 4)
+        expect(page.get_by_role("dialog")).to_have_count(0)

@@ -65,7 +65,14 @@ export function save(blob, filename) {
   setTimeout(() => URL.revokeObjectURL(address), 10_000);
 }
 
+/** Whether a header can carry it: curly quotes that were copied with a token cannot be sent. */
+const isSendable = (value) => /^[\x20-\x7e\xa0-\xff]*$/.test(value);
+
 async function send(method, path, body) {
+  if (!isSendable(token())) {
+    locked.set(true);
+    throw new ApiError(401, "token_required", "no header can carry this token");
+  }
   const headers = token() ? { authorization: `Bearer ${token()}` } : {};
   if (body !== undefined) headers["content-type"] = "application/json";
   let answer;

@@ -5,18 +5,23 @@ import words from "../words/shell.js";
 import { Icon } from "./icon.js";
 
 const t = phrases(words);
+const ICONS = { copied: "check", not_copied: "alert" };
 
 /** `text` is the text, or a function that gives it or promises it. */
 export function Copy({ text, label }) {
-  const [isDone, setDone] = useState(false);
+  const [told, tell] = useState(""); // "copied" or "not_copied"
   const copy = async () => {
-    await put(await (typeof text === "function" ? text() : text));
-    setDone(true);
-    setTimeout(() => setDone(false), 1500);
+    try {
+      await put(await (typeof text === "function" ? text() : text));
+      tell("copied");
+    } catch {
+      tell("not_copied"); // the browser may forbid it, and the text may not come
+    }
+    setTimeout(() => tell(""), 1500);
   };
   return html`<button type="button" class="quiet" onClick=${copy}>
-    <${Icon} name=${isDone ? "check" : "copy"} />
-    <span aria-live="polite">${isDone ? t("copied") : (label ?? t("copy"))}</span>
+    <${Icon} name=${ICONS[told] ?? "copy"} />
+    <span aria-live="polite">${told ? t(told) : (label ?? t("copy"))}</span>
   </button>`;
 }
 
@@ -26,7 +31,8 @@ async function put(text) {
   const area = Object.assign(document.createElement("textarea"), { value: text });
   (document.querySelector("dialog[open]") ?? document.body).append(area);
   area.select();
-  document.execCommand("copy");
+  const isDone = document.execCommand("copy");
   area.remove();
+  if (!isDone) throw new Error("nothing was copied");
   return undefined;
 }

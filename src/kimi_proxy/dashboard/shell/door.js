@@ -1,6 +1,6 @@
 // Asks for the server's token.
 import { get, token, unlock } from "../api.js";
-import { html, useState } from "../html.js";
+import { html } from "../html.js";
 import { phrases } from "../i18n.js";
 import { Dialog } from "../parts/dialog.js";
 import words from "../words/shell.js";
@@ -8,7 +8,7 @@ import words from "../words/shell.js";
 const t = phrases(words);
 
 export function Door() {
-  const [isWrong] = useState(token() !== "");
+  const isWrong = token() !== "";
   const submit = (event) => {
     event.preventDefault();
     unlock(new FormData(event.currentTarget).get("token").trim());

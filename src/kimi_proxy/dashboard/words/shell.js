@@ -40,6 +40,7 @@ export default {
     close: "Close",
     copy: "Copy",
     copied: "Copied",
+    not_copied: "Could not be copied",
     nothing: "Nothing here yet.",
   },
   fr: {
@@ -83,6 +84,7 @@ export default {
     close: "Fermer",
     copy: "Copier",
     copied: "Copié",
+    not_copied: "La copie a échoué",
     nothing: "Rien ici pour l’instant.",
   },
 };
