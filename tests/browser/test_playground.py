@@ -5,6 +5,7 @@ import re
 import shlex
 from pathlib import Path
 
+from playwright.sync_api import expect
 from tests.browser.product import Product
 from tests.browser.window import Window
 
@@ -78,3 +79,44 @@ def test_it_speaks_french(fenetre: Window):
 
     assert re.search(r"\d+ lignes sur \d+ restent", fenetre.text)
     assert "lignes coupées" in fenetre.text
+
+
+def dropped(window: Window, value: str) -> None:
+    """Let go of something over the text."""
+    window.page.evaluate(
+        """(value) => {
+          const given = { files: [] };
+          const text = () => Promise.reject(new Error("a folder"));
+          if (value === "folder") given.files.push({ name: "src", size: 4096, text });
+          const event = new DragEvent("drop", { bubbles: true, cancelable: true });
+          Object.defineProperty(event, "dataTransfer", { value: given });
+          window.isTaken = !document.querySelector("textarea").dispatchEvent(event);
+        }""",
+        value,
+    )
+
+
+def test_a_folder_that_is_dropped_is_refused_in_words(window: Window):
+    window.open("playground")
+    dropped(window, "folder")
+
+    window.page.get_by_text("This file cannot be read.").wait_for()
+
+
+def test_words_that_are_dropped_are_left_to_the_browser(window: Window):
+    window.open("playground")
+    dropped(window, "words")
+
+    assert window.page.evaluate("window.isTaken") is False
+
+
+def test_the_same_file_can_be_opened_again(window: Window, files: Path):
+    file = files / "service.log"
+    file.write_text("\n".join(f"INFO request {n} done" for n in range(60)))
+    page = window.open("playground").page
+    text = page.get_by_role("textbox", name="Text to prune")
+    page.locator("input[type=file]").set_input_files(file)
+    expect(text).to_have_value(re.compile("^INFO request 0"))
+    text.fill("something else")
+
+    assert page.locator("input[type=file]").input_value() == ""  # else a browser sees no change in the same file

@@ -64,12 +64,23 @@ function Question({ asked, change }) {
   const take = async (file) => {
     if (!file) return;
     setProblem(file.size > 4 * MAX_CHARS ? t("too_large") : "");
-    if (file.size <= 4 * MAX_CHARS) change({ text: (await file.text()).slice(0, MAX_CHARS), type: guess(file.name) });
+    if (file.size > 4 * MAX_CHARS) return;
+    try {
+      change({ text: (await file.text()).slice(0, MAX_CHARS), type: guess(file.name) });
+    } catch {
+      setProblem(t("unreadable")); // a folder, or gone meanwhile
+    }
   };
   const drop = (event) => {
-    event.preventDefault();
     setOver(false);
-    take(event.dataTransfer.files[0]);
+    const [file] = event.dataTransfer.files;
+    if (!file) return; // words: the browser puts them where they were dropped
+    event.preventDefault();
+    take(file);
+  };
+  const chose = ({ currentTarget: field }) => {
+    take(field.files[0]);
+    field.value = ""; // else nothing is told when the same file is chosen again
   };
   const dragged = (event) => {
     event.preventDefault();
@@ -96,7 +107,7 @@ function Question({ asked, change }) {
       onInput=${(event) => change({ text: event.currentTarget.value })} onDragOver=${dragged} onDragLeave=${() => setOver(false)} onDrop=${drop}></textarea>
     ${problem && html`<p class="wrong" role="alert">${problem}</p>`}
     <div class="row-actions">
-      <label class="playground-file">${t("file")}<input type="file" class="unseen" onChange=${(event) => take(event.currentTarget.files[0])} /></label>
+      <label class="playground-file">${t("file")}<input type="file" class="unseen" onChange=${chose} /></label>
       <button type="button" class="quiet" onClick=${() => change(example())}>${t("example")}</button>
       <${CopyCurl} asked=${asked} />
     </div>
