@@ -2,6 +2,8 @@
 
 import re
 
+import httpx
+from playwright.sync_api import expect
 from tests.browser.product import Product
 from tests.browser.window import Window, Windows
 
@@ -144,3 +146,57 @@ def test_it_fits_on_a_phone(windows: Windows, shop: Product):
 
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         assert page.locator(".line-sent").first.is_hidden()
+
+
+def test_an_original_that_cannot_be_copied_is_told(window: Window):
+    page = opened(window).page
+    page.route("**/api/mask/*", lambda route: route.abort())
+    window.button("Copy the original").click()
+
+    page.get_by_text("Could not be copied").wait_for()
+
+
+def pruned(shop: Product, text: str, goal: str) -> None:
+    """A question to the pruner of a product."""
+    where = shop.get("/api/settings")["settings"]["mcp_pruner"]
+    options = {
+        "max_prune_ratio": 0.6,
+        "min_keep_lines": 1,
+        "timeout_ms": 20_000,
+        "annotate_lines": False,
+        "include_markers": True,
+    }
+    asked = {"text": text, "goal_hint": goal, "source_type": "docs", "options": options}
+    answer = httpx.post(
+        f"http://{where['host']}:{where['port']}/rpc",
+        json={"jsonrpc": "2.0", "id": 1, "method": "prune_text", "params": asked},
+        timeout=30,
+        trust_env=False,
+    ).json()
+    assert answer["result"]["annotations"], answer
+
+
+def test_what_is_cut_meanwhile_takes_nothing_out_of_the_list(window: Window, shop: Product):
+    text = "\n".join(f"line {row} of a text that is pruned, with some words in it" for row in range(40))
+    for number in range(55):
+        pruned(shop, text, f"question {number:03}")
+    page = window.open("cuts").page
+    window.button("Show older ones").click()
+    expect(page.locator("tbody tr", has_text="question 000")).to_be_visible()
+    pruned(shop, text, "question 055")
+    expect(page.locator("tbody tr", has_text="question 055")).to_be_visible()
+
+    listed = rows(window)
+    assert [number for number in range(56) if sum(f"question {number:03}" in row for row in listed) != 1] == []
+
+
+def test_a_hit_far_down_in_a_text_of_long_lines_is_shown(window: Window, shop: Product):
+    told = [f"{row} " + "words of a long line " * 12 for row in range(3000)]
+    told[2900] = "here it is: xylophone"
+    pruned(shop, "\n".join(told), "a long way")
+    page = window.open("cuts").page
+    page.get_by_role("searchbox").fill("xylophone")
+    window.button("Find").click()
+    page.locator(".cuts-hits a").first.click()
+
+    expect(page.locator(".line.chosen")).to_contain_text("xylophone")

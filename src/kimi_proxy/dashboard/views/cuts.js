@@ -8,6 +8,6 @@ import { Search } from "./cuts/search.js";
 
 export function View() {
   const [, id, line] = useSignal(route);
-  if (id) return html`<div class="view"><${OneCut} key=${id} id=${id} line=${Number(line) || 0} /></div>`;
+  if (id) return html`<div class="view"><${OneCut} key=${`${id}:${line}`} id=${id} line=${Number(line) || 0} /></div>`;
   return html`<div class="view"><${Search} /><${CutList} /></div>`;
 }

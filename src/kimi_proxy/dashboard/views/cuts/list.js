@@ -45,19 +45,20 @@ function useNews() {
 }
 
 const isCut = (event) =>
+  event.type === "init" || // after a gap: nobody told what was cut meanwhile
   event.type === "prune_event" ||
   (event.type === "sanitizer_event" && event.cut_now > 0) ||
   (event.type === "gateway_event" && event.outcome === "masked");
 
 function Pages({ first }) {
-  const [older, setOlder] = useState({ cuts: [], before: undefined });
+  const [older, setOlder] = useState({ cuts: [], before: undefined }); // all that was listed: newer ones push it down
   const [error, setError] = useState(null);
   const before = older.before === undefined ? first.before : older.before;
   const newest = new Set(first.cuts.map((cut) => cut.id));
   const rows = [...first.cuts, ...older.cuts.filter((cut) => !newest.has(cut.id))];
   const more = () =>
     get(`/api/cuts?limit=${PAGE}&before=${before}`).then(
-      (page) => setOlder({ cuts: [...older.cuts, ...page.cuts], before: page.before }),
+      (page) => setOlder({ cuts: [...rows, ...page.cuts], before: page.before }),
       setError,
     );
   return html`

@@ -70,10 +70,14 @@ function ByLines({ cut, at }) {
   const last = lines.at(-1)?.line ?? 0;
   const load = () =>
     get(`/api/cuts/${cut.id}?from=${last + 1}&lines=${PAGE}`).then((page) => setMore([...more, ...page.lines]), setError);
+  const isThere = at <= last || last >= cut.original_lines || error;
+  useEffect(() => {
+    if (!isThere) load();
+  }, [last]);
   const marker = ({ start, end, reason }) =>
     `⟦PRUNÉ: prune_id=${cut.id} lignes ${start}-${end} (${end - start + 1}) raison=${reason}⟧`;
   return html`
-    <${Lines} label=${t("beside")} lines=${lines} cuts=${cut.cuts} marker=${marker} at=${at} />
+    ${isThere && html`<${Lines} label=${t("beside")} lines=${lines} cuts=${cut.cuts} marker=${marker} at=${at} />`}
     ${error && html`<${Failure} error=${error} />`}
     ${last < cut.original_lines && html`<p class="cuts-more"><button type="button" onClick=${load}>${t("more_lines", { n: cut.original_lines - last })}</button></p>`}
   `;
