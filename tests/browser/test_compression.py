@@ -70,3 +70,13 @@ def test_one_that_was_undone_says_when_in_french(fenetre: Window, shop: Product)
 
     expect(entry.locator(".facts")).to_contain_text(re.compile(r"annulée à \d\d:\d\d:\d\d"))
     expect(entry.get_by_role("region", name="À la place des anciens messages").locator("pre")).not_to_be_empty()
+
+
+def test_one_that_was_undone_twice_in_haste_is_undone_once(window: Window, shop: Product):
+    assert shop.chat("haste", exchanges(9, 2200)) == 200
+    assert shop.ask("POST", "/api/compress/haste", {"force": True}).status_code == 200
+    page = opened(window, "haste").page
+    window.button("Undo the last").dblclick()
+
+    expect(page.locator(".past li", has_text="undone")).to_be_visible()
+    expect(page.locator(".failure")).to_have_count(0)

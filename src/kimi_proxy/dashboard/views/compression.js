@@ -32,14 +32,20 @@ function Session({ id }) {
   const [open, setOpen] = useState(null); // "simulate" or "compress"
   const [done, setDone] = useState(null); // "compressed" or "undone"
   const [error, setError] = useState(null);
-  const undo = () =>
-    post(`${path}/undo`).then(() => {
-      setError(null);
-      setDone("undone");
-      stats.again();
-    }, setError);
+  const [isBusy, setBusy] = useState(false);
+  const undo = () => {
+    setBusy(true);
+    post(`${path}/undo`)
+      .then(() => {
+        setError(null);
+        setDone("undone");
+        stats.again();
+      }, setError)
+      .finally(() => setBusy(false));
+  };
   const compressed = () => {
     setOpen(null);
+    setError(null);
     setDone("compressed");
     stats.again();
   };
@@ -53,6 +59,7 @@ function Session({ id }) {
       threshold=${stats.value?.threshold ?? THRESHOLD}
       onOpen=${setOpen}
       onUndo=${undo}
+      isBusy=${isBusy}
     />
     <${Card} title=${t("past")}>
       <${Answered} answer=${stats}>${(told) => html`<${Past} stats=${told} />`}<//>

@@ -10,7 +10,7 @@ import words from "../../words/compression.js";
 const t = phrases(words);
 export const THRESHOLD = 85; // unless the server says otherwise
 
-export function Button({ newest, isAbsent, active, threshold, onOpen, onUndo }) {
+export function Button({ newest, isAbsent, active, threshold, onOpen, onUndo, isBusy }) {
   const share = newest?.percent ?? null;
   const reason = whyNot(newest, isAbsent, threshold);
   return html`<${Card} title=${t("title")} note=${t("note")}>
@@ -31,7 +31,7 @@ export function Button({ newest, isAbsent, active, threshold, onOpen, onUndo }) 
           <button type="button" disabled=${isAbsent || !newest} onClick=${() => onOpen("simulate")}>
             <${Icon} name="eye" />${t("simulate")}
           </button>
-          ${active && html`<button type="button" onClick=${onUndo}><${Icon} name="undo" />${t("undo")}</button>`}
+          ${active && html`<button type="button" disabled=${isBusy} onClick=${onUndo}><${Icon} name="undo" />${t("undo")}</button>`}
         </div>
         ${active && html`<p class="soft">${t("active")}</p>`}
       </div>
