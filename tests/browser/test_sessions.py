@@ -2,9 +2,13 @@
 
 import csv
 import json
+from collections.abc import Iterator
 
-from tests.browser.product import Product
-from tests.browser.window import Window
+import pytest
+from playwright.sync_api import Route, WebSocketRoute, expect
+from tests.browser.product import Product, started
+from tests.browser.provider import provider, say
+from tests.browser.window import Window, Windows
 
 VAT = "A cent is missing from invoice 1147"
 
@@ -84,3 +88,82 @@ def test_looking_at_another_session_changes_nothing(window: Window, shop: Produc
     page.locator("tbody tr.chosen", has_text="Release notes for Thursday").wait_for()
 
     assert (shop.get("/api/sessions")["total"], shop.get("/api/settings")["switches"]) == before
+
+
+@pytest.fixture(scope="module")
+def crowd(windows: Windows, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
+    """More sessions than a page lists."""
+    with provider() as told_by, started(tmp_path_factory.mktemp("crowd"), told_by.toml()) as product:
+        for number in range(130):
+            told = {"title": f"visitor {number:03}", "external_session_id": f"visitor-{number:03}"}
+            assert product.ask("POST", "/api/sessions", told).status_code == 201
+        yield product
+
+
+def test_older_ones_that_come_late_do_not_take_the_place_of_what_was_found(windows: Windows, crowd: Product):
+    held: list[Route] = []
+    with windows.opened(crowd.address) as window:
+        page = window.open("sessions").page
+        expect(page.locator("tbody tr")).to_have_count(100)
+        page.route("**/api/sessions?*after=*", lambda route: held.append(route))
+        window.button("Show more").click()
+        page.get_by_role("searchbox").fill("visitor 127")
+        expect(page.locator("tbody tr")).to_have_count(1)
+        held[0].continue_()
+        page.wait_for_timeout(500)
+
+        expect(page.locator("tbody tr")).to_have_count(1)
+
+
+def test_one_that_was_used_meanwhile_is_not_listed_twice(windows: Windows, crowd: Product):
+    with windows.opened(crowd.address) as window:
+        page = window.page
+        page.route_web_socket("**/ws*", lambda socket: None)  # a page that hears nothing
+        window.open("sessions")
+        expect(page.locator("tbody tr")).to_have_count(100)
+        last = page.locator("tbody tr .sessions-name span").nth(-2).inner_text().strip()
+        say(crowd, "hello again", session=last.replace(" ", "-"))
+        window.button("Show more").click()
+        page.wait_for_timeout(500)
+
+        names = page.locator("tbody tr .sessions-name").all_inner_texts()
+        assert len(names) == len(set(names))
+
+
+def test_after_a_gap_those_that_were_deleted_meanwhile_are_gone(windows: Windows, crowd: Product):
+    sockets: list[WebSocketRoute] = []
+
+    def pass_on(socket: WebSocketRoute) -> None:
+        sockets.append(socket)
+        if len(sockets) > 1:
+            socket.connect_to_server()
+
+    with windows.opened(crowd.address) as window:
+        page = window.page
+        page.route_web_socket("**/ws*", pass_on)
+        window.open("sessions")
+        doomed = page.locator("tbody tr", has_text="visitor 129")
+        expect(doomed).to_have_count(1)
+        assert crowd.ask("DELETE", "/api/sessions/visitor-129").status_code == 200
+        sockets[0].close(code=1012)
+
+        expect(doomed).to_have_count(0)
+
+
+def test_a_session_without_requests_has_no_empty_chart(windows: Windows, crowd: Product):
+    with windows.opened(crowd.address) as window:
+        page = window.open("live").page
+        unheard = str(crowd.get("/api/sessions/visitor-128")["id"])
+        page.get_by_label("Session", exact=True).select_option(unheard)
+
+        expect(window.card("Cost, added up")).to_contain_text("Waiting for the first request.")
+
+
+def test_one_more_is_not_many_in_french(windows: Windows, crowd: Product):
+    with windows.opened(crowd.address, locale="fr-FR") as window:
+        page = window.open("sessions").page
+        for number in range(6):
+            page.get_by_label(f"visitor {100 + number}").first.check()
+        window.button("Supprimer 6").click()
+
+        expect(page.get_by_text("et 1 autre", exact=True)).to_be_visible()

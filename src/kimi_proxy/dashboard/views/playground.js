@@ -128,7 +128,7 @@ function Result({ asked, answer }) {
   const lines = texts.map((text, at) => ({ ...(told.get(at + 1) ?? { line: at + 1, kept: !gone(at + 1), why: "" }), text }));
   return html`
     <p class="playground-stats" role="status">
-      <strong>${t("kept", { kept: count(stats.kept_lines), all: count(stats.original_lines) })}</strong>
+      <strong>${t("kept", { n: stats.kept_lines, all: count(stats.original_lines) })}</strong>
       <span>${t("tokens", { before: count(stats.tokens_est_before), after: count(stats.tokens_est_after) })}</span>
       <span class="soft">${duration(answer.took)}</span>
       ${warnings.map((code) => html`<span key=${code} class="badge caution">${warned(code)}</span>`)}

@@ -85,7 +85,7 @@ export default {
     delete_title: { one: "Supprimer cette session ?", other: "Supprimer {n} sessions ?" },
     delete_text:
       "Leurs requêtes et leurs chiffres partent. Les originaux derrière les marqueurs restent le temps prévu.",
-    and_more: "et {n} autres",
+    and_more: { one: "et {n} autre", other: "et {n} autres" },
     export_one: "Les requêtes de la session choisie",
     export_all: "Les requêtes de toutes les sessions",
     empty: "Aucune session : elles apparaissent avec la première requête.",

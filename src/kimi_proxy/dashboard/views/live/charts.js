@@ -14,7 +14,8 @@ const MILLION = 1e6;
 export function Charts({ history }) {
   const models = useAnswer("/api/models").value?.models ?? [];
   const newest = history.at(-1);
-  const key = `${history.length} ${newest?.id} ${newest?.outcome} ${language.get()}`;
+  const running = history.filter(({ outcome }) => outcome === "running").length; // older ones may end last
+  const key = `${history.length} ${newest?.id} ${newest?.outcome} ${running} ${language.get()}`;
   const times = useMemo(() => history.map((metric) => Date.parse(metric.at)), [key]);
   const read = useMemo(() => tokenLines(history), [key]);
   const paid = useMemo(() => costLines(history, models), [key, models]);
@@ -60,7 +61,7 @@ function costLines(history, models) {
   const before = history.some((metric) => typeof metric.cost_before_usd === "number")
     ? sums(history.map((metric) => metric.cost_before_usd ?? metric.cost_usd))
     : null;
-  if (real.at(-1) === null && guessed.at(-1) === null) return null;
+  if (!real.concat(guessed).some((sum) => sum !== null)) return null;
   return [
     { label: t("real"), colour: "chat", values: real },
     { label: t("estimate"), colour: "soft", isDashed: true, values: guessed },

@@ -34,12 +34,13 @@ export function useFound(asked) {
     };
   }, [query, round]);
 
-  // Somebody else may delete one, or all.
-  useEffect(() => listen((event) => event.type === "session_deleted" && setRound((n) => n + 1)), []);
+  // Somebody else may delete one, or all; after a gap nobody says what was deleted.
+  useEffect(() => listen((event) => ["session_deleted", "init"].includes(event.type) && setRound((n) => n + 1)), []);
 
   const more = () =>
     get(`/api/sessions?limit=${PAGE}&after=${encodeURIComponent(pages.after)}`).then(
-      (page) => setPages({ ...page, query, sessions: [...pages.sessions, ...page.sessions] }),
+      // Whoever looked for something meanwhile has another list before them.
+      (page) => setPages((now) => (now === pages ? { ...page, query, sessions: joined(pages.sessions, page.sessions) } : now)),
       setError,
     );
 
@@ -51,6 +52,12 @@ export function useFound(asked) {
     more: pages.after ? more : null,
     again: () => setRound((n) => n + 1),
   };
+}
+
+/** One that was used meanwhile stands in two pages. */
+function joined(listed, older) {
+  const ids = new Set(listed.map(({ id }) => id));
+  return [...listed, ...older.filter(({ id }) => !ids.has(id))];
 }
 
 /** In the order in which they were listed, so that no row moves under the pointer; who comes meanwhile stands on top. */
