@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 
 from kimi_proxy.features.pruning import matches
@@ -55,3 +57,16 @@ def test_words_that_share_a_root_with_the_goals_are_akin_to_them() -> None:
 
     assert found.counts.size == 0
     assert found.kin().counts.tolist() == [[1.0], [1.0], [0.0]]
+
+
+def test_a_long_goal_before_a_large_vocabulary_takes_little_room() -> None:
+    lines = [f"word{row}a other{row}b third{row}c" for row in range(8000)]
+    goal = " ".join(f"{first}{second}xyz" for first in "abcdefghijklmnopqrst" for second in "abcdefghijklmnopqrst")
+    tracemalloc.start()
+    try:
+        find(lines, goal)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert most < 50_000_000

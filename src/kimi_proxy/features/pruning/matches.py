@@ -2,6 +2,7 @@
 
 import math
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -14,6 +15,8 @@ from kimi_proxy.features.pruning.terms import STOP_WORDS, Goal, parts
 from kimi_proxy.features.pruning.words import Words
 
 ROOT_CHARS, LONG_ROOT_CHARS = 3, 6
+
+Weights = dict[int, int]  # from a word of the vocabulary to how often it stands for a stem
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +73,11 @@ class Spans:
 def find(lines: Sequence[str], goal: Goal, check: Callable[[], None]) -> Matches:
     """Count the goal's stems and exact strings in each line."""
     read = words.read(lines, check)
-    counts, alike = _counts(read, list(goal.stems))
-    frequency = (counts > 0).sum(axis=0)
-    known = np.flatnonzero(frequency)
     stems = list(goal.stems)
-    counts, frequency = counts[:, known], frequency[known]
+    uses, alike = _uses(read.vocabulary, stems)
+    known = sorted(uses)
+    counts = _per_line(read, [uses[i] for i in known])
+    frequency = (counts > 0).sum(axis=0)
     weights = np.array(list(goal.stems.values()))[known]
     idf = weights * np.log(1 + (len(lines) - frequency + 0.5) / (frequency + 0.5))
     return Matches(
@@ -85,7 +88,7 @@ def find(lines: Sequence[str], goal: Goal, check: Callable[[], None]) -> Matches
         _known_share(goal, {stems[i] for i in known}),
         [stems[i] for i in known],
         read,
-        alike[:, np.flatnonzero(alike.sum(axis=0))],
+        _per_line(read, [alike[i] for i in sorted(alike)]),
     )
 
 
@@ -94,18 +97,20 @@ def _known_share(goal: Goal, known: Collection[str]) -> float:
     return sum(any(stem in known for stem in idea) for idea in ideas) / max(1, len(ideas))
 
 
-def _counts(read: Words, stems: Sequence[str]) -> tuple[Floats, Floats]:
-    """How often each stem is in each line: itself, and itself or a word with its root."""
+def _uses(vocabulary: Sequence[str], stems: Sequence[str]) -> tuple[dict[int, Weights], dict[int, Weights]]:
+    """For each stem that the text knows, the words that stand for it: itself, and itself or a word with its root."""
     column = {stem: i for i, stem in enumerate(stems)}
     roots = _Roots(stems)
-    uses, alike = np.zeros((2, len(read.vocabulary), len(stems)))
-    for i, word in enumerate(read.vocabulary):
-        for part in parts(word):
-            if part in column:
-                uses[i, column[part]] += 1
-            for k in roots[part]:
-                alike[i, k] += 1
-    return _per_line(read, uses), _per_line(read, np.maximum(uses, alike))
+    uses: dict[int, Weights] = {}
+    alike: dict[int, Weights] = {}
+    for i, word in enumerate(vocabulary):
+        own = Counter(column[part] for part in parts(word) if part in column)
+        akin = Counter(k for part in parts(word) for k in roots[part])
+        for k, times in own.items():
+            uses.setdefault(k, {})[i] = times
+        for k, times in (own | akin).items():
+            alike.setdefault(k, {})[i] = times
+    return uses, alike
 
 
 class _Roots(dict[str, tuple[int, ...]]):
@@ -133,13 +138,13 @@ def _is_alike(word: str, stem: str) -> bool:
     )
 
 
-def _per_line(read: Words, uses: Floats) -> Floats:
+def _per_line(read: Words, uses: Sequence[Weights]) -> Floats:
     """From how often each word stands for each stem to how often each line does."""
-    speaks = (uses.sum(axis=1) > 0)[read.ids]
-    rows, ids = read.rows[speaks], read.ids[speaks]
-    counts = np.zeros((read.line_count, uses.shape[1]))
-    for i in range(uses.shape[1]):
-        counts[:, i] = np.bincount(rows, weights=uses[ids, i], minlength=read.line_count)
+    counts = np.zeros((read.line_count, len(uses)), order="F")
+    for i, weights in enumerate(uses):
+        of_word = np.zeros(len(read.vocabulary))
+        of_word[list(weights)] = list(weights.values())
+        counts[:, i] = read.per_line(of_word)
     return counts
 
 
