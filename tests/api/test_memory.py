@@ -183,7 +183,15 @@ async def test_project_memory_is_saved_loaded_and_told_in_the_bytes_that_leave(t
 
 
 @pytest.mark.parametrize(
-    "content", [b"[]", b"{", b"{}", b'{"content": "a", "more": 1}', b'{"content": "' + b"x" * 70_000 + b'"}']
+    "content",
+    [
+        b"[]",
+        b"{",
+        b"{}",
+        b'{"content": "a", "more": 1}',
+        b'{"content": "' + b"x" * 70_000 + b'"}',
+        b'{"content": {"notes": ["half \\ud83e of a fox"]}}',
+    ],
 )
 async def test_nonsense_is_not_saved(tmp_path: Path, content: bytes):
     async with proxy(tmp_path, "") as p:

@@ -251,7 +251,7 @@ async def test_a_long_list_is_packed_for_whoever_can_unpack_it(tmp_path: Path):
         await w.sessions(12)
         path = "/api/sessions/mine/metrics"
         packed = await w.proxy.http.get(path, headers={"accept-encoding": "br, gzip;q=0.5"})
-        plain = await w.proxy.http.get(path, headers={"accept-encoding": "gzip;q=0, identity"})
+        plain = await w.proxy.http.get(path, headers={"accept-encoding": "gzip; q=0.0, identity"})
         short = await w.proxy.http.get(f"{path}?limit=1", headers={"accept-encoding": "gzip"})
     assert (packed.headers["content-encoding"], packed.headers["vary"]) == ("gzip", "accept-encoding")
     assert int(packed.headers["content-length"]) < len(packed.content) / 4

@@ -1,6 +1,7 @@
 """Long answers leave packed where the client says that it can unpack them."""
 
 import gzip
+import re
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,11 +12,13 @@ from kimi_proxy.core.types import JsonValue
 WORTH_BYTES = 4096
 LEVEL = 1  # each is packed while somebody waits
 
+_REFUSED = re.compile(r"\s*q\s*=\s*0(\.0*)?\s*")
+
 
 def listed(request: Request, header: str) -> set[str]:
     """The values of a header that lists some, without what follows a `;`, unless that refuses them."""
     values = (each.strip().partition(";") for each in request.headers.get(header, "").split(","))
-    return {value.strip() for value, _, weight in values if weight.strip() != "q=0"}
+    return {value.strip() for value, _, weight in values if not _REFUSED.fullmatch(weight)}
 
 
 def unpacks(request: Request) -> bool:

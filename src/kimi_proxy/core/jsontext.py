@@ -43,6 +43,15 @@ def encode(value: object) -> bytes:
         return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode("ascii")
 
 
+def has_halves(value: object) -> bool:
+    """Whether a text in it has half of a surrogate pair: no UTF-8 can say that, and providers refuse its escape."""
+    try:
+        msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
 def refuse_crowd(raw: bytes) -> None:
     """32 MB of `[],[],…` take 900 MB and 4 s to read; 32 MB of one string take what they weigh."""
     if len(raw) <= 2 * MAX_VALUES or _openings(raw) <= MAX_VALUES:

@@ -45,6 +45,8 @@ class MemoryFile:
     def write(self, content: JsonValue, now: float) -> Remembered:
         """As a whole or not at all; what somebody broke by hand is put beside it."""
         raw = jsontext.encode({"content": content, "updated": round(now, 3)})
+        if jsontext.has_halves(content):
+            raise InvalidParams("content", "it has half of a surrogate pair, which is no character: leave it out")
         if len(raw) > self._max_bytes:
             raise InvalidParams("content", f"that is {len(raw)} bytes; memory.max_bytes allows {self._max_bytes}")
         if (before := replacing.read(self.path)) is not None:
