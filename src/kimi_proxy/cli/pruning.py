@@ -78,7 +78,8 @@ def _tell(answer: PruneAnswer, kind: str) -> None:
     for code in pruned.warnings:
         remark(f"{code}: {ADVICE[code]}" if code in ADVICE else code)
     if not pruned.annotations:
-        remark(f"{pruned.original_lines} lines of {kind}, nothing cut")
+        lines = "1 line" if pruned.original_lines == 1 else f"{pruned.original_lines} lines"
+        remark(f"{lines} of {kind}, nothing cut")
         return
     kept = pruned.original_lines - pruned.pruned_lines
     remark(
