@@ -21,13 +21,21 @@ def the_file(home: Path, max_bytes: int = LIMIT) -> MemoryFile:
     return MemoryFile(home, max_bytes)
 
 
-@pytest.mark.parametrize("content", ["tabs 🦊", "\ud800", {"style": ["tabs"], "port": 8000}, "", None])
+@pytest.mark.parametrize("content", ["tabs 🦊", "\\ud800", {"style": ["tabs"], "port": 8000}, "", None])
 def test_what_was_saved_is_read_again_and_nobody_else_can_read_it(tmp_path: Path, content: JsonValue):
     home = tmp_path / "not" / "there yet"
     the_file(home).write(content, 1_800_000_000.0)
 
     assert the_file(home).read() == Remembered(content, 1_800_000_000.0)
     assert (home / NAME).stat().st_mode & 0o777 == 0o600
+
+
+def test_half_a_character_is_not_saved_because_providers_refuse_it(tmp_path: Path):
+    the_file(tmp_path).write("whole", 1.0)
+    with pytest.raises(InvalidParams, match="surrogate"):
+        the_file(tmp_path).write(["half \ud83e of a fox"], 2.0)
+
+    assert the_file(tmp_path).read().content == "whole"
 
 
 def test_without_a_file_there_is_nothing_and_no_trouble(tmp_path: Path):
