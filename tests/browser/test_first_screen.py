@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 from playwright.sync_api import WebSocketRoute, expect
@@ -100,6 +100,28 @@ def test_tokens_and_cost_are_drawn_estimated_and_real(live: Window, product: Pro
              canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.some((value) => value > 0))"""
     )
     assert painted == [True, True]
+
+
+def test_the_cost_of_a_request_that_ends_after_a_later_one_is_drawn_too(live: Window, product: Product, told: Provider):
+    assert say(product, "before", session="crossed") == 200
+    pinned(live, product, "crossed")
+    free, told.may_answer = told.may_answer, Event()
+    held = told.may_answer
+    asking = Thread(target=say, args=(product, "slow"), kwargs={"session": "crossed"})
+    asking.start()
+    rows = live.card(REQUESTS).locator("tbody tr", has_text="crossed")
+    cost = live.card("Cost, added up").locator(".chart-key", has_text="Real")
+    try:
+        expect(rows.locator(".badge.running")).to_have_count(1)
+        told.may_answer = free
+        assert say(product, "quick", session="crossed") == 200
+        expect(cost).to_contain_text("$0.00023")
+    finally:
+        told.may_answer = free
+        held.set()
+        asking.join(30)
+
+    expect(cost).to_contain_text("$0.00034")
 
 
 def test_a_request_is_seen_while_it_streams_and_when_it_is_done(live: Window, product: Product, told: Provider):
