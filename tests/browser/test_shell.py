@@ -218,3 +218,28 @@ def test_a_dialog_stays_when_a_selection_ends_outside_of_it(windows: Windows, sh
 
         page.mouse.click(4, 4)
         expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+@pytest.mark.parametrize("locale", ["en-GB", "fr-FR"])
+def test_every_view_fits_on_the_smallest_phone(windows: Windows, shop: Product, locale: str):
+    with windows.opened(shop.address, locale=locale, size=(320, 640)) as window:
+        wide = {}
+        for view in VIEWS:
+            page = window.open(view).page
+            page.wait_for_load_state("networkidle")
+            page.evaluate("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
+            wide[view] = page.evaluate("document.documentElement.scrollWidth")
+
+        assert {view: width for view, width in wide.items() if width > 320} == {}
+
+
+def test_an_answer_that_is_not_kimi_proxys_is_no_answer(windows: Windows, shop: Product):
+    with windows.opened(shop.address) as window:
+        page = window.page
+        page.route(
+            "**/api/**", lambda route: route.fulfill(content_type="text/html", body="<h1>Log in to the net</h1>")
+        )
+        for view in ("sessions", "map", "cuts", "servers", "settings"):
+            page.goto(f"{window.address}/#/{view}")
+            expect(page.get_by_text("kimi-proxy does not answer.")).to_be_visible()
+        window.open("live")
