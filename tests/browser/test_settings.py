@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from playwright.sync_api import WebSocketRoute, expect
 from tests.browser.product import Product, started
 from tests.browser.window import Window, Windows
 
@@ -63,3 +64,25 @@ def test_it_speaks_french(fenetre: Window):
     fenetre.open("settings").page.get_by_role("switch", name="Raccourcir les longues sorties d’outils").wait_for()
 
     assert "Interrupteurs" in fenetre.text
+
+
+def test_after_a_gap_switches_stand_as_they_are_now(windows: Windows, shop: Product):
+    sockets: list[WebSocketRoute] = []
+
+    def pass_on(socket: WebSocketRoute) -> None:
+        sockets.append(socket)
+        if len(sockets) > 1:
+            socket.connect_to_server()
+
+    with windows.opened(shop.address) as window:
+        page = window.page
+        page.route_web_socket("**/ws*", pass_on)
+        switch = window.open("settings").page.locator(".switch input").first
+        name = str(page.locator(".switch code").first.inner_text())
+        before = switch.is_checked()
+        shop.ask("PATCH", "/api/settings", {name: not before})
+        try:
+            sockets[0].close(code=1012)
+            expect(switch).to_be_checked(checked=not before)
+        finally:
+            shop.ask("PATCH", "/api/settings", {name: before})

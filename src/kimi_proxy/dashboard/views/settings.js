@@ -7,12 +7,13 @@ import { Banner } from "../parts/banner.js";
 import { Card } from "../parts/card.js";
 import { Fold } from "../parts/fold.js";
 import { Answered, Detail, Failure } from "../parts/notice.js";
+import { useTurn } from "../turn.js";
 import words from "../words/settings.js";
 
 const t = phrases(words);
 
 export function View() {
-  const answer = useAnswer("/api/settings");
+  const answer = useAnswer("/api/settings", useTurn(null, ["settings_event"]));
   return html`<div class="view"><${Answered} answer=${answer}>${(settings) => html`<${Settings} given=${settings} />`}<//></div>`;
 }
 
@@ -20,6 +21,7 @@ function Settings({ given }) {
   const [now, setNow] = useState(given);
   const [done, setDone] = useState(null);
   const [error, setError] = useState(null);
+  useEffect(() => setNow(given), [given]);
   useEffect(() => listen((event) => event.type === "settings_event" && setNow((before) => ({ ...before, switches: event.switches }))), []);
   const change = async (name, isOn) => {
     setError(null);
@@ -29,7 +31,7 @@ function Settings({ given }) {
       setDone({ name, saved: answer.saved, problem: answer.problem, code: answer.problem_code });
     } catch (failure) {
       setError(failure);
-      setNow({ ...now });
+      setNow((before) => ({ ...before })); // as it was before the click
     }
   };
   return html`
