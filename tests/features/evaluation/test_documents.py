@@ -78,3 +78,7 @@ def test_a_heading_asks_for_the_text_under_it_and_is_blanked():
 
 def test_a_page_of_few_sections_makes_no_case():
     assert list(sections.cases("a.md", "\n".join(PAGE.split("\n")[:20]), random.Random(1))) == []
+
+
+def test_python_too_deep_for_the_parser_has_no_cases() -> None:
+    assert list(docstrings.cases("deep.py", PYTHON + "c = " + "not " * 20_000 + "x\n")) == []

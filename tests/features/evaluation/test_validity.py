@@ -27,3 +27,9 @@ def test_code_does_not_survive_the_loss_of_half_a_definition():
 
 def test_what_did_not_parse_before_is_not_judged():
     assert survives(["Just", "a few", "words."], [True, False, True]) is None
+
+
+def test_python_too_deep_for_the_parser_is_not_judged():
+    deep = [*PYTHON, "c = " + "not " * 20_000 + "x"]
+
+    assert survives(deep, without(deep, 2)) is None

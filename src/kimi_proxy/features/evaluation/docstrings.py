@@ -49,7 +49,7 @@ def _python(text: str) -> Iterator[Documented]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # old code may hold escapes that Python now warns of
             tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last for what nests too deep
         return
     for node in ast.walk(tree):
         if not isinstance(node, _CALLABLE) or not node.body:

@@ -27,7 +27,7 @@ def parses(text: str, name: str) -> bool:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # old code may hold escapes that Python now warns of
             ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last for what nests too deep
         return False
     return True
 
