@@ -1,10 +1,12 @@
 """Cuts: what a day left out, beside its original, with the way back."""
 
 import re
+from collections.abc import Iterator
 
 import httpx
+import pytest
 from playwright.sync_api import expect
-from tests.browser.product import Product
+from tests.browser.product import Product, demo
 from tests.browser.window import Window, Windows
 
 GOAL = "where is the VAT of an invoice rounded?"
@@ -156,6 +158,19 @@ def test_an_original_that_cannot_be_copied_is_told(window: Window):
     page.get_by_text("Could not be copied").wait_for()
 
 
+@pytest.fixture(scope="module")
+def workshop(windows: Windows, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
+    """A demo whose list of cuts may grow."""
+    with demo(tmp_path_factory.mktemp("workshop")) as product:
+        yield product
+
+
+@pytest.fixture
+def busy(windows: Windows, workshop: Product) -> Iterator[Window]:
+    with windows.opened(workshop.address) as window:
+        yield window
+
+
 def pruned(shop: Product, text: str, goal: str) -> None:
     """A question to the pruner of a product."""
     where = shop.get("/api/settings")["settings"]["mcp_pruner"]
@@ -176,27 +191,27 @@ def pruned(shop: Product, text: str, goal: str) -> None:
     assert answer["result"]["annotations"], answer
 
 
-def test_what_is_cut_meanwhile_takes_nothing_out_of_the_list(window: Window, shop: Product):
+def test_what_is_cut_meanwhile_takes_nothing_out_of_the_list(busy: Window, workshop: Product):
     text = "\n".join(f"line {row} of a text that is pruned, with some words in it" for row in range(40))
     for number in range(55):
-        pruned(shop, text, f"question {number:03}")
-    page = window.open("cuts").page
-    window.button("Show older ones").click()
+        pruned(workshop, text, f"question {number:03}")
+    page = busy.open("cuts").page
+    busy.button("Show older ones").click()
     expect(page.locator("tbody tr", has_text="question 000")).to_be_visible()
-    pruned(shop, text, "question 055")
+    pruned(workshop, text, "question 055")
     expect(page.locator("tbody tr", has_text="question 055")).to_be_visible()
 
-    listed = rows(window)
+    listed = rows(busy)
     assert [number for number in range(56) if sum(f"question {number:03}" in row for row in listed) != 1] == []
 
 
-def test_a_hit_far_down_in_a_text_of_long_lines_is_shown(window: Window, shop: Product):
+def test_a_hit_far_down_in_a_text_of_long_lines_is_shown(busy: Window, workshop: Product):
     told = [f"{row} " + "words of a long line " * 12 for row in range(3000)]
     told[2900] = "here it is: xylophone"
-    pruned(shop, "\n".join(told), "a long way")
-    page = window.open("cuts").page
+    pruned(workshop, "\n".join(told), "a long way")
+    page = busy.open("cuts").page
     page.get_by_role("searchbox").fill("xylophone")
-    window.button("Find").click()
+    busy.button("Find").click()
     page.locator(".cuts-hits a").first.click()
 
     expect(page.locator(".line.chosen")).to_contain_text("xylophone")
