@@ -38,10 +38,20 @@ def rpc(address: str, method: str, params: dict[str, object]) -> dict[str, objec
     return read
 
 
+@contextmanager
+def hanging_up_is(handler: signal.Handlers) -> Iterator[None]:
+    """What programs that are started meanwhile inherit: the tests themselves may run under nohup."""
+    before = signal.signal(signal.SIGHUP, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize("command", ["start", "pruner"])
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_it_tells_where_it_listens_and_stops_cleanly(cli: Cli, command: str, how: signal.Signals):
-    with serving(cli, command) as (process, address):
+    with hanging_up_is(signal.SIG_DFL), serving(cli, command) as (process, address):
         with urlopen(f"{address}/health", timeout=30) as answer:
             health = json.load(answer)
         code, said = stop(process, how)
@@ -55,15 +65,11 @@ def test_it_tells_where_it_listens_and_stops_cleanly(cli: Cli, command: str, how
 
 
 def test_under_nohup_the_end_of_a_terminal_is_not_the_end_of_the_server(cli: Cli):
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what nohup does, and programs inherit
-    try:
-        with serving(cli, "pruner") as (process, address):
-            process.send_signal(signal.SIGHUP)
-            with urlopen(f"{address}/health", timeout=30) as answer:
-                assert answer.status == 200
-            assert stop(process)[0] == 0
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    with hanging_up_is(signal.SIG_IGN), serving(cli, "pruner") as (process, address):
+        process.send_signal(signal.SIGHUP)
+        with urlopen(f"{address}/health", timeout=30) as answer:
+            assert answer.status == 200
+        assert stop(process)[0] == 0
 
 
 def test_start_opens_the_proxy_too(cli: Cli):
