@@ -175,11 +175,11 @@ async def test_without_a_key_the_local_engine_does_it_and_nothing_is_sent() -> N
 
 
 async def test_a_reranker_that_stalls_leaves_time_for_the_local_engine() -> None:
-    question = a_question(LOG, timeout_ms=1500)
+    question = a_question(LOG, timeout_ms=5000)
     async with scripted(stall) as server, deepinfra(server.url) as pruner:
         began = time.monotonic()
         answer = await pruner.prune(question)
-        assert time.monotonic() - began < 1.75
+        assert time.monotonic() - began < 5.5
     assert is_heuristic(answer, question, "deepinfra_http_error", None)
 
 
