@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from kimi_proxy.core.config import File, parse
-from kimi_proxy.core.providers import Model
+from kimi_proxy.core.config.providers import Model
 
 EXAMPLE = (Path(__file__).parent.parent / "config.example.toml").read_text("utf-8")
 # A table that only shows how one could look is commented out, without a space after the sign.

@@ -12,12 +12,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 from typer.core import TyperCommand, TyperGroup
 
-from kimi_proxy.api.app import pruner_app
+from kimi_proxy.api.apps import proxy_app, pruner_app
 from kimi_proxy.api.guard import Guard
-from kimi_proxy.api.proxy import proxy_app
 from kimi_proxy.cli import app as cli
 from kimi_proxy.core.config import VARIABLES, File, parse
-from kimi_proxy.core.providers import Model
+from kimi_proxy.core.config.providers import Model
 from kimi_proxy.core.types import JsonValue
 from kimi_proxy.services.runtime import Runtime, running
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from timing import median, table
 
-from kimi_proxy.core import deepjson
-from kimi_proxy.core.servers import Masking
+from kimi_proxy.core import json as deepjson
+from kimi_proxy.core.config.servers import Masking
 from kimi_proxy.core.types import JsonValue
 from kimi_proxy.features import masking
 
@@ -255,13 +255,13 @@ def said(text: str) -> JsonValue:
 def masked(what: str, result: JsonValue) -> tuple[str, str, str]:
     """Megabytes a second from the server's bytes to a value, and from that to one with its long strings hidden."""
     raw = json.dumps(result).encode()
-    read = deepjson.decode(raw)
+    read = deepjson.decode_deep(raw)
 
     def mask(_: int) -> None:
         plan = masking.plan(read, Masking())
         masking.apply(plan, {cut.text: cut.shown("msk_0123456789abcdef") for cut in plan.cuts})
 
-    best = [min(timed(work, 0) for _ in range(5)) for work in (lambda _: deepjson.decode(raw), mask)]
+    best = [min(timed(work, 0) for _ in range(5)) for work in (lambda _: deepjson.decode_deep(raw), mask)]
     rates = [f"{len(raw) / took / 1000:,.0f} MB/s" for took in best]
     return what, rates[0], rates[1]
 

@@ -17,14 +17,14 @@ from timing import median, p95, table
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request, Wire, parse
-from kimi_proxy.core.sanitizer import Sanitizer as Settings
+from kimi_proxy.core.config.sections import Sanitizer as Settings
 from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sessions import Session
-from kimi_proxy.services.decisions import SCOPE, Decisions
+from kimi_proxy.services.chat.decisions import SCOPE, Decisions
+from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.sanitizer import Sanitizer
 from kimi_proxy.services.store import open_store
 from kimi_proxy.services.workers import Workers
 

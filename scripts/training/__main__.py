@@ -12,12 +12,11 @@ import selection
 from lessons import Lesson, lessons, of_logs
 from logbook import Entry
 
-from kimi_proxy.features.evaluation.case import Case
-from kimi_proxy.features.pruning.model import file, installed
-from kimi_proxy.proxy.git import Repository
-from kimi_proxy.services.mining import mine
+from kimi_proxy.features.pruning import model
+from kimi_proxy.lab.cases import Case
+from kimi_proxy.lab.evaluation import Repository, mine
 
-MODEL = Path(__file__).parents[2] / "src/kimi_proxy/features/pruning/model" / installed.NAME
+MODEL = Path(__file__).parents[2] / "src/kimi_proxy/features/pruning" / model.NAME
 
 
 def main() -> None:
@@ -27,12 +26,12 @@ def main() -> None:
         learned = fitting.fit(
             [*_lessons(asked.repositories, asked.cases, asked.seed), *_logs(entries, asked)], asked.seed
         )
-        raw = file.write({**_kept(asked.out), **learned})
-        if len(raw) > file.MAX_BYTES:
+        raw = model.write({**_kept(asked.out), **learned})
+        if len(raw) > model.MAX_BYTES:
             raise SystemExit(f"the model has {len(raw):,} bytes: plant fewer trees")
         asked.out.write_bytes(raw)
         print(f"{asked.out}: {len(raw):,} bytes", flush=True)
-    scorers = installed.load(asked.out.read_bytes())
+    scorers = model.load(asked.out.read_bytes())
     judged = [case for path in asked.judge for case in _mined(path, asked.judged_cases, asked.seed)]
     figures.tell(figures.judged(judged, scorers))
     if asked.select:
@@ -43,7 +42,7 @@ def main() -> None:
 
 def _kept(path: Path) -> fitting.Forests:
     """What was learned before: kinds of text that nothing was given for keep their trees."""
-    return file.read(path.read_bytes()) if path.exists() else {}
+    return model.read(path.read_bytes()) if path.exists() else {}
 
 
 def _asked() -> argparse.Namespace:

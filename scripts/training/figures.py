@@ -7,13 +7,11 @@ from pathlib import PurePath
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.prune import Question
-from kimi_proxy.features.evaluation import judging
-from kimi_proxy.features.evaluation.case import Case
-from kimi_proxy.features.evaluation.judging import Judged
-from kimi_proxy.features.evaluation.measures import BUDGETS, Kept
-from kimi_proxy.features.evaluation.rankers import bm25_block
 from kimi_proxy.features.pruning import engine
-from kimi_proxy.features.pruning.model.installed import Scorers
+from kimi_proxy.features.pruning.model import Scorers
+from kimi_proxy.lab import judging
+from kimi_proxy.lab.cases import Case
+from kimi_proxy.lab.judging import BUDGETS, Judged, Kept, bm25_block
 
 PRUNE_ID = "prn_0123456789abcdef"
 LEARNED, BY_HAND, BM25 = "learned", "set by hand", "BM25 block, then line"

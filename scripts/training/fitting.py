@@ -7,7 +7,7 @@ import numpy as np
 import planting
 from lessons import Lesson
 
-from kimi_proxy.features.pruning.model.trees import Forest, Forests, Tree
+from kimi_proxy.features.pruning.model import Forest, Forests, Tree
 
 __all__ = ["Forests", "fit"]
 

@@ -8,9 +8,9 @@ import fitting
 from lessons import of_logs
 from logbook import HALVES, Entry
 
-from kimi_proxy.features.evaluation.case import Case
-from kimi_proxy.features.evaluation.judging import Judged
-from kimi_proxy.features.pruning.model import file, installed
+from kimi_proxy.features.pruning import model
+from kimi_proxy.lab.cases import Case
+from kimi_proxy.lab.judging import Judged
 
 
 def tell(entries: Sequence[Entry], most: int, seed: int) -> None:
@@ -18,7 +18,7 @@ def tell(entries: Sequence[Entry], most: int, seed: int) -> None:
     judged: list[Judged] = []
     for half in HALVES:
         others = [entry for entry in entries if not entry.tools & half]
-        scorers = installed.load(file.write(fitting.fit(of_logs(others, seed), seed)))
+        scorers = model.load(model.write(fitting.fit(of_logs(others, seed), seed)))
         judged += figures.judged(_sampled([one for one in entries if one.tools <= half], most, seed), scorers)
     figures.tell(judged)
 

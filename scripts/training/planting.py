@@ -4,8 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from kimi_proxy.features.pruning.model.trees import Tree
-from kimi_proxy.features.pruning.model.walk import LEAF_STEPS, ODDS_ONE, ODDS_SHIFT, ODDS_STEPS
+from kimi_proxy.features.pruning.model import LEAF_STEPS, ODDS_ONE, ODDS_SHIFT, ODDS_STEPS, Tree
 
 
 @dataclass(slots=True)

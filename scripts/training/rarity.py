@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kimi_proxy.core import lines as text_lines
-from kimi_proxy.features.evaluation.case import Case, is_fair
-from kimi_proxy.features.pruning.template import templates
+from kimi_proxy.features.pruning.structure.log_lines import templates
+from kimi_proxy.lab.cases import Case, is_fair
 
 SYSTEM_FILES = "system files"
 PLACES = ("/var/log/*.log", "/var/log/*/*.log", "/var/log/syslog", "/var/log/messages")

@@ -10,14 +10,13 @@ from figures import told
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import tokens
 from kimi_proxy.core.prune import Question
-from kimi_proxy.features.evaluation import judging
-from kimi_proxy.features.evaluation.case import Case
-from kimi_proxy.features.evaluation.measures import BUDGETS, between, recall
 from kimi_proxy.features.pruning import engine
-from kimi_proxy.features.pruning.engine import MARKER_TOKENS, Reading
-from kimi_proxy.features.pruning.fitted import Fitted
-from kimi_proxy.features.pruning.model.installed import Scorers
+from kimi_proxy.features.pruning.engine import MARKER_TOKENS, Fitted, Reading
+from kimi_proxy.features.pruning.model import Scorers
 from kimi_proxy.features.pruning.select import Costs
+from kimi_proxy.lab import judging
+from kimi_proxy.lab.cases import Case
+from kimi_proxy.lab.judging import BUDGETS, between, recall
 
 TRIED = {
     "blank_share": (0.02, 0.1, 0.3, 0.6),

@@ -9,19 +9,17 @@
             …
 
 The agent runs in any case. `run.state` and `run.problem` tell whether it has the tools; the names of the log's events
-and the folder of the run are described in docs/clients.md.
-"""
+and the folder of the run are described in docs/clients.md."""
 
 import os
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from kimi_proxy.cli.settings import home, load
-from kimi_proxy.features.advertising import ClaudeServer
-from kimi_proxy.features.pruner_run import State
-from kimi_proxy.services import run_folder, runner
-from kimi_proxy.services.runner import PrunerRun
+from kimi_proxy.cli.console import home, load
+from kimi_proxy.features.clients import ClaudeServer
+from kimi_proxy.services import runner
+from kimi_proxy.services.runner import PrunerRun, State
 
 __all__ = ["ClaudeServer", "PrunerRun", "State", "pruner_run"]
 
@@ -33,4 +31,4 @@ def pruner_run(cwd: str | Path = ".", env: Mapping[str, str] = os.environ) -> Ab
     cannot be had: the answers of the run are empty then.
     """
     here = Path(cwd).absolute()
-    return runner.pruner_run(lambda: load(env).config, run_folder.new(home(env)), env, here)
+    return runner.pruner_run(lambda: load(env).config, runner.new(home(env)), env, here)

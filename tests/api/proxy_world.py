@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 
-from kimi_proxy.api.proxy import proxy_app
+from kimi_proxy.api.apps import proxy_app
 from kimi_proxy.api.server import serve
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.types import JsonValue

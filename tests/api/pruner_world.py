@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kimi_proxy.api.app import pruner_app
+from kimi_proxy.api.apps import pruner_app
 from kimi_proxy.api.server import serve
 from kimi_proxy.core.config import parse
 from kimi_proxy.services.runtime import running

@@ -7,7 +7,7 @@ from tests.api import wire
 from tests.api.pruner_world import pruner
 from tests.processes import runs_in, within
 
-from kimi_proxy.core import jsontext
+from kimi_proxy.core import json
 from kimi_proxy.core.types import JsonObject, JsonValue
 
 
@@ -68,7 +68,7 @@ def test_a_command_ends_when_its_caller_hangs_up(folder: Path, tmp_path: Path):
     with pruner(tmp_path / "state", toml="[tools]\nbash_over_http = true", MCP_PRUNER_CWD=str(folder)) as port:
         assert "bash" in names(port)
         answered = called(port, "bash", command="pwd")
-        body = jsontext.encode(message("bash", {"command": "touch begun; sleep 60"}))
+        body = json.encode(message("bash", {"command": "touch begun; sleep 60"}))
         with wire.connect(port) as line:
             line.sendall(wire.request(port, "POST", "/mcp", body))
             assert within(20, (folder / "begun").exists)

@@ -8,8 +8,8 @@ import pytest
 from tests.api import wire
 from tests.api.pruner_world import pruner
 
-from kimi_proxy.api.app import rules_of
-from kimi_proxy.core import jsontext
+from kimi_proxy.api.apps import rules_of
+from kimi_proxy.core import json
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.types import JsonObject, JsonValue
 
@@ -131,8 +131,8 @@ def test_the_tools_are_those_of_the_contract(port: int, path: str, more: list[st
             raise AssertionError(other)
 
     assert list(schemas) == ["prune_text", "recover_text", "health", *more]
-    assert schemas["prune_text"] == jsontext.decode(PRUNE_SCHEMA.encode())
-    assert schemas["recover_text"] == jsontext.decode(RECOVER_SCHEMA.encode())
+    assert schemas["prune_text"] == json.decode(PRUNE_SCHEMA.encode())
+    assert schemas["recover_text"] == json.decode(RECOVER_SCHEMA.encode())
     assert hints == [{"readOnlyHint": True}] * (3 + len(more))
 
 
@@ -195,7 +195,7 @@ def test_the_text_of_a_call_is_its_structure(port: int):
     found = result(port, "tools/call", {"name": "prune_text", "arguments": question()})
     match found["content"]:
         case [{"type": "text", "text": str(text)}]:
-            assert jsontext.decode(text.encode()) == found["structuredContent"]
+            assert json.decode(text.encode()) == found["structuredContent"]
         case other:
             raise AssertionError(other)
 
@@ -360,7 +360,7 @@ def test_clients_that_leave_during_a_long_prune_harm_nobody(port: int, path: str
     for i in range(4):
         text = "\n".join(f"{path} {i} {n} {LOG[n : n + 60]!r}" for n in range(10_000))
         params: JsonObject = {"name": "prune_text", "arguments": question(text), "_meta": modern}
-        body = jsontext.encode({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+        body = json.encode({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
         with wire.connect(port) as line:
             line.sendall(wire.request(port, "POST", path, body, headers=headers))
             time.sleep(0.05 * i)

@@ -10,7 +10,7 @@ from tests.api.watching import MODEL, Watcher, World, models, watching, world
 from tests.texts import a_log, a_question
 
 from kimi_proxy.core.types import JsonObject, JsonValue
-from kimi_proxy.services.store.sqlite import store_path
+from kimi_proxy.services.store.sqlite.store import store_path
 
 SECRETS = {
     place: f"CANARY{place.upper()}7f3a"

@@ -13,7 +13,7 @@ from tests.evil import Heard, Line, Script, answering, evil, http, streaming
 from tests.processes import until
 
 from kimi_proxy.core.types import JsonObject, JsonValue
-from kimi_proxy.services.store.sqlite import SqliteStore
+from kimi_proxy.services.store.sqlite.store import SqliteStore
 
 DELTA = b'data: {"model":"m","choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":"stop"}]}\n\n'
 USAGE = b'data: {"model":"m","choices":[],"usage":{"prompt_tokens":70,"completion_tokens":3}}\n\n'

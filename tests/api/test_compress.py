@@ -16,10 +16,11 @@ from tests.conversations import Assistant, Call, Item, Result, User, body
 from tests.evil import Evil, Heard, Line, evil, http
 from tests.model import Says
 
-from kimi_proxy.core import jsontext, tokens
+from kimi_proxy.core import json as jsontext
+from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.core.types import JsonValue
-from kimi_proxy.features import composition
+from kimi_proxy.features import context
 
 PATHS = {Wire.CHAT: "/v1/chat/completions", Wire.MESSAGES: "/v1/messages", Wire.RESPONSES: "/v1/responses"}
 KINDS = {Wire.CHAT: "openai", Wire.MESSAGES: "anthropic", Wire.RESPONSES: "openai"}
@@ -33,7 +34,7 @@ Answer = Callable[[Heard, Line, Wire], Awaitable[None]]
 
 
 def tokens_in(raw: bytes, wire: Wire) -> int:
-    return composition.tokens_of(parse(raw, wire), tokens.count)
+    return context.tokens_of(parse(raw, wire), tokens.count)
 
 
 async def good(heard: Heard, line: Line, wire: Wire) -> None:

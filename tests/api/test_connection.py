@@ -16,7 +16,7 @@ from starlette.websockets import WebSocket
 from tests.api import wire
 from websockets.sync.client import connect
 
-from kimi_proxy.api.connection import BoundedProtocol
+from kimi_proxy.api.server import BoundedProtocol
 
 HEAD_S = 0.4
 

@@ -10,9 +10,9 @@ from io import FileIO
 import pytest
 from tests.api import world
 
-from kimi_proxy.api import conversation
-from kimi_proxy.api.conversation import converse
-from kimi_proxy.core import jsontext
+from kimi_proxy.api import stdio
+from kimi_proxy.api.stdio import converse
+from kimi_proxy.core import json
 from kimi_proxy.core.types import JsonObject, JsonValue
 
 PATIENCE_S = 20
@@ -41,11 +41,11 @@ class Client:
             left = left[os.write(self.to_server, left) :]
 
     async def say(self, message: JsonValue) -> None:
-        await self.send(jsontext.encode(message) + b"\n")
+        await self.send(json.encode(message) + b"\n")
 
     async def hear(self) -> JsonValue:
         async with asyncio.timeout(PATIENCE_S):
-            return jsontext.decode(await self.from_server.readline())
+            return json.decode(await self.from_server.readline())
 
     async def ask(self, message: JsonObject) -> JsonValue:
         await self.say({"jsonrpc": "2.0", **message})
@@ -233,10 +233,10 @@ async def test_a_line_of_many_megabytes_passes_both_ways():
 
 async def test_a_line_beyond_the_limit_is_refused_and_the_next_one_read():
     async with client() as talk:
-        sending = asyncio.create_task(talk.send(b'"' + b"x" * (conversation.MAX_LINE_BYTES + 1) + b'"\n'))
+        sending = asyncio.create_task(talk.send(b'"' + b"x" * (stdio.MAX_LINE_BYTES + 1) + b'"\n'))
         match await talk.hear():
             case {"id": None, "error": {"code": -32700, "message": str(message)}}:
-                assert str(conversation.MAX_LINE_BYTES) in message
+                assert str(stdio.MAX_LINE_BYTES) in message
             case other:
                 raise AssertionError(other)
         await sending
@@ -245,9 +245,9 @@ async def test_a_line_beyond_the_limit_is_refused_and_the_next_one_read():
 
 async def test_more_calls_than_fit_at_once_are_all_answered():
     async with client() as talk:
-        many = conversation.MAX_IN_FLIGHT * 3
+        many = stdio.MAX_IN_FLIGHT * 3
         lines = b"".join(
-            jsontext.encode({"jsonrpc": "2.0", "id": i, "method": "tools/call", "params": {"name": "slow"}}) + b"\n"
+            json.encode({"jsonrpc": "2.0", "id": i, "method": "tools/call", "params": {"name": "slow"}}) + b"\n"
             for i in range(many)
         )
         sending = asyncio.create_task(talk.send(lines))

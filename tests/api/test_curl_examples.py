@@ -12,7 +12,7 @@ import pytest
 from tests.api import wire
 from tests.api.pruner_world import pruner
 
-from kimi_proxy.core import jsontext
+from kimi_proxy.core import json
 from kimi_proxy.core.types import JsonObject
 
 CONTRACT = Path(__file__).with_name("curl_examples.md").read_text("utf-8")
@@ -74,7 +74,7 @@ def run(command: str, port: int, path: str) -> JsonObject:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, b"")
-    answer = jsontext.decode(done.stdout)
+    answer = json.decode(done.stdout)
     assert isinstance(answer, dict)
     return answer
 

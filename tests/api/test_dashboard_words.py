@@ -8,12 +8,10 @@ import pytest
 
 from kimi_proxy.api.dashboard import FOLDER
 from kimi_proxy.api.errors import Refused
-from kimi_proxy.core.errors import KimiProxyError, NotRun, UpstreamError
-from kimi_proxy.core.reasons import Done, OfRefusal, Reason
-from kimi_proxy.core.servers import Transport
-from kimi_proxy.core.warnings import Warned
+from kimi_proxy.core.config.servers import Transport
+from kimi_proxy.core.errors import Done, KimiProxyError, NotRun, OfRefusal, Reason, UpstreamError, Warned
 from kimi_proxy.features.routing import NO_LARGER_MODEL
-from kimi_proxy.proxy.mcp.child import State
+from kimi_proxy.proxy.mcp.process import State
 from kimi_proxy.services.settings import ProblemCode
 
 LANGUAGES = ("en", "fr")

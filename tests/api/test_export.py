@@ -8,10 +8,10 @@ from pathlib import Path
 from tests.api.watching import World, world
 from tests.services.store.test_ledger import a_metric, a_session
 
-from kimi_proxy.api.export import COLUMNS, FORMULA
+from kimi_proxy.api.sessions import COLUMNS, FORMULA
 from kimi_proxy.core.types import JsonObject, JsonValue
-from kimi_proxy.services import told
-from kimi_proxy.services.store.sqlite import SqliteStore
+from kimi_proxy.services import serialize
+from kimi_proxy.services.store.sqlite.store import SqliteStore
 
 
 def as_cell(value: JsonValue) -> str:
@@ -39,7 +39,7 @@ async def test_both_formats_hold_every_request_as_it_is(tmp_path: Path):
         await ledger_of(w).ledger.write([a_session(f"ses_{n}") for n in range(3)], [*metrics, bare])
         exported = (await w.get("/api/export/json"))["metrics"]
         rows = await csv_rows(w)
-    expected = [told.metric(metric) for metric in (*metrics, bare)]
+    expected = [serialize.metric(metric) for metric in (*metrics, bare)]
     assert exported == [{**each, "reasons": list(each["reasons"])} for each in expected]  # type: ignore[arg-type]
     assert rows == [{name: as_cell(each[name]) for name in COLUMNS} for each in expected]
 

@@ -17,7 +17,7 @@ from tests.texts import a_log, a_question
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from kimi_proxy.services.hub import HISTORY, MAX_VIEWERS, Hub
+from kimi_proxy.services.events import HISTORY, MAX_VIEWERS, Hub
 
 TOKEN = "a-token/that+is-long-enough"
 

@@ -6,7 +6,7 @@ import threading
 import pytest
 from tests.api import wire, world
 
-from kimi_proxy.core import jsontext
+from kimi_proxy.core import json
 from kimi_proxy.core.types import JsonObject, JsonValue
 
 MODERN = "2026-07-28"
@@ -300,7 +300,7 @@ def test_one_server_speaks_both_eras_at_once(port: int):
 def test_in_the_new_era_a_lost_connection_takes_the_call_back():
     signals = world.Signals()
     with world.listening(world.app(signals=signals)) as port:
-        body = jsontext.encode(
+        body = json.encode(
             {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "slow", "_meta": META}}
         )
         with wire.connect(port) as line:

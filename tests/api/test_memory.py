@@ -9,9 +9,9 @@ from tests.api.proxy_world import Proxy, proxy
 from tests.api.watching import MODEL, World, completion, models, watching, world
 from tests.evil import answering, evil, http
 
-from kimi_proxy.core import jsontext, tokens
+from kimi_proxy.core import json, tokens
 from kimi_proxy.core.types import JsonValue
-from kimi_proxy.services.store.sqlite import store_path
+from kimi_proxy.services.store.sqlite.store import store_path
 
 BLOCK = "<mcp-memory>la clé est verte</mcp-memory>"
 RECALL = "@recall(le port)"
@@ -158,7 +158,7 @@ async def test_instructions_that_are_repeated_raise_none(tmp_path: Path):
     assert told["tokens"] > 0
     assert isinstance(health["attention_sink"], dict)
     assert (health["attention_sink"]["is_sunk"], health["attention_sink"]["reinjected"]) == (False, True)
-    sent = jsontext.decode(provider.heard[0].body)
+    sent = json.decode(provider.heard[0].body)
     assert isinstance(sent, dict)
     assert "Answer in one word." in sent["messages"][-1]["content"]
 
@@ -177,7 +177,7 @@ async def test_project_memory_is_saved_loaded_and_told_in_the_bytes_that_leave(t
     assert (nothing["content"], nothing["tokens"], nothing["inject"]) == ("", 0, True)
     assert saved == loaded
     assert loaded["content"] == "tabs, not spaces"
-    systems = [jsontext.decode(heard.body)["messages"][0] for heard in provider.heard]
+    systems = [json.decode(heard.body)["messages"][0] for heard in provider.heard]
     told = '<mcp-memory source="project">\ntabs, not spaces\n</mcp-memory>'
     assert systems == [{"role": "system", "content": told}] * 2
 
@@ -213,7 +213,7 @@ async def test_routing_is_remembered_across_a_restart_and_its_window_is_the_one_
         async with proxy(tmp_path, toml) as p:
             await ask(p, a_long_chat(16))
 
-    sent = [jsontext.decode(heard.body)["model"] for heard in provider.heard]
+    sent = [json.decode(heard.body)["model"] for heard in provider.heard]
     (routed,) = watcher.said("model_routed")
     assert sent == ["large", "large"]
     assert (routed["from"], routed["to"], routed["new"]) == (MODEL, "openai-evil/large", True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.api import wire, world
 
-from kimi_proxy.core import jsontext
+from kimi_proxy.core import json
 
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
 JSON = (("Content-Type", "application/json"),)
@@ -176,7 +176,7 @@ def prune(port: int, text: bytes) -> wire.Heard:
 def test_every_character_that_json_can_write_comes_back(port: int, text: bytes):
     match prune(port, text).json:
         case {"result": {"pruned_text": str(back)}}:
-            assert back == jsontext.decode(text)
+            assert back == json.decode(text)
         case other:
             raise AssertionError(other)
 

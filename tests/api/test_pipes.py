@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi_proxy.api.pipes import LineReader, Lines
+from kimi_proxy.api.stdio import LineReader, Lines
 
 
 def cut(slices: list[bytes], limit: int) -> list[bytes | None]:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from starlette.types import Message
 
-from kimi_proxy.api.presence import while_there
+from kimi_proxy.api.chat import while_there
 
 
 async def never() -> Message:

@@ -7,7 +7,7 @@ from tests.api.watching import MODEL, models, world
 
 from kimi_proxy.core.config import parse
 from kimi_proxy.features.recording import Recording, read
-from kimi_proxy.services.replay import OFF, Replay
+from kimi_proxy.lab.replay import OFF, Replay
 
 KEY = "sk-canary-0123456789"
 

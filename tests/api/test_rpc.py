@@ -3,7 +3,7 @@
 import pytest
 from tests.api import wire, world
 
-from kimi_proxy.core import jsontext
+from kimi_proxy.core import json
 from kimi_proxy.core.types import JsonObject, JsonValue
 
 
@@ -115,7 +115,7 @@ def test_an_alias_is_the_same_tool(port: int):
 
 def test_a_tool_without_arguments_needs_none(port: int):
     assert call(port, "tools/call", {"name": "health"})["result"] == {
-        "content": [{"type": "text", "text": jsontext.encode(world.HEALTH).decode()}],
+        "content": [{"type": "text", "text": json.encode(world.HEALTH).decode()}],
         "structuredContent": world.HEALTH,
         "isError": False,
     }

@@ -5,9 +5,9 @@ import json
 import httpx
 import pytest
 
-from kimi_proxy.api.scripted import ScriptedModel
 from kimi_proxy.core.chat import Wire
-from kimi_proxy.features.demo.script import Conversation, Reply, Script, Turn
+from kimi_proxy.lab.demo_day import Conversation, Reply, Script, Turn
+from kimi_proxy.lab.scripted_provider import ScriptedModel
 
 SCRIPT = Script(
     iter([Conversation("c", "", Wire.CHAT, "m", "", (Turn("hello", (Reply("Good day."),)),))]),

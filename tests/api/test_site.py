@@ -8,15 +8,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from tests.api import wire, world
 
+from kimi_proxy.api.apps import site
 from kimi_proxy.api.guard import Rules
-from kimi_proxy.api.site import site
-from kimi_proxy.core.errors import (
-    InvalidRange,
-    KimiProxyError,
-    PruneIdNotFound,
-    StoreUnavailable,
-    UpstreamError,
-)
+from kimi_proxy.core.errors import InvalidRange, KimiProxyError, PruneIdNotFound, StoreUnavailable, UpstreamError
 
 ERRORS: dict[str, Exception] = {
     "/unknown": PruneIdNotFound("prn_0", "unknown"),

@@ -4,7 +4,7 @@ import socket
 from contextlib import suppress
 from dataclasses import dataclass
 
-from kimi_proxy.core import jsontext
+from kimi_proxy.core import json as jsontext
 from kimi_proxy.core.types import JsonValue
 
 PATIENCE_S = 30.0

@@ -12,12 +12,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from kimi_proxy.api.catalog import Catalog
+from kimi_proxy.api.apps import site
 from kimi_proxy.api.errors import json_answer
 from kimi_proxy.api.guard import Rules
+from kimi_proxy.api.mcp import Catalog
 from kimi_proxy.api.server import serve
-from kimi_proxy.api.site import site
-from kimi_proxy.core import jsontext
+from kimi_proxy.core import json
 from kimi_proxy.core.errors import InvalidRange, PruneIdNotFound, StoreUnavailable
 from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features.tool import Answer, AnyTool, Tool
@@ -59,7 +59,7 @@ class Signals:
 
 
 def said(value: JsonObject) -> Answer:
-    return Answer(jsontext.encode(value).decode(), value)
+    return Answer(json.encode(value).decode(), value)
 
 
 async def prune_text(arguments: PruneText) -> Answer:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kimi_proxy.cli import checks
-from kimi_proxy.features.pruning.model import installed
+from kimi_proxy.features.pruning import model
 
 from .conftest import Cli
 from .test_serving import serving
@@ -146,7 +146,7 @@ def test_status_when_nothing_runs(cli: Cli):
 
 
 def test_a_scorer_that_was_refused_is_a_warning_with_its_remedy():
-    check = checks.scorer(installed.load(b"not a model"))
+    check = checks.scorer(model.load(b"not a model"))
 
     assert (check.level, check.mend) == ("warning", "install kimi-proxy again")
     assert "it is not a scorer of this version" in check.found

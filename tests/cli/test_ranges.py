@@ -2,7 +2,7 @@
 
 import pytest
 
-from kimi_proxy.cli.ranges import parse, whole
+from kimi_proxy.cli.pruning import parse, whole
 from kimi_proxy.core.errors import InvalidRange
 
 

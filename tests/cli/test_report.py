@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from kimi_proxy.features.accounting.account import Account
+from kimi_proxy.features.accounting import Account
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.sessions import named
 from kimi_proxy.services.store import open_store

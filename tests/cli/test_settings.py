@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kimi_proxy.cli.settings import find, home, load
+from kimi_proxy.cli.console import find, home, load
 from kimi_proxy.core.errors import ConfigError
 
 

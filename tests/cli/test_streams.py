@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.conftest import COMMAND, PATIENCE_S, Cli
 
-from kimi_proxy.cli.streams import decode, encode
+from kimi_proxy.cli.console import decode, encode
 
 
 @given(st.binary())

@@ -13,7 +13,7 @@ ASKED = [
 
 def answers() -> dict[int, dict[str, object]]:
     stdin = "".join(json.dumps(message) + "\n" for message in ASKED)
-    command = [sys.executable, "-m", "kimi_proxy.cli.ticket_desk"]
+    command = [sys.executable, "-m", "kimi_proxy.lab.ticket_desk"]
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=True)
     return {message["id"]: message["result"] for message in map(json.loads, done.stdout.splitlines())}
 

@@ -11,14 +11,14 @@ from tests.evil import evil
 from tests.model import Says
 from tests.services.test_recall import ITEMS, THEIRS, Model, recovering
 
-from kimi_proxy.core import jsontext
+from kimi_proxy.core import json
 from kimi_proxy.core.chat import Wire
 
 SETTINGS = "[sanitizer]\nbudget_ms = 60000\n"
 
 
 def told(wire: Wire) -> dict[str, object]:
-    value = jsontext.decode(body(wire, ITEMS))
+    value = json.decode(body(wire, ITEMS))
     assert isinstance(value, dict)
     return value
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kimi_proxy.core.agent_tools import Tools
 from kimi_proxy.core.config import parse
+from kimi_proxy.core.config.sections import Tools
 from kimi_proxy.core.errors import ConfigError
 
 HOME = Path("/home/me/.kimi-proxy")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kimi_proxy.core import deepjson
+from kimi_proxy.core import json as deepjson
 from kimi_proxy.core.errors import ParseError
 
 VALUES = st.recursive(
@@ -24,7 +24,7 @@ def nested(inner: str, depth: int = DEEP) -> str:
 @FEW
 @given(VALUES, st.sampled_from([None, 1]))
 def test_what_is_too_deep_for_the_fast_parser_means_the_same(value: object, indent: int | None):
-    read = deepjson.decode(nested(json.dumps(value, indent=indent)))
+    read = deepjson.decode_deep(nested(json.dumps(value, indent=indent)))
     for _ in range(DEEP):
         read = read["a"][0]  # type: ignore[index,call-overload]
 
@@ -34,7 +34,7 @@ def test_what_is_too_deep_for_the_fast_parser_means_the_same(value: object, inde
 @FEW
 @given(VALUES)
 def test_a_deep_value_is_written_so_that_it_reads_the_same(value: object):
-    written = deepjson.encode(deepjson.decode(nested(json.dumps(value))))
+    written = deepjson.encode_deep(deepjson.decode_deep(nested(json.dumps(value))))
 
     around = nested("|").replace(" ", "").encode().split(b"|")
     assert [written[: len(around[0])], written[-len(around[1]) :]] == around
@@ -45,16 +45,16 @@ def test_a_deep_value_is_written_so_that_it_reads_the_same(value: object):
 def test_no_depth_is_too_deep(depth: int):
     text = "[" * depth + "]" * depth
 
-    assert deepjson.encode(deepjson.decode(text)) == text.encode()
+    assert deepjson.encode_deep(deepjson.decode_deep(text)) == text.encode()
 
 
 @pytest.mark.parametrize("raw", [b'"\\ud800"', b'["caf\\u00e9 \\udfff"]', b"[1e400]", b"[-0.0]"])
 def test_unusual_values_are_read(raw: bytes):
-    assert deepjson.decode(raw) == json.loads(raw)
+    assert deepjson.decode_deep(raw) == json.loads(raw)
 
 
 def test_lone_surrogates_leave_as_escapes():
-    assert deepjson.encode(["\ud800é"]) == b'["\\ud800\\u00e9"]'
+    assert deepjson.encode_deep(["\ud800é"]) == b'["\\ud800\\u00e9"]'
 
 
 @pytest.mark.parametrize(
@@ -67,13 +67,13 @@ def test_what_is_not_json_is_refused_at_every_depth(inner: str, depth: int):
 
     assert not deepjson.is_json(text)
     with pytest.raises(ParseError):
-        deepjson.decode(text)
+        deepjson.decode_deep(text)
 
 
 @pytest.mark.parametrize("raw", [b"", b" ", b"\xff", b"[1] x", b"Infinity"])
 def test_what_is_no_value_at_all_is_refused(raw: bytes):
     with pytest.raises(ParseError):
-        deepjson.decode(raw)
+        deepjson.decode_deep(raw)
 
 
 @FEW
@@ -84,6 +84,6 @@ def test_json_is_known_without_reading_it(value: object):
 
 
 def test_members_are_counted_without_reading_them():
-    assert [bytes(m) for m in deepjson.members('{"a": [1, 2], "b": "c"}')] == [b"[1, 2]", b'"c"']
-    assert [bytes(m) for m in deepjson.members("[1, {}]")] == [b"1", b"{}"]
-    assert list(deepjson.members("12")) == []
+    assert [bytes(m) for m in deepjson.members_deep('{"a": [1, 2], "b": "c"}')] == [b"[1, 2]", b'"c"']
+    assert [bytes(m) for m in deepjson.members_deep("[1, {}]")] == [b"1", b"{}"]
+    assert list(deepjson.members_deep("12")) == []

@@ -2,13 +2,13 @@
 
 import asyncio
 
-from kimi_proxy.core import delivery
+from kimi_proxy.core import jsonrpc
 
 
 def test_without_a_door_an_answer_counts_as_sent():
     told: list[bool] = []
 
-    delivery.when_sent(told.append)
+    jsonrpc.when_sent(told.append)
 
     assert told == [True]
 
@@ -17,16 +17,16 @@ async def test_a_door_tells_its_own_listeners_once():
     told: list[tuple[str, bool]] = []
 
     async def answer(name: str, sent: bool) -> None:
-        listeners = delivery.collect()
+        listeners = jsonrpc.collect()
         await asyncio.sleep(0)
         # A tool may answer from a task below the door's.
         await asyncio.create_task(register(name))
         assert (name, sent) not in told
-        delivery.tell(listeners, sent)
-        delivery.tell(listeners, not sent)
+        jsonrpc.tell(listeners, sent)
+        jsonrpc.tell(listeners, not sent)
 
     async def register(name: str) -> None:
-        delivery.when_sent(lambda sent: told.append((name, sent)))
+        jsonrpc.when_sent(lambda sent: told.append((name, sent)))
 
     await asyncio.gather(answer("a", True), answer("b", False))
 

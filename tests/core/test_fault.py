@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from kimi_proxy.core.fault import place
+from kimi_proxy.core.errors import place
 
 
 def test_a_fault_is_told_by_its_kind_and_place_but_not_by_its_words() -> None:

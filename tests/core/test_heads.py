@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi_proxy.core.heads import common_head
+from kimi_proxy.core.lines import common_head
 
 
 @given(st.text("ab", max_size=40), st.text("ab", max_size=40))

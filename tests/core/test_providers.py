@@ -6,8 +6,8 @@ import pytest
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import Config, parse
+from kimi_proxy.core.config.providers import Provider
 from kimi_proxy.core.errors import ConfigError
-from kimi_proxy.core.providers import Provider
 
 
 def settings(toml: str, **env: str) -> Config:

@@ -6,7 +6,7 @@ import time
 
 from tests.processes import until
 
-from kimi_proxy.core.watchdog import Watchdog
+from kimi_proxy.core.deadline import Watchdog
 
 
 async def test_it_barks_when_the_moment_has_passed():

@@ -5,7 +5,7 @@ import sys
 from hashlib import sha256
 from pathlib import Path
 
-from kimi_proxy.core import jsontext
+from kimi_proxy.core import json
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.chat import parse as read
 from kimi_proxy.core.config import parse
@@ -33,7 +33,7 @@ def a_turn(turn: int) -> Draft:
     said = [{"role": "user", "content": "go"}]
     if turn:
         said += [{"role": "assistant", "content": "word " * TURNS[turn]}, {"role": "user", "content": "on"}]
-    request = read(jsontext.encode({"model": "p/small", "messages": said}), Wire.CHAT)
+    request = read(json.encode({"model": "p/small", "messages": said}), Wire.CHAT)
     return Draft(request, Target("p", "small", "p/small"), session_of(request, {}, "p"))
 
 

@@ -9,15 +9,14 @@ import sys
 from pathlib import Path
 
 from kimi_proxy.core.chat import Wire, parse
-from kimi_proxy.core.chat.seen import Seen
-from kimi_proxy.core.chat.usage import Usage
+from kimi_proxy.core.chat.reply import Seen, Usage
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sessions import session_of
-from kimi_proxy.services.counting import Counting
+from kimi_proxy.services.chat.counting import Counting
+from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.journal import Journal
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.relay import Exchange
 from kimi_proxy.services.store import open_store
 
 SESSIONS = 3

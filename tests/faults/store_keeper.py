@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from kimi_proxy.core.ids import new_id
+from kimi_proxy.core.markers import new_id
 from kimi_proxy.services.store import Original, Store, open_store
 
 AT_ONCE = 8

@@ -9,9 +9,9 @@ import pytest
 from tests.services.store.making import an_original
 
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.services.store.database import connect
-from kimi_proxy.services.store.originals import Original
-from kimi_proxy.services.store.sqlite import SqliteStore
+from kimi_proxy.services.store.protocols import Original
+from kimi_proxy.services.store.sqlite.database import connect
+from kimi_proxy.services.store.sqlite.store import SqliteStore
 
 
 class Disk:

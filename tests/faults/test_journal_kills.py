@@ -13,7 +13,7 @@ from tests.faults.journal_keeper import AT_ONCE, SESSIONS
 from tests.faults.symptoms import integrity
 from tests.services.store.making import opened
 
-from kimi_proxy.services.store.sqlite import store_path
+from kimi_proxy.services.store.sqlite.store import store_path
 
 ROOT = Path(__file__).parents[2]
 LIVES = 60 if os.environ.get("KIMI_PROXY_DEEP") == "1" else 6

@@ -9,7 +9,7 @@ from tests.faults.symptoms import keeps_again
 from tests.services.store.making import an_original, opened
 
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.services.store.sqlite import store_path
+from kimi_proxy.services.store.sqlite.store import store_path
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from tests.faults.symptoms import Disk, keeps_again, refusal
 from tests.services.store.making import an_original, opened, reason
 
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.services.store.schema import VERSION
-from kimi_proxy.services.store.sqlite import SqliteStore, store_path
+from kimi_proxy.services.store.sqlite.schema import VERSION
+from kimi_proxy.services.store.sqlite.store import SqliteStore, store_path
 
 
 async def state_becomes(store: SqliteStore, wanted: str) -> None:

@@ -11,7 +11,7 @@ from tests.faults.store_keeper import original_of
 from tests.faults.symptoms import integrity, keeps_again
 from tests.services.store.making import an_original, opened
 
-from kimi_proxy.services.store.sqlite import store_path
+from kimi_proxy.services.store.sqlite.store import store_path
 
 DEEP = os.environ.get("KIMI_PROXY_DEEP") == "1"
 ROOT = Path(__file__).parents[2]

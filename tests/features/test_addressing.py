@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 
 from kimi_proxy.core.chat import Wire, parse
-from kimi_proxy.core.providers import Provider
-from kimi_proxy.features.addressing import ask_usage, name_model
+from kimi_proxy.core.config.providers import Provider
 from kimi_proxy.features.models import Target
-from kimi_proxy.features.pipeline import Draft
+from kimi_proxy.features.pipeline import Draft, ask_usage, name_model
 from kimi_proxy.features.sessions import Session
 
 

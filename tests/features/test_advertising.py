@@ -2,7 +2,7 @@
 
 import pytest
 
-from kimi_proxy.features.advertising import Endpoint, recognised
+from kimi_proxy.features.clients import Endpoint, recognised
 
 ENDPOINT = Endpoint("http://127.0.0.1:1234/mcp", "secret")
 URL = 'mcp_servers.kimi-proxy.url="http://127.0.0.1:1234/mcp"'

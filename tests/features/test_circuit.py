@@ -1,6 +1,6 @@
 """A server that keeps failing is left alone for a while."""
 
-from kimi_proxy.features.circuit import CLOSED, Circuit
+from kimi_proxy.services.gateway import CLOSED, Circuit
 
 
 def after(*failures: float, circuit: Circuit = CLOSED) -> Circuit:

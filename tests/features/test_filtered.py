@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi_proxy.core.prune import Cut
-from kimi_proxy.features import filtered
+from kimi_proxy.features import recovery
 
 LINES = ["a", "b", "", "c", "b", "d", ""]
 
@@ -16,49 +16,49 @@ def spans(cuts: list[Cut] | None) -> list[tuple[int, int]] | None:
 def test_each_gap_becomes_one_line():
     cuts = [Cut(2, 3, ""), Cut(5, 5, "")]
 
-    assert filtered.write(LINES, cuts) == "a\n(filtered 2 lines)\nc\n(filtered 1 lines)\nd\n"
+    assert recovery.write(LINES, cuts) == "a\n(filtered 2 lines)\nc\n(filtered 1 lines)\nd\n"
 
 
 def test_gaps_are_found_again_by_their_markers():
-    assert spans(filtered.read(LINES, "a\n(filtered 3 lines)\nb\nd\n")) == [(2, 4)]
+    assert spans(recovery.read(LINES, "a\n(filtered 3 lines)\nb\nd\n")) == [(2, 4)]
 
 
 def test_gaps_without_a_marker_are_found_too():
-    assert spans(filtered.read(LINES, "a\nc\nd\n")) == [(2, 3), (5, 5)]
+    assert spans(recovery.read(LINES, "a\nc\nd\n")) == [(2, 3), (5, 5)]
 
 
 def test_a_marker_with_a_wrong_count_is_corrected():
-    assert spans(filtered.read(LINES, "a\n(filtered 9 lines)\nd\n")) == [(2, 5)]
+    assert spans(recovery.read(LINES, "a\n(filtered 9 lines)\nd\n")) == [(2, 5)]
 
 
 def test_spaces_at_the_end_of_a_line_do_not_matter():
-    assert spans(filtered.read(["x  ", "y", "z"], "x\nz")) == [(2, 2)]
+    assert spans(recovery.read(["x  ", "y", "z"], "x\nz")) == [(2, 2)]
 
 
 def test_a_missing_newline_at_the_end_is_no_gap():
-    assert spans(filtered.read(LINES, "\n".join(LINES[:-1]))) == []
+    assert spans(recovery.read(LINES, "\n".join(LINES[:-1]))) == []
 
 
 def test_a_gap_at_either_end_is_found():
-    assert spans(filtered.read(LINES, "(filtered 3 lines)\nc\n(filtered 3 lines)")) == [(1, 3), (5, 7)]
+    assert spans(recovery.read(LINES, "(filtered 3 lines)\nc\n(filtered 3 lines)")) == [(1, 3), (5, 7)]
 
 
 def test_a_line_that_looks_like_a_marker_but_is_in_the_text_stays():
-    assert spans(filtered.read(["(filtered 2 lines)", "x"], "(filtered 2 lines)\nx")) == []
+    assert spans(recovery.read(["(filtered 2 lines)", "x"], "(filtered 2 lines)\nx")) == []
 
 
 def test_text_that_is_not_made_of_the_lines_is_refused():
     for other in ("a summary", "a\nx\nd", "d\na", "a\nB"):
-        assert filtered.read(LINES, other) is None
+        assert recovery.read(LINES, other) is None
 
 
 @given(st.data())
 def test_what_is_written_is_read_again(data: st.DataObject):
     lines = data.draw(st.lists(st.sampled_from(["x", "y", "", "  z"]), min_size=1, max_size=12))
     keep = data.draw(st.lists(st.booleans(), min_size=len(lines), max_size=len(lines)))
-    cuts = filtered._gaps([i for i, stays in enumerate(keep) if stays], len(lines))
+    cuts = recovery._gaps([i for i, stays in enumerate(keep) if stays], len(lines))
 
-    found = filtered.read(lines, filtered.write(lines, cuts))
+    found = recovery.read(lines, recovery.write(lines, cuts))
 
     assert found is not None
-    assert filtered.write(lines, found) == filtered.write(lines, cuts)
+    assert recovery.write(lines, found) == recovery.write(lines, cuts)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from kimi_proxy.core import tokens
-from kimi_proxy.features.guidance import TEXT
+from kimi_proxy.features.clients import TEXT
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "agent-guidance.md"
 

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.types import JsonValue
-from kimi_proxy.features.composition import MESSAGE_TOKENS, Composition, composition
-from kimi_proxy.features.health import SLICES, Sink, distribution, sink
+from kimi_proxy.features.context import MESSAGE_TOKENS, SLICES, Composition, Sink, composition, distribution, sink
 from kimi_proxy.features.memory import portion
 
 

@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from kimi_proxy.core.chat.seen import Seen
-from kimi_proxy.core.chat.usage import Usage
-from kimi_proxy.core.providers import Model
+from kimi_proxy.core.chat.reply import Seen, Usage
+from kimi_proxy.core.config.providers import Model
 from kimi_proxy.features import metering
-from kimi_proxy.features.accounting.account import Account
+from kimi_proxy.features.accounting import Account
 from kimi_proxy.features.metering import Ending, Metric
 
 PRICED = Model(
@@ -40,9 +39,9 @@ def test_a_provider_that_counts_nothing_leaves_the_estimate(usage: Usage | None)
 
 
 def test_the_share_is_of_this_request_and_unknown_for_an_unknown_window():
-    assert metering.percent(0, 1000) == 0
-    assert metering.percent(1500, 1000) == 150
-    assert metering.percent(1, None) is None
+    assert metering.window_percent(0, 1000) == 0
+    assert metering.window_percent(1500, 1000) == 150
+    assert metering.window_percent(1, None) is None
 
 
 def test_turns_in_which_the_model_read_back_do_not_fill_the_window_twice():
@@ -73,7 +72,7 @@ def test_levels_begin_at_80_90_and_95_percent(share: float | None, level: str):
 
 def test_a_level_is_worse_only_if_it_is_nearer_to_the_end():
     order = ("unknown", "ok", "caution", "warning", "critical")
-    worse = {(now, before) for now in order for before in order if metering.is_worse(now, before)}
+    worse = {(now, before) for now in order for before in order if metering.is_worse_level(now, before)}
 
     assert worse == {
         *(("caution", before) for before in ("unknown", "ok")),

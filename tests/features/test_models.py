@@ -3,8 +3,8 @@
 import pytest
 
 from kimi_proxy.core.chat import Wire
+from kimi_proxy.core.config.providers import Model, Provider
 from kimi_proxy.core.errors import NoProvider
-from kimi_proxy.core.providers import Model, Provider
 from kimi_proxy.features.models import Models, Target
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from kimi_proxy.core.types import JsonValue
-from kimi_proxy.features.paths import in_arguments, is_inside
+from kimi_proxy.services.gateway import in_arguments, is_inside
 
 
 def found(arguments: JsonValue) -> set[str]:

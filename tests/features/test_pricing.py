@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi_proxy.core.chat.usage import Usage
-from kimi_proxy.core.providers import Model
-from kimi_proxy.features.pricing import Prices, prices_of
+from kimi_proxy.core.chat.reply import Usage
+from kimi_proxy.core.config.providers import Model
+from kimi_proxy.features.accounting import Prices, prices_of
 
 ANTHROPIC = Model(
     provider="anthropic",

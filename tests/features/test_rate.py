@@ -2,7 +2,7 @@
 
 import pytest
 
-from kimi_proxy.features.rate import Rate
+from kimi_proxy.services.chat.handler import Rate
 
 
 def test_a_full_bucket_is_spent_at_once_and_refills_with_time():

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi_proxy.core.chat.usage import Usage
-from kimi_proxy.core.chat.wire import Wire
+from kimi_proxy.core.chat.page import Wire
+from kimi_proxy.core.chat.reply import Usage
 from kimi_proxy.core.errors import ParseError
-from kimi_proxy.features.pricing import Prices
+from kimi_proxy.features.accounting import Prices
 from kimi_proxy.features.recording import Head, Taken, head_line, line, read
 
 HEAD = Head("kimi-k2", 131_072, Prices(0.6, 0.15, 0.6, 2.5))

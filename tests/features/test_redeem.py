@@ -4,7 +4,7 @@ import pytest
 
 from kimi_proxy.core.errors import InvalidParams, InvalidRange, PruneIdNotFound
 from kimi_proxy.core.types import JsonObject
-from kimi_proxy.features import redeem
+from kimi_proxy.features import recovery
 
 TEXT = "one\ntwo\r\n\x0cthree\n\u2028four 😀"
 
@@ -16,7 +16,7 @@ async def original(mask_id: str) -> str:
 
 
 async def recover(**arguments: object) -> str:
-    return (await redeem.tool(original).call({"id": "msk_1", **arguments})).text  # type: ignore[dict-item]
+    return (await recovery.tool(original).call({"id": "msk_1", **arguments})).text  # type: ignore[dict-item]
 
 
 async def test_without_a_range_everything_comes_back_byte_for_byte():
@@ -60,11 +60,11 @@ async def test_ranges_that_mean_nothing_are_refused(arguments: JsonObject):
 
 @pytest.mark.parametrize("name", ["prune_id", "mask_id"])
 async def test_the_id_may_go_by_the_name_that_the_marker_gives_it(name: str):
-    assert (await redeem.tool(original).call({name: "msk_1"})).text == TEXT
+    assert (await recovery.tool(original).call({name: "msk_1"})).text == TEXT
 
 
 async def test_arguments_that_are_wrong_are_named():
     with pytest.raises(InvalidParams, match="extra"):
         await recover(extra=1)
     with pytest.raises(InvalidParams, match="id"):
-        await redeem.tool(original).call({})
+        await recovery.tool(original).call({})

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kimi_proxy.features.tool_request import TERMINAL, TRANSITIONS, Event, State
+from kimi_proxy.features.tool import TERMINAL, TRANSITIONS, Event, State
 
 
 def test_every_state_but_the_first_can_be_reached():

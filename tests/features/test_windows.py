@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from kimi_proxy.features.metering import Metric
-from kimi_proxy.features.windows import MAX_SESSIONS, Windows
+from kimi_proxy.features.metering import MAX_SESSIONS, Metric, Windows
 
 
 def a_metric(percent: float, session: str = "ses_a", counted: bool = True) -> Metric:

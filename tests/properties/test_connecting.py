@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 from tests.properties.config_files import HTTP, JSON, STDIO, TOML, YAML, json_files, toml_files, yaml_files
 
 from kimi_proxy.features.editing.servers import Format
-from kimi_proxy.services.connecting import make, planned, planned_undo
-from kimi_proxy.services.edits import ServerEdit
-from kimi_proxy.services.ledger import Ledger
+from kimi_proxy.services.init import Ledger, ServerEdit, make, planned, planned_undo
 
 FILES = st.one_of(
     st.tuples(st.just(JSON), json_files()),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.properties.config_files import ENTRIES, JSON, TOML, YAML, json_files, toml_files, yaml_files
 
 from kimi_proxy.core.types import JsonObject
-from kimi_proxy.features.editing import block, servers
+from kimi_proxy.features.editing import servers
 from kimi_proxy.features.editing.servers import Format
 
 
@@ -75,9 +75,9 @@ def test_an_empty_json_file_becomes_one(text: str, entry: JsonObject):
 @given(st.text(st.sampled_from("a #\n-"), max_size=20), st.booleans())
 def test_a_block_in_any_text_comes_and_goes(text: str, windows: bool):
     text = text.replace("\n", "\r\n") if windows else text
-    once = block.put(text, "one\n\ntwo")
+    once = servers.put(text, "one\n\ntwo")
 
-    assert block.put(once, "one\n\ntwo") == once
-    assert block.put(block.put(text, "other"), "one\n\ntwo") == once
+    assert servers.put(once, "one\n\ntwo") == once
+    assert servers.put(servers.put(text, "other"), "one\n\ntwo") == once
     end = "\r\n" if "\r\n" in text else "\n"
-    assert block.remove(once) in (text, text + end, text.removesuffix(end))
+    assert servers.remove(once) in (text, text + end, text.removesuffix(end))

@@ -5,8 +5,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kimi_proxy.core.config.servers import Masking
 from kimi_proxy.core.markers import read_mask
-from kimi_proxy.core.servers import Masking
 from kimi_proxy.core.types import JsonValue
 from kimi_proxy.features.masking import apply, plan
 

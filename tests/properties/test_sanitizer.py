@@ -13,18 +13,16 @@ from tests.fakes import MemoryPinboard, MemoryStore
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request, Wire
-from kimi_proxy.core.sanitizer import Sanitizer as Settings
-from kimi_proxy.features import redeem
+from kimi_proxy.core.config.sections import Sanitizer as Settings
+from kimi_proxy.features import recovery
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.sanitizer.kinds import is_json
 from kimi_proxy.features.sanitizer.plan import plan
-from kimi_proxy.features.sanitizer.shorten import shorten
-from kimi_proxy.features.sanitizer.shortened import Shortened, Task
+from kimi_proxy.features.sanitizer.shorten import Shortened, Task, is_json, shorten
 from kimi_proxy.features.sessions import Session
-from kimi_proxy.services.decisions import SCOPE, Decisions
+from kimi_proxy.services.chat.decisions import SCOPE, Decisions
+from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.sanitizer import Sanitizer
 from kimi_proxy.services.workers import Workers
 
 THRESHOLD = 150
@@ -146,7 +144,7 @@ def _check_members(came: Request, left: Request) -> None:
     own, theirs = json.loads(left.body), json.loads(came.body)
     tools = own.pop("tools")
     assert tools[: len(theirs["tools"])] == theirs.pop("tools")
-    assert [left.tool_names[-1]] * (len(tools) - 2) == [redeem.NAME] * (len(tools) - 2)
+    assert [left.tool_names[-1]] * (len(tools) - 2) == [recovery.NAME] * (len(tools) - 2)
     own.pop(came.dialect.CONVERSATION), theirs.pop(came.dialect.CONVERSATION)
     assert own == theirs
 

@@ -11,10 +11,10 @@ from tests.fakes import Clock
 from tests.services.store.making import MAX_BYTES
 
 from kimi_proxy.core.errors import PruneIdNotFound
-from kimi_proxy.core.ids import new_id
+from kimi_proxy.core.markers import new_id
 from kimi_proxy.services.store import Original, open_store
-from kimi_proxy.services.store.retention import Retention
-from kimi_proxy.services.store.sqlite import SqliteStore, store_path
+from kimi_proxy.services.store.sqlite.originals import Retention
+from kimi_proxy.services.store.sqlite.store import SqliteStore, store_path
 
 TTL_S = 100.0
 

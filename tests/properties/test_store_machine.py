@@ -17,9 +17,9 @@ from tests.services.store.making import MAX_BYTES, an_original
 
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
 from kimi_proxy.services.store import Original
-from kimi_proxy.services.store.database import connect
-from kimi_proxy.services.store.retention import Retention
-from kimi_proxy.services.store.sqlite import SqliteStore, store_path
+from kimi_proxy.services.store.sqlite.database import connect
+from kimi_proxy.services.store.sqlite.originals import Retention
+from kimi_proxy.services.store.sqlite.store import SqliteStore, store_path
 
 TTL_S = 100.0
 DEEP = os.environ.get("KIMI_PROXY_DEEP") == "1"

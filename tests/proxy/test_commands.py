@@ -18,7 +18,7 @@ from tests.processes import within
 
 from kimi_proxy.core.errors import ToolFailed
 from kimi_proxy.proxy.commands import Command, Outcome, child_env, in_thread, run_guarded, run_plain
-from kimi_proxy.proxy.spool import TAIL_BYTES, Spool
+from kimi_proxy.proxy.files import TAIL_BYTES, Spool
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the bash tool needs POSIX")
 

@@ -9,7 +9,7 @@ import pytest
 from pydantic import SecretStr
 
 from kimi_proxy.core.errors import BadRequest, UpstreamError, UpstreamUnreachable
-from kimi_proxy.proxy.control import Control
+from kimi_proxy.proxy.local_server import Control
 
 
 @contextmanager

@@ -4,8 +4,8 @@ import pytest
 from tests import histories
 
 from kimi_proxy.core.errors import ToolFailed
-from kimi_proxy.core.history import Commit
-from kimi_proxy.proxy.git import Repository
+from kimi_proxy.lab.cases import Commit
+from kimi_proxy.lab.evaluation import Repository
 
 
 def test_history_tells_what_each_commit_modified_newest_first(tmp_path: Path):

@@ -7,7 +7,7 @@ from threading import Thread
 
 import pytest
 
-from kimi_proxy.proxy.occupant import Occupant, occupant, url
+from kimi_proxy.proxy.local_server import Occupant, occupant, url
 
 
 @contextmanager

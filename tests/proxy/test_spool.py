@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kimi_proxy.proxy.spool import TAIL_BYTES, Spool
+from kimi_proxy.proxy.files import TAIL_BYTES, Spool
 
 WHOLE = b"".join(hashlib.sha256(str(n).encode()).digest() for n in range(100_000))  # 3.2 MB
 

@@ -9,7 +9,7 @@ import pytest
 from tests.swe_pruner_server import Script, answering, request_of, response, saying, serving
 
 from kimi_proxy.core.errors import PruneFailed
-from kimi_proxy.proxy.swe_pruner import SwePruner
+from kimi_proxy.proxy.pruners import SwePruner
 
 BUDGET_S = 0.4
 

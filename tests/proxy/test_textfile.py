@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi_proxy.core import charset
+from kimi_proxy.core import lines as charset
 from kimi_proxy.core.errors import ToolFailed
-from kimi_proxy.proxy import textfile
-from kimi_proxy.proxy.textfile import Excerpt, excerpt
+from kimi_proxy.proxy import files
+from kimi_proxy.proxy.files import Excerpt, excerpt
 
 MANY = 10**9
 
@@ -101,7 +101,7 @@ def test_a_scan_can_be_stopped(tmp_path: Path):
 @given(st.binary(max_size=60), st.integers(1, 12), st.integers(0, 12))
 def test_a_window_is_what_splitting_the_whole_text_gives(raw: bytes, start: int, length: int):
     lines = charset.decode(raw).split("\n")
-    scan = textfile._Scan(start, start + length, MANY)
+    scan = files._Scan(start, start + length, MANY)
     for at in range(0, len(raw), 3):  # blocks of three bytes
         if scan.feed(raw[at : at + 3]):
             break

@@ -6,7 +6,7 @@ import pytest
 from tests.upstream import scripted
 
 from kimi_proxy.core.errors import UpstreamError, UpstreamUnreachable
-from kimi_proxy.proxy.visitor import Visitor
+from kimi_proxy.proxy.local_server import Visitor
 
 
 def reply(status: bytes, body: bytes) -> bytes:

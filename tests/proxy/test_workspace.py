@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kimi_proxy.core.errors import ToolFailed
-from kimi_proxy.proxy.workspace import Workspace, workspace
+from kimi_proxy.proxy.files import Workspace, workspace
 
 SECRET = b"a secret from outside\n"
 INSIDE = b"from inside\n"

@@ -19,8 +19,7 @@ from tests.evil import Heard, Line, http
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.types import JsonValue
-from kimi_proxy.features.replay.blocks import blocks
-from kimi_proxy.features.replay.provider import Provider
+from kimi_proxy.lab.replay import Provider, blocks
 
 MAX_OUTPUT_CHARS = 30_000
 SYSTEM = (Path(__file__).parent / "system.md").read_text("utf-8")

@@ -8,15 +8,15 @@ from pathlib import Path
 from tests.services.store.making import opened
 
 from kimi_proxy.core.chat import Request
-from kimi_proxy.core.sanitizer import Sanitizer as Settings
+from kimi_proxy.core.config.sections import Sanitizer as Settings
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, run_steps
 from kimi_proxy.features.sessions import Session
-from kimi_proxy.services.decisions import Decisions
+from kimi_proxy.services.chat.decisions import Decisions
+from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.sanitizer import Sanitizer
 from kimi_proxy.services.store import Pinboard, Store
-from kimi_proxy.services.store.sqlite import SqliteStore
+from kimi_proxy.services.store.sqlite.store import SqliteStore
 from kimi_proxy.services.workers import Workers
 
 # Tests of the budget say how much there is; all others have time, however loaded the machine.

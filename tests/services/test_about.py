@@ -5,29 +5,29 @@ from tests.texts import a_question
 
 from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.core.prune import Annotation, Cut, Pruned
-from kimi_proxy.services import about
+from kimi_proxy.services import originals
 
 PRUNED = Pruned("x", (Annotation(Cut(2, 9, "hors focus"), "⟦…⟧"),), 12, 100, 40)
 
 
 def test_a_note_brings_back_the_question_and_the_cuts() -> None:
     question = a_question("text", goal="why? \ud800", annotate_lines=True)
-    note = about.decode(about.encode(question, PRUNED, "heuristic"), "prn_x")
+    note = originals.decode(originals.encode(question, PRUNED, "heuristic"), "prn_x")
     assert note.question == replace(question, text="", options=replace(question.options, timeout_ms=0))
     assert list(note.cuts) == [Cut(2, 9, "hors focus")]
 
 
 def test_the_same_question_makes_the_same_note_whatever_time_it_had() -> None:
     quick, slow = a_question("text", timeout_ms=1), a_question("text", timeout_ms=9_000)
-    assert about.encode(quick, PRUNED, "heuristic") == about.encode(slow, PRUNED, "heuristic")
+    assert originals.encode(quick, PRUNED, "heuristic") == originals.encode(slow, PRUNED, "heuristic")
 
 
 def test_a_note_stays_small() -> None:
-    assert len(about.encode(a_question("text", goal="g" * 10**6), PRUNED, "heuristic")) < 12_000
+    assert len(originals.encode(a_question("text", goal="g" * 10**6), PRUNED, "heuristic")) < 12_000
 
 
 @pytest.mark.parametrize("note", [b"", b"{}", b"null", b'{"goal": 1}', b"\xff"])
 def test_another_kind_of_note_is_no_explanation(note: bytes) -> None:
     with pytest.raises(InvalidParams) as refused:
-        about.decode(note, "prn_x")
+        originals.decode(note, "prn_x")
     assert refused.value.field == "prune_id"

@@ -14,11 +14,10 @@ from tests.recordings.agent import Model as Counting
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.features.accounting.account import Account
+from kimi_proxy.features.accounting import Account, prices_of
 from kimi_proxy.features.metering import Metric
-from kimi_proxy.features.pricing import prices_of
 from kimi_proxy.features.recording import Recording, read
-from kimi_proxy.services.chat import Asked as Question
+from kimi_proxy.services.chat.handler import Asked as Question
 from kimi_proxy.services.runtime import Runtime, running
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"

@@ -10,7 +10,7 @@ from tests.processes import within
 
 from kimi_proxy.core.errors import UpstreamUnreachable
 from kimi_proxy.services import background
-from kimi_proxy.services.run_file import Running
+from kimi_proxy.services.background import Running
 
 # Announces itself as `start` does, and goes on until it is told to end.
 STAND_IN = """

@@ -14,9 +14,9 @@ from kimi_proxy.core.config import parse
 from kimi_proxy.core.errors import NoProvider
 from kimi_proxy.features.pipeline import Draft, Stage, Step
 from kimi_proxy.proxy.upstream import Upstreams
-from kimi_proxy.services.chat import Asked, Chat
+from kimi_proxy.services.chat.handler import Asked, Chat
+from kimi_proxy.services.chat.relay import Answer
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.relay import Answer
 
 LONG = "a long tool result"
 BODY = json.dumps({"model": "m", "messages": [{"role": "tool", "content": LONG}]}).encode()

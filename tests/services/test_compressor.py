@@ -10,19 +10,18 @@ from tests.conversations import Assistant, Item, User, request
 from tests.services.store.making import opened
 
 from kimi_proxy.core.chat import Wire
-from kimi_proxy.core.chat.usage import Usage
+from kimi_proxy.core.chat.reply import Usage
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.features.compression.preset import Preset
+from kimi_proxy.features.compression import Preset
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, run_steps
 from kimi_proxy.features.sessions import Session
-from kimi_proxy.services.compressor import Compressor
-from kimi_proxy.services.counting import Counting
+from kimi_proxy.services.chat.compression import Compressor, Story, Summaries, Summary
+from kimi_proxy.services.chat.counting import Counting
+from kimi_proxy.services.chat.handler import Turns
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store import Compressed, CompressionLog
-from kimi_proxy.services.store.compression_log import File
-from kimi_proxy.services.summaries import Story, Summaries, Summary
-from kimi_proxy.services.turns import Turns
+from kimi_proxy.services.store.sqlite.compressions import File
 
 PRESET = Preset("compression", 85, 1, 400, asks_provider=True)
 SESSION = Session("ses_1")

@@ -10,9 +10,7 @@ import pytest
 from kimi_proxy.core.errors import FileRefused
 from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features.editing.servers import JsonServers
-from kimi_proxy.services.connecting import Change, make, planned, planned_undo
-from kimi_proxy.services.edits import RulesEdit, ServerEdit
-from kimi_proxy.services.ledger import Ledger
+from kimi_proxy.services.init import Change, Ledger, RulesEdit, ServerEdit, make, planned, planned_undo
 
 FORM = JsonServers("mcpServers", "pruner")
 ENTRY: JsonObject = {"type": "stdio", "command": "kimi-proxy", "args": ["tools", "--stdio"]}

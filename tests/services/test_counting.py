@@ -13,9 +13,9 @@ from tests.texts import a_log
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.core.types import JsonValue
-from kimi_proxy.features.composition import MESSAGE_TOKENS, Composition, composition, tokens_of
+from kimi_proxy.features.context import MESSAGE_TOKENS, Composition, composition, tokens_of
 from kimi_proxy.features.memory import portion
-from kimi_proxy.services.counting import MAX_CHARS, SHORT_BYTES, SHORT_CHARS, Counting
+from kimi_proxy.services.chat.counting import MAX_CHARS, SHORT_BYTES, SHORT_CHARS, Counting
 
 TOOLS: JsonValue = [
     {"type": "function", "function": {"name": "bash", "description": "Run it.", "parameters": {"type": "object"}}}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.services.store.making import opened
 
-from kimi_proxy.core import jsontext
+from kimi_proxy.core import json
 from kimi_proxy.core.config import McpPruner
 from kimi_proxy.core.errors import InvalidParams, PruneIdNotFound
 from kimi_proxy.core.prune import Options, Question
@@ -17,7 +17,7 @@ from kimi_proxy.core.types import JsonObject
 from kimi_proxy.services.cuts import Cuts
 from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.store import Original, Pin
-from kimi_proxy.services.store.sqlite import SqliteStore
+from kimi_proxy.services.store.sqlite.store import SqliteStore
 from kimi_proxy.services.workers import Workers
 
 OPTIONS = Options(0.8, 5, 5000, annotate_lines=False, include_markers=True)
@@ -121,7 +121,7 @@ async def test_a_line_without_end_does_not_keep_the_others_from_being_shown(tmp_
 async def test_an_output_of_a_conversation_is_told_with_what_was_sent(tmp_path: Path):
     async with world(tmp_path) as w:
         id = "msk_0123456789abcdef"
-        await w.store.keep(Original(id, "local", b"k" * 32, b"a long answer", jsontext.encode({"what": "output"})))
+        await w.store.keep(Original(id, "local", b"k" * 32, b"a long answer", json.encode({"what": "output"})))
         pin = Pin(b"p" * 32, "masked", b"a ... answer", (id, "msk_1123456789abcdef"), "a long", "ses_1", 900, 90)
         await w.store.pinboard.pin("local", [pin])
         (row,) = await w.listed()
@@ -132,7 +132,7 @@ async def test_an_output_of_a_conversation_is_told_with_what_was_sent(tmp_path: 
 
 
 async def test_a_history_that_gave_way_to_a_summary_is_told_with_its_session(tmp_path: Path):
-    note = jsontext.encode({"what": "history", "session": "ses_1"})
+    note = json.encode({"what": "history", "session": "ses_1"})
     async with world(tmp_path) as w:
         await w.store.keep(Original("msk_0123456789abcdef", "local", b"k" * 32, b"[]", note))
         (row,) = await w.listed()
@@ -146,7 +146,7 @@ async def test_a_masked_answer_is_told_as_it_was_sent(tmp_path: Path):
     note: JsonObject = {"what": "mask", "server": "files", "chars": 5000, "lines": 1, "limits": limits}
     id = "msk_0123456789abcdef"
     async with world(tmp_path) as w:
-        await w.store.keep(Original(id, "local", b"k" * 32, text.encode(), jsontext.encode(note)))
+        await w.store.keep(Original(id, "local", b"k" * 32, text.encode(), json.encode(note)))
         (row,) = await w.listed()
         told = await w.cuts.one(id, 1, 10)
 
@@ -195,7 +195,7 @@ async def test_a_search_says_when_its_time_is_over(tmp_path: Path):
     ticks = iter(range(10**6))  # every look at the clock takes a second
     async with world(tmp_path, lambda: float(next(ticks))) as w:
         for n in range(45):
-            note = jsontext.encode({"what": "output"})
+            note = json.encode({"what": "output"})
             await w.store.keep(Original(f"prn_{n:016d}", "local", bytes([n]) * 32, b"text %d" % n, note))
         found = await w.cuts.search("nowhere at all", 3)
 

@@ -2,10 +2,8 @@ from pathlib import Path
 
 from tests import histories
 
-from kimi_proxy.features.evaluation.rankers import RANKERS
-from kimi_proxy.proxy.git import Repository
-from kimi_proxy.services.evaluation import OURS, contestants, evaluate
-from kimi_proxy.services.mining import mine
+from kimi_proxy.lab.evaluation import OURS, Repository, contestants, evaluate, mine
+from kimi_proxy.lab.judging import RANKERS
 
 
 def test_every_contestant_is_judged_on_every_case_and_twice_the_same(tmp_path: Path):

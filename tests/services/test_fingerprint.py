@@ -3,8 +3,8 @@ from hypothesis import strategies as st
 from tests.texts import a_question
 
 from kimi_proxy.core.config import McpPruner
-from kimi_proxy.services import fingerprint as fingerprints
-from kimi_proxy.services.fingerprint import decoded, encoded, fingerprint
+from kimi_proxy.services import originals as fingerprints
+from kimi_proxy.services.originals import decoded, encoded, fingerprint
 
 texts = st.text(st.characters(exclude_categories=()))
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 
 from kimi_proxy.core.types import JsonObject
-from kimi_proxy.services.hub import HISTORY, MAX_VIEWERS, QUEUE, Hub, Viewer
+from kimi_proxy.services.events import HISTORY, MAX_VIEWERS, QUEUE, Hub, Viewer
 
 
 def tell(hub: Hub, *numbers: int) -> None:

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from kimi_proxy.services.inflight import InFlight
+from kimi_proxy.services.pruner import InFlight
 
 
 class Work:

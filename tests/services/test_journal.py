@@ -13,20 +13,19 @@ from tests.texts import a_log
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Wire, parse
-from kimi_proxy.core.chat.seen import Seen
-from kimi_proxy.core.chat.usage import Usage
-from kimi_proxy.core.providers import Model
+from kimi_proxy.core.chat.reply import Seen, Usage
+from kimi_proxy.core.config.providers import Model
 from kimi_proxy.core.types import JsonValue
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, Note
 from kimi_proxy.features.sessions import Session, session_of
-from kimi_proxy.services import backlog
+from kimi_proxy.services import journal as backlog
 from kimi_proxy.services import journal as journals
-from kimi_proxy.services.counting import Counting
+from kimi_proxy.services.chat.counting import Counting
+from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.journal import Journal
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.relay import Exchange
-from kimi_proxy.services.store.sqlite import SqliteStore
+from kimi_proxy.services.store.sqlite.store import SqliteStore
 
 MODELS = {"p/m": Model(provider="p", max_context_size=1000, input_usd_per_million=1, output_usd_per_million=1)}
 

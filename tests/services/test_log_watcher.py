@@ -10,12 +10,12 @@ import pytest
 from tests.processes import until
 
 from kimi_proxy.core.chat import Wire, parse
-from kimi_proxy.core.log_watcher import LogWatcher as Settings
+from kimi_proxy.core.config.sections import LogWatcher as Settings
 from kimi_proxy.core.types import JsonValue
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sessions import Session
-from kimi_proxy.services.log_watcher import MAX_CONVERSATIONS, LogWatcher
+from kimi_proxy.services.chat.log_watcher import MAX_CONVERSATIONS, LogWatcher
 
 USAGE = '{"role": "_usage", "token_count": %d}\n'
 LOGGED = "2026-07-16 10:00:00.123 | DEBUG | kimi_cli - Updating token count in context: %d\n"

@@ -12,7 +12,7 @@ import pytest
 
 from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.core.types import JsonValue
-from kimi_proxy.services.memory_file import NAME, MemoryFile, Remembered
+from kimi_proxy.services.chat.memory import NAME, MemoryFile, Remembered
 
 LIMIT = 65_536
 

@@ -6,8 +6,7 @@ import pytest
 from tests import histories
 
 from kimi_proxy.core.errors import ToolFailed
-from kimi_proxy.proxy.git import Repository
-from kimi_proxy.services.mining import from_command, mine
+from kimi_proxy.lab.evaluation import Repository, from_command, mine
 
 
 def test_commits_documentation_and_sections_make_cases(tmp_path: Path):

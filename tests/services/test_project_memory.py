@@ -10,15 +10,15 @@ from tests.fakes import Clock
 from tests.services.store.making import opened
 
 from kimi_proxy.core.chat import Request, Wire
-from kimi_proxy.core.context import Memory as Settings
+from kimi_proxy.core.config.sections import Memory as Settings
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, run_steps
 from kimi_proxy.features.sessions import Session
-from kimi_proxy.services.project_memory import ProjectMemory
+from kimi_proxy.services.chat.memory import ProjectMemory
 from kimi_proxy.services.store import Pin
-from kimi_proxy.services.store.sqlite import SqliteStore
+from kimi_proxy.services.store.sqlite.store import SqliteStore
 
 ON = Settings(inject=True)
 FIRST: list[Item] = [User("fix it")]

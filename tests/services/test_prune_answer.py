@@ -1,8 +1,7 @@
 import pytest
 
 from kimi_proxy.core.prune import Annotation, Cut, Pruned, untouched
-from kimi_proxy.services.prune_answer import PruneAnswer
-from kimi_proxy.services.reranking import Reranking
+from kimi_proxy.services.pruner import PruneAnswer, Reranking
 
 ID = "prn_0123456789abcdef"
 MARKER = f"⟦PRUNÉ: prune_id={ID} lignes 120-154 (35) raison=hors focus: parsing YAML⟧"

@@ -9,12 +9,11 @@ from tests.texts import a_log, a_question
 
 from kimi_proxy.core.config import McpPruner
 from kimi_proxy.core.errors import InvalidParams, InvalidRange, PruneIdNotFound, StoreUnavailable
-from kimi_proxy.core.ids import is_id
+from kimi_proxy.core.markers import is_id
 from kimi_proxy.core.prune import Question
 from kimi_proxy.features.pruning import engine
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.prune_answer import PruneAnswer
-from kimi_proxy.services.pruner import Pruner
+from kimi_proxy.services.pruner import PruneAnswer, Pruner
 from kimi_proxy.services.store import Original
 from kimi_proxy.services.workers import Workers
 

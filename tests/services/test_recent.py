@@ -1,6 +1,6 @@
 from tests.fakes import Clock
 
-from kimi_proxy.services.recent import Recent
+from kimi_proxy.core.cache import Recent
 
 
 def _recent(clock: Clock | None = None, **limits: int) -> Recent[str, str]:

@@ -8,17 +8,16 @@ import pytest
 from tests.conversations import Assistant, Item, User, request
 
 from kimi_proxy.core.chat import Request, Wire
-from kimi_proxy.core.chat.seen import Seen
-from kimi_proxy.core.chat.usage import Usage
-from kimi_proxy.core.providers import Model
-from kimi_proxy.core.record import Record
+from kimi_proxy.core.chat.reply import Seen, Usage
+from kimi_proxy.core.config.providers import Model
+from kimi_proxy.core.config.sections import Record
+from kimi_proxy.features.accounting import Prices
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.pricing import Prices
 from kimi_proxy.features.recording import Head, Recording, read
 from kimi_proxy.features.sessions import Session
-from kimi_proxy.services.recorder import MAX_KNOWN, Recorder
-from kimi_proxy.services.relay import Exchange
+from kimi_proxy.services.chat.recorder import MAX_KNOWN, Recorder
+from kimi_proxy.services.chat.relay import Exchange
 
 MODELS = {"kimi": Model(provider="p", max_context_size=1000, input_usd_per_million=1)}
 ON = Record(enabled=True)

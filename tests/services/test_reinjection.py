@@ -5,15 +5,15 @@ from tests.conversations import SYSTEM, Assistant, Call, Item, Result, User, req
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request, Wire
-from kimi_proxy.core.chat.adding import with_system
-from kimi_proxy.core.context import Reinjection as Settings
-from kimi_proxy.core.providers import Model, Provider
+from kimi_proxy.core.chat.edit import with_system
+from kimi_proxy.core.config.providers import Model, Provider
+from kimi_proxy.core.config.sections import Reinjection as Settings
+from kimi_proxy.features.context import HEADING
 from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import Draft, run_steps
-from kimi_proxy.features.reinjection import HEADING
 from kimi_proxy.features.sessions import Session
-from kimi_proxy.services.counting import Counting
-from kimi_proxy.services.reinjection import Reinjection
+from kimi_proxy.services.chat.context import Reinjection
+from kimi_proxy.services.chat.counting import Counting
 
 MODELS = Models({"p": Provider(base_url="http://127.0.0.1:1/v1")}, {"p/m": Model(provider="p", max_context_size=2000)})
 LONG: list[Item] = [

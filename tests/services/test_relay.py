@@ -12,7 +12,7 @@ from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.proxy.headers import Header
-from kimi_proxy.services.relay import MAX_HELD_BYTES, Relay
+from kimi_proxy.services.chat.relay import MAX_HELD_BYTES, Relay
 
 
 @dataclass(slots=True)

@@ -7,10 +7,9 @@ from tests.conversations import Assistant, Call, Item, Result, User, body
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import Config, parse
-from kimi_proxy.features.pricing import Prices
+from kimi_proxy.features.accounting import Prices
 from kimi_proxy.features.recording import Head, Recording, Taken, read
-from kimi_proxy.features.replay.outcome import Outcome
-from kimi_proxy.services.replay import BOTH, OFF, POLICIES, SANITIZER, Replay
+from kimi_proxy.lab.replay import BOTH, OFF, POLICIES, SANITIZER, Outcome, Replay
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
 NAMES = ("debugging", "refactoring", "log-hunt")

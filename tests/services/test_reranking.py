@@ -17,9 +17,8 @@ from kimi_proxy.core.config import McpPruner
 from kimi_proxy.core.prune import Question
 from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features.pruning import engine
-from kimi_proxy.proxy.reranker import Reranker
-from kimi_proxy.services.prune_answer import PruneAnswer
-from kimi_proxy.services.pruner import Pruner
+from kimi_proxy.proxy.pruners import Reranker
+from kimi_proxy.services.pruner import PruneAnswer, Pruner
 from kimi_proxy.services.workers import Workers
 
 LOG = a_log(300)

@@ -8,22 +8,21 @@ from pathlib import Path
 import pytest
 from tests.services.store.making import opened
 
-from kimi_proxy.core import jsontext
+from kimi_proxy.core import json
 from kimi_proxy.core.chat import Request, Wire, parse
+from kimi_proxy.core.config.providers import Model, Provider
+from kimi_proxy.core.config.sections import Routing as Settings
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.core.providers import Model, Provider
-from kimi_proxy.core.sanitizer import Routing as Settings
-from kimi_proxy.features.accounting.account import Account
-from kimi_proxy.features.composition import Composition
+from kimi_proxy.features.accounting import Account
+from kimi_proxy.features.context import Composition
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.models import Models
 from kimi_proxy.features.pipeline import Draft, run_steps
 from kimi_proxy.features.sessions import Session
-from kimi_proxy.services.counting import Counting
-from kimi_proxy.services.routing import Routing
-from kimi_proxy.services.scale import Scale
+from kimi_proxy.services.chat.counting import Counting
+from kimi_proxy.services.chat.routing import Routing, Scale
 from kimi_proxy.services.store import Pin
-from kimi_proxy.services.store.sqlite import SqliteStore
+from kimi_proxy.services.store.sqlite.store import SqliteStore
 
 PROVIDERS = {
     "p": Provider(base_url="http://127.0.0.1:1/v1"),
@@ -52,7 +51,7 @@ class World:
     async def send(self, chars: int, session: str = "ses_1", model: str = "p/small", letter: str = "x") -> Draft:
         """A request of that many tokens, with the four of its message."""
         messages = [{"role": "user", "content": letter * (chars - 4)}]
-        request = parse(jsontext.encode({"model": model, "messages": messages}), Wire.CHAT)
+        request = parse(json.encode({"model": model, "messages": messages}), Wire.CHAT)
         draft = Draft(request, self._models.target(model, Wire.CHAT), Session(session))
         return await run_steps(draft, (self.routing,), self._failed)
 
@@ -186,7 +185,7 @@ async def test_it_can_be_switched_off_and_the_threshold_moved(tmp_path: Path):
 
 async def test_pictures_count_though_their_address_is_short(tmp_path: Path):
     content = [{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]
-    body = jsontext.encode({"model": "p/small", "messages": [{"role": "user", "content": content}]})
+    body = json.encode({"model": "p/small", "messages": [{"role": "user", "content": content}]})
     async with world(tmp_path) as w:
         seen = await w.send(100)
         draft = replace(seen, request=parse(body, Wire.CHAT))

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kimi_proxy.proxy.processes import Pid, born, ourselves
-from kimi_proxy.services import run_file
-from kimi_proxy.services.run_file import FILE, FOLDER, Running, announced
+from kimi_proxy.services import background
+from kimi_proxy.services.background import FILE, FOLDER, Running, announced
 
 ADDRESSES = {"proxy": "http://127.0.0.1:8000", "pruner": "http://127.0.0.1:8006"}
 
@@ -16,23 +16,23 @@ ADDRESSES = {"proxy": "http://127.0.0.1:8000", "pruner": "http://127.0.0.1:8006"
 def test_while_it_runs_it_is_found_and_only_its_owner_can_look(tmp_path: Path):
     file = tmp_path / FOLDER / FILE
     with announced(tmp_path, ADDRESSES):
-        found = run_file.read(file)
+        found = background.read(file)
         mode = stat.S_IMODE(file.stat().st_mode)
 
     assert found == Running(ourselves(), ADDRESSES)
     assert mode == 0o600
-    assert run_file.read(file) is None
+    assert background.read(file) is None
     assert list((tmp_path / FOLDER).iterdir()) == []
 
 
 def test_what_a_killed_one_left_is_not_believed(tmp_path: Path):
     process = subprocess.Popen(["sleep", "600"])
-    run_file.write(tmp_path / "file", Pid(process.pid, born(process.pid)), ADDRESSES)
-    assert run_file.read(tmp_path / "file") is not None
+    background.write(tmp_path / "file", Pid(process.pid, born(process.pid)), ADDRESSES)
+    assert background.read(tmp_path / "file") is not None
     process.kill()
     process.wait()
 
-    assert run_file.read(tmp_path / "file") is None
+    assert background.read(tmp_path / "file") is None
 
 
 def test_the_file_of_a_later_one_is_left_alone(tmp_path: Path):
@@ -40,8 +40,8 @@ def test_the_file_of_a_later_one_is_left_alone(tmp_path: Path):
     other = subprocess.Popen(["sleep", "600"])
     try:
         with announced(tmp_path, ADDRESSES):
-            run_file.write(file, Pid(other.pid, born(other.pid)), {})
-        assert run_file.read(file) == Running(Pid(other.pid, born(other.pid)), {})
+            background.write(file, Pid(other.pid, born(other.pid)), {})
+        assert background.read(file) == Running(Pid(other.pid, born(other.pid)), {})
     finally:
         other.kill()
         other.wait()
@@ -51,7 +51,7 @@ def test_the_file_of_a_later_one_is_left_alone(tmp_path: Path):
 def test_nonsense_is_nobody(written: bytes, tmp_path: Path):
     (tmp_path / "file").write_bytes(written)
 
-    assert run_file.read(tmp_path / "file") is None
+    assert background.read(tmp_path / "file") is None
 
 
 def test_a_home_that_cannot_be_written_keeps_nobody_from_being_served(tmp_path: Path):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kimi_proxy.services import run_folder
+from kimi_proxy.services import runner
 
 DAY_S = 86_400
 NOW = time.time()
@@ -19,49 +19,49 @@ def mode(path: Path) -> int:
 
 
 def test_only_its_owner_can_look_into_it(tmp_path: Path):
-    folder = run_folder.new(tmp_path / "state")
+    folder = runner.new(tmp_path / "state")
 
     assert (mode(folder), mode(folder / "events.log"), mode(folder / "server.log")) == (0o700, 0o600, 0o600)
 
 
 def test_its_name_begins_with_the_time_so_that_folders_sort(tmp_path: Path):
-    assert run_folder.new(tmp_path, 1_800_000_000.0).name.startswith("20270115-080000-run_")
+    assert runner.new(tmp_path, 1_800_000_000.0).name.startswith("20270115-080000-run_")
 
 
 def test_a_state_directory_that_cannot_be_written_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (tmp_path / "file").write_text("in the way")
-    folder = run_folder.new(tmp_path / "file")
+    folder = runner.new(tmp_path / "file")
 
     assert folder.parent == tmp_path
     assert mode(folder) == 0o700
 
 
 def test_old_folders_go_but_for_the_newest(tmp_path: Path):
-    made = [run_folder.new(tmp_path, NOW + n) for n in range(25)]
+    made = [runner.new(tmp_path, NOW + n) for n in range(25)]
     for folder in made:
         os.utime(folder, (NOW, NOW))
-    latest = run_folder.new(tmp_path, NOW + 8 * DAY_S)
+    latest = runner.new(tmp_path, NOW + 8 * DAY_S)
 
     assert sorted(latest.parent.iterdir()) == [*made[6:], latest]
 
 
 def test_young_folders_stay_however_many(tmp_path: Path):
-    made = [run_folder.new(tmp_path, NOW + n) for n in range(25)]
+    made = [runner.new(tmp_path, NOW + n) for n in range(25)]
     for folder in made:
         os.utime(folder, (NOW, NOW))
-    latest = run_folder.new(tmp_path, NOW + DAY_S)
+    latest = runner.new(tmp_path, NOW + DAY_S)
 
     assert sorted(latest.parent.iterdir()) == [*made, latest]
 
 
 def test_a_server_s_last_words_are_its_last_line(tmp_path: Path):
-    folder = run_folder.new(tmp_path)
+    folder = runner.new(tmp_path)
     (folder / "server.log").write_bytes(b"x" * 10_000 + b"\none\n  two \xff\n\n")
 
-    assert run_folder.last_words(folder) == "two �"
+    assert runner.last_words(folder) == "two �"
 
 
 def test_a_server_that_said_nothing_has_no_last_words(tmp_path: Path):
-    assert run_folder.last_words(run_folder.new(tmp_path)) == ""
-    assert run_folder.last_words(tmp_path / "nowhere") == ""
+    assert runner.last_words(runner.new(tmp_path)) == ""
+    assert runner.last_words(tmp_path / "nowhere") == ""

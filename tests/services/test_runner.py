@@ -17,11 +17,10 @@ from tests import stand_in
 from tests.processes import is_there, until
 
 from kimi_proxy.core.config import Config, parse
+from kimi_proxy.core.config.sections import Runner
 from kimi_proxy.core.errors import ConfigError
-from kimi_proxy.core.runner import Runner
-from kimi_proxy.features.pruner_run import TRANSITIONS, Event, State
-from kimi_proxy.services import run_folder
-from kimi_proxy.services.runner import COMMAND, PrunerRun, pruner_run
+from kimi_proxy.services import runner as run_folder
+from kimi_proxy.services.runner import COMMAND, TRANSITIONS, Event, PrunerRun, State, pruner_run
 
 S, E = State, Event
 QUICK = Runner(startup_timeout_ms=20_000, shutdown_timeout_ms=10_000, probe_interval_ms=20, probe_failures=3)

@@ -13,14 +13,14 @@ from tests.fakes import MemoryStore
 from tests.services.sanitizing import PATIENT, World, world
 
 from kimi_proxy.core.chat import Wire
+from kimi_proxy.core.config.sections import Sanitizer as Settings
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.core.sanitizer import Sanitizer as Settings
-from kimi_proxy.features import redeem
+from kimi_proxy.features import recovery
 from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.sanitizer.shortened import Shortened, Task
-from kimi_proxy.services.decisions import SCOPE
-from kimi_proxy.services.fingerprint import decoded
-from kimi_proxy.services.sanitizer import Sanitizer
+from kimi_proxy.features.sanitizer.shorten import Shortened, Task
+from kimi_proxy.services.chat.decisions import SCOPE
+from kimi_proxy.services.chat.sanitizer import Sanitizer
+from kimi_proxy.services.originals import decoded
 from kimi_proxy.services.store import Pin, Pinboard
 from kimi_proxy.services.workers import Workers
 
@@ -114,9 +114,9 @@ async def test_our_tool_joins_with_the_first_cut_and_stays(tmp_path: Path, wire:
         cut = await here.send(request(wire, BEGUN))
         after = await here.send(request(wire, [*BEGUN, Assistant("ok"), User("next")]))
 
-    assert redeem.NAME not in before.request.tool_names
-    assert cut.request.tool_names == after.request.tool_names == ("bash", "read_file", redeem.NAME)
-    assert (before.own_tool, cut.own_tool) == ("", redeem.NAME)
+    assert recovery.NAME not in before.request.tool_names
+    assert cut.request.tool_names == after.request.tool_names == ("bash", "read_file", recovery.NAME)
+    assert (before.own_tool, cut.own_tool) == ("", recovery.NAME)
 
 
 @WIRES

@@ -1,6 +1,6 @@
 """What is known of a server from its traffic."""
 
-from kimi_proxy.services.tally import Tally
+from kimi_proxy.services.gateway import Tally
 
 
 def test_recent_answers_count_more_and_old_ones_are_not_forgotten_at_once():

@@ -13,11 +13,9 @@ from tests.processes import Children, children_of, is_there, until
 from tests.texts import a_log, a_question
 
 from kimi_proxy.features.pruning import engine
-from kimi_proxy.features.sanitizer.output import Origin
-from kimi_proxy.features.sanitizer.shorten import shorten
-from kimi_proxy.features.sanitizer.shortened import Task
-from kimi_proxy.services.child import without_secrets
-from kimi_proxy.services.workers import Workers
+from kimi_proxy.features.sanitizer.plan import Origin
+from kimi_proxy.features.sanitizer.shorten import Task, shorten
+from kimi_proxy.services.workers import Workers, without_secrets
 
 ID = "prn_0123456789abcdef"
 LONG = a_log(20_000)  # more than a megabyte

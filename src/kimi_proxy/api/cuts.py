@@ -1,16 +1,24 @@
 """`/api/cuts`: every prune and mask, one beside what was sent of it, and a search in the originals."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from kimi_proxy.api.errors import json_answer
-from kimi_proxy.api.packing import packed_answer
+from kimi_proxy.api.errors import json_answer, object_in, packed_answer
+from kimi_proxy.core import json
+from kimi_proxy.core.errors import InvalidParams
+from kimi_proxy.core.prune import Question
 from kimi_proxy.features.tool import checked
 from kimi_proxy.services.cuts import Cuts
+from kimi_proxy.services.pruner import PruneAnswer, Pruner
+from kimi_proxy.services.runtime import Runtime
+from kimi_proxy.services.tools import pruning
+from kimi_proxy.services.tools.prune_text import PruneText
+from kimi_proxy.services.tools.pruning import SwePrune
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -66,3 +74,33 @@ def _search(cuts: Cuts) -> Endpoint:
         return json_answer(await cuts.search(asked.q, asked.limit))
 
     return search
+
+
+class Try(PruneText):
+    """The arguments of `prune_text`, and whether each line should be explained."""
+
+    explain: bool = False
+
+
+def playground_routes(pruner: Pruner) -> list[Route]:
+    return [Route("/api/playground/prune", _prune(pruner), methods=["POST"])]
+
+
+def _prune(pruner: Pruner) -> Callable[[Request], Awaitable[Response]]:
+    async def prune(request: Request) -> Response:
+        asked = checked(Try, await object_in(request, "send the arguments of prune_text"))
+        question = Question(asked.text, asked.goal_hint, asked.source_type, asked.options.plain())
+        pruned, why = await pruner.preview(question, asked.explain)
+        return json_answer({**PruneAnswer(None, pruned).json(), "lines": [asdict(line) for line in why]})
+
+    return prune
+
+
+def endpoint(runtime: Runtime) -> Callable[[Request], Awaitable[Response]]:
+    async def prune(request: Request) -> Response:
+        body = json.decode(await request.body())
+        if not isinstance(body, dict):
+            raise InvalidParams("body", "must be an object with code and query")
+        return json_answer(await pruning.prune(checked(SwePrune, body), runtime.pruner))
+
+    return prune

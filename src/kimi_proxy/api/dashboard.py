@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from kimi_proxy.api.packing import listed, unpacks
+from kimi_proxy.api.errors import listed, unpacks
 
 FOLDER = Path(__file__).parent.parent / "dashboard"
 PAGE = "index.html"

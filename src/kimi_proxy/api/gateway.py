@@ -1,22 +1,28 @@
 """The gateway over HTTP: a server's name in the path, a JSON-RPC message in the body."""
 
 import logging
+import re
 from collections.abc import Awaitable, Callable
+from typing import Literal
 
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from kimi_proxy.api import envelope, eras
-from kimi_proxy.api.errors import rpc_failure
+from kimi_proxy.api import mcp
+from kimi_proxy.api.errors import json_answer, object_in, rpc_failure
 from kimi_proxy.api.mcp import NOTHING, Reply
-from kimi_proxy.api.notices import EVENTS, announced, json_reply
-from kimi_proxy.api.rpc import unless_gone
-from kimi_proxy.core import jsonrpc, jsontext, mcp
-from kimi_proxy.core.errors import BadRequest, KimiProxyError, MethodNotFound
-from kimi_proxy.core.fault import place
+from kimi_proxy.api.rpc import EVENTS, announced, json_reply, unless_gone
+from kimi_proxy.core import json, jsonrpc
+from kimi_proxy.core.errors import BadRequest, InvalidParams, KimiProxyError, MethodNotFound, place
+from kimi_proxy.core.mcp import REMOVED, STATELESS_VERSIONS
 from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.features import recovery
+from kimi_proxy.features.recovery import Recover
+from kimi_proxy.features.tool import checked
 from kimi_proxy.services.gateway import Gateway
+from kimi_proxy.services.supervisor import LOG_LINES, Supervisor
 
 PATH = "/api/mcp-gateway/{server_name}"
 
@@ -25,12 +31,12 @@ log = logging.getLogger(__name__)
 
 def routes(gateway: Gateway) -> list[Route]:
     return [
-        Route(f"{PATH}/rpc", _endpoint(gateway, eras.RPC), methods=["POST"]),
-        Route(f"{PATH}/mcp", _endpoint(gateway, eras.MCP), methods=["POST"]),
+        Route(f"{PATH}/rpc", _endpoint(gateway, mcp.RPC), methods=["POST"]),
+        Route(f"{PATH}/mcp", _endpoint(gateway, mcp.MCP), methods=["POST"]),
     ]
 
 
-def _endpoint(gateway: Gateway, door: eras.Door) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(gateway: Gateway, door: mcp.Door) -> Callable[[Request], Awaitable[Response]]:
     async def post(request: Request) -> Response:
         headers, body = request.scope["headers"], await request.body()
         work = reply(gateway, request.path_params["server_name"], body, door, headers)
@@ -44,15 +50,15 @@ def _endpoint(gateway: Gateway, door: eras.Door) -> Callable[[Request], Awaitabl
     return post
 
 
-def _takes_back(headers: envelope.Headers) -> bool:
-    versions = {value.decode("latin-1") for name, value in headers if name == envelope.VERSION_HEADER}
-    return not versions.isdisjoint(mcp.STATELESS_VERSIONS)
+def _takes_back(headers: mcp.Headers) -> bool:
+    versions = {value.decode("latin-1") for name, value in headers if name == mcp.VERSION_HEADER}
+    return not versions.isdisjoint(STATELESS_VERSIONS)
 
 
-async def reply(gateway: Gateway, server: str, raw: bytes, door: eras.Door, headers: envelope.Headers) -> Reply:
+async def reply(gateway: Gateway, server: str, raw: bytes, door: mcp.Door, headers: mcp.Headers) -> Reply:
     message: JsonValue = None
     try:
-        message = jsontext.decode(raw)
+        message = json.decode(raw)
         gateway.check(server)
         if isinstance(message, list):
             return _of_batch(await gateway.handle_rpc(server, message))
@@ -72,19 +78,98 @@ def _of_batch(answers: JsonValue) -> Reply:
     return Reply(answers, 200 if isinstance(answers, list) else BadRequest.http_status)
 
 
-def _era(message: JsonValue, door: eras.Door, headers: envelope.Headers) -> eras.Era:
+def _era(message: JsonValue, door: mcp.Door, headers: mcp.Headers) -> mcp.Era:
     """The era that a message is of; one that comes in an envelope has to come in a good one."""
     call = jsonrpc.read(message)
     if call is None or call.notification:
         return door.era
     era = door.era_of(call, headers)
     if era.enveloped:
-        envelope.check(call, headers, era.versions)
-        if call.method in mcp.REMOVED:
+        mcp.check(call, headers, era.versions)
+        if call.method in REMOVED:
             raise MethodNotFound(call.method)
     return era
 
 
-def _status(answer: JsonObject, era: eras.Era) -> int:
+def _status(answer: JsonObject, era: mcp.Era) -> int:
     """A server's own error is an answer like any other, except where the protocol ties it to a status."""
     return era.status_of(answer) if era.enveloped else 200
+
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class Chosen(BaseModel):
+    """Which servers; none means all that we run."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    names: list[str] = Field(default=[], max_length=1000)
+
+
+class Asked(BaseModel):
+    lines: int = Field(default=LOG_LINES, ge=1, le=100_000)
+
+
+def server_routes(supervisor: Supervisor) -> list[Route]:
+    return [
+        Route("/api/mcp/servers", _servers_status(supervisor), methods=["GET"]),
+        Route("/api/memory/servers", _servers_status(supervisor), methods=["GET"]),
+        Route("/api/mcp/servers/up", _told(supervisor.up), methods=["POST"]),
+        Route("/api/mcp/servers/down", _told(supervisor.down), methods=["POST"]),
+        Route("/api/mcp/servers/restart", _told(supervisor.restart), methods=["POST"]),
+        Route("/api/mcp/servers/{server_name}/logs", _logs(supervisor), methods=["GET"]),
+    ]
+
+
+def _servers_status(supervisor: Supervisor) -> Endpoint:
+    async def status(request: Request) -> Response:
+        return json_answer({"servers": await supervisor.status()})
+
+    return status
+
+
+def _told(work: Callable[[list[str]], Awaitable[list[JsonObject]]]) -> Endpoint:
+    async def told(request: Request) -> Response:
+        chosen = checked(Chosen, await object_in(request, 'send {"names": ["…"]}, or nothing for all'))
+        return json_answer({"servers": await work(chosen.names)})
+
+    return told
+
+
+def _logs(supervisor: Supervisor) -> Endpoint:
+    async def logs(request: Request) -> Response:
+        name = request.path_params["server_name"]
+        lines = checked(Asked, dict(request.query_params)).lines
+        return json_answer({"name": name, "log": supervisor.logs(name, lines)})
+
+    return logs
+
+
+_RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18})?)?", re.ASCII)
+
+
+def endpoint(gateway: Gateway) -> Callable[[Request], Awaitable[Response]]:
+    async def read_original(request: Request) -> Response:
+        mask_id = request.path_params["mask_id"]
+        asked = {"id": mask_id, **_span(request, "lines", "line"), **_span(request, "chars", "char")}
+        text = await gateway.original(mask_id)
+        part = recovery.part(text, checked(Recover, asked))
+        return json_answer({"id": mask_id, "original_chars": len(text), "text": part})
+
+    return read_original
+
+
+def _span(request: Request, parameter: Literal["lines", "chars"], unit: str) -> dict[str, int]:
+    """`?lines=10-20`, `?lines=10-` to the end, `?lines=10` for one."""
+    given = request.query_params.get(parameter)
+    if given is None:
+        return {}
+    found = _RANGE.fullmatch(given)
+    if found is None:
+        raise InvalidParams(parameter, "write it as 10-20, as 10- or as 10")
+    start = int(found[1])
+    single = start if parameter == "lines" else start + 1
+    if "-" not in given:
+        return {f"start_{unit}": start, f"end_{unit}": single}
+    return {f"start_{unit}": start} | ({f"end_{unit}": int(found[2])} if found[2] else {})

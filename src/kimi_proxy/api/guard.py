@@ -1,7 +1,6 @@
 """Who may come in: asked before any route sees a request, because a web page can send one too.
 
-Access checks fail closed, and a refusal says what would be accepted.
-"""
+Access checks fail closed, and a refusal says what would be accepted."""
 
 import asyncio
 import base64

@@ -11,7 +11,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from kimi_proxy.api.errors import refusal
 from kimi_proxy.api.guard import PROTOCOL
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.services.hub import Hub, Viewer, frame
+from kimi_proxy.services.events import Hub, Viewer, frame
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.sessions import Sessions
 

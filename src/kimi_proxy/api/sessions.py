@@ -1,20 +1,25 @@
 """`/api/sessions`: conversations, what they cost, and how full their windows are."""
 
-from collections.abc import Awaitable, Callable
+import csv
+import io
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from kimi_proxy.api.body import object_in
-from kimi_proxy.api.errors import json_answer
-from kimi_proxy.api.packing import packed_answer
+from kimi_proxy.api.errors import json_answer, object_in, packed_answer
+from kimi_proxy.core import json
 from kimi_proxy.core.errors import InvalidParams
+from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.sessions import MAX_NAME_CHARS
 from kimi_proxy.features.tool import checked
-from kimi_proxy.services import told
+from kimi_proxy.services import serialize
+from kimi_proxy.services.chat.context import Latest
 from kimi_proxy.services.sessions import Sessions
 from kimi_proxy.services.store import Cursor
 
@@ -82,12 +87,12 @@ def _list(sessions: Sessions) -> Endpoint:
         if asked.q:
             found = await sessions.matching(asked.q, asked.limit)
             return packed_answer(
-                request, {"sessions": [told.session(each) for each in found], "total": len(found), "after": None}
+                request, {"sessions": [serialize.session(each) for each in found], "total": len(found), "after": None}
             )
         found, total = await sessions.page(asked.limit, await _cursor(sessions, asked.after))
         after = found[-1].id if len(found) == asked.limit else None
         return packed_answer(
-            request, {"sessions": [told.session(each) for each in found], "total": total, "after": after}
+            request, {"sessions": [serialize.session(each) for each in found], "total": total, "after": after}
         )
 
     return list_sessions
@@ -97,7 +102,7 @@ def _create(sessions: Sessions) -> Endpoint:
     async def create_session(request: Request) -> Response:
         asked = checked(NewSession, await object_in(request, ADVICE))
         session = await sessions.create(asked.external_session_id, asked.title)
-        return json_answer(told.session(session), 201)
+        return json_answer(serialize.session(session), 201)
 
     return create_session
 
@@ -115,7 +120,7 @@ def _delete_many(sessions: Sessions) -> Endpoint:
 
 def _show(sessions: Sessions) -> Endpoint:
     async def show_session(request: Request) -> Response:
-        return json_answer(told.session(await sessions.session(_id(request))))
+        return json_answer(serialize.session(await sessions.session(_id(request))))
 
     return show_session
 
@@ -124,7 +129,7 @@ def _history(sessions: Sessions) -> Endpoint:
     async def session_metrics(request: Request) -> Response:
         asked = checked(Amount, {**request.query_params, **_number(request, "limit")})
         found = await sessions.history(_id(request), asked.limit)
-        return packed_answer(request, {"metrics": [told.metric(each) for each in found]})
+        return packed_answer(request, {"metrics": [serialize.metric(each) for each in found]})
 
     return session_metrics
 
@@ -132,7 +137,7 @@ def _history(sessions: Sessions) -> Endpoint:
 def _rename(sessions: Sessions) -> Endpoint:
     async def rename_session(request: Request) -> Response:
         asked = checked(Renaming, await object_in(request, ADVICE))
-        return json_answer(told.session(await sessions.rename(_id(request), asked.title)))
+        return json_answer(serialize.session(await sessions.rename(_id(request), asked.title)))
 
     return rename_session
 
@@ -178,3 +183,97 @@ async def _cursor(sessions: Sessions, after: str) -> Cursor | None:
         return None
     last = await sessions.session(after)
     return last.last_used, last.id
+
+
+def context_routes(sessions: Sessions, latest: Latest) -> list[Route]:
+    path = "/api/sessions/{session_id}/context"
+    return [
+        Route(path, _context(sessions, latest), methods=["GET"]),
+        Route(path + "/{index:int}", _message(sessions, latest), methods=["GET"]),
+        Route(path + "/gave_way/{index:int}", _gave_way(sessions, latest), methods=["GET"]),
+    ]
+
+
+def _context(sessions: Sessions, latest: Latest) -> Endpoint:
+    async def context(request: Request) -> Response:
+        return packed_answer(request, await latest.context(await _context_id(sessions, request)))
+
+    return context
+
+
+def _message(sessions: Sessions, latest: Latest) -> Endpoint:
+    async def message(request: Request) -> Response:
+        return json_answer(await latest.message(await _context_id(sessions, request), request.path_params["index"]))
+
+    return message
+
+
+def _gave_way(sessions: Sessions, latest: Latest) -> Endpoint:
+    async def gave_way(request: Request) -> Response:
+        return json_answer(await latest.gave_way(await _context_id(sessions, request), request.path_params["index"]))
+
+    return gave_way
+
+
+async def _context_id(sessions: Sessions, request: Request) -> str:
+    return (await sessions.session(str(request.path_params["session_id"]))).id
+
+
+COLUMNS = tuple(serialize.metric(Metric("", "", 0.0, "", "", "", 0, 0, (), None)))
+
+# A spreadsheet takes a cell that begins so for a formula, and runs it.
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    name: str
+    media_type: str
+    head: str
+    tail: str
+    rows: Callable[[Iterable[JsonObject]], str]
+    between: str  # two pages
+
+
+def export_routes(sessions: Sessions) -> list[Route]:
+    return [Route(f"/api/export/{each.name}", _endpoint(sessions, each), methods=["GET"]) for each in (CSV, JSON)]
+
+
+def _endpoint(sessions: Sessions, format: Format) -> Callable[[Request], Awaitable[Response]]:
+    async def export(request: Request) -> Response:
+        pages = sessions.metrics(request.query_params.get("session"))
+        # An error is told as one as long as nothing was sent.
+        first = await anext(pages, None) or ()
+        headers = {"content-disposition": f'attachment; filename="kimi-proxy-metrics.{format.name}"'}
+        return StreamingResponse(_written(first, pages, format), 200, headers, format.media_type)
+
+    return export
+
+
+async def _written(
+    first: Sequence[Metric], rest: AsyncIterator[Sequence[Metric]], format: Format
+) -> AsyncIterator[str]:
+    yield format.head + format.rows(map(serialize.metric, first))
+    async for page in rest:
+        yield format.between + format.rows(map(serialize.metric, page))
+    yield format.tail
+
+
+def _csv_rows(metrics: Iterable[JsonObject]) -> str:
+    page = io.StringIO()
+    csv.writer(page).writerows([_cell(metric[name]) for name in COLUMNS] for metric in metrics)
+    return page.getvalue()
+
+
+def _cell(value: JsonValue) -> JsonValue:
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+
+
+def _json_rows(metrics: Iterable[JsonObject]) -> str:
+    return ",\n".join(json.encode(metric).decode() for metric in metrics)
+
+
+CSV = Format("csv", "text/csv; charset=utf-8", f"{','.join(COLUMNS)}\r\n", "", _csv_rows, "")
+JSON = Format("json", "application/json", '{"metrics": [\n', "\n]}\n", _json_rows, ",\n")

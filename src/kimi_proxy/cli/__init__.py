@@ -6,11 +6,10 @@ from typing import Annotated
 import typer
 
 from kimi_proxy import __version__
-from kimi_proxy.cli import checkup, demo, init, mcp, pruning, replay, report, run, serving, tools
-from kimi_proxy.cli.compress import compress
-from kimi_proxy.cli.eval import evaluate
-from kimi_proxy.cli.memory import memory
-from kimi_proxy.cli.streams import remark
+from kimi_proxy.cli import agents, demo, doctor, evaluation, init, mcp, pruning, report, serving
+from kimi_proxy.cli.console import remark
+from kimi_proxy.cli.context import compress, memory
+from kimi_proxy.cli.evaluation import evaluate
 from kimi_proxy.core.errors import ConfigError, KimiProxyError
 
 EXIT_REFUSED = 2
@@ -48,8 +47,8 @@ app.command()(serving.start)
 app.command()(serving.pruner)
 app.command()(demo.demo)
 app.add_typer(mcp.mcp)
-app.command()(tools.tools)
-app.command(context_settings=run.ARGUMENTS)(run.run)
+app.command()(agents.tools)
+app.command(context_settings=agents.ARGUMENTS)(agents.run)
 app.command()(init.init)
 app.command()(pruning.prune)
 app.command()(pruning.recover)
@@ -58,9 +57,9 @@ app.command()(compress)
 app.add_typer(memory)
 app.command("eval")(evaluate)
 app.command()(report.report)
-app.command()(replay.replay)
-app.command()(checkup.doctor)
-app.command()(checkup.status)
+app.command()(evaluation.replay)
+app.command()(doctor.doctor)
+app.command()(doctor.status)
 
 
 def main() -> None:

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Literal
 
 from kimi_proxy.api.server import is_loopback
-from kimi_proxy.cli.settings import Settings, load
+from kimi_proxy.cli.console import Settings, load
 from kimi_proxy.core.config import VARIABLES, Config
 from kimi_proxy.core.errors import ConfigError, KimiProxyError
-from kimi_proxy.core.ids import new_id
-from kimi_proxy.features import advertising
-from kimi_proxy.features.pruning.model.installed import Scorers, installed
-from kimi_proxy.proxy.occupant import occupant, url
+from kimi_proxy.core.markers import new_id
+from kimi_proxy.features import clients
+from kimi_proxy.features.pruning.model import Scorers, installed
+from kimi_proxy.proxy.local_server import occupant, url
 from kimi_proxy.services.store import Original, Store, open_store, sqlite_version
 
 Level = Literal["ok", "warning", "error"]
@@ -27,7 +27,7 @@ LOW_DISK_BYTES = 512 * 1024**2
 SHORT_TOKEN_CHARS = 16
 OUR_PREFIXES = ("KIMI_PROXY_", "KIMI_PRUNING_", "MCP_PRUNER_", "DEEPINFRA_")
 TEST_VARIABLES = ("KIMI_PROXY_DEEP",)
-EVERYTHING = ("kimi_proxy.api.app", "kimi_proxy.api.server", "kimi_proxy.services.runtime")
+EVERYTHING = ("kimi_proxy.api.apps", "kimi_proxy.api.server", "kimi_proxy.services.runtime")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def configuration(settings: Settings) -> Check:
 
 def misspelt(env: Mapping[str, str]) -> Iterator[Check]:
     ours = {name for name in env if name.startswith(OUR_PREFIXES)}
-    for name in sorted(ours - {*VARIABLES, *TEST_VARIABLES, *advertising.VARIABLES}):
+    for name in sorted(ours - {*VARIABLES, *TEST_VARIABLES, *clients.VARIABLES}):
         yield Check("environment", "warning", f"{name} is not read by anything", "look for a misspelling, or unset it")
 
 

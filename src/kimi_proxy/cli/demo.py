@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kimi_proxy.cli.streams import remark
+from kimi_proxy.cli.console import remark
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Coroutine, Mapping
     from pathlib import Path
 
-    from kimi_proxy.api.scripted import ScriptedModel
     from kimi_proxy.core.config import Config
+    from kimi_proxy.lab.scripted_provider import ScriptedModel
+
 
 SEED = 1147
 PIECE_S = 0.03  # between two pieces of an answer
@@ -61,11 +62,11 @@ def demo(
 async def _life(home: Path, pace: Pace, browser: bool) -> None:
     import asyncio
 
-    from kimi_proxy.api.scripted import ScriptedModel
     from kimi_proxy.api.server import serve, stop_on_signals
     from kimi_proxy.cli.serving import doors, listen
     from kimi_proxy.core.logs import write_to_stderr
-    from kimi_proxy.features.demo.script import Script
+    from kimi_proxy.lab.demo_day import Script
+    from kimi_proxy.lab.scripted_provider import ScriptedModel
     from kimi_proxy.services.runtime import running
 
     model = ScriptedModel(Script(iter(())), PIECE_S / pace.speed)
@@ -90,7 +91,7 @@ async def _life(home: Path, pace: Pace, browser: bool) -> None:
 
 def _config(home: Path, model_port: int) -> Config:
     from kimi_proxy.core.config import parse
-    from kimi_proxy.features.demo.settings import settings
+    from kimi_proxy.lab.demo import settings
 
     pruner_port, proxy_port = _free_ports(2)
     file = home / "config.toml"
@@ -113,10 +114,9 @@ async def _days(addresses: Mapping[str, str], model: ScriptedModel, stop: asynci
     from contextlib import aclosing
     from itertools import count
 
-    from kimi_proxy.features.demo.day import day
-    from kimi_proxy.features.demo.script import Script
-    from kimi_proxy.proxy.visitor import Visitor
-    from kimi_proxy.services.demo import Agent
+    from kimi_proxy.lab.demo import Agent
+    from kimi_proxy.lab.demo_day import Script, day
+    from kimi_proxy.proxy.local_server import Visitor
 
     proxy, pruner = Visitor(addresses["proxy"]), Visitor(addresses["pruner"])
     async with aclosing(proxy), aclosing(pruner):

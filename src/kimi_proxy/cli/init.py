@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kimi_proxy.cli.streams import remark, write
+from kimi_proxy.cli.console import remark, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kimi_proxy.features.clients import Client, Scope
-    from kimi_proxy.services.connecting import Change
-    from kimi_proxy.services.edits import Edit
-    from kimi_proxy.services.placement import Machine
+    from kimi_proxy.services.init import Change, Edit, Machine
+
 
 EXIT_DECLINED = 1
 
@@ -50,10 +49,9 @@ def init(
 
     Example: kimi-proxy init claude --tools --with-guidance
     """
-    from kimi_proxy.cli.settings import home
+    from kimi_proxy.cli.console import home
     from kimi_proxy.features.clients import CLIENTS
-    from kimi_proxy.services.connecting import make, planned, planned_undo
-    from kimi_proxy.services.ledger import Ledger
+    from kimi_proxy.services.init import Ledger, make, planned, planned_undo
 
     if with_guidance and not (tools or undo):
         raise typer.BadParameter("the guidance is about read, grep and bash: add --tools")
@@ -78,9 +76,8 @@ def init(
 
 def _edits(client: Client, scope: Scope, tools: bool, http: bool, guidance: bool) -> Iterator[Edit]:
     from kimi_proxy.features import clients
-    from kimi_proxy.features.guidance import TEXT
-    from kimi_proxy.services.edits import RulesEdit, ServerEdit
-    from kimi_proxy.services.placement import config_files, own_command, rules_file
+    from kimi_proxy.features.clients import TEXT
+    from kimi_proxy.services.init import RulesEdit, ServerEdit, config_files, own_command, rules_file
 
     machine = _machine()
     url, token = _address() if http else ("", False)
@@ -96,8 +93,7 @@ def _edits(client: Client, scope: Scope, tools: bool, http: bool, guidance: bool
 def _undoing(client: Client, scope: Scope) -> Iterator[Edit]:
     """Wherever an earlier run may have changed something."""
     from kimi_proxy.core.errors import FileRefused
-    from kimi_proxy.services.edits import RulesEdit, ServerEdit
-    from kimi_proxy.services.placement import all_config_files, rules_file
+    from kimi_proxy.services.init import RulesEdit, ServerEdit, all_config_files, rules_file
 
     machine = _machine()
     for file in all_config_files(client, scope, machine):
@@ -111,7 +107,7 @@ def _machine() -> Machine:
 
     from platformdirs import user_config_path
 
-    from kimi_proxy.services.placement import Machine
+    from kimi_proxy.services.init import Machine
 
     code = user_config_path("Code", appauthor=False, roaming=True)
     return Machine(Path.cwd(), Path.home(), code, os.environ)
@@ -119,9 +115,9 @@ def _machine() -> Machine:
 
 def _address() -> tuple[str, bool]:
     """Where the server of the settings listens, and whether it wants a token."""
-    from kimi_proxy.cli.settings import load
+    from kimi_proxy.cli.console import load
     from kimi_proxy.core.errors import ConfigError
-    from kimi_proxy.proxy.occupant import url
+    from kimi_proxy.proxy.local_server import url
 
     config = load().config
     where = config.mcp_pruner

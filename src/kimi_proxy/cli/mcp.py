@@ -6,20 +6,60 @@ A `start` that runs is told over its own API. If none runs, `up` starts one in t
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 import typer
 
-from kimi_proxy.cli.host import EXIT_NOT_RUNNING, Host, control, found
-from kimi_proxy.cli.streams import colour, remark, write, write_json
+from kimi_proxy.cli.console import colour, remark, write, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kimi_proxy.core.config import Config
     from kimi_proxy.core.types import JsonObject
+    from kimi_proxy.proxy.local_server import Control
+    from kimi_proxy.proxy.processes import Pid
+
+
+EXIT_NOT_RUNNING = 3
+MARGIN_S = 15.0  # what a server may take to end, and we to say so
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """`background` is its process if `kimi-proxy mcp up` started it."""
+
+    control: Control
+    background: Pid | None
+
+
+def found(config: Config) -> Host | None:
+    """The one of this home, else whoever is on its port."""
+    from kimi_proxy.proxy.local_server import occupant, url
+    from kimi_proxy.services import background
+
+    running = background.running(config.home)
+    if running is not None:
+        ours = running.pid if background.is_background(config.home, running.pid) else None
+        return Host(control(config, running.addresses["proxy"]), ours)
+    there = occupant(config.proxy.host, config.proxy.port) if config.proxy.port else None
+    if there is not None and there.server == "kimi-proxy":
+        return Host(control(config, url(config.proxy.host, config.proxy.port)), None)
+    return None
+
+
+def control(config: Config, url: str) -> Control:
+    from kimi_proxy.proxy.local_server import Control
+
+    patience_s = max(config.mcp.ready_timeout_s, config.compression.summary_timeout_s)
+    return Control(url, config.token, patience_s + MARGIN_S)
+
+
+# The MCP servers behind the gateway: `kimi-proxy mcp up`, `down`, `restart`, `status` and `logs`.
+#
 
 EXIT_NOT_READY = 1
 COLOURS = {"ready": "32", "degraded": "31", "down": "33", "starting": "33"}
@@ -110,7 +150,7 @@ def logs(
 
 
 def _config() -> Config:
-    from kimi_proxy.cli.settings import load
+    from kimi_proxy.cli.console import load
 
     return load(here=Path()).config
 

@@ -2,25 +2,98 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
-from kimi_proxy.cli import ranges as line_ranges
-from kimi_proxy.cli.offline import with_runtime
-from kimi_proxy.cli.progress import progress
-from kimi_proxy.cli.streams import STDIN, colour, read, remark, write, write_json
+from kimi_proxy.cli.console import STDIN, colour, read, remark, write, write_json
+from kimi_proxy.core.errors import InvalidRange
 from kimi_proxy.core.lines import split
 from kimi_proxy.core.prune import Options, Question
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from kimi_proxy.core.types import JsonObject
     from kimi_proxy.features.pruning.explain import LineWhy
-    from kimi_proxy.services.prune_answer import PruneAnswer
-    from kimi_proxy.services.pruner import Explanation
+    from kimi_proxy.services.pruner import Explanation, PruneAnswer
     from kimi_proxy.services.runtime import Runtime
+
+
+Range = tuple[int, int]
+
+_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9})?)?", re.ASCII)
+
+
+def whole(last: int) -> tuple[Range, ...]:
+    """All lines of a text whose last one is `last`; an empty text has none."""
+    return ((1, last),) if last else ()
+
+
+def parse(text: str, last: int) -> tuple[Range, ...]:
+    """The ranges that `text` lists, in its order; an end that is left out or too large is `last`."""
+    return tuple(_range(part.strip(), last) for part in text.split(","))
+
+
+def _range(part: str, last: int) -> Range:
+    found = _RANGE.fullmatch(part)
+    if found is None:
+        raise InvalidRange(f"{part[:40]!r} is not a line range: write 10-20, 40 or 60-, with commas between")
+    start = int(found[1])
+    end = int(found[2]) if found[2] else start if "-" not in part else max(start, last)
+    if not 1 <= start <= end:
+        raise InvalidRange(f"{part!r} is not a line range: lines count from 1, and the end comes last")
+    return start, max(start, min(end, last))
+
+
+LARGE_CHARS = 256 * 1024
+
+
+@contextmanager
+def progress(what: str, chars: int) -> Iterator[None]:
+    """Show that `what` goes on, if it is large and somebody is there to see."""
+    if chars < LARGE_CHARS or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        bar.add_task(f"{what} {chars:,} characters", total=None)
+        yield
+
+
+# The engine and the store without a server: what the commands work on.
+#
+# Imports wait until a command needs them, so that `--help` answers at once.
+
+T = TypeVar("T")
+
+
+def with_runtime(job: Callable[[Runtime], Awaitable[T]]) -> T:
+    """Do `job` with everything open that it may need, and close it again."""
+    import asyncio
+
+    from kimi_proxy.cli.console import load
+    from kimi_proxy.core.config import Log
+    from kimi_proxy.core.logs import write_to_stderr
+    from kimi_proxy.services.runtime import running
+
+    write_to_stderr(Log(level="error"))  # what a person should know, the command tells in its own words
+
+    async def opened() -> T:
+        async with running(load().config) as runtime:
+            return await job(runtime)
+
+    return asyncio.run(opened())
+
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead, for programs.")]
 PruneId = Annotated[str, typer.Argument(metavar="ID", help="The prune_id that a marker names (prn_…).")]
@@ -105,7 +178,7 @@ def recover(
 
     text = with_runtime(lambda runtime: _original(runtime, prune_id))
     last = len(split(text))
-    chosen = line_ranges.parse(ranges, last) if ranges else line_ranges.whole(last)
+    chosen = parse(ranges, last) if ranges else whole(last)
     raw = pick(text, chosen, numbers) if chosen else ""
     if as_json:
         asked = [{"start_line": start, "end_line": end} for start, end in chosen]
@@ -117,7 +190,7 @@ def recover(
 
 
 async def _original(runtime: Runtime, prune_id: str) -> str:
-    from kimi_proxy.services.fingerprint import decoded
+    from kimi_proxy.services.originals import decoded
 
     return decoded((await runtime.store.original(SCOPE, prune_id)).text)
 

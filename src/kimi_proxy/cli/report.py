@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kimi_proxy.cli.streams import write, write_json
+from kimi_proxy.cli.console import write, write_json
 
 if TYPE_CHECKING:
     from kimi_proxy.core.config import Config
-    from kimi_proxy.features.accounting.report import Line
+    from kimi_proxy.features.accounting import Line
+
 
 _AGO = re.compile(r"(\d{1,5})([mhdw])", re.ASCII)
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -36,10 +37,10 @@ def report(
     """
     import asyncio
 
-    from kimi_proxy.cli.settings import load
+    from kimi_proxy.cli.console import load
     from kimi_proxy.core.config import Log
     from kimi_proxy.core.logs import write_to_stderr
-    from kimi_proxy.features.accounting import report as telling
+    from kimi_proxy.features import accounting as telling
 
     write_to_stderr(Log(level="error"))  # what a person should know, the command tells in its own words
     if as_json and as_csv:

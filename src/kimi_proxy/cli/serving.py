@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kimi_proxy.cli.streams import remark
+from kimi_proxy.cli.console import remark
 
 if TYPE_CHECKING:
     import asyncio
@@ -38,7 +38,7 @@ def start() -> None:
 
     Settings come from the environment and from config.toml; without any it listens on 127.0.0.1:8006 and :8000.
     """
-    from kimi_proxy.cli.settings import load
+    from kimi_proxy.cli.console import load
 
     config = load(here=Path()).config
     _serve(config, doors(config))
@@ -57,7 +57,7 @@ def pruner(
 
     With --stdio it is meant to be started by an MCP client, which ends it by closing its standard input.
     """
-    from kimi_proxy.cli.settings import load
+    from kimi_proxy.cli.console import load
 
     config = load(here=None if stdio else Path()).config
     chosen = {"host": host, "port": port}
@@ -75,14 +75,14 @@ def doors(config: Config) -> Sequence[Door]:
 
 
 def _pruner_door(config: Config) -> Door:
-    from kimi_proxy.api.app import pruner_app
+    from kimi_proxy.api.apps import pruner_app
 
     where = config.mcp_pruner
     return Door("pruner", where.host, where.port, pruner_app, "/mcp for MCP clients, /rpc, /health")
 
 
 def _proxy_door(config: Config) -> Door:
-    from kimi_proxy.api.proxy import proxy_app
+    from kimi_proxy.api.apps import proxy_app
 
     where = config.proxy
     return Door("proxy", where.host, where.port, proxy_app, "/api/mcp-gateway/NAME/mcp for MCP clients, /health")
@@ -133,7 +133,7 @@ async def listen(
 
 async def _open(door: Door, runtime: Runtime, stop: asyncio.Event, opened: Callable[[Door, str], None]) -> None:
     from kimi_proxy.api.server import serve
-    from kimi_proxy.proxy.occupant import occupant, url
+    from kimi_proxy.proxy.local_server import occupant, url
 
     def ready(host: str, port: int) -> None:
         opened(door, url(host, port))
@@ -149,7 +149,7 @@ def _begin(runtime: Runtime, addresses: Mapping[str, str], alongside: AsyncExitS
     """What can wait until we answer."""
     import asyncio
 
-    from kimi_proxy.services.run_file import announced
+    from kimi_proxy.services.background import announced
 
     warming = asyncio.create_task(runtime.pruner.warm())
     alongside.push_async_callback(asyncio.wait_for, warming, None)

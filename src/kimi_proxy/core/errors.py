@@ -28,14 +28,100 @@ KimiProxyError
     ├── UpstreamUnreachable   a server is down                         -32002
     ├── UpstreamTimeout       a server did not answer in time          -32002
     ├── UpstreamUnreadable    a server's answer means nothing          -32003
-    └── UpstreamDisconnected  a server broke off in the middle of its answer
-"""
+    └── UpstreamDisconnected  a server broke off in the middle of its answer"""
 
-from typing import ClassVar, Literal
+import traceback
+from pathlib import Path
+from typing import ClassVar, Literal, NewType
 
-from kimi_proxy.core.reasons import OfRefusal
 from kimi_proxy.core.types import JsonObject
-from kimi_proxy.core.warnings import OfReranker
+
+OfRequest = Literal["nothing_to_do", "no_larger_model"]
+OfOutput = Literal[
+    "below_threshold",
+    "unread",
+    "recovered",
+    "asked_again",
+    "not_worth_resending",
+    "already_cut",
+    "nothing_to_cut",
+    "failures",
+    "unreadable_json",
+    "out_of_time",
+    "store_unavailable",
+    "expired",
+    "switched_off",
+    "failed",
+]
+OfInstructions = Literal["instructions_too_long", "no_place_for_instructions"]
+OfRefusal = Literal["nothing_to_compress", "nothing_to_undo", "kept_by_provider"]
+OfCompression = (
+    OfRefusal | Literal["history_changed", "compression_taken_back", "compression_cooldown", "compression_limit"]
+)
+Reason = OfRequest | OfOutput | OfInstructions | OfCompression
+Done = Literal["pruned", "masked"]
+
+# No word of ours: a stage that failed, by its name, or what another version has written down.
+Foreign = NewType("Foreign", str)
+
+Why = Reason | Done | Foreign
+
+
+OfReranker = Literal["deepinfra_http_error", "deepinfra_config_error", "deepinfra_parse_error"]
+Warned = (
+    Literal[
+        "constraints_unmet",
+        "scorer_refused",
+        "cache_hit",
+        "recovery_unavailable",
+        "timeout",
+        "input_too_large",
+        "internal_error",
+        "deepinfra_error",
+        "deepinfra_docs_truncated",
+    ]
+    | OfReranker
+)
+
+
+def place(fault: BaseException) -> str:
+    """Its kind and where it arose: `KeyError at score.py:42`."""
+    frames = traceback.extract_tb(fault.__traceback__)
+    where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"{type(fault).__name__}{where}"
+
+
+# Every error of ours.
+#
+# KimiProxyError
+# ├── BadRequest                what the caller sent cannot be served as it is
+# │   ├── ParseError            not JSON, or nested too deep             -32700
+# │   ├── InvalidRequest        JSON, but not a JSON-RPC request         -32600
+# │   ├── MethodNotFound        no such JSON-RPC method                  -32601
+# │   ├── InvalidParams         an argument is missing or wrong          -32602
+# │   ├── HeaderMismatch        HTTP headers that contradict the body    -32020
+# │   ├── UnsupportedVersion    an MCP revision that isn't served        -32022
+# │   ├── PruneIdNotFound       nothing is kept under this id            -32004
+# │   ├── InvalidRange          a line range that means nothing          -32005
+# │   ├── UnknownServer         no MCP server of that name is configured -32001
+# │   ├── ServerNotRun          an MCP server that we do not run, and cannot start or stop
+# │   ├── CallRefused           a tool call that the gateway won't pass  -32602
+# │   ├── NoProvider            nobody is configured who could answer this model
+# │   ├── SessionNotFound       no session has this id or name
+# │   ├── NothingSeen           no request of a session has passed since the start
+# │   └── CompressionRefused    a history that cannot be compressed, or brought back, now
+# ├── RateLimited               a provider's limit, set by its user, is reached
+# ├── ConfigError               settings that we refuse to start with
+# ├── StoreUnavailable          an original could not be committed or read
+# ├── FileRefused               somebody's configuration file that we won't change
+# ├── ToolFailed                a file, a command or a search did not work out: the model is told why
+# └── UpstreamError             somebody else's server failed us
+# ├── RerankFailed          the reranker gave no scores: its warning says why
+# ├── PruneFailed           a tool's output could not be pruned: its reason says why
+# ├── UpstreamUnreachable   a server is down                         -32002
+# ├── UpstreamTimeout       a server did not answer in time          -32002
+# ├── UpstreamUnreadable    a server's answer means nothing          -32003
+# └── UpstreamDisconnected  a server broke off in the middle of its answer
 
 NotRun = Literal["switched_off", "elsewhere"]  # why an MCP server is not ours to start and stop
 

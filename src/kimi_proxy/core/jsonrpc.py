@@ -1,5 +1,7 @@
 """JSON-RPC 2.0 envelopes: read from strangers, written for them."""
 
+from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from math import inf
 from typing import TypeAlias, TypeGuard
@@ -68,3 +70,50 @@ def failure_of(call_id: RpcId, error: KimiProxyError) -> JsonObject:
     message = error.code if domain else str(error)
     data: JsonObject = {**error.data(), "message": str(error)} if domain else error.data()
     return failure(call_id, error.rpc_code, message, data)
+
+
+# What a server tells of a request while it works on it, passed to whoever waits for the answer.
+#
+# A door calls `listen` in the request's own context, and whoever speaks to the server finds the listener there.
+
+Listener = Callable[[JsonObject], None]
+
+_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+
+def listen(heard: Listener) -> None:
+    _listener.set(heard)
+
+
+def listener() -> Listener | None:
+    return _listener.get()
+
+
+# Whether an answer reached its reader, told to whoever wrote it.
+#
+# A door calls `collect` before it answers a request, in the request's own context, and `tell` when the answer
+# was sent or could not be. Where no door collects, an answer counts as sent when it is given.
+
+DeliveryListener = Callable[[bool], None]
+
+_listeners: ContextVar[list[DeliveryListener] | None] = ContextVar("listeners", default=None)
+
+
+def collect() -> list[DeliveryListener]:
+    listeners: list[DeliveryListener] = []
+    _listeners.set(listeners)
+    return listeners
+
+
+def when_sent(listener: DeliveryListener) -> None:
+    listeners = _listeners.get()
+    if listeners is None:
+        listener(True)
+    else:
+        listeners.append(listener)
+
+
+def tell(listeners: list[DeliveryListener], sent: bool) -> None:
+    """Each listener is told once."""
+    while listeners:
+        listeners.pop(0)(sent)

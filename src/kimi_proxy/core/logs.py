@@ -1,14 +1,13 @@
 """Events with fields, on standard error alone: standard output belongs to results and to the stdio transport.
 
-`log.info("pruned", extra={"lines": 12})` is written as one line. A field is never a prompt and never a key.
-"""
+`log.info("pruned", extra={"lines": 12})` is written as one line. A field is never a prompt and never a key."""
 
 import logging
 import sys
 from datetime import UTC, datetime
 from typing import TextIO
 
-from kimi_proxy.core import jsontext
+from kimi_proxy.core import json
 from kimi_proxy.core.config import Log
 from kimi_proxy.core.types import JsonObject
 
@@ -38,7 +37,7 @@ class _JsonLine(logging.Formatter):
         }
         if record.exc_info:
             event["exception"] = self.formatException(record.exc_info)
-        return jsontext.encode(event).decode()
+        return json.encode(event).decode()
 
 
 class _TextLine(logging.Formatter):

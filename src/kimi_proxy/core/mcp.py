@@ -1,8 +1,7 @@
 """The words of the Model Context Protocol, in both of its eras.
 
 Until 2025-11-25 a connection begins with `initialize`. Since 2026-07-28 there is no handshake:
-each request says in `params._meta` what it speaks, each result says in `resultType` what it is.
-"""
+each request says in `params._meta` what it speaks, each result says in `resultType` what it is."""
 
 from collections.abc import Mapping
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from kimi_proxy.core.warnings import Warned
+from kimi_proxy.core.errors import Warned
 
 SourceType = Literal["code", "logs", "docs"]
 SOURCE_TYPES: tuple[SourceType, ...] = get_args(SourceType)

@@ -1,15 +1,13 @@
 """The messages of a request as they left, each with what it was when it came."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kimi_proxy.core.chat import Message, Part, Request
 from kimi_proxy.core.types import JsonObject
-from kimi_proxy.features.composition import Composition, Weighed
-from kimi_proxy.features.compression.decided import Compression
-from kimi_proxy.features.compression.history import History
-from kimi_proxy.features.health import BURIED_SHARE
-from kimi_proxy.features.reinjection import HEADING
+from kimi_proxy.features.compression import History
+from kimi_proxy.features.context import BURIED_SHARE, HEADING, Composition, Weighed
+from kimi_proxy.features.pipeline import ActiveCompression
 
 PREVIEW_CHARS = 160
 
@@ -28,7 +26,7 @@ class Pair:
         return self.is_summary or [words(one) for one in self.came] != [words(self.sent)]
 
 
-def pairs(came: Request, leaves: Request, cut: Compression | None) -> list[Pair]:
+def pairs(came: Request, leaves: Request, cut: ActiveCompression | None) -> list[Pair]:
     """In the order in which the model reads them."""
     before, after = History(came), History(leaves)
     origins = dict(zip(after.at, _origins(before, cut), strict=False))
@@ -43,7 +41,7 @@ def pairs(came: Request, leaves: Request, cut: Compression | None) -> list[Pair]
     return found
 
 
-def _origins(before: History, cut: Compression | None) -> Iterator[tuple[Message, ...]]:
+def _origins(before: History, cut: ActiveCompression | None) -> Iterator[tuple[Message, ...]]:
     """What stood in each place after another, the summary's among them."""
     if cut is None:
         yield from ((message,) for message in before.messages)
@@ -94,3 +92,23 @@ def _words(part: Part) -> str:
     if part.kind in ("image", "other"):
         return f"[{part.kind}]"
     return f"{part.name}({part.text})" if part.kind == "tool_call" else part.text
+
+
+def gave_way(came: Request, cut: ActiveCompression | None) -> Mapping[int, Message]:
+    """By their index in the request as it came."""
+    if cut is None:
+        return {}
+    history = History(came)
+    return {history.at[place]: history.messages[place] for place in range(cut.cut) if place not in cut.kept}
+
+
+def summarized_to_json(index: int, message: Message, weighed: Composition) -> JsonObject:
+    """`weighed` is the request as it came."""
+    weight = weighed.messages[index]
+    return {
+        "index": index,
+        "role": message.role,
+        "kind": weight.kind,
+        "tokens": weight.tokens,
+        "preview": words(message)[:PREVIEW_CHARS],
+    }

@@ -1,19 +1,112 @@
 """Long strings of a tool's answer, shown by their head and tail around a marker.
 
 Cut in two, because what is hidden has to be kept first: `plan` finds the strings, somebody keeps
-`plan.cuts` and names them, `apply` puts the shown texts in their place.
-"""
+`plan.cuts` and names them, `apply` puts the shown texts in their place."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
-from kimi_proxy.core import deepjson
+import numpy as np
+
+from kimi_proxy.core import json as deepjson
+from kimi_proxy.core.config.servers import Masking
 from kimi_proxy.core.markers import MaskMarker, read_mask
-from kimi_proxy.core.servers import Masking
 from kimi_proxy.core.types import JsonObject, JsonValue
-from kimi_proxy.features import jsonstrings, members
+
+_QUOTE, _BACKSLASH = ord('"'), ord("\\")
+_COLON = re.compile(r"\s*:")
+
+
+def long_values(text: str, max_chars: int) -> Iterator[tuple[int, int]]:
+    """The spans, quotes included, of the string values with more than `max_chars` between their quotes.
+
+    `text` is valid JSON: outside of strings there are no quotes and no backslashes.
+    """
+    # Once pairs of backslashes are gone, a backslash before a quote is there to escape it.
+    plain = text.replace("\\\\", "__")
+    codes = (
+        np.frombuffer(plain.encode("latin-1"), np.uint8)
+        if plain.isascii()
+        else np.frombuffer(plain.encode("utf-32-le", "surrogatepass"), np.uint32)
+    )
+    quotes = np.flatnonzero(codes == _QUOTE)
+    quotes = quotes[(quotes == 0) | (codes[quotes - 1] != _BACKSLASH)]
+    openings, closings = quotes[::2], quotes[1::2]
+    for i in np.flatnonzero(closings - openings - 1 > max_chars):
+        start, end = int(openings[i]), int(closings[i]) + 1
+        if not _COLON.match(text, end):
+            yield start, end
+
+
+# The middle of a JSON text: members that can go while the text stays JSON.
+#
+# Only the head and the tail are read; what lies between is skipped, not built.
+
+Kind: TypeAlias = Literal["array", "object"]
+
+# Each level is one more pass over what is inside it.
+MAX_LEVELS = 32
+
+# A string that the head breaks off runs to the end of it, an escape possibly torn.
+_FORWARD = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\],]', re.DOTALL)
+# Read backwards, a quote inside a string has its backslash behind it; the opening quote never has.
+_BACKWARD = re.compile(r'"(?:[^"]|"(?=\\))*+(?:"|\Z)|[{}\[\],]', re.DOTALL)
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A container around the end of a part: how many of its members lie whole before, and where they end."""
+
+    kind: Kind
+    whole: int
+    edge: int
+
+
+def middle_members(text: str, head_chars: int, tail_chars: int) -> tuple[int, int, Kind] | None:
+    """Where the members begin and end that neither the head nor the tail holds whole.
+
+    They belong to the innermost container that the head enters and the tail leaves. What is left
+    of it ends and begins with a comma, or with its brackets: exactly one member fits in between.
+    """
+    entered = _frames(text[:head_chars], _FORWARD, "{[")
+    left = _frames(text[len(text) - tail_chars :][::-1], _BACKWARD, "}]")
+    inside = deepjson.members_deep(text)
+    for front, back in list(zip(entered, left, strict=False))[:MAX_LEVELS]:
+        last = len(inside) - 1 - back.whole
+        if front.whole < last:
+            return front.edge, len(text) - back.edge, front.kind
+        if front.whole > last:
+            return None
+        inside = deepjson.members_deep(inside[last])
+    return None
+
+
+def _frames(part: str, tokens: re.Pattern[str], openings: str) -> list[_Frame]:
+    """The containers that are still open at the end of `part`, outermost first."""
+    open_: list[_Frame] = []
+    for token in tokens.finditer(part):
+        character = part[token.start()]
+        if token.end() == len(part):
+            break
+        if character == '"':
+            continue
+        if character == ",":
+            open_[-1].whole += 1
+            open_[-1].edge = token.end()
+        elif character in openings:
+            open_.append(_Frame("object" if character in "{}" else "array", 0, token.end()))
+        elif len(open_) > 1:
+            open_.pop()
+    return open_
+
+
+# Long strings of a tool's answer, shown by their head and tail around a marker.
+#
+# Cut in two, because what is hidden has to be kept first: `plan` finds the strings, somebody keeps
+# `plan.cuts` and names them, `apply` puts the shown texts in their place.
 
 SMALL_ITEMS, SMALL_CHARS = 5_000, 500_000
 
@@ -29,7 +122,7 @@ class Cut:
     text: str
     start: int
     end: int
-    among: members.Kind | None = None
+    among: Kind | None = None
 
     def shown(self, mask_id: str) -> str:
         marker = str(MaskMarker(mask_id, len(self.text), self.start, len(self.text) - self.end))
@@ -149,14 +242,14 @@ def _look_inside(text: str, limits: Masking) -> Long | None:
     left = len(text) - (document.saving if document else 0)
     if left <= max(limits.max_chars, len(text) // 2) or read_mask(text) is not None:
         return document
-    middle = members.middle(text, limits.head_chars, limits.tail_chars)
+    middle = middle_members(text, limits.head_chars, limits.tail_chars)
     cut = None if middle is None else _worth_it(Cut(text, *middle))
     return cut if cut is not None and deepjson.is_json(cut.shown(_ANY_ID)) else document
 
 
 def _tokens(text: str, limits: Masking) -> Iterator[tuple[int, int, Long]]:
-    for start, end in jsonstrings.long_values(text, limits.max_chars):
-        inside = deepjson.decode(text[start:end])
+    for start, end in long_values(text, limits.max_chars):
+        inside = deepjson.decode_deep(text[start:end])
         long = look(inside, limits) if isinstance(inside, str) else None
         if long is not None:
             yield start, end, long

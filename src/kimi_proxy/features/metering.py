@@ -1,13 +1,14 @@
 """What a request comes to: its tokens, its share of the context window, its price."""
 
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
-from kimi_proxy.core.chat.seen import Seen
-from kimi_proxy.core.chat.usage import Usage
-from kimi_proxy.core.providers import Model
-from kimi_proxy.features.accounting.account import Account, Recalled
+from kimi_proxy.core.chat.reply import Seen, Usage
+from kimi_proxy.core.config.providers import Model
+from kimi_proxy.features.accounting import Account, Recalled, prices_of
 from kimi_proxy.features.context import Context
-from kimi_proxy.features.pricing import prices_of
 
 # Shares of the window at which whoever watches is told, highest first.
 LEVELS = ((95.0, "critical"), (90.0, "warning"), (80.0, "caution"))
@@ -47,7 +48,7 @@ class Metric:
 
     @property
     def percent(self) -> float | None:
-        return percent(self.tokens, self.max_context)
+        return window_percent(self.tokens, self.max_context)
 
     @property
     def counted_by(self) -> str:
@@ -89,7 +90,7 @@ def ended(metric: Metric, ending: Ending, model: Model | None) -> Metric:
     )
 
 
-def percent(tokens: int, max_context: int | None) -> float | None:
+def window_percent(tokens: int, max_context: int | None) -> float | None:
     return None if max_context is None else round(tokens * 100 / max_context, 2)
 
 
@@ -100,7 +101,7 @@ def level(share: float | None) -> str:
     return next((name for bound, name in LEVELS if share >= bound), "ok")
 
 
-def is_worse(level: str, than: str) -> bool:
+def is_worse_level(level: str, than: str) -> bool:
     """Whether a session has come nearer to the end of its window."""
     names = [name for _, name in LEVELS]
     return level in names and (than not in names or names.index(level) < names.index(than))
@@ -114,3 +115,110 @@ def cost_usd(usage: Usage | None, model: Model | None) -> float | None:
 
 def _ms(seconds: float) -> int:
     return round(seconds * 1000)
+
+
+MAX_SESSIONS = 10_000  # remembered; who talked last stays
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    name: str
+    counted_by: str
+
+
+_NEW = _Level("ok", "estimate")
+
+
+class Windows:
+    def __init__(self) -> None:
+        self._levels: OrderedDict[str, _Level] = OrderedDict()
+        self._sunk: set[str] = set()  # those whose instructions are buried
+
+    def __contains__(self, session: str) -> bool:
+        return session in self._levels
+
+    def meet(self, sessions: Iterable[str]) -> None:
+        for session in sessions:
+            if session not in self._levels:
+                self._remember(session, _NEW)
+
+    def sinks(self, session: str, is_sunk: bool) -> bool:
+        """Whether the instructions of a session have just been buried."""
+        was_sunk = session in self._sunk
+        if is_sunk:
+            self._sunk.add(session)
+        else:
+            self._sunk.discard(session)
+        return is_sunk and not was_sunk
+
+    def forget(self, session: str | None = None) -> None:
+        """One of them, or all."""
+        if session is None:
+            self._levels.clear()
+            self._sunk.clear()
+        else:
+            self._levels.pop(session, None)
+            self._sunk.discard(session)
+
+    def rise(self, metric: Metric) -> str | None:
+        """The level that a request has brought its session to, if it is worse than before."""
+        before = self._levels.get(metric.session, _NEW)
+        now = _Level(level(metric.percent), metric.counted_by)
+        is_worse = is_worse_level(now.name, before.name)
+        # Estimates and counts differ: going from one to the other must not look like a way back.
+        if is_worse or (now.counted_by, before.counted_by) != ("estimate", "provider"):
+            self._remember(metric.session, now)
+        return now.name if is_worse else None
+
+    def _remember(self, session: str, level: _Level) -> None:
+        self._levels[session] = level
+        self._levels.move_to_end(session)
+        if len(self._levels) > MAX_SESSIONS:
+            gone, _ = self._levels.popitem(last=False)
+            self._sunk.discard(gone)
+
+
+MAX_AGE_S = 5.0  # an older one loses to the proxy's own count
+MAX_TOKENS = 2**40  # what is more is no count
+
+
+@dataclass(frozen=True, slots=True)
+class LogCount:
+    source: str  # continue, kimi_log or kimi_context
+    tokens: int
+    max_context: int | None = None
+    conversation: str = ""  # what the agent calls it, where its log tells
+
+
+def is_count(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < MAX_TOKENS
+
+
+def is_fresh(seen_at: float, now: float) -> bool:
+    return 0 <= now - seen_at <= MAX_AGE_S
+
+
+# What a log says of a session, as long as that is worth more than our own newest count.
+Logged: TypeAlias = Callable[[Metric | None, str], LogCount | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    tokens: int
+    max_context: int | None
+    counted_by: str  # estimate, provider or log
+
+    @property
+    def percent(self) -> float | None:
+        return window_percent(self.tokens, self.max_context)
+
+
+def fill(newest: Metric | None, logged: LogCount | None) -> Fill:
+    window = newest.max_context if newest else None
+    if logged is not None:
+        return Fill(logged.tokens, logged.max_context or window, "log")
+    return Fill(newest.tokens, window, newest.counted_by) if newest else Fill(0, None, "estimate")
+
+
+def unlogged(newest: Metric | None, session: str) -> None:
+    """Where no log is watched."""

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kimi_proxy.core.chat import Wire
+from kimi_proxy.core.config.providers import Model, Provider
 from kimi_proxy.core.errors import NoProvider
-from kimi_proxy.core.providers import Model, Provider
 
 _API = {Wire.CHAT: "/v1/chat/completions", Wire.MESSAGES: "/v1/messages", Wire.RESPONSES: "/v1/responses"}
 _TYPES = {Wire.CHAT: "openai", Wire.MESSAGES: "anthropic", Wire.RESPONSES: "openai"}

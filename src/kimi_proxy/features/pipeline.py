@@ -5,13 +5,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from kimi_proxy.core.chat import Request
-from kimi_proxy.core.fault import place
-from kimi_proxy.core.reasons import Foreign, Why
+from kimi_proxy.core.chat import Request, edit
+from kimi_proxy.core.config.providers import Provider
+from kimi_proxy.core.errors import Foreign, Why, place
 from kimi_proxy.core.types import JsonValue
-from kimi_proxy.features.compression.decided import Compression
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.sessions import Session
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveCompression:
+    """What a session's history was replaced by; the same bytes in every request from then on."""
+
+    id: str
+    cut: int  # messages before it gave way, without those of the system
+    kept: tuple[int, ...]  # those of them that stayed
+    fingerprint: bytes
+    message: str
+
 
 Header = tuple[bytes, bytes]
 
@@ -39,7 +50,7 @@ class Draft:
     notes: tuple[Note, ...] = ()
     reasons: tuple[Why, ...] = ()  # why a stage that could have done something did not
     hides_usage: bool = False  # we asked for what the client did not: it gets none of it
-    cut: Compression | None = None  # what was done about old messages
+    cut: ActiveCompression | None = None  # what was done about old messages
     uncut: "Draft | None" = field(default=None, repr=False)  # before old messages gave way; None if none did
     own_tool: str = ""  # a tool of ours that the model may call; the client does not know it
 
@@ -87,3 +98,20 @@ def _untouched(draft: Draft, name: str, error: Exception, on_fault: OnFault) -> 
     log.warning("stage failed", extra={"stage": name, "what": place(error)})
     on_fault(name, error)
     return replace(draft, reasons=(*draft.reasons, Foreign(f"{name}_failed")))
+
+
+def name_model(draft: Draft) -> Draft:
+    """Call the model what its provider calls it."""
+    request = edit.with_model(draft.request, draft.target.model)
+    return draft if request is draft.request else replace(draft, request=request)
+
+
+def ask_usage(providers: Mapping[str, Provider]) -> Stage:
+    def ask_usage(draft: Draft) -> Draft:
+        """Let the provider count, and keep the count from a client that did not ask for it."""
+        if not providers[draft.target.provider].include_usage:
+            return draft
+        request = edit.asking_usage(draft.request)
+        return draft if request is draft.request else replace(draft, request=request, hides_usage=True)
+
+    return ask_usage

@@ -1,19 +1,18 @@
 """A recorded conversation: JSON Lines of its requests as a client sent them, and what their answers cost.
 
 A request repeats most of the one before it, so its line holds only what is between the characters that both begin with
-and those that both end with.
-"""
+and those that both end with."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kimi_proxy.core import jsontext
-from kimi_proxy.core.chat.usage import Usage
-from kimi_proxy.core.chat.wire import Wire
+from kimi_proxy.core import json
+from kimi_proxy.core.chat.page import Wire
+from kimi_proxy.core.chat.reply import Usage
 from kimi_proxy.core.errors import ParseError
-from kimi_proxy.core.heads import common_head
+from kimi_proxy.core.lines import common_head
 from kimi_proxy.core.types import JsonObject, JsonValue
-from kimi_proxy.features.pricing import Prices
+from kimi_proxy.features.accounting import Prices
 
 VERSION = 1
 
@@ -103,12 +102,12 @@ def read(lines: Iterable[bytes]) -> Recording:
 
 
 def _line(told: JsonObject) -> bytes:
-    return jsontext.encode(told) + b"\n"
+    return json.encode(told) + b"\n"
 
 
 def _object(raw: bytes, number: int) -> Mapping[str, JsonValue]:
     try:
-        told = jsontext.decode(raw)
+        told = json.decode(raw)
     except ParseError as e:
         raise ParseError(f"line {number} is not JSON: {e}") from e
     if not isinstance(told, Mapping):

@@ -1,11 +1,17 @@
 """Original lines, picked out of a text by their numbers."""
 
-from collections.abc import Sequence
-from itertools import accumulate, chain
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import accumulate, chain, pairwise
 from typing import TypeAlias
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core.errors import InvalidRange
+from kimi_proxy.core.prune import Cut
+from kimi_proxy.core.types import JsonObject
+from kimi_proxy.features.tool import Answer, Integer, Tool
 
 LineRange: TypeAlias = tuple[int, int]  # 1-based, both ends included
 
@@ -40,3 +46,116 @@ def recover(text: str, ranges: Sequence[LineRange], with_numbers: bool) -> str:
         raise InvalidRange(f"these ranges make {chars} characters: ask for fewer lines at a time")
     picked = (text_lines.pick(lines, start, end, with_numbers) for start, end in ranges)
     return text_lines.join(chain.from_iterable(picked))
+
+
+NAME = "recover_text"
+SPARE_NAME = "kimi_proxy_recover_text"  # for servers that have a tool of the first name themselves
+
+DESCRIPTION = """\
+Read the original text behind a [KIMI_PROXY_OBSERVATION_MASKED … id=msk_…] or ⟦PRUNÉ: prune_id=prn_… …⟧ marker in an \
+answer of this server, exactly as it was. Without a range the whole text comes back, which may be long: prefer \
+start_line and end_line (counted from 1, both included), or start_char and end_char (counted from 0, end_char not \
+included; a marker's hidden part begins at its head= and ends at original_chars minus tail=). Never write a marker \
+into a file: recover the text first. Originals are kept for days after their last use."""
+
+SCHEMA: JsonObject = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string", "description": "The id in the marker, such as msk_0123456789abcdef"},
+        "start_line": {"type": "integer", "minimum": 1},
+        "end_line": {"type": "integer", "minimum": 1},
+        "start_char": {"type": "integer", "minimum": 0},
+        "end_char": {"type": "integer", "minimum": 0},
+    },
+    "required": ["id"],
+    "additionalProperties": False,
+}
+
+
+class Recover(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    id: str = Field(validation_alias=AliasChoices("id", "prune_id", "mask_id"))
+    start_line: Integer | None = None
+    end_line: Integer | None = None
+    start_char: Integer | None = None
+    end_char: Integer | None = None
+
+
+def tool(original: Callable[[str], Awaitable[str]]) -> Tool[Recover]:
+    async def recover(asked: Recover) -> Answer:
+        return Answer(part(await original(asked.id), asked))
+
+    return Tool(NAME, DESCRIPTION, SCHEMA, Recover, recover, title="Recover masked text")
+
+
+def part(text: str, asked: Recover) -> str:
+    """What was asked of `text`: some of its lines, some of its characters, or all."""
+    by_line = asked.start_line is not None or asked.end_line is not None
+    by_char = asked.start_char is not None or asked.end_char is not None
+    if by_line and by_char:
+        raise InvalidRange("ask for lines or for characters, not for both")
+    if by_line:
+        start = 1 if asked.start_line is None else asked.start_line
+        end = max(start, len(text) + 1) if asked.end_line is None else asked.end_line
+        return recover(text, [(start, end)], with_numbers=False)
+    return _characters(text, asked.start_char or 0, asked.end_char) if by_char else text
+
+
+def _characters(text: str, start: int, end: int | None) -> str:
+    if start < 0 or (end is not None and end < start):
+        raise InvalidRange(f"characters {start} to {end} are no range: they are counted from 0")
+    if start > len(text):
+        raise InvalidRange(f"start_char {start} is beyond the end: the text has {len(text)} characters")
+    return text[start:end]
+
+
+REASON = "hors sujet selon swe-pruner"
+
+_FILTERED = re.compile(r"\s*\(filtered (\d{1,9}) lines?\)\s*", re.ASCII)
+
+
+def write(lines: Sequence[str], cuts: Sequence[Cut]) -> str:
+    """`lines` without their cuts, each replaced by its marker."""
+    out: list[str] = []
+    after = 0
+    for cut in cuts:
+        out += lines[after : cut.start - 1]
+        out.append(f"(filtered {cut.count} lines)")
+        after = cut.end
+    return "\n".join([*out, *lines[after:]])
+
+
+def read(lines: Sequence[str], pruned: str) -> list[Cut] | None:
+    """What was cut from `lines` to make `pruned`; None if it holds anything but their lines, in their order."""
+    keep: list[int] = []
+    after = 0
+    expected: int | None = None  # where a marker says that the text goes on
+    for line in pruned.split("\n"):
+        marker = _FILTERED.fullmatch(line)
+        if marker and not _is_line(lines, after, line):
+            expected = after + int(marker[1])
+            continue
+        found = _find(lines, line, after, expected)
+        if found is None:
+            return None
+        keep.append(found)
+        after, expected = found + 1, None
+    if expected is None and after == len(lines) - 1 and lines[after] == "":
+        keep.append(after)  # only the newline at the end was dropped
+    return _gaps(keep, len(lines))
+
+
+def _is_line(lines: Sequence[str], at: int, line: str) -> bool:
+    return at < len(lines) and lines[at].rstrip() == line.rstrip()
+
+
+def _find(lines: Sequence[str], line: str, after: int, expected: int | None) -> int | None:
+    if expected is not None and _is_line(lines, expected, line):
+        return expected
+    return next((at for at in range(after, len(lines)) if _is_line(lines, at, line)), None)
+
+
+def _gaps(keep: Sequence[int], count: int) -> list[Cut]:
+    edges = [-1, *keep, count]
+    return [Cut(before + 2, after, REASON) for before, after in pairwise(edges) if after - before > 1]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from kimi_proxy.core.reasons import Reason
+from kimi_proxy.core.errors import Reason
 from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features import metering
 from kimi_proxy.features.models import Target
@@ -66,9 +66,9 @@ def _told(route: Route) -> JsonObject:
         "to": _name(route.to.target),
         "tokens": route.tokens,
         "asked_max_context": route.asked.window,
-        "asked_percent": metering.percent(route.tokens, route.asked.window),
+        "asked_percent": metering.window_percent(route.tokens, route.asked.window),
         "max_context": route.to.window,
-        "percent": metering.percent(route.tokens, route.to.window),
+        "percent": metering.window_percent(route.tokens, route.to.window),
     }
 
 

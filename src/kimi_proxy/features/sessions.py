@@ -7,7 +7,7 @@ from hashlib import blake2b
 
 from kimi_proxy.core.chat import Part, Request
 from kimi_proxy.core.chat.page import object_of, string_of
-from kimi_proxy.core.ids import new_id
+from kimi_proxy.core.markers import new_id
 
 MAX_NAME_CHARS = 200
 MAX_HEAD_CHARS = 16_384

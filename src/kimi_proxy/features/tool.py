@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Annotated, Generic, Protocol, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ValidationError
@@ -71,3 +72,99 @@ def checked(model: type[Arguments], arguments: Mapping[str, JsonValue]) -> Argum
     except ValidationError as e:
         problem = e.errors(include_url=False, include_input=False)[0]
         raise InvalidParams(".".join(map(str, problem["loc"])) or "arguments", problem["msg"]) from e
+
+
+class State(StrEnum):
+    RECEIVED = "req:received"
+    VALIDATING = "req:validating"
+    INVALID_REQUEST = "req:invalid_request"
+    EXECUTING_TOOL = "req:executing_tool"
+    TOOL_ERROR = "req:tool_error"
+    RAW_OUTPUT_READY = "req:raw_output_ready"
+    PRUNE_CHECK = "req:prune_check"
+    CALLING_PRUNER = "req:calling_pruner"
+    PRUNER_ERROR_FALLBACK = "req:pruner_error_fallback"
+    RESPOND_RAW = "req:respond_raw"
+    RESPOND_PRUNED = "req:respond_pruned"
+    RESPONDED = "req:responded"
+    INTERNAL_ERROR = "req:internal_error"
+
+
+TERMINAL = frozenset((State.INVALID_REQUEST, State.TOOL_ERROR, State.RESPONDED, State.INTERNAL_ERROR))
+
+
+class Event(StrEnum):
+    ACCEPTED = "request accepted"
+    UNPARSABLE = "request body parse error"
+    INVALID = "arguments invalid"
+    VALID = "arguments valid"
+    FAILED = "operation failed, with nothing to show"
+    FAILED_WITH_OUTPUT = "operation failed, with output"
+    TIMED_OUT = "operation timed out, with nothing to show"
+    TIMED_OUT_WITH_OUTPUT = "operation timed out, with output"
+    SUCCEEDED = "operation succeeded"
+    CAPTURED = "raw output captured"
+    NO_QUESTION = "no context_focus_question"
+    UNCONFIGURED = "pruning disabled or unconfigured"
+    TOO_LARGE = "raw output exceeds max_prune_input_bytes"
+    ELIGIBLE = "question present and pruning eligible"
+    PRUNED = "valid pruned payload"
+    PRUNER_TIMED_OUT = "pruner timeout"
+    PRUNER_HTTP_ERROR = "pruner non-2xx or network error"
+    PRUNER_INVALID = "invalid pruner response"
+    PRUNER_FAULT = "the pruner here gave the text back whole"
+    FELL_BACK = "fallback chosen"
+    WRITTEN = "response written"
+    UNWRITTEN = "response serialization or write error"
+    EXCEPTION = "unhandled exception"
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    to: State
+    logs: tuple[str, ...] = ()
+
+
+_S, _E = State, Event
+
+# A failing command's output is the most useful there is: with output, a failure goes on like a success,
+# and the answer says that it is an error.
+TRANSITIONS: Mapping[tuple[State, Event], Transition] = {
+    (_S.RECEIVED, _E.ACCEPTED): Transition(_S.VALIDATING, ("tool.request_received",)),
+    (_S.RECEIVED, _E.UNPARSABLE): Transition(_S.INVALID_REQUEST, ("tool.request_parse_failed",)),
+    (_S.VALIDATING, _E.INVALID): Transition(_S.INVALID_REQUEST, ("tool.request_invalid",)),
+    (_S.VALIDATING, _E.VALID): Transition(_S.EXECUTING_TOOL, ("tool.exec_start",)),
+    (_S.EXECUTING_TOOL, _E.FAILED): Transition(_S.TOOL_ERROR, ("tool.exec_failed",)),
+    (_S.EXECUTING_TOOL, _E.FAILED_WITH_OUTPUT): Transition(_S.RAW_OUTPUT_READY, ("tool.exec_failed",)),
+    (_S.EXECUTING_TOOL, _E.TIMED_OUT): Transition(_S.TOOL_ERROR, ("tool.exec_timeout", "tool.exec_failed")),
+    (_S.EXECUTING_TOOL, _E.TIMED_OUT_WITH_OUTPUT): Transition(
+        _S.RAW_OUTPUT_READY, ("tool.exec_timeout", "tool.exec_failed")
+    ),
+    (_S.EXECUTING_TOOL, _E.SUCCEEDED): Transition(_S.RAW_OUTPUT_READY, ("tool.exec_ok",)),
+    (_S.RAW_OUTPUT_READY, _E.CAPTURED): Transition(_S.PRUNE_CHECK),
+    (_S.PRUNE_CHECK, _E.NO_QUESTION): Transition(_S.RESPOND_RAW),
+    (_S.PRUNE_CHECK, _E.UNCONFIGURED): Transition(_S.RESPOND_RAW),
+    (_S.PRUNE_CHECK, _E.TOO_LARGE): Transition(_S.RESPOND_RAW),
+    (_S.PRUNE_CHECK, _E.ELIGIBLE): Transition(_S.CALLING_PRUNER, ("pruner.call_start",)),
+    (_S.CALLING_PRUNER, _E.PRUNED): Transition(_S.RESPOND_PRUNED, ("pruner.call_ok",)),
+    (_S.CALLING_PRUNER, _E.PRUNER_TIMED_OUT): Transition(
+        _S.PRUNER_ERROR_FALLBACK, ("pruner.timeout", "pruner.call_failed")
+    ),
+    (_S.CALLING_PRUNER, _E.PRUNER_HTTP_ERROR): Transition(
+        _S.PRUNER_ERROR_FALLBACK, ("pruner.http_error", "pruner.call_failed")
+    ),
+    (_S.CALLING_PRUNER, _E.PRUNER_INVALID): Transition(
+        _S.PRUNER_ERROR_FALLBACK, ("pruner.invalid_response", "pruner.call_failed")
+    ),
+    (_S.CALLING_PRUNER, _E.PRUNER_FAULT): Transition(_S.PRUNER_ERROR_FALLBACK, ("pruner.call_failed",)),
+    (_S.PRUNER_ERROR_FALLBACK, _E.FELL_BACK): Transition(_S.RESPOND_RAW),
+    (_S.RESPOND_RAW, _E.WRITTEN): Transition(_S.RESPONDED, ("tool.respond_ok",)),
+    (_S.RESPOND_PRUNED, _E.WRITTEN): Transition(_S.RESPONDED, ("tool.respond_ok",)),
+    (_S.RESPOND_RAW, _E.UNWRITTEN): Transition(_S.INTERNAL_ERROR, ("tool.respond_failed",)),
+    (_S.RESPOND_PRUNED, _E.UNWRITTEN): Transition(_S.INTERNAL_ERROR, ("tool.respond_failed",)),
+    **{
+        (state, _E.EXCEPTION): Transition(_S.INTERNAL_ERROR, ("tool.internal_error",))
+        for state in State
+        if state not in TERMINAL
+    },
+}

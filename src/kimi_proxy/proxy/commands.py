@@ -11,17 +11,18 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from kimi_proxy.core import jsontext
-from kimi_proxy.core.errors import ToolFailed
+from kimi_proxy.core import json
+from kimi_proxy.core.errors import ToolFailed, UpstreamUnreachable
 from kimi_proxy.core.types import JsonObject
 
-WARDEN = Path(__file__).with_name("warden.py")
+WARDEN = Path(__file__).with_name("process_group.py")
 READ_BYTES = 256 * 1024
 LOOK_EVERY_S = 0.05
 KILL_WITHIN_S = 3.0
@@ -172,7 +173,7 @@ def _readable(sinks: Mapping[int, object]) -> list[int]:
 
 def _report(said: bytes) -> JsonObject | None:
     line = said.partition(b"\n")[0]
-    report = jsontext.decode(line) if line else None
+    report = json.decode(line) if line else None
     return dict(report) if isinstance(report, dict) else None
 
 
@@ -251,3 +252,67 @@ def _output(process: subprocess.Popen[bytes]) -> int:
 
 def _ms_since(started: float) -> int:
     return round((time.monotonic() - started) * 1000)
+
+
+EXIT_NOT_FOUND = 127
+EXIT_SIGNAL = 128  # plus its number, as shells say it
+SETTLE_S = 0.1
+
+# Python ignores these in itself, and a program that inherited that would, too.
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+# The terminal sends these to all programs in its foreground, so that ours has them already.
+_OF_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
+FORWARDED = (*_OF_THE_TERMINAL, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+class Foreground:
+    """A started program."""
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        try:
+            self._pid = os.posix_spawnp(argv[0], list(argv), env, setsigdef=_IGNORED_BY_PYTHON)
+        except OSError as e:
+            raise UpstreamUnreachable(f"{argv[0]} cannot be started: {e.strerror}") from e
+
+    async def exit_code(self) -> int:
+        return await asyncio.to_thread(self._wait)
+
+    def pass_on(self, number: signal.Signals) -> None:
+        if number not in _OF_THE_TERMINAL or not _in_the_foreground():
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, number)
+
+    def _wait(self) -> int:
+        status = self._news()
+        while status is None or os.WIFSTOPPED(status) or os.WIFCONTINUED(status):
+            if status is None:
+                self._suspend_with_it()
+            elif os.WIFSTOPPED(status):
+                # Ctrl-Z suspends us as well. By the end of this pause that has happened, and has passed.
+                time.sleep(SETTLE_S)
+                status = self._news(os.WNOHANG)
+                continue
+            status = self._news()
+        code = os.waitstatus_to_exitcode(status)
+        return EXIT_SIGNAL - code if code < 0 else code
+
+    def _news(self, more: int = 0) -> int | None:
+        pid, status = os.waitpid(self._pid, os.WUNTRACED | os.WCONTINUED | more)
+        return status if pid else None
+
+    def _suspend_with_it(self) -> None:
+        """A shell gives its prompt back only when we are suspended, too."""
+        if _in_the_foreground():
+            os.kill(os.getpid(), signal.SIGSTOP)
+            os.kill(self._pid, signal.SIGCONT)
+
+
+def _in_the_foreground() -> bool:
+    try:
+        terminal = os.open(os.ctermid(), os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    finally:
+        os.close(terminal)

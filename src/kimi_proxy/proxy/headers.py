@@ -1,7 +1,10 @@
 """Which headers pass: from a client to its provider, and back."""
 
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TypeAlias
+
+from kimi_proxy.core.chat import Wire
 
 Header: TypeAlias = tuple[bytes, bytes]
 
@@ -84,3 +87,12 @@ def _is_token(credentials: bytes, token: str | None) -> bool:
         return False
     ours = token.encode()
     return credentials.strip() == ours or credentials.partition(b" ")[2].strip() == ours
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    wire: Wire
+    body: bytes
+    headers: tuple[Header, ...] = ()  # the client's
+    query: str = ""  # the client's too
+    below: str = ""  # what follows the usual path, such as /count_tokens

@@ -2,8 +2,7 @@
 
 No pattern is ever matched in this process, where one could take forever: both programs take a time that grows with
 the text, and are killed when it is up. They tell where lines are, not what is in them: whoever shows a line reads
-it from a file that was opened safely.
-"""
+it from a file that was opened safely."""
 
 import os
 import re

@@ -11,6 +11,8 @@ import aiohttp
 from pydantic import SecretStr
 
 from kimi_proxy.core.chat import Wire
+from kimi_proxy.core.config.providers import ENVIRONMENT, Provider
+from kimi_proxy.core.deadline import Watchdog
 from kimi_proxy.core.errors import (
     UpstreamDisconnected,
     UpstreamError,
@@ -18,11 +20,8 @@ from kimi_proxy.core.errors import (
     UpstreamUnreachable,
     UpstreamUnreadable,
 )
-from kimi_proxy.core.providers import ENVIRONMENT, Provider
-from kimi_proxy.core.watchdog import Watchdog
 from kimi_proxy.proxy import headers
-from kimi_proxy.proxy.headers import Header
-from kimi_proxy.proxy.question import Question
+from kimi_proxy.proxy.headers import Header, Question
 
 KEEP_ALIVE_S = 15.0  # shorter than servers keep a connection, so that it is rarely closed under our hands
 MAX_LINE_BYTES = 64 * 1024

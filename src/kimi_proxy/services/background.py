@@ -5,13 +5,66 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from kimi_proxy.core.errors import UpstreamUnreachable
-from kimi_proxy.proxy.processes import Pid, detach, end, exit_code
-from kimi_proxy.services import run_file
-from kimi_proxy.services.run_file import BACKGROUND, FILE, FOLDER, LOG, Running
-from kimi_proxy.services.store.private import private_file
+from kimi_proxy.core import json
+from kimi_proxy.core.errors import ParseError, UpstreamUnreachable
+from kimi_proxy.core.types import JsonValue
+from kimi_proxy.proxy.private_files import private_file
+from kimi_proxy.proxy.processes import Pid, detach, end, exit_code, ourselves
+
+FOLDER = "run"
+FILE = "start.json"
+BACKGROUND = "background.json"
+LOG = "background.log"
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A `start` that lives, and the addresses that it told."""
+
+    pid: Pid
+    addresses: Mapping[str, str]
+
+
+@contextmanager
+def announced(home: Path, addresses: Mapping[str, str]) -> Iterator[None]:
+    """While this lasts, others find us. A home that cannot be written keeps nobody from being served."""
+    me, file = ourselves(), home / FOLDER / FILE
+    with suppress(OSError):
+        write(file, me, addresses)
+    try:
+        yield
+    finally:
+        found = read(file)
+        if found is not None and found.pid == me:
+            with suppress(OSError):
+                file.unlink(missing_ok=True)
+
+
+def write(file: Path, pid: Pid, addresses: Mapping[str, str]) -> None:
+    fresh = file.with_suffix(f".{os.getpid()}")
+    private_file(fresh)
+    fresh.write_bytes(json.encode({"pid": pid.number, "born": pid.born, "addresses": addresses}))
+    fresh.replace(file)
+
+
+def read(file: Path) -> Running | None:
+    """Who wrote the file, if that process still lives."""
+    try:
+        found = _parsed(json.decode(file.read_bytes()))
+    except (OSError, ParseError):
+        return None
+    return found if found is not None and found.pid.runs else None
+
+
+def _parsed(value: JsonValue) -> Running | None:
+    match value:
+        case {"pid": int(number), "born": str(born), "addresses": dict(addresses)}:
+            return Running(Pid(number, born), {str(name): str(url) for name, url in addresses.items()})
+    return None
+
 
 LOCK = "lock"
 LOOK_EVERY_S = 0.05
@@ -32,7 +85,7 @@ def _started(home: Path, argv: Sequence[str], env: Mapping[str, str], patience_s
     log = home / FOLDER / LOG
     private_file(log)
     pid = detach(argv, env, log)
-    run_file.write(home / FOLDER / BACKGROUND, pid, {})
+    write(home / FOLDER / BACKGROUND, pid, {})
     deadline = time.monotonic() + patience_s
     while (found := running(home)) is None:
         if (code := exit_code(pid)) is not None:
@@ -61,11 +114,11 @@ def _one_at_a_time(home: Path) -> Iterator[None]:
 
 
 def running(home: Path) -> Running | None:
-    return run_file.read(home / FOLDER / FILE)
+    return read(home / FOLDER / FILE)
 
 
 def is_background(home: Path, pid: Pid) -> bool:
-    found = run_file.read(home / FOLDER / BACKGROUND)
+    found = read(home / FOLDER / BACKGROUND)
     return found is not None and found.pid == pid
 
 

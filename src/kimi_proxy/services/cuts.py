@@ -2,22 +2,93 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
-from kimi_proxy.core import lines
-from kimi_proxy.core.errors import InvalidParams, PruneIdNotFound
-from kimi_proxy.core.ids import is_id
+from kimi_proxy.core import json, lines
+from kimi_proxy.core.cache import Recent
+from kimi_proxy.core.config.servers import Masking
+from kimi_proxy.core.errors import InvalidParams, ParseError, PruneIdNotFound
+from kimi_proxy.core.markers import is_id
 from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.features import masking
 from kimi_proxy.features.pruning.explain import LineWhy
-from kimi_proxy.services import cut_notes
-from kimi_proxy.services.cut_notes import Note
-from kimi_proxy.services.fingerprint import decoded
-from kimi_proxy.services.hub import moment
+from kimi_proxy.services.events import moment
+from kimi_proxy.services.originals import decoded
 from kimi_proxy.services.pruner import Explanation, Pruner
-from kimi_proxy.services.recent import Recent
 from kimi_proxy.services.store import Kept, Mask, Pin, Pinboard, Store
+
+CHARS_PER_TOKEN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What the note beside an original says of its cuts."""
+
+    door: str  # pruner, chat or gateway
+    kind: str  # prune, mask, output or history
+    goal: str = ""
+    source_type: str = ""
+    server: str = ""
+    session: str = ""
+    cuts: tuple[tuple[int, int, str], ...] = ()
+    lines: int | None = None
+    chars: int | None = None
+    tokens: tuple[int, int] | None = None
+    limits: Masking | None = None
+
+    @property
+    def lines_cut(self) -> int:
+        return sum(end - start + 1 for start, end, _ in self.cuts)
+
+
+def read(id: str, about: bytes, pin: Pin | None) -> Note:
+    """What can be told of the original `id` and, if it is an output in a conversation, of its pin."""
+    try:
+        value = json.decode(about)
+    except ParseError:
+        value = None
+    match value:
+        case {"what": "mask", "server": str(server), "limits": dict(limits), "chars": int(chars), "lines": int(rows)}:
+            masked = Masking.model_validate(limits)
+            return Note(
+                "gateway", "mask", server=server, lines=rows, chars=chars, tokens=_sizes(chars, masked), limits=masked
+            )
+        case {"what": "mask", "server": str(server)}:
+            return Note("gateway", "mask", server=server)
+        case {"what": "history", "session": str(session)}:
+            return Note("chat", "history", session=session)
+        case {"what": "history"}:
+            return Note("chat", "history")
+        case {"goal": str(goal), "source_type": str(kind), "cuts": list(cuts), "stats": dict(stats)}:
+            count, sizes = _stats(stats)
+            found = tuple(_cuts(cuts))
+            return Note("chat" if pin else "pruner", "prune", goal, kind, cuts=found, lines=count, tokens=sizes)
+        case {"what": str(what)}:
+            return Note("chat" if what == "output" else "tools", "output")
+        case _:
+            return Note("chat" if pin else "pruner", "mask" if id.startswith("msk_") else "output")
+
+
+def _sizes(chars: int, limits: Masking) -> tuple[int, int]:
+    """Tokens of a masked text, estimated by its length: to count them would mean to read it."""
+    return chars // CHARS_PER_TOKEN, min(chars, limits.head_chars + limits.tail_chars) // CHARS_PER_TOKEN
+
+
+def _cuts(found: Sequence[JsonValue]) -> Iterator[tuple[int, int, str]]:
+    for cut in found:
+        match cut:
+            case {"start": int(start), "end": int(end), "reason": str(reason)}:
+                yield start, end, reason
+
+
+def _stats(stats: Mapping[str, JsonValue]) -> tuple[int | None, tuple[int, int] | None]:
+    match stats:
+        case {"original_lines": int(count), "tokens_est_before": int(before), "tokens_est_after": int(after)}:
+            return count, (before, after) if before else None
+    return None, None
+
 
 SCOPE = "local"
 NEWEST = 2**62
@@ -67,7 +138,7 @@ class Cuts:
             raise PruneIdNotFound(id, "unknown")
         original = await self._store.original(SCOPE, id)
         pin = await self._pinboard.pin_of(SCOPE, id)
-        note, text = cut_notes.read(id, original.about, pin), decoded(original.text)
+        note, text = read(id, original.about, pin), decoded(original.text)
         about: JsonObject = {"id": id, **_told(note, pin), "chars": len(text)}
         if note.cuts:
             return {**about, "by": "lines", **await self._by_lines(id, start, count)}
@@ -127,7 +198,7 @@ def _beside(id: str, text: str, note: Note, pin: Pin | None) -> JsonObject:
 
 def _row(mask: Mask) -> JsonObject | None:
     """A cut as it is listed; None if nothing was cut."""
-    note = cut_notes.read(mask.id, mask.about, mask.pin)
+    note = read(mask.id, mask.about, mask.pin)
     if note.kind == "prune" and not note.cuts:
         return None
     times: JsonObject = {"created_at": moment(mask.created), "last_used_at": moment(mask.last_used)}

@@ -4,33 +4,139 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 
 from kimi_proxy.core.chat import Request, Wire
-from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.core.fault import place
-from kimi_proxy.core.ids import new_id
-from kimi_proxy.core.providers import Model
-from kimi_proxy.core.reasons import Reason, Why
-from kimi_proxy.features import metering, reinjection
-from kimi_proxy.features.accounting.account import Sent
-from kimi_proxy.features.accounting.carried import Weights, sent, weights
+from kimi_proxy.core.config.providers import Model
+from kimi_proxy.core.errors import Reason, StoreUnavailable, Why, place
+from kimi_proxy.core.markers import new_id
+from kimi_proxy.features import context as reinjection
+from kimi_proxy.features import metering
+from kimi_proxy.features.accounting import (
+    Account,
+    Bill,
+    Caching,
+    Prefixes,
+    Sent,
+    Weights,
+    account,
+    prices_of,
+    sent,
+    unanswered,
+    weights,
+)
 from kimi_proxy.features.context import Context, context_of
-from kimi_proxy.features.metering import Ending, Metric
+from kimi_proxy.features.metering import MAX_SESSIONS, Ending, Metric, Windows
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, Note
 from kimi_proxy.features.sessions import Session
-from kimi_proxy.features.windows import MAX_SESSIONS, Windows
-from kimi_proxy.services import told
-from kimi_proxy.services.accounts import Accounts, Opened
-from kimi_proxy.services.backlog import Backlog
-from kimi_proxy.services.counting import Counting
-from kimi_proxy.services.hub import Publish, unheard
+from kimi_proxy.services import serialize
+from kimi_proxy.services.chat.counting import Counting
+from kimi_proxy.services.chat.relay import Exchange
+from kimi_proxy.services.events import Publish, unheard
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.relay import Exchange
 from kimi_proxy.services.store import Ledger, SessionRecord
+
+PAID = 200  # nobody pays for an answer of another status
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    model: Model | None  # that answers
+    asked_for: Model | None  # by the client; another one if the request was routed
+    is_rewritten: bool  # its beginning is not the one that the session had
+
+
+class Accounts:
+    def __init__(self, models: Mapping[str, Model], metrics: Metrics) -> None:
+        self._models = models
+        self._metrics = metrics
+        self._prefixes = Prefixes()
+        self._caching = Caching()
+
+    def open(self, came: Draft, leaves: Draft) -> Opened:
+        model, asked_for = (self._models.get(one.target.key or "") for one in (leaves, came))
+        routed = "" if leaves.target == came.target else leaves.target.model
+        prefix = f"{leaves.cut.id if leaves.cut else ''} {routed}"
+        return Opened(model, asked_for, self._prefixes.changes(leaves.session.id, prefix))
+
+    def settled(self, metric: Metric, opened: Opened, sent: Sent, ending: Ending) -> Metric:
+        """With what the request saved, after all that this cost."""
+        if ending.status != PAID and not sent.summaries:
+            return metric
+        told = self._account(metric, opened, sent, ending)
+        self._metrics.net_saved_tokens.labels(metric.provider).inc(told.net_saved_tokens)
+        return replace(metric, account=told)
+
+    def _account(self, metric: Metric, opened: Opened, sent: Sent, ending: Ending) -> Account:
+        prices = prices_of(opened.asked_for), prices_of(opened.model)
+        if ending.status != PAID:
+            return unanswered(sent, prices[1])
+        known = f"{metric.provider} {metric.model}"
+        told = account(sent, Bill(ending.counted, ending.recalled, *prices, self._caching[known]))
+        self._caching.observe(known, sent, ending.counted)
+        return told
+
+
+MAX_WAITING = 10_000
+BATCH = 500  # written in one transaction
+FLUSH_S = 1.0
+
+
+class Backlog:
+    """When too much waits, the oldest is dropped and counted."""
+
+    def __init__(self, ledger: Ledger, metrics: Metrics) -> None:
+        self._ledger = ledger
+        self._dropped = metrics.journal_dropped
+        self._sessions: dict[str, SessionRecord] = {}
+        self._metrics: deque[Metric] = deque()
+        self._turn = asyncio.Lock()
+        self._writing = asyncio.create_task(self._keep_writing())
+
+    def open_session(self, session: SessionRecord) -> None:
+        self._sessions[session.id] = session
+        if len(self._sessions) > MAX_WAITING:  # a request makes its session anew, without its name
+            del self._sessions[next(iter(self._sessions))]
+
+    def add(self, metric: Metric) -> None:
+        self._metrics.append(metric)
+        if len(self._metrics) > MAX_WAITING:
+            self._metrics.popleft()
+            self._dropped.labels("disk").inc()
+
+    async def flush(self) -> None:
+        """Write what waits; StoreUnavailable, and it goes on waiting, if the disk is sick."""
+        async with self._turn:
+            while self._metrics or self._sessions:
+                sessions, batch = tuple(self._sessions.values()), tuple(islice(self._metrics, BATCH))
+                await self._ledger.write(sessions, batch)
+                self._written(sessions, {metric.id for metric in batch})
+
+    async def close(self) -> None:
+        """End; what could not be written by now is lost, and counted."""
+        self._writing.cancel()
+        await asyncio.wait([self._writing])
+        self._dropped.labels("stopped").inc(len(self._metrics))
+
+    async def _keep_writing(self) -> None:
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            with suppress(StoreUnavailable):
+                await self.flush()
+
+    def _written(self, sessions: Sequence[SessionRecord], metrics: Collection[str]) -> None:
+        """Forget what is on disk, and nothing that came meanwhile."""
+        for session in sessions:
+            if self._sessions.get(session.id) is session:
+                del self._sessions[session.id]
+        while self._metrics and self._metrics[0].id in metrics:
+            self._metrics.popleft()
+
 
 MAX_STEPS = 2_000  # that wait to be looked at
 MAX_WAITING_BYTES = 16 * 1024**2  # of requests whose tokens wait to be counted
@@ -113,10 +219,10 @@ class Journal:
         """Write a session down and tell of it."""
         self._windows.meet([session.id])
         self._backlog.open_session(session)
-        self._publish("session_created", {"session": told.session(session)})
+        self._publish("session_created", {"session": serialize.session(session)})
 
     def renamed(self, session: SessionRecord) -> None:
-        self._publish("session_renamed", {"session": told.session(session)})
+        self._publish("session_renamed", {"session": serialize.session(session)})
 
     def forget(self, session: str | None = None) -> None:
         """Somebody deleted a session, or all: whoever comes back is new."""
@@ -179,16 +285,16 @@ class Journal:
         why = entry.reasons or (BELOW_THRESHOLD if before.has_outputs else NOTHING_TO_DO,)
         entry.metric = metric = _metric(entry, after.total, before.total - after.total, why, context)
         await self._meet(metric, entry.session.name)
-        self._publish("metric", {"metric": told.metric(metric)})
+        self._publish("metric", {"metric": serialize.metric(metric)})
         for note in entry.notes:
             self._publish(note.event, {"session_id": metric.session, "request_id": metric.id, **note.fields})
         if context is not None:
             self._tell_context(metric, context)
 
     def _tell_context(self, metric: Metric, context: Context) -> None:
-        self._publish("memory_metrics_update", told.memory(metric, context))
+        self._publish("memory_metrics_update", serialize.memory(metric, context))
         if self._windows.sinks(metric.session, context.is_sunk) and context.layout is not None:
-            self._publish("attention_sink_alert", told.sink(metric, context.layout.sink))
+            self._publish("attention_sink_alert", serialize.sink(metric, context.layout.sink))
 
     async def _conclude(self, entry: Entry, ending: Ending) -> None:
         if entry.metric is None or entry.sent is None:
@@ -197,9 +303,9 @@ class Journal:
         metric = self._accounts.settled(ended, entry.opened, entry.sent, ending)
         self._backlog.add(metric)
         await self._meet(metric, entry.session.name)
-        self._publish("metric_updated", {"metric": told.metric(metric)})
+        self._publish("metric_updated", {"metric": serialize.metric(metric)})
         if level := self._windows.rise(metric):
-            self._publish("context_alert", told.alert(metric, level))
+            self._publish("context_alert", serialize.alert(metric, level))
 
     async def _meet(self, metric: Metric, name: str) -> None:
         """Tell of a session that nobody has met yet."""

@@ -4,30 +4,229 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
+from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import tokens
+from kimi_proxy.core.cache import Recent
 from kimi_proxy.core.config import McpPruner
-from kimi_proxy.core.errors import InvalidParams, KimiProxyError, PruneIdNotFound, StoreUnavailable
-from kimi_proxy.core.fault import place
-from kimi_proxy.core.ids import is_id, new_id
-from kimi_proxy.core.prune import Cut, Pruned, Question, untouched
-from kimi_proxy.core.warnings import Warned
+from kimi_proxy.core.errors import (
+    InvalidParams,
+    KimiProxyError,
+    PruneIdNotFound,
+    RerankFailed,
+    StoreUnavailable,
+    Warned,
+    place,
+)
+from kimi_proxy.core.markers import is_id, new_id
+from kimi_proxy.core.prune import Annotation, Cut, Pruned, Question, untouched
+from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features import recovery
+from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.features.recovery import LineRange
-from kimi_proxy.services import about
-from kimi_proxy.services.fingerprint import decoded, encoded, fingerprint
-from kimi_proxy.services.hub import Publish, unheard
-from kimi_proxy.services.inflight import InFlight
+from kimi_proxy.services import originals
+from kimi_proxy.services.events import Publish, unheard
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.prune_answer import PruneAnswer
-from kimi_proxy.services.recent import Recent
-from kimi_proxy.services.reranking import Budget, Rerank, Reranking, rerank
+from kimi_proxy.services.originals import decoded, encoded, fingerprint
 from kimi_proxy.services.store import Original, Store
 from kimi_proxy.services.workers import Workers
+
+log = logging.getLogger(__name__)
+
+MIN_RESERVE_S = 0.3  # enough for a first prune, which loads the vocabulary
+
+
+class Reranked(Protocol):
+    @property
+    def scores(self) -> list[float]: ...
+    @property
+    def latency_ms(self) -> int: ...
+    @property
+    def status(self) -> int: ...
+
+
+Rerank: TypeAlias = Callable[[str, Sequence[str], float], Awaitable[Reranked]]
+LocalScores: TypeAlias = Callable[[Question, float], Awaitable[list[float]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    max_docs: int
+    patience_s: float  # for the reranker
+    left_s: float  # for everything, pruning included
+
+
+@dataclass(frozen=True, slots=True)
+class Reranking:
+    """What an answer tells about the reranker."""
+
+    docs_total: int = 0  # lines that are not blank
+    docs_scored: int = 0
+    latency_ms: int = 0
+    http_status: int | None = None
+    cached: bool = False
+    warnings: tuple[Warned, ...] = ()
+
+    @property
+    def has_failed(self) -> bool:
+        return "deepinfra_error" in self.warnings
+
+
+async def rerank(
+    question: Question, ask: Rerank, local_scores: LocalScores, budget: Budget
+) -> tuple[Reranking, list[float] | None]:
+    """One score per line, or None where the reranker has nothing to say and the local scorer has to do."""
+    began = time.monotonic()
+    local = await local_scores(question, budget.left_s)
+    spent = time.monotonic() - began
+    lines = text_lines.split(question.text)
+    asked = score.choose(lines, local, budget.max_docs)
+    found = Reranking(docs_total=len(score.candidates_of(lines)))
+    if not asked:
+        return found, None
+    try:
+        heard = await ask(question.goal, [lines[i] for i in asked], _patience(budget, spent))
+    except RerankFailed as e:
+        log.warning("reranker failed", extra={"code": e.warning, "status": e.status, "what": str(e)})
+        latency_ms = round((time.monotonic() - began - spent) * 1000)
+        failed = replace(found, latency_ms=latency_ms, warnings=("deepinfra_error", e.warning))
+        return replace(failed, http_status=e.status), None
+    found = replace(found, docs_scored=len(asked), latency_ms=heard.latency_ms, http_status=heard.status)
+    if found.docs_total > found.docs_scored:
+        found = replace(found, warnings=("deepinfra_docs_truncated",))
+    return found, score.merge(local, asked, heard.scores)
+
+
+def _patience(budget: Budget, spent: float) -> float:
+    """Whatever the reranker does, there must be time left to prune without it."""
+    left = budget.left_s - spent
+    reserve = min(max(MIN_RESERVE_S, 3 * spent), left / 2)
+    return min(budget.patience_s, left - reserve)
+
+
+USD_PER_TOKEN_SAVED = 0.01 / 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class PruneAnswer:
+    """`prune_id` is None when the original could not be committed; the text is then whole."""
+
+    prune_id: str | None
+    pruned: Pruned
+    reranking: Reranking | None = None  # None: the local backend
+    elapsed_ms: int = 0
+
+    @property
+    def backend(self) -> str:
+        return "heuristic" if self.reranking is None else "deepinfra"
+
+    @property
+    def tokens_saved(self) -> int:
+        return self.pruned.tokens_before - self.pruned.tokens_after
+
+    @property
+    def outcome(self) -> str:
+        if self.pruned.used_fallback:
+            return "fallback"
+        return "pruned" if self.pruned.annotations else "untouched"
+
+    def from_cache(self) -> "PruneAnswer":
+        """The same answer, given again."""
+        again = self.reranking and replace(self.reranking, latency_ms=0, cached=True)
+        return replace(self, pruned=self.pruned.warned("cache_hit"), reranking=again)
+
+    def stats(self) -> JsonObject:
+        pruned = self.pruned
+        ratio = pruned.pruned_lines / pruned.original_lines if pruned.original_lines else 0.0
+        return {
+            "original_lines": pruned.original_lines,
+            "kept_lines": pruned.original_lines - pruned.pruned_lines,
+            "pruned_lines": pruned.pruned_lines,
+            "pruned_ratio": round(ratio, 4),
+            "tokens_est_before": pruned.tokens_before,
+            "tokens_est_after": pruned.tokens_after,
+            "elapsed_ms": self.elapsed_ms,
+            "used_fallback": pruned.used_fallback,
+            "backend": self.backend,
+            "tokens_saved_est": self.tokens_saved,
+            **self._reranking_stats(),
+        }
+
+    def json(self) -> JsonObject:
+        return {
+            "prune_id": self.prune_id,
+            "pruned_text": self.pruned.text,
+            "annotations": [_annotation(a) for a in self.pruned.annotations],
+            "stats": self.stats(),
+            "warnings": list(self.pruned.warnings),
+        }
+
+    def _reranking_stats(self) -> JsonObject:
+        found = self.reranking
+        if found is None:
+            return {}
+        status: JsonObject = {} if found.http_status is None else {"deepinfra_http_status": found.http_status}
+        return {
+            "deepinfra_latency_ms": found.latency_ms,
+            "deepinfra_docs_scored": found.docs_scored,
+            "deepinfra_docs_total": found.docs_total,
+            **status,
+            "deepinfra_cached": found.cached,
+            "cost_estimated_usd": self.tokens_saved * USD_PER_TOKEN_SAVED,
+        }
+
+
+def _annotation(annotation: Annotation) -> JsonObject:
+    cut = annotation.cut
+    return {
+        "kind": "pruned_block",
+        "original_start_line": cut.start,
+        "original_end_line": cut.end,
+        "pruned_line_count": cut.count,
+        "reason": cut.reason,
+        "marker": annotation.marker,
+    }
+
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class InFlight(Generic[Key, Value]):
+    def __init__(self) -> None:
+        self._tasks: dict[Key, asyncio.Task[Value]] = {}
+        self._callers: dict[asyncio.Task[Value], int] = {}
+
+    async def share(self, key: Key, start: Callable[[], Coroutine[object, object, Value]]) -> Value:
+        """The answer to `key`, by the work under way if there is one, else by `start`.
+
+        A caller who gives up leaves the work to the others; the last one to give up ends it.
+        """
+        task = self._tasks.get(key) or self._begin(key, start)
+        self._callers[task] += 1
+        try:
+            return await asyncio.shield(task)
+        finally:
+            self._callers[task] -= 1
+            if self._callers[task] == 0:
+                await self._end(key, task)
+
+    def _begin(self, key: Key, start: Callable[[], Coroutine[object, object, Value]]) -> asyncio.Task[Value]:
+        task = self._tasks[key] = asyncio.create_task(start())
+        self._callers[task] = 0
+        return task
+
+    async def _end(self, key: Key, task: asyncio.Task[Value]) -> None:
+        # Whoever asks from here on begins anew instead of joining work that is being cancelled.
+        del self._tasks[key], self._callers[task]
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
+
 
 __all__ = ["Explanation", "PruneAnswer", "Pruner"]
 
@@ -38,10 +237,6 @@ EXPLAIN_WITHIN_S = 60.0
 RECENT_MAX_BYTES = 64 * 1024**2
 NO_ID = "prn_" + "0" * 16  # in the place of one, where nothing is kept
 IN_LOOP_MAX_CHARS = 256 * 1024  # up to here hashing and splitting take less than a millisecond or two
-
-Value = TypeVar("Value")
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +339,7 @@ class Pruner:
 
     async def explain(self, prune_id: str, scope: str = "local") -> Explanation:
         original = await self._original(prune_id, scope)
-        note = about.decode(original.about, prune_id)
+        note = originals.decode(original.about, prune_id)
         if len(original.text) > 4 * self._config.max_input_chars:
             raise InvalidParams("prune_id", f"{prune_id} is too large to judge its lines: it was never pruned")
         question = replace(note.question, text=decoded(original.text))
@@ -217,7 +412,7 @@ class Pruner:
         answer = PruneAnswer(draft.prune_id, draft.pruned, draft.reranking)
         if is_known and draft.is_whole_by_fault:
             return answer  # it is on disk with the note of a better day, which still explains the markers given then
-        note = about.encode(ask.question, draft.pruned, answer.backend)
+        note = originals.encode(ask.question, draft.pruned, answer.backend)
         original = Original(draft.prune_id, ask.scope, ask.key, ask.text, note)
 
         async def keep() -> PruneAnswer:

@@ -3,24 +3,129 @@
 import asyncio
 import logging
 import secrets
+import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
 import anyio
 
+from kimi_proxy.core import json
 from kimi_proxy.core.config import Config
+from kimi_proxy.core.config.sections import Runner
 from kimi_proxy.core.errors import ConfigError, UpstreamUnreachable
-from kimi_proxy.core.runner import Runner
+from kimi_proxy.core.markers import new_id
 from kimi_proxy.core.types import JsonObject, JsonValue
-from kimi_proxy.features.advertising import Agent, ClaudeServer, Endpoint
-from kimi_proxy.features.pruner_run import TRANSITIONS, Event, State
-from kimi_proxy.proxy.occupant import occupant, url
-from kimi_proxy.proxy.sidecar import Sidecar
-from kimi_proxy.services import run_folder
-from kimi_proxy.services.tools.health import SERVER
+from kimi_proxy.features.clients import Agent, ClaudeServer, Endpoint
+from kimi_proxy.proxy.commands import EXIT_SIGNAL, FORWARDED, Foreground
+from kimi_proxy.proxy.local_server import Sidecar, occupant, url
+from kimi_proxy.proxy.private_files import private_file
+from kimi_proxy.services.tools.prune_text import SERVER
+
+
+class State(StrEnum):
+    INIT = "run:init"
+    STARTING = "run:mcp_pruner_starting"
+    RUNNING = "run:mcp_pruner_running"
+    DISABLED = "run:mcp_pruner_disabled"
+    DEGRADED = "run:mcp_pruner_degraded"
+    SHUTDOWN = "run:shutdown"
+
+
+class Event(StrEnum):
+    SWITCHED_OFF = "JEEVES_MCP_PRUNER_ENABLED=false"
+    INVALID_CONFIG = "invalid configuration"
+    SWITCHED_ON = "JEEVES_MCP_PRUNER_ENABLED=true"
+    HEALTHY = "health check succeeds before timeout"
+    SPAWN_FAILED = "spawn fails"
+    EXITED = "child process exits"
+    START_TIMEOUT = "health check timeout"
+    GIVEN_UP = "the run ends, or its folder cannot be written, before the server is ready"
+    UNREACHABLE = "N consecutive connect failures"
+    PHASE_ENDED = "provider phase ends"
+    REFUSED_TO_EXIT = "server refuses to exit within shutdown_timeout_ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    to: State
+    logs: tuple[str, ...] = ()
+
+
+_S, _E = State, Event
+
+TRANSITIONS: Mapping[tuple[State, Event], Transition] = {
+    (_S.INIT, _E.SWITCHED_OFF): Transition(_S.DISABLED, ("mcp_pruner.disabled",)),
+    (_S.INIT, _E.INVALID_CONFIG): Transition(_S.DISABLED, ("mcp_pruner.config_invalid",)),
+    (_S.INIT, _E.SWITCHED_ON): Transition(_S.STARTING),
+    (_S.STARTING, _E.HEALTHY): Transition(_S.RUNNING, ("mcp_pruner.ready",)),
+    (_S.STARTING, _E.SPAWN_FAILED): Transition(_S.DISABLED, ("mcp_pruner.spawn_error", "mcp_pruner.start_failed")),
+    (_S.STARTING, _E.EXITED): Transition(_S.DISABLED, ("mcp_pruner.exited", "mcp_pruner.start_failed")),
+    (_S.STARTING, _E.START_TIMEOUT): Transition(_S.DISABLED, ("mcp_pruner.start_timeout", "mcp_pruner.start_failed")),
+    (_S.STARTING, _E.GIVEN_UP): Transition(_S.DISABLED, ("mcp_pruner.start_failed",)),
+    (_S.RUNNING, _E.EXITED): Transition(_S.DEGRADED, ("mcp_pruner.exited", "mcp_pruner.degraded")),
+    (_S.RUNNING, _E.UNREACHABLE): Transition(_S.DEGRADED, ("mcp_pruner.unreachable", "mcp_pruner.degraded")),
+    (_S.RUNNING, _E.PHASE_ENDED): Transition(_S.SHUTDOWN, ("mcp_pruner.stopped",)),
+    (_S.DISABLED, _E.PHASE_ENDED): Transition(_S.SHUTDOWN, ("mcp_pruner.not_running",)),
+    (_S.DEGRADED, _E.PHASE_ENDED): Transition(_S.SHUTDOWN, ("mcp_pruner.shutdown_after_degraded",)),
+    (_S.SHUTDOWN, _E.REFUSED_TO_EXIT): Transition(_S.SHUTDOWN, ("mcp_pruner.kill_escalated",)),
+}
+
+
+RUNS = "runs"
+EVENTS = "events.log"
+SERVER_FOLDER = "server.log"
+CONFIG = "mcp.json"
+KEPT = 20
+KEPT_S = 7 * 86_400
+LAST_BYTES = 4096
+
+
+def new(home: Path, now: float | None = None) -> Path:
+    """A folder for one run; where the state directory cannot be written, a temporary one."""
+    moment = time.time() if now is None else now
+    name = f"{datetime.fromtimestamp(moment, UTC):%Y%m%d-%H%M%S}-{new_id('run')}"
+    folder = home.absolute() / RUNS / name
+    try:
+        private_file(folder / EVENTS)
+        _forget_old(folder.parent, moment)
+    except OSError:
+        folder = Path(tempfile.mkdtemp(prefix=f"kimi-proxy-{name}-"))
+        private_file(folder / EVENTS)
+    private_file(folder / SERVER_FOLDER)
+    return folder
+
+
+def write_config(folder: Path, servers: dict[str, ClaudeServer]) -> None:
+    """Say which servers there are now. The file holds a token."""
+    private_file(folder / CONFIG)
+    (folder / CONFIG).write_bytes(json.encode({"mcpServers": servers}))
+
+
+def last_words(folder: Path) -> str:
+    """The last line that the server wrote on standard error."""
+    try:
+        written = (folder / SERVER_FOLDER).read_bytes()[-LAST_BYTES:]
+    except OSError:
+        return ""
+    lines = written.decode("utf-8", "replace").strip().split("\n")
+    return lines[-1].strip()[:300]
+
+
+def _forget_old(runs: Path, now: float) -> None:
+    """Names begin with their time. A young folder may belong to a run that still goes on."""
+    for folder in sorted(runs.iterdir(), reverse=True)[KEPT:]:
+        if now - folder.stat().st_mtime > KEPT_S:
+            shutil.rmtree(folder, ignore_errors=True)
+
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +169,7 @@ class PrunerRun:
     @property
     def config_file(self) -> Path:
         """A file for Claude Code's `--mcp-config`; there as long as the run lasts."""
-        return self.folder / run_folder.CONFIG
+        return self.folder / CONFIG
 
     def claude_mcp_servers(self) -> dict[str, ClaudeServer]:
         """For `ClaudeAgentOptions(mcp_servers={**run.claude_mcp_servers()})`."""
@@ -98,7 +203,7 @@ class PrunerRun:
         token = secrets.token_urlsafe(32)
         env = {**env, "KIMI_PROXY_TOKEN": token}
         try:
-            self._sidecar = await Sidecar.start(command, env, cwd, self.folder / run_folder.SERVER)
+            self._sidecar = await Sidecar.start(command, env, cwd, self.folder / SERVER_FOLDER)
         except UpstreamUnreachable as e:
             self._step(Event.SPAWN_FAILED, problem=str(e))
             return
@@ -137,7 +242,7 @@ class PrunerRun:
     async def _advertise(self, sidecar: Sidecar, host: str, port: int, token: str) -> None:
         endpoint = Endpoint(f"{url(host, port)}/mcp", token)
         try:
-            run_folder.write_config(self.folder, endpoint.claude_mcp_servers())
+            write_config(self.folder, endpoint.claude_mcp_servers())
         except OSError as e:
             await self._give_up(Event.GIVEN_UP, problem=f"the agent's configuration cannot be written: {e}")
             return
@@ -160,7 +265,7 @@ class PrunerRun:
         self._step(event, **fields)
         self._endpoint = None
         with suppress(OSError):
-            run_folder.write_config(self.folder, {})
+            write_config(self.folder, {})
 
     async def _give_up(self, event: Event, **fields: JsonValue) -> None:
         if self._sidecar is not None:
@@ -170,7 +275,7 @@ class PrunerRun:
     def _end_of(self, sidecar: Sidecar) -> JsonObject:
         code = sidecar.ended.result()
         how = f"by signal {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-        said = run_folder.last_words(self.folder)
+        said = last_words(self.folder)
         return {"exit_code": code, "problem": f"the server ended {how}{said and f', saying: {said}'}"}
 
     def _step(self, event: Event, **fields: JsonValue) -> None:
@@ -197,3 +302,62 @@ async def _is_ours(host: str, port: int) -> bool:
     """A port proves nothing: whoever answers there must say that it is the pruner."""
     found = await asyncio.to_thread(occupant, host, port)
     return found is not None and found.server == SERVER
+
+
+Receive = Callable[[signal.Signals], None]
+
+
+async def run_agent(
+    argv: Sequence[str],
+    agent: Agent | None,
+    env: Mapping[str, str],
+    tools: AbstractAsyncContextManager[PrunerRun],
+    announce: Callable[[PrunerRun], None],
+) -> int:
+    """The agent's own exit code. A signal before it has started ends the run, a later one is the agent's."""
+    attendant = _Attendant()
+    with _received(attendant.receive):
+        try:
+            async with tools as run:
+                announce(run)
+                return await attendant.attend(run.command(argv, agent), {**env, **run.env()})
+        except asyncio.CancelledError:
+            if attendant.ended_by is None:
+                raise
+            return EXIT_SIGNAL + attendant.ended_by
+
+
+class _Attendant:
+    def __init__(self) -> None:
+        self.ended_by: signal.Signals | None = None
+        self._run = asyncio.current_task()
+        self._program: Foreground | None = None
+        self._over = False
+
+    async def attend(self, argv: Sequence[str], env: Mapping[str, str]) -> int:
+        self._program = Foreground(argv, env)
+        try:
+            return await self._program.exit_code()
+        finally:
+            self._over = True
+
+    def receive(self, number: signal.Signals) -> None:
+        if self._over:
+            return  # the server is being stopped, which takes its time but not long
+        if self._program is not None:
+            self._program.pass_on(number)
+        elif self._run is not None:
+            self.ended_by = number
+            self._run.cancel()
+
+
+@contextmanager
+def _received(receive: Receive) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    for number in FORWARDED:
+        loop.add_signal_handler(number, partial(receive, number))
+    try:
+        yield
+    finally:
+        for number in FORWARDED:
+            loop.remove_signal_handler(number)

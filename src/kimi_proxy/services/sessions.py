@@ -4,14 +4,13 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from kimi_proxy.core.errors import SessionNotFound
-from kimi_proxy.core.ids import new_id
+from kimi_proxy.core.markers import new_id
 from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.features import metering
-from kimi_proxy.features.logcounts.fill import Logged, fill, unlogged
-from kimi_proxy.features.metering import Metric
+from kimi_proxy.features.metering import Logged, Metric, fill, unlogged
 from kimi_proxy.features.sessions import Session, named
-from kimi_proxy.services import told
-from kimi_proxy.services.hub import moment
+from kimi_proxy.services import serialize
+from kimi_proxy.services.events import moment
 from kimi_proxy.services.journal import Journal
 from kimi_proxy.services.store import Cursor, Ledger, SessionRecord
 
@@ -119,7 +118,7 @@ class Sessions:
             "tokens_saved": session.tokens_saved,
             "reasons": newest.reasons if newest else (),
             "hint": _HINTS[level],
-            "composition": told.composition(newest.context) if newest and newest.context else None,
+            "composition": serialize.composition(newest.context) if newest and newest.context else None,
             **_layout(layout),
         }
 
@@ -127,7 +126,7 @@ class Sessions:
         """How much of a session's newest requests was memory, the newest last."""
         session = await self.session(id_or_name)
         history: list[JsonValue] = [
-            {"at": moment(one.at), "tokens": one.tokens_estimated, **told.memory(one, one.context)}
+            {"at": moment(one.at), "tokens": one.tokens_estimated, **serialize.memory(one, one.context)}
             for one in await self._ledger.newest_metrics(limit, session.id)
             if one.context is not None
         ]
@@ -137,7 +136,7 @@ class Sessions:
     async def memory_stats(self) -> JsonObject:
         """How much of all requests was memory."""
         await self._journal.caught_up()
-        return told.memory_sums(await self._ledger.memory_sums())
+        return serialize.memory_sums(await self._ledger.memory_sums())
 
     async def metrics(self, id_or_name: str | None) -> AsyncIterator[Sequence[Metric]]:
         """The requests of a session, or of all, some at a time; no read is a long one."""
@@ -154,9 +153,9 @@ class Sessions:
         sessions = await self._ledger.sessions(SHOWN_SESSIONS)
         metrics = await self._ledger.newest_metrics(SHOWN_METRICS)
         return {
-            "sessions": [told.session(each) for each in sessions],
-            "metrics": [told.metric(each) for each in metrics],
-            "totals": told.sums(await self._ledger.sums()),
+            "sessions": [serialize.session(each) for each in sessions],
+            "metrics": [serialize.metric(each) for each in metrics],
+            "totals": serialize.sums(await self._ledger.sums()),
         }
 
 

@@ -11,8 +11,8 @@ from kimi_proxy.core.config import Config, parse
 from kimi_proxy.core.errors import ConfigError, FileRefused, InvalidParams
 from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features.editing import toml
-from kimi_proxy.services import replacing
-from kimi_proxy.services.hub import Publish, unheard
+from kimi_proxy.proxy import private_files
+from kimi_proxy.services.events import Publish, unheard
 
 EVENT = "settings_event"
 
@@ -60,7 +60,7 @@ class Settings:
         switches: Mapping[str, Service],
         env: Mapping[str, str],
         publish: Publish = unheard,
-        replace: Callable[[Path, bytes], None] = replacing.replace,
+        replace: Callable[[Path, bytes], None] = private_files.replace,
     ) -> None:
         self._config = config
         self._switches = {name: Switch(name, service) for name, service in switches.items()}
@@ -110,7 +110,7 @@ class Settings:
         if file is None:
             return Problem("no_file", "there is no configuration file: write one, and start again")
         try:
-            before = (replacing.read(file) or b"").decode("utf-8")
+            before = (private_files.read(file) or b"").decode("utf-8")
             after = self._edited(before, wanted)
             if after != before:
                 self._replace(file, after.encode())

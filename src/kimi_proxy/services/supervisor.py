@@ -5,13 +5,133 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
-from kimi_proxy.core.errors import KimiProxyError, ServerNotRun, UnknownServer
-from kimi_proxy.core.servers import ALIASES
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.config.servers import ALIASES, McpServer
+from kimi_proxy.core.errors import KimiProxyError, ServerNotRun, UnknownServer, UpstreamTimeout
+from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.proxy.mcp.process import Vitals
 from kimi_proxy.proxy.mcp.upstreams import AnyChild
-from kimi_proxy.services.gateway import Gateway
-from kimi_proxy.services.roll_call import RollCall
+from kimi_proxy.services.gateway import Gateway, Tally
+
+PATIENCE_S = 2.0  # for a server's answer
+FRESH_S = 5.0  # who answered this recently is not asked again
+MAX_PAGES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What became of asking a server, and when that was."""
+
+    answered: bool
+    at: float
+
+
+class RollCall:
+    def __init__(self, gateway: Gateway, now: Callable[[], float] = time.monotonic) -> None:
+        self._gateway = gateway
+        self._servers = gateway.servers.servers
+        self._now = now
+        self._looks: dict[str, Look] = {}
+
+    async def all(self) -> list[JsonObject]:
+        """Every server of the settings, asked all at a time."""
+        return list(await asyncio.gather(*(self.one(name) for name in self._servers)))
+
+    async def one(self, name: str, fresh_s: float = FRESH_S) -> JsonObject:
+        server, vitals = self._servers[name], self._vitals(name)
+        should_answer = server.enabled and (vitals is None or vitals.state == "ready")
+        if should_answer and not self._is_fresh(name, fresh_s):
+            self._looks[name] = await self._look(name)
+        return {"name": name, "state": self._state(name, vitals), **self._about(name, server, vitals)}
+
+    def _is_fresh(self, name: str, fresh_s: float) -> bool:
+        look = self._looks.get(name)
+        return look is not None and self._now() - look.at < fresh_s
+
+    def _vitals(self, name: str) -> Vitals | None:
+        """Of the program behind a server, if we run it."""
+        server = self._servers[name]
+        child = self._gateway.upstreams.child(name) if server.enabled and server.is_run else None
+        return None if child is None else child.vitals()
+
+    async def _look(self, name: str) -> Look:
+        tally = self._gateway.tallies[name]
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                tally.tools = await self._count_tools(name, tally)
+        except KimiProxyError as e:
+            tally.failed(e.code, str(e), self._now())
+        except TimeoutError:
+            problem = f"{name} did not tell its tools within {PATIENCE_S:g} s"
+            tally.failed(UpstreamTimeout.code, problem, self._now())
+        else:
+            return Look(True, self._now())
+        return Look(False, self._now())
+
+    async def _count_tools(self, name: str, tally: Tally) -> int:
+        count, cursor = 0, None
+        for page in range(MAX_PAGES):
+            began = self._now()
+            answer = await self._gateway.upstreams.forward_jsonrpc(name, _list(page, cursor))
+            tally.took(self._now() - began)
+            result = answer.get("result") if answer else None
+            tools, cursor = (
+                (result.get("tools"), result.get("nextCursor")) if isinstance(result, dict) else (None, None)
+            )
+            count += len(tools) if isinstance(tools, list) else 0
+            if not cursor:
+                break
+        return count
+
+    def _state(self, name: str, vitals: Vitals | None) -> str:
+        if not self._servers[name].enabled:
+            return "off"
+        look = self._looks.get(name)
+        if vitals is None:
+            return "ready" if look is not None and look.answered else "down"
+        is_deaf = self._gateway.blocked_for(name) > 0 or (look is not None and not look.answered)
+        return "degraded" if vitals.state == "ready" and is_deaf else vitals.state
+
+    def _about(self, name: str, server: McpServer, vitals: Vitals | None) -> JsonObject:
+        where: JsonObject = {"transport": server.way, "run": server.is_run, **_place(server)}
+        process: JsonObject = {}
+        if vitals is not None:
+            restarts = max(0, vitals.starts - 1)
+            process = {"pid": vitals.pid, "up_s": round(vitals.up_s, 1), "restarts": restarts}
+        return {**where, **process, **self._traffic(name, vitals)} if server.enabled else where
+
+    def _traffic(self, name: str, vitals: Vitals | None) -> JsonObject:
+        tally = self._gateway.tallies[name]
+        retry_s = max(self._gateway.blocked_for(name), vitals.wait_s if vitals else 0.0)
+        return {
+            "tools": tally.tools,
+            "latency_ms": None if tally.latency_ms is None else round(tally.latency_ms, 1),
+            "calls": tally.calls,
+            "failures": tally.failures,
+            "masked": {"texts": tally.masked_texts, "chars": tally.masked_chars},
+            **_last_error(vitals, tally),
+            "last_error_s_ago": round(self._now() - tally.last_error_at, 1) if tally.last_error else None,
+            "retry_in_s": round(retry_s, 1) if retry_s > 0 else None,
+        }
+
+
+def _last_error(vitals: Vitals | None, tally: Tally) -> JsonObject:
+    """A program that does not run tells more than the calls that failed with it."""
+    if vitals is not None and vitals.problem is not None:
+        return {"last_error": str(vitals.problem), "last_error_code": vitals.problem.code}
+    return {"last_error": tally.last_error or None, "last_error_code": tally.last_error_code or None}
+
+
+def _list(page: int, cursor: JsonValue) -> JsonObject:
+    params: JsonObject = {} if cursor is None else {"cursor": cursor}
+    return {"jsonrpc": "2.0", "id": page, "method": "tools/list", "params": params}
+
+
+def _place(server: McpServer) -> JsonObject:
+    """Where a server is. The arguments of a command may hold what nobody else should see."""
+    return {"url": server.url} if server.url else {"command": server.command}
+
 
 LOG_LINES = 80
 

@@ -1,26 +1,119 @@
 """Where the CPU work of pruning runs, so that the event loop never waits for it.
 
 Small texts run in a thread, which looks at the clock as it goes. Larger ones run in child processes, which can
-be killed at the deadline whatever they are doing.
-"""
+be killed at the deadline whatever they are doing."""
 
 import asyncio
 import logging
 import os
+import sys
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Self, TypeAlias, TypeVar, cast
 
 from kimi_proxy.core import tokens
-from kimi_proxy.core.fault import place
+from kimi_proxy.core.errors import place
 from kimi_proxy.core.prune import Cut, Pruned, Question
 from kimi_proxy.features.pruning import engine
 from kimi_proxy.features.pruning.explain import LineWhy
-from kimi_proxy.features.sanitizer.shorten import shorten
-from kimi_proxy.features.sanitizer.shortened import Shortened, Task
-from kimi_proxy.services import jobs
-from kimi_proxy.services.child import COMMAND, Child
+from kimi_proxy.features.sanitizer.shorten import Shortened, Task, shorten
+from kimi_proxy.services import worker
+
+# -P: the current directory is the user's, and a numpy.py in it is not ours.
+COMMAND = (sys.executable, "-P", "-m", "kimi_proxy.services.worker")
+
+DYING_S = 1.0
+
+Answer: TypeAlias = tuple[bool, bytes]  # whether the job went well; what came of it, or what went wrong
+_SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
+
+
+class Child(asyncio.SubprocessProtocol):
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._received = bytearray()
+        self._answer: asyncio.Future[Answer | None] = loop.create_future()
+        self._gone: asyncio.Future[None] = loop.create_future()
+        self.is_alive = True
+        self._retirement: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def start(cls, command: Sequence[str] = COMMAND) -> Self:
+        """A process that is on its way. Not to be cancelled: asyncio would lose sight of it."""
+        spawn = asyncio.get_running_loop().subprocess_exec
+        _, child = await spawn(cls, *command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=without_secrets(os.environ))
+        return child
+
+    async def ready(self) -> None:
+        """Wait for the first thing that it says, which is that it is ready for jobs."""
+        await self._answered()
+
+    async def ask(self, message: bytes) -> Answer:
+        self._answer = asyncio.get_running_loop().create_future()
+        pipe = cast(asyncio.WriteTransport, self._transport.get_pipe_transport(0))
+        pipe.write(worker.HEADER.pack(worker.DONE, len(message)) + message)
+        return await self._answered()
+
+    def retire_after(self, idle_s: float, retire: Callable[[Self], object]) -> None:
+        self._retirement = asyncio.get_running_loop().call_later(idle_s, retire, self)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it waits for a job, or else for its retirement."""
+        return self.is_alive and self._retirement is not None and not self._retirement.cancelled()
+
+    def cancel_retirement(self) -> None:
+        if self._retirement:
+            self._retirement.cancel()
+
+    async def end(self) -> None:
+        """Kill it, close its pipes and wait until nothing of it is left."""
+        self.cancel_retirement()
+        if not self.is_alive:
+            # It dies by itself. asyncio complains if it isn't the one who finds out.
+            await asyncio.wait([self._gone], timeout=DYING_S)
+        self._transport.close()
+        await asyncio.shield(self._gone)
+
+    async def _answered(self) -> Answer:
+        answer = await self._answer
+        if answer is None:
+            raise ChildProcessError("a worker ended in the middle of a job")
+        return answer
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.SubprocessTransport, transport)
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        self._received += data
+        if len(self._received) < worker.HEADER.size:
+            return
+        status, size = worker.HEADER.unpack_from(self._received)
+        if len(self._received) < worker.HEADER.size + size or self._answer.done():
+            return
+        message = bytes(self._received[worker.HEADER.size :])
+        self._received.clear()
+        self._answer.set_result((status == worker.DONE, message))
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        self.is_alive = False
+        if not self._answer.done():
+            self._answer.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._gone.set_result(None)
+
+
+def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if not name.upper().endswith(_SECRETS)}
+
+
+# Where the CPU work of pruning runs, so that the event loop never waits for it.
+#
+# Small texts run in a thread, which looks at the clock as it goes. Larger ones run in child processes, which can
+# be killed at the deadline whatever they are doing.
 
 THREAD_MAX_CHARS = 32 * 1024  # up to here, talking to a child costs about as much as the work
 # Up to here the event loop gets its turns beside a thread that works; it gets fewer of them than beside a child.
@@ -60,17 +153,17 @@ class Workers:
     async def prune(self, question: Question, prune_id: str, scores: Sequence[float] | None, within_s: float) -> Pruned:
         if self._is_small(question):
             return await self._in_thread(lambda check: engine.prune(question, prune_id, scores, check), within_s)
-        return jobs.pruned(await self._in_child(jobs.prune_job(question, prune_id, scores, within_s)))
+        return worker.pruned(await self._in_child(worker.prune_job(question, prune_id, scores, within_s)))
 
     async def local_scores(self, question: Question, within_s: float) -> list[float]:
         if self._is_small(question):
             return await self._in_thread(lambda check: engine.local_scores(question, check), within_s)
-        return jobs.scores(await self._in_child(jobs.score_job(question, within_s)))
+        return worker.scores(await self._in_child(worker.score_job(question, within_s)))
 
     async def explain(self, question: Question, cuts: Sequence[Cut], within_s: float) -> list[LineWhy]:
         if self._is_small(question):
             return await self._in_thread(lambda check: engine.explain(question, cuts, check), within_s)
-        return jobs.whys(await self._in_child(jobs.explain_job(question, cuts, within_s)))
+        return worker.whys(await self._in_child(worker.explain_job(question, cuts, within_s)))
 
     async def shorten(self, task: Task, within_s: float) -> Shortened:
         """A chat request waits for this: it cannot also wait for a child to start."""
@@ -79,7 +172,7 @@ class Workers:
             if size > self._thread_max_chars:
                 self._start_one()
             return await self._in_thread(lambda check: _shortened(task, check), within_s)
-        return jobs.shortened(await self._in_child(jobs.shorten_job(task, within_s)), task)
+        return worker.shortened(await self._in_child(worker.shorten_job(task, within_s)), task)
 
     async def warm(self) -> None:
         """Load now what the first question would wait for: the vocabulary here, and one child."""
@@ -107,7 +200,7 @@ class Workers:
     def _is_small(self, question: Question) -> bool:
         return len(question.text) <= self._thread_max_chars
 
-    async def _in_thread(self, work: Callable[[jobs.Check], Value], within_s: float) -> Value:
+    async def _in_thread(self, work: Callable[[worker.Check], Value], within_s: float) -> Value:
         deadline = time.monotonic() + within_s
         abandoned = False
 
@@ -121,11 +214,11 @@ class Workers:
         finally:
             abandoned = True
 
-    async def _in_child(self, job: jobs.Job) -> bytes:
+    async def _in_child(self, job: worker.Job) -> bytes:
         async with asyncio.timeout(job.within_s):
             child = await self._lease()
             try:
-                is_well, answer = await child.ask(jobs.encode(job))
+                is_well, answer = await child.ask(worker.encode(job))
             except BaseException:
                 # A child that still owes an answer would give it to the next job.
                 self._replace(child)
@@ -218,7 +311,7 @@ class Workers:
         task.add_done_callback(self._tasks.discard)
 
 
-def _shortened(task: Task, check: jobs.Check) -> Shortened:
+def _shortened(task: Task, check: worker.Check) -> Shortened:
     """As a child does it, faults included: whoever waits for several outputs loses only this one."""
     try:
         return shorten(task, check)

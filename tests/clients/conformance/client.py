@@ -9,7 +9,7 @@ import os
 import sys
 
 from kimi_proxy.core.types import JsonObject, JsonValue
-from kimi_proxy.proxy.mcp.streamable import Streamable
+from kimi_proxy.proxy.mcp.http import Streamable
 
 PATIENCE_S = 20.0
 EXAMPLES: dict[JsonValue, JsonValue] = {"number": 5, "integer": 5, "boolean": True}

@@ -9,12 +9,10 @@ from starlette.routing import Route
 from tests.clients.conformance.fixtures import CAPABILITIES, METHODS, OLDER, Refusal
 
 from kimi_proxy.api import rpc
-from kimi_proxy.api.catalog import Catalog
-from kimi_proxy.api.eras import HANDSHAKE, STATELESS, Door
+from kimi_proxy.api.apps import guarded
 from kimi_proxy.api.guard import Rules
-from kimi_proxy.api.methods import Method
+from kimi_proxy.api.mcp import HANDSHAKE, STATELESS, Catalog, Door, Method
 from kimi_proxy.api.server import serve
-from kimi_proxy.api.site import guarded
 from kimi_proxy.core.errors import BadRequest
 from kimi_proxy.core.mcp import HANDSHAKE_VERSIONS, STATELESS_VERSIONS
 from kimi_proxy.core.types import JsonObject

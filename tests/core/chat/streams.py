@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from kimi_proxy.core.chat import Wire
-from kimi_proxy.core.chat.seen import Seen
-from kimi_proxy.core.chat.usage import Usage
+from kimi_proxy.core.chat.reply import Seen, Usage
 from kimi_proxy.core.types import JsonValue
 
 Fields: TypeAlias = dict[str, JsonValue]

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.conversations import Assistant, Call, Item, Result, User, request
 
-from kimi_proxy.core import jsontext
+from kimi_proxy.core import json as jsontext
 from kimi_proxy.core.chat import Message, Request, Wire, edit, parse
-from kimi_proxy.core.chat.adding import with_reminder, with_system
+from kimi_proxy.core.chat.edit import with_reminder, with_system
 from kimi_proxy.core.types import JsonValue
 
 WORDS = 'Été "quoted" \\ \n🦊'

@@ -7,10 +7,7 @@ import pytest
 from tests.core.chat.streams import DONE, STOP, STREAMS, USAGE_ALONE, Stream, delta, line, said
 
 from kimi_proxy.core.chat import Wire
-from kimi_proxy.core.chat.frames import MAX_HELD_BYTES, Frames
-from kimi_proxy.core.chat.observer import Observer
-from kimi_proxy.core.chat.seen import Seen, of_body
-from kimi_proxy.core.chat.usage import Usage
+from kimi_proxy.core.chat.reply import MAX_HELD_BYTES, Frames, Observer, Seen, Usage, of_body
 from kimi_proxy.core.sse import Events
 
 

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi_proxy.core.chat.usage import Usage
-from kimi_proxy.features.accounting.account import Account, Bill, Recalled, Sent, account
-from kimi_proxy.features.pricing import Prices
+from kimi_proxy.core.chat.reply import Usage
+from kimi_proxy.features.accounting import Account, Bill, Prices, Recalled, Sent, account
 
 PRICES = Prices(input=3, cached=0.3, cache_write=3.75, output=15)
 

@@ -1,8 +1,7 @@
 """A cache is believed in until it was missed often enough."""
 
-from kimi_proxy.core.chat.usage import Usage
-from kimi_proxy.features.accounting.account import Sent
-from kimi_proxy.features.accounting.caching import MAX_KNOWN, MISSES, Caching
+from kimi_proxy.core.chat.reply import Usage
+from kimi_proxy.features.accounting import MAX_KNOWN, MISSES, Caching, Sent
 
 LONG = Sent(9_000, 9_000, 8_000, 8_000)
 MISS, HIT = Usage(9_000, 1), Usage(9_000, 1, cached_tokens=8_000)

@@ -4,10 +4,9 @@ import pytest
 from tests.conversations import Assistant, Call, Item, Result, User, request
 
 from kimi_proxy.core.chat import Wire
-from kimi_proxy.core.chat.usage import Usage
-from kimi_proxy.features.accounting.account import Sent
-from kimi_proxy.features.accounting.carried import Weights, sent, weights
-from kimi_proxy.features.composition import composition
+from kimi_proxy.core.chat.reply import Usage
+from kimi_proxy.features.accounting import Sent, Weights, sent, weights
+from kimi_proxy.features.context import composition
 from kimi_proxy.features.memory import portion
 from kimi_proxy.features.pipeline import Note
 

@@ -1,6 +1,6 @@
 """A provider has to read anew whenever we change what it may have cached."""
 
-from kimi_proxy.features.accounting.prefixes import MAX_SESSIONS, Prefixes
+from kimi_proxy.features.accounting import MAX_SESSIONS, Prefixes
 
 
 def test_of_a_session_that_nobody_knows_nobody_can_tell():

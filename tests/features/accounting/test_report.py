@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi_proxy.features.accounting.report import NAMES, Line, as_csv, as_json, as_text, by_model, summed
+from kimi_proxy.features.accounting import NAMES, Line, as_csv, as_json, as_text, by_model, summed
 
 LINE = Line(
     reasons={"nothing_to_do": 2},

@@ -6,8 +6,7 @@ import pytest
 from tests.conversations import Assistant, Call, Item, Result, User, request
 
 from kimi_proxy.core.chat import Wire
-from kimi_proxy.features.compression.history import History
-from kimi_proxy.features.compression.plan import Limits, Plan, plan
+from kimi_proxy.features.compression import History, Limits, Plan, plan
 
 TOKENS = 100  # of each message
 

@@ -9,12 +9,9 @@ from hypothesis import strategies as st
 from tests.conversations import SYSTEM, Assistant, Call, Item, Result, User, request, texts
 
 from kimi_proxy.core.chat import Request, Wire
-from kimi_proxy.features.compression.decided import Compression
-from kimi_proxy.features.compression.history import History
-from kimi_proxy.features.compression.plan import Limits, Plan, plan
-from kimi_proxy.features.compression.stage import can_compress, compressed
+from kimi_proxy.features.compression import History, Limits, Plan, can_compress, compressed, plan
 from kimi_proxy.features.models import Target
-from kimi_proxy.features.pipeline import Draft
+from kimi_proxy.features.pipeline import ActiveCompression, Draft
 from kimi_proxy.features.sessions import Session
 
 WIRES = list(Wire)
@@ -25,8 +22,8 @@ def draft(request: Request) -> Draft:
     return Draft(request, Target("p", "m"), Session("s"))
 
 
-def decided(request: Request, cut: int, kept: tuple[int, ...] = ()) -> Compression:
-    return Compression("cmp_1", cut, kept, History(request).fingerprint(cut), "the story so far")
+def decided(request: Request, cut: int, kept: tuple[int, ...] = ()) -> ActiveCompression:
+    return ActiveCompression("cmp_1", cut, kept, History(request).fingerprint(cut), "the story so far")
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -150,7 +147,7 @@ def test_every_call_stays_with_its_results(items: list[Item], wire: Wire, keep: 
     assert done.messages[-1].role == "user"
 
 
-def decided_by(whole: Request, found: Plan) -> Compression:
+def decided_by(whole: Request, found: Plan) -> ActiveCompression:
     return decided(whole, found.cut, found.kept)
 
 

@@ -9,9 +9,8 @@ from tests.model import Says
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Wire, parse
-from kimi_proxy.features.compression import asking, wording
-from kimi_proxy.features.compression.outline import outline
-from kimi_proxy.features.compression.transcript import transcript
+from kimi_proxy.features import compression
+from kimi_proxy.features.compression import outline, transcript
 
 WIRES = list(Wire)
 ITEMS: list[Item] = [
@@ -24,7 +23,7 @@ ITEMS: list[Item] = [
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_the_question_is_one_that_the_api_understands(wire: Wire):
-    asked = parse(asking.body(wire, "m-1", "before", "the transcript", 500), wire)
+    asked = parse(compression.body(wire, "m-1", "before", "the transcript", 500), wire)
 
     words = " ".join(part.text for message in asked.messages for part in message.parts)
     assert asked.model == "m-1" and not asked.is_stream
@@ -34,18 +33,18 @@ def test_the_question_is_one_that_the_api_understands(wire: Wire):
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_the_words_of_an_answer_are_the_summary(wire: Wire):
-    assert asking.summary_in(wire, model.body(wire, Says("  It failed. \n"))) == "It failed."
+    assert compression.summary_in(wire, model.body(wire, Says("  It failed. \n"))) == "It failed."
 
 
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("answer", [b"", b"no json", b"[]", b"{}", b'{"choices":3,"content":"x","output":[{}]}'])
 def test_garbage_has_no_words(wire: Wire, answer: bytes):
-    assert asking.summary_in(wire, answer) == ""
+    assert compression.summary_in(wire, answer) == ""
 
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_an_answer_that_only_calls_tools_has_no_words(wire: Wire):
-    assert asking.summary_in(wire, model.body(wire, Says(calls=(model.Call("c", "bash", {}),)))) == ""
+    assert compression.summary_in(wire, model.body(wire, Says(calls=(model.Call("c", "bash", {}),)))) == ""
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -81,7 +80,7 @@ def test_memory_is_told_word_for_word_and_once():
     block = "<mcp-memory>\nLe port est 8443.\n</mcp-memory>"
     messages = request(Wire.CHAT, [User(f"see {block}"), Assistant("", (Call("a"),)), Result("a", block)]).messages
 
-    told = wording.message("the story", wording.memories(messages), 3, "msk_1")
+    told = compression.summary_message("the story", compression.quoted_memories(messages), 3, "msk_1")
 
     assert told.count(block) == 1
     assert "[KIMI_PROXY_HISTORY_SUMMARIZED messages=3 id=msk_1]" in told
@@ -90,7 +89,7 @@ def test_memory_is_told_word_for_word_and_once():
 def test_results_of_mcp_tools_are_part_of_the_story():
     messages = request(Wire.CHAT, [User("<mcp-result>" + "x" * 1000 + "</mcp-result> @remember(the port)")]).messages
 
-    assert wording.memories(messages) == ["@remember(the port)"]
+    assert compression.quoted_memories(messages) == ["@remember(the port)"]
 
 
 def test_lone_surrogates_do_no_harm():
@@ -99,4 +98,4 @@ def test_lone_surrogates_do_no_harm():
     )
 
     assert transcript(odd.messages, 100, tokens.count)
-    assert json.dumps(wording.memories(odd.messages)) == '["<mcp-memory>\\udfff</mcp-memory>"]'
+    assert json.dumps(compression.quoted_memories(odd.messages)) == '["<mcp-memory>\\udfff</mcp-memory>"]'

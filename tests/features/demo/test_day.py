@@ -1,8 +1,7 @@
 """The written day holds together: every turn has its answer, and the same seed is the same day."""
 
 from kimi_proxy.core import tokens
-from kimi_proxy.features.demo.day import AT_THE_DESK, Compress, Prune, Say, day
-from kimi_proxy.features.demo.script import RECOVER, Script
+from kimi_proxy.lab.demo_day import AT_THE_DESK, RECOVER, Compress, Prune, Say, Script, day
 
 
 def test_the_same_seed_is_the_same_day_and_another_is_another():

@@ -7,10 +7,9 @@ import pytest
 from kimi_proxy.core import chat
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.types import JsonValue
-from kimi_proxy.features.demo import model
-from kimi_proxy.features.demo.hearing import heard
-from kimi_proxy.features.demo.model import Counts
-from kimi_proxy.features.demo.script import RECOVER, Call, Conversation, Reply, Script, Turn
+from kimi_proxy.lab import demo
+from kimi_proxy.lab.demo import Counts, heard
+from kimi_proxy.lab.demo_day import RECOVER, Call, Conversation, Reply, Script, Turn
 
 ASKED = Call("read", {"path": "é.py", "lines": "1-2"}, "def f(): ...")
 TURN = Turn("What is in é.py?", (Reply("I read it.", (ASKED,)), Reply("A function “f”.")))
@@ -32,7 +31,7 @@ def request(*messages: JsonValue, tools: tuple[str, ...] = ()) -> chat.Request:
 @pytest.mark.parametrize("step", [1, 7, 10_000])
 def test_what_is_streamed_is_heard_however_it_is_cut(wire: Wire, step: int):
     spoken = script(wire).after_text[TURN.said]
-    stream = b"".join(model.frames(wire, spoken, Counts(10, 4, 3), "a-1", "m"))
+    stream = b"".join(demo.frames(wire, spoken, Counts(10, 4, 3), "a-1", "m"))
 
     said = heard(wire, [stream[at : at + step] for at in range(0, len(stream), step)])
 
@@ -44,19 +43,19 @@ def test_the_newest_message_that_is_known_decides():
     said: JsonValue = {"role": "user", "content": TURN.said}
     printed: JsonValue = {"role": "tool", "tool_call_id": "call_c_0_0_0", "content": "def f(): ..."}
 
-    assert model.answer(request(said), script()).text == "I read it."
-    assert model.answer(request(said, printed), script()).text == "A function “f”."
-    assert model.answer(request(said, printed, {"role": "system", "content": "again"}), script()).text.startswith("A f")
+    assert demo.answer(request(said), script()).text == "I read it."
+    assert demo.answer(request(said, printed), script()).text == "A function “f”."
+    assert demo.answer(request(said, printed, {"role": "system", "content": "again"}), script()).text.startswith("A f")
 
 
 def test_to_a_stranger_it_says_a_summary():
-    assert model.answer(request({"role": "user", "content": "Summarize."}), script()).text == model.SUMMARY
+    assert demo.answer(request({"role": "user", "content": "Summarize."}), script()).text == demo.SUMMARY
 
 
 def test_it_recovers_what_the_newest_marker_hides():
     said: tuple[JsonValue, ...] = ({"role": "tool", "content": MARKER}, {"role": "user", "content": RECOVERING.said})
 
-    spoken = model.answer(request(*said, tools=(RECOVER,)), script())
+    spoken = demo.answer(request(*said, tools=(RECOVER,)), script())
 
     assert [call.arguments for _, call in spoken.calls] == [
         {"id": "prn_0123456789abcdef", "start_line": 12, "end_line": 42}
@@ -66,5 +65,5 @@ def test_it_recovers_what_the_newest_marker_hides():
 def test_without_the_tool_or_a_marker_it_goes_on():
     said: JsonValue = {"role": "user", "content": RECOVERING.said}
 
-    assert model.answer(request(said, tools=(RECOVER,)), script()).text == "That is all."
-    assert model.answer(request({"role": "tool", "content": MARKER}, said), script()).text == "That is all."
+    assert demo.answer(request(said, tools=(RECOVER,)), script()).text == "That is all."
+    assert demo.answer(request({"role": "tool", "content": MARKER}, said), script()).text == "That is all."

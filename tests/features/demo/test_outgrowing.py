@@ -4,15 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from kimi_proxy.core import jsontext, tokens
+from kimi_proxy.core import json, tokens
 from kimi_proxy.core.chat import Wire, parse
-from kimi_proxy.core.sanitizer import Routing, Sanitizer
-from kimi_proxy.features import composition
-from kimi_proxy.features.demo.day import day
-from kimi_proxy.features.demo.hearing import Asked, Heard
-from kimi_proxy.features.demo.outgrowing import FERRY, LARGER_WINDOW, WINDOW
-from kimi_proxy.features.demo.script import Conversation, Reply
-from kimi_proxy.services.demo import Talk
+from kimi_proxy.core.config.sections import Routing, Sanitizer
+from kimi_proxy.features import context
+from kimi_proxy.lab.demo import Asked, Heard, Talk
+from kimi_proxy.lab.demo_day import FERRY, LARGER_WINDOW, WINDOW, Conversation, Reply, day
 
 
 def labels(seed: int) -> Conversation:
@@ -25,14 +22,14 @@ def sizes(conversation: Conversation) -> Iterator[int]:
     talk, turn = Talk(conversation), conversation.turns[0]
     talk.say(turn.said)
     for number, reply in enumerate(turn.replies):
-        yield composition.tokens_of(parse(jsontext.encode(talk.body()), Wire.CHAT), tokens.count)
+        yield context.tokens_of(parse(json.encode(talk.body()), Wire.CHAT), tokens.count)
         talk.hear(Heard(reply.text, asked(conversation, number, reply)))
         talk.answer([(conversation.call_id(0, number, at), call.prints) for at, call in enumerate(reply.calls)])
 
 
 def asked(conversation: Conversation, number: int, reply: Reply) -> tuple[Asked, ...]:
     return tuple(
-        Asked(conversation.call_id(0, number, at), call.tool, jsontext.encode(call.arguments).decode())
+        Asked(conversation.call_id(0, number, at), call.tool, json.encode(call.arguments).decode())
         for at, call in enumerate(reply.calls)
     )
 

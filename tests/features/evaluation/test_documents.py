@@ -2,7 +2,8 @@
 
 import random
 
-from kimi_proxy.features.evaluation import docstrings, sections
+from kimi_proxy.lab import cases as docstrings
+from kimi_proxy.lab import cases as sections
 
 PYTHON = "\n".join(
     [
@@ -39,7 +40,7 @@ PAGE = "\n".join(
 
 
 def test_a_docstring_asks_for_its_function_and_is_blanked():
-    (case,) = docstrings.cases("a.py", PYTHON)
+    (case,) = docstrings.docstring_cases("a.py", PYTHON)
 
     lines = case.text.split("\n")
     assert case.goal == "Call the server again when it closes early."
@@ -54,7 +55,7 @@ def test_a_docstring_asks_for_its_function_and_is_blanked():
 
 
 def test_a_comment_above_a_definition_asks_in_other_languages():
-    (case,) = docstrings.cases("a.go", GO)
+    (case,) = docstrings.docstring_cases("a.go", GO)
 
     lines = case.text.split("\n")
     assert case.goal == "Retry calls the server again when it closes early."
@@ -63,11 +64,11 @@ def test_a_comment_above_a_definition_asks_in_other_languages():
 
 
 def test_code_that_does_not_parse_makes_no_case():
-    assert list(docstrings.cases("a.py", "def (:\n" * 90)) == []
+    assert list(docstrings.docstring_cases("a.py", "def (:\n" * 90)) == []
 
 
 def test_a_heading_asks_for_the_text_under_it_and_is_blanked():
-    cases = list(sections.cases("a.md", PAGE, random.Random(1)))
+    cases = list(sections.section_cases("a.md", PAGE, random.Random(1)))
 
     assert len(cases) == 11
     third = cases[2]
@@ -77,8 +78,8 @@ def test_a_heading_asks_for_the_text_under_it_and_is_blanked():
 
 
 def test_a_page_of_few_sections_makes_no_case():
-    assert list(sections.cases("a.md", "\n".join(PAGE.split("\n")[:20]), random.Random(1))) == []
+    assert list(sections.section_cases("a.md", "\n".join(PAGE.split("\n")[:20]), random.Random(1))) == []
 
 
 def test_python_too_deep_for_the_parser_has_no_cases() -> None:
-    assert list(docstrings.cases("deep.py", PYTHON + "c = " + "not " * 20_000 + "x\n")) == []
+    assert list(docstrings.docstring_cases("deep.py", PYTHON + "c = " + "not " * 20_000 + "x\n")) == []

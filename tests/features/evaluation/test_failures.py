@@ -1,6 +1,6 @@
 import pytest
 
-from kimi_proxy.features.evaluation import failures
+from kimi_proxy.lab import cases
 
 NOISE = [f"collecting item {i}" for i in range(120)]
 REPORTS = {
@@ -44,7 +44,7 @@ def test_a_failure_asks_by_its_name_and_its_report_answers(runner: str):
     report, goal = REPORTS[runner]
     log = "\n".join([*NOISE, *report, ENDS[runner], *NOISE])
 
-    (case,) = failures.cases("make test", log)
+    (case,) = cases.failure_cases("make test", log)
 
     assert (case.goal, case.kind, case.source_type) == (goal, "failure", "logs")
     assert [log.split("\n")[row] for row in case.gold] == [line for line in report if line.strip()]
@@ -54,11 +54,11 @@ def test_each_of_several_failures_is_asked_for_once():
     twice = [*REPORTS["go"][0], "FAIL"] * 2
     log = "\n".join([*NOISE, *REPORTS["pytest"][0], ENDS["pytest"], *twice, *NOISE])
 
-    assert [case.goal for case in failures.cases("make", log)] == [
+    assert [case.goal for case in cases.failure_cases("make", log)] == [
         "why does test_login fail?",
         "why does TestLogin fail?",
     ]
 
 
 def test_a_log_that_names_no_failure_makes_no_case():
-    assert list(failures.cases("make", "\n".join(NOISE))) == []
+    assert list(cases.failure_cases("make", "\n".join(NOISE))) == []

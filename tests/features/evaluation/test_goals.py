@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from kimi_proxy.features.evaluation import goals
+from kimi_proxy.lab import cases
 
 
 @pytest.mark.parametrize(
@@ -20,18 +20,18 @@ from kimi_proxy.features.evaluation import goals
     ],
 )
 def test_a_message_is_read_without_what_only_machines_read(message: str, goal: str):
-    assert goals.of_commit(message) == goal
+    assert cases.of_commit(message) == goal
 
 
 @pytest.mark.parametrize("message", ["", "wip", "Bump version to 3.2", "Merge branch 'x' into y", "1.2.3", "fix it"])
 def test_a_message_that_says_nothing_is_no_goal(message: str):
-    assert goals.of_commit(message) == ""
+    assert cases.of_commit(message) == ""
 
 
 def test_a_long_message_ends_at_a_word():
-    goal = goals.of_commit("Explain " + "words " * 300)
+    goal = cases.of_commit("Explain " + "words " * 300)
 
-    assert len(goal) <= goals.MAX_CHARS
+    assert len(goal) <= cases.MAX_CHARS
     assert goal.endswith("words")
 
 
@@ -45,12 +45,12 @@ def test_a_long_message_ends_at_a_word():
     ],
 )
 def test_a_comment_asks_with_its_first_sentences(comment: str, goal: str):
-    assert goals.of_comment(comment) == goal
+    assert cases.of_comment(comment) == goal
 
 
 def test_a_heading_asks_in_one_of_several_ways():
-    asked = {goals.of_heading("Setting `timeouts` of [sessions](a.md)", random.Random(seed)) for seed in range(20)}
+    asked = {cases.of_heading("Setting `timeouts` of [sessions](a.md)", random.Random(seed)) for seed in range(20)}
 
     assert all("Setting timeouts of sessions" in goal for goal in asked)
     assert len(asked) > 1
-    assert goals.of_heading("Usage", random.Random(1)) == ""
+    assert cases.of_heading("Usage", random.Random(1)) == ""

@@ -1,11 +1,9 @@
 import pytest
 
 from kimi_proxy.core.prune import Question
-from kimi_proxy.features.evaluation import judging
-from kimi_proxy.features.evaluation.case import Case
-from kimi_proxy.features.evaluation.judging import RATIOS
-from kimi_proxy.features.evaluation.measures import Kept
-from kimi_proxy.features.evaluation.rankers import RANKERS
+from kimi_proxy.lab import judging
+from kimi_proxy.lab.cases import Case
+from kimi_proxy.lab.judging import RANKERS, RATIOS, Kept
 
 TEXT = "\n".join(f"line {i} of the text that nobody asked about" for i in range(100))
 CASE = Case("x", "section", "docs", "a.md", "what?", TEXT, (0, 1))

@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from kimi_proxy.features.evaluation.measures import between, estimate
+from kimi_proxy.lab.judging import between, estimate
 
 
 def test_between_two_answers_the_value_is_on_the_line():

@@ -2,10 +2,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from kimi_proxy.features.evaluation import keeping
-from kimi_proxy.features.evaluation.case import Case
-from kimi_proxy.features.evaluation.rankers import RANKERS
 from kimi_proxy.features.pruning.select import Costs
+from kimi_proxy.lab import judging
+from kimi_proxy.lab.cases import Case
+from kimi_proxy.lab.judging import RANKERS
 
 LINES = [
     line
@@ -22,8 +22,8 @@ COSTS = Costs([10] * len(LINES), 40)
 
 
 def kept(name: str, share: float, lines: Sequence[str] = LINES) -> list[int]:
-    ranked = keeping.order(RANKERS[name](CASE, lines), lines, CASE.id)
-    return [row for row, stays in enumerate(keeping.within(ranked, COSTS, share)) if stays]
+    ranked = judging.order(RANKERS[name](CASE, lines), lines, CASE.id)
+    return [row for row, stays in enumerate(judging.within(ranked, COSTS, share)) if stays]
 
 
 @pytest.mark.parametrize("name", ["BM25 block, then line", "BM25 ± 3 lines", "BM25 per line"])

@@ -3,13 +3,11 @@ import re
 from collections.abc import Sequence
 from html.parser import HTMLParser
 
-from kimi_proxy.core import jsontext
+from kimi_proxy.core import json as jsontext
 from kimi_proxy.core.prune import SourceType
-from kimi_proxy.features.evaluation.case import Case
-from kimi_proxy.features.evaluation.judging import Judged
-from kimi_proxy.features.evaluation.measures import Figures
-from kimi_proxy.features.evaluation.page import as_html
-from kimi_proxy.features.evaluation.report import Report, as_json, as_text
+from kimi_proxy.lab.cases import Case
+from kimi_proxy.lab.judging import Figures, Judged
+from kimi_proxy.lab.report import Report, as_html, as_json, as_text
 
 
 def judged(name: str, number: int, recalls: Sequence[float], source_type: SourceType = "code") -> Judged:

@@ -1,6 +1,6 @@
 import pytest
 
-from kimi_proxy.features.evaluation.validity import stitched, survives
+from kimi_proxy.lab.judging import stitched, survives
 
 PYTHON = ["import os", "def a():", "    x = 1", "    y = 2", "    return x", "def b():", "    return os"]
 GO = ["package main", "func a() int {", "\tx := 1", "\treturn x", "}", "func b() {", "\ta()", "}"]

@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-from kimi_proxy.features.logcounts.belonging import Belonging
-from kimi_proxy.features.logcounts.count import LogCount
-from kimi_proxy.features.metering import Metric
+from kimi_proxy.features.metering import LogCount, Metric
 from kimi_proxy.features.sessions import named
+from kimi_proxy.services.chat.log_watcher import Belonging
 
 COUNT = LogCount("continue", 5_000, 32_768)
 METRIC = Metric("req_1", "a", 100.0, "p", "m", "chat", 10, 0, (), None, duration_ms=2_000)

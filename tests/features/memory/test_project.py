@@ -5,7 +5,7 @@ from tests.conversations import Assistant, User, request
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.types import JsonValue
-from kimi_proxy.features.memory.project import begins
+from kimi_proxy.features.memory import begins
 
 
 @pytest.mark.parametrize("wire", list(Wire))

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi_proxy.core import tokens
-from kimi_proxy.features.memory.patterns import segments
-from kimi_proxy.features.memory.weight import PREVIEW_CHARS, Found, portion, together
+from kimi_proxy.features.memory import PREVIEW_CHARS, Found, portion, segments, together
 
 BLOCKS = (
     "<mcp-memory>Le café est à gauche.</mcp-memory>",

@@ -1,6 +1,6 @@
 import numpy as np
 
-from kimi_proxy.features.pruning.columns import fading, nearness, scaled, spread
+from kimi_proxy.features.pruning.structure.blocks import fading, nearness, scaled, spread
 
 
 def test_the_greatest_becomes_one_and_nothing_stays_nothing() -> None:

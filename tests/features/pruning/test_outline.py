@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi_proxy.core.prune import SOURCE_TYPES, SourceType
-from kimi_proxy.features.pruning.outline import Outline, outline
+from kimi_proxy.features.pruning.structure.outline import Outline, outline
 
 FRAGMENTS = [
     "def f(", "def f(x):", "class A:", "class A {", "```", "~~~", "import x", "from a import (", "{", "}", ")", "  ",

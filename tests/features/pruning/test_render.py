@@ -1,5 +1,5 @@
 from kimi_proxy.core.prune import Cut, Options
-from kimi_proxy.features.pruning.render import annotate, render
+from kimi_proxy.features.pruning.engine import annotate, render
 
 LINES = ["a", "b", "c", "d", ""]
 ANNOTATIONS = annotate([Cut(2, 3, "hors focus")], "prn_0123456789abcdef")

@@ -3,7 +3,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi_proxy.features.pruning.reranking import choose, merge
+from kimi_proxy.features.pruning.score import choose, merge
 
 unit = st.floats(0, 1)
 finite = st.floats(allow_nan=False, allow_infinity=False)

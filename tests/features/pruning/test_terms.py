@@ -1,4 +1,4 @@
-from kimi_proxy.features.pruning.terms import Goal, fold, goal_is_english, parts, read_goal, stem
+from kimi_proxy.features.pruning.goal import Goal, fold, goal_is_english, parts, read_goal, stem
 
 
 def test_an_identifier_stands_for_itself_and_for_its_parts() -> None:

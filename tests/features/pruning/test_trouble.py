@@ -1,7 +1,7 @@
 import pytest
 
-from kimi_proxy.features.pruning.outline import outline
-from kimi_proxy.features.pruning.trouble import MARKED, WORRY, alarm_of, measure
+from kimi_proxy.features.pruning.signals import MARKED, WORRY, alarm_of, measure_trouble
+from kimi_proxy.features.pruning.structure.outline import outline
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_what_the_outline_marks_is_a_signal_of_its_own() -> None:
         "end",
     ]
     found = outline(lines, "logs")
-    signals = measure(lines, found, lambda: None)
+    signals = measure_trouble(lines, found, lambda: None)
 
     assert [signals["is_traceback"][row] for row in range(6)] == [0, 0, 1, 1, 1, 0]
     for kind in MARKED:

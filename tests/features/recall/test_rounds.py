@@ -7,13 +7,11 @@ from tests.conversations import User, request
 from tests.model import Call, Says, body, events
 
 from kimi_proxy.core.chat import Wire, parse
-from kimi_proxy.core.chat.observer import Observer
-from kimi_proxy.core.chat.whole import WholeEvents
+from kimi_proxy.core.chat.reply import Observer, WholeEvents
 from kimi_proxy.core.types import JsonObject, JsonValue
-from kimi_proxy.features.recall.bodies import WHOLE
-from kimi_proxy.features.recall.call import Call as Asked
-from kimi_proxy.features.recall.call import Turn, summed
-from kimi_proxy.features.recall.streams import STREAMS
+from kimi_proxy.features.recall.bodies import STREAMS, WHOLE
+from kimi_proxy.features.recall.calls import Call as Asked
+from kimi_proxy.features.recall.calls import Turn, summed
 
 WIRES = pytest.mark.parametrize("wire", list(Wire))
 OWN = Call("own_1", "recover_text", {"id": "prn_0123456789abcdef", "start_line": 7})

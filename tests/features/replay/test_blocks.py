@@ -6,8 +6,8 @@ import pytest
 from tests.conversations import Assistant, Call, Result, User, request
 
 from kimi_proxy.core.chat import Request, Wire, parse
-from kimi_proxy.features.composition import tokens_of
-from kimi_proxy.features.replay.blocks import blocks, settled
+from kimi_proxy.features.context import tokens_of
+from kimi_proxy.lab.replay import blocks, settled
 
 ITEMS = (User("do"), Assistant("so", (Call("c1", "bash", {"command": "ls"}),)), Result("c1", "a file"))
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.conversations import Assistant, Call, Item, Result, User, request
 
 from kimi_proxy.core.chat import Wire
-from kimi_proxy.features.replay.needs import needed, written_after
+from kimi_proxy.lab.replay import needed, written_after
 
 ASKED = (User("why?"), Assistant("", (Call("c1"),)))
 TEXT = "first line of the output\nthe cause is in src/parser/tokens.py line 7\nanother line of the output\nlast"

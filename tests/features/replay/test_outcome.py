@@ -1,8 +1,8 @@
 """What a conversation comes to, added up and told."""
 
-from kimi_proxy.core.chat.usage import Usage
-from kimi_proxy.features.pricing import Prices
-from kimi_proxy.features.replay.outcome import Outcome, table, told
+from kimi_proxy.core.chat.reply import Usage
+from kimi_proxy.features.accounting import Prices
+from kimi_proxy.lab.replay import Outcome, table, told
 
 PRICES = Prices(1, 0.1, 2, 10)
 

@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi_proxy.core.chat.usage import Usage
-from kimi_proxy.core.chat.wire import Wire
-from kimi_proxy.features.replay.blocks import Block
-from kimi_proxy.features.replay.provider import Provider
+from kimi_proxy.core.chat.page import Wire
+from kimi_proxy.core.chat.reply import Usage
+from kimi_proxy.lab.replay import Block, Provider
 
 
 def block(text: str, is_marked: bool = False) -> Block:

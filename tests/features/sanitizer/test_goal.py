@@ -4,7 +4,7 @@ import pytest
 from tests.conversations import Assistant, Item, Result, User, request
 
 from kimi_proxy.core.chat import Wire
-from kimi_proxy.features.sanitizer.goal import MAX_CHARS, goal
+from kimi_proxy.features.sanitizer.plan import MAX_CHARS, goal
 
 FIRST = User("Find out why the nightly import loses rows.")
 

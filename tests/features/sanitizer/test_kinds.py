@@ -5,8 +5,8 @@ import json
 import pytest
 from tests import outputs
 
-from kimi_proxy.features.sanitizer.kinds import kind_of
-from kimi_proxy.features.sanitizer.output import Origin
+from kimi_proxy.features.sanitizer.plan import Origin
+from kimi_proxy.features.sanitizer.shorten import kind_of
 
 CODE = outputs.source_file().text
 PROSE = "# Reader\n\nThe reader takes rows from a file and gives them to whoever asks for them first.\n" * 30

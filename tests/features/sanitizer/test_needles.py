@@ -6,9 +6,8 @@ import pytest
 from tests import outputs
 from tests.outputs import Printed
 
-from kimi_proxy.features.sanitizer.output import Origin
-from kimi_proxy.features.sanitizer.shorten import shorten
-from kimi_proxy.features.sanitizer.shortened import Shortened, Task
+from kimi_proxy.features.sanitizer.plan import Origin
+from kimi_proxy.features.sanitizer.shorten import Shortened, Task, shorten
 
 
 def shortened(printed: Printed, is_unread: bool = True) -> Shortened:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kimi_proxy.features.sanitizer.sections import sections
+from kimi_proxy.features.sanitizer.plan import sections
 
 BODY = "line of output\n" * 20
 

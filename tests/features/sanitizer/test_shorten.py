@@ -6,11 +6,9 @@ import random
 import pytest
 from tests import outputs
 
-from kimi_proxy.core.ids import is_id
-from kimi_proxy.core.markers import read, read_mask
-from kimi_proxy.features.sanitizer.output import Origin
-from kimi_proxy.features.sanitizer.shorten import shorten
-from kimi_proxy.features.sanitizer.shortened import Shortened, Task
+from kimi_proxy.core.markers import is_id, read, read_mask
+from kimi_proxy.features.sanitizer.plan import Origin
+from kimi_proxy.features.sanitizer.shorten import Shortened, Task, shorten
 
 MINIFIED = "function a(b){return b+1};" * 1000
 

@@ -8,9 +8,8 @@ import pytest
 from tests.processes import until
 
 from kimi_proxy.core.errors import UpstreamUnreachable
-from kimi_proxy.proxy.mcp.child import Child
-from kimi_proxy.proxy.mcp.process import Command, Process
-from kimi_proxy.proxy.mcp.reaper import Reaper
+from kimi_proxy.proxy.mcp.process import Child, Command, Process
+from kimi_proxy.proxy.orphan_cleanup import Reaper
 
 
 class SlowToBury(Process):

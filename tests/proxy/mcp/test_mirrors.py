@@ -3,7 +3,7 @@
 import pytest
 
 from kimi_proxy.core.types import JsonValue
-from kimi_proxy.proxy.mcp.mirrors import BadMirror, Mirror, Mirrors, read
+from kimi_proxy.proxy.mcp.http import BadMirror, Mirror, Mirrors, read
 
 
 def marked(name: JsonValue, kind: str = "string") -> JsonValue:

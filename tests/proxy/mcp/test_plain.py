@@ -18,7 +18,7 @@ from kimi_proxy.core.errors import (
     UpstreamUnreadable,
 )
 from kimi_proxy.core.types import JsonObject, JsonValue
-from kimi_proxy.proxy.mcp.plain import Plain
+from kimi_proxy.proxy.mcp.http import Plain
 
 CALL: JsonObject = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "read"}}
 PATIENCE_S = 10.0

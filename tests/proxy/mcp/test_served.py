@@ -15,10 +15,10 @@ from tests.processes import runs, until
 
 from kimi_proxy.core.errors import UpstreamTimeout, UpstreamUnreachable
 from kimi_proxy.core.types import JsonObject
+from kimi_proxy.proxy.mcp.http import Streamable
 from kimi_proxy.proxy.mcp.process import Command
-from kimi_proxy.proxy.mcp.reaper import Reaper
-from kimi_proxy.proxy.mcp.served import Served
-from kimi_proxy.proxy.mcp.streamable import Streamable
+from kimi_proxy.proxy.mcp.stdio import Served
+from kimi_proxy.proxy.orphan_cleanup import Reaper
 
 SCRIPT = str(Path(__file__).parents[2] / "http_server.py")
 PATIENCE_S = 20.0

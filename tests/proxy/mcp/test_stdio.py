@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from tests.processes import runs, until
 
-from kimi_proxy.core import notices
+from kimi_proxy.core import jsonrpc
 from kimi_proxy.core.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable, UpstreamUnreadable
 from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.proxy.mcp.process import Command
-from kimi_proxy.proxy.mcp.reaper import Reaper
 from kimi_proxy.proxy.mcp.stdio import Stdio
+from kimi_proxy.proxy.orphan_cleanup import Reaper
 
 SCRIPT = str(Path(__file__).parents[2] / "stdio_server.py")
 PATIENCE_S = 20.0
@@ -150,7 +150,7 @@ async def test_a_servers_own_requests_get_a_polite_answer():
 async def test_progress_is_told_to_whoever_waits_though_two_chose_the_same_token():
     async def heard_by(who: str, client: Stdio) -> tuple[list[JsonObject], JsonValue]:
         told: list[JsonObject] = []
-        notices.listen(told.append)
+        jsonrpc.listen(told.append)
         message = call("progress", who=who)
         message["params"]["_meta"] = {"progressToken": "t", "kept": who}  # type: ignore[index,call-overload]
         return told, await result(client, message)

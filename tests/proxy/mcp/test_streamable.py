@@ -23,10 +23,10 @@ from tests.upstream import (
     scripted,
 )
 
-from kimi_proxy.core import notices
+from kimi_proxy.core import jsonrpc
 from kimi_proxy.core.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable, UpstreamUnreadable
 from kimi_proxy.core.types import JsonObject, JsonValue
-from kimi_proxy.proxy.mcp.streamable import Streamable
+from kimi_proxy.proxy.mcp.http import Streamable
 
 PATIENCE_S = 10.0
 VERSION = "io.modelcontextprotocol/protocolVersion"
@@ -350,7 +350,7 @@ async def test_what_comes_before_the_answer_is_told_to_whoever_waits():
     told: list[JsonObject] = []
     async with client_of(handshake(stream)) as (client, _):
         await client.forward(call(), PATIENCE_S)
-        notices.listen(told.append)
+        jsonrpc.listen(told.append)
         answered = await client.forward(call(), PATIENCE_S)
 
     assert told == [progress]

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from kimi_proxy.core.errors import PruneIdNotFound
-from kimi_proxy.core.ids import new_id
-from kimi_proxy.services.store.database import Connect, connect
-from kimi_proxy.services.store.originals import Original
-from kimi_proxy.services.store.retention import Retention
-from kimi_proxy.services.store.sqlite import SqliteStore, store_path
+from kimi_proxy.core.markers import new_id
+from kimi_proxy.services.store.protocols import Original
+from kimi_proxy.services.store.sqlite.database import Connect, connect
+from kimi_proxy.services.store.sqlite.originals import Retention
+from kimi_proxy.services.store.sqlite.store import SqliteStore, store_path
 
 TTL_S = 600.0
 MAX_BYTES = 64 * 1024**2

@@ -8,8 +8,8 @@ import pytest
 from tests.services.store.making import an_original, opened
 
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.services.store.database import reading, writing
-from kimi_proxy.services.store.sqlite import store_path
+from kimi_proxy.services.store.sqlite.database import reading, writing
+from kimi_proxy.services.store.sqlite.store import store_path
 
 
 def answer(connection: sqlite3.Connection, pragma: str) -> object:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.services.store.faults import is_damage, translated
+from kimi_proxy.services.store.sqlite.database import is_damage, translated
 
 PATH = Path("/somewhere/originals.sqlite3")
 

@@ -13,8 +13,8 @@ from tests.services.store.making import an_original, opened
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.services.store import Ledger, SessionRecord
-from kimi_proxy.services.store.entries import KEEP_S
-from kimi_proxy.services.store.sqlite import store_path
+from kimi_proxy.services.store.sqlite.sessions import KEEP_S
+from kimi_proxy.services.store.sqlite.store import store_path
 
 DAY_S = 86_400.0
 

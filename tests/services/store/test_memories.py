@@ -5,13 +5,11 @@ from pathlib import Path
 
 from tests.services.store.making import opened
 
-from kimi_proxy.features.context import Context, Layout
-from kimi_proxy.features.health import Sink
+from kimi_proxy.features.context import Context, Layout, Sink
 from kimi_proxy.features.memory import Found
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.services.store import MemorySums
-from kimi_proxy.services.store.entries import KEEP_S
-from kimi_proxy.services.store.memories import MemoryKind
+from kimi_proxy.services.store.sqlite.sessions import KEEP_S, MemoryKind
 
 LAYOUT = Layout((Found("@recall", 2, 30, "@recall(a)"),), (), Sink(5, 0, 10), is_reminded=False)
 

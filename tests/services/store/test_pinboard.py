@@ -7,7 +7,7 @@ import pytest
 from tests.fakes import Clock
 from tests.services.store.making import TTL_S, an_original, opened
 
-from kimi_proxy.services.store.pins import Pin, Totals
+from kimi_proxy.services.store.sqlite.decisions import Pin, Totals
 
 HERE, THERE = b"h" * 32, b"t" * 32
 CUT = Pin(HERE, "pruned", "kept ⟦…⟧\n".encode(), ("prn_1", "prn_2"), "kept and more", "s-1", 900, 90)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.services.store.making import an_original, opened
 
-from kimi_proxy.services.store.sqlite import store_path
+from kimi_proxy.services.store.sqlite.store import store_path
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no modes")
 

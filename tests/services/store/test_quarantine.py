@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kimi_proxy.services.store.private import identity
-from kimi_proxy.services.store.quarantine import set_aside, set_aside_files
+from kimi_proxy.proxy.private_files import identity
+from kimi_proxy.services.store.sqlite.database import set_aside, set_aside_files
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from tests.fakes import Clock
 from tests.services.store.making import TTL_S, an_original, opened, reason
 
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.services.store.sqlite import store_path
+from kimi_proxy.services.store.sqlite.store import store_path
 
 HOUR_S = 3600.0
 

@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.services.store.schema import MIGRATIONS, VERSION, bring_up, version
+from kimi_proxy.services.store.sqlite.schema import MIGRATIONS, VERSION, bring_up, version
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from tests.services.store.making import an_original, opened, reason
 
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.store import Original, open_store
-from kimi_proxy.services.store.database import connect
-from kimi_proxy.services.store.sqlite import store_path
+from kimi_proxy.services.store.sqlite.database import connect
+from kimi_proxy.services.store.sqlite.store import store_path
 
 
 async def test_what_was_kept_comes_back_whole(tmp_path: Path) -> None:

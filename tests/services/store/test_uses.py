@@ -1,6 +1,6 @@
 """Uses wait in memory until the writer takes them."""
 
-from kimi_proxy.services.store.uses import Uses
+from kimi_proxy.services.store.sqlite.originals import Uses
 
 HANDLE = ("local", "prn_0")
 

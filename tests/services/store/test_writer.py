@@ -9,9 +9,9 @@ import pytest
 from tests.services.store.making import an_original, opened
 
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.services.store.packing import Packed
-from kimi_proxy.services.store.sqlite import store_path
-from kimi_proxy.services.store.writer import MAX_KEEPS, Keep, Writer
+from kimi_proxy.services.store.sqlite.database import Packed
+from kimi_proxy.services.store.sqlite.store import store_path
+from kimi_proxy.services.store.sqlite.writer import MAX_KEEPS, Keep, Writer
 
 
 def a_keep(size: int = 10) -> Keep:

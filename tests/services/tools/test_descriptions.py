@@ -1,6 +1,6 @@
 """What the tools cost on every turn of every agent that has them."""
 
-from kimi_proxy.core import jsontext, tokens
+from kimi_proxy.core import json, tokens
 from kimi_proxy.services.tools import bash, grep, read
 from kimi_proxy.services.tools.bash import Bash
 from kimi_proxy.services.tools.grep import Grep
@@ -10,7 +10,7 @@ MAX_TOKENS = 900
 
 
 def cost(name: str, description: str, schema: object) -> int:
-    return tokens.count(jsontext.encode({"name": name, "description": description, "inputSchema": schema}).decode())
+    return tokens.count(json.encode({"name": name, "description": description, "inputSchema": schema}).decode())
 
 
 def test_the_three_descriptions_are_short():

@@ -9,16 +9,14 @@ from itertools import pairwise
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from kimi_proxy.core import delivery
+from kimi_proxy.core import jsonrpc
 from kimi_proxy.core.errors import InvalidParams, PruneFailed, ToolFailed
 from kimi_proxy.core.prune import Annotation, Cut, SourceType
 from kimi_proxy.core.types import JsonObject, JsonValue
-from kimi_proxy.features.tool import Answer
-from kimi_proxy.features.tool_request import TRANSITIONS, Event, State
-from kimi_proxy.services.tools import output
-from kimi_proxy.services.tools.output import Output, Problem
+from kimi_proxy.features.tool import TRANSITIONS, Answer, Event, State
+from kimi_proxy.services.tools import request
 from kimi_proxy.services.tools.pruning import Pruning, Shortened
-from kimi_proxy.services.tools.request import AgentTool, parse_failed
+from kimi_proxy.services.tools.request import AgentTool, Output, Problem, parse_failed
 
 S = State
 TEXT = "one\ntwo\nthree\nfour"
@@ -42,11 +40,11 @@ Shorten = Callable[[str], Shortened]
 
 
 def found(asked: Arguments) -> Output:
-    return output.of_text(TEXT, "docs")
+    return request.of_text(TEXT, "docs")
 
 
 def failing(reason: str, text: str = TEXT) -> Run:
-    return lambda asked: output.of_text(text, "logs", problem=Problem(reason, f"it failed: {reason}"))
+    return lambda asked: request.of_text(text, "logs", problem=Problem(reason, f"it failed: {reason}"))
 
 
 def raising(error: Exception) -> Callable[[object], Output]:
@@ -289,9 +287,9 @@ def tool(row: Row) -> AgentTool[Arguments]:
 
 
 async def answer(row: Row) -> Answer:
-    listeners = delivery.collect()
+    listeners = jsonrpc.collect()
     found = await tool(row).call(row.arguments)
-    delivery.tell(listeners, row.sent)
+    jsonrpc.tell(listeners, row.sent)
     return found
 
 
@@ -450,7 +448,7 @@ async def test_with_pruning_off_or_failed_the_output_is_whole_and_says_why():
 
 async def test_a_pruned_window_prints_the_numbers_of_the_file():
     def window(asked: Arguments) -> Output:
-        return output.of_text(TEXT, "docs", first_line=100)
+        return request.of_text(TEXT, "docs", first_line=100)
 
     said = await answer(replace(ROWS[0], arguments=QUESTION, run=window))
 

@@ -1,19 +1,33 @@
 """A JSON body as it came, and where in it each value stands.
 
 Values are read as views into the body, so that one of them can be replaced and every other byte stays: unknown
-fields, the order of keys, `1e400`, `-0` and the spelling of escapes.
-"""
+fields, the order of keys, `1e400`, `-0` and the spelling of escapes."""
 
 import re
 from collections.abc import Iterable
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from typing import Literal, TypeAlias
 
 import msgspec
 import numpy as np
 from msgspec import Raw
 
-from kimi_proxy.core import jsontext
+from kimi_proxy.core import json
 from kimi_proxy.core.errors import ParseError
+
+
+class Wire(Enum):
+    CHAT = "chat"  # OpenAI, POST /v1/chat/completions
+    MESSAGES = "messages"  # Anthropic, POST /v1/messages
+    RESPONSES = "responses"  # OpenAI, POST /v1/responses
+
+
+# A JSON body as it came, and where in it each value stands.
+#
+# Values are read as views into the body, so that one of them can be replaced and every other byte stays: unknown
+# fields, the order of keys, `1e400`, `-0` and the spelling of escapes.
 
 Object: TypeAlias = dict[str, Raw]
 
@@ -31,7 +45,7 @@ _ESCAPE = re.compile(
 class Page:
     def __init__(self, body: bytes) -> None:
         """ParseError if `body` is not a JSON object."""
-        jsontext.refuse_crowd(body)
+        json.refuse_crowd(body)
         self.body = body
         self._readable = body
         try:
@@ -83,7 +97,7 @@ def text_of(raw: bytes) -> str:
     try:
         return _STRING.decode(raw)
     except msgspec.DecodeError:
-        return str(jsontext.decode(raw))
+        return str(json.decode(raw))
 
 
 def is_string(raw: Raw) -> bool:
@@ -120,3 +134,60 @@ def _address(view: bytes | Raw) -> int:
 def _without_lone_surrogates(body: bytes) -> bytes:
     """The parser refuses what a file may hold; a copy of the same length shows where everything stands."""
     return _ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], body)
+
+
+Role: TypeAlias = Literal["system", "user", "assistant", "tool", "other"]
+Kind: TypeAlias = Literal["text", "tool_call", "tool_result", "thinking", "image", "other"]
+
+_ROLES: dict[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+_WORDLESS = frozenset({"image", "other"})
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a message, and where its text stands in the body."""
+
+    kind: Kind
+    start: int
+    end: int
+    body: bytes = field(repr=False, compare=False)
+    call_id: str = ""  # of the tool call that this is, or that it answers
+    name: str = ""  # of the tool that is called
+    failed: bool = False  # a tool said so of its own result
+
+    @cached_property
+    def text(self) -> str:
+        """What the model reads; arguments that are an object are told as JSON."""
+        raw = self.body[self.start : self.end]
+        if self.kind in _WORDLESS:
+            return ""
+        return text_of(raw) if self.is_string else raw.decode()
+
+    @property
+    def is_string(self) -> bool:
+        """Whether the text can be replaced by another."""
+        return self.kind not in _WORDLESS and self.body[self.start : self.start + 1] == b'"'
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    role: Role
+    parts: tuple[Part, ...]
+    start: int
+    end: int
+
+
+def role_of(name: str) -> Role:
+    return _ROLES.get(name, "other")
+
+
+def part(page: Page, kind: Kind, raw: Raw, call_id: str = "", name: str = "", failed: bool = False) -> Part:
+    start, end = page.span(raw)
+    return Part(kind, start, end, page.body, call_id, name, failed)

@@ -1,13 +1,32 @@
 """A client's request: the bytes that came, and what can be read in them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
-from kimi_proxy.core.chat.dialect import DIALECTS, Dialect
-from kimi_proxy.core.chat.message import Message, Part
-from kimi_proxy.core.chat.page import Page, array_of, object_of, string_of
-from kimi_proxy.core.chat.wire import Wire
+from kimi_proxy.core.chat.page import Message, Object, Page, Part, Role, Wire, array_of, object_of, string_of
+from kimi_proxy.core.chat.wires import anthropic_messages, openai_chat, openai_responses
 from kimi_proxy.core.errors import InvalidParams
+from kimi_proxy.core.types import JsonObject
+
+
+class Dialect(Protocol):
+    CONVERSATION: str  # the member that holds the messages
+
+    def messages(self, page: Page) -> tuple[Message, ...]: ...
+    def system(self, page: Page, messages: tuple[Message, ...]) -> tuple[Part, ...]: ...
+    def tool_name(self, tool: Object) -> str: ...
+    def new_message(self, role: Role, text: str) -> JsonObject: ...
+    def new_tool(self, name: str, description: str, schema: JsonObject) -> JsonObject: ...
+
+
+DIALECTS: Mapping[Wire, Dialect] = {
+    Wire.CHAT: openai_chat,
+    Wire.MESSAGES: anthropic_messages,
+    Wire.RESPONSES: openai_responses,
+}
+
 
 PREVIOUS_RESPONSE = "previous_response_id"
 

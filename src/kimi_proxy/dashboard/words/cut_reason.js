@@ -1,4 +1,4 @@
-// Why lines were cut; the keys with `kind` are the words of features/pruning/reasons.py.
+// Why lines were cut; the keys with `kind` are the words of features/pruning/explain.py.
 export default {
   en: {
     off_focus: "off focus",

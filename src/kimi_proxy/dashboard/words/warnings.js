@@ -1,4 +1,4 @@
-// What the pruner warns of, by the codes of core/warnings.py.
+// What the pruner warns of, by the codes of core/errors.py.
 export default {
   en: {
     constraints_unmet: "the limits leave nothing to cut",

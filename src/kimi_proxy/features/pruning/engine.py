@@ -1,25 +1,122 @@
 """A prune from end to end: structure, signals, scores, selection, reasons, text."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import tokens
-from kimi_proxy.core.prune import Annotation, Cut, Options, Pruned, Question, untouched
-from kimi_proxy.core.warnings import Warned
-from kimi_proxy.features.pruning import protect, reasons, score
-from kimi_proxy.features.pruning.columns import Floats
+from kimi_proxy.core.errors import Warned
+from kimi_proxy.core.markers import PruneMarker
+from kimi_proxy.core.prune import Annotation, Cut, Options, Pruned, Question, SourceType, untouched
+from kimi_proxy.features.pruning import explain as reasons
+from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.features.pruning.explain import explain as explain_lines
-from kimi_proxy.features.pruning.fitted import FITTED, Fitted
-from kimi_proxy.features.pruning.model.installed import Scorers, installed
-from kimi_proxy.features.pruning.outline import Outline, outline
-from kimi_proxy.features.pruning.render import annotate, render
+from kimi_proxy.features.pruning.model import Scorers, installed
 from kimi_proxy.features.pruning.select import Costs, filled, gaps, select
 from kimi_proxy.features.pruning.signals import Signals, measure
+from kimi_proxy.features.pruning.structure.blocks import Block, Floats, Outline
+from kimi_proxy.features.pruning.structure.outline import outline
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """Fitted on mined cases by what is kept of the answers at the same number of tokens, markers included.
+
+    `scripts/train_scorer --select` prints what each of them gains or loses.
+    """
+
+    blank_share: float = 0.1  # of what its neighbours are worth: an empty line brings little by itself
+    toll_share: float = 0.7  # of a marker's tokens: what a gap pays while gaps are chosen
+    frame_share: float = 0.2  # of what is kept under it: a dearer header stays out
+    outline_share: float = 0.4  # of the answer's tokens: so cheap an outline stays at any ratio
+
+
+# Those of logs are set by hand.
+FITTED: Mapping[SourceType, Fitted] = {
+    "code": Fitted(),
+    "docs": Fitted(),
+    "logs": Fitted(toll_share=1.0),
+}
+
+
+# Up to this ratio every protected line stays. Beyond it the caller asks for so little text that an
+# outline of all of it would leave no room for the answer: structure then stays around what is kept.
+GENEROUS_RATIO = 0.6
+ALWAYS = frozenset({"no_prune"})
+FAILURES = frozenset({"failure", "traceback"})
+FAILURES_SHARE = 0.5  # of the lines that may stay
+ESSENTIAL = frozenset({"import", "signature", "header", "heading", "error", "summary"}) | ALWAYS | FAILURES
+FRAMES = frozenset({"signature", "heading"})
+
+
+def always(outline: Outline, lines: Sequence[str], source_type: SourceType, max_prune_ratio: float) -> list[bool]:
+    """For each line whether it must stay whatever it is worth."""
+    stays = [why in ALWAYS for why in outline.protected]
+    if source_type == "logs":
+        failures = [why in ALWAYS or why in FAILURES for why in outline.protected]
+        if sum(failures) <= FAILURES_SHARE * (1 - max_prune_ratio) * len(lines):
+            stays = failures
+    if lines and not lines[-1]:
+        stays[-1] = True  # what ends with a newline goes out with one
+    return stays
+
+
+def outlined(keep: Sequence[bool], outline: Outline) -> list[bool]:
+    """`keep` with all protected lines."""
+    return [stays or why != "" for stays, why in zip(keep, outline.protected, strict=True)]
+
+
+def sketched(keep: Sequence[bool], outline: Outline) -> list[bool]:
+    """`keep` with the protected lines that tell most: first lines of signatures, not how they go on."""
+    return [stays or why in ESSENTIAL for stays, why in zip(keep, outline.protected, strict=True)]
+
+
+def framed(keep: Sequence[bool], outline: Outline, costs: Costs, share: float) -> list[bool]:
+    """`keep` with the headers above kept lines that cost at most this share of them.
+
+    A dear one may go: the marker in its place names what the kept lines belong to.
+    """
+    out = list(keep)
+    for block in outline.blocks:
+        rows = [i for i in range(block.start, block.body) if outline.protected[i] in FRAMES and not keep[i]]
+        first = next((i for i in range(block.body, block.end) if keep[i]), None)
+        if rows and first is not None and _price(rows, first, costs) <= share * _paid(block, keep, costs):
+            for i in rows:
+                out[i] = True
+    return out
+
+
+def _price(rows: Sequence[int], first: int, costs: Costs) -> int:
+    """What a header costs: its lines, and a marker for the gap between it and the first kept line."""
+    return sum(costs.lines[i] for i in rows) + min(costs.marker, sum(costs.lines[rows[-1] + 1 : first]))
+
+
+def _paid(block: Block, keep: Sequence[bool], costs: Costs) -> int:
+    return sum(costs.lines[i] for i in range(block.body, block.end) if keep[i])
+
+
+def annotate(cuts: Sequence[Cut], prune_id: str) -> tuple[Annotation, ...]:
+    return tuple(Annotation(c, str(PruneMarker(prune_id, c.start, c.end, c.reason))) for c in cuts)
+
+
+def render(lines: Sequence[str], annotations: Sequence[Annotation], options: Options) -> str:
+    """`lines` without their cuts. Nothing cut, nothing changed: no numbers either."""
+    if not annotations:
+        return text_lines.join(lines)
+    out: list[str] = []
+    after = 1
+    for annotation in annotations:
+        out += text_lines.pick(lines, after, annotation.cut.start - 1, options.annotate_lines)
+        if options.include_markers:
+            out.append(annotation.marker)
+        after = annotation.cut.end + 1
+    out += text_lines.pick(lines, after, len(lines), options.annotate_lines)
+    return text_lines.join(out)
+
 
 # Raise it when the same question may get another answer: remembered answers are then forgotten.
 VERSION = "3"
@@ -100,13 +197,13 @@ def choose(
     fitted = fitted or FITTED[question.source_type]
     lines, ratio = reading.lines, question.options.max_prune_ratio
     worth = score.worth(reading.scores, lines, costs.lines, fitted.blank_share)
-    forced = protect.always(reading.outline, lines, question.source_type, ratio)
+    forced = always(reading.outline, lines, question.source_type, ratio)
     chosen = select(worth, costs.tolled(fitted.toll_share), forced, floor, check)
-    for frame in (protect.outlined, protect.sketched):
+    for frame in (outlined, sketched):
         whole = filled(frame(chosen, reading.outline), costs)
         if _affordable(whole, chosen, costs, ratio, fitted.outline_share):
             return whole
-    return filled(protect.framed(chosen, reading.outline, costs, fitted.frame_share), costs)
+    return filled(framed(chosen, reading.outline, costs, fitted.frame_share), costs)
 
 
 def _affordable(
@@ -114,7 +211,7 @@ def _affordable(
 ) -> bool:
     """Whether the outline of the whole text leaves something to save, and room for the answer."""
     spent = costs.of(whole)
-    if ratio <= protect.GENEROUS_RATIO:
+    if ratio <= GENEROUS_RATIO:
         return spent <= (1 - MIN_SAVING) * sum(costs.lines)
     answer = costs.of(chosen)
     return spent - answer <= outline_share * answer

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kimi_proxy.features.pruning.columns import nearness
+from kimi_proxy.features.pruning.structure.blocks import nearness
 
 ROUNDS = 16
 MOST_OVER = 1.6  # times the floor

@@ -1,14 +1,16 @@
 """Our tool in answers that come in one piece: the rounds of each API put together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from kimi_proxy.core import jsontext
+from kimi_proxy.core import json
 from kimi_proxy.core.chat import Request, Wire, edit
 from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.features.recall import chat, messages, responses
-from kimi_proxy.features.recall.call import Call, Turn, sound, summed
-from kimi_proxy.features.recall.read import object_of, objects, text_of
+from kimi_proxy.features.recall.calls import Call, Rounds, Turn, object_of, objects, sound, summed, text_of
+from kimi_proxy.features.recall.chat import ChatRounds
+from kimi_proxy.features.recall.messages import MessagesRounds
+from kimi_proxy.features.recall.responses import ResponsesRounds
 
 
 class WholeRounds(Protocol):
@@ -94,7 +96,7 @@ class WholeMessages:
         calls = [block for block in self._content if block.get("type") == "tool_use"]
         own = [block for block in calls if self._is_own(block)]
         return Turn(
-            tuple(Call(text_of(c.get("id")), jsontext.encode(c.get("input") or {}).decode()) for c in own),
+            tuple(Call(text_of(c.get("id")), json.encode(c.get("input") or {}).decode()) for c in own),
             tuple(text_of(block.get("id")) for block in calls if not self._is_own(block)),
         )
 
@@ -188,4 +190,11 @@ WHOLE: Mapping[Wire, type[WholeChat] | type[WholeMessages] | type[WholeResponses
     Wire.CHAT: WholeChat,
     Wire.MESSAGES: WholeMessages,
     Wire.RESPONSES: WholeResponses,
+}
+
+
+STREAMS: Mapping[Wire, Callable[[str], Rounds]] = {
+    Wire.CHAT: ChatRounds,
+    Wire.MESSAGES: MessagesRounds,
+    Wire.RESPONSES: ResponsesRounds,
 }

@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kimi_proxy.core.chat import Request, edit
-from kimi_proxy.core.chat.seen import DONE
-from kimi_proxy.core.chat.whole import bytes_of, event_of, object_in
+from kimi_proxy.core.chat.reply import DONE, bytes_of, event_of, object_in
 from kimi_proxy.core.sse import Event
 from kimi_proxy.core.types import JsonObject, JsonValue
-from kimi_proxy.features.recall.call import Call, Turn, sound, summed
-from kimi_proxy.features.recall.read import index_of, object_of, objects, text_of
+from kimi_proxy.features.recall.calls import Call, Turn, index_of, object_of, objects, sound, summed, text_of
 
 _PIECE = frozenset({"index", "id", "type", "function"})
 # What a model thought before it called goes back with the call, under the name that it came by.

@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 
-from kimi_proxy.core import jsontext
+from kimi_proxy.core import json
 from kimi_proxy.core.chat import Request, edit
-from kimi_proxy.core.chat.whole import bytes_of, event_of, object_in
+from kimi_proxy.core.chat.reply import bytes_of, event_of, object_in
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.sse import Event
 from kimi_proxy.core.types import JsonObject, JsonValue
-from kimi_proxy.features.recall.call import Call, Turn, summed
-from kimi_proxy.features.recall.read import index_of, object_of, text_of
+from kimi_proxy.features.recall.calls import Call, Turn, index_of, object_of, summed, text_of
 
 # What each kind of delta adds to, in the block that it belongs to.
 _GROWS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
@@ -109,13 +108,13 @@ class MessagesRounds:
 
     def _input(self, index: int) -> str:
         told = self._arguments.get(index) or ""
-        return told or jsontext.encode(self._blocks[index].get("input") or {}).decode()
+        return told or json.encode(self._blocks[index].get("input") or {}).decode()
 
     def _complete(self, index: int, block: JsonObject) -> JsonObject:
         if "input" not in block:
             return block
         try:
-            return {**block, "input": jsontext.decode(self._input(index).encode("utf-8", "replace"))}
+            return {**block, "input": json.decode(self._input(index).encode("utf-8", "replace"))}
         except ParseError:
             return {**block, "input": {}}
 

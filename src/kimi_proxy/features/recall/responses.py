@@ -3,12 +3,10 @@
 from collections.abc import Iterable, Sequence
 
 from kimi_proxy.core.chat import Request, edit
-from kimi_proxy.core.chat.seen import RESPONSE_ENDS
-from kimi_proxy.core.chat.whole import bytes_of, event_of, object_in
+from kimi_proxy.core.chat.reply import RESPONSE_ENDS, bytes_of, event_of, object_in
 from kimi_proxy.core.sse import Event
 from kimi_proxy.core.types import JsonObject, JsonValue
-from kimi_proxy.features.recall.call import Call, Turn, sound, summed
-from kimi_proxy.features.recall.read import index_of, object_of, objects, text_of
+from kimi_proxy.features.recall.calls import Call, Turn, index_of, object_of, objects, sound, summed, text_of
 
 _BEGINS = frozenset({"response.created", "response.in_progress", "response.queued"})
 

@@ -1,18 +1,164 @@
 """The sanitizer as a stage: everything is decided, what is left is to do it and to say so."""
 
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 
-from kimi_proxy.core.chat import edit
-from kimi_proxy.core.reasons import Why
+from kimi_proxy.core import json, tokens
+from kimi_proxy.core.chat import Request, edit
+from kimi_proxy.core.chat.edit import Place
+from kimi_proxy.core.chat.page import array_of, object_of
+from kimi_proxy.core.errors import Why
 from kimi_proxy.core.types import JsonObject
+from kimi_proxy.features import recovery
 from kimi_proxy.features.pipeline import Draft, Note
 from kimi_proxy.features.recall.responses import result
-from kimi_proxy.features.sanitizer import offer
-from kimi_proxy.features.sanitizer.apply import apply
-from kimi_proxy.features.sanitizer.plan import Plan
-from kimi_proxy.features.sanitizer.worth import resent_tokens
+from kimi_proxy.features.sanitizer.plan import Output, Plan
+
+DESCRIPTION = """\
+Read what was left out of a tool's output in this conversation, exactly as it was. Where lines were left out to save \
+room, a marker stands for them: ⟦PRUNÉ: prune_id=prn_… lignes 12-90 (79) …⟧ names their numbers, \
+[KIMI_PROXY_OBSERVATION_MASKED original_chars=… head=… tail=… id=msk_…] their characters (from head to original_chars \
+minus tail). Files and commands are not affected: a marker is never part of a file, and never belongs into one. Ask by \
+id with start_line and end_line (counted from 1, both included) or start_char and end_char (counted from 0, end_char \
+not included), and for no more than you need; without a range all of it comes back."""
+
+# As plain as can be: some providers refuse schemas with words that they do not know.
+SCHEMA: JsonObject = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string", "description": "The id in the marker: prn_… or msk_…"},
+        **{name: {"type": "integer"} for name in ("start_line", "end_line", "start_char", "end_char")},
+    },
+    "required": ["id"],
+}
+
+# Of the schemas of our tools, here and behind MCP, words that hardly any other has.
+_OUR_WORDS = (b'"prune_id"', b'"start_char"')
+
+
+def names(request: Request) -> Iterator[tuple[str, bool]]:
+    """The client's tools that are called like ours, and whether they are ours."""
+    for raw in array_of(request.page.members.get("tools")):
+        name = request.dialect.tool_name(object_of(raw))
+        if recovery.NAME in name:
+            yield name, any(word in bytes(raw) for word in _OUR_WORDS)
+
+
+def is_offered(request: Request) -> bool:
+    """Whether the client itself offers a tool of ours, by way of MCP."""
+    return any(is_ours for _, is_ours in names(request))
+
+
+def may_join(request: Request) -> bool:
+    """A client without tools may have a model, or a user, that cannot do with any.
+
+    Nor can several answers to one question be gone on from as one, or one that is noted before we have gone on from it.
+    """
+    answers = request.page.members.get("n")
+    is_one = answers is None or bytes(answers) in (b"1", b"null")
+    return bool(request.tool_names) and is_one and not request.is_noted and not is_offered(request)
+
+
+def own_name(request: Request) -> str:
+    """What our tool is called where it joins."""
+    taken = {name for name, _ in names(request)}
+    return recovery.SPARE_NAME if recovery.NAME in taken else recovery.NAME
+
+
+@cache
+def tool_tokens() -> int:
+    """What a request pays for the tool."""
+    return tokens.count(DESCRIPTION + json.encode(SCHEMA).decode())
+
+
+def joined(request: Request) -> Request:
+    return edit.with_tool(request, own_name(request), DESCRIPTION, SCHEMA)
+
+
+BYTES_PER_TOKEN = 4  # about
+
+# Tokens that may be sent again for one that is left out. Putting a token into Anthropic's cache costs 1.25 times the
+# price of input, reading it there 0.1 times: after about twenty turns in which it is not read, one that is left out has
+# paid for three (`kimi-proxy replay` tells what that comes to).
+RESENT_PER_SAVED = 3
+
+
+def resent_tokens(request: Request) -> int:
+    """What the provider has cached, if it has: everything up to its last answer, which begins with the tools."""
+    answered = [message.start for message in request.messages if message.role == "assistant"]
+    return answered[-1] // BYTES_PER_TOKEN if answered else 0
+
+
+def is_first_cut_worth(request: Request, saved_tokens: int, offers_tool: bool) -> bool:
+    """Where no tool joins, nothing is lost."""
+    if not offers_tool or not may_join(request):
+        return True
+    return resent_tokens(request) <= RESENT_PER_SAVED * saved_tokens
+
+
+def apply(request: Request, plan: Plan, shown: Mapping[bytes, str], owed: Mapping[str, str]) -> Request:
+    """`shown` has a text for the key of each output that was cut; all others stay as they came.
+
+    `owed` has what is told beside the result of a call, by the call's name.
+    """
+    by_spot: dict[Place, list[Output]] = defaultdict(list)
+    for output in plan.outputs:
+        if output.key in shown:
+            by_spot[output.spot].append(output)
+    texts = {spot: _spliced(request.part(*spot).text, outputs, shown) for spot, outputs in by_spot.items()}
+    for spot, more in _beside(request, owed):
+        texts[spot] = f"{texts.get(spot, request.part(*spot).text)}\n\n{more}"
+    return edit.with_texts(request, texts) if texts else request
+
+
+def with_owed(request: Request, owed: Mapping[str, str]) -> Request:
+    """With what is told beside the results of calls, by their names, and nothing else changed."""
+    texts = {spot: f"{request.part(*spot).text}\n\n{more}" for spot, more in _beside(request, owed)}
+    return edit.with_texts(request, texts)
+
+
+def call_names(request: Request) -> list[str]:
+    """Of the calls whose results stand in a request."""
+    return [name for _, name in _results(request)]
+
+
+def call_name(request: Request, call_id: str) -> str:
+    """Of a call in the answer to a request. Some models number their calls anew in every turn: an id is no name."""
+    parts = (part for message in request.messages for part in message.parts)
+    return _name(call_id, sum(1 for part in parts if part.kind == "tool_call" and part.call_id == call_id))
+
+
+def _results(request: Request) -> Iterator[tuple[Place, str]]:
+    """Where texts of results stand, and the names of their calls."""
+    calls: Counter[str] = Counter()
+    for at, message in enumerate(request.messages):
+        for index, part in enumerate(message.parts):
+            if part.kind == "tool_call":
+                calls[part.call_id] += 1
+            elif part.kind == "tool_result" and part.call_id and part.is_string:
+                yield (at, index), _name(part.call_id, calls[part.call_id] - 1)
+
+
+def _name(call_id: str, before: int) -> str:
+    return f"{call_id}\0{before}" if before > 0 else call_id
+
+
+def _beside(request: Request, owed: Mapping[str, str]) -> Iterator[tuple[Place, str]]:
+    """Where what is owed is told: at the end of the last text of its result."""
+    last = {name: spot for spot, name in _results(request) if name in owed} if owed else {}
+    return ((spot, owed[name]) for name, spot in last.items())
+
+
+def _spliced(text: str, outputs: list[Output], shown: Mapping[bytes, str]) -> str:
+    pieces: list[str] = []
+    at = 0
+    for output in sorted(outputs, key=lambda output: output.start):
+        pieces += (text[at : output.start], shown[output.key])
+        at = output.end
+    return "".join((*pieces, text[at:]))
+
 
 EVENT = "sanitizer_event"
 
@@ -54,9 +200,9 @@ def sanitize(draft: Draft, decided: Decided) -> Draft:
     if not shown:
         return draft
     request = apply(draft.request, decided.plan, shown, decided.owed)
-    if decided.offers_tool and offer.may_join(request):
-        draft = replace(draft, own_tool=offer.own_name(request))
-        request = offer.joined(request)
+    if decided.offers_tool and may_join(request):
+        draft = replace(draft, own_tool=own_name(request))
+        request = joined(request)
     told = Note(EVENT, _told(made) | _price(made, draft))
     return replace(draft, request=request, notes=(*draft.notes, told))
 
@@ -80,4 +226,4 @@ def _price(made: list[Decision], draft: Draft) -> JsonObject:
     if not draft.own_tool:
         return {"tool_tokens": 0, "prefix_tokens_resent": 0}
     joins = all(decision.is_new for decision in made if decision.shown is not None)
-    return {"tool_tokens": offer.tool_tokens(), "prefix_tokens_resent": resent_tokens(draft.request) if joins else 0}
+    return {"tool_tokens": tool_tokens(), "prefix_tokens_resent": resent_tokens(draft.request) if joins else 0}

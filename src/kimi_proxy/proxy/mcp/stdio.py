@@ -1,17 +1,140 @@
 """A server that we run ourselves and speak to on its standard input and output."""
 
+import asyncio
+import itertools
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
+from urllib.parse import urlsplit
 
-from kimi_proxy.core.errors import UpstreamError, UpstreamUnreadable
-from kimi_proxy.core.types import JsonObject
-from kimi_proxy.proxy.mcp import hello
-from kimi_proxy.proxy.mcp.child import Child
-from kimi_proxy.proxy.mcp.deadline import within
-from kimi_proxy.proxy.mcp.hello import Hello
-from kimi_proxy.proxy.mcp.process import Command
-from kimi_proxy.proxy.mcp.program import Program
-from kimi_proxy.proxy.mcp.reaper import Reaper
+from kimi_proxy.core import json, jsonrpc, mcp
+from kimi_proxy.core.errors import UpstreamError, UpstreamUnreachable, UpstreamUnreadable
+from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.proxy.mcp import protocol
+from kimi_proxy.proxy.mcp.process import STDERR, STDIN, STDOUT, Child, Command, Process
+from kimi_proxy.proxy.mcp.protocol import MAX_ANSWER_BYTES, Client, Hello, with_id, within
+from kimi_proxy.proxy.orphan_cleanup import Reaper
+
+MAX_UNREAD_BYTES = 64 * 1024**2  # what we wrote and the program has not read
+
+
+class Program(Process):
+    """Requests go out under ids of our own, so that two clients with the same id never meet."""
+
+    goodbye_s = 1.0
+
+    def __init__(self, server: str, watch: Callable[[int], None]) -> None:
+        super().__init__(server, watch)
+        self._partial: list[bytes] = []
+        self._partial_size = 0
+        self._waiting: dict[int, asyncio.Future[JsonObject]] = {}
+        self._hearing: dict[int, tuple[jsonrpc.Listener | None, JsonValue]] = {}
+        self._ids = itertools.count(1)
+
+    async def send(self, message: JsonObject) -> JsonObject | None:
+        """Pass `message` on; a request gets its answer, under the id that it came with."""
+        if "id" not in message or "method" not in message:
+            self._write(message)
+            return None
+        call_id = next(self._ids)
+        answer: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
+        self._waiting[call_id] = answer
+        self._hearing[call_id] = jsonrpc.listener(), mcp.meta_of(message).get(mcp.PROGRESS)
+        try:
+            self._write(mcp.with_progress_token(with_id(message, call_id), call_id))
+            return with_id(await answer, message["id"])
+        except asyncio.CancelledError:
+            self._cancel(call_id, message)
+            raise
+        finally:
+            del self._waiting[call_id], self._hearing[call_id]
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if fd == STDERR:
+            super().pipe_data_received(fd, data)
+            return
+        for line in self._lines(data):
+            for message in self._messages(line):
+                self._receive(message)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for message in self._messages(b"".join(self._partial)):  # a last line may lack its newline
+            self._receive(message)
+        super().connection_lost(exc)
+        self._fail(self.ending)
+
+    def _lines(self, data: bytes) -> Iterator[bytes]:
+        if b"\n" not in data:
+            self._partial.append(data)
+            self._partial_size += len(data)
+            if self._partial_size > MAX_ANSWER_BYTES:
+                self._give_up(UpstreamUnreadable(f"{self._server} wrote a line of more than {MAX_ANSWER_BYTES} bytes"))
+            return
+        first, *lines, rest = data.split(b"\n")
+        yield b"".join((*self._partial, first))
+        self._partial, self._partial_size = [rest], len(rest)
+        yield from lines
+
+    def _messages(self, line: bytes) -> Iterator[JsonObject]:
+        """What a line says; some servers write greetings between their messages."""
+        if line.strip():
+            with suppress(UpstreamUnreadable):
+                yield from protocol.messages(line, self._server)
+
+    def _receive(self, message: JsonObject) -> None:
+        reply = protocol.reply_to_server(message)
+        if reply is not None:
+            with suppress(UpstreamUnreachable):
+                self._write(reply)
+        elif message.get("method") == "notifications/progress":
+            self._progress(message)
+        elif protocol.is_response(message):
+            waiting = self._waiting.get(_number(message.get("id")))
+            if waiting is not None and not waiting.done():
+                waiting.set_result(message)
+
+    def _progress(self, message: JsonObject) -> None:
+        """Progress is told under the token that we gave; whoever waits knows it by their own."""
+        match message.get("params"):
+            case {mcp.PROGRESS: int(call_id)} if call_id in self._hearing:
+                heard, token = self._hearing[call_id]
+                if heard is not None:
+                    heard(mcp.with_progress(message, token))
+
+    def _write(self, message: JsonObject) -> None:
+        pipe = self._pipe(STDIN)
+        if not self.alive or pipe.is_closing():
+            raise UpstreamUnreachable(f"{self._server} has ended: call again to start it anew")
+        if pipe.get_write_buffer_size() > MAX_UNREAD_BYTES:
+            raise UpstreamUnreachable(f"{self._server} does not read what it is sent")
+        pipe.write(json.encode_deep(message) + b"\n")
+
+    def _cancel(self, call_id: int, message: JsonObject) -> None:
+        if message.get("method") != "initialize":
+            with suppress(UpstreamUnreachable):
+                params: JsonObject = {"requestId": call_id, "reason": "nobody waits for the answer any more"}
+                self._write({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+
+    def _give_up(self, error: Exception) -> None:
+        self._ending = True
+        self._fail(error)
+        self._partial.clear()
+        self._pipe(STDOUT).close()
+        self._signal(signal.SIGKILL)
+
+    def _fail(self, error: Exception) -> None:
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(error)
+
+
+def _number(given: JsonValue) -> int:
+    """The number that we gave to a request; some servers give it back as a text, or as 1.0."""
+    try:
+        return int(float(given)) if isinstance(given, str | int | float) else 0
+    except (ValueError, OverflowError):
+        return 0
 
 
 class Stdio:
@@ -29,20 +152,113 @@ class Stdio:
     async def forward(self, message: JsonObject, timeout_s: float) -> JsonObject | None:
         life = await self.child.running()
         async with within(self._server, timeout_s):
-            return await hello.through(life.met, message, life.process.send)
+            return await protocol.through(life.met, message, life.process.send)
 
     async def close(self) -> None:
         await self.child.close()
 
     async def _meet(self, program: Program) -> Hello:
         """Ask the old way first: a program of that era may be silent about what it does not know."""
-        match await program.send(hello.INITIALIZE):
+        match await program.send(protocol.INITIALIZE):
             case {"result": dict(about)}:
-                await program.send(hello.INITIALIZED)
+                await program.send(protocol.INITIALIZED)
                 return Hello(False, about)
-        match await program.send(hello.DISCOVER):
+        match await program.send(protocol.DISCOVER):
             case {"result": dict(about)}:
                 return Hello(True, about)
             case {"error": {"message": problem}}:
                 raise UpstreamError(f"{self._server} refused to begin: {str(problem)[:200]}")
         raise UpstreamUnreadable(f"{self._server} did not introduce itself")
+
+
+LOOK_EVERY_S = 0.1
+ANSWER_S = 2.0
+PORTS = {"http": 80, "https": 443}
+
+
+class Served:
+    """`client` makes a new one for every life of the program: a session does not outlive it."""
+
+    def __init__(
+        self,
+        server: str,
+        url: str,
+        command: Command,
+        client: Callable[[], Client],
+        start_timeout_s: float,
+        reaper: Reaper,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._server = server
+        self._url = url
+        self._fresh = client
+        self._client: Client | None = None
+        self.child = Child(server, command, Process, self._meet, start_timeout_s, reaper, now, self._refuse_taken)
+
+    async def forward(self, message: JsonObject, timeout_s: float) -> JsonObject | None:
+        life = await self.child.running()
+        return await life.met.forward(message, timeout_s)
+
+    async def close(self) -> None:
+        await self.child.close()
+        await self._drop()
+
+    async def _drop(self) -> None:
+        if self._client is not None:
+            client, self._client = self._client, None
+            await client.close()
+
+    async def _meet(self, process: Process) -> Client:
+        """Wait until it answers like an MCP server; a program that ended is not waited for."""
+        await self._drop()
+        self._client = client = self._fresh()
+        gone = asyncio.create_task(process.gone())
+        try:
+            while not await _unless(gone, self._introduced(client)):
+                await asyncio.wait({gone}, timeout=LOOK_EVERY_S)
+                if gone.done():
+                    raise process.ending
+            return client
+        finally:
+            gone.cancel()
+
+    async def _introduced(self, client: Client) -> str:
+        """The name of who answers as an MCP server; empty if nobody does yet."""
+        try:
+            answer = await client.forward(protocol.INITIALIZE, ANSWER_S)
+        except UpstreamError:
+            return ""
+        match answer:
+            case {"result": {"serverInfo": {"name": str(name)}}}:
+                return name or "an MCP server without a name"
+        return ""
+
+    async def _refuse_taken(self) -> None:
+        """A port that is taken is told by who holds it: our program could only fail there, or hide behind it."""
+        where = urlsplit(self._url)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                _, line = await asyncio.open_connection(where.hostname, where.port or PORTS[where.scheme])
+        except (OSError, TimeoutError):
+            return
+        line.close()
+        with suppress(OSError):
+            await line.wait_closed()
+        client = self._fresh()
+        who = await self._introduced(client)
+        await client.close()
+        raise UpstreamUnreachable(
+            f"{self._server} cannot be started: {where.netloc} is taken by {who or 'another program'}; "
+            "stop that, or give this server another port"
+        )
+
+
+async def _unless(gone: asyncio.Task[None], work: Coroutine[None, None, str]) -> str:
+    """What `work` gives, or nothing once the program is gone."""
+    doing = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({doing, gone}, return_when=asyncio.FIRST_COMPLETED)
+        return doing.result() if doing.done() else ""
+    finally:
+        doing.cancel()
+        await asyncio.wait({doing})

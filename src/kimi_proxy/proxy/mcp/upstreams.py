@@ -5,18 +5,14 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TypeAlias
 
+from kimi_proxy.core.config.servers import ALIASES, Mcp, McpServer
 from kimi_proxy.core.errors import UnknownServer
-from kimi_proxy.core.servers import ALIASES, Mcp, McpServer
 from kimi_proxy.core.types import JsonObject
 from kimi_proxy.proxy.commands import child_env
-from kimi_proxy.proxy.mcp.child import Child
-from kimi_proxy.proxy.mcp.client import Client
-from kimi_proxy.proxy.mcp.hello import Hello
-from kimi_proxy.proxy.mcp.process import Command, Process
-from kimi_proxy.proxy.mcp.program import Program
-from kimi_proxy.proxy.mcp.reaper import Reaper
-from kimi_proxy.proxy.mcp.served import Served
-from kimi_proxy.proxy.mcp.stdio import Stdio
+from kimi_proxy.proxy.mcp.process import Child, Command, Process
+from kimi_proxy.proxy.mcp.protocol import Client, Hello
+from kimi_proxy.proxy.mcp.stdio import Program, Served, Stdio
+from kimi_proxy.proxy.orphan_cleanup import Reaper
 
 AnyChild: TypeAlias = Child[Program, Hello] | Child[Process, Client]
 
@@ -70,9 +66,9 @@ class Upstreams:
     def _over_http(self, name: str, server: McpServer) -> Client:
         headers = self._headers.get(name)
         if server.way == "plain":
-            from kimi_proxy.proxy.mcp.plain import Plain  # the HTTP client takes 0.2 s to load
+            from kimi_proxy.proxy.mcp.http import Plain  # the HTTP client takes 0.2 s to load
 
             return Plain(name, server.url, headers)
-        from kimi_proxy.proxy.mcp.streamable import Streamable
+        from kimi_proxy.proxy.mcp.http import Streamable
 
         return Streamable(name, server.url, server.start_timeout_s, headers)

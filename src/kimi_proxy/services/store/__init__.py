@@ -2,14 +2,11 @@
 
 from sqlite3 import sqlite_version
 
-from kimi_proxy.services.store.compression_log import Compressed, CompressionLog
-from kimi_proxy.services.store.entries import Cursor, SessionRecord, Sums
-from kimi_proxy.services.store.ledger import Ledger
-from kimi_proxy.services.store.memories import MemorySums
-from kimi_proxy.services.store.originals import Original, Store, Usage
-from kimi_proxy.services.store.pinboard import Kept, Mask, Pinboard
-from kimi_proxy.services.store.pins import Pin, Totals
-from kimi_proxy.services.store.sqlite import open_store
+from kimi_proxy.services.store.protocols import Original, Store, Usage
+from kimi_proxy.services.store.sqlite.compressions import Compressed, CompressionLog
+from kimi_proxy.services.store.sqlite.decisions import Kept, Mask, Pin, Pinboard, Totals
+from kimi_proxy.services.store.sqlite.sessions import Cursor, Ledger, MemorySums, SessionRecord, Sums
+from kimi_proxy.services.store.sqlite.store import open_store
 
 __all__ = [
     "Compressed",

@@ -6,12 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from kimi_proxy.core.agent_tools import Tools
 from kimi_proxy.core.config import Config
+from kimi_proxy.core.config.sections import Tools
 from kimi_proxy.features.tool import AnyTool
+from kimi_proxy.proxy.files import workspace
 from kimi_proxy.proxy.search import ripgrep
-from kimi_proxy.proxy.workspace import workspace
-from kimi_proxy.services.keeping import Keeper
+from kimi_proxy.services.originals import Keeper
 from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.store import Store
 from kimi_proxy.services.tools import bash, grep, read
@@ -68,7 +68,7 @@ async def _endpoint(url: str) -> AsyncIterator[Endpoint | None]:
         yield None
         return
     # Only who opted in pays the quarter of a second that the HTTP client takes to load.
-    from kimi_proxy.proxy.swe_pruner import SwePruner
+    from kimi_proxy.proxy.pruners import SwePruner
 
     client = SwePruner(url)
     try:

@@ -1,5 +1,6 @@
 """`bash`: a command, and everything that it wrote."""
 
+import asyncio
 import shutil
 import signal
 import threading
@@ -11,19 +12,103 @@ from typing import Annotated
 
 from pydantic import Field
 
-from kimi_proxy.core import charset
-from kimi_proxy.core.agent_tools import MAX_BASH_TIMEOUT_MS, Tools
+from kimi_proxy.core import lines as charset
+from kimi_proxy.core import lines as text_lines
+from kimi_proxy.core.config.sections import MAX_BASH_TIMEOUT_MS, Tools
+from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.core.markers import PruneMarker
 from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features.tool import Integer
 from kimi_proxy.proxy import commands
 from kimi_proxy.proxy.commands import Command, Outcome
-from kimi_proxy.proxy.spool import Spool
-from kimi_proxy.proxy.workspace import Workspace
-from kimi_proxy.services.keeping import Keeper
-from kimi_proxy.services.tools import long_output, question
-from kimi_proxy.services.tools.output import Output, Problem
+from kimi_proxy.proxy.files import TAIL_BYTES, Spool, Workspace
+from kimi_proxy.services.originals import Keeper
+from kimi_proxy.services.tools import request
 from kimi_proxy.services.tools.pruning import Pruning
-from kimi_proxy.services.tools.request import AgentTool
+from kimi_proxy.services.tools.request import AgentTool, Output, Problem
+
+SHOWN_BYTES = 256 * 1024
+WHOLE_BYTES = 4 * 1024**2  # without a store, outputs up to here go out whole
+PART_BYTES = 4 * 1024**2
+LISTED_PARTS = 8  # more parts are listed in an original of their own
+
+_END_BYTES = SHOWN_BYTES // 2
+
+
+async def shown(spool: Spool, keeper: Keeper) -> str:
+    """The whole output, or its two ends if it is long."""
+    if spool.size <= SHOWN_BYTES:
+        return charset.decode(spool.end(spool.size))
+    try:
+        return await _abbreviated(spool, keeper)
+    except StoreUnavailable as e:
+        if spool.size <= WHOLE_BYTES and not spool.lost:
+            return charset.decode(spool.end(spool.size))
+        head, tail = _ends(spool)
+        missing = spool.size - len(head) - len(tail)
+        return _joined(head, f"[kimi-proxy] {missing} bytes are missing here: {e}", tail)
+
+
+async def _abbreviated(spool: Spool, keeper: Keeper) -> str:
+    head, tail = _ends(spool)
+    end = min(spool.kept, spool.size - len(tail))
+    markers = [await _shelved(part, keeper) async for part in _parts(spool, len(head), end)]
+    if len(markers) > LISTED_PARTS:
+        contents = await keeper.shelve(text_lines.join(markers).encode(), "contents")
+        markers = [_marker(contents, len(markers), f"sommaire de {len(markers)} parties de la sortie")]
+    if spool.lost:
+        why = "the disk was full" if spool.full else "tools.max_output_bytes was reached"
+        markers.append(f"[kimi-proxy] {spool.lost} bytes of output were not kept here: {why}")
+    return _joined(head, text_lines.join(markers), tail)
+
+
+def _ends(spool: Spool) -> tuple[bytes, bytes]:
+    """Whole lines from the start and from the end, or what fits of lines that are too long."""
+    head = spool.read(0, _END_BYTES + 3)
+    cut = head.rfind(b"\n", 0, _END_BYTES)
+    head = head[: cut + 1] if cut >= 0 else charset.clip(head, _END_BYTES)
+    if spool.kept < spool.size:  # what came after the kept part is nowhere else: none of it may be trimmed
+        return head, spool.end(TAIL_BYTES)
+    tail = spool.end(_END_BYTES)
+    return head, tail[_start_of_text(tail) :]
+
+
+def _start_of_text(tail: bytes) -> int:
+    """Where the first whole line begins, or at least the first whole character."""
+    newline = tail.find(b"\n", 0, len(tail) - 1)
+    if newline >= 0:
+        return newline + 1
+    return next((at for at in range(min(4, len(tail))) if tail[at] & 0xC0 != 0x80), 0)
+
+
+async def _parts(spool: Spool, start: int, end: int) -> AsyncIterator[bytes]:
+    while start < end:
+        raw = await asyncio.to_thread(spool.read, start, min(PART_BYTES + 3, end - start))
+        part = raw
+        if end - start > PART_BYTES:
+            newline = raw.rfind(b"\n", 0, PART_BYTES)
+            part = raw[: newline + 1] if newline >= 0 else charset.clip(raw, PART_BYTES)
+        yield await asyncio.to_thread(_as_utf8, part)
+        start += len(part)
+
+
+def _as_utf8(part: bytes) -> bytes:
+    return charset.decode(part).encode()
+
+
+async def _shelved(part: bytes, keeper: Keeper) -> str:
+    prune_id = await keeper.shelve(part, "output")
+    return _marker(prune_id, part.count(b"\n") + 1, "suite de la sortie")
+
+
+def _marker(prune_id: str, lines: int, reason: str) -> str:
+    return str(PruneMarker(prune_id, 1, lines, reason))
+
+
+def _joined(head: bytes, middle: str, tail: bytes) -> str:
+    gap = "" if head.endswith(b"\n") else "\n"
+    return f"{charset.decode(head)}{gap}{middle}\n{charset.decode(tail)}"
+
 
 DESCRIPTION = """\
 Run a bash command; stdout and stderr come together, in order. Nothing that it starts outlives it. Output of any \
@@ -36,14 +121,14 @@ SCHEMA: JsonObject = {
         "command": {"type": "string"},
         "timeout_ms": {"type": "integer", "minimum": 1, "maximum": MAX_BASH_TIMEOUT_MS},
         "cwd": {"type": "string"},
-        "context_focus_question": question.SCHEMA,
+        "context_focus_question": request.SCHEMA,
     },
     "required": ["command"],
     "additionalProperties": False,
 }
 
 
-class Bash(question.Asked):
+class Bash(request.Asked):
     # The kernel takes no argument over 128 KiB, and a character may need four bytes.
     command: str = Field(min_length=1, max_length=30_000, pattern=r"^[^\x00]*$")
     timeout_ms: Annotated[Integer, Field(ge=1, le=MAX_BASH_TIMEOUT_MS)] | None = None
@@ -87,7 +172,7 @@ def _output(outcome: Outcome, spool: Spool, keeper: Keeper, problem: Problem | N
     return Output(
         spool.size,
         lambda: charset.decode(spool.end(spool.size)),
-        partial(long_output.shown, spool, keeper),
+        partial(shown, spool, keeper),
         "logs",
         problem=problem,
         remarks=remarks,

@@ -1,26 +1,107 @@
 """`grep`: lines of files that match a pattern."""
 
+import os
 import stat
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from itertools import groupby
+from pathlib import Path, PurePath
 from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from kimi_proxy.core import lines as charset
 from kimi_proxy.core.errors import ToolFailed
 from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features.tool import Integer
 from kimi_proxy.proxy import commands
-from kimi_proxy.proxy.search import Found, Place, Query, search
-from kimi_proxy.proxy.workspace import Workspace
-from kimi_proxy.services.tools import hits, output, question
-from kimi_proxy.services.tools.hits import Shown
-from kimi_proxy.services.tools.output import Output, Problem
+from kimi_proxy.proxy.files import Workspace
+from kimi_proxy.proxy.search import Found, Hit, Place, Query, search
+from kimi_proxy.services.tools import request
 from kimi_proxy.services.tools.pruning import Pruning
-from kimi_proxy.services.tools.request import AgentTool
+from kimi_proxy.services.tools.request import AgentTool, Output, Problem
+
+LINE_BYTES = 500
+MAX_TEXT_CHARS = 1024**2
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    text: str
+    matches: int
+    unread: int  # matches in files that may not be read, or changed meanwhile
+
+
+def show_hits(hits: Sequence[Hit], workspace: Workspace, place: Place, path: str, context_lines: int) -> Shown:
+    """`path:line:content` for each match, `path-line-content` for the lines around it."""
+    lines: list[str] = []
+    matches = unread = chars = 0
+    for name, group in groupby(hits, key=lambda hit: hit.path):
+        found = list(group)
+        wanted = sum(hit.matches for hit in found)
+        if chars > MAX_TEXT_CHARS:
+            break
+        relative = name.removeprefix(b"./")
+        try:
+            with workspace.opened(str(place.directory / os.fsdecode(relative))) as fd:
+                read = [(hit, line) for hit in found if (line := _line(fd, hit)) is not None]
+        except ToolFailed:
+            read = []
+        # A name that is not UTF-8 must not put half a character into the conversation.
+        named = path if place.name else _joined(path, charset.decode(relative))
+        printed = list(_printed(read, named, context_lines))
+        if lines and printed and context_lines:
+            lines.append("--")
+        lines += printed
+        chars += sum(map(len, printed))
+        here = sum(hit.matches for hit, _ in read)
+        matches, unread = matches + here, unread + wanted - here
+    return Shown("\n".join(lines), matches, unread)
+
+
+def _printed(read: Sequence[tuple[Hit, str]], name: str, context_lines: int) -> Iterator[str]:
+    before: int | None = None
+    for hit, line in read:
+        if context_lines and before is not None and hit.line > before + 1:
+            yield "--"
+        before = hit.line
+        sign = ":" if hit.matches else "-"
+        yield f"{name}{sign}{hit.line}{sign}{line}"
+
+
+def _line(fd: int, hit: Hit) -> str | None:
+    """The line, or what fits around its match; None if no line begins there any more."""
+    if hit.offset and _bytes(fd, hit.offset - 1, 1) != b"\n":
+        return None
+    start = _bytes(fd, hit.offset, LINE_BYTES + 1)
+    whole, newline, _ = start.partition(b"\n")
+    if newline or len(start) <= LINE_BYTES:
+        return charset.decode(whole)
+    return _around(fd, hit)
+
+
+def _around(fd: int, hit: Hit) -> str:
+    skipped = max(0, hit.column - 1 - LINE_BYTES // 2)
+    raw = _bytes(fd, hit.offset + skipped, LINE_BYTES + 4)
+    piece, newline, _ = raw.partition(b"\n")
+    whole_characters = next((at for at in range(min(4, len(piece))) if piece[at] & 0xC0 != 0x80), 0)
+    piece = piece[whole_characters:] if skipped else piece
+    clipped = charset.clip(piece, LINE_BYTES)
+    ends = bool(newline) and clipped == piece
+    return f"{'…' if skipped else ''}{charset.decode(clipped)}{'' if ends else '…'}"
+
+
+def _bytes(fd: int, offset: int, size: int) -> bytes:
+    os.lseek(fd, offset, os.SEEK_SET)
+    return os.read(fd, size)
+
+
+def _joined(path: str, relative: str) -> str:
+    return relative if PurePath(path) == PurePath() else f"{path.rstrip('/')}/{relative}"
+
 
 TIMEOUT_S = 30.0
 MAX_MATCHES = 200
@@ -39,7 +120,7 @@ SCHEMA: JsonObject = {
         "glob": {"type": "string"},
         "context_lines": {"type": "integer", "minimum": 0, "maximum": 50, "default": 0},
         "max_matches": {"type": "integer", "minimum": 1, "maximum": 1000, "default": MAX_MATCHES},
-        "context_focus_question": question.SCHEMA,
+        "context_focus_question": request.SCHEMA,
     },
     "additionalProperties": False,
 }
@@ -47,7 +128,7 @@ SCHEMA: JsonObject = {
 Pattern = Annotated[str, Field(min_length=1, max_length=10_000, pattern=r"^[^\x00]*$")]
 
 
-class Grep(question.Asked):
+class Grep(request.Asked):
     pattern: Pattern | None = None
     patterns: list[Pattern] | None = Field(default=None, min_length=1, max_length=50, validate_default=True)
     path: str = Field(default=".", min_length=1, max_length=4096)
@@ -83,9 +164,9 @@ def _grep(asked: Grep, workspace: Workspace, env: Mapping[str, str], rg: str | N
     found = search(asked.query(), place, env, TIMEOUT_S, stop, rg)
     if not found.hits and found.outcome.errors.strip() and found.outcome.exit_code != 1:
         raise ToolFailed("search_failed", found.outcome.errors.strip())
-    shown = hits.shown(found.hits, workspace, place, asked.path, asked.context_lines)
+    shown = show_hits(found.hits, workspace, place, asked.path, asked.context_lines)
     remarks = _remarks(found, shown)
-    return output.of_text(shown.text, "docs", problem=_problem(found), remarks=remarks, meta={"matches": found.total})
+    return request.of_text(shown.text, "docs", problem=_problem(found), remarks=remarks, meta={"matches": found.total})
 
 
 def _place(path: str, real: Path) -> Place:

@@ -1,12 +1,17 @@
 """`prune_text`: the lines of a text that matter for a goal."""
 
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from kimi_proxy.core import jsontext
+from kimi_proxy import __version__
+from kimi_proxy.core import json
 from kimi_proxy.core.prune import SOURCE_TYPES, Options, Question, SourceType
 from kimi_proxy.core.types import JsonObject
+from kimi_proxy.features.pruning.model import Scorers, installed
 from kimi_proxy.features.tool import Answer, Integer, Tool
 from kimi_proxy.services.pruner import Pruner
 
@@ -83,6 +88,36 @@ def tool(pruner: Pruner) -> Tool[PruneText]:
     async def prune_text(asked: PruneText) -> Answer:
         question = Question(asked.text, asked.goal_hint, asked.source_type, asked.options.plain())
         answer = (await pruner.prune(question)).json()
-        return Answer(jsontext.encode(answer).decode(), answer)
+        return Answer(json.encode(answer).decode(), answer)
 
     return Tool("prune_text", DESCRIPTION, SCHEMA, PruneText, prune_text, title="Prune a text")
+
+
+SERVER = "mcp-pruner"
+HEALTH_DESCRIPTION = "Say whether the pruner is up, its version and what it can do."
+HEALTH_SCHEMA: JsonObject = {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+class Health(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+def _local_time() -> datetime:
+    return datetime.now().astimezone()
+
+
+def health_tool(now: Callable[[], datetime] = _local_time, scorers: Callable[[], Scorers] = installed) -> Tool[Health]:
+    async def health(asked: Health) -> Answer:
+        fault = (await asyncio.to_thread(scorers)).fault
+        answer: JsonObject = {
+            "status": "healthy",
+            "server": SERVER,
+            "version": __version__,
+            "capabilities": ["prune_text", "recover_text", "annotations", "markers"],
+            "timestamp": now().isoformat(timespec="seconds"),
+            # Without what was learned the pruner still prunes.
+            **({"scorer": fault} if fault else {}),
+        }
+        return Answer(json.encode(answer).decode(), answer)
+
+    return Tool("health", HEALTH_DESCRIPTION, HEALTH_SCHEMA, Health, health, title="Pruner health")

@@ -15,14 +15,12 @@ from kimi_proxy.core.errors import ToolFailed
 from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features import source_type
 from kimi_proxy.features.tool import Integer
-from kimi_proxy.proxy import textfile
+from kimi_proxy.proxy import files
 from kimi_proxy.proxy.commands import in_thread
-from kimi_proxy.proxy.textfile import Excerpt
-from kimi_proxy.proxy.workspace import Workspace
-from kimi_proxy.services.tools import output, question
-from kimi_proxy.services.tools.output import Output
+from kimi_proxy.proxy.files import Excerpt, Workspace
+from kimi_proxy.services.tools import request
 from kimi_proxy.services.tools.pruning import Pruning
-from kimi_proxy.services.tools.request import AgentTool
+from kimi_proxy.services.tools.request import AgentTool, Output
 
 MAX_BYTES = 4 * 1024**2
 TIMEOUT_S = 60.0
@@ -43,14 +41,14 @@ SCHEMA: JsonObject = {
         "end_line": _LINE,
         "around_line": _LINE,
         "radius": {"type": "integer", "minimum": 0, "maximum": 500, "default": RADIUS},
-        "context_focus_question": question.SCHEMA,
+        "context_focus_question": request.SCHEMA,
     },
     "required": ["file_path"],
     "additionalProperties": False,
 }
 
 
-class Read(question.Asked):
+class Read(request.Asked):
     file_path: str = Field(min_length=1, max_length=4096)
     start_line: Annotated[Integer, Field(ge=1)] | None = None
     end_line: Annotated[Integer, Field(ge=1)] | None = None
@@ -108,7 +106,7 @@ def _read(asked: Read, workspace: Workspace, stop: threading.Event) -> Output:
     with workspace.opened(asked.file_path) as fd:
         size = os.fstat(fd).st_size
         try:
-            found = textfile.excerpt(fd, start, end, MAX_BYTES, check)
+            found = files.excerpt(fd, start, end, MAX_BYTES, check)
         except ToolFailed as e:
             raise ToolFailed(e.reason, f"{asked.file_path}: {e}") from e
     text = found.text if window is None else _without_phantom(found)
@@ -116,7 +114,7 @@ def _read(asked: Read, workspace: Workspace, stop: threading.Event) -> Output:
     # An empty file has no line to number, and neither has what follows the last newline.
     has_lines = window is not None and not (found.ended and not found.text)
     first = found.first if has_lines else None
-    return output.of_text(text, kind, first, remarks=_remarks(found, size), meta={"file_bytes": size})
+    return request.of_text(text, kind, first, remarks=_remarks(found, size), meta={"file_bytes": size})
 
 
 def _without_phantom(found: Excerpt) -> str:

@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel, ConfigDict
 
-from kimi_proxy.core import jsontext
+from kimi_proxy.core import json
 from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features.tool import Answer, Integer, Tool
 from kimi_proxy.services.pruner import Pruner
@@ -64,7 +64,7 @@ def tool(pruner: Pruner) -> Tool[RecoverText]:
                 "line_numbering": "original",
             },
         }
-        return Answer(jsontext.encode(answer).decode(), answer)
+        return Answer(json.encode(answer).decode(), answer)
 
     return Tool(
         "recover_text",

@@ -2,19 +2,79 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic
 
-from kimi_proxy.core.delivery import when_sent
+from pydantic import BaseModel, ConfigDict, Field
+
+from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core.errors import InvalidParams, KimiProxyError, PruneFailed, ToolFailed
-from kimi_proxy.core.ids import new_id
+from kimi_proxy.core.jsonrpc import when_sent
+from kimi_proxy.core.markers import new_id
+from kimi_proxy.core.prune import SourceType
 from kimi_proxy.core.types import JsonObject, JsonValue
-from kimi_proxy.features.tool import Answer, Arguments, checked
-from kimi_proxy.features.tool_request import TRANSITIONS, Event, State
-from kimi_proxy.services.tools.output import Output
+from kimi_proxy.features.tool import TRANSITIONS, Answer, Arguments, Event, State, checked
 from kimi_proxy.services.tools.pruning import Pruning, Shortened
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why an output is an error all the same; `reason` is for logs, `remark` for the model."""
+
+    reason: str
+    remark: str
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The output may be larger than memory: whoever wants all of it looks at `size` first."""
+
+    size: int  # in bytes
+    text: Callable[[], str]  # all of it
+    shown: Callable[[], Awaitable[str]]  # as it goes out unpruned
+    source_type: SourceType
+    first_line: int | None = None  # a window of a file prints its numbers, from this one; it has a line then
+    problem: Problem | None = None
+    remarks: tuple[str, ...] = ()
+    meta: JsonObject = field(default_factory=dict)
+    is_whole: bool = True  # False: a part of it was not kept, and is not in `text`
+
+
+def of_text(
+    text: str,
+    source_type: SourceType,
+    first_line: int | None = None,
+    problem: Problem | None = None,
+    remarks: tuple[str, ...] = (),
+    meta: JsonObject | None = None,
+) -> Output:
+    """An output that is a text in memory."""
+
+    async def shown() -> str:
+        return text if first_line is None else numbered(text, first_line)
+
+    return Output(len(text), lambda: text, shown, source_type, first_line, problem, remarks, meta or {})
+
+
+def numbered(text: str, first: int) -> str:
+    return text_lines.join(text_lines.numbered(first + i, line) for i, line in enumerate(text.split("\n")))
+
+
+MAX_CHARS = 4000
+
+SCHEMA: JsonObject = {
+    "type": "string",
+    "description": "Full question; keeps only the lines that matter for it",
+}
+
+
+class Asked(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    context_focus_question: str | None = Field(default=None, max_length=MAX_CHARS)
+
 
 log = logging.getLogger(__name__)
 

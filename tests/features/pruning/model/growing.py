@@ -2,8 +2,7 @@
 
 import random
 
-from kimi_proxy.features.pruning.model.trees import Forest, Tree
-from kimi_proxy.features.pruning.model.walk import ODDS_ONE, ODDS_STEPS
+from kimi_proxy.features.pruning.model import ODDS_ONE, ODDS_STEPS, Forest, Tree
 
 SIGNALS = ("line", "near", "block")
 

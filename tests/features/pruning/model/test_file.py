@@ -3,9 +3,7 @@ from hashlib import sha256
 
 import pytest
 
-from kimi_proxy.features.pruning.model.file import KIND, ModelRefused, read, write
-from kimi_proxy.features.pruning.model.trees import Forest, Tree
-from kimi_proxy.features.pruning.model.walk import ODDS_STEPS
+from kimi_proxy.features.pruning.model import KIND, ODDS_STEPS, Forest, ModelRefused, Tree, read, write
 
 STUMP = Tree(signal=[0], limit=[10], left=[-1], right=[-2], means=[0], leaves=[-5, 5])
 FORESTS = {"code": Forest(["line"], [STUMP], [0] * ODDS_STEPS)}

@@ -3,11 +3,10 @@ from importlib import resources
 import pytest
 
 from kimi_proxy.core.prune import Options, Question
-from kimi_proxy.features.pruning import engine, explain, score
-from kimi_proxy.features.pruning.model import file, installed
-from kimi_proxy.features.pruning.model.installed import Scorers
+from kimi_proxy.features.pruning import engine, explain, model, score
+from kimi_proxy.features.pruning.model import Scorers
 
-RAW = (resources.files("kimi_proxy.features.pruning.model") / installed.NAME).read_bytes()
+RAW = (resources.files("kimi_proxy.features.pruning") / model.NAME).read_bytes()
 TEXT = "\n".join(
     row for i in range(40) for row in (f"def work_{i}(value):", f"    other = value + {i}", "    return other", "")
 )
@@ -23,22 +22,22 @@ def flipped(at: int) -> bytes:
 
 
 def test_the_package_carries_a_scorer_for_every_kind_of_text_of_less_than_a_megabyte() -> None:
-    scorers = installed.installed()
+    scorers = model.installed()
 
     assert set(scorers.learned) == {"code", "docs", "logs"}
     assert scorers.fault == ""
-    assert len(RAW) < file.MAX_BYTES
+    assert len(RAW) < model.MAX_BYTES
 
 
 def test_every_signal_that_it_weighs_is_told_in_words_or_known_to_be_the_same_for_all_lines() -> None:
-    weighed = {name for learned in installed.installed().learned.values() for name in learned.forest.signals}
+    weighed = {name for learned in model.installed().learned.values() for name in learned.forest.signals}
 
     assert weighed <= {*explain._SIGNALS, *explain.SILENT}
 
 
 @pytest.mark.parametrize("at", [0, 40, len(RAW) // 2, len(RAW) - 1])
 def test_with_one_flipped_byte_it_is_refused_and_weights_set_by_hand_decide_and_say_so(at: int) -> None:
-    damaged = installed.load(flipped(at))
+    damaged = model.load(flipped(at))
     pruned = engine.prune(asked(), "prn_0123456789abcdef", scorers=damaged)
     by_hand = engine.prune(asked(), "prn_0123456789abcdef", scorers=Scorers())
 
@@ -50,7 +49,7 @@ def test_with_one_flipped_byte_it_is_refused_and_weights_set_by_hand_decide_and_
 
 
 def test_a_log_is_judged_by_weights_too_and_without_trees_by_them_alone() -> None:
-    damaged = installed.load(b"")
+    damaged = model.load(b"")
     pruned = engine.prune(asked("logs"), "prn_0123456789abcdef", scorers=damaged)
 
     assert pruned.text == engine.prune(asked("logs"), "prn_0123456789abcdef", scorers=Scorers()).text
@@ -58,14 +57,14 @@ def test_a_log_is_judged_by_weights_too_and_without_trees_by_them_alone() -> Non
 
 
 def test_scores_from_outside_need_no_scorer() -> None:
-    damaged = installed.load(b"")
+    damaged = model.load(b"")
     scores = [0.0] * len(TEXT.split("\n"))
     assert engine.prune(asked(), "prn_0123456789abcdef", scores, scorers=damaged).warnings == ()
 
 
 def test_a_line_is_not_explained_by_what_it_does_not_have() -> None:
-    signals = engine.read(asked(), TEXT.split("\n"), None, lambda: None, installed.installed()).signals
-    shares = score.shares("code", signals, installed.installed())
+    signals = engine.read(asked(), TEXT.split("\n"), None, lambda: None, model.installed()).signals
+    shares = score.shares("code", signals, model.installed())
 
     assert all((added[signals[name] == 0] == 0).all() for name, added in shares.items())
     assert any((added != 0).any() for added in shares.values())

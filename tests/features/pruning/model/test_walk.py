@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from tests.features.pruning.model.growing import SIGNALS, forest, leaf_of
 
-from kimi_proxy.features.pruning.columns import Floats
-from kimi_proxy.features.pruning.model import telling
-from kimi_proxy.features.pruning.model.walk import LEAF_STEPS, ODDS_ONE, ODDS_SHIFT, ODDS_STEPS, Walker, stepped
+from kimi_proxy.features.pruning import model
+from kimi_proxy.features.pruning.model import LEAF_STEPS, ODDS_ONE, ODDS_SHIFT, ODDS_STEPS, Walker, stepped
+from kimi_proxy.features.pruning.structure.blocks import Floats
 
 
 def lines(seed: int, count: int = 200) -> dict[str, Floats]:
@@ -40,7 +40,7 @@ def test_what_the_signals_add_is_what_lies_between_the_root_and_the_leaf() -> No
     grown, signals = forest(3), lines(3)
     rows = np.stack([stepped(signals[name]) for name in SIGNALS], axis=1).tolist()
 
-    shares = telling.shares(grown, Walker.of(grown), signals)
+    shares = model.signal_shares(grown, Walker.of(grown), signals)
     gained = [sum(tree.leaves[leaf_of(tree, row)] - tree.means[0] for tree in grown.trees) for row in rows]
     total = sum(shares[name] for name in SIGNALS)
     assert np.rint(total * LEAF_STEPS).astype(int).tolist() == gained

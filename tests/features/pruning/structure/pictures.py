@@ -1,7 +1,7 @@
 """Texts drawn with what is expected of each line in front of it."""
 
 from kimi_proxy.core.prune import SourceType
-from kimi_proxy.features.pruning.outline import Block, Outline, outline
+from kimi_proxy.features.pruning.structure.outline import Block, Outline, outline
 
 SIGNS = {
     "": " ", "import": "I", "signature": "S", "signature+": "+", "header": "H", "likeness": "~", "heading": "H",

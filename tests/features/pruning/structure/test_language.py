@@ -1,6 +1,6 @@
 import pytest
 
-from kimi_proxy.features.pruning.structure import language
+from kimi_proxy.features.pruning.structure import languages
 
 
 @pytest.mark.parametrize(
@@ -13,19 +13,19 @@ from kimi_proxy.features.pruning.structure import language
     ],
 )
 def test_a_shebang_decides(shebang: str, expected: str) -> None:
-    assert language.guess([shebang, "import os"]) == expected
+    assert languages.guess([shebang, "import os"]) == expected
 
 
 def test_the_first_line_of_go_and_java_decides_over_what_they_quote() -> None:
     shell = ["if [ -f x ]; then", "  echo $(cat x)", "fi"] * 20
-    assert language.guess(["// Completions.", "package cobra", "", "const script = `", *shell, "`"]) == "go"
-    assert language.guess(["/* c */", "package a.b;", "", *shell]) == "java"
+    assert languages.guess(["// Completions.", "package cobra", "", "const script = `", *shell, "`"]) == "go"
+    assert languages.guess(["/* c */", "package a.b;", "", *shell]) == "java"
 
 
 def test_prose_and_nothing_have_no_language() -> None:
-    assert language.guess([]) == ""
-    assert language.guess([""]) == ""
-    assert language.guess(["It was a dark night.", "The class was over, and from there we went on."]) == ""
+    assert languages.guess([]) == ""
+    assert languages.guess([""]) == ""
+    assert languages.guess(["It was a dark night.", "The class was over, and from there we went on."]) == ""
 
 
 def test_typed_script_with_markup_is_its_own_dialect() -> None:
@@ -38,10 +38,10 @@ def test_typed_script_with_markup_is_its_own_dialect() -> None:
         "  </div>",
         ");",
     ]
-    assert language.guess(lines) == "tsx"
+    assert languages.guess(lines) == "tsx"
 
 
 def test_c_with_the_words_of_its_successor_is_read_as_such() -> None:
     c = ["#include <stdio.h>", "int main(void) {", '  printf("x");', "  return 0;", "}"]
-    assert language.guess(c) == "c"
-    assert language.guess(["#include <vector>", "template <typename T>", *c]) == "cpp"
+    assert languages.guess(c) == "c"
+    assert languages.guess(["#include <vector>", "template <typename T>", *c]) == "cpp"

@@ -1,0 +1,140 @@
+"""Run the agent tools for a program that starts us."""
+
+from __future__ import annotations
+
+from io import FileIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from kimi_proxy.cli.console import remark, write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from kimi_proxy.core.config import Config
+    from kimi_proxy.services.runner import PrunerRun
+    from kimi_proxy.services.runtime import Runtime
+
+
+ARGUMENTS = {"allow_interspersed_args": False, "ignore_unknown_options": True}
+
+
+def run(
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND...", help="The agent and its arguments, as you would type them.")
+    ],
+    agent: Annotated[
+        Literal["claude", "codex", "other"] | None,
+        typer.Option(help="Which agent it is.  [default: told by the command's name]"),
+    ] = None,
+) -> None:
+    """Run an agent that has read, grep, bash and recover_text, for this run alone.
+
+    No file of yours is changed. Claude Code and Codex are told of the tools on their command line, others by
+    KIMI_PROXY_MCP_URL, KIMI_PROXY_MCP_TOKEN and KIMI_PROXY_MCP_CONFIG. If the tools cannot be started, the agent runs
+    without them. The exit code is the agent's own.
+
+    Example: kimi-proxy run -- claude -p "why does test_login fail?"
+    """
+    import asyncio
+    import os
+    import shutil
+    from pathlib import Path
+
+    if os.name == "nt":
+        raise typer.BadParameter("this needs the signals and terminals of Unix: use kimi-proxy init")
+
+    from kimi_proxy.cli.console import home, load
+    from kimi_proxy.core.config import Log
+    from kimi_proxy.core.logs import write_to_stderr
+    from kimi_proxy.proxy.commands import EXIT_NOT_FOUND
+    from kimi_proxy.services import runner
+    from kimi_proxy.services.runner import pruner_run, run_agent
+
+    if shutil.which(command[0]) is None:
+        remark(f"{command[0]}: no such command")
+        raise typer.Exit(EXIT_NOT_FOUND)
+    folder = runner.new(home(os.environ))
+    with (folder / runner.EVENTS).open("a", encoding="utf-8") as events:
+        write_to_stderr(Log(format="json"), events)  # the terminal is the agent's
+        tools = pruner_run(lambda: load().config, folder, os.environ, Path.cwd())
+        code = asyncio.run(run_agent(command, agent, os.environ, tools, _tell))
+    raise typer.Exit(code)
+
+
+def _tell(run: PrunerRun) -> None:
+    if run.url:
+        remark(f"read, grep, bash and recover_text are there for this run; its log is in {run.folder}")
+    else:
+        remark(f"the agent runs without our tools: {run.problem}; the run's log is in {run.folder}")
+
+
+def tools(
+    stdio: Annotated[bool, typer.Option("--stdio", help="Speak MCP on standard input and output.")] = False,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65_535, help="Speak MCP over HTTP on 127.0.0.1; 0 takes a free port. Needs KIMI_PROXY_TOKEN."
+        ),
+    ] = None,
+    cwd: Annotated[
+        Path | None,
+        typer.Option(help="Where paths begin and commands run.  [default: here]", exists=True, file_okay=False),
+    ] = None,
+) -> None:
+    """Offer read, grep, bash and recover_text to an agent that starts this.
+
+    With --stdio the agent ends it by closing its standard input. With --port it tells its address on standard
+    output, as one line of JSON, and ends on SIGTERM.
+    """
+    from kimi_proxy.cli.console import load
+
+    if stdio == (port is not None):
+        raise typer.BadParameter("say how the agent speaks: --stdio or --port")
+    config = load().config
+    changed = {} if cwd is None else {"cwd": str(cwd.absolute())}
+    config = config.model_copy(update={"tools": config.tools.model_copy(update=changed)})
+    _run(config, _converse if port is None else lambda runtime: _listen(runtime, port))
+
+
+def _run(config: Config, serve: Callable[[Runtime], Awaitable[None]]) -> None:
+    import asyncio
+
+    from kimi_proxy.api.server import run
+    from kimi_proxy.core.logs import write_to_stderr
+    from kimi_proxy.services.runtime import running
+
+    write_to_stderr(config.log)
+
+    async def life() -> None:
+        async with running(config) as runtime:
+            # The first question waits for less when what it needs is loaded while the agent thinks.
+            warming = asyncio.create_task(runtime.pruner.warm())
+            try:
+                await serve(runtime)
+            finally:
+                warming.cancel()
+                await asyncio.wait({warming})
+
+    run(life())
+
+
+async def _converse(runtime: Runtime) -> None:
+    from kimi_proxy.api.stdio import serve_tools_stdio
+
+    await serve_tools_stdio(runtime, FileIO(0, closefd=False), FileIO(1, "w", closefd=False))
+
+
+async def _listen(runtime: Runtime, port: int) -> None:
+    from kimi_proxy.api.apps import HOST, tools_app
+    from kimi_proxy.api.server import serve, stop_on_signals
+    from kimi_proxy.proxy.local_server import occupant, url
+    from kimi_proxy.services.tools.prune_text import SERVER
+
+    def announce(host: str, taken: int) -> None:
+        write_json({"server": SERVER, "url": url(host, taken)})
+
+    with stop_on_signals() as stop:
+        await serve(tools_app(runtime), HOST, port, stop=stop, token=True, on_ready=announce, occupant=occupant)

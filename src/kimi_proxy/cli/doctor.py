@@ -1,0 +1,97 @@
+"""How things stand: what is wrong and how to mend it, what runs and where."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kimi_proxy import __version__
+from kimi_proxy.cli.console import colour, remark, write, write_json
+from kimi_proxy.cli.pruning import with_runtime
+
+if TYPE_CHECKING:
+    from kimi_proxy.cli.checks import Check
+    from kimi_proxy.proxy.local_server import Occupant
+    from kimi_proxy.services.store import Usage
+
+
+SEVERITY = ("ok", "warning", "error")  # the place in this list is the exit code
+COLOURS = {"ok": "32", "warning": "33", "error": "31"}
+EXIT_NOT_RUNNING = 3  # as service managers say it
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead, for programs.")]
+
+
+def doctor(as_json: Json = False) -> None:
+    """Look for what is wrong and say how to mend it.
+
+    Exit code: 0 all is well, 1 there are warnings, 2 there are errors.
+    """
+    try:
+        from kimi_proxy.cli.checks import all_checks
+        from kimi_proxy.core.config import Log
+        from kimi_proxy.core.logs import write_to_stderr
+    except ImportError as e:
+        remark(f"a dependency does not load: {e}; install kimi-proxy again in a fresh environment")
+        raise typer.Exit(SEVERITY.index("error")) from e
+
+    write_to_stderr(Log(level="error"))  # what the store has to say, its check says
+    checks = []
+    for check in all_checks():
+        checks.append(check)
+        if not as_json:
+            write(_told(check))
+    worst = max(SEVERITY.index(check.level) for check in checks)
+    if as_json:
+        write_json({"verdict": SEVERITY[worst], "checks": [asdict(check) for check in checks]})
+    raise typer.Exit(worst)
+
+
+def _told(check: Check) -> str:
+    level = colour(f"{check.level:<8}", COLOURS[check.level])
+    return f"{level} {check.name:<14} {check.found}\n" + (f"{'':24}→ {check.mend}\n" if check.mend else "")
+
+
+def status(as_json: Json = False) -> None:
+    """Tell whether the pruner runs, where, and what the store holds.
+
+    Exit code: 0 it runs, 3 it does not.
+    """
+    from kimi_proxy.cli.console import load
+    from kimi_proxy.proxy.local_server import occupant, url
+
+    settings = load(here=Path())
+    where = settings.config.mcp_pruner
+    found = occupant(where.host, where.port)
+    usage = with_runtime(lambda runtime: runtime.store.usage())
+    running = found is not None and bool(found.server)
+    if as_json:
+        write_json(
+            {
+                "running": running,
+                "url": url(where.host, where.port),
+                "server": asdict(found) if found else None,
+                "version": __version__,
+                "configuration": str(settings.file) if settings.file else None,
+                "store": asdict(usage),
+            }
+        )
+    else:
+        write(_state(found, url(where.host, where.port)) + _room(usage))
+    raise typer.Exit(0 if running else EXIT_NOT_RUNNING)
+
+
+def _state(found: Occupant | None, address: str) -> str:
+    if found is None:
+        return f"not running: nothing answers on {address}; start it with kimi-proxy start\n"
+    if not found.server:
+        return f"not running: {address} is taken by {found}\n"
+    return f"running: {found} on {address}, {found.status}\n"
+
+
+def _room(usage: Usage) -> str:
+    used, room = usage.bytes_on_disk / 1024**2, usage.max_bytes / 1024**2
+    return f"store: {usage.path}, {usage.state}, {usage.originals} originals, {used:.1f} of {room:.0f} MiB\n"

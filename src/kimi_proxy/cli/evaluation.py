@@ -1,0 +1,213 @@
+"""How well lines are chosen in one's own repository, beside plain rankers and other pruners."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kimi_proxy import __version__
+from kimi_proxy.cli.console import remark, write, write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kimi_proxy.lab.cases import Case
+    from kimi_proxy.lab.judging import Judged
+    from kimi_proxy.lab.report import Report
+
+    Tell = Callable[[str, int, int], None]
+    from kimi_proxy.core.config import Config
+    from kimi_proxy.features.recording import Head, Recording
+    from kimi_proxy.lab.replay import Outcome
+
+
+MIN_CASES = 5
+
+
+def evaluate(
+    repo: Annotated[Path, typer.Argument(metavar="REPO", help="A local git repository.")] = Path(),
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many cases to mine, at most.")] = 120,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same cases and figures.")] = 7,
+    command: Annotated[
+        str, typer.Option("--cmd", metavar="COMMAND", help="A command that fails in REPO: its log makes cases too.")
+    ] = "",
+    urls: Annotated[
+        list[str] | None,
+        typer.Option("--url", metavar="URL", help="Another pruner to judge, by its /prune or /rpc. May be repeated."),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write a report with plots, as one HTML file.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead, for programs.")] = False,
+) -> None:
+    """Judge how well lines are chosen, on questions mined from a git repository.
+
+    A commit's message and the lines it changed, documentation and the code under it, a heading and its section, and
+    with --cmd a failure and its report: what share of the lines that answer stays, when only 50, 30 or 15 % of the
+    tokens do? Nothing leaves the machine, except to an address given with --url.
+
+    Example: kimi-proxy eval . --html report.html
+    """
+    from kimi_proxy.lab.report import as_html, as_text
+    from kimi_proxy.lab.report import as_json as told
+
+    if html is not None:
+        _check_place(html)
+    report = _report(repo, limit, seed, command, urls or [])
+    if html is not None:
+        _write_page(html, as_html(report))
+        remark(f"the report is in {html}")
+    write_json(told(report)) if as_json else write(as_text(report))
+
+
+def _check_place(html: Path) -> None:
+    """Before the work of minutes, rather than after it."""
+    if html.is_dir() or not html.parent.is_dir():
+        problem = "it is a directory" if html.is_dir() else f"there is no directory {html.parent}"
+        raise typer.BadParameter(f"cannot write {html}: {problem}", param_hint="--html")
+
+
+def _write_page(html: Path, page: str) -> None:
+    try:
+        html.write_text(page, "utf-8")
+    except OSError as e:
+        raise typer.BadParameter(f"cannot write {html}: {e.strerror}", param_hint="--html") from e
+
+
+def _report(repo: Path, limit: int, seed: int, command: str, urls: list[str]) -> Report:
+    from kimi_proxy.lab.evaluation import Repository, mine
+    from kimi_proxy.lab.report import Report
+
+    repository = Repository(repo)
+    with _bar() as tell:
+        cases = mine(repository, limit, seed, lambda what: tell(what, 0, 0)) + _failures(command, repo, tell)
+        if not cases:
+            raise typer.BadParameter("holds no commit, documentation or section to ask about", param_hint="REPO")
+        judged = _judged(cases, urls, tell)
+    if len(cases) < MIN_CASES:
+        remark(f"only {len(cases)} cases were found: these figures say little")
+    return Report(repository.name, repository.head, __version__, seed, judged)
+
+
+def _failures(command: str, repo: Path, tell: Tell) -> list[Case]:
+    from kimi_proxy.lab.evaluation import from_command
+
+    if not command:
+        return []
+    tell(f"running {command}", 0, 0)
+    return from_command(command, repo)
+
+
+def _judged(cases: list[Case], urls: list[str], tell: Tell) -> list[Judged]:
+    from kimi_proxy.lab.evaluation import PrunerEndpoint, contestants, evaluate
+
+    endpoints = [PrunerEndpoint(url) for url in urls]
+    try:
+        against = contestants(endpoints, urls)
+        judged: list[Judged] = []
+        for done in evaluate(cases, against):
+            judged.append(done)
+            tell("judging", len(judged), len(cases) * len(against))
+        return judged
+    finally:
+        for endpoint in endpoints:
+            endpoint.close()
+
+
+@contextmanager
+def _bar() -> Iterator[Tell]:
+    """A bar for people who watch, nothing for others: `tell(what, done, of)` moves it."""
+    if not sys.stderr.isatty():
+        yield lambda what, done, of: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda what, done, of: bar.update(task, description=what, completed=done, total=of or None)
+
+
+def replay(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A recording, as `[record]` writes it.")],
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="A model of the settings, whose window and prices are taken instead.")
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead, for programs.")] = False,
+) -> None:
+    """Play a recorded conversation again, with nothing cut, with the sanitizer, and with compression too.
+
+    The steps are those of the proxy, with your settings. The provider is a model of one, with its prompt
+    cache. Nobody is asked, and nothing leaves the machine. docs/replay.md tells how it counts.
+
+    Example: kimi-proxy replay tests/recordings/debugging.jsonl
+    """
+    import asyncio
+
+    from kimi_proxy.cli.console import load
+    from kimi_proxy.core.config import Log
+    from kimi_proxy.core.logs import write_to_stderr
+
+    write_to_stderr(Log(level="error"))
+    config, recording = load().config, _recording(file)
+    head = _head(recording, config, model)
+    outcomes = asyncio.run(_played(recording, config, head))
+    if head.max_context is None:
+        remark("the recording does not tell the size of the window, so nothing is compressed: name a --model")
+    _tell(file, recording, head, outcomes, as_json)
+
+
+def _recording(file: Path) -> Recording:
+    from kimi_proxy.features.recording import read
+
+    try:
+        with file.open("rb") as lines:
+            return read(lines)
+    except OSError as e:
+        raise typer.BadParameter(f"cannot read {file}: {e.strerror}", param_hint="FILE") from e
+
+
+def _head(recording: Recording, config: Config, model: str) -> Head:
+    from kimi_proxy.features.accounting import prices_of
+    from kimi_proxy.features.recording import Head
+
+    if not model:
+        return recording.head
+    if model not in config.models:
+        raise typer.BadParameter(
+            f"the settings have no [models.{model!r}]; KIMI_PROXY_CONFIG names their file", param_hint="--model"
+        )
+    return Head(model, config.models[model].max_context_size, prices_of(config.models[model]))
+
+
+async def _played(recording: Recording, config: Config, head: Head) -> list[Outcome]:
+    from kimi_proxy.lab.replay import POLICIES, Replay
+
+    replay = Replay(recording, config)
+    return [await replay.under(policy, head.prices, head.max_context) for policy in POLICIES]
+
+
+def _tell(file: Path, recording: Recording, head: Head, outcomes: list[Outcome], as_json: bool) -> None:
+    from kimi_proxy.lab.replay import table, told
+
+    answered = [taken for taken in recording.requests if taken.status == 200]
+    counted = [taken.usage for taken in answered if taken.usage is not None]
+    if as_json:
+        known = {
+            "input_tokens": sum(usage.input_tokens for usage in counted),
+            "cached_tokens": sum(usage.cached_tokens for usage in counted),
+            "cache_write_tokens": sum(usage.cache_write_tokens for usage in counted),
+            "output_tokens": sum(usage.output_tokens for usage in counted),
+        }
+        about = {"file": file.name, "model": head.model, "max_context": head.max_context, "requests": len(answered)}
+        write_json({**about, "recorded": known, "policies": [told(outcome, outcomes[0]) for outcome in outcomes]})
+        return
+    minutes = (recording.requests[-1].at - recording.requests[0].at) / 60
+    window = f", window of {head.max_context:,}" if head.max_context else ""
+    about_it = f"{file.name}: {len(answered)} requests in {minutes:.0f} minutes, {head.model}{window}"
+    write("\n".join([about_it, *table(outcomes)]) + "\n")

@@ -1,0 +1,257 @@
+"""Every setting: environment beats file, file beats defaults, an unknown key is an error."""
+
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError
+
+from kimi_proxy.core.config import sections as agent_tools
+from kimi_proxy.core.config.providers import Model, Providers, is_reference
+from kimi_proxy.core.config.sections import (
+    Compaction,
+    Compression,
+    LogWatcher,
+    Memory,
+    Record,
+    Reinjection,
+    Runner,
+    Sanitizer,
+    Section,
+    Tools,
+)
+from kimi_proxy.core.config.servers import Mcp, Proxy
+from kimi_proxy.core.errors import ConfigError
+
+DEEPINFRA_URL = "https://api.deepinfra.com/v1/inference/Qwen/Qwen3-Reranker-0.6B"
+DAY_S = 86_400
+
+
+def _clamped(low: int, high: int) -> BeforeValidator:
+    def clamp(value: object) -> object:
+        return min(max(value, low), high) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    return BeforeValidator(clamp)
+
+
+class McpPruner(Section):
+    """The pruner: where it listens, what it accepts, how it scores."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8006, ge=0, le=65_535)
+    max_input_chars: Annotated[int, _clamped(1, 2_000_000)] = 2_000_000
+    prune_id_ttl_s: int = Field(default=7 * DAY_S, ge=1)
+    cache_ttl_s: Annotated[int, _clamped(1, 3600)] = 30
+    cache_max_entries: Annotated[int, _clamped(1, 100_000)] = 256
+    backend: Literal["heuristic", "deepinfra"] = "heuristic"
+    deepinfra_endpoint_url: str = DEEPINFRA_URL
+    deepinfra_timeout_ms: Annotated[int, _clamped(1, 120_000)] = 20_000
+    deepinfra_max_docs: Annotated[int, _clamped(1, 512)] = 64
+
+
+class Store(Section):
+    """Where originals are kept, and how much room they may take."""
+
+    max_bytes: int = Field(default=2 * 1024**3, ge=1024**2)
+
+
+class Access(Section):
+    """Who may talk to the servers; on loopback nothing needs to be set."""
+
+    allowed_hosts: tuple[str, ...] = ()
+    max_body_bytes: int = Field(default=32 * 1024**2, ge=1024)
+
+
+class Log(Section):
+    """What is written on standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["text", "json"] = "text"
+
+
+class File(Section):
+    """What the TOML file may hold."""
+
+    mcp_pruner: McpPruner = McpPruner()
+    proxy: Proxy = Proxy()
+    providers: Providers = Field(default_factory=dict, validate_default=True)
+    models: Mapping[str, Model] = Field(default_factory=dict)
+    sanitizer: Sanitizer = Sanitizer()
+    memory: Memory = Memory()
+    reinjection: Reinjection = Reinjection()
+    compression: Compression = Compression()
+    compaction: Compaction = Compaction()
+    mcp: Mcp = Mcp()
+    tools: Tools = Tools()
+    runner: Runner = Runner()
+    log_watcher: LogWatcher = LogWatcher()
+    record: Record = Record()
+    store: Store = Store()
+    access: Access = Access()
+    log: Log = Log()
+
+
+class Config(File):
+    """The file's settings, and what only the environment may say."""
+
+    home: Path
+    file: Path | None = None  # where a change of the settings is written down
+    token: SecretStr | None = None
+    deepinfra_api_key: SecretStr | None = None
+    provider_keys: Mapping[str, SecretStr] = Field(default_factory=dict)  # of the providers that are switched on
+
+
+_BACKENDS = {"deepinfra": "deepinfra", "cloud": "deepinfra"}
+
+# variable → section, key, reader; a later name of the same key is an alias and loses to an earlier one
+_ENVIRONMENT: tuple[tuple[str, str, str, Callable[[str], object]], ...] = (
+    ("MCP_PRUNER_HOST", "mcp_pruner", "host", str),
+    ("MCP_PRUNER_PORT", "mcp_pruner", "port", int),
+    ("KIMI_PROXY_HOST", "proxy", "host", str),
+    ("KIMI_PROXY_PORT", "proxy", "port", int),
+    ("MCP_PRUNER_MAX_INPUT_CHARS", "mcp_pruner", "max_input_chars", int),
+    ("MCP_PRUNER_PRUNE_ID_TTL_S", "mcp_pruner", "prune_id_ttl_s", int),
+    ("MCP_PRUNER_CACHE_TTL_S", "mcp_pruner", "cache_ttl_s", int),
+    ("MCP_PRUNER_CACHE_MAX_ITEMS", "mcp_pruner", "cache_max_entries", int),
+    ("MCP_PRUNER_CACHE_MAX_ENTRIES", "mcp_pruner", "cache_max_entries", int),
+    (
+        "KIMI_PRUNING_BACKEND",
+        "mcp_pruner",
+        "backend",
+        lambda v: _BACKENDS.get(v.strip().lower(), "heuristic"),
+    ),
+    ("DEEPINFRA_ENDPOINT_URL", "mcp_pruner", "deepinfra_endpoint_url", str),
+    ("DEEPINFRA_TIMEOUT_MS", "mcp_pruner", "deepinfra_timeout_ms", int),
+    ("DEEPINFRA_MAX_DOCS", "mcp_pruner", "deepinfra_max_docs", int),
+    (
+        "KIMI_PROXY_ALLOWED_HOSTS",
+        "access",
+        "allowed_hosts",
+        lambda v: tuple(h.strip() for h in v.split(",") if h.strip()),
+    ),
+    ("JEEVES_MCP_PRUNER_ENABLED", "tools", "enabled", agent_tools.switch),
+    ("JEEVES_PRUNER_ENDPOINT", "tools", "pruner_endpoint", str.strip),
+    ("PRUNER_URL", "tools", "pruner_endpoint", str.strip),
+    ("PRUNER_TIMEOUT_MS", "tools", "pruner_timeout_ms", int),
+    ("MCP_PRUNER_CWD", "tools", "cwd", str),
+    ("KIMI_PROXY_LOG_LEVEL", "log", "level", lambda v: v.strip().lower()),
+)
+
+VARIABLES = (
+    "KIMI_PROXY_HOME",
+    "KIMI_PROXY_CONFIG",
+    "KIMI_PROXY_TOKEN",
+    "DEEPINFRA_API_KEY",
+    *(name for name, *_ in _ENVIRONMENT),
+)
+
+
+def parse(toml: str, env: Mapping[str, str], default_home: Path) -> Config:
+    """Read settings from the text of a TOML file and from the environment."""
+    try:
+        file = tomllib.loads(toml)
+    except tomllib.TOMLDecodeError as e:
+        raise ConfigError(f"the configuration file is not valid TOML: {e}") from e
+    _refuse_secrets(file, "")
+    sections = {name: dict(value) if isinstance(value, dict) else value for name, value in file.items()}
+    for variable, section, key, reader in reversed(_ENVIRONMENT):
+        text = env.get(variable, "")
+        if text:
+            chosen = sections.setdefault(section, {})
+            if isinstance(chosen, dict):
+                chosen[key] = _read(variable, text, reader)
+    values: dict[str, object] = {
+        **sections,
+        "home": named_path("KIMI_PROXY_HOME", env) or default_home,
+        "token": _token(env),
+        "deepinfra_api_key": _secret(env, "DEEPINFRA_API_KEY"),
+    }
+    for reserved in ("home", "file", "token", "deepinfra_api_key", "provider_keys"):
+        if reserved in file:
+            raise ConfigError(f"{reserved} is not a key of the configuration file: set it in the environment")
+    try:
+        config = Config.model_validate(_lists_as_tuples(values))
+    except ValidationError as e:
+        problem = e.errors(include_url=False, include_input=False)[0]
+        raise ConfigError(f"setting {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from e
+    _refuse_strays(config)
+    return config.model_copy(update={"provider_keys": _keys(config, env)})
+
+
+def named_path(variable: str, env: Mapping[str, str]) -> Path | None:
+    """The path that a variable names, if it is set; service managers and containers leave the tilde in it."""
+    named = env.get(variable)
+    return Path(os.path.expanduser(named)) if named else None  # noqa: PTH111 - Path's own raises for unknown users
+
+
+def _refuse_strays(config: Config) -> None:
+    for name, model in config.models.items():
+        if model.provider not in config.providers:
+            raise ConfigError(f"setting models.{name}.provider: there is no provider {model.provider!r}")
+
+
+def _keys(config: Config, env: Mapping[str, str]) -> Mapping[str, SecretStr]:
+    keys: dict[str, SecretStr] = {}
+    for name, provider in config.providers.items():
+        if provider.enabled and provider.key_variable:
+            keys[name] = _key(f"setting providers.{name}.api_key: the environment variable", provider.key_variable, env)
+    return keys
+
+
+def _key(what: str, variable: str, env: Mapping[str, str]) -> SecretStr:
+    value = env.get(variable, "").strip()
+    if not value:
+        raise ConfigError(f'{what} {variable} is not set: set it, or write api_key = "" if clients send their own key')
+    if not (value.isascii() and value.isprintable()):
+        raise ConfigError(f"{what} {variable} holds characters that no key has: set it again")
+    return SecretStr(value)
+
+
+def _read(variable: str, text: str, reader: Callable[[str], object]) -> object:
+    try:
+        return reader(text)
+    except ValueError as e:
+        wanted = "true or false" if reader is agent_tools.switch else "a whole number"
+        raise ConfigError(f"environment variable {variable} must be {wanted}, not {text[:40]!r}") from e
+
+
+def _secret(env: Mapping[str, str], variable: str) -> SecretStr | None:
+    """A secret without the space around it: a file that is read into a variable leaves a newline there."""
+    value = env.get(variable, "").strip()
+    return SecretStr(value) if value else None
+
+
+def _token(env: Mapping[str, str]) -> SecretStr | None:
+    token = _secret(env, "KIMI_PROXY_TOKEN")
+    if token is None and env.get("KIMI_PROXY_TOKEN"):
+        raise ConfigError("KIMI_PROXY_TOKEN is blank: set a token, or unset it")
+    return token
+
+
+def _lists_as_tuples(value: object) -> object:
+    if isinstance(value, dict):
+        return {k: _lists_as_tuples(v) for k, v in value.items()}
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _refuse_secrets(table: Mapping[str, object], path: str) -> None:
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            _refuse_secrets(value, f"{path}{key}.")
+        elif key.lower().endswith(("api_key", "token", "secret", "password")) and not _is_named(path, value):
+            hint = _hint(path, key)
+            raise ConfigError(f"{path}{key}: secrets are read from the environment only; remove it from the file{hint}")
+
+
+def _is_named(path: str, value: object) -> bool:
+    return is_reference(value) and not path.startswith("mcp.servers.")
+
+
+def _hint(path: str, key: str) -> str:
+    if path.startswith("providers."):
+        return ', or name its variable: api_key = "${NAME}"'
+    if path.startswith("mcp.servers.") and path.endswith(".env."):
+        return f', and write env_pass = ["{key}"] in its place'
+    return ""

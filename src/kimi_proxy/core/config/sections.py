@@ -1,0 +1,131 @@
+"""The agent tools read, bash and grep, as the settings know them."""
+
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+
+class Section(BaseModel):
+    """Frozen, and misspelt keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+MAX_BASH_TIMEOUT_MS = 600_000
+
+
+class Tools(Section):
+    """What the agent tools may see and run, and who prunes what they found."""
+
+    enabled: bool = True
+    cwd: str = ""
+    roots: tuple[str, ...] = ()
+    denied_names: tuple[str, ...] = (".env", ".gnupg", ".ssh")
+    bash_over_http: bool = False
+    bash_timeout_ms: int = Field(default=120_000, ge=1, le=MAX_BASH_TIMEOUT_MS)
+    bash_env: tuple[str, ...] = ()
+    max_processes: int = Field(default=1000, ge=1)
+    max_output_bytes: int = Field(default=1024**3, ge=1024**2)
+    max_prune_ratio: float = Field(default=0.75, ge=0, le=1)
+    max_prune_input_bytes: int = Field(default=2_000_000, ge=1)
+    pruner_endpoint: str = ""
+    pruner_timeout_ms: int = Field(default=5000, ge=1, le=600_000)
+
+    @field_validator("pruner_endpoint")
+    @classmethod
+    def _an_address(cls, url: str) -> str:
+        if url and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
+            raise ValueError("must begin with http:// or https:// and name a host")
+        return url
+
+
+def switch(text: str) -> bool:
+    """A variable that says yes or no."""
+    word = text.strip().lower()
+    if word in ("true", "1", "yes", "on"):
+        return True
+    if word in ("false", "0", "no", "off"):
+        return False
+    raise ValueError("neither true nor false")
+
+
+class Compression(Section):
+    """Old exchanges give way to a summary when the window is nearly full; what they said is kept."""
+
+    automatic: bool = False
+    threshold_percentage: float = Field(default=85, gt=0, le=100)
+    keep_exchanges: int = Field(default=5, ge=1, le=100)
+    ask_provider: bool = True
+    summary_tokens: int = Field(default=1500, ge=100, le=20_000)
+    summary_timeout_s: float = Field(default=30, gt=0, le=600)
+    cooldown_s: float = Field(default=60, ge=0, le=86_400)
+    max_in_a_row: int = Field(default=3, ge=1, le=1000)
+
+
+class Compaction(Section):
+    """The light preset: fewer exchanges stay, and nobody is asked for the summary."""
+
+    enabled: bool = True
+    threshold_percentage: float = Field(default=80, gt=0, le=100)
+    max_preserved_messages: int = Field(default=2, ge=1, le=100)
+
+
+class Memory(Section):
+    """What is worth knowing about a project, told at the beginning of every new conversation."""
+
+    inject: bool = False
+    max_bytes: int = Field(default=65_536, ge=1, le=1024**2)
+
+
+class Reinjection(Section):
+    """Instructions that lie too far from the end of the prompt are repeated there."""
+
+    enabled: bool = False
+    threshold: float = Field(default=0.5, gt=0, le=1)
+    max_tokens: int = Field(default=4000, ge=1)
+
+
+class LogWatcher(Section):
+    """Off unless somebody says so: these files are not ours."""
+
+    enabled: bool = False
+    continue_log: str = "~/.continue/logs/core.log"
+    kimi_log: str = "~/.kimi/logs/kimi.log"
+    kimi_sessions: str = "~/.kimi/sessions"
+    poll_ms: int = Field(default=500, ge=20, le=60_000)
+
+
+class Record(Section):
+    """Off unless somebody says so: a recording holds every word of a conversation."""
+
+    enabled: bool = False
+    dir: str = ""
+    max_bytes: int = Field(default=64 * 1024**2, ge=1024)
+
+
+class Runner(Section):
+    """How long the server beside an agent may take to start, to answer and to stop."""
+
+    startup_timeout_ms: int = Field(default=15_000, ge=1, le=600_000)
+    shutdown_timeout_ms: int = Field(default=5000, ge=1, le=600_000)
+    probe_interval_ms: int = Field(default=3000, ge=10, le=600_000)
+    probe_failures: int = Field(default=3, ge=1, le=1000)
+
+
+class Routing(Section):
+    """A request that nearly fills the window of its model goes to a larger one of the same provider."""
+
+    fallback_threshold: float = Field(default=0.90, gt=0, le=1)
+    heavy_duty_fallback: bool = True
+
+
+class Sanitizer(Section):
+    """Long outputs of tools are shortened before they are sent, and kept."""
+
+    enabled: bool = True
+    threshold_tokens: int = Field(default=1000, ge=1)
+    preview_length: int = Field(default=200, ge=0)
+    budget_ms: int = Field(default=400, ge=1, le=60_000)
+    recover_tool: bool = True
+    recover_rounds: int = Field(default=4, ge=1, le=20)
+    routing: Routing = Routing()

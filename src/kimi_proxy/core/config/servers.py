@@ -1,0 +1,165 @@
+"""The MCP servers behind the gateway, as the settings name them."""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from kimi_proxy.core.config.sections import Section
+
+Transport = Literal["plain", "streamable", "stdio"]
+
+PRUNER = "pruner"
+ALIASES = {"mcp-pruner": PRUNER}
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+
+
+class Masking(Section):
+    """Strings of a tool's answer longer than `max_chars` keep their head and tail only."""
+
+    enabled: bool = True
+    max_chars: int = Field(default=4000, ge=1)
+    head_chars: int = Field(default=2000, ge=0)
+    tail_chars: int = Field(default=2000, ge=0)
+
+
+class Pruning(Section):
+    """Long texts are pruned for the call's goal before they are masked."""
+
+    enabled: bool = False
+    max_prune_ratio: float = Field(default=0.9, ge=0, le=1)
+    min_keep_lines: int = Field(default=40, ge=0)
+    timeout_ms: int = Field(default=1500, ge=1)
+
+
+class McpServer(Section):
+    """One upstream: an address or a command, and what may pass through."""
+
+    enabled: bool = True
+    url: str = ""
+    command: str = ""
+    args: tuple[str, ...] = ()
+    run: bool = True
+    env: Mapping[str, str] = Field(default_factory=dict)
+    env_pass: tuple[str, ...] = ()
+    transport: Literal["auto", "plain", "streamable", "stdio"] = "auto"
+    timeout_s: float = Field(default=120, gt=0, le=3600)
+    start_timeout_s: float = Field(default=30, gt=0, le=600)
+    tools: tuple[str, ...] = ()
+    root: str = ""
+    allow_marker_writes: bool = False
+    masking: Masking = Masking()
+    pruning: Pruning = Pruning()
+
+    @model_validator(mode="after")
+    def _one_way_in(self) -> "McpServer":
+        if not self.url and not self.is_run:
+            raise ValueError("give a url, or a command to run")
+        if self.url and urlsplit(self.url).scheme not in ("http", "https"):
+            raise ValueError("url must begin with http:// or https://")
+        if self.url and not urlsplit(self.url).hostname:
+            raise ValueError("url must name a host")
+        if self.transport != "auto" and bool(self.url) == (self.transport == "stdio"):
+            raise ValueError("transport stdio goes with a command alone, plain and streamable go with url")
+        return self
+
+    @property
+    def is_run(self) -> bool:
+        """Whether the server is a process of ours."""
+        return bool(self.command) and self.run
+
+    @property
+    def way(self) -> Transport:
+        """How this server is spoken to; `auto` takes an address that ends in /rpc for plain JSON-RPC."""
+        if self.transport != "auto":
+            return self.transport
+        if not self.url:
+            return "stdio"
+        return "plain" if urlsplit(self.url).path.rstrip("/").endswith("/rpc") else "streamable"
+
+
+def _rpc(port: int) -> dict[str, object]:
+    return {"url": f"http://127.0.0.1:{port}/rpc"}
+
+
+def _npm(package: str) -> dict[str, object]:
+    """A published program. The first start fetches it, which takes its time."""
+    return {"command": "npx", "args": ("-y", package), "start_timeout_s": 300}
+
+
+_ELSEWHERE: dict[str, object] = {"run": False}
+
+# Our own pruner answers with what was recovered, and reads markers by trade. The others are programs on standard
+# input and output; until `run` or `enabled` says so, somebody else runs them at that address, or nobody does.
+_DEFAULTS: dict[str, dict[str, object]] = {
+    "sequential-thinking": _rpc(8003) | _npm("@modelcontextprotocol/server-sequential-thinking@2026.8.31") | _ELSEWHERE,
+    "fast-filesystem": _rpc(8004) | _npm("fast-filesystem-mcp@3.5.2") | _ELSEWHERE,
+    "json-query": _rpc(8005) | _npm("mcp-json@1.0.0") | _ELSEWHERE,
+    PRUNER: _rpc(8006) | {"masking": {"enabled": False}, "allow_marker_writes": True},
+    "shrimp-task-manager": _rpc(8007) | _npm("mcp-shrimp-task-manager@1.0.21") | _ELSEWHERE,
+    "task-master": _npm("task-master-ai@0.43.1") | {"enabled": False},
+}
+_PLACE = ("url", "command", "args", "run", "start_timeout_s")
+
+
+def _over_defaults(given: object) -> object:
+    """The file's servers beside ours; a server of the same name changes only the keys that it names."""
+    if not isinstance(given, Mapping):
+        return given
+    merged: dict[str, object] = dict(_DEFAULTS)
+    for name, server in given.items():
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not a server's name: use letters, digits, '.', '_' and '-'")
+        known = ALIASES.get(name, name)
+        if known != name and known in given:
+            raise ValueError(f"{name} is another name of {known}: keep one of the two")
+        merged[known] = _over(_DEFAULTS.get(known, {}), server)
+    return merged
+
+
+def _over(default: Mapping[str, object], given: object) -> object:
+    if not isinstance(given, Mapping):
+        return given
+    # Another server in the place of ours: where that was, and how it is started, say nothing about it.
+    another = given.get("command") or given.get("url")
+    merged = {key: value for key, value in default.items() if not (another and key in _PLACE)}
+    for key, value in given.items():
+        below = merged.get(key)
+        merged[key] = {**below, **value} if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    if merged.get("run") is True and all(merged.get(key) == default.get(key, "") for key in ("url", "command")):
+        # A known program speaks on its standard input and output; the address was for one that others run.
+        merged.pop("url", None)
+    return merged
+
+
+class Mcp(Section):
+    """The servers that the gateway may talk to, by name."""
+
+    ready_timeout_s: float = Field(default=12, gt=0, le=600)
+    servers: Annotated[Mapping[str, McpServer], BeforeValidator(_over_defaults)] = Field(
+        default_factory=dict, validate_default=True
+    )
+
+    def server(self, name: str) -> McpServer | None:
+        """The server of that name or alias, if it is switched on."""
+        found = self.servers.get(ALIASES.get(name, name))
+        return found if found is not None and found.enabled else None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name, server in self.servers.items() if server.enabled)
+
+    @property
+    def run(self) -> tuple[str, ...]:
+        """The servers that are processes of ours."""
+        return tuple(name for name, server in self.servers.items() if server.enabled and server.is_run)
+
+
+class Proxy(Section):
+    """Where the proxy, the gateway and the dashboard listen."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8000, ge=0, le=65_535)

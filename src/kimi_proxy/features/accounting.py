@@ -1,0 +1,434 @@
+"""What was saved, and what saving it cost."""
+
+import csv
+import io
+import math
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+
+from kimi_proxy.core.chat import Request
+from kimi_proxy.core.chat.reply import Usage
+from kimi_proxy.core.config.providers import Model
+from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.features.context import Composition
+from kimi_proxy.features.pipeline import Note
+from kimi_proxy.features.sanitizer.plan import recovers
+
+MILLION = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """USD for a million tokens."""
+
+    input: float
+    cached: float  # read from the provider's cache
+    cache_write: float  # put there
+    output: float
+
+    def cost_usd(self, usage: Usage) -> float:
+        """Whatever a provider counts, no token is paid for twice."""
+        cached = min(usage.cached_tokens, usage.input_tokens)
+        written = min(usage.cache_write_tokens, usage.input_tokens - cached)
+        plain = usage.input_tokens - cached - written
+        read = plain * self.input + cached * self.cached + written * self.cache_write
+        return round((read + usage.output_tokens * self.output) / MILLION, 9)
+
+
+def prices_of(model: Model | None) -> Prices | None:
+    """None if the settings know no price; what the cache does costs as much as any input unless they say otherwise."""
+    if model is None or not (model.input_usd_per_million or model.output_usd_per_million):
+        return None
+    plain, given = model.input_usd_per_million, model.model_fields_set
+    return Prices(
+        input=plain,
+        cached=model.cached_usd_per_million if "cached_usd_per_million" in given else plain,
+        cache_write=model.cache_write_usd_per_million if "cache_write_usd_per_million" in given else plain,
+        output=model.output_usd_per_million,
+    )
+
+
+# What a request saved, after everything that saving cost.
+#
+# "Before" is the request as it came, sent to the same provider, with the cache hits that it would have had. From what
+# it has more than "after" we take the cache reads that were lost because we changed what the provider had cached, the
+# turns and tokens in which the model read something back, and the calls that asked for summaries. What is left is the
+# net, and it may be less than nothing.
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What is known of a request when it leaves, in tokens of our own count."""
+
+    before: int  # as it came
+    after: int
+    old_before: int = 0  # of these, what the model had read in an earlier request
+    old_after: int = 0
+    is_rewritten: bool = False  # we changed what the provider may have cached, for the first time
+    recovered: int = 0  # texts in it that the client's own tools read back
+    recoveries: int = 0  # how many of these are new
+    summaries: int = 0
+    summary: Usage = field(default_factory=Usage)  # what summaries cost that this request is the first to carry
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """What the model read back within one answer."""
+
+    calls: int = 0
+    turns: int = 0  # times that the provider was asked again
+    first: Usage | None = None  # of the first turn alone; the usage of the answer is that of all
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    tokens_before: int
+    tokens_after: int  # of the request itself
+    cache_lost_tokens: int = 0  # would have been read from the cache, and were paid for anew
+    recoveries: int = 0
+    extra_turns: int = 0  # beside the one that the client asked for, without summaries
+    recovery_tokens: int = 0
+    summaries: int = 0
+    summary_tokens: int = 0
+    net_saved_tokens: int = 0
+    cost_before_usd: float | None = None  # None if the settings know no price, or the provider told no count
+    net_saved_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What the answer cost: the provider's count of all turns, and prices of the model that was asked for and of the
+    one that answered."""
+
+    usage: Usage | None
+    recalled: Recalled = field(default_factory=Recalled)
+    prices_before: Prices | None = None
+    prices: Prices | None = None
+    caches: bool = True  # the provider is believed to have a cache
+
+
+def account(sent: Sent, bill: Bill) -> Account:
+    """Counted by the provider where it did; without its count ours has to do, and nobody knows of money."""
+    counted = _Counted(sent, bill)
+    asked = sent.summary.input_tokens + sent.summary.output_tokens
+    spent = counted.recovered + counted.again
+    told = Account(
+        tokens_before=counted.before,
+        tokens_after=counted.after,
+        cache_lost_tokens=counted.lost,
+        recoveries=sent.recoveries + bill.recalled.calls,
+        extra_turns=bill.recalled.turns,
+        recovery_tokens=spent,
+        summaries=sent.summaries,
+        summary_tokens=asked,
+        net_saved_tokens=counted.before - counted.after - counted.lost - spent - asked,
+    )
+    if bill.usage is None or bill.prices_before is None or bill.prices is None:
+        return told
+    before = bill.prices_before.cost_usd(counted.usage_before)
+    net = before - bill.prices.cost_usd(bill.usage) - bill.prices.cost_usd(sent.summary)
+    return replace(told, cost_before_usd=before, net_saved_usd=round(net, 9))
+
+
+def unanswered(sent: Sent, prices: Prices | None) -> Account:
+    """Nobody pays for an answer that did not come, but for the summaries that the request carries."""
+    asked = sent.summary.input_tokens + sent.summary.output_tokens
+    told = Account(sent.after, sent.after, summaries=sent.summaries, summary_tokens=asked, net_saved_tokens=-asked)
+    return told if prices is None else replace(told, net_saved_usd=-prices.cost_usd(sent.summary))
+
+
+class _Counted:
+    """The sides of an account, in the provider's tokens."""
+
+    def __init__(self, sent: Sent, bill: Bill) -> None:
+        self._bill = bill
+        turns = bill.recalled.turns
+        first = (bill.recalled.first if turns else None) or bill.usage or Usage(sent.after)
+        scale = first.input_tokens / sent.after if sent.after else 1.0
+        self._first = first
+        self.after = first.input_tokens
+        self.before = max(0, self.after + round((sent.before - sent.after) * scale))
+        # Texts that were read back would not be there had nothing been cut; what others cut is none of our savings.
+        self.recovered = round(min(sent.recovered, max(0, sent.before - sent.after)) * scale)
+        self._old_before = max(0, round(sent.old_before * scale) - self.recovered)
+        self._old_after = round(sent.old_after * scale)
+        self._is_lost = sent.is_rewritten and bill.caches
+        self._cached = min(first.cached_tokens, self.after)
+
+    @property
+    def lost(self) -> int:
+        """Of what the provider could have had in its cache, what it read anew."""
+        return max(0, min(self._old_after, self.after) - self._cached) if self._is_lost else 0
+
+    @property
+    def again(self) -> int:
+        """What further turns read, and what the first one wrote to ask for them."""
+        usage, first = self._bill.usage, self._first
+        if not self._bill.recalled.turns or usage is None:
+            return 0
+        return max(0, usage.input_tokens - first.input_tokens) + first.output_tokens
+
+    @property
+    def usage_before(self) -> Usage:
+        """Had nothing been done: one turn, with the hits that it would have had."""
+        usage, first = self._bill.usage or Usage(), self._first
+        would = self.before - self.recovered
+        plain = max(0, self.after - self._cached - first.cache_write_tokens)
+        written = max(0, would - self._hits - plain) if first.cache_write_tokens else 0
+        output = usage.output_tokens - (first.output_tokens if self._bill.recalled.turns else 0)
+        return Usage(would, max(0, output), self._hits, written)
+
+    @property
+    def _hits(self) -> int:
+        """Where we broke the cache, all that is old. Where it hit, as much as it did and what was cut from what is old:
+        that would have been read cheaply, so little is saved by cutting it. Where nothing hit, nothing would have."""
+        would = self.before - self.recovered
+        if self._is_lost:
+            return min(would, max(self._cached, self._old_before))
+        return min(would, self._cached + max(0, self._old_before - self._old_after)) if self._cached else 0
+
+
+MIN_CACHED_TOKENS = 2048  # what is shorter may go uncached anywhere
+MISSES = 3  # requests that should have hit and did not, after which nobody believes in a cache
+MAX_KNOWN = 1_000
+
+
+class Caching:
+    """Whether a model's provider has a cache at all, by what it told so far; believed until it was missed often."""
+
+    def __init__(self) -> None:
+        self._misses: OrderedDict[str, int] = OrderedDict()
+
+    def __getitem__(self, model: str) -> bool:
+        return self._misses.get(model, 0) < MISSES
+
+    def observe(self, model: str, sent: Sent, usage: Usage | None) -> None:
+        if usage is None:
+            return
+        if usage.cached_tokens:
+            self._put(model, 0)
+        elif sent.old_after >= MIN_CACHED_TOKENS and not sent.is_rewritten:
+            self._put(model, self._misses.get(model, 0) + 1)
+
+    def _put(self, model: str, misses: int) -> None:
+        self._misses[model] = misses
+        self._misses.move_to_end(model)
+        if len(self._misses) > MAX_KNOWN:
+            self._misses.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A request as it came, or as it leaves, in tokens of our own count."""
+
+    total: int
+    old: int = 0  # before the model's last answer
+    recovered: int = 0
+    recoveries: int = 0
+    has_outputs: bool = False  # of tools
+
+
+def weights(request: Request, weighed: Composition) -> Weights:
+    """What is old in a request, and what in it was read back by a tool that the client has."""
+    said = [at for at, message in enumerate(request.messages) if message.role == "assistant"]
+    old = weighed.messages[said[-1]].before if said else 0
+    asked: dict[str, str] = {}
+    places: list[int] = []
+    has_outputs = False
+    for at, message in enumerate(request.messages):
+        asked |= {part.call_id: part.name for part in message.parts if part.kind == "tool_call"}
+        results = [part.call_id for part in message.parts if part.kind == "tool_result"]
+        has_outputs = has_outputs or bool(results)
+        if any(recovers(asked.get(call_id, "")) for call_id in results):
+            places.append(at)
+    new = sum(1 for at in places if at > (said[-1] if said else -1))
+    recovered = sum(weighed.messages[at].tools_tokens for at in places)
+    return Weights(weighed.total, old, recovered, new, has_outputs)
+
+
+def sent(came: Weights, leaves: Weights, notes: Iterable[Note], is_rewritten: bool) -> Sent:
+    """All that a request carries on its way out, with what its notes tell of costs."""
+    resent, summaries, summary = 0, 0, Usage()
+    for note in notes:
+        resent += _count(note, "prefix_tokens_resent")
+        read, written = _count(note, "summary_input_tokens"), _count(note, "summary_output_tokens")
+        summaries += read > 0
+        summary = Usage(summary.input_tokens + read, summary.output_tokens + written)
+    return Sent(
+        came.total,
+        leaves.total,
+        came.old,
+        leaves.old,
+        is_rewritten or resent > 0,
+        came.recovered,
+        came.recoveries,
+        summaries,
+        summary,
+    )
+
+
+def _count(note: Note, name: str) -> int:
+    value = note.fields.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+MAX_SESSIONS = 10_000  # remembered; who talked last stays
+
+
+class Prefixes:
+    """A provider's cache knows a beginning, and a model; whenever we change either, it has to read anew."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, str] = OrderedDict()
+
+    def changes(self, session: str, prefix: str) -> bool:
+        """Whether a session's requests begin otherwise than before; of one that nobody knows, nobody can tell."""
+        before = self._known.pop(session, prefix)
+        self._known[session] = prefix
+        if len(self._known) > MAX_SESSIONS:
+            self._known.popitem(last=False)
+        return before != prefix
+
+
+# A spreadsheet takes a cell that begins so for a formula, and runs it.
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What the requests of a session to a model came to. Money is a sum as far as prices are known."""
+
+    reasons: Mapping[str, int]  # why nothing was saved, and in how many requests
+    session: str
+    title: str
+    model: str
+    requests: int
+    tokens_before: int
+    tokens_after: int
+    cached_tokens: int
+    cache_lost_tokens: int
+    recoveries: int
+    extra_turns: int
+    recovery_tokens: int
+    summaries: int
+    summary_tokens: int
+    net_saved_tokens: int
+    cost_before_usd: float | None
+    cost_usd: float | None
+    net_saved_usd: float | None
+
+
+NAMES = tuple(field.name for field in fields(Line) if field.name != "reasons")
+_TEXTS = ("session", "title", "model")
+_MONEY = tuple(name for name in NAMES if name.endswith("_usd"))
+_COUNTS = tuple(name for name in NAMES if name not in (*_TEXTS, *_MONEY))
+
+
+def summed(lines: Iterable[Line], model: str = "") -> Line:
+    """All of them as one; a price that nobody knows adds nothing."""
+    lines = list(lines)
+    counts = [sum(getattr(line, name) for line in lines) for name in _COUNTS]
+    money = [_sum([getattr(line, name) for line in lines]) for name in _MONEY]
+    reasons: Counter[str] = Counter()
+    for line in lines:
+        reasons.update(line.reasons)
+    return Line(reasons, "", "", model, *counts, *money)
+
+
+def by_model(lines: Sequence[Line]) -> list[Line]:
+    models = dict.fromkeys(line.model for line in lines)
+    return [summed((line for line in lines if line.model == model), model) for model in models]
+
+
+def as_json(lines: Sequence[Line], since: str | None) -> JsonObject:
+    sessions: list[JsonValue] = [_told(line, *_TEXTS) for line in lines]
+    models: list[JsonValue] = [_told(line, "model") for line in by_model(lines)]
+    totals = {"sessions": len({line.session for line in lines}), **_told(summed(lines))}
+    return {"since": since, "totals": totals, "models": models, "sessions": sessions}
+
+
+def as_csv(lines: Sequence[Line]) -> str:
+    page = io.StringIO()
+    rows = csv.writer(page)
+    rows.writerow((*NAMES, "reasons"))
+    for line in lines:
+        why = " ".join(f"{reason}={count}" for reason, count in _often(line))
+        rows.writerow([*(_cell(getattr(line, name)) for name in NAMES), why])
+    return page.getvalue()
+
+
+def as_text(lines: Sequence[Line], since: str | None) -> str:
+    """For people: what all of it came to, and each session under it."""
+    after = f" since {since}" if since else ""
+    if not lines:
+        return f"no requests{after}\n"
+    all = summed(lines)
+    sessions = len({line.session for line in lines})
+    out = [f"{all.requests:,} requests in {sessions:,} sessions{after}", *_sum_of(all)]
+    if all.reasons:
+        out.append("nothing was saved because: " + ", ".join(f"{why} ({n:,})" for why, n in _often(all)))
+    return "\n".join([*out, "", *_grid(lines)]) + "\n"
+
+
+def _sum_of(all: Line) -> list[str]:
+    told = [
+        ("as they came", all.tokens_before, all.cost_before_usd),
+        ("as they left", all.tokens_after, all.cost_usd),
+        ("cache reads lost", all.cache_lost_tokens, None),
+        (f"read back ({all.recoveries:,} times, {all.extra_turns:,} extra turns)", all.recovery_tokens, None),
+        (f"summaries ({all.summaries:,})", all.summary_tokens, None),
+        ("saved after all", all.net_saved_tokens, all.net_saved_usd),
+    ]
+    width = max(len(name) for name, *_ in told)
+    share = f"  {100 * all.net_saved_tokens / all.tokens_before:.1f} %" if all.tokens_before else ""
+    lines = [f"  {name:<{width}}  {tokens:>14,} tokens{_usd(usd)}" for name, tokens, usd in told]
+    return [*lines[:-1], lines[-1] + share]
+
+
+_GRID = (
+    *("session", "model", "requests", "before", "after", "cache lost", "read back", "summaries"),
+    *("saved", "USD before", "USD", "USD saved"),
+)
+
+
+def _grid(lines: Sequence[Line]) -> list[str]:
+    rows = [_GRID, *map(_cells, lines)]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(_GRID))]
+    return ["  ".join(_set(cell, at, widths[at]) for at, cell in enumerate(row)).rstrip() for row in rows]
+
+
+def _set(cell: str, at: int, width: int) -> str:
+    return cell.ljust(width) if at < 2 else cell.rjust(width)
+
+
+def _cells(line: Line) -> tuple[str, ...]:
+    counts = (
+        *(line.requests, line.tokens_before, line.tokens_after, line.cache_lost_tokens),
+        *(line.recovery_tokens, line.summary_tokens, line.net_saved_tokens),
+    )
+    money = ("–" if usd is None else f"{usd:.4f}" for usd in (line.cost_before_usd, line.cost_usd, line.net_saved_usd))
+    return (line.title or line.session)[:40], line.model[:40], *(f"{count:,}" for count in counts), *money
+
+
+def _told(line: Line, *texts: str) -> JsonObject:
+    told: JsonObject = {name: getattr(line, name) for name in (*texts, *_COUNTS)}
+    money = {name: None if (usd := getattr(line, name)) is None else round(usd, 6) for name in _MONEY}
+    return {**told, **money, "reasons": dict(_often(line))}
+
+
+def _often(line: Line) -> list[tuple[str, int]]:
+    return sorted(line.reasons.items(), key=lambda one: (-one[1], one[0]))
+
+
+def _sum(money: Sequence[float | None]) -> float | None:
+    known = [usd for usd in money if usd is not None]
+    return round(math.fsum(known), 9) if known else None
+
+
+def _usd(usd: float | None) -> str:
+    return "" if usd is None else f"  {usd:>10.4f} USD"
+
+
+def _cell(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value

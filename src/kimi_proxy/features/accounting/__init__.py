@@ -1,1 +1,0 @@
-"""What was saved, and what saving it cost."""

@@ -1,1 +1,0 @@
-"""Judging pruners: questions whose answers are known, plain rankers to compare with, figures and reports."""

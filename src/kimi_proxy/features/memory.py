@@ -1,0 +1,172 @@
+"""What of a conversation is long-term memory: it is weighed apart, and never compressed away."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from kimi_proxy.core import json
+from kimi_proxy.core.chat import Request
+from kimi_proxy.core.chat.edit import with_system
+from kimi_proxy.core.types import JsonValue
+from kimi_proxy.features.pipeline import Draft, Note
+
+# Where memory stands in a text: seven ways to write it, found in one pass whatever the text.
+#
+# A block counts within the text that it stands in, from its opening to the closing that belongs to it, with everything
+# between them; what is opened and not closed in the same text is no memory. Letters may be large or small, and tags may
+# carry attributes.
+
+KINDS = ("mcp-memory", "mcp-result", "mcp-tool", "[MEMORY]", "@memory", "@recall", "@remember")
+
+_OPENINGS = ("<mcp-", "[memory]", "@memory[", "@recall(", "@remember(")
+_FLAGS = re.IGNORECASE | re.ASCII
+_TAG = re.compile(
+    r"<(?P<opens>mcp-(?:memory|result|tool))(?:\s[^<>]*|/)?>"
+    r"|</(?P<closes>mcp-(?:memory|result|tool))\s*>|\[(?P<slash>/?)memory\]",
+    _FLAGS,
+)
+_CALL_TEXT = r"(?<![\w@])(?P<name>@memory(?=\[)|@re(?:call|member)(?=\())[(\[]"
+_CALL = re.compile(_CALL_TEXT, _FLAGS)
+_BRACKET = re.compile(rf"{_CALL_TEXT}|[()\[\]]", _FLAGS)
+_PAIRS = {")": "(", "]": "["}
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    start: int
+    end: int
+    kind: str  # one of KINDS
+
+
+def segments(text: str) -> tuple[Segment, ...]:
+    """In order, and apart: of those that lie in each other or overlap, one is left that covers all."""
+    lowered = text.lower()
+    if not any(opening in lowered for opening in _OPENINGS):
+        return ()
+    return tuple(_apart(sorted((*_tagged(text), *_called(text)), key=lambda found: (found.start, -found.end))))
+
+
+def _tagged(text: str) -> Iterator[Segment]:
+    """Each closing belongs to the nearest opening of its kind that has none yet."""
+    waiting: dict[str, list[int]] = {}
+    for found in _TAG.finditer(text):
+        name = found["opens"] or found["closes"]
+        kind = name.lower() if name else "[MEMORY]"
+        if found["opens"] and found[0].endswith("/>"):
+            yield Segment(found.start(), found.end(), kind)
+        elif found["opens"] or found["slash"] == "":
+            waiting.setdefault(kind, []).append(found.start())
+        elif waiting.get(kind):
+            yield Segment(waiting[kind].pop(), found.end(), kind)
+
+
+def _called(text: str) -> Iterator[Segment]:
+    """`@recall(f(x))` ends where its own bracket closes; brackets outside of a call are nobody's business."""
+    waiting: dict[str, list[tuple[int, str]]] = {"(": [], "[": []}
+    calls = at = 0
+    while found := (_BRACKET if calls else _CALL).search(text, at):
+        at, bracket = found.end(), found[0][-1]
+        if bracket in waiting:
+            name = (found["name"] or "").lower()
+            waiting[bracket].append((found.start(), name))
+            calls += bool(name)
+        elif opened := waiting[_PAIRS[bracket]]:
+            start, name = opened.pop()
+            if name:
+                calls -= 1
+                yield Segment(start, at, name)
+        if not calls:
+            waiting = {"(": [], "[": []}
+
+
+def _apart(ordered: list[Segment]) -> Iterator[Segment]:
+    last: Segment | None = None
+    for found in ordered:
+        if last is not None and found.start < last.end:
+            last = Segment(last.start, max(last.end, found.end), last.kind)
+            continue
+        if last is not None:
+            yield last
+        last = found
+    if last is not None:
+        yield last
+
+
+PREVIEW_CHARS = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The memory of one kind in a text or in a whole request."""
+
+    kind: str
+    count: int
+    tokens: int
+    preview: str  # how the first of it begins
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """A text's tokens, and those among them that are memory."""
+
+    tokens: int
+    memory: int = 0
+    found: tuple[Found, ...] = ()
+
+
+def portion(text: str, count: Callable[[str], int]) -> Portion:
+    """Each segment is counted by itself; together they are never more than the text."""
+    counted = count(text)
+    pieces = [(one.kind, text[one.start : one.end]) for one in segments(text)]
+    if not pieces:
+        return Portion(counted)
+    found = together(Found(kind, 1, count(piece), _preview(piece)) for kind, piece in pieces)
+    return Portion(counted, min(counted, sum(one.tokens for one in found)), found)
+
+
+def together(found: Iterable[Found]) -> tuple[Found, ...]:
+    """One for each kind."""
+    by_kind: dict[str, Found] = {}
+    for one in found:
+        first = by_kind.get(one.kind)
+        if first is not None:
+            one = Found(one.kind, first.count + one.count, first.tokens + one.tokens, first.preview)
+        by_kind[one.kind] = one
+    return tuple(by_kind[kind] for kind in KINDS if kind in by_kind)
+
+
+def _preview(piece: str) -> str:
+    # A line is enough to know it again; what a database can't hold is left out.
+    line = " ".join(piece[: PREVIEW_CHARS * 4].split())
+    return line[:PREVIEW_CHARS].encode("utf-8", "replace").decode()
+
+
+_PROJECT_TAG = re.compile(r"<(/?mcp-memory)", re.IGNORECASE)
+
+
+def block(content: JsonValue) -> str:
+    """The block that the model reads; none if there is nothing to say."""
+    text = content if isinstance(content, str) else json.encode(content).decode() if content else ""
+    if not text.strip():
+        return ""
+    # What stands inside can't end the block.
+    harmless = _PROJECT_TAG.sub(r"< \1", text.strip())
+    return f'<mcp-memory source="project">\n{harmless}\n</mcp-memory>'
+
+
+def begins(request: Request) -> bool:
+    """Whether nothing has been answered yet in this conversation."""
+    roles = {message.role for message in request.messages}
+    return bool(roles) and roles <= {"system", "user"} and not request.is_continued
+
+
+def injected(draft: Draft, block: str, tokens: int | None = None) -> Draft:
+    """Told by the system, behind its own words. `tokens` are given where that happens for the first time."""
+    request = with_system(draft.request, block)
+    if request is draft.request:
+        return draft
+    notes = () if tokens is None else (Note("memory_injected", {"tokens": tokens}),)
+    return replace(draft, request=request, notes=(*draft.notes, *notes))
+
+
+__all__ = ["KINDS", "Found", "Portion", "Segment", "portion", "segments", "together"]

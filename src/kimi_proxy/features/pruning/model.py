@@ -1,0 +1,278 @@
+"""The learned scorer: trees that say from a line's signals how likely it answers the goal."""
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import sha256
+from importlib import resources
+from typing import TypeAlias
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from kimi_proxy.features.pruning.structure.blocks import Floats, Rows
+
+MOST_LEAVES = 32  # a tree's leaves are the bits of one 32-bit number
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Column i of the first four is node i. A line whose signal is at most `limit` goes left.
+
+    A child is a node, or where it is negative the leaf ~child; leaves are numbered from left to right. `means` are
+    what a line that reached the node gets on average, which is how a path is told in words.
+    """
+
+    signal: Sequence[int]
+    limit: Sequence[int]
+    left: Sequence[int]
+    right: Sequence[int]
+    means: Sequence[int]
+    leaves: Sequence[int]
+
+    def check(self, signal_count: int) -> None:
+        """Refuse a tree that cannot be walked."""
+        nodes = len(self.signal)
+        if not all(len(column) == nodes for column in (self.limit, self.left, self.right, self.means)):
+            raise ValueError("columns of different length")
+        if not 1 <= nodes < MOST_LEAVES or len(self.leaves) != nodes + 1:
+            raise ValueError(f"{nodes} nodes with {len(self.leaves)} leaves")
+        if not all(0 <= signal < signal_count for signal in self.signal):
+            raise ValueError("a signal that is not listed")
+        children = sorted([*self.left, *self.right])
+        if children != [*range(-nodes - 1, 0), *range(1, nodes)]:
+            raise ValueError("nodes that do not make a tree")
+        if any(0 <= child <= node for column in (self.left, self.right) for node, child in enumerate(column)):
+            raise ValueError("a node above its parent")
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """What one kind of text is judged by. `odds` turns a sum of leaves into how likely the line answers."""
+
+    signals: Sequence[str]
+    trees: Sequence[Tree]
+    odds: Sequence[int]
+
+
+Forests = Mapping[str, Forest]
+
+
+# All lines through all trees at once, in whole numbers.
+#
+# A tree's leaves are bits of one number. For every signal a table says which leaves a line can still reach with that
+# value; what is left after all tables have been asked is a number whose lowest bit is the leaf.
+
+SIGNAL_STEPS = 4096  # a signal of 1 is this number; fine enough, and no fraction of small numbers falls between two
+SIGNAL_MAX = 2 * SIGNAL_STEPS - 1
+LEAF_STEPS = 4096  # one step of the logarithm of the odds
+ODDS_STEPS = 1024
+ODDS_SHIFT = 6
+ODDS_ONE = 2**20
+
+Bits: TypeAlias = NDArray[np.uint32]
+
+_EVERY_LEAF = 0xFFFFFFFF
+_DE_BRUIJN = np.uint32(0x077CB531)
+_TOP_BITS = np.uint32(27)
+# Where a bit lands when its number is multiplied by the above: each of the 32 in another place.
+_PLACE_OF_BIT = np.array([((1 << bit) * 0x077CB531 & _EVERY_LEAF) >> 27 for bit in range(32)])
+
+
+@dataclass(frozen=True, slots=True)
+class Walker:
+    """A forest made ready: limits of each signal, and for each tree its tables and leaves."""
+
+    signals: Sequence[str]
+    limits: Sequence[Rows]
+    tables: Sequence[Sequence[tuple[int, Bits]]]
+    leaves: Sequence[Rows]
+    odds: Rows
+
+    @classmethod
+    def of(cls, forest: Forest) -> "Walker":
+        limits = _limits(forest)
+        return cls(
+            forest.signals,
+            [np.array(list(own), dtype=np.int64) for own in limits],
+            [_tables(tree, limits) for tree in forest.trees],
+            [placed(np.array(tree.leaves, dtype=np.int64)) for tree in forest.trees],
+            np.array(forest.odds, dtype=np.int64),
+        )
+
+    def likely(self, signals: Mapping[str, Floats], check: Callable[[], None]) -> Floats:
+        """How likely each line answers the goal, between 0 and 1; `check` may raise to abort."""
+        total = np.zeros(len(next(iter(signals.values()))), dtype=np.int64)
+        for leaves, place in zip(self.leaves, self.places(signals), strict=True):
+            check()
+            total += leaves[place]
+        step = (total >> ODDS_SHIFT) + ODDS_STEPS // 2
+        likely: Floats = self.odds[np.clip(step, 0, ODDS_STEPS - 1)] / ODDS_ONE
+        return likely
+
+    def places(self, signals: Mapping[str, Floats]) -> Iterator[Bits]:
+        """For each tree the leaf that each line falls into, as a place in what `placed` gives."""
+        steps = [
+            np.searchsorted(limits, stepped(signals[name])) if len(limits) else None
+            for name, limits in zip(self.signals, self.limits, strict=True)
+        ]
+        for tables in self.tables:
+            (first, table), *others = tables
+            alive = table[steps[first]]
+            for signal, table in others:
+                alive &= table[steps[signal]]
+            lowest = alive & (~alive + np.uint32(1))
+            yield (lowest * _DE_BRUIJN) >> _TOP_BITS
+
+
+def stepped(values: Floats) -> Rows:
+    """Signals as whole numbers, so that a last digit that differs between machines changes nothing."""
+    return np.rint(np.clip(values * SIGNAL_STEPS, 0, SIGNAL_MAX)).astype(np.int64)
+
+
+def _limits(forest: Forest) -> list[dict[int, int]]:
+    """For each signal its limits in all trees, and the place of each in their order."""
+    found: list[set[int]] = [set() for _ in forest.signals]
+    for tree in forest.trees:
+        for signal, limit in zip(tree.signal, tree.limit, strict=True):
+            found[signal].add(limit)
+    return [{limit: i for i, limit in enumerate(sorted(limits))} for limits in found]
+
+
+def _tables(tree: Tree, limits: Sequence[Mapping[int, int]]) -> list[tuple[int, Bits]]:
+    tables: dict[int, Bits] = {}
+    below = _leaves_below(tree)
+    for node, (signal, limit) in enumerate(zip(tree.signal, tree.limit, strict=True)):
+        if signal not in tables:
+            tables[signal] = np.full(len(limits[signal]) + 1, _EVERY_LEAF, dtype=np.uint32)
+        # Above the limit the line goes right: it can no longer reach a leaf on the left.
+        tables[signal][limits[signal][limit] + 1 :] &= np.uint32(_EVERY_LEAF ^ below[tree.left[node]])
+    return list(tables.items())
+
+
+def _leaves_below(tree: Tree) -> dict[int, int]:
+    """For each node and leaf the bits of the leaves that can be reached from it."""
+    below = {~leaf: 1 << leaf for leaf in range(len(tree.leaves))}
+    for node in range(len(tree.signal) - 1, -1, -1):
+        below[node] = below[tree.left[node]] | below[tree.right[node]]
+    return below
+
+
+def placed(by_leaf: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A row for each leaf, put where its bit lands."""
+    out = np.zeros((32, *by_leaf.shape[1:]), dtype=np.int64)
+    out[_PLACE_OF_BIT[: len(by_leaf)]] = by_leaf
+    return out
+
+
+KIND = b"kimi-proxy scorer 1 "
+MAX_BYTES = 1024**2
+_PACKED_MAX_BYTES = 16 * 1024**2
+
+_forests = msgspec.json.Decoder(Forests)
+
+
+class ModelRefused(ValueError):
+    """Bytes that are not a model of ours, or no longer."""
+
+
+def write(forests: Forests) -> bytes:
+    packed = zlib.compress(msgspec.json.encode(forests, order="deterministic"), 9)
+    return KIND + sha256(packed).hexdigest().encode() + b"\n" + packed
+
+
+def read(raw: bytes) -> Forests:
+    """The forests in a file that `write` made; any byte that differs is a ModelRefused."""
+    first, _, packed = raw.partition(b"\n")
+    if not first.startswith(KIND) or len(raw) > MAX_BYTES:
+        raise ModelRefused("it is not a scorer of this version")
+    if first[len(KIND) :] != sha256(packed).hexdigest().encode():
+        raise ModelRefused("its checksum does not match its bytes")
+    try:
+        forests: Forests = _forests.decode(zlib.decompressobj().decompress(packed, _PACKED_MAX_BYTES))
+        _check(forests)
+    except (zlib.error, msgspec.DecodeError, ValueError) as e:
+        raise ModelRefused(f"it cannot be read: {e}") from e
+    return forests
+
+
+def _check(forests: Forests) -> None:
+    for forest in forests.values():
+        if len(forest.odds) != ODDS_STEPS:
+            raise ValueError("odds of another length")
+        for tree in forest.trees:
+            tree.check(len(forest.signals))
+
+
+Turns: TypeAlias = tuple[tuple[int, int], ...]  # a signal, and what the turn that it decided adds
+
+
+def signal_shares(forest: Forest, walker: Walker, signals: Mapping[str, Floats]) -> dict[str, Floats]:
+    """For each signal what it adds to the logarithm of each line's odds."""
+    total = np.zeros((len(next(iter(signals.values()))), len(forest.signals)), dtype=np.int64)
+    for tree, place in zip(forest.trees, walker.places(signals), strict=True):
+        total += placed(_by_leaf(tree, len(forest.signals)))[place]
+    return {name: total[:, i] / LEAF_STEPS for i, name in enumerate(forest.signals)}
+
+
+def _by_leaf(tree: Tree, signal_count: int) -> Rows:
+    """For each leaf what the signals on the way to it add."""
+    added = np.zeros((len(tree.leaves), signal_count), dtype=np.int64)
+    for leaf, turns in _paths(tree, 0, ()):
+        for signal, gain in turns:
+            added[leaf, signal] += gain
+    return added
+
+
+def _paths(tree: Tree, node: int, turns: Turns) -> Iterator[tuple[int, Turns]]:
+    for child in (tree.left[node], tree.right[node]):
+        mean = tree.leaves[~child] if child < 0 else tree.means[child]
+        taken = (*turns, (tree.signal[node], mean - tree.means[node]))
+        if child < 0:
+            yield ~child, taken
+        else:
+            yield from _paths(tree, child, taken)
+
+
+NAME = "scorer.model"
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What was learned for one kind of text."""
+
+    forest: Forest
+    walker: Walker
+
+    def likely(self, signals: Mapping[str, Floats], check: Callable[[], None]) -> Floats:
+        return self.walker.likely(signals, check)
+
+    def shares(self, signals: Mapping[str, Floats]) -> dict[str, Floats]:
+        return signal_shares(self.forest, self.walker, signals)
+
+
+@dataclass(frozen=True, slots=True)
+class Scorers:
+    """A scorer for each kind of text that has one; where the file was refused, none at all and the fault in words."""
+
+    learned: Mapping[str, Learned] = field(default_factory=dict)
+    fault: str = ""
+
+
+def load(raw: bytes) -> Scorers:
+    try:
+        forests = read(raw)
+    except ModelRefused as e:
+        return Scorers(fault=f"the learned scorer was refused, weights set by hand decide: {e}")
+    return Scorers({kind: Learned(forest, Walker.of(forest)) for kind, forest in forests.items()})
+
+
+@lru_cache(maxsize=1)
+def installed() -> Scorers:
+    try:
+        raw = (resources.files(__package__) / NAME).read_bytes()
+    except OSError as e:
+        return Scorers(fault=f"the learned scorer cannot be read, weights set by hand decide: {e}")
+    return load(raw)

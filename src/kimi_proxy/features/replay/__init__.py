@@ -1,1 +1,0 @@
-"""A recorded conversation, played again against a model of its provider."""

@@ -1,0 +1,371 @@
+"""What somebody wanted, in their own words: a commit's message, a docstring, a heading as a goal."""
+
+import ast
+import random
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Literal, NamedTuple
+
+from kimi_proxy.core import lines as text_lines
+from kimi_proxy.core.prune import SourceType
+from kimi_proxy.features.pruning.structure.outline import outline
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """`paths` are the files that it modified."""
+
+    id: str
+    message: str
+    paths: tuple[str, ...]
+
+
+MAX_CHARS = 600
+MIN_CHARS = 15
+MIN_WORDS = 3
+
+_NOISE = (
+    re.compile(r"https?://\S+"),
+    re.compile(
+        r"\(?\b(?:fix(?:e[sd])?|close[sd]?|resolve[sd]?|refs?|references|see|issues?|pr|pull request|part of|ticket)"
+        r":?\s+(?:[\w.-]+/[\w.-]+)?(?:#|gh-)\d+(?:\s*,\s*#\d+)*\)?",
+        re.IGNORECASE,
+    ),
+    re.compile(r"\(?(?:\b[\w.-]+/[\w.-]+)?(?:#|\bgh-)\d+\)?", re.IGNORECASE),
+    re.compile(r"\b(?=[a-f]*\d)[0-9a-f]{7,40}\b"),
+    re.compile(r":[a-z_]+:(?=\s|$)"),
+    re.compile("[\U0001f000-\U0001faff\u2600-\u27bf\u2b00-\u2bff\ufe0f\u200d]"),
+    re.compile(r"\[(?:skip ci|ci skip)\]", re.IGNORECASE),
+)
+_TYPED = re.compile(
+    r"(?:fix|feat|feature|chore|docs?|style|refactor|perf|tests?|build|ci|bug|internal)"
+    r"(?:\((?P<scope>[^)]{1,40})\))?!?:\s*",
+    re.IGNORECASE,
+)
+_TRAILER = re.compile(r"[A-Z][A-Za-z]*(?:-[A-Za-z]+)+:\s|(?:cc|refs?|fixes|closes|bug|reviewed|by):\s", re.IGNORECASE)
+_BORING = re.compile(
+    r"\W*(?:bump|releas|version|merg|revert|prepar|updat\w* (?:the )?(?:changelog|change log|authors|readme)|changelog"
+    r"|format|lint|typos?\b|fix(?:e[sd])? (?:a )?typos?|wip\b|v?\d+\.\d+|clean ?up$|backport|cherry)",
+    re.IGNORECASE,
+)
+_LIST_ITEM = re.compile(r"[*+-]\s|\d+[.)]\s")
+_WORD = re.compile(r"[^\W\d_]{3,}")
+_COMMENT_MARKS = re.compile(r"^\s*(?:/\*+!?|\*+/|///?!?|#+|--+|\*+|;;+)\s?|\s*\*+/\s*$")
+_TAGGED = re.compile(
+    r"\s*(?:@\w+|:\w+[^:]*:|\\\w+|(?:Args|Arguments|Parameters|Returns?|Raises|Examples?|Note)\s*(?::|$))"
+)
+_MARKUP = re.compile(r"<[^<>]{1,80}>|[`*]+|\{@\w+ ([^{}]*)\}|:[\w:.-]+:(?=`)")
+_QUESTIONS = ("How does this work: {}?", "Where is this explained: {}?", "I need to know about {}.", "{}")
+
+
+def of_commit(message: str) -> str:
+    """The subject and the first paragraph that adds something; "" if they say too little."""
+    subject, _, body = message.strip().partition("\n")
+    if _BORING.match(subject):
+        return ""
+    goal = _untyped(_clean(subject))
+    for paragraph in re.split(r"\n\s*\n", body.strip()):
+        told = _told(paragraph)
+        if told and told.lower() not in goal.lower():
+            goal = f"{goal.rstrip('.')}. {told}"
+            break
+    return _enough(goal)
+
+
+def of_comment(comment: str) -> str:
+    """The first sentences of a docstring or of the comment above a definition; "" if they say too little."""
+    rows = [_COMMENT_MARKS.sub("", row).strip() for row in comment.strip().split("\n")]
+    told: list[str] = []
+    for row in rows:
+        if told and (not row or _TAGGED.match(row) or _LIST_ITEM.match(row)):
+            break
+        if row and not _TAGGED.match(row):
+            told.append(row)
+    return _enough(_clean(_MARKUP.sub(r"\1", " ".join(told))))
+
+
+def of_heading(title: str, rng: random.Random) -> str:
+    plain = _clean(_MARKUP.sub(r"\1", re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", title)))
+    plain = re.sub(r"\s*\{[^}]*\}$", "", plain).strip(" #")
+    return rng.choice(_QUESTIONS).format(plain) if len(plain) >= 8 and _WORD.search(plain) else ""
+
+
+def _clean(text: str) -> str:
+    for noise in _NOISE:
+        text = noise.sub(" ", text)
+    text = re.sub(r"\(\s*\)", " ", text)
+    return " ".join(text.split()).strip(" -:,")
+
+
+def _untyped(subject: str) -> str:
+    """`fix(router): x` as `router: x`, for what a change is called says little of where it is."""
+    typed = _TYPED.match(subject)
+    if typed is None:
+        return subject
+    rest = subject[typed.end() :]
+    return f"{typed['scope']}: {rest}" if typed["scope"] else rest
+
+
+def _told(paragraph: str) -> str:
+    rows = [row.strip() for row in paragraph.split("\n")]
+    kept = [row for row in rows if row and not _TRAILER.match(row)]
+    if not kept or _LIST_ITEM.match(kept[0]) or kept[0].startswith(("```", "<!--", "---", ">")):
+        return ""
+    told = _clean(" ".join(kept))
+    return told if len(told) >= MIN_CHARS else ""
+
+
+def _enough(goal: str) -> str:
+    if len(goal) < MIN_CHARS or len(_WORD.findall(goal)) < MIN_WORDS:
+        return ""
+    return goal if len(goal) <= MAX_CHARS else goal[:MAX_CHARS].rsplit(" ", 1)[0]
+
+
+Kind = Literal["commit", "docstring", "section", "failure"]
+
+MIN_LINES, MAX_LINES = 60, 3000
+CASE_MAX_CHARS = 400_000
+GOLD_SHARE = 0.25  # where more of a text answers the question, there is little to prune
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`gold` are the rows that answer the goal, counted from 0."""
+
+    id: str
+    kind: Kind
+    source_type: SourceType
+    path: str
+    goal: str
+    text: str
+    gold: tuple[int, ...]
+
+
+def is_fair(case: Case) -> bool:
+    """Whether the text is neither so short nor so much of an answer that pruning it would tell nothing."""
+    lines = text_lines.split(case.text)
+    if not MIN_LINES <= len(lines) <= MAX_LINES or len(case.text) > CASE_MAX_CHARS:
+        return False
+    return 0 < len(case.gold) <= GOLD_SHARE * len(lines) and case.gold[-1] < len(lines)
+
+
+def spoken(lines: Sequence[str], start: int, end: int) -> tuple[int, ...]:
+    """The rows from `start` to `end` (exclusive) that are not blank."""
+    return tuple(row for row in range(start, min(end, len(lines))) if lines[row].strip())
+
+
+def blanked(lines: Sequence[str], start: int, end: int) -> str:
+    """The text with these rows emptied: all others keep their numbers."""
+    return text_lines.join([*lines[:start], *[""] * (end - start), *lines[end:]])
+
+
+MAX_FILES = 5  # a commit that touches more is a sweep, not an answer
+MAX_CHANGED = 80
+
+PROGRAMS = frozenset(
+    (
+        *(".py", ".pyi", ".js", ".mjs", ".cjs", ".jsx", ".ts", ".mts", ".tsx", ".go", ".rs", ".java", ".kt", ".scala"),
+        *(".c", ".h", ".cc", ".cpp", ".cxx", ".hpp", ".hh", ".cs", ".rb", ".php", ".swift", ".sh", ".lua", ".ex"),
+    )
+)
+PAGES = frozenset((".md", ".markdown", ".mdx", ".rst", ".adoc"))
+
+_HISTORY = re.compile(r"change|history|news|releas|licen[cs]e|authors|contributors|migrat", re.IGNORECASE)
+_FOREIGN = re.compile(
+    r"(?:^|/)(?:vendor|third_party|node_modules|dist|generated|testdata|fixtures)/|\.min\.|_pb2|\.pb\."
+)
+_TEST = re.compile(r"test|spec\b|mock", re.IGNORECASE)
+_CHANGED = re.compile(r"^[+-](?![+-]{2} )", re.MULTILINE)
+_HUNK = re.compile(r"^@@ -(\d+)(?:,(\d+))? \+", re.MULTILINE)
+
+
+def kind_of(path: str) -> SourceType | None:
+    """What a file that people write themselves is; None for the rest."""
+    suffix = PurePath(path).suffix.lower()
+    if _FOREIGN.search(path):
+        return None
+    if suffix in PROGRAMS:
+        return "code"
+    return "docs" if suffix in PAGES and not _HISTORY.search(path) else None
+
+
+def is_test(path: str) -> bool:
+    return _TEST.search(path) is not None
+
+
+def candidates(commit: Commit) -> list[str]:
+    """The files whose change the message may explain: programs first, tests after what they test, then pages."""
+    if not of_commit(commit.message) or len(commit.paths) > MAX_FILES:
+        return []
+    return sorted((path for path in commit.paths if kind_of(path)), key=lambda path: (_turn(path), path))
+
+
+def _turn(path: str) -> int:
+    if kind_of(path) == "docs":
+        return 2
+    return 1 if is_test(path) else 0
+
+
+def case_of(commit: Commit, path: str, before: str, diff: str) -> Case | None:
+    """The case that `commit` makes of a file as it was `before`, if it makes a fair one."""
+    source_type = kind_of(path)
+    if source_type is None or len(_CHANGED.findall(diff)) > MAX_CHANGED:
+        return None
+    gold = changed_rows(diff, text_lines.split(before))
+    goal = of_commit(commit.message)
+    case = Case(f"{commit.id[:12]}:{path}", "commit", source_type, path, goal, before, gold)
+    return case if goal and is_fair(case) else None
+
+
+def changed_rows(diff: str, before: Sequence[str]) -> tuple[int, ...]:
+    """The rows that a diff without context removes or changes, and the two around each place where it inserts."""
+    rows: set[int] = set()
+    for hunk in _HUNK.finditer(diff):
+        first, count = int(hunk[1]), int(hunk[2] or 1)
+        rows.update(range(first - 1, first - 1 + count) if count else (first - 1, first))
+    return tuple(sorted(row for row in rows if 0 <= row < len(before) and before[row].strip()))
+
+
+MIN_BODY, MAX_BODY = 4, 120
+
+_CALLABLE = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+class Documented(NamedTuple):
+    """Rows of a definition, its signature included, and of what documents it; ends are exclusive."""
+
+    name: str
+    start: int
+    end: int
+    doc_start: int
+    doc_end: int
+    words: str
+
+
+def docstring_cases(path: str, text: str) -> Iterator[Case]:
+    lines = text_lines.split(text)
+    for found in documented(path, text):
+        goal = of_comment(found.words)
+        asked = blanked(lines, found.doc_start, found.doc_end)
+        gold = spoken(text_lines.split(asked), found.start, found.end)
+        case = Case(f"{path}:{found.name}:{found.start + 1}", "docstring", "code", path, goal, asked, gold)
+        if goal and MIN_BODY <= len(gold) <= MAX_BODY and is_fair(case):
+            yield case
+
+
+def documented(path: str, text: str) -> Iterator[Documented]:
+    if path.endswith((".py", ".pyi")):
+        yield from _python(text)
+    else:
+        yield from _commented(text_lines.split(text))
+
+
+def _python(text: str) -> Iterator[Documented]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # old code may hold escapes that Python now warns of
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last for what nests too deep
+        return
+    for node in ast.walk(tree):
+        if not isinstance(node, _CALLABLE) or not node.body:
+            continue
+        first, words = node.body[0], ast.get_docstring(node)
+        if words and len(node.body) > 1:
+            assert first.end_lineno is not None and node.end_lineno is not None  # noqa: S101 - ast.parse sets both
+            yield Documented(node.name, node.lineno - 1, node.end_lineno, first.lineno - 1, first.end_lineno, words)
+
+
+def _commented(lines: Sequence[str]) -> Iterator[Documented]:
+    """Definitions with a comment right above them, in any language that the engine reads."""
+    blocks = outline(lines, "code").blocks
+    comments = {block.start: block.end for block in blocks if block.kind == "comment"}
+    for block in blocks:
+        end = comments.get(block.start, block.start)
+        if block.kind in ("function", "method") and block.name and block.start < end < block.end:
+            words = text_lines.join(lines[block.start : end])
+            yield Documented(block.name, end, block.end, block.start, end, words)
+
+
+# From the log of a command that failed to cases: each failure that it names asks, its report answers.
+#
+# The engine has readers of its own for such reports. These know nothing of those, so that we do not judge
+# the engine by itself.
+
+MIN_REPORT, MAX_REPORT = 2, 120  # a name alone on a line is a list, not a report
+MAX_CASES = 40
+TEST, BUILD = "why does {} fail?", "why does {} not compile?"
+
+_COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class Format(NamedTuple):
+    """How a tool opens the report of a failure, what ends it, and how a person would ask."""
+
+    opens: re.Pattern[str]
+    ends: re.Pattern[str]
+    question: str
+
+
+FORMATS = (
+    Format(re.compile(r"_{3,} (?:ERROR (?:at \w+ of|collecting) )?(\S+) _{3,}$"), re.compile(r"_{3,} |={3,} "), TEST),
+    Format(re.compile(r"(?:FAIL|ERROR): (\w+) \("), re.compile(r"={10,}|Ran \d|(?:FAIL|ERROR): "), TEST),
+    Format(re.compile(r"\s*--- FAIL: (\S+) \("), re.compile(r"\s*(?:---|===) |FAIL|ok |PASS|exit status"), TEST),
+    Format(re.compile(r"---- (\S+) stdout ----"), re.compile(r"---- |failures:"), TEST),
+    Format(re.compile(r"\s{0,4}● (\S.*\S)"), re.compile(r"\s{0,4}● |Test Suites:|Tests:|PASS |FAIL "), TEST),
+    Format(re.compile(r"\s{1,4}\d+\) (\S.*\S)"), re.compile(r"\s{1,4}\d+\) |\S"), TEST),
+    Format(re.compile(r"error(?:\[E\d+\])?: (.{8,100})"), re.compile(r"$|error|warning"), "what is wrong: {}?"),
+    Format(re.compile(r"([\w./\\+-]+\.\w+)[:(]\d+[,:\d]*\)?:? (?:fatal )?error\b"), re.compile(r"\S|$"), BUILD),
+)
+
+
+def failure_cases(command: str, log: str) -> Iterator[Case]:
+    """One case for each failure, as far as their names differ."""
+    lines = text_lines.split(log)
+    asked: set[str] = set()
+    for start, end, goal in _reports(lines):
+        gold = spoken(lines, start, end)
+        case = Case(f"{command}:{start + 1}", "failure", "logs", command, goal, log, gold)
+        if goal not in asked and len(gold) >= MIN_REPORT and len(asked) < MAX_CASES and is_fair(case):
+            asked.add(goal)
+            yield case
+
+
+def _reports(lines: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+    plain = [_COLOUR.sub("", line).rstrip() for line in lines]
+    row = 0
+    while row < len(plain):
+        found = next((f for f in FORMATS if f.opens.match(plain[row])), None)
+        if found is None:
+            row += 1
+            continue
+        end = row + 1
+        while end < len(plain) and end - row < MAX_REPORT and not found.ends.match(plain[end]):
+            end += 1
+        opened = found.opens.match(plain[row])
+        assert opened is not None  # noqa: S101 - it was found by this
+        yield row, end, found.question.format(opened[1])
+        row = end
+
+
+MIN_SECTIONS = 5
+SECTIONS_MIN_LINES, SECTIONS_MAX_LINES = 2, 60
+
+
+def section_cases(path: str, text: str, rng: random.Random) -> Iterator[Case]:
+    lines = text_lines.split(text)
+    sections = [block for block in outline(lines, "docs").blocks if block.kind == "section"]
+    if len(sections) < MIN_SECTIONS:
+        return
+    starts = [section.start for section in sections]
+    for section in sections[1:]:
+        end = min((start for start in starts if start > section.start), default=len(lines))
+        gold = spoken(lines, section.body, end)
+        goal = of_heading(section.name, rng)
+        asked = blanked(lines, section.start, section.body)
+        case = Case(f"{path}:{section.start + 1}", "section", "docs", path, goal, asked, gold)
+        if goal and SECTIONS_MIN_LINES <= len(gold) <= SECTIONS_MAX_LINES and is_fair(case):
+            yield case

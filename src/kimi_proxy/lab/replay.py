@@ -1,0 +1,500 @@
+"""Plays a recorded conversation again, offline, under one policy after the other."""
+
+import hashlib
+import logging
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from kimi_proxy.core import tokens
+from kimi_proxy.core.chat import Message, Part, Request, Wire
+from kimi_proxy.core.chat.reply import Usage
+from kimi_proxy.core.config import Config
+from kimi_proxy.core.config.providers import Model
+from kimi_proxy.core.lines import common_head
+from kimi_proxy.core.types import JsonObject
+from kimi_proxy.features import compression
+from kimi_proxy.features.accounting import Prices
+from kimi_proxy.features.compression import presets, transcript
+from kimi_proxy.features.context import composition
+from kimi_proxy.features.memory import Portion
+from kimi_proxy.features.models import Target
+from kimi_proxy.features.pipeline import Draft, Step, run_steps
+from kimi_proxy.features.recording import Recording, Taken
+from kimi_proxy.features.sessions import Session
+from kimi_proxy.services.chat.compression import (
+    MAX_TRANSCRIPT_TOKENS,
+    TRANSCRIPT_SHARE,
+    Compressor,
+    Story,
+    Summaries,
+    Summary,
+)
+from kimi_proxy.services.chat.compressions import AutoCompression
+from kimi_proxy.services.chat.counting import Counting
+from kimi_proxy.services.chat.decisions import Decisions
+from kimi_proxy.services.chat.handler import Turns
+from kimi_proxy.services.chat.sanitizer import Sanitizer
+from kimi_proxy.services.metrics import Metrics
+from kimi_proxy.services.store import open_store
+from kimi_proxy.services.workers import Workers
+
+# Ids are drawn at random. As the same one, they weigh the same in every run.
+_ID = re.compile(r"\b(prn|msk|cmp)_[0-9a-hjkmnp-tv-z]{16}\b", re.ASCII)
+# Clients move these marks to the end of the conversation with every request; they are no part of the text.
+_MARK = re.compile(rb',?\s*"cache_control"\s*:\s*\{[^{}]*\}\s*,?')
+_HAS_MARK = b'"cache_control"'
+
+Count = Callable[[str], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    text: str
+    tokens: int
+    is_marked: bool = False  # the client asks to have everything up to its end cached
+
+
+def blocks(request: Request, count: Count) -> tuple[Block, ...]:
+    """The descriptions of the tools, the system's words that stand apart, and each message."""
+    weighed = composition(request, lambda text: Portion(count(settled(text))))
+    members = request.page.members
+    tools = bytes(members.get("tools") or b"")
+    apart = b"".join(bytes(members[name]) for name in ("system", "instructions") if name in members)
+    made = [
+        Block(_MARK.sub(b"", tools).decode("utf-8", "replace"), weighed.definitions, _HAS_MARK in tools),
+        Block(_MARK.sub(b"", apart).decode("utf-8", "replace"), weighed.apart.tokens, _HAS_MARK in apart),
+    ]
+    for message, one in zip(request.messages, weighed.messages, strict=True):
+        raw = request.body[message.start : message.end]
+        made.append(Block(settled(_text(message.role, message.parts)), one.tokens, _HAS_MARK in raw))
+    return tuple(block for block in made if block.tokens)
+
+
+def settled(text: str) -> str:
+    return _ID.sub(r"\1_0000000000000000", text) if "_" in text else text
+
+
+def _text(role: str, parts: Iterable[Part]) -> str:
+    told = [role]
+    for part in parts:
+        words = part.body[part.start : part.end].decode("utf-8", "replace") if not part.text else part.text
+        told.append(f"{part.kind} {part.name} {part.call_id}\n{words}")
+    return "\n".join(told)
+
+
+# What a model wrote that it can only have read in lines that a policy would have cut.
+#
+# The recorded model saw everything. Where it quotes, in an answer or in the arguments of a call, a line of at least
+# 20 characters or a word of at least 12 that stands in what was cut and nowhere in what was left, it would have had
+# to read that back first. It is taken to read all of the lines in a row that were cut there.
+
+MIN_LINE_CHARS = 20
+MIN_WORD_CHARS = 12
+
+_WORD = re.compile(rf"[\w./:@#-]{{{MIN_WORD_CHARS},}}")
+_NUMBER = re.compile(r"^\s*\d+\s*[\t→│|:]")
+
+
+def written_after(request: Request, following: Request | None) -> str:
+    """What the model answered, as the next request tells it; nothing if the client tells another history."""
+    if following is None:
+        return ""
+    asked, told = request.messages, following.messages
+    answer: list[Message] = []
+    for message in told[len(asked) :]:
+        if message.role != "assistant":
+            break
+        answer.append(message)
+    return "\n".join(part.text for message in answer for part in message.parts)
+
+
+def needed(came: Request, left: Request, written: str) -> list[str]:
+    """The passages that were cut and that `written` draws on."""
+    if came.body == left.body or not written:
+        return []
+    said = f"{written}\n{_unescaped(written)}"
+    seen = _texts(left)
+    seen_lines = {_bare(line) for text in seen for line in text.split("\n")}
+    shown = "\n".join(seen)
+    words = {word for word in _words(said) if word not in shown}
+    cut = (text for text in _texts(came) if text not in seen)
+    return [run for text in cut for run in _runs(text, seen_lines) if _is_quoted(run, words, said)]
+
+
+def _runs(text: str, seen_lines: set[str]) -> Iterator[str]:
+    """Lines in a row that nothing shows any more; empty ones among them are no end."""
+    run: list[str] = []
+    for line in text.split("\n"):
+        bare = _bare(line)
+        if bare and bare in seen_lines:
+            if run:
+                yield "\n".join(run)
+            run = []
+        elif bare or run:
+            run.append(line)
+    if run:
+        yield "\n".join(run)
+
+
+def _is_quoted(run: str, words: set[str], said: str) -> bool:
+    if any(word in run for word in words):
+        return True
+    lines = map(_bare, run.split("\n"))
+    return any(len(line) >= MIN_LINE_CHARS and line in said for line in lines)
+
+
+def _bare(line: str) -> str:
+    """A line without the number that a tool put before it."""
+    return _NUMBER.sub("", line, count=1).strip()
+
+
+def _unescaped(written: str) -> str:
+    """The arguments of a call are JSON, in which a quote is told as two characters."""
+    return written.replace('\\"', '"').replace("\\n", "\n").replace("\\t", "\t").replace("\\\\", "\\")
+
+
+def _words(text: str) -> Iterator[str]:
+    bare = (word.strip("./:@#-") for word in _WORD.findall(text))
+    return (word for word in bare if len(word) >= MIN_WORD_CHARS)
+
+
+def _texts(request: Request) -> dict[str, None]:
+    """Each once, in the order in which they are read."""
+    return dict.fromkeys(part.text for message in request.messages for part in message.parts)
+
+
+# A model of a provider: what it reads from its cache, what it puts there, and what it reads anew.
+#
+# OpenAI and those who speak its API keep the beginning of every request by themselves and find the longest one that a
+# new request shares, in steps of 128 tokens. Anthropic keeps a request up to each block that the client marks, and
+# finds only such ends again. Both need 1,024 tokens at least and forget after five minutes without use.
+
+MIN_TOKENS = 1024
+STEP_TOKENS = 128
+TTL_S = 300.0
+
+
+class Provider:
+    """Asked in the order of time; deterministic."""
+
+    def __init__(self, wire: Wire, count: Count, ttl_s: float = TTL_S) -> None:
+        self._cache = _Marked(ttl_s) if wire is Wire.MESSAGES else _Prefixes(ttl_s, count)
+
+    def ask(self, request: Sequence[Block], output_tokens: int, at: float) -> Usage:
+        cached, written = self._cache.ask(request, at)
+        return Usage(sum(block.tokens for block in request), output_tokens, cached, written)
+
+
+@dataclass(slots=True)
+class _Kept:
+    blocks: tuple[Block, ...]
+    used: float
+
+
+class _Prefixes:
+    """Whole requests; a new one shares a beginning with some of them."""
+
+    def __init__(self, ttl_s: float, count: Count) -> None:
+        self._ttl_s = ttl_s
+        self._count = count
+        self._kept: list[_Kept] = []
+
+    def ask(self, request: Sequence[Block], at: float) -> tuple[int, int]:
+        self._kept = [kept for kept in self._kept if at - kept.used <= self._ttl_s]
+        shared = [(self._shared(kept.blocks, request), kept) for kept in self._kept]
+        most, found = max(shared, key=lambda one: one[0], default=(0, None))
+        if found is not None:
+            found.used = at
+        # What this request repeats to its last word is not kept twice.
+        self._kept = [kept for kept in self._kept if kept.blocks != tuple(request[: len(kept.blocks)])]
+        self._kept.append(_Kept(tuple(request), at))
+        return (most // STEP_TOKENS * STEP_TOKENS if most >= MIN_TOKENS else 0), 0
+
+    def _shared(self, kept: Sequence[Block], request: Sequence[Block]) -> int:
+        tokens = 0
+        for one, other in zip(kept, request, strict=False):
+            if one.text == other.text:
+                tokens += other.tokens
+                continue
+            return tokens + self._count(one.text[: common_head(one.text, other.text)])
+        return tokens
+
+
+class _Marked:
+    """The ends of what clients marked; what lies before one is read in one piece, or not."""
+
+    def __init__(self, ttl_s: float) -> None:
+        self._ttl_s = ttl_s
+        self._ends: dict[bytes, float] = {}
+
+    def ask(self, request: Sequence[Block], at: float) -> tuple[int, int]:
+        digest, tokens, cached, marked = sha256(), 0, 0, 0
+        marks: list[bytes] = []
+        last = max((place for place, block in enumerate(request) if block.is_marked), default=-1)
+        for block in request[: last + 1]:
+            digest.update(block.text.encode("utf-8", "surrogatepass") + b"\0")
+            tokens += block.tokens
+            if tokens < MIN_TOKENS:
+                continue
+            end = digest.digest()
+            if at - self._ends.get(end, float("-inf")) <= self._ttl_s:
+                self._ends[end], cached = at, tokens
+            if block.is_marked:
+                marks.append(end)
+                marked = tokens
+        self._ends |= dict.fromkeys(marks, at)
+        return cached, max(0, marked - cached)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    policy: str
+    requests: int = 0  # that the client sent
+    input_tokens: int = 0  # of these all: cached, written and plain ones
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    output_tokens: int = 0
+    largest_tokens: int = 0  # of one request
+    too_long: int = 0  # requests that do not fit into the window: a provider would have refused them
+    recoveries: int = 0  # passages that the model had to read back
+    extra_turns: int = 0  # times that the provider was asked beside the client's requests
+    compressions: int = 0
+    cost_usd: float | None = None
+
+    @property
+    def plain_tokens(self) -> int:
+        """Read at the full price."""
+        return self.input_tokens - self.cached_tokens - self.cache_write_tokens
+
+    def with_request(self, usage: Usage, prices: Prices | None, window: int | None = None) -> "Outcome":
+        grown = replace(
+            self,
+            requests=self.requests + 1,
+            largest_tokens=max(self.largest_tokens, usage.input_tokens),
+            too_long=self.too_long + (window is not None and usage.input_tokens > window),
+        )
+        return grown._with(usage, prices)
+
+    def with_extra_turn(self, usage: Usage, prices: Prices | None) -> "Outcome":
+        return replace(self, extra_turns=self.extra_turns + 1)._with(usage, prices)
+
+    def _with(self, usage: Usage, prices: Prices | None) -> "Outcome":
+        return replace(
+            self,
+            input_tokens=self.input_tokens + usage.input_tokens,
+            cached_tokens=self.cached_tokens + usage.cached_tokens,
+            cache_write_tokens=self.cache_write_tokens + usage.cache_write_tokens,
+            output_tokens=self.output_tokens + usage.output_tokens,
+            cost_usd=None if prices is None else round((self.cost_usd or 0.0) + prices.cost_usd(usage), 9),
+        )
+
+
+def told(outcome: Outcome, off: Outcome) -> JsonObject:
+    """An outcome beside the one of doing nothing; a saving below zero is a loss."""
+    is_priced = outcome.cost_usd is not None and off.cost_usd is not None
+    return {
+        "policy": outcome.policy,
+        "requests": outcome.requests,
+        "input_tokens": outcome.input_tokens,
+        "plain_tokens": outcome.plain_tokens,
+        "cached_tokens": outcome.cached_tokens,
+        "cache_write_tokens": outcome.cache_write_tokens,
+        "output_tokens": outcome.output_tokens,
+        "largest_tokens": outcome.largest_tokens,
+        "too_long": outcome.too_long,
+        "recoveries": outcome.recoveries,
+        "extra_turns": outcome.extra_turns,
+        "compressions": outcome.compressions,
+        "cost_usd": outcome.cost_usd,
+        "tokens_saved_percent": saved_percent(outcome.input_tokens, off.input_tokens),
+        "cost_saved_percent": saved_percent(outcome.cost_usd or 0, off.cost_usd or 0) if is_priced else None,
+    }
+
+
+def saved_percent(now: float, before: float) -> float | None:
+    return round(100 * (before - now) / before, 1) if before else None
+
+
+_COUNTS = ("input", "plain", "from cache", "to cache", "output", "largest", "too long", "recoveries", "extra turns")
+_HEAD = ("", *_COUNTS, "USD", "saved")
+
+
+def table(outcomes: list[Outcome]) -> list[str]:
+    """For people; the first outcome is the one of doing nothing."""
+    off = outcomes[0]
+    rows = [_HEAD, *(_cells(outcome, off) for outcome in outcomes)]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(_HEAD))]
+    return [f"{row[0]:<{widths[0]}}  {'  '.join(map(str.rjust, row[1:], widths[1:]))}".rstrip() for row in rows]
+
+
+def _cells(outcome: Outcome, off: Outcome) -> tuple[str, ...]:
+    counts = (
+        *(outcome.input_tokens, outcome.plain_tokens, outcome.cached_tokens, outcome.cache_write_tokens),
+        *(outcome.output_tokens, outcome.largest_tokens, outcome.too_long, outcome.recoveries, outcome.extra_turns),
+    )
+    cost, known = outcome.cost_usd, off.cost_usd
+    saved = saved_percent(outcome.input_tokens if cost is None else cost, off.input_tokens if known is None else known)
+    price = "–" if cost is None else f"{cost:.4f}"
+    return outcome.policy, *(f"{count:,}" for count in counts), price, "–" if saved is None else f"{saved:.1f} %"
+
+
+OFF, SANITIZER, BOTH = "off", "sanitizer", "sanitizer + compression"
+POLICIES = (OFF, SANITIZER, BOTH)
+
+BUDGET_MS = 60_000  # a busy machine must not change what comes out
+STORE_TTL_S = 10 * 365 * 86_400.0
+STORE_BYTES = 4 * 1024**3
+CALL_TOKENS = 60  # of a call by which the model reads something back: its name, an id, two numbers
+NAME = "recorded"
+
+_SESSION = Session("ses_0000000000000000")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Clock:
+    """Shows the time of the recording."""
+
+    at: float = 0.0
+
+    def __call__(self) -> float:
+        return self.at
+
+
+class CountedSummaries(Summaries):
+    """Nobody is asked: the summary is the heuristic one, at the price that asking would have had."""
+
+    async def asked(self, draft: Draft, story: Story) -> Summary:
+        outlined = await self.outlined(story)
+        room = min(MAX_TRANSCRIPT_TOKENS, int(TRANSCRIPT_SHARE * (story.window or MAX_TRANSCRIPT_TOKENS)))
+        told = transcript(story.messages, room, tokens.count)
+        question = compression.body(draft.request.wire, draft.target.model, story.before, told, story.max_tokens)
+        read = sum(block.tokens for block in blocks(Request(draft.request.wire, question), tokens.count))
+        return replace(outlined, usage=Usage(read, tokens.count(settled(outlined.text))))
+
+
+class Replay:
+    def __init__(self, recording: Recording, config: Config) -> None:
+        self._recording = recording
+        self._config = config
+        self._count = _remembering(tokens.count)
+
+    async def under(self, policy: str, prices: Prices | None, window: int | None) -> Outcome:
+        clock, outcome = Clock(), Outcome(policy, cost_usd=None if prices is None else 0.0)
+        with TemporaryDirectory(prefix="kimi-proxy-replay-") as folder:
+            async with _steps(policy, self._config, window, Path(folder), clock) as steps:
+                providers: dict[Wire, Provider] = {}
+                for taken, request, written in self._turns():
+                    clock.at = taken.at
+                    provider = providers.setdefault(taken.wire, Provider(taken.wire, self._count))
+                    turn = _Turn(request, written, taken, provider, prices, window)
+                    outcome = await self._played(turn, steps, outcome)
+        return outcome
+
+    def _turns(self) -> list[tuple[Taken, Request, str]]:
+        """Requests that were answered, each with what the model wrote; nobody pays for the others."""
+        answered = [taken for taken in self._recording.requests if taken.status == 200]
+        requests = [Request(taken.wire, taken.body.encode()) for taken in answered]
+        following = [*requests[1:], None]
+        said = [written_after(one, other) for one, other in zip(requests, following, strict=True)]
+        return list(zip(answered, requests, said, strict=True))
+
+    async def _played(self, turn: "_Turn", steps: Sequence[Step], outcome: Outcome) -> Outcome:
+        whole = Draft(turn.request, Target(NAME, turn.request.model, NAME), _SESSION, turn.request)
+        draft = await run_steps(whole, steps, _failed)
+        outcome = _with_summaries(draft, turn.prices, outcome)
+        sent = blocks(draft.request, self._count)
+        usage = turn.taken.usage
+        output = self._count(turn.written) if usage is None else usage.output_tokens
+        passages = needed(turn.request, draft.request, turn.written)
+        if not passages:
+            return outcome.with_request(turn.provider.ask(sent, output, turn.taken.at), turn.prices, turn.window)
+        called = CALL_TOKENS * len(passages)
+        outcome = outcome.with_request(turn.provider.ask(sent, called, turn.taken.at), turn.prices, turn.window)
+        read = "\n".join(passages)
+        again = (*sent, Block(f"call {read[:40]}", called), Block(read, self._count(read)))
+        outcome = outcome.with_extra_turn(turn.provider.ask(again, output, turn.taken.at), turn.prices)
+        return replace(outcome, recoveries=outcome.recoveries + len(passages))
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    request: Request
+    written: str
+    taken: Taken
+    provider: Provider
+    prices: Prices | None
+    window: int | None
+
+
+@asynccontextmanager
+async def _steps(
+    policy: str, config: Config, window: int | None, home: Path, clock: Clock
+) -> AsyncIterator[Sequence[Step]]:
+    """The steps of the proxy itself, over a store that goes away with them."""
+    if policy == OFF:
+        yield ()
+        return
+    async with AsyncExitStack() as alive:
+        store = await open_store(home, ttl_s=STORE_TTL_S, max_bytes=STORE_BYTES)
+        alive.push_async_callback(store.close)
+        workers, metrics, counting = Workers(), Metrics(), Counting()
+        alive.push_async_callback(workers.close)
+        alive.callback(counting.close)
+        shortening = config.sanitizer.model_copy(update={"enabled": True, "budget_ms": BUDGET_MS})
+        decisions = Decisions(store, store.pinboard)
+        sanitizer = Sanitizer(shortening, "http://127.0.0.1:8000", decisions, workers, metrics, draw=_drawn())
+        if policy == SANITIZER:
+            yield (sanitizer,)
+            return
+        settings = config.compression.model_copy(update={"automatic": True})
+        usual, _ = presets(settings, config.compaction)
+        summaries = CountedSummaries(None, Turns({}), metrics, settings.summary_timeout_s)
+        models = {} if window is None else {NAME: Model(provider=NAME, max_context_size=window)}
+        compressor = Compressor(
+            models, counting, store, store.compressions, summaries, shortening.recover_tool, now=clock
+        )
+        yield sanitizer, compressor, AutoCompression(settings, usual, compressor, store.ledger, clock)
+
+
+def _with_summaries(draft: Draft, prices: Prices | None, outcome: Outcome) -> Outcome:
+    for note in draft.notes:
+        match note.fields:
+            case {"summary_input_tokens": int(read), "summary_output_tokens": int(written)}:
+                outcome = replace(outcome, compressions=outcome.compressions + 1)
+                if read:
+                    outcome = outcome.with_extra_turn(Usage(read, written), prices)
+    return outcome
+
+
+def _failed(step: str, error: Exception) -> None:
+    log.error("a step failed in a replay", extra={"step": step, "what": type(error).__name__})
+
+
+def _drawn() -> Callable[[int], bytes]:
+    """Seeds that are the same in every run."""
+    turn = 0
+
+    def draw(size: int) -> bytes:
+        nonlocal turn
+        turn += 1
+        return hashlib.shake_256(turn.to_bytes(8, "big")).digest(size)
+
+    return draw
+
+
+def _remembering(count: Callable[[str], int]) -> Callable[[str], int]:
+    known: dict[str, int] = {}
+
+    def counted(text: str) -> int:
+        if text not in known:
+            known[text] = count(text)
+        return known[text]
+
+    return counted

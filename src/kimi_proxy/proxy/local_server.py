@@ -1,0 +1,227 @@
+"""A server of ours in a process of its own, which serves us and does not outlive us."""
+
+import asyncio
+import os
+import signal
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import Self, cast
+from urllib.parse import urlsplit
+
+import httpx
+from pydantic import SecretStr
+
+from kimi_proxy.core import json
+from kimi_proxy.core.errors import BadRequest, ParseError, UpstreamError, UpstreamUnreachable
+from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.proxy.orphan_cleanup import Reaper
+
+TIMEOUT_S = 2.0
+MAX_ANSWER_BYTES = 64 * 1024
+ANY = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - named to be replaced
+
+
+@dataclass(frozen=True, slots=True)
+class Occupant:
+    """A program that holds a port; `server` is empty when it is not one of ours."""
+
+    server: str = ""
+    version: str = ""
+    status: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.server} {self.version}".strip() or "another program, which is not kimi-proxy"
+
+
+def url(host: str, port: int) -> str:
+    """The address that a client on this machine uses."""
+    reachable = ANY.get(host, host)
+    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+
+
+def occupant(host: str, port: int) -> Occupant | None:
+    """Who listens there; None if nobody does."""
+    connection = HTTPConnection(ANY.get(host, host), port, timeout=TIMEOUT_S)
+    try:
+        connection.connect()
+    except OSError:
+        return None
+    try:
+        connection.request("GET", "/health")
+        return _introduced(json.decode(connection.getresponse().read(MAX_ANSWER_BYTES)))
+    except (OSError, HTTPException, ParseError):
+        return Occupant()
+    finally:
+        connection.close()
+
+
+def _introduced(health: JsonValue) -> Occupant:
+    match health:
+        case {"server": "mcp-pruner" | "kimi-proxy" as server, "version": str(version), "status": str(status)}:
+            return Occupant(server, version, status)
+        case _:
+            return Occupant()
+
+
+class Control:
+    def __init__(self, url: str, token: SecretStr | None, timeout_s: float) -> None:
+        self._url = url
+        self._token = token
+        self._timeout_s = timeout_s
+
+    def get(self, path: str) -> JsonObject:
+        return self._asked("GET", path, None)
+
+    def post(self, path: str, body: Mapping[str, JsonValue]) -> JsonObject:
+        return self._asked("POST", path, json.encode(body))
+
+    def _asked(self, method: str, path: str, body: bytes | None) -> JsonObject:
+        where = urlsplit(self._url)
+        connection = HTTPConnection(where.hostname or "", where.port, timeout=self._timeout_s)
+        try:
+            connection.request(method, path, body, self._headers())
+            answer = connection.getresponse()
+            return _read(answer.status, answer.read())
+        except (OSError, HTTPException, ParseError) as e:
+            raise UpstreamUnreachable(f"kimi-proxy on {self._url} did not answer: {e}") from e
+        finally:
+            connection.close()
+
+    def _headers(self) -> dict[str, str]:
+        token = {} if self._token is None else {"Authorization": f"Bearer {self._token.get_secret_value()}"}
+        return {"Content-Type": "application/json", **token}
+
+
+def _read(status: int, body: bytes) -> JsonObject:
+    match json.decode(body):
+        case {"error": {"message": str(problem)}}:
+            raise BadRequest(problem) if status < 500 else UpstreamError(problem)
+        case dict(value):
+            return value
+    raise UpstreamError(f"kimi-proxy answered HTTP {status}")
+
+
+PATIENCE_S = 60.0
+
+
+class Visitor:
+    def __init__(self, address: str) -> None:
+        self._client = httpx.AsyncClient(base_url=address, trust_env=False, timeout=PATIENCE_S)
+
+    async def ask(self, method: str, path: str, body: JsonObject | None = None, **headers: str) -> JsonValue:
+        """The JSON of an answer."""
+        return json.decode(await self.raw(method, path, body, **headers))
+
+    async def raw(self, method: str, path: str, body: JsonObject | None = None, **headers: str) -> bytes:
+        """All of an answer; UpstreamError with its words if it is an error."""
+        content = None if body is None else json.encode(body)
+        sent = {"content-type": "application/json"} if body is not None else {}
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        try:
+            async with self._client.stream(method, path, content=content, headers=sent) as reply:
+                answer = await reply.aread()
+        except httpx.HTTPError as e:
+            raise UpstreamUnreachable(f"{self._client.base_url} does not answer: {type(e).__name__}") from e
+        if reply.status_code >= httpx.codes.BAD_REQUEST:
+            said = answer[:300].decode("utf-8", "replace")
+            raise UpstreamError(f"{method} {path} was answered with {reply.status_code}: {said}")
+        return answer
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+
+MAX_LINE_BYTES = 64 * 1024
+
+
+class Sidecar(asyncio.SubprocessProtocol):
+    """`address` is where the server says that it listens, `ended` its exit code; negative for a signal."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.address: asyncio.Future[tuple[str, int]] = loop.create_future()
+        self.ended: asyncio.Future[int] = loop.create_future()
+        self._said = b""
+        self._reaper: Reaper | None = None
+
+    @classmethod
+    async def start(cls, argv: Sequence[str], env: Mapping[str, str], cwd: Path, log: Path) -> Self:
+        """What the server says on standard error goes to `log`."""
+        sidecar = cls()
+        try:
+            with log.open("ab") as errors:
+                await asyncio.get_running_loop().subprocess_exec(
+                    lambda: sidecar,
+                    *argv,
+                    env=dict(env),
+                    cwd=cwd,
+                    stdin=DEVNULL,
+                    stdout=PIPE,
+                    stderr=errors,
+                    # Ctrl-C in the terminal is for the agent.
+                    start_new_session=True,
+                )
+        except (OSError, ValueError) as e:
+            raise UpstreamUnreachable(f"{argv[0]} cannot be started: {e}") from e
+        except asyncio.CancelledError:
+            await sidecar.kill()
+            raise
+        return sidecar
+
+    @property
+    def pid(self) -> int:
+        return self._transport.get_pid()
+
+    async def stop(self, patience_s: float) -> bool:
+        """Ask it to end, then make it; False if it had to be made."""
+        with suppress(ProcessLookupError):
+            self._transport.send_signal(signal.SIGTERM)
+        await asyncio.wait({self.ended}, timeout=patience_s)
+        in_time = self.ended.done()
+        await self.kill()
+        return in_time
+
+    async def kill(self) -> None:
+        """End it at once, and all that it left in its group."""
+        if self._reaper is None:
+            return
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        await asyncio.wait({self.ended})
+        self._transport.close()
+        self._reaper.forget(self.pid)
+        self._reaper.close()
+        self._reaper = None  # the number may belong to somebody else from now on
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.SubprocessTransport, transport)
+        self._reaper = Reaper()
+        self._reaper.watch(self.pid)
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if self.address.done():
+            return
+        *lines, rest = (self._said + data).split(b"\n")
+        self._said = rest[-MAX_LINE_BYTES:]
+        for line in lines:
+            found = _address(line)
+            if found is not None and not self.address.done():
+                self.address.set_result(found)
+
+    def process_exited(self) -> None:
+        self.ended.set_result(self._transport.get_returncode() or 0)
+
+
+def _address(line: bytes) -> tuple[str, int] | None:
+    try:
+        match json.decode(line):
+            case {"url": str(url)}:
+                host, _, port = url.removeprefix("http://").rpartition(":")
+                return host, int(port)
+    except (ParseError, ValueError):
+        pass
+    return None

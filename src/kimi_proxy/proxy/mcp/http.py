@@ -1,0 +1,443 @@
+"""One JSON-RPC message over HTTP: posted, and its answer found in JSON or in a stream of events."""
+
+import asyncio
+import base64
+import itertools
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+
+import httpx
+
+from kimi_proxy.core import json, jsonrpc, mcp
+from kimi_proxy.core.errors import UpstreamError, UpstreamUnreachable, UpstreamUnreadable
+from kimi_proxy.core.mcp import STATELESS_VERSIONS, enveloped
+from kimi_proxy.core.sse import Event, Events
+from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.proxy.mcp import protocol
+from kimi_proxy.proxy.mcp.protocol import MAX_ANSWER_BYTES, Hello, with_id, within
+
+CONNECT_S = 10.0
+RETRY_MS = 1000  # what a stream that closes early waits for if it does not say
+_PRINTABLE = re.compile(r"(?!\s)[\x20-\x7e]*(?<!\s)")
+
+HEADERS = {
+    "content-type": "application/json",
+    "accept": "application/json, text/event-stream",
+    "accept-encoding": "identity",
+}
+
+
+class Refused(UpstreamError):
+    """A status that is no success. `answer` is the JSON-RPC error in it, if it holds one that names no request."""
+
+    def __init__(self, server: str, status: int, body: bytes, answer: JsonObject | None = None) -> None:
+        super().__init__(f"{server} answered HTTP {status}")
+        self.status = status
+        self.body = body
+        self.answer = answer
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer, and the headers it came with."""
+
+    message: JsonObject | None
+    headers: Mapping[str, str]
+
+
+class Exchange:
+    """An address and a pool of connections to it. Heeds no proxy variable and follows no redirect."""
+
+    def __init__(self, server: str, url: str, headers: Mapping[str, str] | None = None) -> None:
+        self._server = server
+        self._url = url
+        self._http = httpx.AsyncClient(
+            headers={**HEADERS, **(headers or {}), "user-agent": f"kimi-proxy/{mcp.OURSELVES['version']}"},
+            trust_env=False,
+            follow_redirects=False,
+            timeout=httpx.Timeout(None, connect=CONNECT_S),
+            # Servers keep an idle connection for five seconds and more; ours are dropped first.
+            limits=httpx.Limits(max_connections=256, max_keepalive_connections=32, keepalive_expiry=3),
+        )
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def delete(self, headers: Mapping[str, str]) -> None:
+        await self._http.delete(self._url, headers=headers)
+
+    async def send(self, message: JsonObject, headers: Mapping[str, str] | None = None) -> Reply:
+        """Post `message`; a request gets its answer, a notification or a response gets None."""
+        body = json.encode_deep(message)
+        async with self._http.stream("POST", self._url, content=body, headers=headers) as response:
+            if "method" not in message or "id" not in message:
+                return Reply(None, response.headers)
+            if _is_stream(response):
+                return Reply(await self._streamed(response, message["id"], headers), response.headers)
+            return Reply(self._found(response, await self._body(response), message["id"]), response.headers)
+
+    def _found(self, response: httpx.Response, body: bytes, call_id: JsonValue) -> JsonObject:
+        found = None
+        try:
+            found = self._answer_in(body, call_id)
+        except UpstreamUnreadable:
+            if response.is_success:
+                raise
+        if not response.is_success and (found is None or found.get("id") is None):
+            raise Refused(self._server, response.status_code, body[:4096], found)
+        if found is None:
+            raise UpstreamUnreadable(f"{self._server} answered, but not to this request")
+        return found
+
+    def _answer_in(self, body: bytes, call_id: JsonValue) -> JsonObject | None:
+        for message in protocol.messages(body, self._server):
+            if protocol.answers(message, call_id):  # type: ignore[arg-type]
+                return message
+        return None
+
+    async def _body(self, response: httpx.Response) -> bytes:
+        pieces: list[bytes] = []
+        size = 0
+        async for piece in response.aiter_bytes():
+            pieces.append(piece)
+            size += len(piece)
+            if size > MAX_ANSWER_BYTES:
+                raise UpstreamUnreadable(f"{self._server} answered more than {MAX_ANSWER_BYTES} bytes")
+        return b"".join(pieces)
+
+    async def _streamed(
+        self, response: httpx.Response, call_id: JsonValue, headers: Mapping[str, str] | None
+    ) -> JsonObject:
+        """The answer among the events; a stream that a server closes early is taken up again."""
+        seen = Event(b"")
+        async for event in self._events(response):
+            seen = _later(seen, event)
+            if (answer := await self._among(event, call_id, headers)) is not None:
+                return answer
+        while seen.id is not None:
+            await asyncio.sleep(max(seen.retry_ms if seen.retry_ms is not None else RETRY_MS, 50) / 1000)
+            again = {**(headers or {}), "accept": "text/event-stream", "last-event-id": seen.id}
+            async with self._http.stream("GET", self._url, headers=again) as resumed:
+                if not _is_stream(resumed):
+                    break
+                async for event in self._events(resumed):
+                    seen = _later(seen, event)
+                    if (answer := await self._among(event, call_id, headers)) is not None:
+                        return answer
+        raise UpstreamUnreadable(f"{self._server} ended its stream of events without an answer")
+
+    async def _events(self, response: httpx.Response) -> AsyncIterator[Event]:
+        parser = Events()
+        async for piece in response.aiter_bytes():
+            for event in parser.feed(piece):
+                yield event
+            if parser.waiting_bytes > MAX_ANSWER_BYTES:
+                raise UpstreamUnreadable(f"{self._server} sent an event of more than {MAX_ANSWER_BYTES} bytes")
+
+    async def _among(self, event: Event, call_id: JsonValue, headers: Mapping[str, str] | None) -> JsonObject | None:
+        if not event.data.strip():
+            return None
+        for message in protocol.messages(event.data, self._server):
+            if protocol.answers(message, call_id):  # type: ignore[arg-type]
+                return message
+            reply, heard = protocol.reply_to_server(message), jsonrpc.listener()
+            if reply is not None:
+                await self.send(reply, headers)
+            elif heard is not None and "method" in message:
+                heard(message)
+        return None
+
+
+def _later(seen: Event, event: Event) -> Event:
+    return Event(
+        b"",
+        id=seen.id if event.id is None else event.id,
+        retry_ms=seen.retry_ms if event.retry_ms is None else event.retry_ms,
+    )
+
+
+def _is_stream(response: httpx.Response) -> bool:
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return response.is_success and kind == "text/event-stream"
+
+
+def stateless_headers(message: JsonObject) -> dict[str, str]:
+    """The headers that repeat the body of a request of the stateless era."""
+    version = mcp.meta_of(message).get(mcp.META_VERSION)
+    method = str(message.get("method", ""))
+    params = message.get("params")
+    name = params.get(mcp.NAMED_BY.get(method, "")) if isinstance(params, Mapping) else None
+    named = {"mcp-name": header_value(name)} if isinstance(name, str) else {}
+    return {"mcp-protocol-version": header_value(str(version)), "mcp-method": header_value(method), **named}
+
+
+def header_value(text: str) -> str:
+    """`text` as a header can carry it; what isn't printable ASCII goes as base64."""
+    if _PRINTABLE.fullmatch(text) and not text.startswith("=?base64?"):
+        return text
+    return f"=?base64?{base64.b64encode(text.encode('utf-8', 'replace')).decode('ascii')}?="
+
+
+@asynccontextmanager
+async def translated(server: str, timeout_s: float) -> AsyncIterator[None]:
+    """What goes wrong on the way to a server, in our words and within `timeout_s`."""
+    try:
+        async with within(server, timeout_s):
+            yield
+    except (httpx.ConnectTimeout, httpx.PoolTimeout) as e:
+        raise UpstreamUnreachable(f"{server} cannot be reached: it did not accept a connection in time") from e
+    except httpx.ConnectError as e:
+        raise UpstreamUnreachable(f"{server} cannot be reached: start it, or correct its url") from e
+    except httpx.DecodingError as e:
+        raise UpstreamUnreadable(f"{server} sent a body that cannot be decompressed") from e
+    except (httpx.TransportError, httpx.StreamError, OSError) as e:
+        raise UpstreamUnreachable(f"the connection to {server} broke before it answered") from e
+    except httpx.InvalidURL as e:
+        raise UpstreamUnreachable(f"the url of {server} cannot be used") from e
+
+
+class Plain:
+    def __init__(self, server: str, url: str, headers: Mapping[str, str] | None = None) -> None:
+        self._server = server
+        self._exchange = Exchange(server, url, headers)
+
+    async def forward(self, message: JsonObject, timeout_s: float) -> JsonObject | None:
+        try:
+            async with translated(self._server, timeout_s):
+                answer = (await self._exchange.send(message)).message
+        except Refused as e:
+            if e.answer is None:
+                raise
+            answer = e.answer
+        return None if answer is None else with_id(answer, message["id"])
+
+    async def close(self) -> None:
+        await self._exchange.close()
+
+
+MARK = "x-mcp-header"
+
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", re.ASCII)
+_KINDS = ("string", "integer", "boolean")
+
+
+class BadMirror(Exception):
+    """A mark that no header can follow: the tool has to be left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """An argument, by the keys that lead to it, and the header that repeats it."""
+
+    path: tuple[str, ...]
+    header: str
+
+    def value(self, arguments: JsonValue) -> str | None:
+        found = arguments
+        for key in self.path:
+            found = found.get(key) if isinstance(found, Mapping) else None
+        if isinstance(found, bool):
+            return "true" if found else "false"
+        return str(found) if isinstance(found, str | int) else None
+
+
+def read(schema: JsonValue) -> tuple[Mirror, ...]:
+    """The marked arguments of a tool; BadMirror if a mark is not where or what it may be."""
+    mirrors = tuple(_marked(schema))
+    names = [mirror.header.lower() for mirror in mirrors]
+    if len(set(names)) != len(names) or _count(schema) != len(names):
+        raise BadMirror
+    return mirrors
+
+
+def _marked(schema: JsonValue) -> Iterator[Mirror]:
+    """Only what is reached through `properties` alone is an argument of a known place."""
+    rest: list[tuple[tuple[str, ...], JsonValue]] = [((), schema)]
+    while rest:
+        path, node = rest.pop()
+        properties = node.get("properties") if isinstance(node, Mapping) else None
+        for key, inner in properties.items() if isinstance(properties, Mapping) else ():
+            rest.append(((*path, key), inner))
+            if isinstance(inner, Mapping) and MARK in inner:
+                name = inner[MARK]
+                if not isinstance(name, str) or not _TOKEN.fullmatch(name) or inner.get("type") not in _KINDS:
+                    raise BadMirror
+                yield Mirror((*path, key), f"mcp-param-{name}")
+
+
+def _count(schema: JsonValue) -> int:
+    """How many marks there are anywhere, examples and defaults left out."""
+    rest: list[JsonValue] = [schema]
+    marks = 0
+    while rest:
+        node = rest.pop()
+        if isinstance(node, Mapping):
+            marks += isinstance(node.get(MARK), str)
+            rest.extend(item for key, item in node.items() if key not in ("default", "examples", "const", "enum"))
+        elif isinstance(node, list):
+            rest.extend(node)
+    return marks
+
+
+class Mirrors:
+    """What the tools of one server want mirrored, as far as their list has been seen."""
+
+    def __init__(self) -> None:
+        self._tools: dict[str, tuple[Mirror, ...]] = {}
+
+    def knows(self, tool: str) -> bool:
+        return tool in self._tools
+
+    def learn(self, answer: JsonObject) -> JsonObject:
+        """Note the tools of a `tools/list`; those that cannot be called by the book are left out of it."""
+        result = answer.get("result")
+        tools = result.get("tools") if isinstance(result, dict) else None
+        if not isinstance(result, dict) or not isinstance(tools, list):
+            return answer
+        usable = [tool for tool in tools if self._note(tool)]
+        return answer if len(usable) == len(tools) else {**answer, "result": {**result, "tools": usable}}
+
+    def headers(self, message: JsonObject) -> dict[str, str]:
+        """The values to repeat for a `tools/call`."""
+        params = message.get("params")
+        given = params if isinstance(params, Mapping) else {}
+        arguments = given.get("arguments")
+        values = {m.header: m.value(arguments) for m in self._tools.get(str(given.get("name")), ())}
+        return {header: value for header, value in values.items() if value is not None}
+
+    def _note(self, tool: JsonValue) -> bool:
+        if not isinstance(tool, dict):
+            return True
+        try:
+            self._tools[str(tool.get("name"))] = read(tool.get("inputSchema"))
+        except BadMirror:
+            return False
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What we agreed on with a server; a stateless one has nothing to remember but its introduction."""
+
+    hello: Hello
+    id: str | None = None
+
+    def headers(self, message: JsonObject) -> dict[str, str]:
+        if self.hello.stateless:
+            return stateless_headers(message)
+        session = {} if self.id is None else {"mcp-session-id": self.id}
+        return {"mcp-protocol-version": self.hello.version, **session}
+
+    def is_lost(self, refusal: Refused) -> bool:
+        """A server that restarted does not know our session: 404 by the book, 400 in many servers."""
+        if self.id is None:
+            return False
+        return refusal.status == 404 or (refusal.status == 400 and b"session" in refusal.body.lower())
+
+
+class Streamable:
+    """One session shared by every client; ids are ours, so that two clients may use the same."""
+
+    def __init__(self, server: str, url: str, start_timeout_s: float, headers: Mapping[str, str] | None = None) -> None:
+        self._server = server
+        self._start_timeout_s = start_timeout_s
+        self._exchange = Exchange(server, url, headers)
+        self._session: Session | None = None
+        self._meeting = asyncio.Lock()
+        self._ids = itertools.count(1)
+        self._mirrors = Mirrors()
+
+    async def forward(self, message: JsonObject, timeout_s: float) -> JsonObject | None:
+        session = await self._met()
+        try:
+            return await self._through(session, message, timeout_s)
+        except Refused as e:
+            if e.answer is not None and not session.is_lost(e):
+                return with_id(e.answer, message["id"])
+            if not session.is_lost(e):
+                raise
+        # It was refused unread, so that sending it again is safe.
+        session = await self._met(instead_of=session)
+        return await self._through(session, message, timeout_s)
+
+    async def close(self) -> None:
+        session = self._session
+        if session is not None and session.id is not None:
+            with suppress(httpx.HTTPError, TimeoutError):
+                async with asyncio.timeout(1):
+                    await self._exchange.delete(session.headers({}))
+        await self._exchange.close()
+
+    async def _through(self, session: Session, message: JsonObject, timeout_s: float) -> JsonObject | None:
+        async def send(outgoing: JsonObject) -> JsonObject | None:
+            mirrored = await self._mirrored(session, outgoing) if session.hello.stateless else {}
+            answer = await self._sent(session, outgoing, mirrored)
+            is_list = session.hello.stateless and outgoing.get("method") == "tools/list"
+            return self._mirrors.learn(answer) if is_list and answer is not None else answer
+
+        async with translated(self._server, timeout_s):
+            return await protocol.through(session.hello, message, send)
+
+    async def _sent(self, session: Session, message: JsonObject, more: Mapping[str, str]) -> JsonObject | None:
+        if "id" not in message:
+            return (await self._exchange.send(message, session.headers(message))).message
+        renamed = with_id(message, next(self._ids))
+        reply = await self._exchange.send(renamed, {**session.headers(renamed), **more})
+        return None if reply.message is None else with_id(reply.message, message["id"])
+
+    async def _mirrored(self, session: Session, message: JsonObject) -> dict[str, str]:
+        """The arguments of a call that go into headers; a tool that nobody listed yet is looked up first."""
+        params = message.get("params")
+        if message.get("method") != "tools/call" or not isinstance(params, Mapping):
+            return {}
+        if not self._mirrors.knows(str(params.get("name"))):
+            listing = enveloped(protocol.request("tools/list", {}))
+            with suppress(Refused, UpstreamUnreadable):
+                self._mirrors.learn(await self._sent(session, listing, {}) or {})
+        return {name: header_value(value) for name, value in self._mirrors.headers(message).items()}
+
+    async def _met(self, instead_of: Session | None = None) -> Session:
+        async with self._meeting:
+            if self._session is None or self._session is instead_of:
+                self._session = None
+                async with translated(self._server, self._start_timeout_s):
+                    self._session = await self._meet()
+            return self._session
+
+    async def _meet(self) -> Session:
+        """Ask the new way first: a server of the old era refuses at once, over HTTP none is silent."""
+        return await self._discovered() or await self._initialized()
+
+    async def _discovered(self) -> Session | None:
+        with suppress(Refused, UpstreamUnreadable):
+            for _ in range(2):
+                found = await self._exchange.send(protocol.DISCOVER, stateless_headers(protocol.DISCOVER))
+                match found.message:
+                    case {"result": dict(about)} if STATELESS_VERSIONS[0] in _listed(about, "supportedVersions"):
+                        return Session(Hello(True, about))
+                    case {"error": {"code": -32022, "data": dict(about)}}:
+                        # The version is one that it names: it may take a second request at its word.
+                        if STATELESS_VERSIONS[0] not in _listed(about, "supported"):
+                            return None
+                    case _:
+                        return None
+        return None
+
+    async def _initialized(self) -> Session:
+        reply = await self._exchange.send(protocol.INITIALIZE)
+        match reply.message:
+            case {"result": dict(about)}:
+                session = Session(Hello(False, about), reply.headers.get("mcp-session-id"))
+            case {"error": {"message": problem}}:
+                raise UpstreamError(f"{self._server} refused to begin a session: {str(problem)[:200]}")
+            case _:
+                raise UpstreamUnreadable(f"{self._server} did not introduce itself")
+        await self._exchange.send(protocol.INITIALIZED, session.headers(protocol.INITIALIZED))
+        return session
+
+
+def _listed(about: JsonObject, key: str) -> Sequence[JsonValue]:
+    versions = about.get(key)
+    return versions if isinstance(versions, list) else ()

@@ -1,0 +1,162 @@
+"""How a server introduced itself to us, and so to every client that comes through us."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from kimi_proxy.core import json, jsonrpc, mcp
+from kimi_proxy.core.errors import ParseError, UpstreamTimeout, UpstreamUnreadable
+from kimi_proxy.core.jsonrpc import RpcId
+from kimi_proxy.core.types import JsonObject, JsonValue
+
+# A result of 50 MB is slow, a result of this size is a mistake.
+MAX_ANSWER_BYTES = 128 * 1024**2
+
+
+def messages(raw: bytes, server: str) -> Iterator[JsonObject]:
+    """The JSON-RPC messages in `raw`, one or a batch."""
+    try:
+        value = json.decode_deep(raw)
+    except ParseError as e:
+        raise UpstreamUnreadable(f"{server} did not answer in JSON: {e}") from e
+    for message in value if isinstance(value, list) else [value]:
+        if not isinstance(message, dict):
+            raise UpstreamUnreadable(f"{server} answered JSON that is not JSON-RPC")
+        yield message
+
+
+def is_response(message: JsonObject) -> bool:
+    return "method" not in message and ("result" in message or "error" in message)
+
+
+def answers(message: JsonObject, call_id: RpcId) -> bool:
+    """Whether `message` is the response to the request of that id.
+
+    Some servers turn the number 1 into "1", and an error may say that it could not read the id.
+    """
+    given = message.get("id")
+    return is_response(message) and (str(given) == str(call_id) or (given is None and "error" in message))
+
+
+def with_id(message: JsonObject, call_id: JsonValue) -> JsonObject:
+    """`message` under another id, in its old place."""
+    return {**message, "id": call_id}
+
+
+def reply_to_server(message: JsonObject) -> JsonObject | None:
+    """What we say to a server's own request: we are alive, and can do nothing else for it."""
+    if "method" not in message or "id" not in message:
+        return None
+    call_id = jsonrpc.id_of(message)
+    if message["method"] == "ping":
+        return jsonrpc.success(call_id, {})
+    return jsonrpc.failure(call_id, -32601, "kimi-proxy does not offer this to servers")
+
+
+def request(method: str, params: JsonObject) -> JsonObject:
+    return {"jsonrpc": "2.0", "id": 0, "method": method, "params": params}
+
+
+INITIALIZE = request(
+    "initialize",
+    {"protocolVersion": mcp.HANDSHAKE_VERSIONS[0], "capabilities": {}, "clientInfo": mcp.OURSELVES},
+)
+INITIALIZED: JsonObject = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+DISCOVER = mcp.enveloped(request("server/discover", {}))
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The server's answer to `initialize`, or, if it is stateless, to `server/discover`."""
+
+    stateless: bool
+    about: JsonObject
+
+    @property
+    def server(self) -> JsonValue:
+        meta = self.about.get("_meta")
+        return self.about.get("serverInfo") or (meta.get(mcp.META_SERVER) if isinstance(meta, Mapping) else None)
+
+    @property
+    def version(self) -> str:
+        agreed = self.about.get("protocolVersion")
+        return agreed if isinstance(agreed, str) and not self.stateless else mcp.STATELESS_VERSIONS[0]
+
+    def initialize(self, asked: JsonValue) -> JsonObject:
+        """The answer to a client's own `initialize`; it gets the revision that it asked for if there is one."""
+        version = asked if isinstance(asked, str) and asked in mcp.HANDSHAKE_VERSIONS else mcp.HANDSHAKE_VERSIONS[0]
+        if not self.stateless:
+            return {**self.about, "protocolVersion": version}
+        server = self.server or {"name": "unknown", "version": "0"}
+        kept = {key: value for key, value in self.about.items() if key in ("capabilities", "instructions")}
+        return {"protocolVersion": version, "capabilities": {}, **kept, "serverInfo": server}
+
+    def discover(self) -> JsonObject:
+        if self.stateless:
+            return self.about
+        kept = {key: value for key, value in self.about.items() if key not in ("protocolVersion", "serverInfo")}
+        offered = {"capabilities": _without_subscriptions(self.about.get("capabilities"))}
+        about: JsonObject = {"supportedVersions": mcp.STATELESS_VERSIONS, **kept, **offered}
+        return mcp.stamped("server/discover", about, self.server)
+
+
+def _without_subscriptions(capabilities: JsonValue) -> JsonObject:
+    """What a server can do for a client that cannot listen to it; logging is no capability of that era."""
+    given = capabilities if isinstance(capabilities, Mapping) else {}
+    return {
+        name: {key: value for key, value in details.items() if key not in ("listChanged", "subscribe")}
+        if isinstance(details, Mapping)
+        else details
+        for name, details in given.items()
+        if name != "logging"
+    }
+
+
+Send = Callable[[JsonObject], Awaitable[JsonObject | None]]
+
+
+async def through(hello: Hello, message: JsonObject, send: Send) -> JsonObject | None:
+    """Pass a client's message on in the era of the server, and the answer back in the era of the client.
+
+    What was settled when we met the server is answered from memory: a client that joins does not
+    start the conversation anew.
+    """
+    method = message.get("method")
+    params = message.get("params")
+    match method:
+        case "initialize":
+            asked = params.get("protocolVersion") if isinstance(params, Mapping) else None
+            return jsonrpc.success(jsonrpc.id_of(message), hello.initialize(asked))
+        case "server/discover":
+            return jsonrpc.success(jsonrpc.id_of(message), hello.discover())
+        case "ping" if hello.stateless:
+            return jsonrpc.success(jsonrpc.id_of(message), {})
+        # Ids are ours on the way to the server: to cancel by id could hit another client's request.
+        case "notifications/initialized" | "notifications/cancelled":
+            return None
+    answer = await send(mcp.enveloped(message) if hello.stateless else mcp.bare(message))
+    if answer is None or hello.stateless or not mcp.is_stateless(message):
+        return answer
+    result = answer.get("result")
+    if not isinstance(result, dict):
+        return answer
+    return {**answer, "result": mcp.stamped(str(method), result, hello.server)}
+
+
+class Client(Protocol):
+    async def forward(self, message: JsonObject, timeout_s: float) -> JsonObject | None:
+        """The answer to a request, under its own id; None for whatever asks for none."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+@asynccontextmanager
+async def within(server: str, timeout_s: float) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(timeout_s):
+            yield
+    except TimeoutError as e:
+        raise UpstreamTimeout(f"{server} did not answer within {timeout_s:g} s") from e

@@ -1,0 +1,185 @@
+"""A file is replaced as a whole or not at all: same mode, same owner, through its symbolic links."""
+
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from kimi_proxy.core.errors import FileRefused
+
+DIRECTORY = 0o700
+FILE = 0o600
+
+# Which file a path led to. While someone holds it open, no other file can have the same pair.
+Identity = tuple[int, int]
+
+
+def private_file(path: Path) -> Identity:
+    """Create `path` if it is missing, close it to others if it is open to them, and say which file it is."""
+    _private_directory(path.parent)
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        _create(path)
+        found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise IsADirectoryError(f"{path} is not a file")
+    if stat.S_IMODE(found.st_mode) != FILE:
+        path.chmod(FILE)
+    return found.st_dev, found.st_ino
+
+
+def identity(path: Path) -> Identity | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def sync_directory(directory: Path) -> None:
+    """Make names durable: a file that was just created or renamed is found again after a power cut."""
+    if os.name == "nt":  # directories can't be opened there, and need not be
+        return
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _create(path: Path) -> None:
+    # With O_EXCL we never open a file that SQLite may have open in this process:
+    # closing any handle to it would drop SQLite's POSIX locks.
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE)
+    except FileExistsError:
+        return
+    os.close(handle)
+    path.chmod(FILE)
+    sync_directory(path.parent)
+
+
+def _private_directory(directory: Path) -> None:
+    try:
+        found = directory.stat()
+    except FileNotFoundError:
+        _make(directory)
+        return
+    if stat.S_IMODE(found.st_mode) != DIRECTORY:
+        directory.chmod(DIRECTORY)
+
+
+def _make(directory: Path) -> None:
+    missing = [d for d in (directory, *directory.parents) if not d.exists()]
+    for each in reversed(missing):
+        each.mkdir(DIRECTORY, exist_ok=True)
+        each.chmod(DIRECTORY)
+        sync_directory(each.parent)
+
+
+LOCK_WAIT_S = 3.0
+STALE_S = 10.0  # after which whoever locks this way takes a lock for forgotten
+
+
+def read(path: Path) -> bytes | None:
+    """What the file holds; None if there is none."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise FileRefused(f"{path} is not a file")
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as e:
+        raise FileRefused(f"{path} cannot be read: {e.strerror}") from e
+
+
+def missing_directories(path: Path) -> list[Path]:
+    """Those that have to be made for `path`, the outermost first."""
+    return [each for each in path.parents if not each.exists()][::-1]
+
+
+def replace(path: Path, content: bytes, new_mode: int = 0o644) -> None:
+    """Write `content` to `path`."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        found = path.stat() if path.exists() else None
+        if found is not None:
+            _refuse_strange(path, found)
+        handle, name = tempfile.mkstemp(prefix=".kimi-proxy-", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                _dress(file.fileno(), found, new_mode)
+                os.fsync(file.fileno())
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+        sync_directory(path.parent)
+    except OSError as e:
+        raise FileRefused(f"{path} cannot be written: {e.strerror}") from e
+
+
+def remove(path: Path, made: Sequence[Path]) -> None:
+    """Remove a file, and the directories that were made for it if they are empty."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as e:
+        raise FileRefused(f"{path} cannot be removed: {e.strerror}") from e
+    with suppress(OSError):
+        for directory in reversed(made):
+            directory.rmdir()
+
+
+@contextmanager
+def locked(lock: Path | None) -> Iterator[None]:
+    """Hold a lock that is a directory, as Claude Code does while it writes its own file."""
+    if lock is None or not lock.parent.is_dir():
+        yield
+        return
+    deadline = time.monotonic() + LOCK_WAIT_S
+    while not _taken(lock):
+        if time.monotonic() > deadline:
+            raise FileRefused(f"{lock} is held by another program: try again")
+        time.sleep(0.05)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            lock.rmdir()
+
+
+def _taken(lock: Path) -> bool:
+    try:
+        lock.mkdir()
+    except FileExistsError:
+        with suppress(OSError):
+            if time.time() - lock.stat().st_mtime > STALE_S:
+                lock.rmdir()
+        return False
+    except OSError as e:
+        raise FileRefused(f"{lock} cannot be made: {e.strerror}") from e
+    return True
+
+
+def _refuse_strange(path: Path, found: os.stat_result) -> None:
+    if found.st_nlink > 1:
+        raise FileRefused(f"{path} has other names (hard links) that would keep the old text: change it by hand")
+    if not os.access(path, os.W_OK):
+        raise FileRefused(f"{path} may not be written")
+
+
+def _dress(handle: int, found: os.stat_result | None, new_mode: int) -> None:
+    if found is None:
+        umask = os.umask(0)
+        os.umask(umask)
+        os.fchmod(handle, new_mode & ~umask)
+        return
+    if (found.st_uid, found.st_gid) != (os.geteuid(), os.getegid()):
+        os.fchown(handle, found.st_uid, found.st_gid)
+    os.fchmod(handle, stat.S_IMODE(found.st_mode))

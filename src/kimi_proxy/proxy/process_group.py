@@ -1,0 +1,220 @@
+"""Runs one command, and sees to it that nothing the command started outlives it.
+
+This is a script of its own, so that it can adopt orphans and be the one parent that outlives them:
+
+    python -I -S warden.py STATUS_FD TIMEOUT_S MAX_PROCESSES -- PROGRAM ARGUMENT…
+
+Standard input is a pipe: when its other end closes, the caller is gone or wants an end. Standard output
+becomes both outputs of the command, so that they keep the order of arrival. When all is over, one
+line of JSON goes to STATUS_FD."""
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final, NoReturn
+
+POLITE_S: Final = 1.0  # between SIGTERM and SIGKILL
+LINGER_S: Final = 0.25  # what a finished shell's `> >(tee log)` may take to see the end of its input
+FORCE_S: Final = 2.0  # killing and reaping, fork bombs included
+LOOK_EVERY_S: Final = 0.1
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_LINUX = sys.platform.startswith("linux")
+
+
+def main(arguments: list[str]) -> None:
+    status, timeout_s, max_processes = int(arguments[0]), float(arguments[1]), int(arguments[2])
+    os.set_inheritable(status, False)
+    wake = _wake_on_signals()
+    _adopt_orphans()
+    pid = _start(arguments[4:], status, wake, max_processes)
+    family = Family(pid)
+    why = _watch(family, wake, timeout_s, max_processes)
+    ended = _end(family, why)
+    report = {"why": why, "status": family.status, "ended": ended, "alive": family.alive()}
+    os.write(status, json.dumps(report).encode() + b"\n")
+
+
+class Family:
+    """The command and everything that descends from it, however often it forked or changed session."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.status: int | None = None
+
+    def alive(self) -> bool:
+        """Reaps the dead. Orphans come to us, so to be childless is proof that nobody is left."""
+        try:
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return True
+                if pid == self.pid:
+                    self.status = status
+        except ChildProcessError:
+            return False
+
+    def members(self) -> list[int]:
+        """Process ids of all that live, as far as one look at /proc can tell."""
+        children = defaultdict(list)
+        for pid, parent, _, _ in _processes():
+            children[parent].append(pid)
+        found, queue = [], [os.getpid()]
+        while queue:
+            below = children.pop(queue.pop(), [])
+            found += below
+            queue += below
+        return found
+
+    def send(self, number: signal.Signals) -> None:
+        # The group first: one call reaches all of a fork bomb at once.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+        for pid in self.members():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+
+    def gone_within(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while self.alive():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)
+        return True
+
+
+def _watch(family: Family, wake: int, timeout_s: float, max_processes: int) -> str:
+    """Why the watch ended: exited, timeout, processes or stopped."""
+    deadline = time.monotonic() + timeout_s
+    pause = LOOK_EVERY_S
+    while True:
+        family.alive()
+        if family.status is not None:
+            return "exited"
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return "timeout"
+        ready, _, _ = select.select([0, wake], [], [], min(left, pause))
+        if 0 in ready or (wake in ready and _asked_to_stop(wake)):
+            return "stopped"
+        if not ready:
+            started = time.monotonic()
+            if len(family.members()) > max_processes:
+                return "processes"
+            # On a crowded machine a look is costly; it may take a twentieth of one core.
+            pause = max(LOOK_EVERY_S, 20 * (time.monotonic() - started))
+
+
+def _end(family: Family, why: str) -> int:
+    """End what is left of the family; how many processes that were."""
+    if why == "exited" and family.gone_within(LINGER_S):
+        return 0
+    left = len(family.members())
+    if why != "processes":
+        family.send(signal.SIGTERM)
+        family.send(signal.SIGCONT)
+        if family.gone_within(POLITE_S):
+            return left
+    deadline = time.monotonic() + FORCE_S
+    while family.alive() and time.monotonic() < deadline:
+        family.send(signal.SIGKILL)
+        family.gone_within(0.02)
+    return left
+
+
+def _start(argv: list[str], status: int, wake: int, max_processes: int) -> int:
+    limit = _process_limit(max_processes)
+    warden = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        _become(argv, warden, limit)
+    except OSError as e:
+        os.write(status, json.dumps({"why": "exec", "error": f"{argv[0]}: {e.strerror}"}).encode() + b"\n")
+    os._exit(127)
+
+
+def _become(argv: list[str], warden: int, process_limit: int | None) -> NoReturn:
+    os.setsid()
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != warden:
+        os._exit(127)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if process_limit is not None:
+        resource.setrlimit(resource.RLIMIT_NPROC, (process_limit, process_limit))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(1, 2)
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    os.execvp(argv[0], argv)  # noqa: S606 - the command is what we are asked to run
+
+
+def _process_limit(max_processes: int) -> int | None:
+    """A ceiling for the user's threads, which the kernel does not apply to root.
+
+    It is twice what is allowed, so that a crowd is seen and ended before its forks fail one by one.
+    """
+    if not _LINUX or os.getuid() == 0:
+        return None
+    now = sum(threads for _, _, threads, owner in _processes() if owner == os.getuid())
+    _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    wanted = now + 2 * max_processes
+    return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+
+
+def _processes() -> Iterator[tuple[int, int, int, int]]:
+    """Process id, parent, threads and owner of all that live; nothing where there is no /proc."""
+    with contextlib.suppress(FileNotFoundError), os.scandir("/proc") as entries:
+        for name in [entry.name for entry in entries if entry.name.isdigit()]:
+            with contextlib.suppress(OSError):
+                about, owner = _stat(f"/proc/{name}/stat")
+                # The name in brackets may hold anything, brackets too.
+                fields = about.rpartition(b")")[2].split()
+                if fields and fields[0] not in (b"Z", b"X"):
+                    yield int(name), int(fields[1]), int(fields[17]), owner
+
+
+def _stat(path: str) -> tuple[bytes, int]:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(fd, 4096), os.fstat(fd).st_uid
+    finally:
+        os.close(fd)
+
+
+def _wake_on_signals() -> int:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    os.set_blocking(reading, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
+    return reading
+
+
+def _asked_to_stop(wake: int) -> bool:
+    return any(number != signal.SIGCHLD for number in os.read(wake, 4096))
+
+
+def _adopt_orphans() -> None:
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _prctl(option: int, value: int) -> None:
+    if _LINUX:
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

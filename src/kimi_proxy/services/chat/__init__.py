@@ -1,0 +1,1 @@
+"""The life of a chat request, in the order of its stages."""

@@ -1,0 +1,116 @@
+"""Counts the tokens of requests: each text once, because a conversation comes again with every turn."""
+
+import asyncio
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from weakref import WeakKeyDictionary
+
+from kimi_proxy.core import tokens
+from kimi_proxy.core.chat import Request
+from kimi_proxy.features import context
+from kimi_proxy.features.context import Composition
+from kimi_proxy.features.memory import Portion, portion
+
+MAX_KNOWN = 20_000
+# A request up to so many bytes, with no more than so many characters that are new, is counted here and now.
+SHORT_BYTES, SHORT_CHARS = 256 * 1024, 16 * 1024
+SLICE_CHARS = 16 * 1024  # the tokenizer lets nobody else run while it works: less than a millisecond at a time
+PAUSE_S = 0.0005
+MAX_CHARS = 4_000_000  # of a text; what is longer fits no window, and counting it would hold up everybody's
+
+
+class _TooLong(Exception):
+    """More is new than can be counted in passing."""
+
+
+class Counting:
+    """What takes a moment is done at once, the rest in a thread, one request at a time and with many pauses.
+
+    There are two threads: whoever waits for an answer does not wait for what is only noted.
+    """
+
+    def __init__(self, count: Callable[[str], int] = tokens.count) -> None:
+        self._count = count
+        self._known: OrderedDict[tuple[int, int], Portion] = OrderedDict()
+        self._lock = threading.Lock()
+        # Several steps ask about the same request; it is forgotten with it.
+        self._weighed: WeakKeyDictionary[Request, Composition] = WeakKeyDictionary()
+        self._ahead = ThreadPoolExecutor(1, thread_name_prefix="counting")
+        self._behind = ThreadPoolExecutor(1, thread_name_prefix="noting")
+        self._is_warm = False  # the first count loads a vocabulary
+
+    async def composition(self, request: Request) -> Composition:
+        """What a request is made of, in about so many tokens."""
+        return await self._of(request, self._ahead)
+
+    async def both(self, came: Request, leaves: Request) -> tuple[Composition, Composition]:
+        """A request as it came and as it leaves, for notes that nobody waits for."""
+        before = await self._of(came, self._behind)
+        return before, before if context.is_same(came, leaves) else await self._of(leaves, self._behind)
+
+    def close(self) -> None:
+        for thread in (self._ahead, self._behind):
+            thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _of(self, request: Request, thread: ThreadPoolExecutor) -> Composition:
+        weighed = self._weighed.get(request)
+        if weighed is None:
+            self._weighed[request] = weighed = await self._weigh(request, thread)
+        return weighed
+
+    async def _weigh(self, request: Request, thread: ThreadPoolExecutor) -> Composition:
+        if self._is_warm and len(request.body) <= SHORT_BYTES:
+            with suppress(_TooLong):
+                return context.composition(request, self._in_passing())
+        loop = asyncio.get_running_loop()
+        weighed = await loop.run_in_executor(thread, context.composition, request, self._portion)
+        self._is_warm = True
+        return weighed
+
+    def _in_passing(self) -> Callable[[str], Portion]:
+        left = SHORT_CHARS
+
+        def weigh(text: str) -> Portion:
+            nonlocal left
+            known = self._recall(text)
+            if known is not None:
+                return known
+            left -= len(text)
+            if left < 0:
+                raise _TooLong
+            return self._portion(text)
+
+        return weigh
+
+    def _portion(self, text: str) -> Portion:
+        known = self._recall(text)
+        weighed = portion(text, self._counted) if known is None else known
+        with self._lock:
+            self._known[_key(text)] = weighed
+            self._known.move_to_end(_key(text))
+            if len(self._known) > MAX_KNOWN:
+                self._known.popitem(last=False)
+        return weighed
+
+    def _recall(self, text: str) -> Portion | None:
+        with self._lock:
+            return self._known.get(_key(text))
+
+    def _counted(self, text: str) -> int:
+        if len(text) > MAX_CHARS:
+            return tokens.estimate(text)
+        first, *rest = tokens.slices(text, SLICE_CHARS)
+        counted = self._count(first)
+        for piece in rest:
+            time.sleep(PAUSE_S)
+            counted += self._count(piece)
+        return counted
+
+
+def _key(text: str) -> tuple[int, int]:
+    """Python's hash is keyed by a secret of this process: nobody can make two texts look the same."""
+    return len(text), hash(text)

@@ -1,0 +1,423 @@
+"""Reads the token counts in the logs of agents as they are written; only where the settings say so."""
+
+import asyncio
+import os
+import re
+import stat
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from kimi_proxy.core import json
+from kimi_proxy.core.chat.page import string_of
+from kimi_proxy.core.config.sections import LogWatcher as Settings
+from kimi_proxy.core.errors import ParseError
+from kimi_proxy.features import metering
+from kimi_proxy.features.metering import LogCount, Metric, is_count, is_fresh
+from kimi_proxy.features.pipeline import Draft
+from kimi_proxy.features.sessions import named
+from kimi_proxy.services.chat import handler
+from kimi_proxy.services.events import Publish, unheard
+
+MAX_LINE_BYTES = 64 * 1024
+
+
+class LineFeed:
+    """Holds a line until its end has come; one that is too long is let go, all of it."""
+
+    def __init__(self, max_line_bytes: int = MAX_LINE_BYTES) -> None:
+        self._max = max_line_bytes
+        self._begun = bytearray()
+        self._is_skipping = False
+
+    def feed(self, piece: bytes) -> list[str]:
+        """The lines that are complete now. What is no UTF-8 is shown as such and hurts nobody."""
+        *ended, rest = piece.split(b"\n")
+        lines = [line for end in ended if (line := self._ended(end)) is not None]
+        self._begin(rest)
+        return lines
+
+    def skip_line(self) -> None:
+        """The next bytes come from the middle of a line."""
+        self._begun.clear()
+        self._is_skipping = True
+
+    def restart(self) -> None:
+        self._begun.clear()
+        self._is_skipping = False
+
+    def _ended(self, end: bytes) -> str | None:
+        line = None
+        if not self._is_skipping and len(self._begun) + len(end) <= self._max:
+            line = (bytes(self._begun) + end).decode("utf-8", "replace").rstrip("\r")
+        self.restart()
+        return line
+
+    def _begin(self, rest: bytes) -> None:
+        if self._is_skipping or len(self._begun) + len(rest) > self._max:
+            self.skip_line()
+        else:
+            self._begun += rest
+
+
+# Continue's core.log: what a request weighed that was too heavy to be sent.
+#
+# Not enough context available to include the system message, last user message, and tools.
+# There must be at least 1000 tokens remaining for output.
+# Request had the following token counts:
+# - contextLength: 32768
+# - counting safety buffer: 655
+# - tools: ~9500
+# - system message: ~24000
+# - max output tokens: 4096
+
+SOURCE = "continue"
+
+_HEAD = "Request had the following token counts"
+_FIELD = re.compile(r"\s*-\s+([A-Za-z][A-Za-z ]{0,40}):\s+~?(\d{1,13})\b", re.ASCII)
+# The end of a line that stands in quotes of a language, such as a log of JSON: \n is two characters there.
+_ESCAPED_LINE = "\\n"
+_MAX_FIELDS = 12
+# Of the model's window, kept free for its answer: these are no tokens of the request.
+_ROOM = frozenset({"contextlength", "counting safety buffer", "max output tokens"})
+
+
+class ContinueLog:
+    """Fed line by line; a block ends with the first line that is none of its fields."""
+
+    def __init__(self) -> None:
+        self._fields: dict[str, int] | None = None
+
+    def feed(self, line: str) -> LogCount | None:
+        pieces = line.split(_ESCAPED_LINE) if _HEAD in line else [line]
+        counted = [count for piece in pieces if (count := self._take(piece)) is not None]
+        return counted[-1] if counted else None
+
+    def idle(self) -> LogCount | None:
+        """Nothing more has come for a while: a block at the end of the file is over."""
+        return self._end()
+
+    def _take(self, line: str) -> LogCount | None:
+        if _HEAD in line:
+            ended, self._fields = self._end(), {}
+            return ended
+        if self._fields is None:
+            return None
+        found = _FIELD.match(line)
+        if found is None or len(self._fields) >= _MAX_FIELDS:
+            return self._end()
+        self._fields[found[1].strip().lower()] = int(found[2])
+        return None
+
+    def _end(self) -> LogCount | None:
+        fields, self._fields = self._fields, None
+        if not fields:
+            return None
+        tokens = sum(number for name, number in fields.items() if name not in _ROOM)
+        window = fields.get("contextlength") or None
+        return LogCount(SOURCE, tokens, window) if tokens and is_count(tokens) else None
+
+
+LOG_SOURCE, CONTEXT_SOURCE = "kimi_log", "kimi_context"
+
+_COUNT = re.compile(r"[Uu]pdating token count in context: (\d{1,13})\s*\Z", re.ASCII)
+_USAGE_ROLE = '"_usage"'
+
+
+class KimiLog:
+    """`2026-07-16 10:00:00.123 | DEBUG | … - Updating token count in context: 24804`; it names no conversation."""
+
+    def feed(self, line: str) -> LogCount | None:
+        found = _COUNT.search(line)
+        return LogCount(LOG_SOURCE, int(found[1])) if found else None
+
+    def idle(self) -> None:
+        """Every line stands for itself."""
+
+
+class KimiContext:
+    """`{"role": "_usage", "token_count": 24804}` among what was said, which is none of our business."""
+
+    def __init__(self, conversation: str) -> None:
+        self._conversation = conversation
+
+    def feed(self, line: str) -> LogCount | None:
+        if _USAGE_ROLE not in line:
+            return None
+        try:
+            record = json.decode(line.encode("utf-8", "replace"))
+        except ParseError:
+            return None
+        match record:
+            case {"role": "_usage", "token_count": int(tokens)} if is_count(tokens):
+                return LogCount(CONTEXT_SOURCE, tokens, conversation=self._conversation)
+        return None
+
+    def idle(self) -> None:
+        """Every line stands for itself."""
+
+
+Value = TypeVar("Value")
+
+MAX_SESSIONS = 1_000  # remembered; who talked last stays
+LATELY_S = 30.0  # who has not talked since is not meant by a log that names nobody
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A count, and when it came."""
+
+    count: LogCount
+    at: float
+
+
+class Belonging:
+    """A log that names a conversation means that one. One that names none means the only one that talks, if any."""
+
+    def __init__(self) -> None:
+        self._talked: OrderedDict[str, float] = OrderedDict()
+        self._names: OrderedDict[str, str] = OrderedDict()  # what an agent calls a conversation → our session
+        self._counts: OrderedDict[str, Seen] = OrderedDict()
+
+    def talked(self, session: str, at: float, name: str = "") -> None:
+        _put(self._talked, session, at)
+        if name:
+            _put(self._names, name, session)
+
+    def take(self, count: LogCount, at: float) -> str | None:
+        """The session that `count` is about; None if nobody can tell."""
+        session = self._session(count, at)
+        if session is not None:
+            _put(self._counts, session, Seen(count, at))
+        return session
+
+    def beats(self, newest: Metric | None, session: str, now: float) -> LogCount | None:
+        """The log's count of a session, where it is worth more than our own."""
+        seen = self._counts.get(session)
+        if seen is None or not is_fresh(seen.at, now):
+            return None
+        is_newer = newest is None or seen.at >= newest.at + (newest.duration_ms or 0) / 1000
+        return seen.count if is_newer else None
+
+    def _session(self, count: LogCount, at: float) -> str | None:
+        if count.conversation:
+            known = self._names.get(count.conversation) or named(count.conversation).id
+            return known if known in self._talked else None
+        lately = [session for session, when in self._talked.items() if at - when <= LATELY_S]
+        return lately[0] if len(lately) == 1 else None
+
+
+def _put(kept: OrderedDict[str, Value], key: str, value: Value) -> None:
+    kept[key] = value
+    kept.move_to_end(key)
+    if len(kept) > MAX_SESSIONS:
+        kept.popitem(last=False)
+
+
+READ_AT_ONCE = 1024**2
+# Whoever adds more than this between two looks has said too much to hear all of it: the newest is what counts.
+SKIP_ABOVE = 8 * 1024**2
+KNOWN_BYTES = 64  # before the place where we are, by which a file is known again
+
+
+class Tail:
+    """Lines that are added from now on. A file that appears later is read from its beginning."""
+
+    def __init__(self, path: Path, from_start: bool = False) -> None:
+        self._path = path
+        self._from_start = from_start
+        self._file: int | None = None
+        self._at = 0
+        self._before = b""
+        self._feed = LineFeed()
+
+    def lines(self) -> list[str]:
+        """Those that are complete since the last look; OSError is nobody's business but the next look's."""
+        lines: list[str] = []
+        with suppress(OSError):
+            if self._was_replaced():
+                lines += self._added()  # what came to the old file before it was moved away
+                self.close()
+            if self._file is None:
+                self._open()
+            lines += self._added()
+        self._from_start = True  # whatever is there at the second look has come since the first
+        return lines
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+        self._file, self._at, self._before = None, 0, b""
+        self._feed.restart()
+
+    def _open(self) -> None:
+        # A pipe or a device would keep us waiting: opened so, it does not, and then it is let go.
+        file = os.open(self._path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode):
+            os.close(file)
+            raise OSError(f"{self._path} is no file")
+        self._file = file
+        if not self._from_start:
+            self._go_to(found.st_size)
+
+    def _was_replaced(self) -> bool:
+        if self._file is None:
+            return False
+        mine = os.fstat(self._file)
+        try:
+            theirs = self._path.stat()
+        except OSError:
+            return True
+        return (mine.st_dev, mine.st_ino) != (theirs.st_dev, theirs.st_ino)
+
+    def _added(self) -> list[str]:
+        if self._file is None:
+            return []
+        size = os.fstat(self._file).st_size
+        if size < self._at or not self._is_as_it_was():
+            self._at, self._before = 0, b""
+            self._feed.restart()
+        if size - self._at > SKIP_ABOVE:
+            self._go_to(size - READ_AT_ONCE)
+        lines: list[str] = []
+        while self._at < size and (piece := self._read(min(READ_AT_ONCE, size - self._at))):
+            lines += self._feed.feed(piece)
+        return lines
+
+    def _read(self, length: int) -> bytes:
+        piece = self._bytes(self._at, length)
+        self._at += len(piece)
+        self._before = (self._before + piece)[-KNOWN_BYTES:]
+        return piece
+
+    def _is_as_it_was(self) -> bool:
+        """A file that was cut and has grown again past our place is another one."""
+        return self._bytes(self._at - len(self._before), len(self._before)) == self._before
+
+    def _go_to(self, place: int) -> None:
+        known = min(KNOWN_BYTES, place)
+        self._at, self._before = place, self._bytes(place - known, known)
+        self._feed.restart()
+        if self._before and not self._before.endswith(b"\n"):
+            self._feed.skip_line()
+
+    def _bytes(self, start: int, length: int) -> bytes:
+        if self._file is None or length <= 0:
+            return b""
+        os.lseek(self._file, start, os.SEEK_SET)
+        return os.read(self._file, length)
+
+
+EVENT = "log_count"
+MAX_CONVERSATIONS = 16  # of Kimi CLI, the ones that were written to last
+LOOK_FOR_MORE_S = 2.0
+CONTEXTS = "*/*/context.jsonl"
+
+
+class Reader(Protocol):
+    def feed(self, line: str) -> LogCount | None: ...
+    def idle(self) -> LogCount | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    tail: Tail
+    reader: Reader
+
+    def counts(self) -> Iterator[LogCount]:
+        lines = self.tail.lines()
+        told = [self.reader.feed(line) for line in lines] if lines else [self.reader.idle()]
+        return (count for count in told if count is not None)
+
+
+class LogWatcher:
+    """One task looks at every file in turn; the disk is read in a thread."""
+
+    def __init__(self, settings: Settings, publish: Publish = unheard, now: Callable[[], float] = time.time) -> None:
+        self._settings = settings
+        self._publish = publish
+        self._now = now
+        self._belonging = Belonging()
+        self._logs = [
+            _Watched(Tail(Path(settings.continue_log).expanduser()), ContinueLog()),
+            _Watched(Tail(Path(settings.kimi_log).expanduser()), KimiLog()),
+        ]
+        self._contexts: dict[Path, _Watched] = {}
+        self._is_later = False  # conversations that appear after the first look are read from their beginning
+        self._looks_at = 0.0
+        self._closing = asyncio.Event()
+        self._watching = asyncio.create_task(self._watch()) if settings.enabled else None
+
+    def began(self, came: Draft, leaves: Draft) -> handler.Ended:
+        """A request of a session goes by. Kimi CLI names its conversation in it, as the key of the cache."""
+        if self._watching is not None:
+            key = string_of(came.request.page.members.get("prompt_cache_key"))
+            self._belonging.talked(came.session.id, self._now(), key[:200])
+        return handler.unheard
+
+    def beats(self, newest: Metric | None, session: str) -> LogCount | None:
+        """What a log says of a session, as long as that is worth more than our own count."""
+        return self._belonging.beats(newest, session, self._now())
+
+    async def close(self) -> None:
+        """A look that is under way comes to its end: it reads the files that are closed after it."""
+        self._closing.set()
+        if self._watching is not None:
+            await asyncio.wait([self._watching])
+        for watched in (*self._logs, *self._contexts.values()):
+            watched.tail.close()
+
+    async def _watch(self) -> None:
+        while not self._closing.is_set():
+            for count in await asyncio.to_thread(self._look):
+                self._tell(count)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.poll_ms / 1000):
+                    await self._closing.wait()
+
+    def _look(self) -> list[LogCount]:
+        self._find_conversations()
+        counts: dict[tuple[str, str], LogCount] = {}
+        for watched in (*self._logs, *self._contexts.values()):
+            # Of several since the last look the newest is what is so now.
+            counts |= {(count.source, count.conversation): count for count in watched.counts()}
+        return list(counts.values())
+
+    def _find_conversations(self) -> None:
+        if (now := time.monotonic()) < self._looks_at:
+            return
+        self._looks_at = now + LOOK_FOR_MORE_S
+        newest = set(_newest(Path(self._settings.kimi_sessions).expanduser()))
+        for path in self._contexts.keys() - newest:
+            self._contexts.pop(path).tail.close()
+        for path in newest - self._contexts.keys():
+            self._contexts[path] = _Watched(Tail(path, self._is_later), KimiContext(path.parent.name))
+        self._is_later = True
+
+    def _tell(self, count: LogCount) -> None:
+        session = self._belonging.take(count, self._now())
+        self._publish(
+            EVENT,
+            {
+                "source": count.source,
+                "session_id": session,
+                "tokens": count.tokens,
+                "max_context": count.max_context,
+                "percent": metering.window_percent(count.tokens, count.max_context),
+                "counted_by": "log",
+            },
+        )
+
+
+def _newest(folder: Path) -> list[Path]:
+    found: list[tuple[float, Path]] = []
+    with suppress(OSError):
+        for path in folder.glob(CONTEXTS):
+            with suppress(OSError):  # it went away meanwhile
+                found.append((path.stat().st_mtime, path))
+    return [path for _, path in sorted(found, reverse=True)[:MAX_CONVERSATIONS]]

@@ -1,0 +1,108 @@
+"""Writes conversations down as their clients send them, for `kimi-proxy replay`; only where the settings say so."""
+
+import asyncio
+import logging
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from kimi_proxy.core.config.providers import Model
+from kimi_proxy.core.config.sections import Record
+from kimi_proxy.core.errors import place
+from kimi_proxy.features.accounting import prices_of
+from kimi_proxy.features.pipeline import Draft
+from kimi_proxy.features.recording import Head, Taken, head_line, line
+from kimi_proxy.services.chat import handler
+from kimi_proxy.services.chat.relay import Exchange
+
+FOLDER = "recordings"
+MAX_WAITING_CHARS = 64 * 1024**2
+MAX_KNOWN = 8  # conversations whose last request is remembered: of others all of it is written again
+
+log = logging.getLogger(__name__)
+
+
+class Recorder:
+    """One thread writes; a disk that takes no writes costs requests nothing."""
+
+    def __init__(
+        self, settings: Record, home: Path, models: Mapping[str, Model], now: Callable[[], float] = time.time
+    ) -> None:
+        self._settings = settings
+        self._folder = Path(settings.dir).expanduser() if settings.dir else home.absolute() / FOLDER
+        self._models = models
+        self._now = now
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="recorder") if settings.enabled else None
+        self._loop = asyncio.get_running_loop()
+        self._waiting = 0
+        self._before: OrderedDict[str, _Before] = OrderedDict()
+
+    def began(self, came: Draft, leaves: Draft) -> handler.Ended:
+        """A request leaves; once it has ended it is written as it came."""
+        if self._thread is None:
+            return handler.unheard
+        at, model = round(self._now(), 3), self._models.get(came.target.key or "")
+        head = Head(came.target.key or came.target.model, model.max_context_size if model else None, prices_of(model))
+        thread, request, session = self._thread, came.request, came.session.id
+
+        def ended(exchange: Exchange) -> None:
+            body = request.body.decode("utf-8", "replace")
+            if self._waiting + len(body) > MAX_WAITING_CHARS:
+                log.warning("a request was not recorded", extra={"what": "too many wait to be written"})
+                return
+            taken = Taken(at, request.wire, body, exchange.status, exchange.seen.usage)
+            self._waiting += len(body)
+            thread.submit(self._written, session, head, taken)
+
+        return ended
+
+    async def close(self) -> None:
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.shutdown)
+
+    def _written(self, session: str, head: Head, taken: Taken) -> None:
+        try:
+            self._write(self._folder / f"{session}.jsonl", session, head, taken)
+        except OSError as e:
+            log.warning("a request was not recorded", extra={"what": place(e)})
+        finally:
+            self._loop.call_soon_threadsafe(self._leave, len(taken.body))
+
+    def _leave(self, size: int) -> None:
+        self._waiting -= size
+
+    def _write(self, path: Path, session: str, head: Head, taken: Taken) -> None:
+        path.parent.mkdir(0o700, parents=True, exist_ok=True)
+        with open(path, "ab", opener=_private) as file:
+            size = file.tell()
+            known = self._before.pop(session, _Before(0, ""))
+            # Somebody else may have written, or taken the file away: then nobody knows what its last line says.
+            before = known.body if known.size == size else ""
+            text = (b"" if size else head_line(head)) + line(taken, before)
+            if size + len(text) > self._settings.max_bytes:
+                return
+            try:
+                file.write(text)
+                file.flush()
+            except OSError:
+                file.truncate(size)
+                raise
+        self._before[session] = _Before(size + len(text), taken.body)
+        if len(self._before) > MAX_KNOWN:
+            self._before.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """What a file ends with, and how long it is."""
+
+    size: int
+    body: str
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -1,0 +1,121 @@
+"""Tells everybody who watches what happens, and waits for nobody."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import cached_property
+
+from kimi_proxy.core import json
+from kimi_proxy.core.types import JsonObject, JsonValue
+
+QUEUE = 256  # events that wait for one viewer
+HISTORY = 1024  # events that a viewer who comes back can still have
+MAX_VIEWERS = 100
+
+# An event's name and its fields: counts, ids and reasons; never a prompt, a key or what a tool said.
+Publish = Callable[[str, Mapping[str, JsonValue]], None]
+
+
+def unheard(event: str, fields: Mapping[str, JsonValue]) -> None:
+    """Where nobody watches."""
+
+
+class Event:
+    def __init__(self, seq: int, name: str, at: float, fields: Mapping[str, JsonValue]) -> None:
+        self.seq = seq
+        self._name = name
+        self._at = at
+        self._fields = fields
+
+    @cached_property
+    def text(self) -> str:
+        """As it is sent; made when the first viewer needs it, and the same for all."""
+        return frame(self._name, self.seq, self._at, self._fields)
+
+
+class Viewer:
+    """What waits for one viewer; when that is too much, the oldest goes, and the viewer is told."""
+
+    def __init__(self, joined_at: int, missed: list[Event] | None) -> None:
+        self.joined_at = joined_at  # the number of the newest event when it came
+        self.is_up_to_date = missed is not None  # it knows all that came before what waits for it
+        self._waiting: deque[Event] = deque(missed or ())
+        self._lost = 0
+        self._news = asyncio.Event()
+        if self._waiting:
+            self._news.set()
+
+    def tell(self, event: Event) -> None:
+        self._waiting.append(event)
+        while len(self._waiting) > QUEUE:
+            self._waiting.popleft()
+            self._lost += 1
+        self._news.set()
+
+    async def next(self) -> str:
+        await self._news.wait()
+        if self._lost:
+            lost, self._lost = self._lost, 0
+            return _gap(lost, self._waiting[0].seq)
+        event = self._waiting.popleft()
+        if not self._waiting:
+            self._news.clear()
+        return event.text
+
+
+class Hub:
+    def __init__(self, now: Callable[[], float] = time.time) -> None:
+        self._now = now
+        # Numbers go on after a restart, so that a viewer of the old process is not taken for one of this.
+        self._seq = int(now() * 1000)
+        self._history: deque[Event] = deque(maxlen=HISTORY)
+        self._viewers: set[Viewer] = set()
+
+    def publish(self, event: str, fields: Mapping[str, JsonValue]) -> None:
+        self._seq += 1
+        told = Event(self._seq, event, self._now(), fields)
+        self._history.append(told)
+        for viewer in self._viewers:
+            viewer.tell(told)
+
+    @property
+    def viewers(self) -> int:
+        return len(self._viewers)
+
+    @property
+    def is_crowded(self) -> bool:
+        return self.viewers >= MAX_VIEWERS
+
+    @contextmanager
+    def joined(self, since: int | None = None) -> Iterator[Viewer]:
+        """A viewer who hears of everything after the event `since`, if that is still known, else from now on."""
+        viewer = Viewer(self._seq, None if since is None else self._after(since))
+        self._viewers.add(viewer)
+        try:
+            yield viewer
+        finally:
+            self._viewers.discard(viewer)
+
+    def _after(self, since: int) -> list[Event] | None:
+        first = self._history[0].seq if self._history else self._seq + 1
+        if not first - 1 <= since <= self._seq:
+            return None
+        missed = [event for event in self._history if event.seq > since]
+        return missed if len(missed) <= QUEUE else None
+
+
+def frame(name: str, seq: int, at: float, fields: Mapping[str, JsonValue]) -> str:
+    return json.encode({"type": name, "seq": seq, "at": moment(at), **fields}).decode()
+
+
+def moment(at: float) -> str:
+    """Wall time as people and programs read it."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _gap(lost: int, resumes_at: int) -> str:
+    told: JsonObject = {"type": "gap", "seq": resumes_at - 1, "missed": lost}
+    return json.encode(told).decode()
