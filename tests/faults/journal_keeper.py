@@ -13,7 +13,7 @@ from kimi_proxy.core.chat.reply import Seen, Usage
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sessions import session_of
-from kimi_proxy.services.chat.counting import Counting
+from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.journal import Journal
 from kimi_proxy.services.metrics import Metrics
@@ -31,7 +31,7 @@ def a_draft(number: int) -> Draft:
 
 async def note_without_end(home: Path) -> None:
     store = await open_store(home, ttl_s=3600, max_bytes=2 * 1024**3, patience_s=60)
-    journal = Journal(store.ledger, {}, Counting(len), Metrics())
+    journal = Journal(store.ledger, {}, TokenCounter(len), Metrics())
     noted = 0
     while True:
         for _ in range(AT_ONCE):

@@ -5,12 +5,12 @@ import pytest
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.routing import Room, Route, chosen, routed
+from kimi_proxy.features.routing import ModelWindow, Route, chosen, routed
 from kimi_proxy.features.sessions import Session
 
 
-def room(window: int) -> Room:
-    return Room(Target("p", f"m{window}", f"p/m{window}"), window)
+def room(window: int) -> ModelWindow:
+    return ModelWindow(Target("p", f"m{window}", f"p/m{window}"), window)
 
 
 SMALL = room(100)
@@ -84,7 +84,7 @@ def test_a_request_with_room_to_spare_is_the_same_object():
 
 
 def test_a_name_that_no_header_can_hold_is_told_as_far_as_it_can_be():
-    odd = Room(Target("p", "m", "p/été\n"), 200)
+    odd = ModelWindow(Target("p", "m", "p/été\n"), 200)
 
     ((_, value),) = routed(a_draft(), Route(SMALL, odd, 95)).said
 

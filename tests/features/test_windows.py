@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from kimi_proxy.features.metering import MAX_SESSIONS, Metric, Windows
+from kimi_proxy.features.metering import MAX_SESSIONS, Metric, WindowLevels
 
 
 def a_metric(percent: float, session: str = "ses_a", counted: bool = True) -> Metric:
@@ -12,7 +12,7 @@ def a_metric(percent: float, session: str = "ses_a", counted: bool = True) -> Me
 
 
 def test_a_level_is_told_when_it_is_reached_and_not_again():
-    windows = Windows()
+    windows = WindowLevels()
 
     assert [windows.rise(a_metric(share)) for share in (10, 80, 85, 89, 90, 99, 94, 50, 81)] == [
         *(None, "caution", None, None, "warning", "critical", None, None, "caution")
@@ -20,7 +20,7 @@ def test_a_level_is_told_when_it_is_reached_and_not_again():
 
 
 def test_an_estimate_may_raise_a_level_and_never_lowers_one_that_was_counted():
-    windows = Windows()
+    windows = WindowLevels()
     windows.rise(a_metric(85))
 
     assert windows.rise(a_metric(10, counted=False)) is None
@@ -29,7 +29,7 @@ def test_an_estimate_may_raise_a_level_and_never_lowers_one_that_was_counted():
 
 
 def test_sessions_have_a_level_each():
-    windows = Windows()
+    windows = WindowLevels()
 
     assert [windows.rise(a_metric(96, session)) for session in ("ses_a", "ses_b", "ses_a")] == [
         *("critical", "critical", None)
@@ -37,7 +37,7 @@ def test_sessions_have_a_level_each():
 
 
 def test_those_who_talked_long_ago_are_forgotten_first():
-    windows = Windows()
+    windows = WindowLevels()
     windows.meet(f"ses_{n}" for n in range(MAX_SESSIONS))
     windows.rise(a_metric(1, "ses_0"))
     windows.meet(["ses_new"])
@@ -46,7 +46,7 @@ def test_those_who_talked_long_ago_are_forgotten_first():
 
 
 def test_a_session_can_be_forgotten_and_so_can_all():
-    windows = Windows()
+    windows = WindowLevels()
     windows.meet(["ses_a", "ses_b", "ses_c"])
     windows.forget("ses_a")
     assert ["ses_a" in windows, "ses_b" in windows] == [False, True]
@@ -55,7 +55,7 @@ def test_a_session_can_be_forgotten_and_so_can_all():
 
 
 def test_instructions_that_are_buried_are_told_of_once_until_they_come_up_again():
-    windows = Windows()
+    windows = WindowLevels()
     told = [windows.sinks("s", is_sunk) for is_sunk in (False, True, True, False, True)]
     windows.forget("s")
 

@@ -19,7 +19,7 @@ from tests.evil import Heard, Line, http
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.types import JsonValue
-from kimi_proxy.lab.replay import Provider, blocks
+from kimi_proxy.lab.replay import CachingProvider, blocks
 
 MAX_OUTPUT_CHARS = 30_000
 SYSTEM = (Path(__file__).parent / "system.md").read_text("utf-8")
@@ -157,7 +157,7 @@ class Model:
         self.next = Assistant()
         self.at = 0.0
         self.output_tokens = 0  # of the next answer; 0 counts what the script says
-        self._provider = Provider(wire, tokens.count)
+        self._provider = CachingProvider(wire, tokens.count)
 
     async def answer(self, heard: Heard, line: Line) -> None:
         said, calls = self.next.text, [json.dumps(call.arguments, ensure_ascii=False) for call in self.next.calls]

@@ -17,8 +17,8 @@ from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, run_steps
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.compression import Compressor, Story, Summaries, Summary
-from kimi_proxy.services.chat.counting import Counting
-from kimi_proxy.services.chat.handler import Turns
+from kimi_proxy.services.chat.counting import TokenCounter
+from kimi_proxy.services.chat.handler import RateLimiter
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store import Compressed, CompressionLog
 from kimi_proxy.services.store.sqlite.compressions import File
@@ -65,10 +65,10 @@ def talk() -> Draft:
 
 @asynccontextmanager
 async def world(home: Path) -> AsyncIterator[tuple[Compressor, Late]]:
-    counting = Counting()
+    counting = TokenCounter()
     async with opened(home) as store:
         log = Late(store)
-        summaries = Paid(None, Turns({}), Metrics(), 1.0)
+        summaries = Paid(None, RateLimiter({}), Metrics(), 1.0)
         yield Compressor({}, counting, store, log, summaries, offers_tool=False), log
     counting.close()
 

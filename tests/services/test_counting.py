@@ -15,7 +15,7 @@ from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.core.types import JsonValue
 from kimi_proxy.features.context import MESSAGE_TOKENS, Composition, composition, tokens_of
 from kimi_proxy.features.memory import portion
-from kimi_proxy.services.chat.counting import MAX_CHARS, SHORT_BYTES, SHORT_CHARS, Counting
+from kimi_proxy.services.chat.counting import MAX_CHARS, SHORT_BYTES, SHORT_CHARS, TokenCounter
 
 TOOLS: JsonValue = [
     {"type": "function", "function": {"name": "bash", "description": "Run it.", "parameters": {"type": "object"}}}
@@ -36,14 +36,14 @@ def a_request(turns: int, lines: int = 40) -> Request:
 
 
 @pytest.fixture
-def counting() -> Iterator[Counting]:
-    made = Counting()
+def counting() -> Iterator[TokenCounter]:
+    made = TokenCounter()
     yield made
     made.close()
 
 
 @pytest.mark.parametrize("turns", [0, 1, 30])
-async def test_an_estimate_is_what_a_plain_recount_gives(counting: Counting, turns: int):
+async def test_an_estimate_is_what_a_plain_recount_gives(counting: TokenCounter, turns: int):
     request = a_request(turns)
 
     for _ in range(2):
@@ -52,7 +52,7 @@ async def test_an_estimate_is_what_a_plain_recount_gives(counting: Counting, tur
         assert weighed.total == tokens_of(request, tokens.count)
 
 
-async def test_both_ways_of_a_request_are_counted(counting: Counting):
+async def test_both_ways_of_a_request_are_counted(counting: TokenCounter):
     came, leaves = a_request(3, lines=200), a_request(3, lines=20)
 
     before, after = await counting.both(came, leaves)
@@ -66,7 +66,7 @@ async def test_a_growing_conversation_costs_only_its_new_part():
         counted.append(text)
         return tokens.count(text)
 
-    counting = Counting(count)
+    counting = TokenCounter(count)
     await counting.both(a_request(20), a_request(20))
     before = len(counted)
     await counting.both(a_request(21), a_request(21))
@@ -75,7 +75,7 @@ async def test_a_growing_conversation_costs_only_its_new_part():
     assert len(counted) - before == 2  # a question and an output; the call is an old one
 
 
-async def test_counting_never_holds_up_the_loop_for_long(counting: Counting):
+async def test_counting_never_holds_up_the_loop_for_long(counting: TokenCounter):
     await counting.both(a_request(1), a_request(1))
     large = a_request(10, lines=4_000)
     assert len(large.body) > 2_000_000
@@ -94,7 +94,7 @@ async def test_counting_never_holds_up_the_loop_for_long(counting: Counting):
     assert sorted(gaps)[len(gaps) * 9 // 10] < 0.05
 
 
-def counted_at_once(counting: Counting, request: Request) -> int | None:
+def counted_at_once(counting: TokenCounter, request: Request) -> int | None:
     """What is counted before anybody else has a turn."""
     coroutine = counting.composition(request)
     try:
@@ -115,7 +115,7 @@ async def test_what_takes_a_moment_is_counted_at_once_when_all_is_loaded():
 
     small, other = a_request(1), a_request(2)
     assert len(other.body) < SHORT_BYTES
-    with closing(Counting(count)) as counting:
+    with closing(TokenCounter(count)) as counting:
         await counting.composition(small)
         assert threading.get_ident() not in threads
 
@@ -123,7 +123,7 @@ async def test_what_takes_a_moment_is_counted_at_once_when_all_is_loaded():
         assert threading.get_ident() in threads
 
 
-async def test_a_long_conversation_that_is_known_is_counted_at_once_with_its_new_part(counting: Counting):
+async def test_a_long_conversation_that_is_known_is_counted_at_once_with_its_new_part(counting: TokenCounter):
     known, longer = a_request(15), a_request(16)
     await counting.both(known, known)
 
@@ -131,14 +131,14 @@ async def test_a_long_conversation_that_is_known_is_counted_at_once_with_its_new
     assert counted_at_once(counting, longer) == tokens_of(longer, tokens.count)
 
 
-async def test_much_that_is_new_is_left_to_the_thread(counting: Counting):
+async def test_much_that_is_new_is_left_to_the_thread(counting: TokenCounter):
     await counting.both(a_request(0), a_request(0))
 
     assert counted_at_once(counting, a_request(8, lines=300)) is None
 
 
 async def test_a_text_that_fits_no_window_is_estimated_from_its_length():
-    counting = Counting(lambda text: 10**9)
+    counting = TokenCounter(lambda text: 10**9)
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x" * (MAX_CHARS + 1)}]}).encode()
     request = parse(body, Wire.CHAT)
     counted = await counting.composition(request)
@@ -147,14 +147,14 @@ async def test_a_text_that_fits_no_window_is_estimated_from_its_length():
     assert counted.total == MESSAGE_TOKENS + MAX_CHARS // 4 + 1
 
 
-async def test_lone_surrogates_are_counted_too(counting: Counting):
+async def test_lone_surrogates_are_counted_too(counting: TokenCounter):
     body = b'{"model": "m", "messages": [{"role": "user", "content": "a \\ud800 b"}]}'
 
     request = parse(body, Wire.CHAT)
     assert (await counting.composition(request)).total > MESSAGE_TOKENS
 
 
-async def test_memory_is_remembered_with_the_tokens_of_its_text(counting: Counting):
+async def test_memory_is_remembered_with_the_tokens_of_its_text(counting: TokenCounter):
     text = "avant <mcp-memory>la clé est verte 🦊</mcp-memory> après, @recall(la clé)"
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": text}] * 2}).encode()
 
@@ -175,7 +175,7 @@ async def test_who_waits_for_an_answer_does_not_wait_for_what_is_only_noted():
             assert may_end.wait(30)
         return len(text)
 
-    counting = Counting(count)
+    counting = TokenCounter(count)
     noted = parse(b'{"model": "m", "messages": [{"role": "user", "content": "noted"}]}', Wire.CHAT)
     behind = asyncio.create_task(counting.both(noted, noted))
     await asyncio.to_thread(noting.wait, 30)

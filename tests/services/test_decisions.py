@@ -8,12 +8,12 @@ from tests.services.store.making import opened
 
 from kimi_proxy.features.sanitizer.plan import Origin, Output
 from kimi_proxy.features.sanitizer.shorten import Hidden, Shortened
-from kimi_proxy.services.chat.decisions import Decisions, Made
+from kimi_proxy.services.chat.decisions import Decisions, ShortenedOutput
 from kimi_proxy.services.store import Pin
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 
 OUTPUT = Output((0, 0), 0, 4, "text", Origin(), b"a place", is_unread=True)
-CUT = Made(OUTPUT, "a goal", Shortened("te…", "preview", (Hidden("msk_0123456789abcdef", "text"),), 9, 3))
+CUT = ShortenedOutput(OUTPUT, "a goal", Shortened("te…", "preview", (Hidden("msk_0123456789abcdef", "text"),), 9, 3))
 
 
 class CountedPinboard:

@@ -21,7 +21,7 @@ from kimi_proxy.features.pipeline import Draft, Note
 from kimi_proxy.features.sessions import Session, session_of
 from kimi_proxy.services import journal as backlog
 from kimi_proxy.services import journal as journals
-from kimi_proxy.services.chat.counting import Counting
+from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.journal import Journal
 from kimi_proxy.services.metrics import Metrics
@@ -56,14 +56,14 @@ class World:
 
 
 @asynccontextmanager
-async def noting(home: Path, clock: Clock | None = None, counting: Counting | None = None) -> AsyncIterator[World]:
+async def noting(home: Path, clock: Clock | None = None, counting: TokenCounter | None = None) -> AsyncIterator[World]:
     async with opened(home, patience_s=10.0) as store:
         metrics, events = Metrics(), list[tuple[str, Mapping[str, JsonValue]]]()
 
         def publish(event: str, fields: Mapping[str, JsonValue]) -> None:
             events.append((event, fields))
 
-        counting = counting or Counting()
+        counting = counting or TokenCounter()
         journal = Journal(store.ledger, MODELS, counting, metrics, publish, clock or Clock(1_800_000_000.0))
         try:
             yield World(journal, store, metrics, events)
@@ -266,7 +266,7 @@ async def test_a_note_that_fails_is_counted_and_the_next_one_is_taken(tmp_path: 
             raise ZeroDivisionError
         return 1
 
-    async with noting(tmp_path, counting=Counting(count)) as world:
+    async with noting(tmp_path, counting=TokenCounter(count)) as world:
         note(world, a_draft("poison"))
         note(world, a_draft("bread"))
         await world.journal.caught_up()

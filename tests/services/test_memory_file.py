@@ -12,7 +12,7 @@ import pytest
 
 from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.core.types import JsonValue
-from kimi_proxy.services.chat.memory import NAME, MemoryFile, Remembered
+from kimi_proxy.services.chat.memory import NAME, MemoryContent, MemoryFile
 
 LIMIT = 65_536
 
@@ -26,7 +26,7 @@ def test_what_was_saved_is_read_again_and_nobody_else_can_read_it(tmp_path: Path
     home = tmp_path / "not" / "there yet"
     the_file(home).write(content, 1_800_000_000.0)
 
-    assert the_file(home).read() == Remembered(content, 1_800_000_000.0)
+    assert the_file(home).read() == MemoryContent(content, 1_800_000_000.0)
     assert (home / NAME).stat().st_mode & 0o777 == 0o600
 
 
@@ -39,7 +39,7 @@ def test_half_a_character_is_not_saved_because_providers_refuse_it(tmp_path: Pat
 
 
 def test_without_a_file_there_is_nothing_and_no_trouble(tmp_path: Path):
-    assert the_file(tmp_path).read() == Remembered()
+    assert the_file(tmp_path).read() == MemoryContent()
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_without_a_file_there_is_nothing_and_no_trouble(tmp_path: Path):
 def test_a_file_that_somebody_else_wrote_is_understood(tmp_path: Path, raw: bytes, content: JsonValue):
     (tmp_path / NAME).write_bytes(raw)
 
-    assert the_file(tmp_path).read() == Remembered(content)
+    assert the_file(tmp_path).read() == MemoryContent(content)
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"\x00\xff", b'{"content": "' + b"x" * LIMIT + b'"}'])

@@ -1,11 +1,11 @@
 from tests.fakes import Clock
 
-from kimi_proxy.core.cache import Recent
+from kimi_proxy.core.cache import LruCache
 
 
-def _recent(clock: Clock | None = None, **limits: int) -> Recent[str, str]:
+def _recent(clock: Clock | None = None, **limits: int) -> LruCache[str, str]:
     bounds = {"ttl_s": 30, "max_entries": 3, "max_bytes": 100} | limits
-    return Recent(
+    return LruCache(
         ttl_s=bounds["ttl_s"],
         max_entries=bounds["max_entries"],
         max_bytes=bounds["max_bytes"],

@@ -13,7 +13,7 @@ from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import Draft, run_steps
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.context import Reinjection
-from kimi_proxy.services.chat.counting import Counting
+from kimi_proxy.services.chat.counting import TokenCounter
 
 MODELS = Models({"p": Provider(base_url="http://127.0.0.1:1/v1")}, {"p/m": Model(provider="p", max_context_size=2000)})
 LONG: list[Item] = [
@@ -25,7 +25,7 @@ LONG: list[Item] = [
 
 
 async def sent(asked: Request, settings: Settings | None = None) -> Draft:
-    counting = Counting(len)
+    counting = TokenCounter(len)
     step = Reinjection(settings or Settings(enabled=True), MODELS, counting)
     draft = Draft(asked, Target("p", "m", "p/m"), Session("ses_1"))
 

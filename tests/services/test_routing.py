@@ -19,7 +19,7 @@ from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.models import Models
 from kimi_proxy.features.pipeline import Draft, run_steps
 from kimi_proxy.features.sessions import Session
-from kimi_proxy.services.chat.counting import Counting
+from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.routing import Routing, Scale
 from kimi_proxy.services.store import Pin
 from kimi_proxy.services.store.sqlite.store import SqliteStore
@@ -61,9 +61,9 @@ class World:
 
 @asynccontextmanager
 async def world(
-    home: Path, settings: Settings | None = None, counting: Counting | None = None, known: dict[str, Model] = KNOWN
+    home: Path, settings: Settings | None = None, counting: TokenCounter | None = None, known: dict[str, Model] = KNOWN
 ) -> AsyncIterator[World]:
-    counting = counting or Counting(counted)
+    counting = counting or TokenCounter(counted)
     models = Models(PROVIDERS, known)
     async with opened(home) as store:
         scale = Scale(store.ledger)
@@ -88,7 +88,7 @@ async def test_a_request_that_certainly_has_room_is_not_counted(tmp_path: Path):
     def count(text: str) -> int:
         raise AssertionError("counted")
 
-    async with world(tmp_path, counting=Counting(count)) as w:
+    async with world(tmp_path, counting=TokenCounter(count)) as w:
         draft = await w.send(500)
 
     assert went(draft) == "p/small"
@@ -204,7 +204,7 @@ class SickPinboard:
 
 
 async def test_without_a_disk_it_routes_all_the_same(tmp_path: Path):
-    counting, models = Counting(counted), Models(PROVIDERS, KNOWN)
+    counting, models = TokenCounter(counted), Models(PROVIDERS, KNOWN)
     async with opened(tmp_path) as store:
         w = World(Routing(Settings(), models, counting, SickPinboard(), Scale(store.ledger)), models, store)
         places = [went(await w.send(chars)) for chars in (950, 700)]
@@ -226,7 +226,7 @@ async def test_a_provider_that_was_asked_twice_for_one_answer_has_not_counted_mo
 async def test_what_cannot_be_counted_in_time_stays_where_the_conversation_is(tmp_path: Path):
     """After a restart everything is counted anew, and the model that was asked for has no room for it."""
 
-    class Slow(Counting):
+    class Slow(TokenCounter):
         async def composition(self, request: Request) -> Composition:
             raise TimeoutError
 

@@ -19,7 +19,7 @@ from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.sessions import MAX_NAME_CHARS
 from kimi_proxy.features.tool import checked
 from kimi_proxy.services import serialize
-from kimi_proxy.services.chat.context import Latest
+from kimi_proxy.services.chat.context import LatestRequests
 from kimi_proxy.services.sessions import Sessions
 from kimi_proxy.services.store import Cursor
 
@@ -185,7 +185,7 @@ async def _cursor(sessions: Sessions, after: str) -> Cursor | None:
     return last.last_used, last.id
 
 
-def context_routes(sessions: Sessions, latest: Latest) -> list[Route]:
+def context_routes(sessions: Sessions, latest: LatestRequests) -> list[Route]:
     path = "/api/sessions/{session_id}/context"
     return [
         Route(path, _context(sessions, latest), methods=["GET"]),
@@ -194,21 +194,21 @@ def context_routes(sessions: Sessions, latest: Latest) -> list[Route]:
     ]
 
 
-def _context(sessions: Sessions, latest: Latest) -> Endpoint:
+def _context(sessions: Sessions, latest: LatestRequests) -> Endpoint:
     async def context(request: Request) -> Response:
         return packed_answer(request, await latest.context(await _context_id(sessions, request)))
 
     return context
 
 
-def _message(sessions: Sessions, latest: Latest) -> Endpoint:
+def _message(sessions: Sessions, latest: LatestRequests) -> Endpoint:
     async def message(request: Request) -> Response:
         return json_answer(await latest.message(await _context_id(sessions, request), request.path_params["index"]))
 
     return message
 
 
-def _gave_way(sessions: Sessions, latest: Latest) -> Endpoint:
+def _gave_way(sessions: Sessions, latest: LatestRequests) -> Endpoint:
     async def gave_way(request: Request) -> Response:
         return json_answer(await latest.gave_way(await _context_id(sessions, request), request.path_params["index"]))
 

@@ -12,7 +12,7 @@ from kimi_proxy.cli.mcp import EXIT_NOT_RUNNING, found
 from kimi_proxy.core.types import JsonObject, JsonValue
 
 if TYPE_CHECKING:
-    from kimi_proxy.services.chat.memory import MemoryFile, Remembered
+    from kimi_proxy.services.chat.memory import MemoryContent, MemoryFile
 
 
 EXIT_TROUBLE = 1
@@ -56,7 +56,7 @@ def _content(text: str, is_json: bool) -> JsonValue:
     return json.decode(raw) if is_json else lines.decode(raw)
 
 
-def _told(saved: "Remembered") -> None:
+def _told(saved: "MemoryContent") -> None:
     from kimi_proxy.cli.console import load
     from kimi_proxy.core import tokens
     from kimi_proxy.features.memory import block

@@ -12,7 +12,7 @@ from kimi_proxy.cli.console import write, write_json
 
 if TYPE_CHECKING:
     from kimi_proxy.core.config import Config
-    from kimi_proxy.features.accounting import Line
+    from kimi_proxy.features.accounting import SavingsLine
 
 
 _AGO = re.compile(r"(\d{1,5})([mhdw])", re.ASCII)
@@ -54,7 +54,7 @@ def report(
         write(telling.as_csv(lines) if as_csv else telling.as_text(lines, told))
 
 
-async def _lines(config: Config, since: datetime | None, session: str) -> list[Line]:
+async def _lines(config: Config, since: datetime | None, session: str) -> list[SavingsLine]:
     from kimi_proxy.features.sessions import named
     from kimi_proxy.services.store import open_store
 

@@ -16,7 +16,7 @@ class _Kept(Generic[Value]):
     until: float
 
 
-class Recent(Generic[Key, Value]):
+class LruCache(Generic[Key, Value]):
     """The least recently used leave first; a value heavier than the whole budget is not kept at all."""
 
     def __init__(self, *, ttl_s: float, max_entries: int, max_bytes: int, now: Callable[[], float]) -> None:

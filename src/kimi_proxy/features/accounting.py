@@ -194,7 +194,7 @@ MISSES = 3  # requests that should have hit and did not, after which nobody beli
 MAX_KNOWN = 1_000
 
 
-class Caching:
+class PromptCacheBelief:
     """Whether a model's provider has a cache at all, by what it told so far; believed until it was missed often."""
 
     def __init__(self) -> None:
@@ -276,7 +276,7 @@ def _count(note: Note, name: str) -> int:
 MAX_SESSIONS = 10_000  # remembered; who talked last stays
 
 
-class Prefixes:
+class PrefixTracker:
     """A provider's cache knows a beginning, and a model; whenever we change either, it has to read anew."""
 
     def __init__(self) -> None:
@@ -296,7 +296,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class SavingsLine:
     """What the requests of a session to a model came to. Money is a sum as far as prices are known."""
 
     reasons: Mapping[str, int]  # why nothing was saved, and in how many requests
@@ -319,13 +319,13 @@ class Line:
     net_saved_usd: float | None
 
 
-NAMES = tuple(field.name for field in fields(Line) if field.name != "reasons")
+NAMES = tuple(field.name for field in fields(SavingsLine) if field.name != "reasons")
 _TEXTS = ("session", "title", "model")
 _MONEY = tuple(name for name in NAMES if name.endswith("_usd"))
 _COUNTS = tuple(name for name in NAMES if name not in (*_TEXTS, *_MONEY))
 
 
-def summed(lines: Iterable[Line], model: str = "") -> Line:
+def summed(lines: Iterable[SavingsLine], model: str = "") -> SavingsLine:
     """All of them as one; a price that nobody knows adds nothing."""
     lines = list(lines)
     counts = [sum(getattr(line, name) for line in lines) for name in _COUNTS]
@@ -333,22 +333,22 @@ def summed(lines: Iterable[Line], model: str = "") -> Line:
     reasons: Counter[str] = Counter()
     for line in lines:
         reasons.update(line.reasons)
-    return Line(reasons, "", "", model, *counts, *money)
+    return SavingsLine(reasons, "", "", model, *counts, *money)
 
 
-def by_model(lines: Sequence[Line]) -> list[Line]:
+def by_model(lines: Sequence[SavingsLine]) -> list[SavingsLine]:
     models = dict.fromkeys(line.model for line in lines)
     return [summed((line for line in lines if line.model == model), model) for model in models]
 
 
-def as_json(lines: Sequence[Line], since: str | None) -> JsonObject:
+def as_json(lines: Sequence[SavingsLine], since: str | None) -> JsonObject:
     sessions: list[JsonValue] = [_told(line, *_TEXTS) for line in lines]
     models: list[JsonValue] = [_told(line, "model") for line in by_model(lines)]
     totals = {"sessions": len({line.session for line in lines}), **_told(summed(lines))}
     return {"since": since, "totals": totals, "models": models, "sessions": sessions}
 
 
-def as_csv(lines: Sequence[Line]) -> str:
+def as_csv(lines: Sequence[SavingsLine]) -> str:
     page = io.StringIO()
     rows = csv.writer(page)
     rows.writerow((*NAMES, "reasons"))
@@ -358,7 +358,7 @@ def as_csv(lines: Sequence[Line]) -> str:
     return page.getvalue()
 
 
-def as_text(lines: Sequence[Line], since: str | None) -> str:
+def as_text(lines: Sequence[SavingsLine], since: str | None) -> str:
     """For people: what all of it came to, and each session under it."""
     after = f" since {since}" if since else ""
     if not lines:
@@ -371,7 +371,7 @@ def as_text(lines: Sequence[Line], since: str | None) -> str:
     return "\n".join([*out, "", *_grid(lines)]) + "\n"
 
 
-def _sum_of(all: Line) -> list[str]:
+def _sum_of(all: SavingsLine) -> list[str]:
     told = [
         ("as they came", all.tokens_before, all.cost_before_usd),
         ("as they left", all.tokens_after, all.cost_usd),
@@ -392,7 +392,7 @@ _GRID = (
 )
 
 
-def _grid(lines: Sequence[Line]) -> list[str]:
+def _grid(lines: Sequence[SavingsLine]) -> list[str]:
     rows = [_GRID, *map(_cells, lines)]
     widths = [max(len(row[at]) for row in rows) for at in range(len(_GRID))]
     return ["  ".join(_set(cell, at, widths[at]) for at, cell in enumerate(row)).rstrip() for row in rows]
@@ -402,7 +402,7 @@ def _set(cell: str, at: int, width: int) -> str:
     return cell.ljust(width) if at < 2 else cell.rjust(width)
 
 
-def _cells(line: Line) -> tuple[str, ...]:
+def _cells(line: SavingsLine) -> tuple[str, ...]:
     counts = (
         *(line.requests, line.tokens_before, line.tokens_after, line.cache_lost_tokens),
         *(line.recovery_tokens, line.summary_tokens, line.net_saved_tokens),
@@ -411,13 +411,13 @@ def _cells(line: Line) -> tuple[str, ...]:
     return (line.title or line.session)[:40], line.model[:40], *(f"{count:,}" for count in counts), *money
 
 
-def _told(line: Line, *texts: str) -> JsonObject:
+def _told(line: SavingsLine, *texts: str) -> JsonObject:
     told: JsonObject = {name: getattr(line, name) for name in (*texts, *_COUNTS)}
     money = {name: None if (usd := getattr(line, name)) is None else round(usd, 6) for name in _MONEY}
     return {**told, **money, "reasons": dict(_often(line))}
 
 
-def _often(line: Line) -> list[tuple[str, int]]:
+def _often(line: SavingsLine) -> list[tuple[str, int]]:
     return sorted(line.reasons.items(), key=lambda one: (-one[1], one[0]))
 
 

@@ -9,7 +9,7 @@ from kimi_proxy.core.chat import Message, Part, Request, Role
 from kimi_proxy.core.chat.edit import BETWEEN, with_reminder
 from kimi_proxy.core.errors import Reason
 from kimi_proxy.core.types import JsonObject, JsonValue
-from kimi_proxy.features.memory import Found, Portion, segments, together
+from kimi_proxy.features.memory import MemoryFound, TextWeight, segments, together
 from kimi_proxy.features.pipeline import Draft, Note
 
 MESSAGE_TOKENS = 4  # what separates a message from the next
@@ -23,7 +23,7 @@ _WORDLESS = frozenset({"image", "other"})
 
 
 @dataclass(frozen=True, slots=True)
-class Weighed:
+class MessageWeight:
     """A message, and how many tokens the model reads before it."""
 
     index: int  # -1 is what the API puts apart: `system`, `instructions`
@@ -51,9 +51,9 @@ class Composition:
     """Four counts that add up to `total`; tools are their descriptions, calls and results."""
 
     definitions: int  # the descriptions of the tools
-    apart: Weighed  # the system's words that are no message
-    messages: tuple[Weighed, ...]
-    found: tuple[Found, ...]  # the memory in all of them, by kind
+    apart: MessageWeight  # the system's words that are no message
+    messages: tuple[MessageWeight, ...]
+    found: tuple[MemoryFound, ...]  # the memory in all of them, by kind
 
     @cached_property
     def total(self) -> int:
@@ -76,25 +76,25 @@ class Composition:
         return sum(one.chat_tokens for one in self.everything if one.role != "system")
 
     @cached_property
-    def everything(self) -> tuple[Weighed, ...]:
+    def everything(self) -> tuple[MessageWeight, ...]:
         """In the order in which it is read, but for the descriptions of the tools, which come first."""
         return (self.apart, *self.messages)
 
 
-def composition(request: Request, portion: Callable[[str], Portion]) -> Composition:
+def composition(request: Request, portion: Callable[[str], TextWeight]) -> Composition:
     """Texts, tool calls, results, the descriptions of tools, and a flat rate for what is no text."""
     inside = {(part.start, part.end) for message in request.messages for part in message.parts}
     alone = [part for part in request.system if (part.start, part.end) not in inside]
     tools = request.page.members.get("tools")
     definitions = 0 if tools is None else portion(bytes(tools).decode("utf-8", "replace")).tokens
-    found: list[Found] = []
+    found: list[MemoryFound] = []
     apart = _weighed(-1, "system", alone, 0, definitions, portion, found)
     messages = _in_a_row(request.messages, definitions + apart.tokens, portion, found)
     return Composition(definitions, apart, messages, together(found))
 
 
 def tokens_of(request: Request, count: Callable[[str], int]) -> int:
-    return composition(request, lambda text: Portion(count(text))).total
+    return composition(request, lambda text: TextWeight(count(text))).total
 
 
 def is_certainly_below(request: Request, tokens: float) -> bool:
@@ -111,9 +111,9 @@ def is_same(one: Request, other: Request) -> bool:
 
 
 def _in_a_row(
-    messages: Iterable[Message], before: int, portion: Callable[[str], Portion], found: list[Found]
-) -> tuple[Weighed, ...]:
-    row: list[Weighed] = []
+    messages: Iterable[Message], before: int, portion: Callable[[str], TextWeight], found: list[MemoryFound]
+) -> tuple[MessageWeight, ...]:
+    row: list[MessageWeight] = []
     for index, message in enumerate(messages):
         row.append(_weighed(index, message.role, message.parts, MESSAGE_TOKENS, before, portion, found))
         before += row[-1].tokens
@@ -126,18 +126,18 @@ def _weighed(
     parts: Iterable[Part],
     separating: int,
     before: int,
-    portion: Callable[[str], Portion],
-    found: list[Found],
-) -> Weighed:
+    portion: Callable[[str], TextWeight],
+    found: list[MemoryFound],
+) -> MessageWeight:
     total, memory, tools = separating, 0, 0
     for part in parts:
-        own = Portion(_flat(part)) if part.kind in _WORDLESS else portion(part.text)
+        own = TextWeight(_flat(part)) if part.kind in _WORDLESS else portion(part.text)
         total += own.tokens
         memory += own.memory
         # What is no text has the id of a call if a tool answered with it.
         tools += own.tokens - own.memory if part.kind in _OF_TOOLS or part.call_id else 0
         found += own.found
-    return Weighed(index, role, total, memory, tools, before)
+    return MessageWeight(index, role, total, memory, tools, before)
 
 
 def _flat(part: Part) -> int:
@@ -201,7 +201,7 @@ def _runs(made: Composition) -> Iterator[tuple[Ingredient, int]]:
         yield from _inside(one)
 
 
-def _inside(one: Weighed) -> Sequence[tuple[Ingredient, int]]:
+def _inside(one: MessageWeight) -> Sequence[tuple[Ingredient, int]]:
     """How the parts of a message lie in it does not show at this scale."""
     words: Ingredient = "system" if one.role == "system" else "chat"
     return ("memory", one.memory_tokens), ("tools", one.tools_tokens), (words, one.chat_tokens)
@@ -209,7 +209,7 @@ def _inside(one: Weighed) -> Sequence[tuple[Ingredient, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    found: tuple[Found, ...]  # the memory in it, by kind
+    found: tuple[MemoryFound, ...]  # the memory in it, by kind
     slices: tuple[Slice, ...]
     sink: Sink
     is_reminded: bool  # its instructions were repeated at the end

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from kimi_proxy.core.chat import Message, Part, Request
 from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features.compression import History
-from kimi_proxy.features.context import BURIED_SHARE, HEADING, Composition, Weighed
+from kimi_proxy.features.context import BURIED_SHARE, HEADING, Composition, MessageWeight
 from kimi_proxy.features.pipeline import ActiveCompression
 
 PREVIEW_CHARS = 160
@@ -66,13 +66,13 @@ def told(pair: Pair, weighed: Composition, window: int | None) -> JsonObject:
     }
 
 
-def is_buried(weight: Weighed, weighed: Composition, window: int | None) -> bool:
+def is_buried(weight: MessageWeight, weighed: Composition, window: int | None) -> bool:
     """Whether these are instructions that much of the window follows on."""
     after = weighed.total - weight.before - weight.tokens
     return window is not None and weight.role == "system" and weight.chat_tokens > 0 and after > window * BURIED_SHARE
 
 
-def _flags(pair: Pair, weight: Weighed) -> Iterator[str]:
+def _flags(pair: Pair, weight: MessageWeight) -> Iterator[str]:
     if pair.is_summary:
         yield "compressed"
     elif not pair.came or any(HEADING in part.text for part in pair.sent.parts):

@@ -96,7 +96,7 @@ PREVIEW_CHARS = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class MemoryFound:
     """The memory of one kind in a text or in a whole request."""
 
     kind: str
@@ -106,31 +106,31 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
+class TextWeight:
     """A text's tokens, and those among them that are memory."""
 
     tokens: int
     memory: int = 0
-    found: tuple[Found, ...] = ()
+    found: tuple[MemoryFound, ...] = ()
 
 
-def portion(text: str, count: Callable[[str], int]) -> Portion:
+def portion(text: str, count: Callable[[str], int]) -> TextWeight:
     """Each segment is counted by itself; together they are never more than the text."""
     counted = count(text)
     pieces = [(one.kind, text[one.start : one.end]) for one in segments(text)]
     if not pieces:
-        return Portion(counted)
-    found = together(Found(kind, 1, count(piece), _preview(piece)) for kind, piece in pieces)
-    return Portion(counted, min(counted, sum(one.tokens for one in found)), found)
+        return TextWeight(counted)
+    found = together(MemoryFound(kind, 1, count(piece), _preview(piece)) for kind, piece in pieces)
+    return TextWeight(counted, min(counted, sum(one.tokens for one in found)), found)
 
 
-def together(found: Iterable[Found]) -> tuple[Found, ...]:
+def together(found: Iterable[MemoryFound]) -> tuple[MemoryFound, ...]:
     """One for each kind."""
-    by_kind: dict[str, Found] = {}
+    by_kind: dict[str, MemoryFound] = {}
     for one in found:
         first = by_kind.get(one.kind)
         if first is not None:
-            one = Found(one.kind, first.count + one.count, first.tokens + one.tokens, first.preview)
+            one = MemoryFound(one.kind, first.count + one.count, first.tokens + one.tokens, first.preview)
         by_kind[one.kind] = one
     return tuple(by_kind[kind] for kind in KINDS if kind in by_kind)
 
@@ -167,6 +167,3 @@ def injected(draft: Draft, block: str, tokens: int | None = None) -> Draft:
         return draft
     notes = () if tokens is None else (Note("memory_injected", {"tokens": tokens}),)
     return replace(draft, request=request, notes=(*draft.notes, *notes))
-
-
-__all__ = ["KINDS", "Found", "Portion", "Segment", "portion", "segments", "together"]

@@ -129,7 +129,7 @@ class _Level:
 _NEW = _Level("ok", "estimate")
 
 
-class Windows:
+class WindowLevels:
     def __init__(self) -> None:
         self._levels: OrderedDict[str, _Level] = OrderedDict()
         self._sunk: set[str] = set()  # those whose instructions are buried

@@ -18,7 +18,7 @@ RETURN_SHARE = 2 / 3
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class ModelWindow:
     """A model, and how many tokens fit in its window."""
 
     target: Target
@@ -29,15 +29,15 @@ class Room:
 class Route:
     """Where a request of so many tokens goes."""
 
-    asked: Room
-    to: Room
+    asked: ModelWindow
+    to: ModelWindow
     tokens: int
     is_new: bool = False  # the conversation was elsewhere before
     is_tight: bool = False  # it has no room to spare there, and there is no larger model
     is_newly_tight: bool = False  # that was not so before
 
 
-def chosen(tokens: int, now: Room, others: Iterable[Room], threshold: float) -> Room | None:
+def chosen(tokens: int, now: ModelWindow, others: Iterable[ModelWindow], threshold: float) -> ModelWindow | None:
     """The smallest larger model with room to spare, else the largest that the request still fits in."""
     larger = [room for room in others if room.window > now.window]
     spacious = [room for room in larger if tokens < room.window * threshold]

@@ -21,7 +21,7 @@ from kimi_proxy.features import compression
 from kimi_proxy.features.accounting import Prices
 from kimi_proxy.features.compression import presets, transcript
 from kimi_proxy.features.context import composition
-from kimi_proxy.features.memory import Portion
+from kimi_proxy.features.memory import TextWeight
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, Step, run_steps
 from kimi_proxy.features.recording import Recording, Taken
@@ -35,9 +35,9 @@ from kimi_proxy.services.chat.compression import (
     Summary,
 )
 from kimi_proxy.services.chat.compressions import AutoCompression
-from kimi_proxy.services.chat.counting import Counting
+from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.decisions import Decisions
-from kimi_proxy.services.chat.handler import Turns
+from kimi_proxy.services.chat.handler import RateLimiter
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store import open_store
@@ -61,7 +61,7 @@ class Block:
 
 def blocks(request: Request, count: Count) -> tuple[Block, ...]:
     """The descriptions of the tools, the system's words that stand apart, and each message."""
-    weighed = composition(request, lambda text: Portion(count(settled(text))))
+    weighed = composition(request, lambda text: TextWeight(count(settled(text))))
     members = request.page.members
     tools = bytes(members.get("tools") or b"")
     apart = b"".join(bytes(members[name]) for name in ("system", "instructions") if name in members)
@@ -179,7 +179,7 @@ STEP_TOKENS = 128
 TTL_S = 300.0
 
 
-class Provider:
+class CachingProvider:
     """Asked in the order of time; deterministic."""
 
     def __init__(self, wire: Wire, count: Count, ttl_s: float = TTL_S) -> None:
@@ -389,10 +389,10 @@ class Replay:
         clock, outcome = Clock(), Outcome(policy, cost_usd=None if prices is None else 0.0)
         with TemporaryDirectory(prefix="kimi-proxy-replay-") as folder:
             async with _steps(policy, self._config, window, Path(folder), clock) as steps:
-                providers: dict[Wire, Provider] = {}
+                providers: dict[Wire, CachingProvider] = {}
                 for taken, request, written in self._turns():
                     clock.at = taken.at
-                    provider = providers.setdefault(taken.wire, Provider(taken.wire, self._count))
+                    provider = providers.setdefault(taken.wire, CachingProvider(taken.wire, self._count))
                     turn = _Turn(request, written, taken, provider, prices, window)
                     outcome = await self._played(turn, steps, outcome)
         return outcome
@@ -428,7 +428,7 @@ class _Turn:
     request: Request
     written: str
     taken: Taken
-    provider: Provider
+    provider: CachingProvider
     prices: Prices | None
     window: int | None
 
@@ -444,7 +444,7 @@ async def _steps(
     async with AsyncExitStack() as alive:
         store = await open_store(home, ttl_s=STORE_TTL_S, max_bytes=STORE_BYTES)
         alive.push_async_callback(store.close)
-        workers, metrics, counting = Workers(), Metrics(), Counting()
+        workers, metrics, counting = Workers(), Metrics(), TokenCounter()
         alive.push_async_callback(workers.close)
         alive.callback(counting.close)
         shortening = config.sanitizer.model_copy(update={"enabled": True, "budget_ms": BUDGET_MS})
@@ -455,7 +455,7 @@ async def _steps(
             return
         settings = config.compression.model_copy(update={"automatic": True})
         usual, _ = presets(settings, config.compaction)
-        summaries = CountedSummaries(None, Turns({}), metrics, settings.summary_timeout_s)
+        summaries = CountedSummaries(None, RateLimiter({}), metrics, settings.summary_timeout_s)
         models = {} if window is None else {NAME: Model(provider=NAME, max_context_size=window)}
         compressor = Compressor(
             models, counting, store, store.compressions, summaries, shortening.recover_tool, now=clock

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from kimi_proxy.core import json, lines
-from kimi_proxy.core.cache import Recent
+from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.config.servers import Masking
 from kimi_proxy.core.errors import InvalidParams, ParseError, PruneIdNotFound
 from kimi_proxy.core.markers import is_id
@@ -112,7 +112,7 @@ class Cuts:
         self._pruner = pruner
         self._now = now
         # Somebody who scrolls through a text asks for it page by page.
-        self._explained: Recent[str, Explanation] = Recent(
+        self._explained: LruCache[str, Explanation] = LruCache(
             ttl_s=REMEMBERED_S, max_entries=REMEMBERED, max_bytes=REMEMBERED_BYTES, now=now
         )
 

@@ -19,7 +19,7 @@ MAX_VIEWERS = 100
 Publish = Callable[[str, Mapping[str, JsonValue]], None]
 
 
-def unheard(event: str, fields: Mapping[str, JsonValue]) -> None:
+def no_op(event: str, fields: Mapping[str, JsonValue]) -> None:
     """Where nobody watches."""
 
 

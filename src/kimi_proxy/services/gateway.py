@@ -33,7 +33,7 @@ from kimi_proxy.features import masking, recovery, source_type
 from kimi_proxy.features.masking import Cut, Plan
 from kimi_proxy.features.tool import Answer
 from kimi_proxy.proxy.mcp import Upstreams
-from kimi_proxy.services.events import Publish, unheard
+from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.originals import decoded, encoded
 from kimi_proxy.services.pruner import Pruner
@@ -457,7 +457,7 @@ class Gateway:
         metrics: Metrics,
         env: Mapping[str, str] | None = None,
         now: Callable[[], float] = time.monotonic,
-        publish: Publish = unheard,
+        publish: Publish = no_op,
     ) -> None:
         servers, headers = _with_own_pruner(config)
         self.servers = servers

@@ -19,8 +19,8 @@ from kimi_proxy.features import metering
 from kimi_proxy.features.accounting import (
     Account,
     Bill,
-    Caching,
-    Prefixes,
+    PrefixTracker,
+    PromptCacheBelief,
     Sent,
     Weights,
     account,
@@ -30,14 +30,14 @@ from kimi_proxy.features.accounting import (
     weights,
 )
 from kimi_proxy.features.context import Context, context_of
-from kimi_proxy.features.metering import MAX_SESSIONS, Ending, Metric, Windows
+from kimi_proxy.features.metering import MAX_SESSIONS, Ending, Metric, WindowLevels
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, Note
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services import serialize
-from kimi_proxy.services.chat.counting import Counting
+from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.relay import Exchange
-from kimi_proxy.services.events import Publish, unheard
+from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store import Ledger, SessionRecord
 
@@ -45,7 +45,7 @@ PAID = 200  # nobody pays for an answer of another status
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class AccountStart:
     model: Model | None  # that answers
     asked_for: Model | None  # by the client; another one if the request was routed
     is_rewritten: bool  # its beginning is not the one that the session had
@@ -55,16 +55,16 @@ class Accounts:
     def __init__(self, models: Mapping[str, Model], metrics: Metrics) -> None:
         self._models = models
         self._metrics = metrics
-        self._prefixes = Prefixes()
-        self._caching = Caching()
+        self._prefixes = PrefixTracker()
+        self._caching = PromptCacheBelief()
 
-    def open(self, came: Draft, leaves: Draft) -> Opened:
+    def open(self, came: Draft, leaves: Draft) -> AccountStart:
         model, asked_for = (self._models.get(one.target.key or "") for one in (leaves, came))
         routed = "" if leaves.target == came.target else leaves.target.model
         prefix = f"{leaves.cut.id if leaves.cut else ''} {routed}"
-        return Opened(model, asked_for, self._prefixes.changes(leaves.session.id, prefix))
+        return AccountStart(model, asked_for, self._prefixes.changes(leaves.session.id, prefix))
 
-    def settled(self, metric: Metric, opened: Opened, sent: Sent, ending: Ending) -> Metric:
+    def settled(self, metric: Metric, opened: AccountStart, sent: Sent, ending: Ending) -> Metric:
         """With what the request saved, after all that this cost."""
         if ending.status != PAID and not sent.summaries:
             return metric
@@ -72,7 +72,7 @@ class Accounts:
         self._metrics.net_saved_tokens.labels(metric.provider).inc(told.net_saved_tokens)
         return replace(metric, account=told)
 
-    def _account(self, metric: Metric, opened: Opened, sent: Sent, ending: Ending) -> Account:
+    def _account(self, metric: Metric, opened: AccountStart, sent: Sent, ending: Ending) -> Account:
         prices = prices_of(opened.asked_for), prices_of(opened.model)
         if ending.status != PAID:
             return unanswered(sent, prices[1])
@@ -87,7 +87,7 @@ BATCH = 500  # written in one transaction
 FLUSH_S = 1.0
 
 
-class Backlog:
+class WriteQueue:
     """When too much waits, the oldest is dropped and counted."""
 
     def __init__(self, ledger: Ledger, metrics: Metrics) -> None:
@@ -151,7 +151,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Entry:
+class JournalEntry:
     """A request that is being noted."""
 
     id: str
@@ -161,7 +161,7 @@ class Entry:
     session: Session
     notes: tuple[Note, ...]
     reasons: tuple[Why, ...]
-    opened: Opened
+    opened: AccountStart
     metric: Metric | None = None  # once it is announced
     sent: Sent | None = None
 
@@ -176,9 +176,9 @@ class Journal:
         self,
         ledger: Ledger,
         models: Mapping[str, Model],
-        counting: Counting,
+        counting: TokenCounter,
         metrics: Metrics,
-        publish: Publish = unheard,
+        publish: Publish = no_op,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._ledger = ledger
@@ -188,10 +188,10 @@ class Journal:
         self._now = now
         self._steps: asyncio.Queue[tuple[Step, int]] = asyncio.Queue(MAX_STEPS)
         self._waiting_bytes = 0
-        self._windows = Windows()
+        self._windows = WindowLevels()
         self._accounts = Accounts(models, metrics)
         self._reads_at = 0.0  # when to look who was there before us
-        self._backlog = Backlog(ledger, metrics)
+        self._backlog = WriteQueue(ledger, metrics)
         self._noting = asyncio.create_task(self._take_steps())
 
     def began(self, came: Draft, leaves: Draft) -> Callable[[Exchange], None]:
@@ -268,19 +268,21 @@ class Journal:
                 self._steps.task_done()
             await asyncio.sleep(0)  # between two steps, everybody else has a turn
 
-    def _entry(self, came: Draft, draft: Draft) -> Entry:
+    def _entry(self, came: Draft, draft: Draft) -> JournalEntry:
         """All of a draft but its request, which may be large."""
         kept = draft.request.wire, draft.target, draft.session, draft.notes, draft.reasons
-        return Entry(new_id("req"), round(self._now(), 3), *kept, self._accounts.open(came, draft))
+        return JournalEntry(new_id("req"), round(self._now(), 3), *kept, self._accounts.open(came, draft))
 
-    async def _announce(self, entry: Entry, came: Request, leaves: Request) -> None:
+    async def _announce(self, entry: JournalEntry, came: Request, leaves: Request) -> None:
         before, after = await self._counting.both(came, leaves)
         model = entry.opened.model
         window = model.max_context_size if model else None
         context = context_of(after, window, any(note.event == reinjection.EVENT for note in entry.notes))
         await self._announced(entry, weights(came, before), weights(leaves, after), context)
 
-    async def _announced(self, entry: Entry, before: Weights, after: Weights, context: Context | None = None) -> None:
+    async def _announced(
+        self, entry: JournalEntry, before: Weights, after: Weights, context: Context | None = None
+    ) -> None:
         entry.sent = sent(before, after, entry.notes, entry.opened.is_rewritten)
         why = entry.reasons or (BELOW_THRESHOLD if before.has_outputs else NOTHING_TO_DO,)
         entry.metric = metric = _metric(entry, after.total, before.total - after.total, why, context)
@@ -296,7 +298,7 @@ class Journal:
         if self._windows.sinks(metric.session, context.is_sunk) and context.layout is not None:
             self._publish("attention_sink_alert", serialize.sink(metric, context.layout.sink))
 
-    async def _conclude(self, entry: Entry, ending: Ending) -> None:
+    async def _conclude(self, entry: JournalEntry, ending: Ending) -> None:
         if entry.metric is None or entry.sent is None:
             return
         ended = metering.ended(entry.metric, ending, entry.opened.model)
@@ -323,7 +325,7 @@ class Journal:
             self._reads_at = math.inf
 
 
-def _metric(entry: Entry, estimated: int, saved: int, why: tuple[str, ...], context: Context | None) -> Metric:
+def _metric(entry: JournalEntry, estimated: int, saved: int, why: tuple[str, ...], context: Context | None) -> Metric:
     target, model = entry.target, entry.opened.model
     return Metric(
         id=entry.id,

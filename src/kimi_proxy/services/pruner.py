@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import tokens
-from kimi_proxy.core.cache import Recent
+from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.config import McpPruner
 from kimi_proxy.core.errors import (
     InvalidParams,
@@ -29,7 +29,7 @@ from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.features.recovery import LineRange
 from kimi_proxy.services import originals
-from kimi_proxy.services.events import Publish, unheard
+from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.originals import decoded, encoded, fingerprint
 from kimi_proxy.services.store import Original, Store
@@ -291,7 +291,7 @@ class Pruner:
         rerank: Rerank | None = None,
         metrics: Metrics | None = None,
         now: Callable[[], float] = time.monotonic,
-        publish: Publish = unheard,
+        publish: Publish = no_op,
     ) -> None:
         self._config = config
         self._store = store
@@ -300,7 +300,7 @@ class Pruner:
         self._metrics = metrics or Metrics()
         self._publish = publish
         self._in_flight: InFlight[tuple[str, bytes, int], PruneAnswer] = InFlight()
-        self._recent: Recent[tuple[str, bytes], PruneAnswer] = Recent(
+        self._recent: LruCache[tuple[str, bytes], PruneAnswer] = LruCache(
             ttl_s=config.cache_ttl_s,
             max_entries=config.cache_max_entries,
             max_bytes=RECENT_MAX_BYTES,

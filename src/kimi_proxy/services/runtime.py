@@ -13,10 +13,10 @@ from kimi_proxy.features.pipeline import Step
 from kimi_proxy.features.tool import AnyTool
 from kimi_proxy.services.chat.compression import Compressor, Summaries
 from kimi_proxy.services.chat.compressions import AutoCompression, Compressions
-from kimi_proxy.services.chat.context import Latest, Reinjection
-from kimi_proxy.services.chat.counting import Counting
+from kimi_proxy.services.chat.context import LatestRequests, Reinjection
+from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.decisions import Decisions
-from kimi_proxy.services.chat.handler import Chat, Turns, together
+from kimi_proxy.services.chat.handler import Chat, RateLimiter, together
 from kimi_proxy.services.chat.log_watcher import LogWatcher
 from kimi_proxy.services.chat.memory import ProjectMemory
 from kimi_proxy.services.chat.recall import Recall
@@ -51,7 +51,7 @@ class ChatDoor:
     steps: Sequence[Step]
     sanitizer: Sanitizer
     sessions: Sessions
-    latest: Latest
+    latest: LatestRequests
     compressions: Compressions
     memory: ProjectMemory
     switches: Mapping[str, Service]  # what may be switched while it runs, by its name in the file
@@ -62,8 +62,8 @@ async def chat_door(
     config: Config, store: SqliteStore, workers: Workers, metrics: Metrics, hub: Hub
 ) -> AsyncIterator[ChatDoor]:
     async with AsyncExitStack() as alive:
-        upstreams, turns = await _upstreams(config, alive), Turns(config.providers)
-        counting = Counting()
+        upstreams, turns = await _upstreams(config, alive), RateLimiter(config.providers)
+        counting = TokenCounter()
         alive.callback(counting.close)
         decisions = Decisions(store, store.pinboard, min(REMEMBER_S, config.mcp_pruner.prune_id_ttl_s / 10))
         summaries = Summaries(upstreams, turns, metrics, config.compression.summary_timeout_s)
@@ -90,7 +90,7 @@ async def chat_door(
         alive.push_async_callback(logs.close)
         recorder = Recorder(config.record, config.home, config.models)
         alive.push_async_callback(recorder.close)
-        latest = Latest(counting, compressor.window_of)
+        latest = LatestRequests(counting, compressor.window_of)
         began = together(journal.began, logs.began, latest.began, recorder.began)
 
         recall = Recall(store, decisions, metrics, config.sanitizer.recover_rounds)
@@ -146,7 +146,7 @@ class Runtime:
     steps: Sequence[Step]  # everything that may change a chat request on its way
     sanitizer: Sanitizer
     sessions: Sessions
-    latest: Latest
+    latest: LatestRequests
     compressions: Compressions
     project_memory: ProjectMemory
 

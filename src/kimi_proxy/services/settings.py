@@ -12,7 +12,7 @@ from kimi_proxy.core.errors import ConfigError, FileRefused, InvalidParams
 from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features.editing import toml
 from kimi_proxy.proxy import private_files
-from kimi_proxy.services.events import Publish, unheard
+from kimi_proxy.services.events import Publish, no_op
 
 EVENT = "settings_event"
 
@@ -59,7 +59,7 @@ class Settings:
         config: Config,
         switches: Mapping[str, Service],
         env: Mapping[str, str],
-        publish: Publish = unheard,
+        publish: Publish = no_op,
         replace: Callable[[Path, bytes], None] = private_files.replace,
     ) -> None:
         self._config = config

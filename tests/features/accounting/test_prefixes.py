@@ -1,14 +1,14 @@
 """A provider has to read anew whenever we change what it may have cached."""
 
-from kimi_proxy.features.accounting import MAX_SESSIONS, Prefixes
+from kimi_proxy.features.accounting import MAX_SESSIONS, PrefixTracker
 
 
 def test_of_a_session_that_nobody_knows_nobody_can_tell():
-    assert not Prefixes().changes("a", "cmp_1")
+    assert not PrefixTracker().changes("a", "cmp_1")
 
 
 def test_a_change_is_told_once_and_so_is_the_way_back():
-    prefixes = Prefixes()
+    prefixes = PrefixTracker()
 
     told = [prefixes.changes("a", prefix) for prefix in ("", "cmp_1", "cmp_1", "cmp_2", "", "")]
 
@@ -17,7 +17,7 @@ def test_a_change_is_told_once_and_so_is_the_way_back():
 
 
 def test_no_number_of_sessions_fills_the_memory():
-    prefixes = Prefixes()
+    prefixes = PrefixTracker()
     for n in range(MAX_SESSIONS + 1):
         prefixes.changes(f"s{n}", "x")
 

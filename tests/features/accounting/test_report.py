@@ -7,9 +7,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi_proxy.features.accounting import NAMES, Line, as_csv, as_json, as_text, by_model, summed
+from kimi_proxy.features.accounting import NAMES, SavingsLine, as_csv, as_json, as_text, by_model, summed
 
-LINE = Line(
+LINE = SavingsLine(
     reasons={"nothing_to_do": 2},
     session="ses_a",
     title="",
@@ -77,5 +77,5 @@ LINES = st.lists(
 
 
 @given(LINES)
-def test_models_add_up_to_the_total(lines: list[Line]):
+def test_models_add_up_to_the_total(lines: list[SavingsLine]):
     assert summed(by_model(lines)) == summed(lines)

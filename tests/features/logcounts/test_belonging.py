@@ -4,21 +4,21 @@ from dataclasses import replace
 
 from kimi_proxy.features.metering import LogCount, Metric
 from kimi_proxy.features.sessions import named
-from kimi_proxy.services.chat.log_watcher import Belonging
+from kimi_proxy.services.chat.log_watcher import CountMatcher
 
 COUNT = LogCount("continue", 5_000, 32_768)
 METRIC = Metric("req_1", "a", 100.0, "p", "m", "chat", 10, 0, (), None, duration_ms=2_000)
 
 
 def test_a_log_that_names_nobody_means_the_only_one_that_talks():
-    belonging = Belonging()
+    belonging = CountMatcher()
     belonging.talked("a", 100.0)
 
     assert belonging.take(COUNT, 101.0) == "a"
 
 
 def test_of_two_that_talk_it_means_neither():
-    belonging = Belonging()
+    belonging = CountMatcher()
     belonging.talked("a", 100.0)
     belonging.talked("b", 100.5)
 
@@ -26,7 +26,7 @@ def test_of_two_that_talk_it_means_neither():
 
 
 def test_who_has_not_talked_for_long_is_not_meant():
-    belonging = Belonging()
+    belonging = CountMatcher()
     belonging.talked("a", 100.0)
     belonging.talked("b", 140.0)
 
@@ -34,7 +34,7 @@ def test_who_has_not_talked_for_long_is_not_meant():
 
 
 def test_a_named_conversation_is_the_one_whose_requests_bear_the_name():
-    belonging = Belonging()
+    belonging = CountMatcher()
     belonging.talked("a", 100.0, "7e2c")
     belonging.talked("b", 100.0)
 
@@ -43,7 +43,7 @@ def test_a_named_conversation_is_the_one_whose_requests_bear_the_name():
 
 
 def test_a_session_that_its_client_named_is_known_by_that_name_too():
-    belonging = Belonging()
+    belonging = CountMatcher()
     belonging.talked(named("7e2c").id, 100.0)
     belonging.talked("b", 100.0)
 
@@ -51,7 +51,7 @@ def test_a_session_that_its_client_named_is_known_by_that_name_too():
 
 
 def test_a_count_is_worth_more_than_ours_for_five_seconds():
-    belonging = Belonging()
+    belonging = CountMatcher()
     belonging.talked("a", 100.0)
     belonging.take(COUNT, 103.0)
 
@@ -62,7 +62,7 @@ def test_a_count_is_worth_more_than_ours_for_five_seconds():
 
 
 def test_a_clock_that_was_set_back_makes_nothing_fresh():
-    belonging = Belonging()
+    belonging = CountMatcher()
     belonging.talked("a", 100.0)
     belonging.take(COUNT, 103.0)
 
@@ -70,7 +70,7 @@ def test_a_clock_that_was_set_back_makes_nothing_fresh():
 
 
 def test_a_request_that_ended_after_the_count_is_the_newer_word():
-    belonging = Belonging()
+    belonging = CountMatcher()
     belonging.talked("a", 100.0)
     belonging.take(COUNT, 101.0)
 
@@ -78,7 +78,7 @@ def test_a_request_that_ended_after_the_count_is_the_newer_word():
 
 
 def test_no_number_of_sessions_fills_the_memory():
-    belonging = Belonging()
+    belonging = CountMatcher()
     for n in range(3_000):
         belonging.talked(f"s{n}", 100.0, f"n{n}")
         belonging.take(replace(COUNT, conversation=f"n{n}"), 100.0)

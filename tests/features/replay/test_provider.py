@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kimi_proxy.core.chat.page import Wire
 from kimi_proxy.core.chat.reply import Usage
-from kimi_proxy.lab.replay import Block, Provider
+from kimi_proxy.lab.replay import Block, CachingProvider
 
 
 def block(text: str, is_marked: bool = False) -> Block:
@@ -14,12 +14,12 @@ def block(text: str, is_marked: bool = False) -> Block:
     return Block(text, len(text), is_marked)
 
 
-def openai() -> Provider:
-    return Provider(Wire.CHAT, len)
+def openai() -> CachingProvider:
+    return CachingProvider(Wire.CHAT, len)
 
 
-def anthropic() -> Provider:
-    return Provider(Wire.MESSAGES, len)
+def anthropic() -> CachingProvider:
+    return CachingProvider(Wire.MESSAGES, len)
 
 
 SYSTEM, QUESTION, ANSWER = block("s" * 2000), block("q" * 500), block("a" * 300)
@@ -51,7 +51,7 @@ def test_a_change_at_the_beginning_loses_all_of_it():
 
 
 @pytest.mark.parametrize("provider", [openai(), anthropic()])
-def test_a_short_request_is_not_kept(provider: Provider):
+def test_a_short_request_is_not_kept(provider: CachingProvider):
     short = block("s" * 1000, is_marked=True)
     provider.ask([short], 7, 0.0)
 
@@ -59,7 +59,7 @@ def test_a_short_request_is_not_kept(provider: Provider):
 
 
 @pytest.mark.parametrize("provider", [openai(), anthropic()])
-def test_after_five_minutes_without_use_it_is_forgotten_and_use_keeps_it(provider: Provider):
+def test_after_five_minutes_without_use_it_is_forgotten_and_use_keeps_it(provider: CachingProvider):
     request = [block("s" * 1280, is_marked=True)]
     cached = [provider.ask(request, 7, at).cached_tokens for at in (0.0, 300.0, 600.0, 901.0)]
 
@@ -90,7 +90,7 @@ ASKED = st.lists(st.tuples(BLOCKS, st.floats(0, 400)), max_size=8)
 
 @given(ASKED, st.sampled_from([Wire.CHAT, Wire.MESSAGES, Wire.RESPONSES]))
 def test_every_token_is_read_once_from_somewhere(asked: list[tuple[list[Block], float]], wire: Wire):
-    provider, again = Provider(wire, len), Provider(wire, len)
+    provider, again = CachingProvider(wire, len), CachingProvider(wire, len)
     at = 0.0
     for request, later in asked:
         at += later

@@ -6,12 +6,12 @@ from pathlib import Path
 from tests.services.store.making import opened
 
 from kimi_proxy.features.context import Context, Layout, Sink
-from kimi_proxy.features.memory import Found
+from kimi_proxy.features.memory import MemoryFound
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.services.store import MemorySums
 from kimi_proxy.services.store.sqlite.sessions import KEEP_S, MemoryKind
 
-LAYOUT = Layout((Found("@recall", 2, 30, "@recall(a)"),), (), Sink(5, 0, 10), is_reminded=False)
+LAYOUT = Layout((MemoryFound("@recall", 2, 30, "@recall(a)"),), (), Sink(5, 0, 10), is_reminded=False)
 
 
 def a_metric(id: str, session: str = "ses_1", context: Context | None = None, at: float = 1.0) -> Metric:
@@ -23,7 +23,7 @@ def a_context(layout: Layout = LAYOUT) -> Context:
 
 
 async def test_requests_are_summed_and_kinds_counted_by_the_newest_of_each_session(tmp_path: Path):
-    more = replace(LAYOUT, found=(Found("@recall", 3, 45, "@recall(a)"),))
+    more = replace(LAYOUT, found=(MemoryFound("@recall", 3, 45, "@recall(a)"),))
     async with opened(tmp_path) as store:
         requests = [
             a_metric("req_1", context=a_context()),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakValueDictionary
 
 from kimi_proxy.core import json, tokens
-from kimi_proxy.core.cache import Recent
+from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.chat import Message, Request
 from kimi_proxy.core.chat import reply as seen
 from kimi_proxy.core.chat.reply import Usage
@@ -42,9 +42,9 @@ from kimi_proxy.features.pipeline import ActiveCompression, Draft, Note, Stage
 from kimi_proxy.features.sanitizer.stage import EVENT as SANITIZED
 from kimi_proxy.features.sanitizer.stage import call_names, with_owed
 from kimi_proxy.proxy.headers import Question
-from kimi_proxy.services.chat.counting import Counting
-from kimi_proxy.services.chat.handler import Turns
-from kimi_proxy.services.events import Publish, unheard
+from kimi_proxy.services.chat.counting import TokenCounter
+from kimi_proxy.services.chat.handler import RateLimiter
+from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.originals import encoded
 from kimi_proxy.services.store import Compressed, CompressionLog, Original, Store
@@ -59,20 +59,22 @@ REMEMBERED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CompressionState:
     active: Compressed | None
     is_paused: bool  # somebody took the last one back: nothing happens by itself any more
     automatic: tuple[float, ...]  # when it happened by itself, the newest first
 
 
-class Standings:
+class CompressionStates:
     """On disk; a session that was looked up is remembered, because a look costs as much as a whole request."""
 
     def __init__(self, log: CompressionLog, now: Callable[[], float]) -> None:
         self._log = log
-        self._known: Recent[str, Standing] = Recent(ttl_s=DAY_S, max_entries=REMEMBERED, max_bytes=REMEMBERED, now=now)
+        self._known: LruCache[str, CompressionState] = LruCache(
+            ttl_s=DAY_S, max_entries=REMEMBERED, max_bytes=REMEMBERED, now=now
+        )
 
-    async def of(self, session: str) -> Standing:
+    async def of(self, session: str) -> CompressionState:
         """StoreUnavailable if nobody can tell."""
         known = self._known.get(session)
         if known is None:
@@ -88,10 +90,10 @@ class Standings:
             self._known.forget(session)
 
 
-def _standing(rows: Sequence[Compressed]) -> Standing:
+def _standing(rows: Sequence[Compressed]) -> CompressionState:
     live = [one for one in rows if one.undone is None]
     is_paused = bool(rows) and rows[0].undone is not None
-    return Standing(live[0] if live else None, is_paused, tuple(one.at for one in live if one.is_automatic))
+    return CompressionState(live[0] if live else None, is_paused, tuple(one.at for one in live if one.is_automatic))
 
 
 MAX_ANSWER_BYTES = 1024**2
@@ -119,7 +121,7 @@ class Story:
 
 
 class Summaries:
-    def __init__(self, upstreams: "Upstreams | None", turns: Turns, metrics: Metrics, timeout_s: float) -> None:
+    def __init__(self, upstreams: "Upstreams | None", turns: RateLimiter, metrics: Metrics, timeout_s: float) -> None:
         self._upstreams = upstreams
         self._turns = turns
         self._metrics = metrics
@@ -221,9 +223,9 @@ def _saving(before: int, after: int) -> JsonObject:
     }
 
 
-class Unpaid:
+class PendingSummaryCosts:
     def __init__(self, now: Callable[[], float]) -> None:
-        self._owed: Recent[str, tuple[Note, ...]] = Recent(
+        self._owed: LruCache[str, tuple[Note, ...]] = LruCache(
             ttl_s=DAY_S, max_entries=REMEMBERED, max_bytes=REMEMBERED, now=now
         )
 
@@ -260,12 +262,12 @@ class Compressor:
     def __init__(
         self,
         models: Mapping[str, Model],
-        counting: Counting,
+        counting: TokenCounter,
         store: Store,
         compressions: CompressionLog,
         summaries: Summaries,
         offers_tool: bool,
-        publish: Publish = unheard,
+        publish: Publish = no_op,
         now: Callable[[], float] = time.time,
         owed: Owed = nothing_owed,
     ) -> None:
@@ -278,13 +280,13 @@ class Compressor:
         self._publish = publish
         self._now = now
         self._owed = owed
-        self._standings = Standings(compressions, now)
+        self._standings = CompressionStates(compressions, now)
         # What was sent last, before anything of it gave way; in memory only, because people said it.
-        self._last: Recent[str, Draft] = Recent(
+        self._last: LruCache[str, Draft] = LruCache(
             ttl_s=DAY_S, max_entries=COMPRESSOR_REMEMBERED, max_bytes=MAX_BYTES, now=now
         )
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._unpaid = Unpaid(now)
+        self._unpaid = PendingSummaryCosts(now)
 
     async def stage(self, draft: Draft) -> Stage:
         """The stage for this request: the same cut in the same words as before."""
@@ -299,7 +301,7 @@ class Compressor:
 
         return repeated
 
-    async def standing(self, session: str) -> Standing:
+    async def standing(self, session: str) -> CompressionState:
         return await self._standings.of(session)
 
     def last(self, session: str) -> Draft:

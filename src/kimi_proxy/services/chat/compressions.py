@@ -13,7 +13,7 @@ from kimi_proxy.features.context import is_certainly_below
 from kimi_proxy.features.metering import window_percent
 from kimi_proxy.features.pipeline import Draft, Note, Stage
 from kimi_proxy.services.chat import compression
-from kimi_proxy.services.chat.compression import Compressor, Standing
+from kimi_proxy.services.chat.compression import CompressionState, Compressor
 from kimi_proxy.services.chat.routing import Scale
 from kimi_proxy.services.sessions import Sessions
 from kimi_proxy.services.store import Ledger
@@ -53,7 +53,7 @@ class AutoCompression:
             return False
         return await self._compressor.tokens(draft.request) * await self._scale.ratio(draft.session.id) >= limit
 
-    def _rests(self, standing: Standing, session: str) -> Reason | Literal[""]:
+    def _rests(self, standing: CompressionState, session: str) -> Reason | Literal[""]:
         """Why nothing happens by itself now; empty if it may."""
         now = self._now()
         if standing.is_paused:

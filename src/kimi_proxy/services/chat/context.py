@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from kimi_proxy.core import tokens
-from kimi_proxy.core.cache import Recent
+from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.chat import Request
 from kimi_proxy.core.config.sections import Reinjection as Settings
 from kimi_proxy.core.errors import InvalidParams, NothingSeen
@@ -27,7 +27,7 @@ from kimi_proxy.features.context_map import Pair
 from kimi_proxy.features.metering import window_percent
 from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import ActiveCompression, Draft, Stage, unchanged
-from kimi_proxy.services.chat.counting import Counting
+from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.events import moment
 
@@ -38,7 +38,7 @@ MAX_MESSAGES = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LatestRequest:
     at: float
     target: Target
     came: Request
@@ -46,20 +46,22 @@ class Seen:
     cut: ActiveCompression | None
 
 
-class Latest:
+class LatestRequests:
     def __init__(
-        self, counting: Counting, window: Callable[[Target], int | None], now: Callable[[], float] = time.time
+        self, counting: TokenCounter, window: Callable[[Target], int | None], now: Callable[[], float] = time.time
     ) -> None:
         self._counting = counting
         self._window = window
         self._now = now
-        self._seen: Recent[str, Seen] = Recent(ttl_s=DAY_S, max_entries=MAX_SESSIONS, max_bytes=MAX_BYTES, now=now)
+        self._seen: LruCache[str, LatestRequest] = LruCache(
+            ttl_s=DAY_S, max_entries=MAX_SESSIONS, max_bytes=MAX_BYTES, now=now
+        )
 
     def began(self, came: Draft, leaves: Draft) -> Callable[[Exchange], None]:
         # Only the bytes: what was read in them takes several times their room.
         before, after = (Request(draft.request.wire, draft.request.body) for draft in (came, leaves))
         weight = len(after.body) + (0 if before.body is after.body else len(before.body))
-        self._seen.put(leaves.session.id, Seen(self._now(), leaves.target, before, after, leaves.cut), weight)
+        self._seen.put(leaves.session.id, LatestRequest(self._now(), leaves.target, before, after, leaves.cut), weight)
         return _unheard
 
     def forget(self, session: str | None = None) -> None:
@@ -133,7 +135,7 @@ class Latest:
             "is_shortened": max(len(sent), len(came)) > MAX_CHARS,
         }
 
-    async def _gave_way(self, seen: Seen) -> list[JsonValue]:
+    async def _gave_way(self, seen: LatestRequest) -> list[JsonValue]:
         found = context_map.gave_way(seen.came, seen.cut)
         if not found:
             return []
@@ -143,13 +145,13 @@ class Latest:
             for index, message in islice(found.items(), MAX_MESSAGES)
         ]
 
-    def _of(self, session: str) -> Seen:
+    def _of(self, session: str) -> LatestRequest:
         seen = self._seen.get(session)
         if seen is None:
             raise NothingSeen(session)
         return seen
 
-    def _pairs(self, seen: Seen) -> list[Pair]:
+    def _pairs(self, seen: LatestRequest) -> list[Pair]:
         return context_map.pairs(seen.came, seen.leaves, seen.cut)
 
 
@@ -170,7 +172,7 @@ def _too_long(draft: Draft) -> Draft:
 
 
 class Reinjection:
-    def __init__(self, settings: Settings, models: Models, counting: Counting) -> None:
+    def __init__(self, settings: Settings, models: Models, counting: TokenCounter) -> None:
         self.is_on = settings.enabled
         self._settings = settings
         self._models = models

@@ -13,7 +13,7 @@ from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request
 from kimi_proxy.features import context
 from kimi_proxy.features.context import Composition
-from kimi_proxy.features.memory import Portion, portion
+from kimi_proxy.features.memory import TextWeight, portion
 
 MAX_KNOWN = 20_000
 # A request up to so many bytes, with no more than so many characters that are new, is counted here and now.
@@ -27,7 +27,7 @@ class _TooLong(Exception):
     """More is new than can be counted in passing."""
 
 
-class Counting:
+class TokenCounter:
     """What takes a moment is done at once, the rest in a thread, one request at a time and with many pauses.
 
     There are two threads: whoever waits for an answer does not wait for what is only noted.
@@ -35,7 +35,7 @@ class Counting:
 
     def __init__(self, count: Callable[[str], int] = tokens.count) -> None:
         self._count = count
-        self._known: OrderedDict[tuple[int, int], Portion] = OrderedDict()
+        self._known: OrderedDict[tuple[int, int], TextWeight] = OrderedDict()
         self._lock = threading.Lock()
         # Several steps ask about the same request; it is forgotten with it.
         self._weighed: WeakKeyDictionary[Request, Composition] = WeakKeyDictionary()
@@ -71,10 +71,10 @@ class Counting:
         self._is_warm = True
         return weighed
 
-    def _in_passing(self) -> Callable[[str], Portion]:
+    def _in_passing(self) -> Callable[[str], TextWeight]:
         left = SHORT_CHARS
 
-        def weigh(text: str) -> Portion:
+        def weigh(text: str) -> TextWeight:
             nonlocal left
             known = self._recall(text)
             if known is not None:
@@ -86,7 +86,7 @@ class Counting:
 
         return weigh
 
-    def _portion(self, text: str) -> Portion:
+    def _portion(self, text: str) -> TextWeight:
         known = self._recall(text)
         weighed = portion(text, self._counted) if known is None else known
         with self._lock:
@@ -96,7 +96,7 @@ class Counting:
                 self._known.popitem(last=False)
         return weighed
 
-    def _recall(self, text: str) -> Portion | None:
+    def _recall(self, text: str) -> TextWeight | None:
         with self._lock:
             return self._known.get(_key(text))
 

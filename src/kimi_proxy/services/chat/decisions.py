@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from kimi_proxy.core import json
-from kimi_proxy.core.cache import Recent
+from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.errors import Foreign, Reason, StoreUnavailable
 from kimi_proxy.core.prune import Annotation, Options, Pruned, Question
 from kimi_proxy.features.sanitizer.plan import Output
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class ShortenedOutput:
     """What becomes of an output that was not sent before."""
 
     output: Output
@@ -45,11 +45,11 @@ class Decisions:
     ) -> None:
         self._store = store
         self._pinboard = pinboard
-        self._recent: Recent[bytes, Decision] = Recent(
+        self._recent: LruCache[bytes, Decision] = LruCache(
             ttl_s=remember_s, max_entries=REMEMBER_MAX, max_bytes=REMEMBER_BYTES, now=now
         )
         # Empty where nothing is owed: a call comes back with its result when the answer that made it is over.
-        self._recent_owed: Recent[bytes, str] = Recent(
+        self._recent_owed: LruCache[bytes, str] = LruCache(
             ttl_s=remember_s, max_entries=REMEMBER_MAX, max_bytes=REMEMBER_BYTES, now=now
         )
         # Outputs that went out whole, which is not on disk yet; it counts for more than what is.
@@ -73,7 +73,7 @@ class Decisions:
             self._recent.put(key, _decision(pin), len(pin.shown or b""))
         return {key: _decision(pin) for key, pin in pins.items()}
 
-    async def settle(self, made: Sequence[Made], session: str) -> dict[bytes, Decision]:
+    async def settle(self, made: Sequence[ShortenedOutput], session: str) -> dict[bytes, Decision]:
         """Put on disk what was made, and say what stands; StoreUnavailable if nothing of it could be kept."""
         kept = await asyncio.gather(*(self._kept(one) for one in made))
         pins = [_pin(one, is_kept, session) for one, is_kept in zip(made, kept, strict=True)]
@@ -155,7 +155,7 @@ class Decisions:
             return False
         return True
 
-    async def _kept(self, made: Made) -> bool:
+    async def _kept(self, made: ShortenedOutput) -> bool:
         """Whether all that would be hidden is on disk."""
         try:
             for hidden in made.shortened.hidden:
@@ -193,7 +193,7 @@ def _note(hidden: Hidden, goal: str) -> bytes:
     return originals.encode(Question("", goal, hidden.source_type, options), pruned, "heuristic")
 
 
-def _pin(made: Made, is_kept: bool, session: str) -> Pin:
+def _pin(made: ShortenedOutput, is_kept: bool, session: str) -> Pin:
     done = made.shortened
     if not is_kept:
         return Pin(made.output.key, "store_unavailable", session=session)

@@ -51,7 +51,7 @@ class Rate:
         return max(0.0, self.spent - max(0.0, now - self.counted_at) * self.per_minute / MINUTE_S)
 
 
-class Turns:
+class RateLimiter:
     def __init__(self, providers: Mapping[str, Provider], now: Callable[[], float] = time.monotonic) -> None:
         self._rates = {name: Rate(provider.requests_per_minute) for name, provider in providers.items()}
         self._now = now
@@ -104,7 +104,7 @@ class Chat:
         now: Callable[[], float] = time.monotonic,
         steps: Sequence[Step] = (),  # everything that may change a request on its way, in this order
         recall: Recall | None = None,
-        turns: Turns | None = None,
+        turns: RateLimiter | None = None,
     ) -> None:
         self.models = Models(config.providers, config.models)
         self._upstreams = upstreams
@@ -112,7 +112,7 @@ class Chat:
         self._began = began
         self._now = now
         self._steps = steps
-        self.turns = turns or Turns(config.providers, now)
+        self.turns = turns or RateLimiter(config.providers, now)
         self._recall = recall
         self._addressing: tuple[Stage, ...] = (name_model, ask_usage(config.providers))
 

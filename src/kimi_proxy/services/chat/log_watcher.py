@@ -21,7 +21,7 @@ from kimi_proxy.features.metering import LogCount, Metric, is_count, is_fresh
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sessions import named
 from kimi_proxy.services.chat import handler
-from kimi_proxy.services.events import Publish, unheard
+from kimi_proxy.services.events import Publish, no_op
 
 MAX_LINE_BYTES = 64 * 1024
 
@@ -168,20 +168,20 @@ LATELY_S = 30.0  # who has not talked since is not meant by a log that names nob
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenCount:
     """A count, and when it came."""
 
     count: LogCount
     at: float
 
 
-class Belonging:
+class CountMatcher:
     """A log that names a conversation means that one. One that names none means the only one that talks, if any."""
 
     def __init__(self) -> None:
         self._talked: OrderedDict[str, float] = OrderedDict()
         self._names: OrderedDict[str, str] = OrderedDict()  # what an agent calls a conversation → our session
-        self._counts: OrderedDict[str, Seen] = OrderedDict()
+        self._counts: OrderedDict[str, SeenCount] = OrderedDict()
 
     def talked(self, session: str, at: float, name: str = "") -> None:
         _put(self._talked, session, at)
@@ -192,7 +192,7 @@ class Belonging:
         """The session that `count` is about; None if nobody can tell."""
         session = self._session(count, at)
         if session is not None:
-            _put(self._counts, session, Seen(count, at))
+            _put(self._counts, session, SeenCount(count, at))
         return session
 
     def beats(self, newest: Metric | None, session: str, now: float) -> LogCount | None:
@@ -338,11 +338,11 @@ class _Watched:
 class LogWatcher:
     """One task looks at every file in turn; the disk is read in a thread."""
 
-    def __init__(self, settings: Settings, publish: Publish = unheard, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, settings: Settings, publish: Publish = no_op, now: Callable[[], float] = time.time) -> None:
         self._settings = settings
         self._publish = publish
         self._now = now
-        self._belonging = Belonging()
+        self._belonging = CountMatcher()
         self._logs = [
             _Watched(Tail(Path(settings.continue_log).expanduser()), ContinueLog()),
             _Watched(Tail(Path(settings.kimi_log).expanduser()), KimiLog()),

@@ -28,7 +28,7 @@ LATEST = 2**32  # seconds; what is later was not written by a clock
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class MemoryContent:
     content: JsonValue = ""
     updated: float | None = None
     trouble: str = ""  # why there is nothing, if there should be
@@ -41,21 +41,21 @@ class MemoryFile:
         self.path = home.absolute() / NAME
         self._max_bytes = max_bytes
 
-    def read(self) -> Remembered:
+    def read(self) -> MemoryContent:
         """What cannot be read is nothing, and says why."""
         try:
             raw = private_files.read(self.path)
             if raw is None:
-                return Remembered()
+                return MemoryContent()
             if len(raw) > self._max_bytes:
-                return Remembered(trouble=f"{self.path} is larger than memory.max_bytes: shorten it")
+                return MemoryContent(trouble=f"{self.path} is larger than memory.max_bytes: shorten it")
             return _remembered(json.decode(raw))
         except ParseError as e:
-            return Remembered(trouble=f"{self.path} is not JSON ({e}): mend it, or save anew")
+            return MemoryContent(trouble=f"{self.path} is not JSON ({e}): mend it, or save anew")
         except FileRefused as e:
-            return Remembered(trouble=str(e))
+            return MemoryContent(trouble=str(e))
 
-    def write(self, content: JsonValue, now: float) -> Remembered:
+    def write(self, content: JsonValue, now: float) -> MemoryContent:
         """As a whole or not at all; what somebody broke by hand is put beside it."""
         raw = json.encode({"content": content, "updated": round(now, 3)})
         if json.has_halves(content):
@@ -67,7 +67,7 @@ class MemoryFile:
             if self.read().trouble:
                 private_files.replace(self.path.with_suffix(".damaged"), before, MODE)
         private_files.replace(self.path, raw, MODE)
-        return Remembered(content, round(now, 3))
+        return MemoryContent(content, round(now, 3))
 
     def _close_to_others(self) -> None:
         try:
@@ -77,14 +77,14 @@ class MemoryFile:
             raise FileRefused(f"{self.path} cannot be closed to others: {e.strerror}") from e
 
 
-def _remembered(value: JsonValue) -> Remembered:
+def _remembered(value: JsonValue) -> MemoryContent:
     """As we write it, or as somebody else wrote it: then all of it is to be remembered."""
     match value:
         case {"content": content, "updated": int() | float() as updated} if 0 <= updated < LATEST:
-            return Remembered(content, float(updated))
+            return MemoryContent(content, float(updated))
         case {"content": content}:
-            return Remembered(content)
-    return Remembered(value)
+            return MemoryContent(content)
+    return MemoryContent(value)
 
 
 MAX_SESSIONS = 10_000  # remembered; who talked last stays
@@ -164,7 +164,7 @@ class ProjectMemory:
             self._told.popitem(last=False)
         return told
 
-    def _shown(self, remembered: Remembered) -> JsonObject:
+    def _shown(self, remembered: MemoryContent) -> JsonObject:
         text = block(remembered.content)
         return {
             "content": remembered.content,

@@ -10,8 +10,8 @@ from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.features.context import is_certainly_below
 from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import Draft, Stage, unchanged
-from kimi_proxy.features.routing import RETURN_SHARE, Room, Route, chosen, routed
-from kimi_proxy.services.chat.counting import Counting
+from kimi_proxy.features.routing import RETURN_SHARE, ModelWindow, Route, chosen, routed
+from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.decisions import SCOPE
 from kimi_proxy.services.originals import decoded, encoded
 from kimi_proxy.services.store import Ledger, Pin, Pinboard
@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 
 class Routing:
     def __init__(
-        self, settings: Settings, models: Models, counting: Counting, pinboard: Pinboard, scale: Scale
+        self, settings: Settings, models: Models, counting: TokenCounter, pinboard: Pinboard, scale: Scale
     ) -> None:
         self.is_on = settings.heavy_duty_fallback
         self._threshold = settings.fallback_threshold
@@ -67,7 +67,7 @@ class Routing:
         route = await self._route(draft, asked)
         return unchanged if route is None else lambda draft: routed(draft, route)
 
-    async def _route(self, draft: Draft, asked: Room) -> Route | None:
+    async def _route(self, draft: Draft, asked: ModelWindow) -> Route | None:
         place = _place(draft)
         now = await self._now(place, asked)
         if now is asked and is_certainly_below(draft.request, asked.window * self._threshold):
@@ -87,14 +87,14 @@ class Routing:
         is_tight = tokens >= to.window * self._threshold
         return Route(asked, to, tokens, to is not now, is_tight, self._strands(place, is_tight))
 
-    async def _tokens(self, draft: Draft, asked: Room) -> int:
+    async def _tokens(self, draft: Draft, asked: ModelWindow) -> int:
         """About what the provider will count; where it makes no difference, what we do."""
         async with asyncio.timeout(COUNT_S):
             counted = (await self._counting.composition(draft.request)).total
             matters = counted * MOST_OFF >= self._lower(asked)
             return round(counted * await self._scale.ratio(draft.session.id)) if matters else counted
 
-    def _next(self, tokens: int, now: Room, asked: Room) -> Room:
+    def _next(self, tokens: int, now: ModelWindow, asked: ModelWindow) -> ModelWindow:
         """Where a conversation goes that is in `now`."""
         if now is not asked and tokens < self._lower(asked):
             return asked
@@ -103,7 +103,7 @@ class Routing:
         others = (self._room(target) for target in self._models.siblings(now.target))
         return chosen(tokens, now, (room for room in others if room is not None), self._threshold) or now
 
-    def _lower(self, asked: Room) -> float:
+    def _lower(self, asked: ModelWindow) -> float:
         return asked.window * self._threshold * RETURN_SHARE
 
     def _strands(self, place: bytes, is_tight: bool) -> bool:
@@ -116,7 +116,7 @@ class Routing:
                 self._stranded.popitem(last=False)
         return is_tight and not was_tight
 
-    async def _now(self, place: bytes, asked: Room) -> Room:
+    async def _now(self, place: bytes, asked: ModelWindow) -> ModelWindow:
         """Where a conversation has been, in this life or in an earlier one."""
         key = self._places.get(place)
         key = await self._read(place) if key is None else key
@@ -150,9 +150,9 @@ class Routing:
         if len(self._places) > MAX_SESSIONS:
             self._places.popitem(last=False)
 
-    def _room(self, target: Target) -> Room | None:
+    def _room(self, target: Target) -> ModelWindow | None:
         window = self._models.window(target)
-        return None if window is None else Room(target, window)
+        return None if window is None else ModelWindow(target, window)
 
 
 def _place(draft: Draft) -> bytes:
@@ -161,6 +161,6 @@ def _place(draft: Draft) -> bytes:
     return sha256(b"\0".join(encoded(piece) for piece in pieces)).digest()
 
 
-def _logged(draft: Draft, asked: Room, to: Room, tokens: int) -> dict[str, object]:
+def _logged(draft: Draft, asked: ModelWindow, to: ModelWindow, tokens: int) -> dict[str, object]:
     names = {"from": asked.target.key, "to": to.target.key}
     return {"session": draft.session.id, **names, "tokens": tokens, "max_context": to.window}

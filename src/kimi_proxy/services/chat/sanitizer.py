@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from kimi_proxy.core.cache import Recent
+from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.chat.page import string_of
 from kimi_proxy.core.chat.request import PREVIOUS_RESPONSE
@@ -21,7 +21,7 @@ from kimi_proxy.features.sanitizer import stage as offer
 from kimi_proxy.features.sanitizer.plan import Output, Plan, goal, plan
 from kimi_proxy.features.sanitizer.shorten import Shortened, Task
 from kimi_proxy.features.sanitizer.stage import EVENT, Decided, Decision, call_names, is_first_cut_worth, sanitize
-from kimi_proxy.services.chat.decisions import Decisions, Made
+from kimi_proxy.services.chat.decisions import Decisions, ShortenedOutput
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store import Mask, Totals
 from kimi_proxy.services.workers import Workers
@@ -103,7 +103,7 @@ class Sanitizer:
         self._draw = draw
         self._savings = Savings(metrics)
         # Outputs below the threshold: to count their tokens again with every request would be a waste.
-        self._small: Recent[bytes, bool] = Recent(
+        self._small: LruCache[bytes, bool] = LruCache(
             ttl_s=DAY_S, max_entries=SMALL_REMEMBERED, max_bytes=SMALL_REMEMBERED, now=now
         )
 
@@ -181,7 +181,7 @@ class Sanitizer:
             made = [replace(one, shortened=_whole(one)) for one in made]
         return known | await self._settled(draft, made, deadline)
 
-    def _is_worth(self, draft: Draft, made: Sequence[Made]) -> bool:
+    def _is_worth(self, draft: Draft, made: Sequence[ShortenedOutput]) -> bool:
         cut = [one.shortened for one in made if one.shortened.hidden]
         saved = sum(one.tokens_before - one.tokens_after for one in cut)
         return not cut or is_first_cut_worth(draft.request, saved, self._settings.recover_tool)
@@ -191,10 +191,10 @@ class Sanitizer:
         unread = self._decisions.went_whole((output for output in outputs if output.is_unread), "store_unavailable")
         return {output.key: Decision("store_unavailable") for output in outputs} | unread
 
-    async def _shortened(self, draft: Draft, outputs: Sequence[Output], deadline: float) -> list[Made]:
+    async def _shortened(self, draft: Draft, outputs: Sequence[Output], deadline: float) -> list[ShortenedOutput]:
         about = goal(draft.request)
         done = await asyncio.gather(*(self._one(draft, output, about, deadline) for output in outputs))
-        made = [Made(output, about, one) for output, one in zip(outputs, done, strict=True)]
+        made = [ShortenedOutput(output, about, one) for output, one in zip(outputs, done, strict=True)]
         for one in made:
             if one.shortened.why == "below_threshold":
                 self._small.put(one.output.key, True, 1)
@@ -222,7 +222,7 @@ class Sanitizer:
             self._failed("shorten", "failed", str(e))
             return Shortened(output.text, "failed", (), 0, 0)
 
-    async def _settled(self, draft: Draft, made: Sequence[Made], deadline: float) -> dict[bytes, Decision]:
+    async def _settled(self, draft: Draft, made: Sequence[ShortenedOutput], deadline: float) -> dict[bytes, Decision]:
         if not made:
             return {}
         try:
@@ -247,7 +247,7 @@ class Sanitizer:
         log.warning("sanitizer fell back", extra={"step": step, "code": code, "what": what[:300]})
 
 
-def _whole(made: Made) -> Shortened:
+def _whole(made: ShortenedOutput) -> Shortened:
     """As it came; it stays so, because that is what the provider will have cached."""
     why = "not_worth_resending" if made.shortened.hidden else made.shortened.why
     return Shortened(made.output.text, why, (), 0, 0)

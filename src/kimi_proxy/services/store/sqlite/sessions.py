@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.types import JsonValue
-from kimi_proxy.features.accounting import Account, Line
+from kimi_proxy.features.accounting import Account, SavingsLine
 from kimi_proxy.features.context import Context, layout_told, memory_told
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.services.store.sqlite.database import Moment
@@ -122,7 +122,7 @@ def read(row: Sequence[object]) -> Account | None:
     return None if row[0] is None else Account(*row)  # type: ignore[arg-type]
 
 
-def rows(connection: sqlite3.Connection, since: float, session: str | None) -> list[Line]:
+def rows(connection: sqlite3.Connection, since: float, session: str | None) -> list[SavingsLine]:
     """Those of requests after `since`, of one session or of all; the session that was used last first."""
     found = connection.execute(
         """SELECT session_id, max(ifnull(nullif(sessions.title, ''), sessions.name)), metrics.model, count(*),
@@ -139,7 +139,7 @@ def rows(connection: sqlite3.Connection, since: float, session: str | None) -> l
         (since, session),
     ).fetchall()
     why = _reasons(connection, since, session)
-    return [Line(why.get((row[0], row[2]), {}), *row) for row in found]
+    return [SavingsLine(why.get((row[0], row[2]), {}), *row) for row in found]
 
 
 def _reasons(connection: sqlite3.Connection, since: float, session: str | None) -> dict[tuple[str, str], Counter[str]]:
@@ -472,6 +472,6 @@ class Ledger:
         """Requests in the order in which they were written, each with its place."""
         return await self._file.read(lambda connection: metrics(connection, session, after, limit))
 
-    async def accounts(self, since: float, session: str | None = None) -> list[Line]:
+    async def accounts(self, since: float, session: str | None = None) -> list[SavingsLine]:
         """What requests after `since` saved and cost, by session and model."""
         return await self._file.read(lambda connection: rows(connection, since, session))
