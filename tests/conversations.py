@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from kimi_proxy.core.chat import Request, Wire, parse
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 
 
 @dataclass(frozen=True, slots=True)

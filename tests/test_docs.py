@@ -17,7 +17,7 @@ from kimi_proxy.api.guard import Guard
 from kimi_proxy.cli import app as cli
 from kimi_proxy.core.config import VARIABLES, File, parse
 from kimi_proxy.core.config.providers import Model
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.services.runtime import Runtime, running
 
 ROOT = Path(__file__).parent.parent

@@ -19,7 +19,7 @@ from timing import median, table
 
 from kimi_proxy.core import json as deepjson
 from kimi_proxy.core.config.servers import Masking
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features import masking
 
 ROOT = Path(__file__).parents[2]

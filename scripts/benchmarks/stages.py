@@ -15,8 +15,8 @@ from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.chat.edit import with_system
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config import parse as settings
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.tokens import count
-from kimi_proxy.core.types import JsonValue
 from kimi_proxy.features.context import tokens_of
 from kimi_proxy.features.pipeline import Draft, run_steps
 from kimi_proxy.features.sessions import session_of

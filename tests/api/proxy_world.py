@@ -11,7 +11,7 @@ import httpx
 from kimi_proxy.api.apps import proxy_app
 from kimi_proxy.api.server import serve
 from kimi_proxy.core.config import parse
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.services.runtime import Runtime, running
 
 

@@ -8,7 +8,7 @@ from tests.api.pruner_world import pruner
 from tests.processes import runs_in, within
 
 from kimi_proxy.core import json
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from tests.api.pruner_world import pruner
 from kimi_proxy.api.apps import rules_of
 from kimi_proxy.core import json
 from kimi_proxy.core.config import parse
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 
 # The contract's own schemas, word for word.
 PRUNE_SCHEMA = """

@@ -9,7 +9,7 @@ import pytest
 from tests.api.watching import MODEL, Watcher, World, models, watching, world
 from tests.texts import a_log, a_question
 
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.services.store.sqlite.store import store_path
 
 SECRETS = {

@@ -14,7 +14,7 @@ from tests.api.proxy_world import Proxy, proxy
 from tests.core.chat.bodies import BODIES
 from tests.evil import LAST_CHUNK, STREAM_HEAD, Evil, Heard, Line, Script, answering, chunk, evil, http, streaming
 
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 
 KEY = "sk-a-key-that-nobody-has"
 TOKEN = "a-token-that-is-long-enough"

@@ -12,7 +12,7 @@ from tests.api.watching import models, watching, world
 from tests.evil import Heard, Line, Script, answering, evil, http, streaming
 from tests.processes import until
 
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 
 DELTA = b'data: {"model":"m","choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":"stop"}]}\n\n'

@@ -19,7 +19,7 @@ from tests.model import Says
 from kimi_proxy.core import json as jsontext
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request, Wire, parse
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features import context
 
 PATHS = {Wire.CHAT: "/v1/chat/completions", Wire.MESSAGES: "/v1/messages", Wire.RESPONSES: "/v1/responses"}

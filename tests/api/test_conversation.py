@@ -13,7 +13,7 @@ from tests.api import world
 from kimi_proxy.api import stdio
 from kimi_proxy.api.stdio import converse
 from kimi_proxy.core import json
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 
 PATIENCE_S = 20
 META: JsonObject = {

@@ -13,7 +13,7 @@ from tests.api import wire
 from tests.api.pruner_world import pruner
 
 from kimi_proxy.core import json
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 
 CONTRACT = Path(__file__).with_name("curl_examples.md").read_text("utf-8")
 

@@ -9,7 +9,7 @@ from tests.api.watching import World, world
 from tests.services.store.test_ledger import a_metric, a_session
 
 from kimi_proxy.api.sessions import COLUMNS, FORMULA
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.services import serialize
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 

@@ -13,8 +13,8 @@ from tests.api.proxy_world import Proxy, proxy
 from tests.processes import until
 from tests.upstream import ACCEPTED, Heard, Pieces, answer, event, events, failure, handshake, http, scripted
 
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import MaskMarker, read_mask
-from kimi_proxy.core.types import JsonObject, JsonValue
 
 LONG = "".join(f"line {i} é\n" for i in range(3000))
 STDIO_SERVER = str(Path(__file__).parents[1] / "stdio_server.py")

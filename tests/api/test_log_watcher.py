@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.api.watching import models, watching, world
 from tests.processes import until
 
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 
 
 def toml(folder: Path) -> str:

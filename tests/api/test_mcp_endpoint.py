@@ -7,7 +7,7 @@ import pytest
 from tests.api import wire, world
 
 from kimi_proxy.core import json
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 
 MODERN = "2026-07-28"
 META: JsonObject = {

@@ -10,7 +10,7 @@ from tests.api.watching import MODEL, World, completion, models, watching, world
 from tests.evil import answering, evil, http
 
 from kimi_proxy.core import json, tokens
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.services.store.sqlite.store import store_path
 
 BLOCK = "<mcp-memory>la clé est verte</mcp-memory>"

@@ -6,7 +6,7 @@ import pytest
 from tests.api import wire
 from tests.api.pruner_world import pruner
 
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 
 CODE = "\n".join(
     f'def function_{n}(value):\n    """Does thing number {n}."""\n    return value * {n}\n' for n in range(100)

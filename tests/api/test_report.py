@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.api.watching import world
 
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 
 
 def report(home: Path) -> JsonObject:

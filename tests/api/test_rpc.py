@@ -4,7 +4,7 @@ import pytest
 from tests.api import wire, world
 
 from kimi_proxy.core import json
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 
 
 def call(port: int, method: str, params: JsonValue = None, call_id: JsonValue = 1) -> JsonObject:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.api.watching import MODEL, World, watching, world
 
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 
 
 def by_tokens(sessions: object) -> list[tuple[JsonValue, JsonValue]]:

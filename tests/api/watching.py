@@ -12,7 +12,7 @@ from tests.evil import Evil, answering, evil, http
 from tests.processes import until
 from websockets.asyncio.client import ClientConnection, connect
 
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 
 MODEL = "openai-evil/m"
 

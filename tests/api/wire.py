@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from kimi_proxy.core import json as jsontext
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 
 PATIENCE_S = 30.0
 

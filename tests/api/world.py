@@ -19,7 +19,7 @@ from kimi_proxy.api.mcp import Catalog
 from kimi_proxy.api.server import serve
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import InvalidRange, PruneIdNotFound, StoreUnavailable
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.tool import Answer, AnyTool, Tool
 
 HEALTH: JsonObject = {"status": "healthy", "server": "mcp-pruner", "version": "0.1.0"}

@@ -13,7 +13,7 @@ from threading import Thread
 
 import httpx
 
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 
 PATIENCE_S = 90
 LISTENS = re.compile(r"the (pruner|proxy) listens on (http://\S+)")

@@ -9,7 +9,7 @@ from threading import Event, Thread
 
 from tests.browser.product import Product
 
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 
 MODEL = "local/m"
 WINDOW = 10_000

@@ -12,7 +12,7 @@ from tests.browser.product import Product, started
 from tests.browser.provider import Provider, provider
 from tests.browser.window import Window, Windows
 
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 
 DESK = Path(__file__).with_name("evil_desk.py")
 # What the markup of a payload would be, had it become some.

@@ -5,7 +5,7 @@ import json
 from tests.core.chat.streams import DONE, TOOL_STOP, USAGE_ALONE, call, delta, event, line, said
 from tests.evil import Heard, Line, http
 
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 
 COMMENTS = "".join(f": still thinking {number}\n" for number in range(50))
 CHAT = (

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 
 ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / ".tools"

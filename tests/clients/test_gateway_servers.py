@@ -15,8 +15,8 @@ from tests.api.proxy_world import Proxy, proxy
 from tests.clients.servers import INSTALL_S, direct, git_server, node_program
 from tests.processes import until
 
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import read_mask
-from kimi_proxy.core.types import JsonObject, JsonValue
 
 pytestmark = pytest.mark.timeout(INSTALL_S + 120)
 

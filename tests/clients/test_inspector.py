@@ -11,8 +11,8 @@ from tests.clients.judges import inspector
 from tests.clients.servers import INSTALL_S
 from tests.clients.text import LOG, QUESTION
 
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.markers import read_mask
-from kimi_proxy.core.types import JsonObject
 
 SCRIPT = str(Path(__file__).parents[1] / "stdio_server.py")
 GATEWAY = f"[mcp.servers.x]\ncommand = {json.dumps(sys.executable)}\nargs = {json.dumps(['-I', '-S', SCRIPT])}\n"

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi_proxy.core.errors import ParseError
-from kimi_proxy.core.json import MAX_DEPTH, MAX_VALUES, decode, encode
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import MAX_DEPTH, MAX_VALUES, JsonValue, decode, encode
 
 ANY_CHARACTER = st.text(st.characters(exclude_categories=()))
 VALUES: st.SearchStrategy[JsonValue] = st.recursive(

@@ -3,8 +3,8 @@
 import json
 
 from kimi_proxy.core import mcp
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.mcp import bare, enveloped, is_stateless, meta_of, stamped
-from kimi_proxy.core.types import JsonObject
 
 CALL: JsonObject = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "a", "_meta": {"goal": "g"}}}
 ENVELOPE = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.clients import CLIENTS, Name, Wish, entry
 
 STDIO = Wish(("/bin/kimi-proxy",), "/work")

@@ -8,7 +8,7 @@ from tests.conversations import request as conversation
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request, Wire, parse
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.context import (
     BLOB_TOKENS,
     IMAGE_TOKENS,

@@ -10,8 +10,8 @@ import pytest
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.config.servers import Masking, Pruning
 from kimi_proxy.core.errors import CallRefused, PruneIdNotFound, UnknownServer, UpstreamTimeout, UpstreamUnreachable
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import MaskMarker, PruneMarker, read_mask
-from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.features import masking
 from kimi_proxy.features.masking import Plan
 from kimi_proxy.services.gateway import Goal, MCPGatewayService, Outside, PathArgument

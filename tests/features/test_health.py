@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi_proxy.core.chat import Wire, parse
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.context import MESSAGE_TOKENS, SLICES, Composition, Sink, composition, distribution, sink
 from kimi_proxy.features.memory import portion
 

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from kimi_proxy.core.config.servers import Masking
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.markers import MaskMarker
-from kimi_proxy.core.types import JsonValue
 from kimi_proxy.features.masking import apply, plan
 
 LIMITS = Masking()

@@ -3,7 +3,7 @@
 import pytest
 
 from kimi_proxy.core.errors import InvalidParams, InvalidRange, PruneIdNotFound
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features import recovery
 
 TEXT = "one\ntwo\r\n\x0cthree\n\u2028four 😀"

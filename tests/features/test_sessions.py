@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from kimi_proxy.core.chat import Wire, parse
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.sessions import Session, family, is_session_id, named, session_of
 
 

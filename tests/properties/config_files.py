@@ -6,7 +6,7 @@ from random import Random
 import yaml
 from hypothesis import strategies as st
 
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.editing.servers import JsonServers, TomlServers, YamlServers
 
 STDIO: JsonObject = {"type": "stdio", "command": "/opt/kimi proxy", "args": ["tools", "--stdio"]}

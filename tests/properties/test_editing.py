@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.properties.config_files import ENTRIES, JSON, TOML, YAML, json_files, toml_files, yaml_files
 
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.editing import servers
 from kimi_proxy.features.editing.servers import Format
 

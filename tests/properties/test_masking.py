@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi_proxy.core.config.servers import Masking
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.markers import read_mask
-from kimi_proxy.core.types import JsonValue
 from kimi_proxy.features.masking import apply, plan
 
 ALPHABET = st.one_of(st.characters(), st.sampled_from('"\\{}[],:\n é\ud800'))

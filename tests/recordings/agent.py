@@ -18,7 +18,7 @@ from tests.evil import Heard, Line, http
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request, Wire
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.lab.replay import CachingProvider, blocks
 
 MAX_OUTPUT_CHARS = 30_000

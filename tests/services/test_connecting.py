@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kimi_proxy.core.errors import FileRefused
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.editing.servers import JsonServers
 from kimi_proxy.services.init import Change, Ledger, RulesEdit, ServerEdit, make, planned, planned_undo
 

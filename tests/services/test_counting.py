@@ -12,7 +12,7 @@ from tests.texts import a_log
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request, Wire, parse
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.context import MESSAGE_TOKENS, Composition, composition, tokens_of
 from kimi_proxy.features.memory import portion
 from kimi_proxy.services.chat.counting import MAX_CHARS, SHORT_BYTES, SHORT_CHARS, TokenCounter

@@ -12,8 +12,8 @@ from tests.services.store.making import opened
 from kimi_proxy.core import json
 from kimi_proxy.core.config import McpPruner
 from kimi_proxy.core.errors import InvalidParams, PruneIdNotFound
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.prune import Options, Question
-from kimi_proxy.core.types import JsonObject
 from kimi_proxy.services.cuts import Cuts
 from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.store import Original, Pin

@@ -21,8 +21,8 @@ from kimi_proxy.core.errors import (
     UpstreamUnreachable,
     UpstreamUnreadable,
 )
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import MaskMarker, read_mask
-from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.services.gateway import Gateway
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner

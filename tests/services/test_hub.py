@@ -3,7 +3,7 @@
 import asyncio
 import json
 
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.services.events import HISTORY, MAX_VIEWERS, QUEUE, Hub, Viewer
 
 

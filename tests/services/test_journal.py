@@ -15,7 +15,7 @@ from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.chat.reply import Seen, Usage
 from kimi_proxy.core.config.providers import Model
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, Note
 from kimi_proxy.features.sessions import Session, session_of

@@ -11,7 +11,7 @@ from tests.processes import until
 
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.config.sections import LogWatcher as Settings
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sessions import Session

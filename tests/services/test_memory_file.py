@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kimi_proxy.core.errors import InvalidParams
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.services.chat.memory import NAME, MemoryContent, MemoryFile
 
 LIMIT = 65_536

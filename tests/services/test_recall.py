@@ -19,7 +19,7 @@ from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.chat.reply import Observer
 from kimi_proxy.core.config import parse as parse_config
 from kimi_proxy.core.errors import UpstreamUnreadable
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.services.chat.handler import Asked as Question
 from kimi_proxy.services.runtime import Runtime, running
 

@@ -14,8 +14,8 @@ from tests.texts import a_log, a_question
 from tests.upstream import Heard, Script, http, scripted
 
 from kimi_proxy.core.config import McpPruner
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.prune import Question
-from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features.pruning import engine
 from kimi_proxy.proxy.pruners import Reranker
 from kimi_proxy.services.pruner import PruneAnswer, Pruner

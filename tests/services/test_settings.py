@@ -8,7 +8,7 @@ import pytest
 
 from kimi_proxy.core.config import Config, parse
 from kimi_proxy.core.errors import FileRefused, InvalidParams
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.services.settings import Settings
 
 WRITTEN = """\

@@ -18,7 +18,7 @@ from tests.upstream import answer, handshake, scripted
 
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.errors import BadRequest, UnknownServer
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.services.gateway import Gateway
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner

@@ -14,7 +14,7 @@ from kimi_proxy.api.errors import WIRES, json_answer
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.deadline import Watchdog
 from kimi_proxy.core.errors import UpstreamError
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.models import Models
 from kimi_proxy.services.chat.handler import Asked, Chat
 from kimi_proxy.services.chat.relay import Answer

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from kimi_proxy.api.errors import json_answer, object_in
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.compression import Preset
 from kimi_proxy.features.tool import checked
 from kimi_proxy.services.chat.compressions import Compressions

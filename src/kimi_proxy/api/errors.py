@@ -13,8 +13,8 @@ from starlette.responses import Response
 from kimi_proxy.core import json, jsonrpc
 from kimi_proxy.core.chat import Wire, reply
 from kimi_proxy.core.errors import InvalidParams, KimiProxyError, RateLimited
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.jsonrpc import RpcId
-from kimi_proxy.core.types import JsonObject, JsonValue
 
 WORTH_BYTES = 4096
 LEVEL = 1  # each is packed while somebody waits

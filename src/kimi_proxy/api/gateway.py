@@ -16,8 +16,8 @@ from kimi_proxy.api.mcp import NOTHING, Reply
 from kimi_proxy.api.rpc import EVENTS, announced, json_reply, unless_gone
 from kimi_proxy.core import json, jsonrpc
 from kimi_proxy.core.errors import BadRequest, InvalidParams, KimiProxyError, MethodNotFound, place
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.mcp import REMOVED, STATELESS_VERSIONS
-from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.features import recovery
 from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.tool import checked

@@ -19,8 +19,8 @@ from kimi_proxy.core.errors import (
     ParseError,
     UnsupportedVersion,
 )
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.jsonrpc import Call, RpcId
-from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.features.tool import Answer, AnyTool
 from kimi_proxy.services.tools.request import parse_failed
 

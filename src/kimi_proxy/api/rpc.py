@@ -10,8 +10,8 @@ from starlette.types import Receive, Scope, Send
 from kimi_proxy.api import mcp
 from kimi_proxy.api.mcp import Catalog, Door, Reply
 from kimi_proxy.core import json, jsonrpc
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.jsonrpc import DeliveryListener
-from kimi_proxy.core.types import JsonObject, JsonValue
 
 MAX_WAITING = 1000  # notices that a slow reader has not taken; more are dropped
 EVENTS = "text/event-stream"

@@ -14,7 +14,7 @@ from starlette.routing import Route
 from kimi_proxy.api.errors import json_answer, object_in, packed_answer
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import InvalidParams
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.sessions import MAX_NAME_CHARS
 from kimi_proxy.features.tool import checked

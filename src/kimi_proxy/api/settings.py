@@ -11,7 +11,7 @@ from kimi_proxy.api.errors import json_answer, object_in
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.providers import Model, Provider
 from kimi_proxy.core.errors import InvalidParams
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.tool import checked
 from kimi_proxy.services.chat.handler import Chat
 from kimi_proxy.services.settings import Settings

@@ -17,7 +17,7 @@ from kimi_proxy.api.errors import rpc_failure
 from kimi_proxy.api.mcp import MCP, Catalog
 from kimi_proxy.core import json, jsonrpc
 from kimi_proxy.core.errors import ParseError
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.services.runtime import Runtime
 from kimi_proxy.services.tools.request import parse_failed
 

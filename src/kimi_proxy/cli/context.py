@@ -9,7 +9,7 @@ import typer
 
 from kimi_proxy.cli.console import STDIN, encode, read, remark, write, write_json
 from kimi_proxy.cli.mcp import EXIT_NOT_RUNNING, found
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 
 if TYPE_CHECKING:
     from kimi_proxy.services.chat.memory import MemoryContent, MemoryFile

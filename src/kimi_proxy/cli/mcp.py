@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kimi_proxy.core.config import Config
-    from kimi_proxy.core.types import JsonObject
+    from kimi_proxy.core.json import JsonObject
     from kimi_proxy.proxy.local_server import Control
     from kimi_proxy.proxy.processes import Pid
 

@@ -20,7 +20,7 @@ from kimi_proxy.core.prune import Options, Question
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from kimi_proxy.core.types import JsonObject
+    from kimi_proxy.core.json import JsonObject
     from kimi_proxy.features.pruning.explain import LineWhy
     from kimi_proxy.services.pruner import Explanation, PruneAnswer
     from kimi_proxy.services.runtime import Runtime

@@ -32,9 +32,10 @@ KimiProxyError
 
 import traceback
 from pathlib import Path
-from typing import ClassVar, Literal, NewType
+from typing import TYPE_CHECKING, ClassVar, Literal, NewType
 
-from kimi_proxy.core.types import JsonObject
+if TYPE_CHECKING:
+    from kimi_proxy.core.json import JsonObject
 
 OfRequest = Literal["nothing_to_do", "no_larger_model"]
 OfOutput = Literal[
@@ -133,7 +134,7 @@ class KimiProxyError(Exception):
     rpc_code: ClassVar[int] = -32603
     http_status: ClassVar[int] = 500
 
-    def data(self) -> JsonObject:
+    def data(self) -> "JsonObject":
         """What a program may want to read beside the message."""
         return {"code": self.code}
 
@@ -171,7 +172,7 @@ class InvalidParams(BadRequest):
         super().__init__(f"{field}: {problem}")
         self.field = field
 
-    def data(self) -> JsonObject:
+    def data(self) -> "JsonObject":
         return {"code": self.code, "field": self.field}
 
 
@@ -191,7 +192,7 @@ class UnsupportedVersion(BadRequest):
         self.requested = requested
         self.supported = supported
 
-    def data(self) -> JsonObject:
+    def data(self) -> "JsonObject":
         return {"code": self.code, "supported": self.supported, "requested": self.requested}
 
 
@@ -208,7 +209,7 @@ class PruneIdNotFound(BadRequest):
         self.prune_id = prune_id
         self.reason = reason
 
-    def data(self) -> JsonObject:
+    def data(self) -> "JsonObject":
         return {"code": self.code, "prune_id": self.prune_id[:60], "reason": self.reason}
 
 
@@ -220,7 +221,7 @@ class InvalidRange(BadRequest):
         super().__init__(problem)
         self.max_line = max_line
 
-    def data(self) -> JsonObject:
+    def data(self) -> "JsonObject":
         return {"code": self.code} | ({} if self.max_line is None else {"max_line": self.max_line})
 
 
@@ -242,7 +243,7 @@ class ServerNotRun(BadRequest):
         super().__init__(problem)
         self.reason = reason
 
-    def data(self) -> JsonObject:
+    def data(self) -> "JsonObject":
         return {"code": self.code, "reason": self.reason}
 
 
@@ -258,7 +259,7 @@ class CallRefused(BadRequest):
         super().__init__(problem)
         self.reason = reason
 
-    def data(self) -> JsonObject:
+    def data(self) -> "JsonObject":
         return {"code": self.code, "reason": self.reason}
 
 
@@ -296,7 +297,7 @@ class CompressionRefused(BadRequest):
         super().__init__(problem)
         self.reason = reason
 
-    def data(self) -> JsonObject:
+    def data(self) -> "JsonObject":
         return {"code": self.code, "reason": self.reason}
 
 
@@ -364,7 +365,7 @@ class UpstreamUnreachable(UpstreamError):
         super().__init__(problem)
         self.retry_after_s = retry_after_s
 
-    def data(self) -> JsonObject:
+    def data(self) -> "JsonObject":
         wait: JsonObject = {} if self.retry_after_s is None else {"retry_after_s": round(self.retry_after_s, 1)}
         return {"code": self.code} | wait
 

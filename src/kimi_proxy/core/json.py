@@ -5,7 +5,7 @@ over then. They are slow, and meant for the rare answer that needs them."""
 
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -13,7 +13,9 @@ import numpy as np
 from msgspec import Raw
 
 from kimi_proxy.core.errors import ParseError
-from kimi_proxy.core.types import JsonValue
+
+JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
+JsonObject: TypeAlias = dict[str, "JsonValue"]
 
 MAX_DEPTH = 128
 MAX_VALUES = 200_000

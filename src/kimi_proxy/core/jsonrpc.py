@@ -7,7 +7,7 @@ from math import inf
 from typing import TypeAlias, TypeGuard
 
 from kimi_proxy.core.errors import InvalidRequest, KimiProxyError
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 
 RpcId: TypeAlias = "str | int | float | None"
 

@@ -9,7 +9,7 @@ from typing import TextIO
 
 from kimi_proxy.core import json
 from kimi_proxy.core.config import Log
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 

@@ -6,7 +6,7 @@ each request says in `params._meta` what it speaks, each result says in `resultT
 from collections.abc import Mapping
 
 from kimi_proxy import __version__
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 
 HANDSHAKE_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 STATELESS_VERSIONS = ("2026-07-28",)

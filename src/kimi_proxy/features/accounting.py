@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from kimi_proxy.core.chat import Request
 from kimi_proxy.core.chat.reply import Usage
 from kimi_proxy.core.config.providers import Model
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.context import Composition
 from kimi_proxy.features.pipeline import Note
 from kimi_proxy.features.sanitizer.plan import recovers

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Literal, NotRequired, TypedDict
 
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.editing.servers import Format, JsonServers, TomlServers, YamlServers
 
 Name = Literal["claude", "codex", "cline", "continue", "cursor", "vscode"]

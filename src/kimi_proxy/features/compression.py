@@ -11,7 +11,7 @@ from kimi_proxy.core.chat import Message, Part, Request, edit
 from kimi_proxy.core.chat.page import Wire
 from kimi_proxy.core.config.sections import Compaction, Compression
 from kimi_proxy.core.errors import ParseError
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features import memory
 from kimi_proxy.features.context import Composition
 from kimi_proxy.features.pipeline import ActiveCompression, Draft

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from kimi_proxy.core.chat import Message, Part, Request, Role
 from kimi_proxy.core.chat.edit import BETWEEN, with_reminder
 from kimi_proxy.core.errors import Reason
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.memory import MemoryFound, TextWeight, segments, together
 from kimi_proxy.features.pipeline import Draft, Note
 

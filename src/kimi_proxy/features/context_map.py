@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kimi_proxy.core.chat import Message, Part, Request
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.compression import History
 from kimi_proxy.features.context import BURIED_SHARE, HEADING, Composition, MessageWeight
 from kimi_proxy.features.pipeline import ActiveCompression

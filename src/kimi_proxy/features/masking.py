@@ -13,8 +13,8 @@ import numpy as np
 
 from kimi_proxy.core import json as deepjson
 from kimi_proxy.core.config.servers import Masking
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import MaskMarker, read_mask
-from kimi_proxy.core.types import JsonObject, JsonValue
 
 _QUOTE, _BACKSLASH = ord('"'), ord("\\")
 _COLON = re.compile(r"\s*:")

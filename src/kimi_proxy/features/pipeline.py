@@ -8,7 +8,7 @@ from typing import Protocol
 from kimi_proxy.core.chat import Request, edit
 from kimi_proxy.core.config.providers import Provider
 from kimi_proxy.core.errors import Foreign, Why, place
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.sessions import Session
 

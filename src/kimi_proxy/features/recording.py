@@ -10,8 +10,8 @@ from kimi_proxy.core import json
 from kimi_proxy.core.chat.page import Wire
 from kimi_proxy.core.chat.reply import Usage
 from kimi_proxy.core.errors import ParseError
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.lines import common_head
-from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.features.accounting import Prices
 
 VERSION = 1

@@ -9,8 +9,8 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core.errors import InvalidRange
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.prune import Cut
-from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features.tool import Answer, Integer, Tool
 
 LineRange: TypeAlias = tuple[int, int]  # 1-based, both ends included

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from kimi_proxy.core.errors import Reason
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features import metering
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, Note

@@ -8,7 +8,7 @@ from typing import Annotated, Generic, Protocol, TypeVar
 from pydantic import BaseModel, BeforeValidator, ValidationError
 
 from kimi_proxy.core.errors import InvalidParams
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 
 Arguments = TypeVar("Arguments", bound=BaseModel)
 

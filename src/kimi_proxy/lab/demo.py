@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from kimi_proxy.core import json as jsontext
 from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.errors import ParseError
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.sse import Events
-from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.lab.demo_day import (
     AT_THE_DESK,
     DESK,

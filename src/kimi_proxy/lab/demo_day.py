@@ -6,7 +6,7 @@ from itertools import pairwise
 from random import Random
 
 from kimi_proxy.core.chat import Wire
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.lab import demo_texts
 
 RECOVER = "recover_text"  # our own tool: the proxy answers it, the agent never hears of it

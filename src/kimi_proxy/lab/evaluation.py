@@ -16,8 +16,8 @@ import httpx
 from kimi_proxy.core import json, lines, markers, tokens
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core.errors import ParseError, PruneFailed, ToolFailed
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.prune import Question
-from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.features.pruning import engine
 from kimi_proxy.lab import cases as commits
 from kimi_proxy.lab import cases as docstrings

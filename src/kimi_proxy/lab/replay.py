@@ -15,8 +15,8 @@ from kimi_proxy.core.chat import Message, Part, Request, Wire
 from kimi_proxy.core.chat.reply import Usage
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.providers import Model
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.lines import common_head
-from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features import compression
 from kimi_proxy.features.accounting import Prices
 from kimi_proxy.features.compression import presets, transcript

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.lines import split
 from kimi_proxy.core.prune import SOURCE_TYPES, SourceType
-from kimi_proxy.core.types import JsonObject
 from kimi_proxy.lab.judging import BUDGETS, Estimate, Judged, estimate
 
 HARDEST = 10

@@ -9,7 +9,7 @@ from kimi_proxy import __version__
 from kimi_proxy.api.mcp import Catalog
 from kimi_proxy.api.server import run
 from kimi_proxy.api.stdio import converse, private
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.tool import Answer, Tool
 from kimi_proxy.lab import demo_texts
 from kimi_proxy.lab.demo_day import TOOLS

@@ -20,7 +20,7 @@ from typing import Literal, TypeVar
 
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import ToolFailed, UpstreamUnreachable
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 
 WARDEN = Path(__file__).with_name("process_group.py")
 READ_BYTES = 256 * 1024

@@ -17,7 +17,7 @@ from pydantic import SecretStr
 
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import BadRequest, ParseError, UpstreamError, UpstreamUnreachable
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.proxy.orphan_cleanup import Reaper
 
 TIMEOUT_S = 2.0

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import ParseError, PruneFailed, RerankFailed
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 
 MAX_ANSWER_BYTES = 128 * 1024**2  # it may tell the score of every token
 _IDLE_S = 600.0  # the caller's own limit is shorter

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import ParseError, UpstreamUnreachable
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.proxy.private_files import private_file
 from kimi_proxy.proxy.processes import Pid, detach, end, exit_code, ourselves
 

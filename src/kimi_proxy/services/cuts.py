@@ -10,8 +10,8 @@ from kimi_proxy.core import json, lines
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.config.servers import Masking
 from kimi_proxy.core.errors import InvalidParams, ParseError, PruneIdNotFound
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import is_id
-from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.features import masking
 from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.services.events import moment

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 
 from kimi_proxy.core import json
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 
 QUEUE = 256  # events that wait for one viewer
 HISTORY = 1024  # events that a viewer who comes back can still have

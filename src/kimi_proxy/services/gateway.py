@@ -25,10 +25,10 @@ from kimi_proxy.core.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.jsonrpc import Call
 from kimi_proxy.core.markers import is_id, new_id, quoted_id
 from kimi_proxy.core.prune import Options, Question
-from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.features import masking, recovery, source_type
 from kimi_proxy.features.masking import Cut, Plan
 from kimi_proxy.features.tool import Answer

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import FileRefused, ParseError
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.clients import Client, Scope
 from kimi_proxy.features.editing import servers
 from kimi_proxy.features.editing.servers import Format

@@ -12,9 +12,9 @@ from pydantic import BaseModel, ValidationError
 from kimi_proxy.core import json
 from kimi_proxy.core.config import McpPruner
 from kimi_proxy.core.errors import InvalidParams, ParseError, StoreUnavailable
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.core.prune import Cut, Options, Pruned, Question, SourceType
-from kimi_proxy.core.types import JsonValue
 from kimi_proxy.features.pruning import engine
 from kimi_proxy.services.store import Original, Store
 

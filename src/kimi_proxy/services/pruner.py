@@ -21,9 +21,9 @@ from kimi_proxy.core.errors import (
     Warned,
     place,
 )
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.markers import is_id, new_id
 from kimi_proxy.core.prune import Annotation, Cut, Pruned, Question, untouched
-from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features import recovery
 from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.explain import LineWhy

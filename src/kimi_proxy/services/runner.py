@@ -22,8 +22,8 @@ from kimi_proxy.core import json
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.sections import Runner
 from kimi_proxy.core.errors import ConfigError, UpstreamUnreachable
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import new_id
-from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.features.clients import Agent, ClaudeServer, Endpoint
 from kimi_proxy.proxy.commands import EXIT_SIGNAL, FORWARDED, Foreground
 from kimi_proxy.proxy.local_server import Sidecar, occupant, url

@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.accounting import Account
 from kimi_proxy.features.context import Context, Sink
 from kimi_proxy.features.metering import Metric, window_percent

@@ -4,8 +4,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from kimi_proxy.core.errors import SessionNotFound
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import new_id
-from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.features import metering
 from kimi_proxy.features.metering import Logged, Metric, fill, unlogged
 from kimi_proxy.features.sessions import Session, named

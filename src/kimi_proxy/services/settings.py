@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 
 from kimi_proxy.core.config import Config, parse
 from kimi_proxy.core.errors import ConfigError, FileRefused, InvalidParams
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.editing import toml
 from kimi_proxy.proxy import private_files
 from kimi_proxy.services.events import Publish, no_op

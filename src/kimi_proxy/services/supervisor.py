@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from kimi_proxy.core.config.servers import ALIASES, McpServer
 from kimi_proxy.core.errors import KimiProxyError, ServerNotRun, UnknownServer, UpstreamTimeout
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.proxy.mcp.process import Vitals
 from kimi_proxy.proxy.mcp.upstreams import AnyChild
 from kimi_proxy.services.gateway import Gateway, Tally

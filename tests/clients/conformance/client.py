@@ -8,7 +8,7 @@ import json
 import os
 import sys
 
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.proxy.mcp.http import Streamable
 
 PATIENCE_S = 20.0

@@ -14,8 +14,8 @@ from kimi_proxy.api.guard import Rules
 from kimi_proxy.api.mcp import HANDSHAKE, STATELESS, Catalog, Door, Method
 from kimi_proxy.api.server import serve
 from kimi_proxy.core.errors import BadRequest
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.mcp import HANDSHAKE_VERSIONS, STATELESS_VERSIONS
-from kimi_proxy.core.types import JsonObject
 
 CATALOG = Catalog("fixtures", "1", "", {})
 OLDER_CAPABILITIES: JsonObject = {**CAPABILITIES, "logging": {}, "resources": {"subscribe": True}}

@@ -10,7 +10,7 @@ import time
 from tests.clients.conformance.fixtures import CAPABILITIES, METHODS, OLDER, Refusal
 
 from kimi_proxy.core import mcp
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 
 STATELESS = sys.argv[1] == "stateless"
 INFO: JsonObject = {"name": "fixtures", "version": "1"}

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.chat.reply import Seen, Usage
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 
 Fields: TypeAlias = dict[str, JsonValue]
 

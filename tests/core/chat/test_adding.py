@@ -10,7 +10,7 @@ from tests.conversations import Assistant, Call, Item, Result, User, request
 from kimi_proxy.core import json as jsontext
 from kimi_proxy.core.chat import Message, Request, Wire, edit, parse
 from kimi_proxy.core.chat.edit import with_reminder, with_system
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 
 WORDS = 'Été "quoted" \\ \n🦊'
 

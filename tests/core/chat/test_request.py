@@ -10,7 +10,7 @@ from tests.core.chat.bodies import BODIES
 
 from kimi_proxy.core.chat import Request, Wire, edit, encode, parse
 from kimi_proxy.core.errors import BadRequest, InvalidParams, ParseError
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 
 SCHEMA: JsonObject = {"type": "object", "properties": {}}
 CHAT: JsonObject = {

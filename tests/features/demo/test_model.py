@@ -6,7 +6,7 @@ import pytest
 
 from kimi_proxy.core import chat
 from kimi_proxy.core.chat import Wire
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.lab import demo
 from kimi_proxy.lab.demo import Counts, heard
 from kimi_proxy.lab.demo_day import RECOVER, Call, Conversation, Reply, Script, Turn

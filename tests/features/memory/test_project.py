@@ -4,7 +4,7 @@ import pytest
 from tests.conversations import Assistant, User, request
 
 from kimi_proxy.core.chat import Wire
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.memory import begins
 
 

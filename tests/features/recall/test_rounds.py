@@ -8,7 +8,7 @@ from tests.model import Call, Says, body, events
 
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.chat.reply import Observer, WholeEvents
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.recall.bodies import STREAMS, WHOLE
 from kimi_proxy.features.recall.calls import Call as Asked
 from kimi_proxy.features.recall.calls import Turn, summed

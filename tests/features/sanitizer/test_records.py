@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 import pytest
 
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.sanitizer.records import oddness, relevance
 
 Record: TypeAlias = dict[str, JsonValue]

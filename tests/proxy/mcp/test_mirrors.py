@@ -2,7 +2,7 @@
 
 import pytest
 
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.proxy.mcp.http import BadMirror, Mirror, Mirrors, read
 
 

@@ -17,7 +17,7 @@ from kimi_proxy.core.errors import (
     UpstreamUnreachable,
     UpstreamUnreadable,
 )
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.proxy.mcp.http import Plain
 
 CALL: JsonObject = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "read"}}

@@ -14,7 +14,7 @@ import pytest
 from tests.processes import runs, until
 
 from kimi_proxy.core.errors import UpstreamTimeout, UpstreamUnreachable
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.proxy.mcp.http import Streamable
 from kimi_proxy.proxy.mcp.process import Command
 from kimi_proxy.proxy.mcp.stdio import Served

@@ -15,7 +15,7 @@ from tests.processes import runs, until
 
 from kimi_proxy.core import jsonrpc
 from kimi_proxy.core.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable, UpstreamUnreadable
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.proxy.mcp.process import Command
 from kimi_proxy.proxy.mcp.stdio import Stdio
 from kimi_proxy.proxy.orphan_cleanup import Reaper

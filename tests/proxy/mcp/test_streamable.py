@@ -25,7 +25,7 @@ from tests.upstream import (
 
 from kimi_proxy.core import jsonrpc
 from kimi_proxy.core.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable, UpstreamUnreadable
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.proxy.mcp.http import Streamable
 
 PATIENCE_S = 10.0

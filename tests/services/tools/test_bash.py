@@ -12,9 +12,9 @@ from tests.processes import runs_in, until
 from tests.services.tools.toolbox import Toolbox, toolbox
 
 from kimi_proxy.core.errors import InvalidParams, StoreUnavailable
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.markers import PruneMarker
 from kimi_proxy.core.markers import read as read_marker
-from kimi_proxy.core.types import JsonValue
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import pytest
 from tests.services.tools.toolbox import toolbox
 
 from kimi_proxy.core.errors import InvalidParams
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.markers import read as read_marker
-from kimi_proxy.core.types import JsonValue
 from kimi_proxy.features.tool import Answer
 from kimi_proxy.proxy.search import ripgrep
 

@@ -7,7 +7,7 @@ from tests.texts import a_log
 
 from kimi_proxy.core.config import McpPruner
 from kimi_proxy.core.errors import InvalidParams
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.tool import Tool
 from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.tools import prune_text

@@ -7,8 +7,8 @@ import pytest
 from tests.services.tools.toolbox import toolbox
 
 from kimi_proxy.core.errors import InvalidParams
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.markers import read as read_marker
-from kimi_proxy.core.types import JsonValue
 
 CODE = "\n\n".join(
     f'def function_{n}(value):\n    """Does thing number {n}."""\n    result = value * {n}\n    return result'

@@ -6,7 +6,7 @@ from tests.fakes import MemoryStore
 
 from kimi_proxy.core.config import McpPruner
 from kimi_proxy.core.errors import InvalidParams, InvalidRange, PruneIdNotFound
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.tool import Tool
 from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.store import Original

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict
 
 from kimi_proxy.core import jsonrpc
 from kimi_proxy.core.errors import InvalidParams, PruneFailed, ToolFailed
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.prune import Annotation, Cut, SourceType
-from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.features.tool import TRANSITIONS, Answer, Event, State
 from kimi_proxy.services.tools import request
 from kimi_proxy.services.tools.pruning import Pruning, Shortened

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.fakes import MemoryStore
 
 from kimi_proxy.core.config import parse
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.tool import Answer, AnyTool
 from kimi_proxy.proxy.search import ripgrep
 from kimi_proxy.services.pruner import Pruner

@@ -8,7 +8,7 @@ from msgspec import Raw
 from kimi_proxy.core import json
 from kimi_proxy.core.chat.page import Role, Wire, array_of, is_array, is_string, object_of, splice
 from kimi_proxy.core.chat.request import PREVIOUS_RESPONSE, Request
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 
 Place: TypeAlias = tuple[int, int]  # which message, which of its parts
 Edit: TypeAlias = tuple[int, int, bytes]

@@ -11,8 +11,8 @@ from msgspec import Raw
 from kimi_proxy.core import json
 from kimi_proxy.core.chat.page import Object, Wire, array_of, object_of, string_of
 from kimi_proxy.core.errors import ParseError
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.sse import Event, Events
-from kimi_proxy.core.types import JsonObject, JsonValue
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Protocol
 from kimi_proxy.core.chat.page import Message, Object, Page, Part, Role, Wire, array_of, object_of, string_of
 from kimi_proxy.core.chat.wires import anthropic_messages, openai_chat, openai_responses
 from kimi_proxy.core.errors import InvalidParams
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 
 
 class Dialect(Protocol):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from kimi_proxy.core.errors import FileRefused
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 
 MAX_DEPTH = 200
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kimi_proxy.core.errors import FileRefused
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.editing import jsonc, toml, yaml
 
 # What belongs to one way to reach a server and disturbs the other.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kimi_proxy.core.errors import FileRefused
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 
 Path = tuple[str, ...]
 

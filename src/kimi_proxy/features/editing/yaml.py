@@ -8,7 +8,7 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from kimi_proxy.core.errors import FileRefused
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./@+-]*(?::[A-Za-z0-9_./@+-]+)*", re.A)
 _NOT_TEXT = frozenset(("true", "false", "yes", "no", "on", "off", "null", "y", "n"))

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import Request, Wire, edit
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.recall import chat, messages, responses
 from kimi_proxy.features.recall.calls import Call, Rounds, Turn, object_of, objects, sound, summed, text_of
 from kimi_proxy.features.recall.chat import ChatRounds

@@ -7,7 +7,7 @@ from typing import Protocol, TypeGuard
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import Request, edit
 from kimi_proxy.core.errors import ParseError
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 
 
 def object_of(value: JsonValue) -> JsonObject:

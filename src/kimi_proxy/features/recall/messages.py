@@ -6,8 +6,8 @@ from kimi_proxy.core import json
 from kimi_proxy.core.chat import Request, edit
 from kimi_proxy.core.chat.reply import bytes_of, event_of, object_in
 from kimi_proxy.core.errors import ParseError
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.sse import Event
-from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.features.recall.calls import Call, Turn, index_of, object_of, summed, text_of
 
 # What each kind of delta adds to, in the block that it belongs to.

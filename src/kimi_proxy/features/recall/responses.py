@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from kimi_proxy.core.chat import Request, edit
 from kimi_proxy.core.chat.reply import RESPONSE_ENDS, bytes_of, event_of, object_in
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.sse import Event
-from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.features.recall.calls import Call, Turn, index_of, object_of, objects, sound, summed, text_of
 
 _BEGINS = frozenset({"response.created", "response.in_progress", "response.queued"})

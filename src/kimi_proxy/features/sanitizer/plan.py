@@ -12,7 +12,7 @@ from kimi_proxy.core import json
 from kimi_proxy.core.chat import Message, Part, Request
 from kimi_proxy.core.chat.edit import Place
 from kimi_proxy.core.errors import ParseError, Reason
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Raw
 
 from kimi_proxy.core import json
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.pruning import matches
 from kimi_proxy.features.pruning.goal import read_goal
 from kimi_proxy.features.pruning.signals import alarm_of

@@ -10,7 +10,7 @@ from kimi_proxy.core.chat import Request, edit
 from kimi_proxy.core.chat.edit import Place
 from kimi_proxy.core.chat.page import array_of, object_of
 from kimi_proxy.core.errors import Why
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features import recovery
 from kimi_proxy.features.pipeline import Draft, Note
 from kimi_proxy.features.recall.responses import result

@@ -12,9 +12,9 @@ import httpx
 
 from kimi_proxy.core import json, jsonrpc, mcp
 from kimi_proxy.core.errors import UpstreamError, UpstreamUnreachable, UpstreamUnreadable
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.mcp import STATELESS_VERSIONS, enveloped
 from kimi_proxy.core.sse import Event, Events
-from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.proxy.mcp import protocol
 from kimi_proxy.proxy.mcp.protocol import MAX_ANSWER_BYTES, Hello, with_id, within
 

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from kimi_proxy.core import json, jsonrpc, mcp
 from kimi_proxy.core.errors import ParseError, UpstreamTimeout, UpstreamUnreadable
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.jsonrpc import RpcId
-from kimi_proxy.core.types import JsonObject, JsonValue
 
 # A result of 50 MB is slow, a result of this size is a mistake.
 MAX_ANSWER_BYTES = 128 * 1024**2

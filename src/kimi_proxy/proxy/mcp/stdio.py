@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from kimi_proxy.core import json, jsonrpc, mcp
 from kimi_proxy.core.errors import UpstreamError, UpstreamUnreachable, UpstreamUnreadable
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.proxy.mcp import protocol
 from kimi_proxy.proxy.mcp.process import STDERR, STDIN, STDOUT, Child, Command, Process
 from kimi_proxy.proxy.mcp.protocol import MAX_ANSWER_BYTES, Client, Hello, with_id, within

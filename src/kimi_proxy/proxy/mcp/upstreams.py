@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from kimi_proxy.core.config.servers import ALIASES, Mcp, McpServer
 from kimi_proxy.core.errors import UnknownServer
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.proxy.commands import child_env
 from kimi_proxy.proxy.mcp.process import Child, Command, Process
 from kimi_proxy.proxy.mcp.protocol import Client, Hello

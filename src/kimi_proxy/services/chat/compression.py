@@ -23,8 +23,8 @@ from kimi_proxy.core.errors import (
     StoreUnavailable,
     UpstreamUnreadable,
 )
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import new_id
-from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.features import compression
 from kimi_proxy.features.compression import (
     Limits,

@@ -7,7 +7,7 @@ from typing import Literal
 
 from kimi_proxy.core.config.sections import Compression as Settings
 from kimi_proxy.core.errors import CompressionRefused, Reason, StoreUnavailable
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.compression import Preset
 from kimi_proxy.features.context import is_certainly_below
 from kimi_proxy.features.metering import window_percent

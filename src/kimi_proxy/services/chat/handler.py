@@ -13,7 +13,7 @@ from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.providers import Provider
 from kimi_proxy.core.errors import KimiProxyError, NoProvider, RateLimited
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.context import tokens_of
 from kimi_proxy.features.models import Models
 from kimi_proxy.features.pipeline import Draft, Stage, Step, ask_usage, name_model, run_stages, run_steps

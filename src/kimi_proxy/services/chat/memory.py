@@ -13,7 +13,7 @@ from pathlib import Path
 from kimi_proxy.core import json, tokens
 from kimi_proxy.core.config.sections import Memory as Settings
 from kimi_proxy.core.errors import FileRefused, InvalidParams, ParseError, StoreUnavailable
-from kimi_proxy.core.types import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.memory import begins, block, injected
 from kimi_proxy.features.pipeline import Draft, Stage, unchanged
 from kimi_proxy.proxy import private_files

@@ -17,8 +17,8 @@ from kimi_proxy.core.errors import (
     StoreUnavailable,
     UpstreamUnreadable,
 )
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import is_id
-from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.features import recovery
 from kimi_proxy.features.accounting import Recalled
 from kimi_proxy.features.pipeline import Draft

@@ -16,8 +16,8 @@ from kimi_proxy.core import lines as charset
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core.config.sections import MAX_BASH_TIMEOUT_MS, Tools
 from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.markers import PruneMarker
-from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features.tool import Integer
 from kimi_proxy.proxy import commands
 from kimi_proxy.proxy.commands import Command, Outcome

@@ -15,7 +15,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from kimi_proxy.core import lines as charset
 from kimi_proxy.core.errors import ToolFailed
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.tool import Integer
 from kimi_proxy.proxy import commands
 from kimi_proxy.proxy.files import Workspace

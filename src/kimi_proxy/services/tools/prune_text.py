@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from kimi_proxy import __version__
 from kimi_proxy.core import json
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.prune import SOURCE_TYPES, Options, Question, SourceType
-from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features.pruning.model import Scorers, installed
 from kimi_proxy.features.tool import Answer, Integer, Tool
 from kimi_proxy.services.pruner import Pruner

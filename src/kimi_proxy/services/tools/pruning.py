@@ -13,8 +13,8 @@ from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import tokens
 from kimi_proxy.core.config.sections import Tools
 from kimi_proxy.core.errors import PruneFailed, StoreUnavailable
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.prune import Annotation, Cut, Options, Pruned, Question, SourceType
-from kimi_proxy.core.types import JsonObject
 from kimi_proxy.features import recovery, source_type
 from kimi_proxy.features.pruning.engine import annotate, render
 from kimi_proxy.services import originals

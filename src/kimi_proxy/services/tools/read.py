@@ -12,7 +12,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core.errors import ToolFailed
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features import source_type
 from kimi_proxy.features.tool import Integer
 from kimi_proxy.proxy import files

@@ -3,7 +3,7 @@
 from pydantic import BaseModel, ConfigDict
 
 from kimi_proxy.core import json
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.tool import Answer, Integer, Tool
 from kimi_proxy.services.pruner import Pruner
 

@@ -11,10 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core.errors import InvalidParams, KimiProxyError, PruneFailed, ToolFailed
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.jsonrpc import when_sent
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.core.prune import SourceType
-from kimi_proxy.core.types import JsonObject, JsonValue
 from kimi_proxy.features.tool import TRANSITIONS, Answer, Arguments, Event, State, checked
 from kimi_proxy.services.tools.pruning import Pruning, Shortened
 

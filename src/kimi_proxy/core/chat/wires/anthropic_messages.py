@@ -18,7 +18,7 @@ from kimi_proxy.core.chat.page import (
     role_of,
     string_of,
 )
-from kimi_proxy.core.types import JsonObject
+from kimi_proxy.core.json import JsonObject
 
 CONVERSATION = "messages"
 

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import ParseError
-from kimi_proxy.core.types import JsonValue
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.accounting import Account, SavingsLine
 from kimi_proxy.features.context import Context, layout_told, memory_told
 from kimi_proxy.features.metering import Metric
