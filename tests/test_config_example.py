@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from kimi_proxy.core.config import File, parse
+from kimi_proxy.core.config import FileSettings, parse
 from kimi_proxy.core.config.providers import Model
 
 EXAMPLE = (Path(__file__).parent.parent / "config.example.toml").read_text("utf-8")
@@ -40,7 +40,7 @@ def _written(table: Mapping[str, object], path: str = "") -> Iterator[str]:
 
 
 def test_the_example_holds_every_key_and_no_other():
-    assert set(_written(tomllib.loads(EVERYTHING))) == set(_keys(File()))
+    assert set(_written(tomllib.loads(EVERYTHING))) == set(_keys(FileSettings()))
 
 
 def test_the_example_as_it_stands_changes_nothing(tmp_path: Path):
@@ -54,7 +54,7 @@ def test_the_example_with_its_comments_taken_away_is_still_accepted(tmp_path: Pa
 
 
 def test_every_provider_that_is_known_is_shown():
-    assert set(tomllib.loads(EXAMPLE)["providers"]) == set(File().providers)
+    assert set(tomllib.loads(EXAMPLE)["providers"]) == set(FileSettings().providers)
 
 
 def test_every_key_of_the_example_is_explained_on_its_own_line():

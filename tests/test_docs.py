@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 from kimi_proxy.api.apps import proxy_app, pruner_app
 from kimi_proxy.api.guard import Guard
 from kimi_proxy.cli import app as cli
-from kimi_proxy.core.config import VARIABLES, File, parse
+from kimi_proxy.core.config import VARIABLES, FileSettings, parse
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.services.runtime import Runtime, running
@@ -122,7 +122,7 @@ def test_every_variable_is_documented():
 def test_every_setting_is_documented_under_its_section():
     text = page("docs/configuration.md")
 
-    assert [key for key, heading in _settings(File()) if f"`{key}`" not in section(text, heading)] == []
+    assert [key for key, heading in _settings(FileSettings()) if f"`{key}`" not in section(text, heading)] == []
 
 
 def _settings(model: BaseModel, path: str = "") -> Iterator[tuple[str, str]]:

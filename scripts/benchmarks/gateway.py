@@ -18,7 +18,7 @@ from pathlib import Path
 from timing import median, table
 
 from kimi_proxy.core import json as deepjson
-from kimi_proxy.core.config.servers import Masking
+from kimi_proxy.core.config.servers import MaskingSettings
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features import masking
 
@@ -258,7 +258,7 @@ def masked(what: str, result: JsonValue) -> tuple[str, str, str]:
     read = deepjson.decode_deep(raw)
 
     def mask(_: int) -> None:
-        plan = masking.plan(read, Masking())
+        plan = masking.plan(read, MaskingSettings())
         masking.apply(plan, {cut.text: cut.shown("msk_0123456789abcdef") for cut in plan.cuts})
 
     best = [min(timed(work, 0) for _ in range(5)) for work in (lambda _: deepjson.decode_deep(raw), mask)]

@@ -17,7 +17,7 @@ from timing import median, p95, table
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request, Wire, parse
-from kimi_proxy.core.config.sections import Sanitizer as Settings
+from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft

@@ -5,19 +5,19 @@ from pathlib import Path
 import pytest
 
 from kimi_proxy.core.config import parse
-from kimi_proxy.core.config.sections import Tools
+from kimi_proxy.core.config.sections import ToolSettings
 from kimi_proxy.core.errors import ConfigError
 
 HOME = Path("/home/me/.kimi-proxy")
 
 
-def tools(env: dict[str, str], toml: str = "") -> Tools:
+def tools(env: dict[str, str], toml: str = "") -> ToolSettings:
     return parse(toml, env, HOME).tools
 
 
 def test_with_nothing_said_the_tools_are_on_and_prune_here():
-    assert tools({}) == Tools()
-    assert (Tools().enabled, Tools().pruner_endpoint, Tools().bash_over_http) == (True, "", False)
+    assert tools({}) == ToolSettings()
+    assert (ToolSettings().enabled, ToolSettings().pruner_endpoint, ToolSettings().bash_over_http) == (True, "", False)
 
 
 @pytest.mark.parametrize(

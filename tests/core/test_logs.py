@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kimi_proxy.core.config import Log
+from kimi_proxy.core.config import LogSettings
 from kimi_proxy.core.logs import write_to_stderr
 
 
@@ -19,20 +19,20 @@ def _root_as_it_was() -> Iterator[None]:
     root.handlers, root.level = handlers, level
 
 
-def _written(settings: Log) -> tuple[logging.Logger, io.StringIO]:
+def _written(settings: LogSettings) -> tuple[logging.Logger, io.StringIO]:
     stream = io.StringIO()
     write_to_stderr(settings, stream)
     return logging.getLogger("kimi_proxy.test"), stream
 
 
 def test_an_event_is_one_line_with_its_fields() -> None:
-    log, stream = _written(Log())
+    log, stream = _written(LogSettings())
     log.info("pruned", extra={"lines": 12, "backend": "heuristic", "note": "two words"})
     assert stream.getvalue().endswith(' info    pruned lines=12 backend=heuristic note="two words"\n')
 
 
 def test_an_event_in_json_can_be_read_by_a_program() -> None:
-    log, stream = _written(Log(format="json"))
+    log, stream = _written(LogSettings(format="json"))
     log.warning("store degraded", extra={"free_bytes": 0})
     event = json.loads(stream.getvalue())
     assert event.pop("time").endswith("+00:00")
@@ -46,26 +46,26 @@ def test_an_event_in_json_can_be_read_by_a_program() -> None:
 
 @pytest.mark.parametrize("format", ["text", "json"])
 def test_a_value_with_a_line_break_cannot_forge_an_event(format: str) -> None:
-    log, stream = _written(Log.model_validate({"format": format}))
+    log, stream = _written(LogSettings.model_validate({"format": format}))
     log.info("asked", extra={"path": "/x\n2026-01-01 error forged\u2028more \ud800"})
     assert len(stream.getvalue().splitlines()) == 1
 
 
 def test_events_below_the_level_are_not_written() -> None:
-    log, stream = _written(Log(level="error"))
+    log, stream = _written(LogSettings(level="error"))
     log.warning("not this one")
     assert stream.getvalue() == ""
 
 
 def test_the_http_client_does_not_tell_its_addresses() -> None:
-    _, stream = _written(Log(level="debug"))
+    _, stream = _written(LogSettings(level="debug"))
     logging.getLogger("httpx").info("HTTP Request: POST https://example.org/?key=secret")
     assert stream.getvalue() == ""
 
 
 @pytest.mark.parametrize("format", ["text", "json"])
 def test_an_exception_keeps_its_traceback(format: str) -> None:
-    log, stream = _written(Log.model_validate({"format": format}))
+    log, stream = _written(LogSettings.model_validate({"format": format}))
     try:
         raise ValueError("the reason")
     except ValueError:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kimi_proxy.core.config import parse
-from kimi_proxy.core.config.servers import Masking, Pruning
+from kimi_proxy.core.config.servers import MaskingSettings, PruningSettings
 from kimi_proxy.core.errors import CallRefused, PruneIdNotFound, UnknownServer, UpstreamTimeout, UpstreamUnreachable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import MaskMarker, PruneMarker, read_mask
@@ -76,11 +76,11 @@ class World:
     async def escape(self, root: str, arguments: Sequence[PathArgument]) -> PathArgument | None:
         return next((a for a in arguments if not a.path.startswith(root)), None)
 
-    async def prune(self, settings: Pruning, goal: Goal, texts: Sequence[str]) -> Mapping[str, str]:
+    async def prune(self, settings: PruningSettings, goal: Goal, texts: Sequence[str]) -> Mapping[str, str]:
         self.goals.append(goal)
         return {text: f"pruned: {text[:20]}" for text in texts if not text.startswith("keep")}
 
-    async def plan(self, value: JsonValue, limits: Masking) -> Plan:
+    async def plan(self, value: JsonValue, limits: MaskingSettings) -> Plan:
         return masking.plan(value, limits)
 
 

@@ -5,16 +5,16 @@ import time
 
 import pytest
 
-from kimi_proxy.core.config.servers import Masking
+from kimi_proxy.core.config.servers import MaskingSettings
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.markers import MaskMarker
 from kimi_proxy.features.masking import apply, plan
 
-LIMITS = Masking()
+LIMITS = MaskingSettings()
 ID = "msk_0123456789abcdef"
 
 
-def mask(value: JsonValue, limits: Masking = LIMITS) -> JsonValue:
+def mask(value: JsonValue, limits: MaskingSettings = LIMITS) -> JsonValue:
     found = plan(value, limits)
     return apply(found, {cut.text: cut.shown(ID) for cut in found.cuts})
 
@@ -77,13 +77,13 @@ def test_a_masked_text_is_not_masked_again():
     ],
 )
 def test_head_and_tail_may_be_empty(head: int, tail: int, expected: str):
-    assert mask("x" * 1000, Masking(max_chars=10, head_chars=head, tail_chars=tail)) == expected
+    assert mask("x" * 1000, MaskingSettings(max_chars=10, head_chars=head, tail_chars=tail)) == expected
 
 
 def test_limits_that_overlap_leave_the_text_whole():
     text = "x" * 1000
 
-    assert mask(text, Masking(max_chars=10, head_chars=600, tail_chars=600)) is text
+    assert mask(text, MaskingSettings(max_chars=10, head_chars=600, tail_chars=600)) is text
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi_proxy.core.config.servers import Masking
+from kimi_proxy.core.config.servers import MaskingSettings
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.markers import read_mask
 from kimi_proxy.features.masking import apply, plan
@@ -26,7 +26,7 @@ VALUES = st.recursive(
     max_leaves=12,
 )
 LIMITS = st.builds(
-    Masking,
+    MaskingSettings,
     max_chars=st.integers(1, 400),
     head_chars=st.integers(0, 200),
     tail_chars=st.integers(0, 200),
@@ -37,7 +37,7 @@ def name(number: int) -> str:
     return "msk_" + f"{number:016d}"
 
 
-def mask(value: JsonValue, limits: Masking) -> tuple[JsonValue, dict[str, str]]:
+def mask(value: JsonValue, limits: MaskingSettings) -> tuple[JsonValue, dict[str, str]]:
     found = plan(value, limits)
     originals = {name(i): cut.text for i, cut in enumerate(found.cuts)}
     return apply(found, {cut.text: cut.shown(name(i)) for i, cut in enumerate(found.cuts)}), originals
@@ -67,14 +67,14 @@ def is_json(text: str) -> bool:
 
 
 @given(VALUES, LIMITS)
-def test_keys_order_and_everything_but_strings_survive(value: JsonValue, limits: Masking):
+def test_keys_order_and_everything_but_strings_survive(value: JsonValue, limits: MaskingSettings):
     masked, _ = mask(value, limits)
 
     assert json.dumps(shape(masked)) == json.dumps(shape(value))
 
 
 @given(VALUES, LIMITS)
-def test_no_string_gets_longer_and_short_ones_are_the_same(value: JsonValue, limits: Masking):
+def test_no_string_gets_longer_and_short_ones_are_the_same(value: JsonValue, limits: MaskingSettings):
     masked, _ = mask(value, limits)
 
     for before, after in zip(strings(value), strings(masked), strict=True):
@@ -82,7 +82,7 @@ def test_no_string_gets_longer_and_short_ones_are_the_same(value: JsonValue, lim
 
 
 @given(VALUES, LIMITS)
-def test_a_text_that_is_json_stays_json(value: JsonValue, limits: Masking):
+def test_a_text_that_is_json_stays_json(value: JsonValue, limits: MaskingSettings):
     masked, _ = mask(value, limits)
 
     for before, after in zip(strings(value), strings(masked), strict=True):
@@ -91,19 +91,19 @@ def test_a_text_that_is_json_stays_json(value: JsonValue, limits: Masking):
 
 
 @given(VALUES, LIMITS)
-def test_masking_what_is_masked_changes_nothing(value: JsonValue, limits: Masking):
+def test_masking_what_is_masked_changes_nothing(value: JsonValue, limits: MaskingSettings):
     masked, _ = mask(value, limits)
 
     assert plan(masked, limits).cuts == ()
 
 
 @given(VALUES, LIMITS)
-def test_the_same_value_is_masked_the_same_way(value: JsonValue, limits: Masking):
+def test_the_same_value_is_masked_the_same_way(value: JsonValue, limits: MaskingSettings):
     assert mask(value, limits) == mask(value, limits)
 
 
 @given(VALUES, LIMITS)
-def test_every_marker_leads_back_to_exactly_what_stood_there(value: JsonValue, limits: Masking):
+def test_every_marker_leads_back_to_exactly_what_stood_there(value: JsonValue, limits: MaskingSettings):
     masked, originals = mask(value, limits)
 
     for before, after in zip(strings(value), strings(masked), strict=True):

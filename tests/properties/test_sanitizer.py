@@ -13,7 +13,7 @@ from tests.fakes import MemoryPinboard, MemoryStore
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request, Wire
-from kimi_proxy.core.config.sections import Sanitizer as Settings
+from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.features import recovery
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.services.store.making import opened
 
 from kimi_proxy.core.chat import Request
-from kimi_proxy.core.config.sections import Sanitizer as Settings
+from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, run_steps
 from kimi_proxy.features.sessions import Session

@@ -10,7 +10,7 @@ import pytest
 from tests.services.store.making import opened
 
 from kimi_proxy.core import json
-from kimi_proxy.core.config import McpPruner
+from kimi_proxy.core.config import PrunerSettings
 from kimi_proxy.core.errors import InvalidParams, PruneIdNotFound
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.prune import Options, Question
@@ -46,7 +46,7 @@ async def world(home: Path, now: Callable[[], float] = time.monotonic) -> AsyncI
     workers = Workers(thread_max_chars=10**9)
     try:
         async with opened(home) as store:
-            pruner = Pruner(McpPruner(), store, workers)
+            pruner = Pruner(PrunerSettings(), store, workers)
             yield World(Cuts(store, store.pinboard, pruner, now), pruner, store)
     finally:
         await workers.close()

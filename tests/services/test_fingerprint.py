@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.texts import a_question
 
-from kimi_proxy.core.config import McpPruner
+from kimi_proxy.core.config import PrunerSettings
 from kimi_proxy.services import originals as fingerprints
 from kimi_proxy.services.originals import decoded, encoded, fingerprint
 
@@ -10,7 +10,7 @@ texts = st.text(st.characters(exclude_categories=()))
 
 
 def key(text: str = "text", goal: str = "goal", **settings: object) -> bytes:
-    return fingerprint(a_question(text, goal), encoded(text), McpPruner.model_validate(settings))
+    return fingerprint(a_question(text, goal), encoded(text), PrunerSettings.model_validate(settings))
 
 
 @given(texts)

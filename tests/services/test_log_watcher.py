@@ -10,7 +10,7 @@ import pytest
 from tests.processes import until
 
 from kimi_proxy.core.chat import Wire, parse
-from kimi_proxy.core.config.sections import LogWatcher as Settings
+from kimi_proxy.core.config.sections import LogWatcherSettings as Settings
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft

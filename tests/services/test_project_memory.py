@@ -10,7 +10,7 @@ from tests.fakes import Clock
 from tests.services.store.making import opened
 
 from kimi_proxy.core.chat import Request, Wire
-from kimi_proxy.core.config.sections import Memory as Settings
+from kimi_proxy.core.config.sections import MemorySettings as Settings
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.models import Target

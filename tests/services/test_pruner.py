@@ -7,7 +7,7 @@ from tests.fakes import Clock, MemoryStore
 from tests.services.test_workers import scripted, started
 from tests.texts import a_log, a_question
 
-from kimi_proxy.core.config import McpPruner
+from kimi_proxy.core.config import PrunerSettings
 from kimi_proxy.core.errors import InvalidParams, InvalidRange, PruneIdNotFound, StoreUnavailable
 from kimi_proxy.core.markers import is_id
 from kimi_proxy.core.prune import Question
@@ -35,7 +35,7 @@ def store() -> MemoryStore:
 
 @pytest.fixture
 def pruner(store: MemoryStore, workers: Workers) -> Pruner:
-    return Pruner(McpPruner(), store, workers)
+    return Pruner(PrunerSettings(), store, workers)
 
 
 def is_whole(answer: PruneAnswer, question: Question, *warnings: str) -> bool:
@@ -144,7 +144,7 @@ async def test_another_question_gets_another_id(pruner: Pruner, other: Question)
 
 async def test_the_cache_forgets_and_the_store_remembers(store: MemoryStore, workers: Workers) -> None:
     clock = Clock()
-    pruner = Pruner(McpPruner(cache_ttl_s=30), store, workers, now=clock)
+    pruner = Pruner(PrunerSettings(cache_ttl_s=30), store, workers, now=clock)
     first = await pruner.prune(a_question(LOG))
     clock.advance(31)
     later = await pruner.prune(a_question(LOG))
@@ -153,8 +153,8 @@ async def test_the_cache_forgets_and_the_store_remembers(store: MemoryStore, wor
 
 
 async def test_after_a_restart_the_same_question_gets_the_same_id(store: MemoryStore, workers: Workers) -> None:
-    first = await Pruner(McpPruner(), store, workers).prune(a_question(LOG))
-    later = await Pruner(McpPruner(), store, workers).prune(a_question(LOG))
+    first = await Pruner(PrunerSettings(), store, workers).prune(a_question(LOG))
+    later = await Pruner(PrunerSettings(), store, workers).prune(a_question(LOG))
     assert (later.prune_id, later.pruned) == (first.prune_id, first.pruned)
     assert len(store.originals) == 1
 
@@ -200,7 +200,7 @@ async def test_a_caller_who_hangs_up_does_not_take_the_others_answer_along(prune
 
 
 async def test_a_text_that_is_too_large_stays_whole_and_can_be_recovered(store: MemoryStore, workers: Workers) -> None:
-    pruner = Pruner(McpPruner(max_input_chars=1000), store, workers)
+    pruner = Pruner(PrunerSettings(max_input_chars=1000), store, workers)
     question = a_question(LOG)
     answer = await pruner.prune(question)
     assert is_whole(answer, question, "input_too_large")
@@ -209,7 +209,7 @@ async def test_a_text_that_is_too_large_stays_whole_and_can_be_recovered(store: 
 
 
 async def test_a_text_of_just_the_limit_is_pruned(store: MemoryStore, workers: Workers) -> None:
-    pruner = Pruner(McpPruner(max_input_chars=len(LOG)), store, workers)
+    pruner = Pruner(PrunerSettings(max_input_chars=len(LOG)), store, workers)
     assert (await pruner.prune(a_question(LOG))).pruned.pruned_lines > 0
 
 
@@ -224,7 +224,7 @@ async def test_one_millisecond_is_kept_too(pruner: Pruner, text: str) -> None:
 
 async def test_a_prune_that_takes_too_long_stays_whole_in_time(store: MemoryStore) -> None:
     workers = Workers(limit=1, command=scripted("time.sleep(3600)"))
-    pruner = Pruner(McpPruner(), store, workers)
+    pruner = Pruner(PrunerSettings(), store, workers)
     await started(workers)
     question = a_question(LONG, timeout_ms=300)
     answer = await quickest(pruner, question)
@@ -246,7 +246,7 @@ async def test_a_question_that_timed_out_is_pruned_under_the_same_id_later(prune
 
 async def test_a_question_that_times_out_later_keeps_its_explanation(store: MemoryStore, workers: Workers) -> None:
     clock = Clock()
-    pruner = Pruner(McpPruner(), store, workers, now=clock)
+    pruner = Pruner(PrunerSettings(), store, workers, now=clock)
     early = await pruner.prune(a_question(LONG))
     clock.advance(1_000)
     later = await pruner.prune(a_question(LONG, timeout_ms=1))
@@ -258,7 +258,7 @@ async def test_a_question_that_times_out_later_keeps_its_explanation(store: Memo
 @pytest.mark.parametrize("script", ["raise RuntimeError('x')", "os._exit(3)", "os.abort()"])
 async def test_a_fault_of_the_engine_leaves_the_text_whole_and_is_counted(store: MemoryStore, script: str) -> None:
     workers, metrics = Workers(limit=1, command=scripted(script)), Metrics()
-    pruner = Pruner(McpPruner(), store, workers, metrics=metrics)
+    pruner = Pruner(PrunerSettings(), store, workers, metrics=metrics)
     question = a_question(LONG)
     answer = await pruner.prune(question)
     await workers.close()
@@ -272,7 +272,7 @@ async def test_a_fault_of_the_engine_leaves_the_text_whole_and_is_counted(store:
 
 async def test_an_answer_that_a_fault_caused_is_not_remembered(store: MemoryStore, workers: Workers) -> None:
     broken = Workers(limit=1, command=("/nonexistent",))
-    pruner = Pruner(McpPruner(), store, broken)
+    pruner = Pruner(PrunerSettings(), store, broken)
     for _ in range(2):
         answer = await pruner.prune(a_question(LONG))
         assert is_whole(answer, a_question(LONG), "internal_error")
@@ -323,7 +323,7 @@ async def test_what_is_logged_of_a_fault_tells_nothing_of_the_text(
     store: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     workers = Workers(limit=1, thread_max_chars=0, command=scripted("raise ValueError(question.text)"))
-    await Pruner(McpPruner(), store, workers).prune(a_question("the user's secret\n" * 50, "a secret goal"))
+    await Pruner(PrunerSettings(), store, workers).prune(a_question("the user's secret\n" * 50, "a secret goal"))
     await workers.close()
     told = " ".join(str(vars(record)) for record in caplog.records)
     assert "ValueError" in told
@@ -335,7 +335,7 @@ async def test_what_is_logged_of_a_fault_tells_nothing_of_the_text(
 
 async def test_recovery_counts_what_it_did(store: MemoryStore, workers: Workers) -> None:
     metrics = Metrics()
-    pruner = Pruner(McpPruner(), store, workers, metrics=metrics)
+    pruner = Pruner(PrunerSettings(), store, workers, metrics=metrics)
     answer = await pruner.prune(a_question(LOG))
     assert answer.prune_id
     assert await pruner.recover(answer.prune_id, [(2, 3), (1, 1)], True) == "\n".join(

@@ -10,7 +10,7 @@ from tests.conversations import Assistant, Item, User, request
 from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.chat.reply import Seen, Usage
 from kimi_proxy.core.config.providers import Model
-from kimi_proxy.core.config.sections import Record
+from kimi_proxy.core.config.sections import RecordSettings
 from kimi_proxy.features.accounting import Prices
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft
@@ -20,7 +20,7 @@ from kimi_proxy.services.chat.recorder import MAX_KNOWN, Recorder
 from kimi_proxy.services.chat.relay import Exchange
 
 MODELS = {"kimi": Model(provider="p", max_context_size=1000, input_usd_per_million=1)}
-ON = Record(enabled=True)
+ON = RecordSettings(enabled=True)
 
 
 def sent(recorder: Recorder, asked: Request, session: str = "ses_a") -> None:
@@ -69,7 +69,7 @@ async def test_nobody_else_can_read_it(tmp_path: Path):
 
 
 async def test_switched_off_it_writes_nothing(tmp_path: Path):
-    recorder = Recorder(Record(), tmp_path, MODELS)
+    recorder = Recorder(RecordSettings(), tmp_path, MODELS)
     sent(recorder, conversation(1)[0])
     await recorder.close()
 
@@ -77,7 +77,7 @@ async def test_switched_off_it_writes_nothing(tmp_path: Path):
 
 
 async def test_conversations_go_to_files_of_their_own_and_many_are_no_trouble(tmp_path: Path):
-    recorder = Recorder(Record(enabled=True, dir=str(tmp_path / "there")), tmp_path, {})
+    recorder = Recorder(RecordSettings(enabled=True, dir=str(tmp_path / "there")), tmp_path, {})
     asked = conversation(3)
     names = [f"ses_{n}" for n in range(MAX_KNOWN + 3)]
     for one in asked:
@@ -111,7 +111,7 @@ def _idle(recorder: Recorder) -> None:
 
 
 async def test_a_recording_ends_where_it_would_grow_too_long(tmp_path: Path):
-    recorder = Recorder(Record(enabled=True, max_bytes=2000), tmp_path, {})
+    recorder = Recorder(RecordSettings(enabled=True, max_bytes=2000), tmp_path, {})
     for one in conversation(20):
         sent(recorder, one)
     await recorder.close()

@@ -7,7 +7,7 @@ from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.chat.edit import with_system
 from kimi_proxy.core.config.providers import Model, Provider
-from kimi_proxy.core.config.sections import Reinjection as Settings
+from kimi_proxy.core.config.sections import ReinjectionSettings as Settings
 from kimi_proxy.features.context import HEADING
 from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import Draft, run_steps

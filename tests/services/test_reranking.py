@@ -13,7 +13,7 @@ from tests.services.test_workers import scripted as scripted_worker
 from tests.texts import a_log, a_question
 from tests.upstream import Heard, Script, http, scripted
 
-from kimi_proxy.core.config import McpPruner
+from kimi_proxy.core.config import PrunerSettings
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.prune import Question
 from kimi_proxy.features.pruning import engine
@@ -36,7 +36,7 @@ def prefers_late(heard: Heard) -> bytes:
 async def deepinfra(
     endpoint: str, key: str | None = "sk", workers: Workers | None = None, clock: Clock | None = None, **settings: int
 ) -> AsyncIterator[Pruner]:
-    config = McpPruner.model_validate({"backend": "deepinfra", "deepinfra_endpoint_url": endpoint} | settings)
+    config = PrunerSettings.model_validate({"backend": "deepinfra", "deepinfra_endpoint_url": endpoint} | settings)
     workers = workers or Workers(limit=1)
     reranker = Reranker(endpoint, SecretStr(key) if key else None)
     try:

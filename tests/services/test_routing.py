@@ -11,7 +11,7 @@ from tests.services.store.making import opened
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.core.config.providers import Model, Provider
-from kimi_proxy.core.config.sections import Routing as Settings
+from kimi_proxy.core.config.sections import RoutingSettings as Settings
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.features.accounting import Account
 from kimi_proxy.features.context import Composition

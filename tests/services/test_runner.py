@@ -17,13 +17,13 @@ from tests import stand_in
 from tests.processes import is_there, until
 
 from kimi_proxy.core.config import Config, parse
-from kimi_proxy.core.config.sections import Runner
+from kimi_proxy.core.config.sections import RunnerSettings
 from kimi_proxy.core.errors import ConfigError
 from kimi_proxy.services import runner as run_folder
 from kimi_proxy.services.runner import COMMAND, TRANSITIONS, Event, PrunerRun, State, pruner_run
 
 S, E = State, Event
-QUICK = Runner(startup_timeout_ms=20_000, shutdown_timeout_ms=10_000, probe_interval_ms=20, probe_failures=3)
+QUICK = RunnerSettings(startup_timeout_ms=20_000, shutdown_timeout_ms=10_000, probe_interval_ms=20, probe_failures=3)
 
 
 def server(how: str, *more: str) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from tests.fakes import MemoryStore
 from tests.services.sanitizing import PATIENT, World, world
 
 from kimi_proxy.core.chat import Wire
-from kimi_proxy.core.config.sections import Sanitizer as Settings
+from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.features import recovery
 from kimi_proxy.features.pipeline import Draft

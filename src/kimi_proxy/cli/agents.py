@@ -47,7 +47,7 @@ def run(
         raise typer.BadParameter("this needs the signals and terminals of Unix: use kimi-proxy init")
 
     from kimi_proxy.cli.console import home, load
-    from kimi_proxy.core.config import Log
+    from kimi_proxy.core.config import LogSettings
     from kimi_proxy.core.logs import write_to_stderr
     from kimi_proxy.proxy.commands import EXIT_NOT_FOUND
     from kimi_proxy.services import runner
@@ -58,7 +58,7 @@ def run(
         raise typer.Exit(EXIT_NOT_FOUND)
     folder = runner.new(home(os.environ))
     with (folder / runner.EVENTS).open("a", encoding="utf-8") as events:
-        write_to_stderr(Log(format="json"), events)  # the terminal is the agent's
+        write_to_stderr(LogSettings(format="json"), events)  # the terminal is the agent's
         tools = pruner_run(lambda: load().config, folder, os.environ, Path.cwd())
         code = asyncio.run(run_agent(command, agent, os.environ, tools, _tell))
     raise typer.Exit(code)

@@ -32,13 +32,13 @@ def doctor(as_json: Json = False) -> None:
     """
     try:
         from kimi_proxy.cli.checks import all_checks
-        from kimi_proxy.core.config import Log
+        from kimi_proxy.core.config import LogSettings
         from kimi_proxy.core.logs import write_to_stderr
     except ImportError as e:
         remark(f"a dependency does not load: {e}; install kimi-proxy again in a fresh environment")
         raise typer.Exit(SEVERITY.index("error")) from e
 
-    write_to_stderr(Log(level="error"))  # what the store has to say, its check says
+    write_to_stderr(LogSettings(level="error"))  # what the store has to say, its check says
     checks = []
     for check in all_checks():
         checks.append(check)

@@ -150,10 +150,10 @@ def replay(
     import asyncio
 
     from kimi_proxy.cli.console import load
-    from kimi_proxy.core.config import Log
+    from kimi_proxy.core.config import LogSettings
     from kimi_proxy.core.logs import write_to_stderr
 
-    write_to_stderr(Log(level="error"))
+    write_to_stderr(LogSettings(level="error"))
     config, recording = load().config, _recording(file)
     head = _head(recording, config, model)
     outcomes = asyncio.run(_played(recording, config, head))

@@ -82,11 +82,11 @@ def with_runtime(job: Callable[[Runtime], Awaitable[T]]) -> T:
     import asyncio
 
     from kimi_proxy.cli.console import load
-    from kimi_proxy.core.config import Log
+    from kimi_proxy.core.config import LogSettings
     from kimi_proxy.core.logs import write_to_stderr
     from kimi_proxy.services.runtime import running
 
-    write_to_stderr(Log(level="error"))  # what a person should know, the command tells in its own words
+    write_to_stderr(LogSettings(level="error"))  # what a person should know, the command tells in its own words
 
     async def opened() -> T:
         async with running(load().config) as runtime:

@@ -38,11 +38,11 @@ def report(
     import asyncio
 
     from kimi_proxy.cli.console import load
-    from kimi_proxy.core.config import Log
+    from kimi_proxy.core.config import LogSettings
     from kimi_proxy.core.logs import write_to_stderr
     from kimi_proxy.features import accounting as telling
 
-    write_to_stderr(Log(level="error"))  # what a person should know, the command tells in its own words
+    write_to_stderr(LogSettings(level="error"))  # what a person should know, the command tells in its own words
     if as_json and as_csv:
         raise typer.BadParameter("choose one of --json and --csv", param_hint="--csv")
     moment = _moment(since)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TextIO
 
 from kimi_proxy.core import json
-from kimi_proxy.core.config import Log
+from kimi_proxy.core.config import LogSettings
 from kimi_proxy.core.json import JsonObject
 
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
@@ -17,7 +17,7 @@ _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "ta
 _TALKATIVE = ("httpx", "httpcore", "asyncio")
 
 
-def write_to_stderr(settings: Log, stream: TextIO | None = None) -> None:
+def write_to_stderr(settings: LogSettings, stream: TextIO | None = None) -> None:
     """Send every event of the process to standard error, as the settings say."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_JsonLine() if settings.format == "json" else _TextLine())

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import Message, Part, Request, edit
 from kimi_proxy.core.chat.page import Wire
-from kimi_proxy.core.config.sections import Compaction, Compression
+from kimi_proxy.core.config.sections import CompactionSettings, CompressionSettings
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features import memory
@@ -28,7 +28,7 @@ class Preset:
     asks_provider: bool
 
 
-def presets(settings: Compression, compaction: Compaction) -> tuple[Preset, Preset | None]:
+def presets(settings: CompressionSettings, compaction: CompactionSettings) -> tuple[Preset, Preset | None]:
     """The usual one, and the light one if it is switched on."""
     usual = Preset(
         *("compression", settings.threshold_percentage, settings.keep_exchanges),

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from kimi_proxy.core import json as deepjson
-from kimi_proxy.core.config.servers import Masking
+from kimi_proxy.core.config.servers import MaskingSettings
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import MaskMarker, read_mask
 
@@ -169,7 +169,7 @@ class Plan:
         return tuple(found.values())
 
 
-def plan(value: JsonValue, limits: Masking) -> Plan:
+def plan(value: JsonValue, limits: MaskingSettings) -> Plan:
     """Find the strings of `value` that are worth hiding."""
     if not _has_long(value, limits.max_chars):
         return Plan(value, (), ())
@@ -212,7 +212,7 @@ def is_small(value: JsonValue) -> bool:
     return True
 
 
-def look(text: str, limits: Masking) -> Long | None:
+def look(text: str, limits: MaskingSettings) -> Long | None:
     """How to shorten `text`; None if it is short enough, or would not get shorter."""
     if len(text) <= limits.max_chars:
         return None
@@ -231,7 +231,7 @@ def _worth_it(cut: Cut) -> Cut | None:
     return None if marker is not None and len(str(marker)) == hidden else cut
 
 
-def _look_inside(text: str, limits: Masking) -> Long | None:
+def _look_inside(text: str, limits: MaskingSettings) -> Long | None:
     """A JSON text is shortened inside its strings, so that it stays JSON.
 
     If those are not what makes it long, members are hidden instead, from the middle of the
@@ -247,7 +247,7 @@ def _look_inside(text: str, limits: Masking) -> Long | None:
     return cut if cut is not None and deepjson.is_json(cut.shown(_ANY_ID)) else document
 
 
-def _tokens(text: str, limits: Masking) -> Iterator[tuple[int, int, Long]]:
+def _tokens(text: str, limits: MaskingSettings) -> Iterator[tuple[int, int, Long]]:
     for start, end in long_values(text, limits.max_chars):
         inside = deepjson.decode_deep(text[start:end])
         long = look(inside, limits) if isinstance(inside, str) else None

@@ -8,7 +8,7 @@ from itertools import islice
 
 from kimi_proxy.core import json, lines
 from kimi_proxy.core.cache import LruCache
-from kimi_proxy.core.config.servers import Masking
+from kimi_proxy.core.config.servers import MaskingSettings
 from kimi_proxy.core.errors import InvalidParams, ParseError, PruneIdNotFound
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import is_id
@@ -36,7 +36,7 @@ class Note:
     lines: int | None = None
     chars: int | None = None
     tokens: tuple[int, int] | None = None
-    limits: Masking | None = None
+    limits: MaskingSettings | None = None
 
     @property
     def lines_cut(self) -> int:
@@ -51,7 +51,7 @@ def read(id: str, about: bytes, pin: Pin | None) -> Note:
         value = None
     match value:
         case {"what": "mask", "server": str(server), "limits": dict(limits), "chars": int(chars), "lines": int(rows)}:
-            masked = Masking.model_validate(limits)
+            masked = MaskingSettings.model_validate(limits)
             return Note(
                 "gateway", "mask", server=server, lines=rows, chars=chars, tokens=_sizes(chars, masked), limits=masked
             )
@@ -71,7 +71,7 @@ def read(id: str, about: bytes, pin: Pin | None) -> Note:
             return Note("chat" if pin else "pruner", "mask" if id.startswith("msk_") else "output")
 
 
-def _sizes(chars: int, limits: Masking) -> tuple[int, int]:
+def _sizes(chars: int, limits: MaskingSettings) -> tuple[int, int]:
     """Tokens of a masked text, estimated by its length: to count them would mean to read it."""
     return chars // CHARS_PER_TOKEN, min(chars, limits.head_chars + limits.tail_chars) // CHARS_PER_TOKEN
 

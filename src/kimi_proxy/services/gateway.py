@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from kimi_proxy.core import json, jsonrpc, mcp
 from kimi_proxy.core.config import Config
-from kimi_proxy.core.config.servers import ALIASES, PRUNER, Masking, Mcp, McpServer, Pruning
+from kimi_proxy.core.config.servers import ALIASES, PRUNER, MaskingSettings, McpServer, McpSettings, PruningSettings
 from kimi_proxy.core.errors import (
     CallRefused,
     InvalidRequest,
@@ -199,12 +199,12 @@ class Outside:
     # The first of these paths that leads out of the root, links followed.
     escape: Callable[[str, Sequence[PathArgument]], Awaitable[PathArgument | None]]
     # Each text that could be pruned for the goal, as it is then.
-    prune: Callable[[Pruning, Goal, Sequence[str]], Awaitable[Mapping[str, str]]]
-    plan: Callable[[JsonValue, Masking], Awaitable[Plan]]
+    prune: Callable[[PruningSettings, Goal, Sequence[str]], Awaitable[Mapping[str, str]]]
+    plan: Callable[[JsonValue, MaskingSettings], Awaitable[Plan]]
 
 
 class MCPGatewayService:
-    def __init__(self, servers: Mcp, outside: Outside) -> None:
+    def __init__(self, servers: McpSettings, outside: Outside) -> None:
         self._servers = servers
         self._outside = outside
         self._recover = recovery.tool(outside.original)
@@ -242,10 +242,10 @@ class MCPGatewayService:
         return await self._shown(server_name, server, call, answer)
 
     async def apply_observation_masking(
-        self, payload: JsonValue, limits: Masking | None = None, server_name: str = ""
+        self, payload: JsonValue, limits: MaskingSettings | None = None, server_name: str = ""
     ) -> JsonValue:
         """`payload` with its long strings masked, wherever they are in it; what cannot be kept stays whole."""
-        return await self._masked(server_name, limits or Masking(), Pruning(), NO_GOAL, payload)
+        return await self._masked(server_name, limits or MaskingSettings(), PruningSettings(), NO_GOAL, payload)
 
     def check(self, name: str) -> McpServer:
         """The server of that name; UnknownServer if there is none."""
@@ -273,7 +273,7 @@ class MCPGatewayService:
         """The server's answer as the agent sees it."""
         error, result = answer.get("error"), answer.get("result")
         if isinstance(error, dict) and "data" in error:
-            data = await self._masked(name, server.masking, Pruning(), NO_GOAL, error["data"])
+            data = await self._masked(name, server.masking, PruningSettings(), NO_GOAL, error["data"])
             return answer if data is error["data"] else {**answer, "error": {**error, "data": data}}
         if not isinstance(result, dict | list | str):
             return answer
@@ -289,7 +289,7 @@ class MCPGatewayService:
         return answer if shown is result else {**answer, "result": shown}
 
     async def _masked(
-        self, server_name: str, limits: Masking, pruning: Pruning, goal: Goal, value: JsonValue
+        self, server_name: str, limits: MaskingSettings, pruning: PruningSettings, goal: Goal, value: JsonValue
     ) -> JsonValue:
         if not limits.enabled:
             return value
@@ -356,11 +356,11 @@ def goal_of(call: Call) -> Goal:
     return Goal(str(said or " ".join(words))[:GOAL_MAX_CHARS], named[0] if named else _tool_name(call))
 
 
-def _after(cuts: Mapping[str, Cut], pruned: Mapping[str, str], limits: Masking) -> dict[str, Cut | None]:
+def _after(cuts: Mapping[str, Cut], pruned: Mapping[str, str], limits: MaskingSettings) -> dict[str, Cut | None]:
     return {text: _cut(pruned[text], limits) if text in pruned else cut for text, cut in cuts.items()}
 
 
-def _cut(text: str, limits: Masking) -> Cut | None:
+def _cut(text: str, limits: MaskingSettings) -> Cut | None:
     found = masking.look(text, limits)
     return found if isinstance(found, Cut) else None
 
@@ -581,10 +581,10 @@ class Gateway:
     def _mask_note(self, server_name: str, text: str) -> JsonObject:
         """By which a person can be shown later what was left of the text."""
         server = self.servers.server(server_name)
-        limits = server.masking if server else Masking()
+        limits = server.masking if server else MaskingSettings()
         return {"chars": len(text), "lines": text.count("\n") + 1, "limits": limits.model_dump(exclude={"enabled"})}
 
-    async def _prune(self, settings: Pruning, goal: Goal, texts: Sequence[str]) -> Mapping[str, str]:
+    async def _prune(self, settings: PruningSettings, goal: Goal, texts: Sequence[str]) -> Mapping[str, str]:
         pruned: dict[str, str] = {}
         options = Options(settings.max_prune_ratio, settings.min_keep_lines, settings.timeout_ms, False, True)
         for text in texts:
@@ -601,7 +601,7 @@ def _keyed(text: str) -> tuple[bytes, bytes]:
     return raw, sha256(b"mask\0" + raw).digest()
 
 
-async def _plan(value: JsonValue, limits: Masking) -> Plan:
+async def _plan(value: JsonValue, limits: MaskingSettings) -> Plan:
     if masking.is_small(value):
         return masking.plan(value, limits)
     return await asyncio.to_thread(masking.plan, value, limits)
@@ -625,13 +625,13 @@ def _first_escape(root: str, arguments: Sequence[PathArgument]) -> PathArgument 
     return None
 
 
-def _with_own_pruner(config: Config) -> tuple[Mcp, Mapping[str, Mapping[str, str]]]:
+def _with_own_pruner(config: Config) -> tuple[McpSettings, Mapping[str, Mapping[str, str]]]:
     """The servers, with our pruner where it really listens, and the headers that it wants from us.
 
     Nobody else gets our token: an address that the file names is somebody else's.
     """
     known, where = config.mcp.servers[PRUNER], config.mcp_pruner
-    if known.url != Mcp().servers[PRUNER].url:
+    if known.url != McpSettings().servers[PRUNER].url:
         return config.mcp, {}
     ours = known.model_copy(update={"url": f"http://{reachable(where.host)}:{where.port}/rpc"})
     token = {} if config.token is None else {"authorization": f"Bearer {config.token.get_secret_value()}"}

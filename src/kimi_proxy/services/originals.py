@@ -10,7 +10,7 @@ from hashlib import sha256
 from pydantic import BaseModel, ValidationError
 
 from kimi_proxy.core import json
-from kimi_proxy.core.config import McpPruner
+from kimi_proxy.core.config import PrunerSettings
 from kimi_proxy.core.errors import InvalidParams, ParseError, StoreUnavailable
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.markers import new_id
@@ -21,7 +21,7 @@ from kimi_proxy.services.store import Original, Store
 SLICE_CHARS = 256 * 1024  # encoding holds the interpreter lock: other threads get a turn after each slice
 
 
-def fingerprint(question: Question, text: bytes, config: McpPruner) -> bytes:
+def fingerprint(question: Question, text: bytes, config: PrunerSettings) -> bytes:
     """32 bytes that depend on all that may change the answer, and not on the time that it may take."""
     options = question.options
     asked = json.encode(
@@ -41,7 +41,7 @@ def fingerprint(question: Question, text: bytes, config: McpPruner) -> bytes:
     return digest.digest()
 
 
-def backend(config: McpPruner) -> JsonValue:
+def backend(config: PrunerSettings) -> JsonValue:
     if config.backend == "heuristic":
         return "heuristic"
     return ["deepinfra", config.deepinfra_endpoint_url, config.deepinfra_max_docs]

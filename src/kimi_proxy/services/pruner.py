@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import tokens
 from kimi_proxy.core.cache import LruCache
-from kimi_proxy.core.config import McpPruner
+from kimi_proxy.core.config import PrunerSettings
 from kimi_proxy.core.errors import (
     InvalidParams,
     KimiProxyError,
@@ -285,7 +285,7 @@ class Explanation:
 class Pruner:
     def __init__(
         self,
-        config: McpPruner,
+        config: PrunerSettings,
         store: Store,
         workers: Workers,
         rerank: Rerank | None = None,

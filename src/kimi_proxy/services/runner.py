@@ -20,7 +20,7 @@ import anyio
 
 from kimi_proxy.core import json
 from kimi_proxy.core.config import Config
-from kimi_proxy.core.config.sections import Runner
+from kimi_proxy.core.config.sections import RunnerSettings
 from kimi_proxy.core.errors import ConfigError, UpstreamUnreachable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import new_id
@@ -156,7 +156,7 @@ class PrunerRun:
         self.state = State.INIT
         self.folder = folder
         self.problem = ""  # why there are no tools
-        self._settings = Runner()
+        self._settings = RunnerSettings()
         self._sidecar: Sidecar | None = None
         self._endpoint: Endpoint | None = None
         self._watch: asyncio.Task[None] | None = None

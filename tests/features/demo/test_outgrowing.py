@@ -6,7 +6,7 @@ import pytest
 
 from kimi_proxy.core import json, tokens
 from kimi_proxy.core.chat import Wire, parse
-from kimi_proxy.core.config.sections import Routing, Sanitizer
+from kimi_proxy.core.config.sections import RoutingSettings, SanitizerSettings
 from kimi_proxy.features import context
 from kimi_proxy.lab.demo import Asked, Heard, Talk
 from kimi_proxy.lab.demo_day import FERRY, LARGER_WINDOW, WINDOW, Conversation, Reply, day
@@ -37,7 +37,7 @@ def asked(conversation: Conversation, number: int, reply: Reply) -> tuple[Asked,
 @pytest.mark.parametrize("seed", range(20))
 def test_its_last_request_is_more_than_the_small_window_should_hold_and_those_before_are_not(seed: int):
     *before, last = sizes(labels(seed))
-    tight = WINDOW * Routing().fallback_threshold
+    tight = WINDOW * RoutingSettings().fallback_threshold
 
     assert max(before) < tight < last < WINDOW < LARGER_WINDOW
 
@@ -45,4 +45,4 @@ def test_its_last_request_is_more_than_the_small_window_should_hold_and_those_be
 def test_nothing_of_it_is_long_enough_to_be_cut():
     printed = [tokens.count(call.prints) for reply in labels(7).turns[0].replies for call in reply.calls]
 
-    assert max(printed) < Sanitizer().threshold_tokens
+    assert max(printed) < SanitizerSettings().threshold_tokens

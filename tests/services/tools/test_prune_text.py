@@ -5,7 +5,7 @@ import pytest
 from tests.fakes import MemoryStore
 from tests.texts import a_log
 
-from kimi_proxy.core.config import McpPruner
+from kimi_proxy.core.config import PrunerSettings
 from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.tool import Tool
@@ -43,7 +43,7 @@ CONTRACT = """
 @pytest.fixture
 async def tool() -> AsyncIterator[Tool[PruneText]]:
     workers = Workers(limit=1)
-    yield prune_text.tool(Pruner(McpPruner(), MemoryStore(), workers))
+    yield prune_text.tool(Pruner(PrunerSettings(), MemoryStore(), workers))
     await workers.close()
 
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.fakes import MemoryStore
 
-from kimi_proxy.core.config import McpPruner
+from kimi_proxy.core.config import PrunerSettings
 from kimi_proxy.core.errors import InvalidParams, InvalidRange, PruneIdNotFound
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.tool import Tool
@@ -46,7 +46,7 @@ CONTRACT = """
 async def tool() -> AsyncIterator[Tool[RecoverText]]:
     store, workers = MemoryStore(), Workers(limit=1)
     await store.keep(Original(ID, "local", bytes(32), TEXT.encode("utf-8", "surrogatepass"), b"{}"))
-    yield recover_text.tool(Pruner(McpPruner(), store, workers))
+    yield recover_text.tool(Pruner(PrunerSettings(), store, workers))
     await workers.close()
 
 

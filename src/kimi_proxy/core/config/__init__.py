@@ -11,18 +11,18 @@ from pydantic import BeforeValidator, Field, SecretStr, ValidationError
 from kimi_proxy.core.config import sections as agent_tools
 from kimi_proxy.core.config.providers import Model, Providers, is_reference
 from kimi_proxy.core.config.sections import (
-    Compaction,
-    Compression,
-    LogWatcher,
-    Memory,
-    Record,
-    Reinjection,
-    Runner,
-    Sanitizer,
-    Section,
-    Tools,
+    CompactionSettings,
+    CompressionSettings,
+    LogWatcherSettings,
+    MemorySettings,
+    RecordSettings,
+    ReinjectionSettings,
+    RunnerSettings,
+    SanitizerSettings,
+    SettingsSection,
+    ToolSettings,
 )
-from kimi_proxy.core.config.servers import Mcp, Proxy
+from kimi_proxy.core.config.servers import McpSettings, ProxySettings
 from kimi_proxy.core.errors import ConfigError
 
 DEEPINFRA_URL = "https://api.deepinfra.com/v1/inference/Qwen/Qwen3-Reranker-0.6B"
@@ -36,7 +36,7 @@ def _clamped(low: int, high: int) -> BeforeValidator:
     return BeforeValidator(clamp)
 
 
-class McpPruner(Section):
+class PrunerSettings(SettingsSection):
     """The pruner: where it listens, what it accepts, how it scores."""
 
     host: str = "127.0.0.1"
@@ -51,49 +51,49 @@ class McpPruner(Section):
     deepinfra_max_docs: Annotated[int, _clamped(1, 512)] = 64
 
 
-class Store(Section):
+class StoreSettings(SettingsSection):
     """Where originals are kept, and how much room they may take."""
 
     max_bytes: int = Field(default=2 * 1024**3, ge=1024**2)
 
 
-class Access(Section):
+class AccessSettings(SettingsSection):
     """Who may talk to the servers; on loopback nothing needs to be set."""
 
     allowed_hosts: tuple[str, ...] = ()
     max_body_bytes: int = Field(default=32 * 1024**2, ge=1024)
 
 
-class Log(Section):
+class LogSettings(SettingsSection):
     """What is written on standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["text", "json"] = "text"
 
 
-class File(Section):
+class FileSettings(SettingsSection):
     """What the TOML file may hold."""
 
-    mcp_pruner: McpPruner = McpPruner()
-    proxy: Proxy = Proxy()
+    mcp_pruner: PrunerSettings = PrunerSettings()
+    proxy: ProxySettings = ProxySettings()
     providers: Providers = Field(default_factory=dict, validate_default=True)
     models: Mapping[str, Model] = Field(default_factory=dict)
-    sanitizer: Sanitizer = Sanitizer()
-    memory: Memory = Memory()
-    reinjection: Reinjection = Reinjection()
-    compression: Compression = Compression()
-    compaction: Compaction = Compaction()
-    mcp: Mcp = Mcp()
-    tools: Tools = Tools()
-    runner: Runner = Runner()
-    log_watcher: LogWatcher = LogWatcher()
-    record: Record = Record()
-    store: Store = Store()
-    access: Access = Access()
-    log: Log = Log()
+    sanitizer: SanitizerSettings = SanitizerSettings()
+    memory: MemorySettings = MemorySettings()
+    reinjection: ReinjectionSettings = ReinjectionSettings()
+    compression: CompressionSettings = CompressionSettings()
+    compaction: CompactionSettings = CompactionSettings()
+    mcp: McpSettings = McpSettings()
+    tools: ToolSettings = ToolSettings()
+    runner: RunnerSettings = RunnerSettings()
+    log_watcher: LogWatcherSettings = LogWatcherSettings()
+    record: RecordSettings = RecordSettings()
+    store: StoreSettings = StoreSettings()
+    access: AccessSettings = AccessSettings()
+    log: LogSettings = LogSettings()
 
 
-class Config(File):
+class Config(FileSettings):
     """The file's settings, and what only the environment may say."""
 
     home: Path

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, field_validator
 
 from kimi_proxy.core.chat.page import Wire
-from kimi_proxy.core.config.sections import Section
+from kimi_proxy.core.config.sections import SettingsSection
 
 ENVIRONMENT = "environment"
 
@@ -21,7 +21,7 @@ _SPEAKS = {
 }
 
 
-class Provider(Section):
+class Provider(SettingsSection):
     """A server of models: where it is, how it is asked, and how long we wait."""
 
     enabled: bool = True
@@ -62,7 +62,7 @@ class Provider(Section):
         return wire in _SPEAKS[self.type]
 
 
-class Model(Section):
+class Model(SettingsSection):
     """A model by the name that clients use for it."""
 
     provider: str

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 
-class Section(BaseModel):
+class SettingsSection(BaseModel):
     """Frozen, and misspelt keys are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -14,7 +14,7 @@ class Section(BaseModel):
 MAX_BASH_TIMEOUT_MS = 600_000
 
 
-class Tools(Section):
+class ToolSettings(SettingsSection):
     """What the agent tools may see and run, and who prunes what they found."""
 
     enabled: bool = True
@@ -49,7 +49,7 @@ def switch(text: str) -> bool:
     raise ValueError("neither true nor false")
 
 
-class Compression(Section):
+class CompressionSettings(SettingsSection):
     """Old exchanges give way to a summary when the window is nearly full; what they said is kept."""
 
     automatic: bool = False
@@ -62,7 +62,7 @@ class Compression(Section):
     max_in_a_row: int = Field(default=3, ge=1, le=1000)
 
 
-class Compaction(Section):
+class CompactionSettings(SettingsSection):
     """The light preset: fewer exchanges stay, and nobody is asked for the summary."""
 
     enabled: bool = True
@@ -70,14 +70,14 @@ class Compaction(Section):
     max_preserved_messages: int = Field(default=2, ge=1, le=100)
 
 
-class Memory(Section):
+class MemorySettings(SettingsSection):
     """What is worth knowing about a project, told at the beginning of every new conversation."""
 
     inject: bool = False
     max_bytes: int = Field(default=65_536, ge=1, le=1024**2)
 
 
-class Reinjection(Section):
+class ReinjectionSettings(SettingsSection):
     """Instructions that lie too far from the end of the prompt are repeated there."""
 
     enabled: bool = False
@@ -85,7 +85,7 @@ class Reinjection(Section):
     max_tokens: int = Field(default=4000, ge=1)
 
 
-class LogWatcher(Section):
+class LogWatcherSettings(SettingsSection):
     """Off unless somebody says so: these files are not ours."""
 
     enabled: bool = False
@@ -95,7 +95,7 @@ class LogWatcher(Section):
     poll_ms: int = Field(default=500, ge=20, le=60_000)
 
 
-class Record(Section):
+class RecordSettings(SettingsSection):
     """Off unless somebody says so: a recording holds every word of a conversation."""
 
     enabled: bool = False
@@ -103,7 +103,7 @@ class Record(Section):
     max_bytes: int = Field(default=64 * 1024**2, ge=1024)
 
 
-class Runner(Section):
+class RunnerSettings(SettingsSection):
     """How long the server beside an agent may take to start, to answer and to stop."""
 
     startup_timeout_ms: int = Field(default=15_000, ge=1, le=600_000)
@@ -112,14 +112,14 @@ class Runner(Section):
     probe_failures: int = Field(default=3, ge=1, le=1000)
 
 
-class Routing(Section):
+class RoutingSettings(SettingsSection):
     """A request that nearly fills the window of its model goes to a larger one of the same provider."""
 
     fallback_threshold: float = Field(default=0.90, gt=0, le=1)
     heavy_duty_fallback: bool = True
 
 
-class Sanitizer(Section):
+class SanitizerSettings(SettingsSection):
     """Long outputs of tools are shortened before they are sent, and kept."""
 
     enabled: bool = True
@@ -128,4 +128,4 @@ class Sanitizer(Section):
     budget_ms: int = Field(default=400, ge=1, le=60_000)
     recover_tool: bool = True
     recover_rounds: int = Field(default=4, ge=1, le=20)
-    routing: Routing = Routing()
+    routing: RoutingSettings = RoutingSettings()

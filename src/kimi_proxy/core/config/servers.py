@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from kimi_proxy.core.config.sections import Section
+from kimi_proxy.core.config.sections import SettingsSection
 
 Transport = Literal["plain", "streamable", "stdio"]
 
@@ -17,7 +17,7 @@ ALIASES = {"mcp-pruner": PRUNER}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 
 
-class Masking(Section):
+class MaskingSettings(SettingsSection):
     """Strings of a tool's answer longer than `max_chars` keep their head and tail only."""
 
     enabled: bool = True
@@ -26,7 +26,7 @@ class Masking(Section):
     tail_chars: int = Field(default=2000, ge=0)
 
 
-class Pruning(Section):
+class PruningSettings(SettingsSection):
     """Long texts are pruned for the call's goal before they are masked."""
 
     enabled: bool = False
@@ -35,7 +35,7 @@ class Pruning(Section):
     timeout_ms: int = Field(default=1500, ge=1)
 
 
-class McpServer(Section):
+class McpServer(SettingsSection):
     """One upstream: an address or a command, and what may pass through."""
 
     enabled: bool = True
@@ -51,8 +51,8 @@ class McpServer(Section):
     tools: tuple[str, ...] = ()
     root: str = ""
     allow_marker_writes: bool = False
-    masking: Masking = Masking()
-    pruning: Pruning = Pruning()
+    masking: MaskingSettings = MaskingSettings()
+    pruning: PruningSettings = PruningSettings()
 
     @model_validator(mode="after")
     def _one_way_in(self) -> "McpServer":
@@ -135,7 +135,7 @@ def _over(default: Mapping[str, object], given: object) -> object:
     return merged
 
 
-class Mcp(Section):
+class McpSettings(SettingsSection):
     """The servers that the gateway may talk to, by name."""
 
     ready_timeout_s: float = Field(default=12, gt=0, le=600)
@@ -158,7 +158,7 @@ class Mcp(Section):
         return tuple(name for name, server in self.servers.items() if server.enabled and server.is_run)
 
 
-class Proxy(Section):
+class ProxySettings(SettingsSection):
     """Where the proxy, the gateway and the dashboard listen."""
 
     host: str = "127.0.0.1"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TypeAlias
 
-from kimi_proxy.core.config.servers import ALIASES, Mcp, McpServer
+from kimi_proxy.core.config.servers import ALIASES, McpServer, McpSettings
 from kimi_proxy.core.errors import UnknownServer
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.proxy.commands import child_env
@@ -21,7 +21,7 @@ class Upstreams:
     """`headers` are what a server of ours needs from us, by its name; nothing of a client's goes along."""
 
     def __init__(
-        self, mcp: Mcp, env: Mapping[str, str], headers: Mapping[str, Mapping[str, str]] | None = None
+        self, mcp: McpSettings, env: Mapping[str, str], headers: Mapping[str, Mapping[str, str]] | None = None
     ) -> None:
         self._mcp = mcp
         self._env = env

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from kimi_proxy.core.config.sections import Compression as Settings
+from kimi_proxy.core.config.sections import CompressionSettings as Settings
 from kimi_proxy.core.errors import CompressionRefused, Reason, StoreUnavailable
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.compression import Preset

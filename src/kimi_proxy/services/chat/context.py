@@ -9,7 +9,7 @@ from itertools import islice
 from kimi_proxy.core import tokens
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.chat import Request
-from kimi_proxy.core.config.sections import Reinjection as Settings
+from kimi_proxy.core.config.sections import ReinjectionSettings as Settings
 from kimi_proxy.core.errors import InvalidParams, NothingSeen
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features import context_map

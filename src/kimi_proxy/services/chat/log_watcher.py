@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 from kimi_proxy.core import json
 from kimi_proxy.core.chat.page import string_of
-from kimi_proxy.core.config.sections import LogWatcher as Settings
+from kimi_proxy.core.config.sections import LogWatcherSettings as Settings
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.features import metering
 from kimi_proxy.features.metering import LogCount, Metric, is_count, is_fresh

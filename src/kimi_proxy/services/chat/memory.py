@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from kimi_proxy.core import json, tokens
-from kimi_proxy.core.config.sections import Memory as Settings
+from kimi_proxy.core.config.sections import MemorySettings as Settings
 from kimi_proxy.core.errors import FileRefused, InvalidParams, ParseError, StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.memory import begins, block, injected

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kimi_proxy.core.config.providers import Model
-from kimi_proxy.core.config.sections import Record
+from kimi_proxy.core.config.sections import RecordSettings
 from kimi_proxy.core.errors import place
 from kimi_proxy.features.accounting import prices_of
 from kimi_proxy.features.pipeline import Draft
@@ -30,7 +30,7 @@ class Recorder:
     """One thread writes; a disk that takes no writes costs requests nothing."""
 
     def __init__(
-        self, settings: Record, home: Path, models: Mapping[str, Model], now: Callable[[], float] = time.time
+        self, settings: RecordSettings, home: Path, models: Mapping[str, Model], now: Callable[[], float] = time.time
     ) -> None:
         self._settings = settings
         self._folder = Path(settings.dir).expanduser() if settings.dir else home.absolute() / FOLDER

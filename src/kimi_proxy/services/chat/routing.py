@@ -5,7 +5,7 @@ import logging
 from collections import OrderedDict
 from hashlib import sha256
 
-from kimi_proxy.core.config.sections import Routing as Settings
+from kimi_proxy.core.config.sections import RoutingSettings as Settings
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.features.context import is_certainly_below
 from kimi_proxy.features.models import Models, Target

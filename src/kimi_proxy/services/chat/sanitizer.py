@@ -13,7 +13,7 @@ from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.chat.page import string_of
 from kimi_proxy.core.chat.request import PREVIOUS_RESPONSE
-from kimi_proxy.core.config.sections import Sanitizer as Settings
+from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.pipeline import Draft, Stage

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from kimi_proxy.core.config import Config
-from kimi_proxy.core.config.sections import Tools
+from kimi_proxy.core.config.sections import ToolSettings
 from kimi_proxy.features.tool import AnyTool
 from kimi_proxy.proxy.files import workspace
 from kimi_proxy.proxy.search import ripgrep
@@ -41,7 +41,7 @@ async def agent_tools(
         yield {tool.name: tool for tool in tools}
 
 
-def over_http(tools: Mapping[str, AnyTool], settings: Tools) -> Mapping[str, AnyTool]:
+def over_http(tools: Mapping[str, AnyTool], settings: ToolSettings) -> Mapping[str, AnyTool]:
     """Those that may be offered to whoever reaches the port; commands only if the user said so."""
     if not settings.enabled:
         return {}

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from kimi_proxy.core import lines as charset
 from kimi_proxy.core import lines as text_lines
-from kimi_proxy.core.config.sections import MAX_BASH_TIMEOUT_MS, Tools
+from kimi_proxy.core.config.sections import MAX_BASH_TIMEOUT_MS, ToolSettings
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.markers import PruneMarker
@@ -136,7 +136,7 @@ class Bash(request.Asked):
 
 
 def tool(
-    settings: Tools,
+    settings: ToolSettings,
     workspace: Workspace,
     keeper: Keeper,
     pruning: Pruning,

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import tokens
-from kimi_proxy.core.config.sections import Tools
+from kimi_proxy.core.config.sections import ToolSettings
 from kimi_proxy.core.errors import PruneFailed, StoreUnavailable
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.prune import Annotation, Cut, Options, Pruned, Question, SourceType
@@ -138,13 +138,13 @@ class Endpoint(Protocol):
     async def prune(self, code: str, query: str, within_s: float) -> str: ...
 
 
-def pruning(settings: Tools, pruner: Pruner, keeper: Keeper, endpoint: Endpoint | None) -> Pruning:
+def pruning(settings: ToolSettings, pruner: Pruner, keeper: Keeper, endpoint: Endpoint | None) -> Pruning:
     shorten = _here(pruner, settings) if endpoint is None else _there(endpoint, keeper, settings)
     where = LOCAL if endpoint is None else urlsplit(settings.pruner_endpoint).hostname or ""
     return Pruning(shorten, settings.enabled, where, settings.max_prune_input_bytes)
 
 
-def _options(text: str, settings: Tools) -> Options:
+def _options(text: str, settings: ToolSettings) -> Options:
     lines = len(text_lines.split(text))
     keep = min(MIN_KEEP_LINES, lines)
     return replace(
@@ -152,7 +152,7 @@ def _options(text: str, settings: Tools) -> Options:
     )
 
 
-def _here(pruner: Pruner, settings: Tools) -> Shorten:
+def _here(pruner: Pruner, settings: ToolSettings) -> Shorten:
     async def shorten(text: str, question: str, source_type: SourceType) -> Shortened:
         answer = await pruner.prune(Question(text, question, source_type, _options(text, settings)))
         pruned = answer.pruned
@@ -166,7 +166,7 @@ def _here(pruner: Pruner, settings: Tools) -> Shorten:
     return shorten
 
 
-def _there(endpoint: Endpoint, keeper: Keeper, settings: Tools) -> Shorten:
+def _there(endpoint: Endpoint, keeper: Keeper, settings: ToolSettings) -> Shorten:
     async def shorten(text: str, question: str, source_type: SourceType) -> Shortened:
         kept = await endpoint.prune(text, question, settings.pruner_timeout_ms / 1000)
         raw = encoded(text)
