@@ -3,12 +3,12 @@
 // To add a view: write views/<name>.js that exports `View` (a component without arguments), write words/<name>.js
 // with {en, fr}, add a line to views.js and `nav_<name>` to words/shell.js, and link style/<name>.css in index.html
 // if it needs one. README.md tells what views share.
-import { locked } from "./api.js";
-import { html, render, useEffect } from "./html.js";
-import { language, phrases } from "./i18n.js";
-import { begin } from "./known.js";
-import { route } from "./route.js";
-import { useSignal } from "./signal.js";
+import { locked } from "./lib/api.js";
+import { html, render, useEffect } from "./lib/html.js";
+import { language, phrases } from "./lib/i18n.js";
+import { begin } from "./state/traffic.js";
+import { route } from "./lib/route.js";
+import { useSignal } from "./lib/signal.js";
 import { Door } from "./shell/door.js";
 import { Navigation } from "./shell/navigation.js";
 import { Stage } from "./shell/stage.js";

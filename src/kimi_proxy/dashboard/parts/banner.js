@@ -1,6 +1,6 @@
 // An alert with what to do about it.
-import { html } from "../html.js";
-import { phrases } from "../i18n.js";
+import { html } from "../lib/html.js";
+import { phrases } from "../lib/i18n.js";
 import words from "../words/shell.js";
 import { Icon } from "./icon.js";
 

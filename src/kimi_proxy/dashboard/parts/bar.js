@@ -1,6 +1,6 @@
 // Parts of a whole as one bar, with a legend that holds the numbers.
-import { html } from "../html.js";
-import { part as shareText } from "../format.js";
+import { html } from "../lib/html.js";
+import { part as shareText } from "../lib/format.js";
 
 /** `parts`: `{name, label, value, text}`, coloured by `name`; `whole`: what the full width stands for. */
 export function Bar({ label, parts, whole }) {

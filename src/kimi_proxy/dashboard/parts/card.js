@@ -1,5 +1,5 @@
 // A titled part of a view.
-import { html } from "../html.js";
+import { html } from "../lib/html.js";
 
 /** `title` and `children`; `aside` stands at the right of the title, `note` under it. */
 export function Card({ title, aside, note, children, name = "", level = 2 }) {

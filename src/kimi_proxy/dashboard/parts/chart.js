@@ -1,8 +1,8 @@
 // Lines over time, painted by uPlot, which is loaded when the first of them is shown.
-import { html, useEffect, useRef, useState } from "../html.js";
-import { clock, when } from "../format.js";
-import { useSignal } from "../signal.js";
-import { colour, painted } from "../theme.js";
+import { html, useEffect, useRef, useState } from "../lib/html.js";
+import { clock, when } from "../lib/format.js";
+import { useSignal } from "../lib/signal.js";
+import { colour, painted } from "../lib/theme.js";
 
 const HEIGHT_REM = 11.5;
 const AWAY = { left: -10, top: -10 }; // where uPlot's cursor points at nothing

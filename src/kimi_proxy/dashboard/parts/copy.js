@@ -1,6 +1,6 @@
 // Copies a text, and says so.
-import { html, useState } from "../html.js";
-import { phrases } from "../i18n.js";
+import { html, useState } from "../lib/html.js";
+import { phrases } from "../lib/i18n.js";
 import words from "../words/shell.js";
 import { Icon } from "./icon.js";
 

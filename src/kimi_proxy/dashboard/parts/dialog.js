@@ -1,6 +1,6 @@
 // A dialog: the browser's own, which keeps the focus, closes with Escape and dims the rest.
-import { html, useEffect, useRef } from "../html.js";
-import { phrases } from "../i18n.js";
+import { html, useEffect, useRef } from "../lib/html.js";
+import { phrases } from "../lib/i18n.js";
 import words from "../words/shell.js";
 import { Icon } from "./icon.js";
 

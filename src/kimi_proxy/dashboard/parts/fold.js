@@ -1,5 +1,5 @@
 // What is shown when it is asked for: the browser's own details.
-import { html } from "../html.js";
+import { html } from "../lib/html.js";
 import { Icon } from "./icon.js";
 
 export function Fold({ title, open = false, children }) {

@@ -1,6 +1,6 @@
 // How full the window is: half a circle, with marks where it gets tight.
-import { html } from "../html.js";
-import { share as shareText } from "../format.js";
+import { html } from "../lib/html.js";
+import { share as shareText } from "../lib/format.js";
 
 export const MARKS = [80, 90, 95];
 const ARC = "M 16 100 A 84 84 0 0 1 184 100";

@@ -1,5 +1,5 @@
 // Line drawings of 24 × 24; they say nothing that the words beside them do not.
-import { html } from "../html.js";
+import { html } from "../lib/html.js";
 
 const PATHS = {
   alert: "M12 3.5 21.5 20h-19L12 3.5ZM12 10v4.5M12 17.2v.3",

@@ -1,5 +1,5 @@
 // A button that is only a picture: its name is shown to whoever points at it or tabs to it.
-import { html } from "../html.js";
+import { html } from "../lib/html.js";
 import { Icon } from "./icon.js";
 import { Tip } from "./tip.js";
 

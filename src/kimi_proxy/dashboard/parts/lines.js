@@ -1,9 +1,9 @@
 // A text line by line, with what was cut folded away: whoever chooses a line is told why it stayed or went.
-import { html, useEffect, useMemo, useRef, useState } from "../html.js";
-import { cutReason } from "../cut_reason.js";
-import { count } from "../format.js";
-import { phrases } from "../i18n.js";
-import { why } from "../why.js";
+import { html, useEffect, useMemo, useRef, useState } from "../lib/html.js";
+import { cutReason } from "../codes/cut_reason.js";
+import { count } from "../lib/format.js";
+import { phrases } from "../lib/i18n.js";
+import { why } from "../codes/why.js";
 import words from "../words/lines.js";
 import { Icon } from "./icon.js";
 import { Windowed } from "./windowed.js";

@@ -1,7 +1,7 @@
 // What stands where there is nothing to show: loading, absent, failed, empty.
-import { detailOf, errorText } from "../errors.js";
-import { html } from "../html.js";
-import { phrases } from "../i18n.js";
+import { detailOf, errorText } from "../codes/errors.js";
+import { html } from "../lib/html.js";
+import { phrases } from "../lib/i18n.js";
 import words from "../words/shell.js";
 import { Fold } from "./fold.js";
 import { Icon } from "./icon.js";

@@ -1,5 +1,5 @@
 // A table that reads well aloud, and scrolls inside itself where the screen is narrow.
-import { html } from "../html.js";
+import { html } from "../lib/html.js";
 import { Empty } from "./notice.js";
 
 /**

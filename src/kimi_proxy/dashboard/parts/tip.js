@@ -1,5 +1,5 @@
 // Words that appear beside a control while somebody points at it, tabs to it or touches it. Escape takes them away.
-import { html, useLayoutEffect, useMemo, useRef, useState } from "../html.js";
+import { html, useLayoutEffect, useMemo, useRef, useState } from "../lib/html.js";
 
 const EDGE = 8; // pixels that stay free at the rim of the window
 let given = 0;

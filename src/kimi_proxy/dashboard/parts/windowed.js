@@ -1,5 +1,5 @@
 // A long list of rows of one height, of which only those in sight are drawn.
-import { html, useEffect, useRef, useState } from "../html.js";
+import { html, useEffect, useRef, useState } from "../lib/html.js";
 
 const MARGIN = 6; // rows drawn beyond each edge
 

@@ -1,7 +1,7 @@
 // Asks for the server's token.
-import { get, token, unlock } from "../api.js";
-import { html } from "../html.js";
-import { phrases } from "../i18n.js";
+import { get, token, unlock } from "../lib/api.js";
+import { html } from "../lib/html.js";
+import { phrases } from "../lib/i18n.js";
 import { Dialog } from "../parts/dialog.js";
 import words from "../words/shell.js";
 

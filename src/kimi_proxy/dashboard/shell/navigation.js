@@ -1,9 +1,9 @@
 // The way to the views.
-import { html } from "../html.js";
-import { phrases } from "../i18n.js";
+import { html } from "../lib/html.js";
+import { phrases } from "../lib/i18n.js";
 import { Icon } from "../parts/icon.js";
 import { Tip } from "../parts/tip.js";
-import { link } from "../route.js";
+import { link } from "../lib/route.js";
 import { VIEWS } from "../views.js";
 import words from "../words/shell.js";
 

@@ -1,11 +1,11 @@
 // Which session the views look at.
-import { get } from "../api.js";
-import { focus, pin, pinned, titleOf } from "../focus.js";
-import { html, useEffect } from "../html.js";
-import { phrases } from "../i18n.js";
-import { meet, useKnown } from "../known.js";
+import { get } from "../lib/api.js";
+import { focus, pin, pinned, titleOf } from "../state/focus.js";
+import { html, useEffect } from "../lib/html.js";
+import { phrases } from "../lib/i18n.js";
+import { meet, useKnown } from "../state/traffic.js";
 import { IconButton } from "../parts/icon_button.js";
-import { useSignal } from "../signal.js";
+import { useSignal } from "../lib/signal.js";
 import words from "../words/shell.js";
 
 const t = phrases(words);

@@ -1,10 +1,10 @@
 // Above every view: its title, which session is looked at, whether news come, and the viewer's choices.
-import { html } from "../html.js";
-import { choose as chooseLanguage, language, LANGUAGES, phrases } from "../i18n.js";
-import { useKnown } from "../known.js";
+import { html } from "../lib/html.js";
+import { choose as chooseLanguage, language, LANGUAGES, phrases } from "../lib/i18n.js";
+import { useKnown } from "../state/traffic.js";
 import { Tip } from "../parts/tip.js";
-import { useSignal } from "../signal.js";
-import { choose as chooseTheme, theme, THEMES } from "../theme.js";
+import { useSignal } from "../lib/signal.js";
+import { choose as chooseTheme, theme, THEMES } from "../lib/theme.js";
 import words from "../words/shell.js";
 import { SessionPicker } from "./session_picker.js";
 

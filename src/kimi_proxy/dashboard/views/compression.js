@@ -1,15 +1,15 @@
 // The red button: old exchanges give way to a summary, once it was seen what that means; and they come back.
-import { post, useAnswer } from "../api.js";
-import { focus, pinned } from "../focus.js";
-import { html, useState } from "../html.js";
-import { useHistory } from "../history.js";
-import { phrases } from "../i18n.js";
-import { useKnown } from "../known.js";
+import { post, useAnswer } from "../lib/api.js";
+import { focus, pinned } from "../state/focus.js";
+import { html, useState } from "../lib/html.js";
+import { useHistory } from "../state/history.js";
+import { phrases } from "../lib/i18n.js";
+import { useKnown } from "../state/traffic.js";
 import { Banner } from "../parts/banner.js";
 import { Card } from "../parts/card.js";
 import { Answered, Empty, Failure } from "../parts/notice.js";
-import { useSignal } from "../signal.js";
-import { useTurn } from "../turn.js";
+import { useSignal } from "../lib/signal.js";
+import { useTurn } from "../state/refresh.js";
 import words from "../words/compression.js";
 import { Button, THRESHOLD } from "./compression/button.js";
 import { Past } from "./compression/past.js";

@@ -1,7 +1,7 @@
 // Every prune and mask, each with the way back: a list, a search in the originals, and one of them side by side.
-import { html } from "../html.js";
-import { route } from "../route.js";
-import { useSignal } from "../signal.js";
+import { html } from "../lib/html.js";
+import { route } from "../lib/route.js";
+import { useSignal } from "../lib/signal.js";
 import { CutList } from "./cuts/list.js";
 import { OneCut } from "./cuts/one.js";
 import { Search } from "./cuts/search.js";

@@ -1,14 +1,14 @@
 // The first screen: how full is the window, what fills it, what was saved, is anything wrong.
-import { useAnswer } from "../api.js";
-import { focus, pinned } from "../focus.js";
-import { html } from "../html.js";
-import { useHistory } from "../history.js";
-import { phrases } from "../i18n.js";
-import { useKnown } from "../known.js";
+import { useAnswer } from "../lib/api.js";
+import { focus, pinned } from "../state/focus.js";
+import { html } from "../lib/html.js";
+import { useHistory } from "../state/history.js";
+import { phrases } from "../lib/i18n.js";
+import { useKnown } from "../state/traffic.js";
 import { Banner } from "../parts/banner.js";
 import { Empty } from "../parts/notice.js";
-import { useSignal } from "../signal.js";
-import { useTurn } from "../turn.js";
+import { useSignal } from "../lib/signal.js";
+import { useTurn } from "../state/refresh.js";
 import words from "../words/live.js";
 import { Activity } from "./live/activity.js";
 import { Alerts } from "./live/alerts.js";

@@ -1,16 +1,16 @@
 // The last request, drawn to scale: where each message stands in the window, and what became of it.
-import { useAnswer } from "../api.js";
-import { focus, pinned } from "../focus.js";
-import { percent, tokens, when } from "../format.js";
-import { html, useState } from "../html.js";
-import { phrases } from "../i18n.js";
-import { useKnown } from "../known.js";
+import { useAnswer } from "../lib/api.js";
+import { focus, pinned } from "../state/focus.js";
+import { percent, tokens, when } from "../lib/format.js";
+import { html, useState } from "../lib/html.js";
+import { phrases } from "../lib/i18n.js";
+import { useKnown } from "../state/traffic.js";
 import { Banner } from "../parts/banner.js";
 import { Card } from "../parts/card.js";
 import { Answered, Empty } from "../parts/notice.js";
-import { link } from "../route.js";
-import { useSignal } from "../signal.js";
-import { useTurn } from "../turn.js";
+import { link } from "../lib/route.js";
+import { useSignal } from "../lib/signal.js";
+import { useTurn } from "../state/refresh.js";
 import words from "../words/map.js";
 import { Keys } from "./map/keys.js";
 import { Message } from "./map/message.js";

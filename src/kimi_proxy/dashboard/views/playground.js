@@ -1,8 +1,8 @@
 // Try the pruner: paste a text, say what you want to know of it, and watch its lines fold. Nothing is kept.
-import { post, useAnswer } from "../api.js";
-import { count, duration, percent } from "../format.js";
-import { html, useEffect, useRef, useState } from "../html.js";
-import { has, phrases } from "../i18n.js";
+import { post, useAnswer } from "../lib/api.js";
+import { count, duration, percent } from "../lib/format.js";
+import { html, useEffect, useRef, useState } from "../lib/html.js";
+import { has, phrases } from "../lib/i18n.js";
 import { Card } from "../parts/card.js";
 import { Copy } from "../parts/copy.js";
 import { Lines } from "../parts/lines.js";

@@ -1,10 +1,10 @@
 // The MCP servers behind the gateway: how they are doing, what they hid, and a way to start them again.
-import { get, post, useAnswer } from "../api.js";
-import { codeText } from "../errors.js";
-import { bytes, count, duration, NONE } from "../format.js";
-import { html, useEffect, useState } from "../html.js";
-import { phrases } from "../i18n.js";
-import { listen } from "../known.js";
+import { get, post, useAnswer } from "../lib/api.js";
+import { codeText } from "../codes/errors.js";
+import { bytes, count, duration, NONE } from "../lib/format.js";
+import { html, useEffect, useState } from "../lib/html.js";
+import { phrases } from "../lib/i18n.js";
+import { listen } from "../state/traffic.js";
 import { Card } from "../parts/card.js";
 import { Copy } from "../parts/copy.js";
 import { Dialog } from "../parts/dialog.js";

@@ -1,7 +1,7 @@
 // Sessions: found, named, compared, taken away, deleted. Looking at one changes nothing in the traffic.
-import { html, useState } from "../html.js";
-import { phrases } from "../i18n.js";
-import { useKnown } from "../known.js";
+import { html, useState } from "../lib/html.js";
+import { phrases } from "../lib/i18n.js";
+import { useKnown } from "../state/traffic.js";
 import { Card } from "../parts/card.js";
 import { Icon } from "../parts/icon.js";
 import { Failure } from "../parts/notice.js";

@@ -1,13 +1,13 @@
 // What may be switched while it runs, and what else is in force. Of secrets, only whether they are set.
-import { patch, useAnswer } from "../api.js";
-import { html, useEffect, useState } from "../html.js";
-import { has, phrases } from "../i18n.js";
-import { listen } from "../known.js";
+import { patch, useAnswer } from "../lib/api.js";
+import { html, useEffect, useState } from "../lib/html.js";
+import { has, phrases } from "../lib/i18n.js";
+import { listen } from "../state/traffic.js";
 import { Banner } from "../parts/banner.js";
 import { Card } from "../parts/card.js";
 import { Fold } from "../parts/fold.js";
 import { Answered, Detail, Failure } from "../parts/notice.js";
-import { useTurn } from "../turn.js";
+import { useTurn } from "../state/refresh.js";
 import words from "../words/settings.js";
 
 const t = phrases(words);

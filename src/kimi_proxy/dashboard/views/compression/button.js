@@ -1,7 +1,7 @@
 // The button, and why it can or can't be pressed.
-import { percent, share as shareText } from "../../format.js";
-import { html } from "../../html.js";
-import { phrases } from "../../i18n.js";
+import { percent, share as shareText } from "../../lib/format.js";
+import { html } from "../../lib/html.js";
+import { phrases } from "../../lib/i18n.js";
 import { Card } from "../../parts/card.js";
 import { Gauge } from "../../parts/gauge.js";
 import { Icon } from "../../parts/icon.js";

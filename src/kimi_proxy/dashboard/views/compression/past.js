@@ -1,11 +1,11 @@
 // What was compressed before: each unfolds to the summary that stands, or stood, for the old messages.
-import { count, percent, tokens, when } from "../../format.js";
-import { html } from "../../html.js";
-import { phrases } from "../../i18n.js";
+import { count, percent, tokens, when } from "../../lib/format.js";
+import { html } from "../../lib/html.js";
+import { phrases } from "../../lib/i18n.js";
 import { Copy } from "../../parts/copy.js";
 import { Fold } from "../../parts/fold.js";
 import { Empty } from "../../parts/notice.js";
-import { link } from "../../route.js";
+import { link } from "../../lib/route.js";
 import words from "../../words/compression.js";
 
 const t = phrases(words);

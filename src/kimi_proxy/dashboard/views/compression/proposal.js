@@ -1,8 +1,8 @@
 // What compression would do, shown before it is done.
-import { post } from "../../api.js";
-import { count, percent, share as shareText, tokens } from "../../format.js";
-import { html, useEffect, useState } from "../../html.js";
-import { phrases } from "../../i18n.js";
+import { post } from "../../lib/api.js";
+import { count, percent, share as shareText, tokens } from "../../lib/format.js";
+import { html, useEffect, useState } from "../../lib/html.js";
+import { phrases } from "../../lib/i18n.js";
 import { Dialog } from "../../parts/dialog.js";
 import { Failure } from "../../parts/notice.js";
 import words from "../../words/compression.js";

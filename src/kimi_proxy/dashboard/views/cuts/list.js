@@ -1,15 +1,15 @@
 // What was cut, newest first, as it happens.
-import { get, useAnswer } from "../../api.js";
-import { cutReason } from "../../cut_reason.js";
-import { titleOf } from "../../focus.js";
-import { count, NONE, percent, tokens, when } from "../../format.js";
-import { html, useEffect, useState } from "../../html.js";
-import { phrases } from "../../i18n.js";
-import { known, listen } from "../../known.js";
+import { get, useAnswer } from "../../lib/api.js";
+import { cutReason } from "../../codes/cut_reason.js";
+import { titleOf } from "../../state/focus.js";
+import { count, NONE, percent, tokens, when } from "../../lib/format.js";
+import { html, useEffect, useState } from "../../lib/html.js";
+import { phrases } from "../../lib/i18n.js";
+import { known, listen } from "../../state/traffic.js";
 import { Card } from "../../parts/card.js";
 import { Answered, Failure } from "../../parts/notice.js";
 import { Table } from "../../parts/table.js";
-import { go, link } from "../../route.js";
+import { go, link } from "../../lib/route.js";
 import words from "../../words/cuts.js";
 
 const t = phrases(words);

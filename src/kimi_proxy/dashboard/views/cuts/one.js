@@ -1,16 +1,16 @@
 // One cut: the original beside what was sent of it, why each line stayed or went, and the way back.
-import { get, save, useAnswer } from "../../api.js";
-import { titleOf } from "../../focus.js";
-import { count, percent } from "../../format.js";
-import { html, useEffect, useRef, useState } from "../../html.js";
-import { phrases } from "../../i18n.js";
-import { known } from "../../known.js";
+import { get, save, useAnswer } from "../../lib/api.js";
+import { titleOf } from "../../state/focus.js";
+import { count, percent } from "../../lib/format.js";
+import { html, useEffect, useRef, useState } from "../../lib/html.js";
+import { phrases } from "../../lib/i18n.js";
+import { known } from "../../state/traffic.js";
 import { Card } from "../../parts/card.js";
 import { Copy } from "../../parts/copy.js";
 import { Icon } from "../../parts/icon.js";
 import { Lines } from "../../parts/lines.js";
 import { Answered, Failure } from "../../parts/notice.js";
-import { link } from "../../route.js";
+import { link } from "../../lib/route.js";
 import words from "../../words/cuts.js";
 
 const t = phrases(words);

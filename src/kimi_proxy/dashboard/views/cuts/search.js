@@ -1,12 +1,12 @@
 // Finds a line that was cut, by what it said.
-import { get } from "../../api.js";
-import { count } from "../../format.js";
-import { html, useState } from "../../html.js";
-import { phrases } from "../../i18n.js";
+import { get } from "../../lib/api.js";
+import { count } from "../../lib/format.js";
+import { html, useState } from "../../lib/html.js";
+import { phrases } from "../../lib/i18n.js";
 import { Card } from "../../parts/card.js";
 import { Icon } from "../../parts/icon.js";
 import { Empty, Failure } from "../../parts/notice.js";
-import { link } from "../../route.js";
+import { link } from "../../lib/route.js";
 import words from "../../words/cuts.js";
 
 const t = phrases(words);

@@ -1,10 +1,10 @@
 // What kimi-proxy did, the newest first: cuts, compressions, other models, repeated instructions.
-import { titleOf } from "../../focus.js";
-import { clock } from "../../format.js";
-import { happening } from "../../happening.js";
-import { html } from "../../html.js";
-import { phrases } from "../../i18n.js";
-import { known } from "../../known.js";
+import { titleOf } from "../../state/focus.js";
+import { clock } from "../../lib/format.js";
+import { happening } from "../../codes/events.js";
+import { html } from "../../lib/html.js";
+import { phrases } from "../../lib/i18n.js";
+import { known } from "../../state/traffic.js";
 import { Card } from "../../parts/card.js";
 import { Empty } from "../../parts/notice.js";
 import words from "../../words/live.js";

@@ -1,14 +1,14 @@
 // Is anything wrong? Each alert says what to do; when there is none, that is said too.
-import { titleOf } from "../../focus.js";
-import { share } from "../../format.js";
-import { html } from "../../html.js";
-import { phrases } from "../../i18n.js";
-import { dismiss, known } from "../../known.js";
-import { hasFailed, outcomeOf } from "../../outcome.js";
+import { titleOf } from "../../state/focus.js";
+import { share } from "../../lib/format.js";
+import { html } from "../../lib/html.js";
+import { phrases } from "../../lib/i18n.js";
+import { dismiss, known } from "../../state/traffic.js";
+import { hasFailed, outcomeOf } from "../../codes/outcome.js";
 import { Banner } from "../../parts/banner.js";
 import { Fold } from "../../parts/fold.js";
 import { levelOf } from "../../parts/gauge.js";
-import { link } from "../../route.js";
+import { link } from "../../lib/route.js";
 import words from "../../words/live.js";
 
 const t = phrases(words);

@@ -1,8 +1,8 @@
 // Tokens and cost over time, estimated and real.
-import { useAnswer } from "../../api.js";
-import { tokens, usd } from "../../format.js";
-import { html, useMemo } from "../../html.js";
-import { language, phrases } from "../../i18n.js";
+import { useAnswer } from "../../lib/api.js";
+import { tokens, usd } from "../../lib/format.js";
+import { html, useMemo } from "../../lib/html.js";
+import { language, phrases } from "../../lib/i18n.js";
 import { Card } from "../../parts/card.js";
 import { Chart } from "../../parts/chart.js";
 import { Empty } from "../../parts/notice.js";

@@ -1,13 +1,13 @@
 // What fills the window.
-import { composition, PARTS } from "../../composition.js";
-import { tokens } from "../../format.js";
-import { html } from "../../html.js";
-import { phrases } from "../../i18n.js";
-import { known } from "../../known.js";
+import { composition, PARTS } from "../../codes/composition.js";
+import { tokens } from "../../lib/format.js";
+import { html } from "../../lib/html.js";
+import { phrases } from "../../lib/i18n.js";
+import { known } from "../../state/traffic.js";
 import { Bar, Legend } from "../../parts/bar.js";
 import { Card } from "../../parts/card.js";
 import { Empty } from "../../parts/notice.js";
-import { link } from "../../route.js";
+import { link } from "../../lib/route.js";
 import words from "../../words/live.js";
 
 const t = phrases(words);

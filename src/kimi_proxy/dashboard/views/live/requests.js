@@ -1,10 +1,10 @@
 // Requests as they stream, the newest first.
-import { pin, titleOf } from "../../focus.js";
-import { count, duration, share, tokens, usd, when } from "../../format.js";
-import { html, useState } from "../../html.js";
-import { phrases } from "../../i18n.js";
-import { known } from "../../known.js";
-import { outcomeOf } from "../../outcome.js";
+import { pin, titleOf } from "../../state/focus.js";
+import { count, duration, share, tokens, usd, when } from "../../lib/format.js";
+import { html, useState } from "../../lib/html.js";
+import { phrases } from "../../lib/i18n.js";
+import { known } from "../../state/traffic.js";
+import { outcomeOf } from "../../codes/outcome.js";
 import { Card } from "../../parts/card.js";
 import { Explained } from "../../parts/explained.js";
 import { levelOf } from "../../parts/gauge.js";

@@ -1,11 +1,11 @@
 // What was saved, net: after what our own tools and lost caches cost. Where only an estimate is known, it says so.
-import { percent, tokens, usd } from "../../format.js";
-import { html } from "../../html.js";
-import { phrases } from "../../i18n.js";
-import { known } from "../../known.js";
+import { percent, tokens, usd } from "../../lib/format.js";
+import { html } from "../../lib/html.js";
+import { phrases } from "../../lib/i18n.js";
+import { known } from "../../state/traffic.js";
 import { Card } from "../../parts/card.js";
 import { Explained } from "../../parts/explained.js";
-import { reasonText } from "../../reasons.js";
+import { reasonText } from "../../codes/reasons.js";
 import words from "../../words/live.js";
 
 const t = phrases(words);

@@ -1,7 +1,7 @@
 // How full the window is.
-import { share as shareText, tokens } from "../../format.js";
-import { html } from "../../html.js";
-import { phrases } from "../../i18n.js";
+import { share as shareText, tokens } from "../../lib/format.js";
+import { html } from "../../lib/html.js";
+import { phrases } from "../../lib/i18n.js";
 import { Card } from "../../parts/card.js";
 import { Explained } from "../../parts/explained.js";
 import { Gauge } from "../../parts/gauge.js";

@@ -1,8 +1,8 @@
 // What the colours and patterns of the strip mean.
-import { PARTS } from "../../composition.js";
-import { tokens } from "../../format.js";
-import { html } from "../../html.js";
-import { phrases } from "../../i18n.js";
+import { PARTS } from "../../codes/composition.js";
+import { tokens } from "../../lib/format.js";
+import { html } from "../../lib/html.js";
+import { phrases } from "../../lib/i18n.js";
 import words from "../../words/map.js";
 
 const t = phrases(words);

@@ -1,8 +1,8 @@
 // One message: what was sent, and what it was. One that gave way was not sent: a summary stands for it.
-import { useAnswer } from "../../api.js";
-import { count, percent } from "../../format.js";
-import { html } from "../../html.js";
-import { phrases } from "../../i18n.js";
+import { useAnswer } from "../../lib/api.js";
+import { count, percent } from "../../lib/format.js";
+import { html } from "../../lib/html.js";
+import { phrases } from "../../lib/i18n.js";
 import { Copy } from "../../parts/copy.js";
 import { Dialog } from "../../parts/dialog.js";
 import { Answered } from "../../parts/notice.js";

@@ -1,7 +1,7 @@
 // The messages one below the other; those that gave way to a summary unfold under it.
-import { percent, tokens } from "../../format.js";
-import { html, useState } from "../../html.js";
-import { phrases } from "../../i18n.js";
+import { percent, tokens } from "../../lib/format.js";
+import { html, useState } from "../../lib/html.js";
+import { phrases } from "../../lib/i18n.js";
 import { Icon } from "../../parts/icon.js";
 import { Windowed } from "../../parts/windowed.js";
 import words from "../../words/map.js";

@@ -1,5 +1,5 @@
 // Who says a message, in words.
-import { phrases } from "../../i18n.js";
+import { phrases } from "../../lib/i18n.js";
 import words from "../../words/map.js";
 
 const t = phrases(words);

@@ -1,7 +1,7 @@
 // The window as one strip; a message is as wide as its tokens. The list below it says the same in words.
-import { tokens } from "../../format.js";
-import { html } from "../../html.js";
-import { phrases } from "../../i18n.js";
+import { tokens } from "../../lib/format.js";
+import { html } from "../../lib/html.js";
+import { phrases } from "../../lib/i18n.js";
 import { MARKS } from "../../parts/gauge.js";
 import words from "../../words/map.js";
 import { roleOf } from "./role.js";

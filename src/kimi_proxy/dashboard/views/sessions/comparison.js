@@ -1,10 +1,10 @@
 // Two sessions side by side.
-import { useAnswer } from "../../api.js";
-import { composition, PARTS } from "../../composition.js";
-import { titleOf } from "../../focus.js";
-import { count, duration, percent, tokens, usd } from "../../format.js";
-import { html } from "../../html.js";
-import { phrases } from "../../i18n.js";
+import { useAnswer } from "../../lib/api.js";
+import { composition, PARTS } from "../../codes/composition.js";
+import { titleOf } from "../../state/focus.js";
+import { count, duration, percent, tokens, usd } from "../../lib/format.js";
+import { html } from "../../lib/html.js";
+import { phrases } from "../../lib/i18n.js";
 import { Bar } from "../../parts/bar.js";
 import { Dialog } from "../../parts/dialog.js";
 import words from "../../words/sessions.js";

@@ -1,9 +1,9 @@
 // Deletes sessions, once it was said twice.
-import { remove } from "../../api.js";
-import { pin, pinned, titleOf } from "../../focus.js";
-import { html, useState } from "../../html.js";
-import { phrases } from "../../i18n.js";
-import { forget } from "../../known.js";
+import { remove } from "../../lib/api.js";
+import { pin, pinned, titleOf } from "../../state/focus.js";
+import { html, useState } from "../../lib/html.js";
+import { phrases } from "../../lib/i18n.js";
+import { forget } from "../../state/traffic.js";
 import { Dialog } from "../../parts/dialog.js";
 import { Failure } from "../../parts/notice.js";
 import words from "../../words/sessions.js";

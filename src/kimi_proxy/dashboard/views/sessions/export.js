@@ -1,8 +1,8 @@
 // Takes requests away as a file: those of one chosen session, or of all.
-import { download } from "../../api.js";
-import { errorText } from "../../errors.js";
-import { html, useState } from "../../html.js";
-import { phrases } from "../../i18n.js";
+import { download } from "../../lib/api.js";
+import { errorText } from "../../codes/errors.js";
+import { html, useState } from "../../lib/html.js";
+import { phrases } from "../../lib/i18n.js";
 import { Icon } from "../../parts/icon.js";
 import { Tip } from "../../parts/tip.js";
 import words from "../../words/sessions.js";

@@ -1,7 +1,7 @@
 // The sessions that are listed: a page at a time, or those in which words stand; what news tell is newer.
-import { get } from "../../api.js";
-import { useEffect, useState } from "../../html.js";
-import { known, listen } from "../../known.js";
+import { get } from "../../lib/api.js";
+import { useEffect, useState } from "../../lib/html.js";
+import { known, listen } from "../../state/traffic.js";
 
 const PAGE = 100;
 const TYPING_MS = 200;

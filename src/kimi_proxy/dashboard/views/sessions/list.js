@@ -1,11 +1,11 @@
 // The list of sessions.
-import { focus, pin, pinned, titleOf } from "../../focus.js";
-import { count, tokens, usd, when } from "../../format.js";
-import { html } from "../../html.js";
-import { phrases } from "../../i18n.js";
+import { focus, pin, pinned, titleOf } from "../../state/focus.js";
+import { count, tokens, usd, when } from "../../lib/format.js";
+import { html } from "../../lib/html.js";
+import { phrases } from "../../lib/i18n.js";
 import { IconButton } from "../../parts/icon_button.js";
 import { Table } from "../../parts/table.js";
-import { useSignal } from "../../signal.js";
+import { useSignal } from "../../lib/signal.js";
 import words from "../../words/sessions.js";
 
 const t = phrases(words);

@@ -1,8 +1,8 @@
 // Gives a session a title.
-import { patch } from "../../api.js";
-import { html, useState } from "../../html.js";
-import { phrases } from "../../i18n.js";
-import { meet } from "../../known.js";
+import { patch } from "../../lib/api.js";
+import { html, useState } from "../../lib/html.js";
+import { phrases } from "../../lib/i18n.js";
+import { meet } from "../../state/traffic.js";
 import { Dialog } from "../../parts/dialog.js";
 import { Failure } from "../../parts/notice.js";
 import words from "../../words/sessions.js";

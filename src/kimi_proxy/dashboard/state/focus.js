@@ -1,7 +1,7 @@
 // Which session is looked at: the one that the viewer pinned, else the busiest. It changes nothing in the traffic.
-import { keep, kept } from "./kept.js";
-import { known } from "./known.js";
-import { signal } from "./signal.js";
+import { keep, kept } from "../lib/storage.js";
+import { known } from "./traffic.js";
+import { signal } from "../lib/signal.js";
 
 const BUSY_MS = 300_000; // how far back "busy" looks
 const HALF_MS = 20_000;

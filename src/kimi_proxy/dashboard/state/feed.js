@@ -1,5 +1,5 @@
 // Everything that happens, from `/ws`: a snapshot, then events in order; after a break, what was missed.
-import { get, locked, token } from "./api.js";
+import { get, locked, token } from "../lib/api.js";
 
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 10_000;

@@ -1,6 +1,6 @@
 // Why nothing was done, in words.
-import { has, phrases } from "./i18n.js";
-import words from "./words/reasons.js";
+import { has, phrases } from "../lib/i18n.js";
+import words from "../words/reasons.js";
 
 const t = phrases(words);
 

@@ -1,6 +1,6 @@
 // Why lines were cut. The pruner says it in French, as it stands in the markers; here it is in the viewer's language.
-import { has, phrases } from "./i18n.js";
-import words from "./words/cut_reason.js";
+import { has, phrases } from "../lib/i18n.js";
+import words from "../words/cut_reason.js";
 
 const t = phrases(words);
 

@@ -1,7 +1,7 @@
 // How a request ended, in words, and what to do if it did not end well.
 import { codeText } from "./errors.js";
-import { has, phrases } from "./i18n.js";
-import words from "./words/outcome.js";
+import { has, phrases } from "../lib/i18n.js";
+import words from "../words/outcome.js";
 
 const t = phrases(words);
 const WELL = ["ok", "running", "client_gone"];

@@ -1,7 +1,7 @@
 // The newest requests of one session: asked for once, then followed live.
-import { get } from "./api.js";
-import { useEffect } from "./html.js";
-import { known, recall } from "./known.js";
+import { get } from "../lib/api.js";
+import { useEffect } from "../lib/html.js";
+import { known, recall } from "./traffic.js";
 
 const ASKED = 100; // a page should be light
 

@@ -1,7 +1,7 @@
 // What this page knows of the traffic: bounded, whatever happens, and told at most a few times a second.
-import { get } from "./api.js";
+import { get } from "../lib/api.js";
 import { follow } from "./feed.js";
-import { useEffect, useState } from "./html.js";
+import { useEffect, useState } from "../lib/html.js";
 import { withoutSession, withRequest } from "./sums.js";
 
 export const MAX_REQUESTS = 200; // of all sessions

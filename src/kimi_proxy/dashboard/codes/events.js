@@ -1,8 +1,8 @@
 // An event in a sentence, or nothing if it is not worth one.
 import { codeText } from "./errors.js";
-import { count, share, tokens } from "./format.js";
-import { phrases } from "./i18n.js";
-import words from "./words/happening.js";
+import { count, share, tokens } from "../lib/format.js";
+import { phrases } from "../lib/i18n.js";
+import words from "../words/events.js";
 
 const t = phrases(words);
 

@@ -1,5 +1,5 @@
 // French or English: by the browser, unless the viewer chose.
-import { keep, kept } from "./kept.js";
+import { keep, kept } from "./storage.js";
 import { signal } from "./signal.js";
 
 export const LANGUAGES = ["en", "fr"];

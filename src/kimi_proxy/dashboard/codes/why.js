@@ -1,6 +1,6 @@
 // Why a line stayed or went. The server says it in English; here it is in the viewer's language.
-import { language, phrases } from "./i18n.js";
-import words from "./words/why.js";
+import { language, phrases } from "../lib/i18n.js";
+import words from "../words/why.js";
 
 const t = phrases(words);
 

@@ -1,5 +1,5 @@
 // Light, dark, or as the system has it.
-import { keep, kept } from "./kept.js";
+import { keep, kept } from "./storage.js";
 import { signal } from "./signal.js";
 
 export const THEMES = ["auto", "light", "dark"];

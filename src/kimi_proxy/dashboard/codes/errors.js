@@ -1,7 +1,7 @@
 // Errors of the server in the viewer's words. The server's own words, which are English, stand in for a code that is
 // unknown here, and are there to unfold where they tell more than the code.
-import { has, phrases } from "./i18n.js";
-import words from "./words/errors.js";
+import { has, phrases } from "../lib/i18n.js";
+import words from "../words/errors.js";
 
 const t = phrases(words);
 const TELLS_LITTLE = [

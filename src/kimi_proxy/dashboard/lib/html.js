@@ -1,6 +1,6 @@
 // What views are written in: preact's components, htm's templates.
-import { h, render } from "./vendor/preact.mjs";
-import htm from "./vendor/htm.mjs";
+import { h, render } from "../vendor/preact.mjs";
+import htm from "../vendor/htm.mjs";
 
 export const html = htm.bind(h);
 export { render };
@@ -12,4 +12,4 @@ export {
   useMemo,
   useRef,
   useState,
-} from "./vendor/preact-hooks.mjs";
+} from "../vendor/preact-hooks.mjs";

@@ -1,6 +1,6 @@
 // When to ask again about a session: after it did something, but not all the time.
-import { useEffect, useState } from "./html.js";
-import { listen } from "./known.js";
+import { useEffect, useState } from "../lib/html.js";
+import { listen } from "./traffic.js";
 
 const REST_MS = 1500;
 
