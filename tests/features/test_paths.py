@@ -3,11 +3,11 @@
 import pytest
 
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.services.gateway import in_arguments, is_inside
+from kimi_proxy.features.gateway import is_inside, path_arguments
 
 
 def found(arguments: JsonValue) -> set[str]:
-    return {argument.path for argument in in_arguments(arguments)}
+    return {argument.path for argument in path_arguments(arguments)}
 
 
 @pytest.mark.parametrize(

@@ -2,25 +2,20 @@
 
 import pytest
 
-from kimi_proxy.core.errors import InvalidParams, InvalidRange, PruneIdNotFound
+from kimi_proxy.core.errors import InvalidParams, InvalidRange
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features import recovery
+from kimi_proxy.features.tool import checked
 
 TEXT = "one\ntwo\r\n\x0cthree\n\u2028four 😀"
 
 
-async def original(mask_id: str) -> str:
-    if mask_id != "msk_1":
-        raise PruneIdNotFound(mask_id, "unknown")
-    return TEXT
+def recover(**arguments: object) -> str:
+    return recovery.part(TEXT, checked(recovery.Recover, {"id": "msk_1", **arguments}))  # type: ignore[dict-item]
 
 
-async def recover(**arguments: object) -> str:
-    return (await recovery.tool(original).call({"id": "msk_1", **arguments})).text  # type: ignore[dict-item]
-
-
-async def test_without_a_range_everything_comes_back_byte_for_byte():
-    assert await recover() == TEXT
+def test_without_a_range_everything_comes_back_byte_for_byte():
+    assert recover() == TEXT
 
 
 @pytest.mark.parametrize(
@@ -37,8 +32,8 @@ async def test_without_a_range_everything_comes_back_byte_for_byte():
         ({"start_char": len(TEXT)}, ""),
     ],
 )
-async def test_a_part_is_chosen_by_lines_or_by_characters(arguments: JsonObject, expected: str):
-    assert await recover(**arguments) == expected
+def test_a_part_is_chosen_by_lines_or_by_characters(arguments: JsonObject, expected: str):
+    assert recover(**arguments) == expected
 
 
 @pytest.mark.parametrize(
@@ -53,18 +48,18 @@ async def test_a_part_is_chosen_by_lines_or_by_characters(arguments: JsonObject,
         {"start_line": 1, "end_char": 4},
     ],
 )
-async def test_ranges_that_mean_nothing_are_refused(arguments: JsonObject):
+def test_ranges_that_mean_nothing_are_refused(arguments: JsonObject):
     with pytest.raises(InvalidRange):
-        await recover(**arguments)
+        recover(**arguments)
 
 
 @pytest.mark.parametrize("name", ["prune_id", "mask_id"])
-async def test_the_id_may_go_by_the_name_that_the_marker_gives_it(name: str):
-    assert (await recovery.tool(original).call({name: "msk_1"})).text == TEXT
+def test_the_id_may_go_by_the_name_that_the_marker_gives_it(name: str):
+    assert checked(recovery.Recover, {name: "msk_1"}).id == "msk_1"
 
 
-async def test_arguments_that_are_wrong_are_named():
+def test_arguments_that_are_wrong_are_named():
     with pytest.raises(InvalidParams, match="extra"):
-        await recover(extra=1)
+        recover(extra=1)
     with pytest.raises(InvalidParams, match="id"):
-        await recovery.tool(original).call({})
+        checked(recovery.Recover, {})

@@ -1,7 +1,7 @@
 """Original lines, picked out of a text by their numbers."""
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, chain, pairwise
 from typing import TypeAlias
 
@@ -11,7 +11,7 @@ from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core.errors import InvalidRange
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.prune import Cut
-from kimi_proxy.features.tool import Answer, Integer, Tool
+from kimi_proxy.features.tool import Integer
 
 LineRange: TypeAlias = tuple[int, int]  # 1-based, both ends included
 
@@ -82,11 +82,15 @@ class Recover(BaseModel):
     end_char: Integer | None = None
 
 
-def tool(original: Callable[[str], Awaitable[str]]) -> Tool[Recover]:
-    async def recover(asked: Recover) -> Answer:
-        return Answer(part(await original(asked.id), asked))
-
-    return Tool(NAME, DESCRIPTION, SCHEMA, Recover, recover, title="Recover masked text")
+def described(name: str) -> JsonObject:
+    """Return the recovery tool as `tools/list` shows it, under `name`."""
+    return {
+        "name": name,
+        "title": "Recover masked text",
+        "description": DESCRIPTION,
+        "inputSchema": SCHEMA,
+        "annotations": {"readOnlyHint": True},
+    }
 
 
 def part(text: str, asked: Recover) -> str:

@@ -12,7 +12,7 @@ from kimi_proxy.core.errors import KimiProxyError, ServerNotRun, UnknownServer, 
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.proxy.mcp.process import Vitals
 from kimi_proxy.proxy.mcp.upstreams import AnyChild
-from kimi_proxy.services.gateway import Gateway, Tally
+from kimi_proxy.services.gateway import CallStats, Gateway
 
 PATIENCE_S = 2.0  # for a server's answer
 FRESH_S = 5.0  # who answered this recently is not asked again
@@ -56,25 +56,25 @@ class RollCall:
         return None if child is None else child.vitals()
 
     async def _look(self, name: str) -> Look:
-        tally = self._gateway.tallies[name]
+        stats = self._gateway.call_stats[name]
         try:
             async with asyncio.timeout(PATIENCE_S):
-                tally.tools = await self._count_tools(name, tally)
+                stats.tools = await self._count_tools(name, stats)
         except KimiProxyError as e:
-            tally.failed(e.code, str(e), self._now())
+            stats.failed(e.code, str(e), self._now())
         except TimeoutError:
             problem = f"{name} did not tell its tools within {PATIENCE_S:g} s"
-            tally.failed(UpstreamTimeout.code, problem, self._now())
+            stats.failed(UpstreamTimeout.code, problem, self._now())
         else:
             return Look(True, self._now())
         return Look(False, self._now())
 
-    async def _count_tools(self, name: str, tally: Tally) -> int:
+    async def _count_tools(self, name: str, stats: CallStats) -> int:
         count, cursor = 0, None
         for page in range(MAX_PAGES):
             began = self._now()
             answer = await self._gateway.upstreams.forward_jsonrpc(name, _list(page, cursor))
-            tally.took(self._now() - began)
+            stats.took(self._now() - began)
             result = answer.get("result") if answer else None
             tools, cursor = (
                 (result.get("tools"), result.get("nextCursor")) if isinstance(result, dict) else (None, None)
@@ -102,25 +102,25 @@ class RollCall:
         return {**where, **process, **self._traffic(name, vitals)} if server.enabled else where
 
     def _traffic(self, name: str, vitals: Vitals | None) -> JsonObject:
-        tally = self._gateway.tallies[name]
+        stats = self._gateway.call_stats[name]
         retry_s = max(self._gateway.blocked_for(name), vitals.wait_s if vitals else 0.0)
         return {
-            "tools": tally.tools,
-            "latency_ms": None if tally.latency_ms is None else round(tally.latency_ms, 1),
-            "calls": tally.calls,
-            "failures": tally.failures,
-            "masked": {"texts": tally.masked_texts, "chars": tally.masked_chars},
-            **_last_error(vitals, tally),
-            "last_error_s_ago": round(self._now() - tally.last_error_at, 1) if tally.last_error else None,
+            "tools": stats.tools,
+            "latency_ms": None if stats.latency_ms is None else round(stats.latency_ms, 1),
+            "calls": stats.calls,
+            "failures": stats.failures,
+            "masked": {"texts": stats.masked_texts, "chars": stats.masked_chars},
+            **_last_error(vitals, stats),
+            "last_error_s_ago": round(self._now() - stats.last_error_at, 1) if stats.last_error else None,
             "retry_in_s": round(retry_s, 1) if retry_s > 0 else None,
         }
 
 
-def _last_error(vitals: Vitals | None, tally: Tally) -> JsonObject:
+def _last_error(vitals: Vitals | None, stats: CallStats) -> JsonObject:
     """A program that does not run tells more than the calls that failed with it."""
     if vitals is not None and vitals.problem is not None:
         return {"last_error": str(vitals.problem), "last_error_code": vitals.problem.code}
-    return {"last_error": tally.last_error or None, "last_error_code": tally.last_error_code or None}
+    return {"last_error": stats.last_error or None, "last_error_code": stats.last_error_code or None}
 
 
 def _list(page: int, cursor: JsonValue) -> JsonObject:

@@ -1,0 +1,208 @@
+"""What the gateway decides about a call: is it safe, what is it after, may it leave now, may its answer be cut."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from urllib.parse import unquote, urlsplit
+
+from kimi_proxy.core import mcp
+from kimi_proxy.core.config.servers import McpServer
+from kimi_proxy.core.errors import CallRefused
+from kimi_proxy.core.json import JsonValue
+from kimi_proxy.core.jsonrpc import Call
+from kimi_proxy.core.markers import quoted_id
+from kimi_proxy.features import recovery
+
+MAX_PATH_CHARS = 4096
+GOAL_MAX_CHARS = 280
+
+# The protocol's own methods: what they answer is read by programs, or is what the user asked to see.
+_UNTOUCHED = frozenset(
+    {
+        "initialize",
+        "server/discover",
+        "ping",
+        "tools/list",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+        "resources/subscribe",
+        "resources/unsubscribe",
+        "prompts/list",
+        "prompts/get",
+        "completion/complete",
+        "logging/setLevel",
+    }
+)
+# What our own tools recovered or pruned is not cut again, whichever server offers them.
+_OWN_TOOLS = frozenset({recovery.NAME, recovery.SPARE_NAME, "recover_range", "prune_text"})
+
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+_PATH_WORDS = frozenset(
+    (
+        *("path", "paths", "file", "files", "filename", "filepath", "dir", "dirs", "directory", "directories"),
+        *("folder", "folders", "root", "roots", "cwd", "uri", "uris", "source", "src", "destination", "dest", "dst"),
+        *("target", "workspace", "repo", "repository", "location"),
+    )
+)
+_TEXT_WORDS = frozenset(
+    (
+        *("content", "contents", "text", "texts", "pattern", "patterns", "query", "regex", "search", "replace"),
+        *("replacement", "old", "new", "message", "description", "prompt", "thought", "body", "code", "title"),
+        *("goal", "note", "notes", "summary", "comment", "data", "value", "diff", "patch", "sql", "expression"),
+    )
+)
+_LOOKS_LIKE_PATH = re.compile(r"/(?!/)|~|\.\.?[/\\]|file:|[A-Za-z]:\\")
+
+
+def tool_name(call: Call) -> str:
+    """Return the tool that a `tools/call` names, or an empty string."""
+    name = call.params.get("name") if call.method == "tools/call" else None
+    return name if isinstance(name, str) else ""
+
+
+def check_call(server: McpServer, call: Call) -> None:
+    """Raise CallRefused if the tool is not allowed, or an argument holds a marker in place of its text."""
+    name = tool_name(call)
+    if server.tools and name not in server.tools:
+        raise CallRefused("tool", f"the tool {name[:80]!r} is not among those allowed for this server")
+    marked = None if server.allow_marker_writes else _quoted_id(call.params.get("arguments"))
+    if marked is None:
+        return
+    way = f" Call {recovery.NAME} with id {marked!r} to read the original text," if marked else ""
+    raise CallRefused(
+        "marker",
+        "an argument holds a marker of kimi-proxy in place of the text it hides: written to a file, "
+        f"that text would be lost.{way or ' Read the source again,'} then send the real text.",
+    )
+
+
+def _quoted_id(value: JsonValue) -> str | None:
+    """Return the id in the first marker that any string of `value` quotes."""
+    rest: list[JsonValue] = [value]
+    while rest:
+        item = rest.pop()
+        if isinstance(item, str):
+            if (found := quoted_id(item)) is not None:
+                return found
+        elif isinstance(item, Mapping):
+            rest.extend((*item.keys(), *item.values()))
+        elif isinstance(item, list):
+            rest.extend(item)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class PathArgument:
+    """A path, and the name of the argument it came in."""
+
+    name: str
+    path: str
+
+
+def path_arguments(arguments: JsonValue) -> Iterator[PathArgument]:
+    """Yield every string that is a path by its argument's name, or looks like one and isn't a text by its name."""
+    rest: list[tuple[str, JsonValue]] = [("", arguments)]
+    while rest:
+        name, value = rest.pop()
+        if isinstance(value, str):
+            if _is_path(name, value):
+                yield PathArgument(name, _without_scheme(value))
+        elif isinstance(value, Mapping):
+            rest.extend((str(key), item) for key, item in value.items())
+            rest.extend(("", str(key)) for key in value)  # the name of a member may be a path as well
+        elif isinstance(value, list):
+            rest.extend((name, item) for item in value)
+
+
+def is_inside(path: str, root: str) -> bool:
+    """Compare part by part: /a/root-evil is not in /a/root. Both are real paths already."""
+    return PurePath(path).is_relative_to(root)
+
+
+def _is_path(name: str, value: str) -> bool:
+    word = next(reversed(_WORD.findall(name)), "").lower()
+    if word in _PATH_WORDS:
+        # An address on the net is no path.
+        return "://" not in value or value.lower().startswith("file:")
+    is_short = len(value) <= MAX_PATH_CHARS and "\n" not in value
+    looks = _LOOKS_LIKE_PATH.match(value) is not None or "/../" in value or value.endswith("/..")
+    return is_short and looks and word not in _TEXT_WORDS
+
+
+def _without_scheme(value: str) -> str:
+    if not value.lower().startswith("file:"):
+        return value
+    try:
+        parts = urlsplit(value)
+    except ValueError:
+        return value
+    return unquote(parts.path if parts.netloc in ("", "localhost") else f"//{parts.netloc}{parts.path}")
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a call is after, and the file or tool that its answer is named by."""
+
+    text: str
+    source: str
+
+
+def goal_of(call: Call) -> Goal:
+    """Return the goal that the caller states in `_meta`, else the words of its own arguments."""
+    meta = mcp.meta_of({"params": call.params})
+    arguments = call.params.get("arguments")
+    given = arguments if isinstance(arguments, Mapping) else {}
+    words = [value for value in given.values() if isinstance(value, str) and "\n" not in value]
+    stated = next((meta[key] for key in ("goal", "kimi-proxy/goal") if isinstance(meta.get(key), str)), None)
+    path = next((argument.path for argument in path_arguments(arguments)), None)
+    return Goal(str(stated or " ".join(words))[:GOAL_MAX_CHARS], tool_name(call) if path is None else path)
+
+
+def is_maskable(call: Call) -> bool:
+    """Return whether the result of `call` may be shortened."""
+    return call.method not in _UNTOUCHED and tool_name(call) not in _OWN_TOOLS
+
+
+def with_tools_capability(result: JsonValue) -> JsonValue:
+    """Return a server's introduction, with tools: our recovery tool is one even where the server has none."""
+    capabilities = result.get("capabilities") if isinstance(result, dict) else None
+    if not isinstance(result, dict) or not isinstance(capabilities, dict) or "tools" in capabilities:
+        return result
+    return {**result, "capabilities": {**capabilities, "tools": {}}}
+
+
+FAILURES_TO_OPEN = 5
+FAILURE_HALF_LIFE_S = 30.0
+FIRST_PAUSE_S = 5.0
+LONGEST_PAUSE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitBreaker:
+    """Failures that fade with time. Five in short order open the circuit; a success closes it for good."""
+
+    failures: float = 0.0
+    counted_at: float = 0.0
+    pauses: int = 0
+    closed_at: float = 0.0
+
+    def blocked_for(self, now: float) -> float:
+        """Return the seconds until the next call may leave; 0 if one may now."""
+        return max(0.0, self.closed_at - now)
+
+    def tried(self, now: float) -> "CircuitBreaker":
+        """Return the state while a call is out. After a pause one call leaves alone; others wait for its outcome."""
+        return self if self.pauses == 0 else replace(self, closed_at=now + FIRST_PAUSE_S)
+
+    def failed(self, now: float) -> "CircuitBreaker":
+        failures = 1 + self.failures * 0.5 ** (max(0.0, now - self.counted_at) / FAILURE_HALF_LIFE_S)
+        # Five failures within a second or two have faded to a little less than five.
+        if failures < FAILURES_TO_OPEN - 0.5 and self.pauses == 0:
+            return CircuitBreaker(failures, now)
+        pause_s = min(FIRST_PAUSE_S * 2.0**self.pauses, LONGEST_PAUSE_S)
+        return CircuitBreaker(failures, now, self.pauses + 1, now + pause_s)
+
+
+CLOSED = CircuitBreaker()
