@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError
 
-from kimi_proxy.core.config import sections as agent_tools
 from kimi_proxy.core.config.providers import Model, Providers, is_reference
 from kimi_proxy.core.config.sections import (
     CompactionSettings,
@@ -21,8 +20,9 @@ from kimi_proxy.core.config.sections import (
     SanitizerSettings,
     SettingsSection,
     ToolSettings,
+    read_switch,
 )
-from kimi_proxy.core.config.servers import McpSettings, ProxySettings
+from kimi_proxy.core.config.servers import McpSettings
 from kimi_proxy.core.errors import ConfigError
 
 DEEPINFRA_URL = "https://api.deepinfra.com/v1/inference/Qwen/Qwen3-Reranker-0.6B"
@@ -51,14 +51,21 @@ class PrunerSettings(SettingsSection):
     deepinfra_max_docs: Annotated[int, _clamped(1, 512)] = 64
 
 
+class ProxySettings(SettingsSection):
+    """Where the proxy, the gateway and the dashboard listen."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8000, ge=0, le=65_535)
+
+
 class StoreSettings(SettingsSection):
-    """Where originals are kept, and how much room they may take."""
+    """How much disk space the originals may take."""
 
     max_bytes: int = Field(default=2 * 1024**3, ge=1024**2)
 
 
 class AccessSettings(SettingsSection):
-    """Who may talk to the servers; on loopback nothing needs to be set."""
+    """Which Host headers and body sizes the servers accept; on loopback nothing needs to be set."""
 
     allowed_hosts: tuple[str, ...] = ()
     max_body_bytes: int = Field(default=32 * 1024**2, ge=1024)
@@ -72,7 +79,7 @@ class LogSettings(SettingsSection):
 
 
 class FileSettings(SettingsSection):
-    """What the TOML file may hold."""
+    """Everything that the TOML file may hold."""
 
     mcp_pruner: PrunerSettings = PrunerSettings()
     proxy: ProxySettings = ProxySettings()
@@ -94,18 +101,18 @@ class FileSettings(SettingsSection):
 
 
 class Config(FileSettings):
-    """The file's settings, and what only the environment may say."""
+    """The file's settings, and those that only the environment may set."""
 
     home: Path
-    file: Path | None = None  # where a change of the settings is written down
+    file: Path | None = None  # where a change made at run time is written
     token: SecretStr | None = None
     deepinfra_api_key: SecretStr | None = None
-    provider_keys: Mapping[str, SecretStr] = Field(default_factory=dict)  # of the providers that are switched on
+    provider_keys: Mapping[str, SecretStr] = Field(default_factory=dict)  # of the enabled providers
 
 
 _BACKENDS = {"deepinfra": "deepinfra", "cloud": "deepinfra"}
 
-# variable → section, key, reader; a later name of the same key is an alias and loses to an earlier one
+# variable → section, key, reader; a later variable for the same key is an alias and loses to the earlier one
 _ENVIRONMENT: tuple[tuple[str, str, str, Callable[[str], object]], ...] = (
     ("MCP_PRUNER_HOST", "mcp_pruner", "host", str),
     ("MCP_PRUNER_PORT", "mcp_pruner", "port", int),
@@ -116,12 +123,7 @@ _ENVIRONMENT: tuple[tuple[str, str, str, Callable[[str], object]], ...] = (
     ("MCP_PRUNER_CACHE_TTL_S", "mcp_pruner", "cache_ttl_s", int),
     ("MCP_PRUNER_CACHE_MAX_ITEMS", "mcp_pruner", "cache_max_entries", int),
     ("MCP_PRUNER_CACHE_MAX_ENTRIES", "mcp_pruner", "cache_max_entries", int),
-    (
-        "KIMI_PRUNING_BACKEND",
-        "mcp_pruner",
-        "backend",
-        lambda v: _BACKENDS.get(v.strip().lower(), "heuristic"),
-    ),
+    ("KIMI_PRUNING_BACKEND", "mcp_pruner", "backend", lambda v: _BACKENDS.get(v.strip().lower(), "heuristic")),
     ("DEEPINFRA_ENDPOINT_URL", "mcp_pruner", "deepinfra_endpoint_url", str),
     ("DEEPINFRA_TIMEOUT_MS", "mcp_pruner", "deepinfra_timeout_ms", int),
     ("DEEPINFRA_MAX_DOCS", "mcp_pruner", "deepinfra_max_docs", int),
@@ -131,7 +133,7 @@ _ENVIRONMENT: tuple[tuple[str, str, str, Callable[[str], object]], ...] = (
         "allowed_hosts",
         lambda v: tuple(h.strip() for h in v.split(",") if h.strip()),
     ),
-    ("JEEVES_MCP_PRUNER_ENABLED", "tools", "enabled", agent_tools.switch),
+    ("JEEVES_MCP_PRUNER_ENABLED", "tools", "enabled", read_switch),
     ("JEEVES_PRUNER_ENDPOINT", "tools", "pruner_endpoint", str.strip),
     ("PRUNER_URL", "tools", "pruner_endpoint", str.strip),
     ("PRUNER_TIMEOUT_MS", "tools", "pruner_timeout_ms", int),
@@ -149,7 +151,7 @@ VARIABLES = (
 
 
 def parse(toml: str, env: Mapping[str, str], default_home: Path) -> Config:
-    """Read settings from the text of a TOML file and from the environment."""
+    """Return the settings of a TOML file's text and the environment. Raise ConfigError, which names the setting."""
     try:
         file = tomllib.loads(toml)
     except tomllib.TOMLDecodeError as e:
@@ -176,49 +178,46 @@ def parse(toml: str, env: Mapping[str, str], default_home: Path) -> Config:
     except ValidationError as e:
         problem = e.errors(include_url=False, include_input=False)[0]
         raise ConfigError(f"setting {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from e
-    _refuse_strays(config)
+    for name, model in config.models.items():
+        if model.provider not in config.providers:
+            raise ConfigError(f"setting models.{name}.provider: there is no provider {model.provider!r}")
     return config.model_copy(update={"provider_keys": _keys(config, env)})
 
 
 def named_path(variable: str, env: Mapping[str, str]) -> Path | None:
-    """The path that a variable names, if it is set; service managers and containers leave the tilde in it."""
-    named = env.get(variable)
-    return Path(os.path.expanduser(named)) if named else None  # noqa: PTH111 - Path's own raises for unknown users
-
-
-def _refuse_strays(config: Config) -> None:
-    for name, model in config.models.items():
-        if model.provider not in config.providers:
-            raise ConfigError(f"setting models.{name}.provider: there is no provider {model.provider!r}")
+    """Return the path in a variable, if it is set; service managers and containers do not expand its tilde."""
+    path = env.get(variable)
+    return Path(os.path.expanduser(path)) if path else None  # noqa: PTH111 - Path's own raises for unknown users
 
 
 def _keys(config: Config, env: Mapping[str, str]) -> Mapping[str, SecretStr]:
     keys: dict[str, SecretStr] = {}
     for name, provider in config.providers.items():
         if provider.enabled and provider.key_variable:
-            keys[name] = _key(f"setting providers.{name}.api_key: the environment variable", provider.key_variable, env)
+            keys[name] = _key(name, provider.key_variable, env)
     return keys
 
 
-def _key(what: str, variable: str, env: Mapping[str, str]) -> SecretStr:
-    value = env.get(variable, "").strip()
-    if not value:
-        raise ConfigError(f'{what} {variable} is not set: set it, or write api_key = "" if clients send their own key')
-    if not (value.isascii() and value.isprintable()):
-        raise ConfigError(f"{what} {variable} holds characters that no key has: set it again")
-    return SecretStr(value)
+def _key(provider: str, variable: str, env: Mapping[str, str]) -> SecretStr:
+    what, value = f"setting providers.{provider}.api_key: the environment variable {variable}", _secret(env, variable)
+    if value is None:
+        raise ConfigError(f'{what} is not set: set it, or write api_key = "" if clients send their own key')
+    text = value.get_secret_value()
+    if not (text.isascii() and text.isprintable()):
+        raise ConfigError(f"{what} holds characters that no key has: set it again")
+    return value
 
 
 def _read(variable: str, text: str, reader: Callable[[str], object]) -> object:
     try:
         return reader(text)
     except ValueError as e:
-        wanted = "true or false" if reader is agent_tools.switch else "a whole number"
+        wanted = "true or false" if reader is read_switch else "a whole number"
         raise ConfigError(f"environment variable {variable} must be {wanted}, not {text[:40]!r}") from e
 
 
 def _secret(env: Mapping[str, str], variable: str) -> SecretStr | None:
-    """A secret without the space around it: a file that is read into a variable leaves a newline there."""
+    """Return a variable without the space around it: one that was filled from a file ends in a newline."""
     value = env.get(variable, "").strip()
     return SecretStr(value) if value else None
 
@@ -240,12 +239,13 @@ def _refuse_secrets(table: Mapping[str, object], path: str) -> None:
     for key, value in table.items():
         if isinstance(value, Mapping):
             _refuse_secrets(value, f"{path}{key}.")
-        elif key.lower().endswith(("api_key", "token", "secret", "password")) and not _is_named(path, value):
+        elif key.lower().endswith(("api_key", "token", "secret", "password")) and not _is_reference(path, value):
             hint = _hint(path, key)
             raise ConfigError(f"{path}{key}: secrets are read from the environment only; remove it from the file{hint}")
 
 
-def _is_named(path: str, value: object) -> bool:
+def _is_reference(path: str, value: object) -> bool:
+    """Return whether a key names its variable as `${NAME}`; MCP servers list theirs in env_pass instead."""
     return is_reference(value) and not path.startswith("mcp.servers.")
 
 

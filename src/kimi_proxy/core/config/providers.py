@@ -1,4 +1,4 @@
-"""Who answers chat requests: providers with their addresses and limits, and the models that are known of them."""
+"""The providers that answer chat requests, with their addresses and limits, and their models."""
 
 import re
 from collections.abc import Mapping
@@ -8,11 +8,10 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, field_validator
 
 from kimi_proxy.core.chat.page import Wire
-from kimi_proxy.core.config.sections import SettingsSection
+from kimi_proxy.core.config.sections import NAME, SettingsSection
 
 ENVIRONMENT = "environment"
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}", re.ASCII)
 _SPEAKS = {
     "openai": (Wire.CHAT, Wire.RESPONSES),
@@ -22,7 +21,7 @@ _SPEAKS = {
 
 
 class Provider(SettingsSection):
-    """A server of models: where it is, how it is asked, and how long we wait."""
+    """A provider: its address, its API, its key and its timeouts."""
 
     enabled: bool = True
     type: Literal["openai", "anthropic", "gemini"] = "openai"
@@ -55,7 +54,7 @@ class Provider(SettingsSection):
 
     @property
     def key_variable(self) -> str:
-        """The variable that holds the key; none if clients bring their own."""
+        """Return the variable that holds the key; "" if clients send their own."""
         return self.api_key[2:-1]
 
     def speaks(self, wire: Wire) -> bool:
@@ -63,7 +62,7 @@ class Provider(SettingsSection):
 
 
 class Model(SettingsSection):
-    """A model by the name that clients use for it."""
+    """A model under the name that clients use for it."""
 
     provider: str
     model: str = ""
@@ -75,7 +74,7 @@ class Model(SettingsSection):
 
 
 def is_reference(value: object) -> bool:
-    """Whether a setting names a variable instead of holding a secret."""
+    """Return whether a setting names a variable (or nothing) instead of holding a secret."""
     return isinstance(value, str) and (value == "" or _VARIABLE.fullmatch(value) is not None)
 
 
@@ -92,34 +91,34 @@ def _address(given: str) -> str:
     return given
 
 
-def _at(base_url: str, variable: str = "", **more: object) -> dict[str, object]:
+def _disabled(base_url: str, variable: str = "", **more: object) -> dict[str, object]:
     return {"enabled": False, "base_url": base_url, "api_key": f"${{{variable}}}" if variable else ""} | more
 
 
-# Known from the start and switched off: nothing leaves this machine before somebody says so.
+# Known but disabled: nothing leaves this machine until the user enables one.
 _DEFAULTS: dict[str, dict[str, object]] = {
-    "kimi": _at("https://api.moonshot.ai/v1", "KIMI_API_KEY"),
-    "openai": _at("https://api.openai.com/v1", "OPENAI_API_KEY"),
-    "anthropic": _at("https://api.anthropic.com", "ANTHROPIC_API_KEY", type="anthropic"),
-    "openrouter": _at("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
-    "nvidia": _at("https://integrate.api.nvidia.com/v1", "NVIDIA_API_KEY"),
-    "mistral": _at("https://api.mistral.ai/v1", "MISTRAL_API_KEY", include_usage=False),
-    "groq": _at("https://api.groq.com/openai/v1", "GROQ_API_KEY"),
-    "deepseek": _at("https://api.deepseek.com/v1", "DEEPSEEK_API_KEY"),
-    "gemini": _at("https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY", type="gemini"),
-    "ollama": _at("http://127.0.0.1:11434/v1"),
-    "lm-studio": _at("http://127.0.0.1:1234/v1"),
-    "vllm": _at("http://127.0.0.1:8080/v1"),
+    "kimi": _disabled("https://api.moonshot.ai/v1", "KIMI_API_KEY"),
+    "openai": _disabled("https://api.openai.com/v1", "OPENAI_API_KEY"),
+    "anthropic": _disabled("https://api.anthropic.com", "ANTHROPIC_API_KEY", type="anthropic"),
+    "openrouter": _disabled("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+    "nvidia": _disabled("https://integrate.api.nvidia.com/v1", "NVIDIA_API_KEY"),
+    "mistral": _disabled("https://api.mistral.ai/v1", "MISTRAL_API_KEY", include_usage=False),
+    "groq": _disabled("https://api.groq.com/openai/v1", "GROQ_API_KEY"),
+    "deepseek": _disabled("https://api.deepseek.com/v1", "DEEPSEEK_API_KEY"),
+    "gemini": _disabled("https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY", type="gemini"),
+    "ollama": _disabled("http://127.0.0.1:11434/v1"),
+    "lm-studio": _disabled("http://127.0.0.1:1234/v1"),
+    "vllm": _disabled("http://127.0.0.1:8080/v1"),
 }
 
 
 def _over_defaults(given: object) -> object:
-    """The file's providers beside the known ones; one that the file names is on unless it says otherwise."""
+    """Return the file's providers with the known ones; one that the file names is enabled unless it says otherwise."""
     if not isinstance(given, Mapping):
         return given
     merged: dict[str, object] = {}
     for name, provider in given.items():
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+        if not isinstance(name, str) or not NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not a provider's name: use letters, digits, '.', '_' and '-'")
         known = _DEFAULTS.get(name, {}) | {"enabled": True}
         merged[name] = {**known, **provider} if isinstance(provider, Mapping) else provider

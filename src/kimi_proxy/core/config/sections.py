@@ -1,21 +1,23 @@
-"""The agent tools read, bash and grep, as the settings know them."""
+"""The sections of the settings that are plain lists of keys, each with its default and its bounds."""
 
+import re
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 
 class SettingsSection(BaseModel):
-    """Frozen, and misspelt keys are refused."""
+    """A frozen group of settings; an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)  # of a provider or an MCP server
 MAX_BASH_TIMEOUT_MS = 600_000
 
 
 class ToolSettings(SettingsSection):
-    """What the agent tools may see and run, and who prunes what they found."""
+    """What read, bash and grep may see and run, and which pruner their output goes to."""
 
     enabled: bool = True
     cwd: str = ""
@@ -33,14 +35,14 @@ class ToolSettings(SettingsSection):
 
     @field_validator("pruner_endpoint")
     @classmethod
-    def _an_address(cls, url: str) -> str:
+    def _is_url(cls, url: str) -> str:
         if url and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
             raise ValueError("must begin with http:// or https:// and name a host")
         return url
 
 
-def switch(text: str) -> bool:
-    """A variable that says yes or no."""
+def read_switch(text: str) -> bool:
+    """Return what a variable such as `true`, `0` or `off` says. Raise ValueError for anything else."""
     word = text.strip().lower()
     if word in ("true", "1", "yes", "on"):
         return True
@@ -50,7 +52,7 @@ def switch(text: str) -> bool:
 
 
 class CompressionSettings(SettingsSection):
-    """Old exchanges give way to a summary when the window is nearly full; what they said is kept."""
+    """Old exchanges are replaced by a summary when the context window is nearly full; the originals are kept."""
 
     automatic: bool = False
     threshold_percentage: float = Field(default=85, gt=0, le=100)
@@ -63,7 +65,7 @@ class CompressionSettings(SettingsSection):
 
 
 class CompactionSettings(SettingsSection):
-    """The light preset: fewer exchanges stay, and nobody is asked for the summary."""
+    """The light preset: fewer exchanges stay, and the summary is made without a provider."""
 
     enabled: bool = True
     threshold_percentage: float = Field(default=80, gt=0, le=100)
@@ -71,14 +73,14 @@ class CompactionSettings(SettingsSection):
 
 
 class MemorySettings(SettingsSection):
-    """What is worth knowing about a project, told at the beginning of every new conversation."""
+    """Project memory: a text that is added to the beginning of every new conversation."""
 
     inject: bool = False
     max_bytes: int = Field(default=65_536, ge=1, le=1024**2)
 
 
 class ReinjectionSettings(SettingsSection):
-    """Instructions that lie too far from the end of the prompt are repeated there."""
+    """Instructions that are too far from the end of the prompt are repeated there."""
 
     enabled: bool = False
     threshold: float = Field(default=0.5, gt=0, le=1)
@@ -86,7 +88,7 @@ class ReinjectionSettings(SettingsSection):
 
 
 class LogWatcherSettings(SettingsSection):
-    """Off unless somebody says so: these files are not ours."""
+    """Off by default, because these files belong to other programs."""
 
     enabled: bool = False
     continue_log: str = "~/.continue/logs/core.log"
@@ -96,7 +98,7 @@ class LogWatcherSettings(SettingsSection):
 
 
 class RecordSettings(SettingsSection):
-    """Off unless somebody says so: a recording holds every word of a conversation."""
+    """Off by default, because a recording holds every word of a conversation."""
 
     enabled: bool = False
     dir: str = ""
@@ -104,7 +106,7 @@ class RecordSettings(SettingsSection):
 
 
 class RunnerSettings(SettingsSection):
-    """How long the server beside an agent may take to start, to answer and to stop."""
+    """Timeouts of the tools server that `kimi-proxy run` starts beside an agent."""
 
     startup_timeout_ms: int = Field(default=15_000, ge=1, le=600_000)
     shutdown_timeout_ms: int = Field(default=5000, ge=1, le=600_000)
@@ -113,14 +115,14 @@ class RunnerSettings(SettingsSection):
 
 
 class RoutingSettings(SettingsSection):
-    """A request that nearly fills the window of its model goes to a larger one of the same provider."""
+    """A request that nearly fills its context window goes to a larger model of the same provider."""
 
     fallback_threshold: float = Field(default=0.90, gt=0, le=1)
     heavy_duty_fallback: bool = True
 
 
 class SanitizerSettings(SettingsSection):
-    """Long outputs of tools are shortened before they are sent, and kept."""
+    """Long tool results are shortened before they are sent; the originals are kept."""
 
     enabled: bool = True
     threshold_tokens: int = Field(default=1000, ge=1)

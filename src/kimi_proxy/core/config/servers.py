@@ -1,24 +1,21 @@
-"""The MCP servers behind the gateway, as the settings name them."""
+"""The MCP servers behind the gateway: how each is reached, and what may pass through."""
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from kimi_proxy.core.config.sections import SettingsSection
+from kimi_proxy.core.config.sections import NAME, SettingsSection
 
 Transport = Literal["plain", "streamable", "stdio"]
 
 PRUNER = "pruner"
 ALIASES = {"mcp-pruner": PRUNER}
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
-
 
 class MaskingSettings(SettingsSection):
-    """Strings of a tool's answer longer than `max_chars` keep their head and tail only."""
+    """Strings of a tool result longer than `max_chars` keep their head and tail only."""
 
     enabled: bool = True
     max_chars: int = Field(default=4000, ge=1)
@@ -27,7 +24,7 @@ class MaskingSettings(SettingsSection):
 
 
 class PruningSettings(SettingsSection):
-    """Long texts are pruned for the call's goal before they are masked."""
+    """Long texts are pruned for the goal of the call before they are masked."""
 
     enabled: bool = False
     max_prune_ratio: float = Field(default=0.9, ge=0, le=1)
@@ -36,7 +33,7 @@ class PruningSettings(SettingsSection):
 
 
 class McpServer(SettingsSection):
-    """One upstream: an address or a command, and what may pass through."""
+    """One upstream MCP server: a URL or a command, and what may pass through."""
 
     enabled: bool = True
     url: str = ""
@@ -55,7 +52,7 @@ class McpServer(SettingsSection):
     pruning: PruningSettings = PruningSettings()
 
     @model_validator(mode="after")
-    def _one_way_in(self) -> "McpServer":
+    def _has_one_transport(self) -> "McpServer":
         if not self.url and not self.is_run:
             raise ValueError("give a url, or a command to run")
         if self.url and urlsplit(self.url).scheme not in ("http", "https"):
@@ -68,12 +65,12 @@ class McpServer(SettingsSection):
 
     @property
     def is_run(self) -> bool:
-        """Whether the server is a process of ours."""
+        """Return whether kimi-proxy runs this server as its own process."""
         return bool(self.command) and self.run
 
     @property
     def way(self) -> Transport:
-        """How this server is spoken to; `auto` takes an address that ends in /rpc for plain JSON-RPC."""
+        """Return the transport; `auto` takes a URL that ends in /rpc for plain JSON-RPC."""
         if self.transport != "auto":
             return self.transport
         if not self.url:
@@ -86,14 +83,14 @@ def _rpc(port: int) -> dict[str, object]:
 
 
 def _npm(package: str) -> dict[str, object]:
-    """A published program. The first start fetches it, which takes its time."""
+    """Return the command of an npm package. Its first start downloads it, which may take minutes."""
     return {"command": "npx", "args": ("-y", package), "start_timeout_s": 300}
 
 
 _ELSEWHERE: dict[str, object] = {"run": False}
 
-# Our own pruner answers with what was recovered, and reads markers by trade. The others are programs on standard
-# input and output; until `run` or `enabled` says so, somebody else runs them at that address, or nobody does.
+# Our own pruner returns recovered text and must see markers, so it is not masked. The others are stdio programs; until
+# `run` or `enabled` is set, they are expected at that URL, run by the user or not at all.
 _DEFAULTS: dict[str, dict[str, object]] = {
     "sequential-thinking": _rpc(8003) | _npm("@modelcontextprotocol/server-sequential-thinking@2026.8.31") | _ELSEWHERE,
     "fast-filesystem": _rpc(8004) | _npm("fast-filesystem-mcp@3.5.2") | _ELSEWHERE,
@@ -102,16 +99,16 @@ _DEFAULTS: dict[str, dict[str, object]] = {
     "shrimp-task-manager": _rpc(8007) | _npm("mcp-shrimp-task-manager@1.0.21") | _ELSEWHERE,
     "task-master": _npm("task-master-ai@0.43.1") | {"enabled": False},
 }
-_PLACE = ("url", "command", "args", "run", "start_timeout_s")
+_LOCATION = ("url", "command", "args", "run", "start_timeout_s")
 
 
 def _over_defaults(given: object) -> object:
-    """The file's servers beside ours; a server of the same name changes only the keys that it names."""
+    """Return the known servers with the file's; one of a known name changes only the keys that it gives."""
     if not isinstance(given, Mapping):
         return given
     merged: dict[str, object] = dict(_DEFAULTS)
     for name, server in given.items():
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+        if not isinstance(name, str) or not NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not a server's name: use letters, digits, '.', '_' and '-'")
         known = ALIASES.get(name, name)
         if known != name and known in given:
@@ -123,20 +120,20 @@ def _over_defaults(given: object) -> object:
 def _over(default: Mapping[str, object], given: object) -> object:
     if not isinstance(given, Mapping):
         return given
-    # Another server in the place of ours: where that was, and how it is started, say nothing about it.
+    # Another server under a known name: the URL and the command of the known one do not apply.
     another = given.get("command") or given.get("url")
-    merged = {key: value for key, value in default.items() if not (another and key in _PLACE)}
+    merged = {key: value for key, value in default.items() if not (another and key in _LOCATION)}
     for key, value in given.items():
         below = merged.get(key)
         merged[key] = {**below, **value} if isinstance(below, Mapping) and isinstance(value, Mapping) else value
     if merged.get("run") is True and all(merged.get(key) == default.get(key, "") for key in ("url", "command")):
-        # A known program speaks on its standard input and output; the address was for one that others run.
+        # A known program speaks stdio; the default URL was for one that the user runs.
         merged.pop("url", None)
     return merged
 
 
 class McpSettings(SettingsSection):
-    """The servers that the gateway may talk to, by name."""
+    """The servers behind the gateway, by name."""
 
     ready_timeout_s: float = Field(default=12, gt=0, le=600)
     servers: Annotated[Mapping[str, McpServer], BeforeValidator(_over_defaults)] = Field(
@@ -144,7 +141,7 @@ class McpSettings(SettingsSection):
     )
 
     def server(self, name: str) -> McpServer | None:
-        """The server of that name or alias, if it is switched on."""
+        """Return the server of that name or alias if it is enabled."""
         found = self.servers.get(ALIASES.get(name, name))
         return found if found is not None and found.enabled else None
 
@@ -154,12 +151,5 @@ class McpSettings(SettingsSection):
 
     @property
     def run(self) -> tuple[str, ...]:
-        """The servers that are processes of ours."""
+        """Return the names of the servers that kimi-proxy runs as its own processes."""
         return tuple(name for name, server in self.servers.items() if server.enabled and server.is_run)
-
-
-class ProxySettings(SettingsSection):
-    """Where the proxy, the gateway and the dashboard listen."""
-
-    host: str = "127.0.0.1"
-    port: int = Field(default=8000, ge=0, le=65_535)
