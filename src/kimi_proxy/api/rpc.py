@@ -20,7 +20,7 @@ EVENTS = "text/event-stream"
 def json_reply(reply: Reply) -> Response:
     if reply.value is None:
         return Response(status_code=reply.status)
-    return Response(json.encode_deep(reply.value), reply.status, media_type="application/json")
+    return Response(json.encode(reply.value), reply.status, media_type="application/json")
 
 
 async def announced(work: Coroutine[None, None, Reply]) -> Response:
@@ -73,7 +73,7 @@ async def _dropped(doing: "asyncio.Task[Reply]") -> None:
 
 
 def _event(message: JsonValue) -> bytes:
-    return b"event: message\ndata: " + json.encode_deep(message) + b"\n\n"
+    return b"event: message\ndata: " + json.encode(message) + b"\n\n"
 
 
 def endpoint(door: Door, catalog: Catalog) -> Callable[[Request], Awaitable[Response]]:

@@ -1,7 +1,13 @@
-"""JSON of any depth: what a server answered has to pass, however it nests.
+"""The one reader and writer of JSON.
 
-The parsers in C call themselves for each level and give up at about a thousand; these loops take
-over then. They are slow, and meant for the rare answer that needs them."""
+- `decode` reads what a client sent: limited in depth and in the number of values. `fields` reads a few members of it.
+- `decode_deep` reads what a server answered, which has to pass at any depth; `is_json` only checks such a text.
+- `view`, `children` and `start` find where a value stands in the bytes, so that it can be replaced and the rest stays.
+- `encode` writes all of them, and dataclasses too.
+
+All accept lone surrogates written as escapes, which files read by agents may hold; the parser in C does not. It also
+calls itself for each level and gives up at about a thousand; slower loops take over then.
+"""
 
 import json
 import re
@@ -16,44 +22,69 @@ from kimi_proxy.core.errors import ParseError
 
 JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
 JsonObject: TypeAlias = dict[str, "JsonValue"]
+Children: TypeAlias = list[Raw] | dict[str, Raw]
 
 MAX_DEPTH = 128
 MAX_VALUES = 200_000
+MAX_NESTING = 1_000_000  # of `decode_deep`: no real answer comes near
+
+_UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
+_CHILDREN: msgspec.json.Decoder[Children] = msgspec.json.Decoder(list[Raw] | dict[str, Raw])
+_SPACE = re.compile(r"[ \t\n\r]*")
+_INFINITE = (float("inf"), float("-inf"))  # what a number such as 1e400 is read as
 
 
 def decode(raw: bytes, max_depth: int = MAX_DEPTH) -> JsonValue:
-    """Read one JSON value; anything that isn't strict JSON, or nests too deep, is a ParseError."""
-    refuse_crowd(raw)
+    """Return the value of a client's JSON. Raise ParseError if it is not strict JSON, too deep or too large."""
+    refuse_many_values(raw)
     try:
-        value: JsonValue = msgspec.json.decode(raw)
+        value = _decode(raw)
     except RecursionError as e:
         raise ParseError(f"JSON is nested deeper than {max_depth} levels") from e
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        value = _decode_surrogates(raw)
-    if _deeper_than(value, max_depth):
+    if _is_deeper(value, max_depth):
         raise ParseError(f"JSON is nested deeper than {max_depth} levels")
     return value
 
 
-def members(raw: bytes, names: Collection[str]) -> dict[str, JsonValue]:
-    """The members of a JSON object that have these names; the others are passed over, not built."""
+def decode_deep(raw: bytes | str) -> JsonValue:
+    """Return the value of a server's JSON, of any depth and size. Raise ParseError if it is not strict JSON."""
     try:
-        found = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
+        return _decode(raw)
+    except RecursionError:
+        return _decode_iteratively(_text(raw))
+
+
+def fields(raw: bytes, names: Collection[str]) -> JsonObject:
+    """Return the members of a JSON object that have these names; the others are not built."""
+    try:
+        found = msgspec.json.decode(raw, type=dict[str, Raw])
+    except _UNREADABLE as e:
         raise ParseError(f"not a JSON object: {e}") from e
     return {name: decode(bytes(found[name])) for name in names if name in found}
 
 
+def is_json(text: str) -> bool:
+    """Return whether `text` is one JSON value of any depth; many times faster than reading it."""
+    try:
+        msgspec.json.decode(text, type=Raw)
+    except _UNREADABLE:
+        try:
+            decode_deep(text)
+        except ParseError:
+            return False
+    return True
+
+
 def encode(value: object) -> bytes:
-    """Write `value` as compact UTF-8 JSON; lone surrogates leave as `\\ud800` escapes."""
+    """Return `value` as compact UTF-8 JSON; lone surrogates are written as `\\ud800` escapes."""
     try:
         return msgspec.json.encode(value)
-    except UnicodeEncodeError:
-        return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode("ascii")
+    except (RecursionError, UnicodeEncodeError):
+        return "".join(_pieces(value)).encode("utf-8")
 
 
-def has_halves(value: object) -> bool:
-    """Whether a text in it has half of a surrogate pair: no UTF-8 can say that, and providers refuse its escape."""
+def has_lone_surrogates(value: object) -> bool:
+    """Return whether a text in `value` cannot be UTF-8; providers refuse its escape, too."""
     try:
         msgspec.json.encode(value)
     except UnicodeEncodeError:
@@ -61,11 +92,36 @@ def has_halves(value: object) -> bool:
     return False
 
 
-def refuse_crowd(raw: bytes) -> None:
-    """32 MB of `[],[],…` take 900 MB and 4 s to read; 32 MB of one string take what they weigh."""
+def view(raw: bytes) -> Raw | None:
+    """Return the value of a JSON text; None if it is not JSON, nests too deep or has lone surrogates."""
+    try:
+        return msgspec.json.decode(raw, type=Raw)
+    except _UNREADABLE:
+        return None
+
+
+def children(raw: str | Raw) -> Children:
+    """Return the members of an array or an object as views into `raw`; an empty list if it is neither."""
+    try:
+        return _CHILDREN.decode(raw)
+    except _UNREADABLE:
+        return []
+
+
+def start(view: Raw, of: bytes) -> int:
+    """Return where a view begins in the text that it was read from."""
+    return _address(view) - _address(of)
+
+
+def size(view: Raw) -> int:
+    return len(memoryview(view))
+
+
+def refuse_many_values(raw: bytes) -> None:
+    """Raise ParseError for too many values: 32 MB of `[],[],…` take 900 MB and 4 s, one string only its size."""
     if len(raw) <= 2 * MAX_VALUES or _openings(raw) <= MAX_VALUES:
         return
-    bare = raw.replace(rb"\\", b"").replace(rb"\"", b"")  # what quotes are left begin or end a string
+    bare = raw.replace(rb"\\", b"").replace(rb"\"", b"")  # the quotes that are left begin or end a string
     if bare.count(b'"') > 4 * MAX_VALUES or _openings(b"".join(bare.split(b'"')[::2])) > MAX_VALUES:
         raise ParseError(f"JSON holds more than {MAX_VALUES} values")
 
@@ -74,23 +130,36 @@ def _openings(raw: bytes) -> int:
     return raw.count(b",") + raw.count(b"[") + raw.count(b"{")
 
 
-def _decode_surrogates(raw: bytes) -> JsonValue:
-    """The standard library accepts lone surrogate escapes, which a file read by an agent may hold."""
+def _address(view: bytes | Raw) -> int:
+    address: int = np.frombuffer(view, np.uint8).__array_interface__["data"][0]
+    return address
+
+
+def _decode(raw: bytes | str) -> JsonValue:
+    """Read strict JSON, and lone surrogates and huge numbers, which only the standard library accepts."""
+    value: JsonValue
     try:
-        text = raw.decode("utf-8")
-        value: JsonValue = json.loads(text, parse_constant=_refuse_constant)
-    except RecursionError as e:
-        raise ParseError("JSON is nested too deep") from e
-    except ValueError as e:
-        raise ParseError(f"not valid JSON: {e}") from e
+        value = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeError):
+        try:
+            value = json.loads(_text(raw), parse_constant=_refuse_constant)
+        except ValueError as e:
+            raise ParseError(f"not valid JSON: {e}") from e
     return value
 
 
+def _text(raw: bytes | str) -> str:
+    try:
+        return raw if isinstance(raw, str) else raw.decode("utf-8")
+    except UnicodeDecodeError as e:
+        raise ParseError(f"not UTF-8: {e.reason} at byte {e.start}") from e
+
+
 def _refuse_constant(name: str) -> float:
-    raise ParseError(f"not valid JSON: {name} is not a JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
-def _deeper_than(value: JsonValue, limit: int) -> bool:
+def _is_deeper(value: JsonValue, limit: int) -> bool:
     level: list[JsonValue] = [value]
     for _ in range(limit + 1):
         below: list[JsonValue] = []
@@ -105,92 +174,10 @@ def _deeper_than(value: JsonValue, limit: int) -> bool:
     return True
 
 
-# JSON of any depth: what a server answered has to pass, however it nests.
-#
-# The parsers in C call themselves for each level and give up at about a thousand; these loops take
-# over then. They are slow, and meant for the rare answer that needs them.
-
-# Deeper than this nobody builds by accident.
-MAX_NESTING = 1_000_000
-
-_SPACE = re.compile(r"[ \t\n\r]*")
-_ENDLESS = (float("inf"), float("-inf"))  # what a number such as 1e400 is read as
+_SCALARS = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
-_Members: TypeAlias = list[msgspec.Raw] | dict[str, msgspec.Raw]
-
-
-def decode_deep(raw: bytes | str) -> JsonValue:
-    """Read one JSON value, of any depth and with lone surrogates; anything else is a ParseError."""
-    try:
-        value: JsonValue = msgspec.json.decode(raw)
-        return value
-    except RecursionError:
-        return _decode(_text(raw))
-    except (msgspec.DecodeError, UnicodeError):
-        return _deepjson_decode_surrogates(_text(raw))
-
-
-def is_json(text: str) -> bool:
-    """Whether `text` is one JSON value; many times faster than reading it."""
-    try:
-        msgspec.json.decode(text, type=msgspec.Raw)
-    except (RecursionError, UnicodeError, msgspec.DecodeError):
-        return _is_unusual_json(text)
-    return True
-
-
-def members_deep(text: str | msgspec.Raw) -> Sequence[msgspec.Raw]:
-    """The members of the array, or the values of the object, that `text` is; none if it is neither."""
-    try:
-        found: _Members = msgspec.json.decode(text, type=_Members)
-    except (RecursionError, UnicodeError, msgspec.DecodeError):
-        return ()
-    return tuple(found.values()) if isinstance(found, dict) else found
-
-
-def encode_deep(value: JsonValue) -> bytes:
-    """Write `value` as compact UTF-8 JSON; lone surrogates leave as `\\ud800` escapes."""
-    try:
-        return msgspec.json.encode(value)
-    except (RecursionError, UnicodeEncodeError):
-        return "".join(_pieces(value)).encode("utf-8")
-
-
-def _is_unusual_json(text: str) -> bool:
-    try:
-        _deepjson_decode_surrogates(text)
-    except ParseError:
-        return False
-    return True
-
-
-def _text(raw: bytes | str) -> str:
-    try:
-        return raw if isinstance(raw, str) else raw.decode("utf-8")
-    except UnicodeDecodeError as e:
-        raise ParseError(f"not UTF-8: {e.reason} at byte {e.start}") from e
-
-
-def _deepjson_decode_surrogates(text: str) -> JsonValue:
-    """The standard library accepts what the fast parser refuses: lone surrogates and huge numbers."""
-    try:
-        value: JsonValue = json.loads(text, parse_constant=_refuse)
-        return value
-    except RecursionError:
-        return _decode(text)
-    except ValueError as e:
-        raise ParseError(f"not valid JSON: {e}") from e
-
-
-def _refuse(name: str) -> float:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-_SCALARS = json.JSONDecoder(parse_constant=_refuse)
-
-
-def _decode(text: str) -> JsonValue:
+def _decode_iteratively(text: str) -> JsonValue:
     try:
         value, end = _value(text)
     except (ValueError, IndexError) as e:
@@ -201,8 +188,8 @@ def _decode(text: str) -> JsonValue:
 
 
 def _value(text: str) -> tuple[JsonValue, int]:
-    """The value that `text` begins with, and where it ends."""
-    # The containers around the place, outermost first, and the keys that wait for their value.
+    """Return the value that `text` begins with, and where it ends."""
+    # The containers that are open here, outermost first, and the keys that have no value yet.
     open_: list[dict[str, JsonValue] | list[JsonValue]] = []
     keys: list[str] = []
     at = _after_space(text, 0)
@@ -221,7 +208,7 @@ def _value(text: str) -> tuple[JsonValue, int]:
             value, at = ([] if character == "[" else {}), _closed(text, at, character)
         else:
             value, at = _scalar(text, at)
-        # A value has ended: put it where it belongs, and close what it closes.
+        # A value has ended: add it to its container, and close the containers that end with it.
         while open_:
             around = open_[-1]
             if isinstance(around, dict):
@@ -269,10 +256,10 @@ def _after_space(text: str, at: int) -> int:
     return found.end() if found else at
 
 
-def _pieces(value: JsonValue) -> Iterator[str]:
-    """The text of `value`, piece by piece."""
-    # What is still to be written, innermost last: a comma if one is due, the members, the bracket.
-    rest: list[tuple[str, Iterator[tuple[str, JsonValue]], str]] = []
+def _pieces(value: object) -> Iterator[str]:
+    """Yield the JSON text of `value` without recursion."""
+    # What is still to be written, innermost last: a comma if one is needed, the members, the closing bracket.
+    rest: list[tuple[str, Iterator[tuple[str, object]], str]] = []
     lead, item = "", value
     while True:
         if isinstance(item, dict):
@@ -282,7 +269,7 @@ def _pieces(value: JsonValue) -> Iterator[str]:
             yield f"{lead}["
             rest.append(("", (("", v) for v in item), "]"))
         else:
-            yield lead + (json.dumps(item) if item not in _ENDLESS else "null")
+            yield lead + (json.dumps(item) if item not in _INFINITE else "null")
         while rest:
             comma, items, end = rest[-1]
             following = next(items, None)
@@ -294,39 +281,3 @@ def _pieces(value: JsonValue) -> Iterator[str]:
             yield end
         else:
             return
-
-
-Container: TypeAlias = list[Raw] | dict[str, Raw]
-
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_CONTAINER: msgspec.json.Decoder[Container] = msgspec.json.Decoder(list[Raw] | dict[str, Raw])
-
-
-def view(raw: bytes) -> Raw | None:
-    """The value that a JSON text is; None if it is none, nests too deep or holds half of a surrogate pair."""
-    try:
-        return msgspec.json.decode(raw, type=Raw)
-    except _UNREADABLE:
-        return None
-
-
-def container(raw: Raw) -> Container:
-    """The members of an array or an object as views into `raw`; none if it is neither."""
-    try:
-        return _CONTAINER.decode(raw)
-    except _UNREADABLE:
-        return []
-
-
-def start(view: Raw, of: bytes) -> int:
-    """Where a view begins in the text that it looks into."""
-    return _address(view) - _address(of)
-
-
-def size(view: Raw) -> int:
-    return len(memoryview(view))
-
-
-def _address(view: bytes | Raw) -> int:
-    address: int = np.frombuffer(view, np.uint8).__array_interface__["data"][0]
-    return address

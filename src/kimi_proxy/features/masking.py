@@ -5,11 +5,12 @@ Cut in two, because what is hidden has to be kept first: `plan` finds the string
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
+from msgspec import Raw
 
 from kimi_proxy.core import json as deepjson
 from kimi_proxy.core.config.servers import MaskingSettings
@@ -73,15 +74,20 @@ def middle_members(text: str, head_chars: int, tail_chars: int) -> tuple[int, in
     """
     entered = _frames(text[:head_chars], _FORWARD, "{[")
     left = _frames(text[len(text) - tail_chars :][::-1], _BACKWARD, "}]")
-    inside = deepjson.members_deep(text)
+    inside = _values(text)
     for front, back in list(zip(entered, left, strict=False))[:MAX_LEVELS]:
         last = len(inside) - 1 - back.whole
         if front.whole < last:
             return front.edge, len(text) - back.edge, front.kind
         if front.whole > last:
             return None
-        inside = deepjson.members_deep(inside[last])
+        inside = _values(inside[last])
     return None
+
+
+def _values(text: str | Raw) -> Sequence[Raw]:
+    members = deepjson.children(text)
+    return tuple(members.values()) if isinstance(members, dict) else members
 
 
 def _frames(part: str, tokens: re.Pattern[str], openings: str) -> list[_Frame]:

@@ -203,7 +203,7 @@ def _rpc_text(answer: JsonValue) -> str:
             return text
         case {"result": {"content": [{"text": str(told)}, *_]}}:
             try:
-                found = json.members(told.encode("utf-8", "surrogatepass"), ("pruned_text",)).get("pruned_text")
+                found = json.fields(told.encode("utf-8", "surrogatepass"), ("pruned_text",)).get("pruned_text")
             except ParseError:
                 found = None
             if isinstance(found, str):

@@ -63,7 +63,7 @@ class SwePruner:
 def read_text(answer: bytes) -> str:
     """The first string among the names that servers give it."""
     try:
-        found = json.members(answer, (*_TEXTS, "error_msg"))
+        found = json.fields(answer, (*_TEXTS, "error_msg"))
     except ParseError as e:
         raise PruneFailed("invalid_response", "the pruner's answer is not a JSON object") from e
     if isinstance(found.get("error_msg"), str) and found["error_msg"]:

@@ -240,7 +240,7 @@ class Gateway:
         listed = result.get("tools") if isinstance(result, dict) else None
         for tool in listed if isinstance(listed, list) else []:
             place = (name, str(tool.get("name"))[:200] if isinstance(tool, dict) else "")
-            now = sha256(json.encode_deep(tool)).digest()
+            now = sha256(json.encode(tool)).digest()
             if len(self._tool_digests) > TOOLS_REMEMBERED:
                 self._tool_digests.clear()
             if self._tool_digests.setdefault(place, now) != now:

@@ -45,7 +45,7 @@ _ESCAPE = re.compile(
 class Page:
     def __init__(self, body: bytes) -> None:
         """ParseError if `body` is not a JSON object."""
-        json.refuse_crowd(body)
+        json.refuse_many_values(body)
         self.body = body
         self._readable = body
         try:

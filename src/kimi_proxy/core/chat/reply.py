@@ -145,7 +145,7 @@ def is_usage_alone(data: bytes) -> bool:
 
 def _members(data: bytes) -> Object | None:
     try:
-        json.refuse_crowd(data)
+        json.refuse_many_values(data)
         return _OBJECT.decode(data)
     except _UNREADABLE:
         return None

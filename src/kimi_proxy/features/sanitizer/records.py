@@ -151,7 +151,7 @@ class Run:
     of_object: bool
 
 
-def is_long(members: json.Container) -> bool:
+def is_long(members: json.Children) -> bool:
     """Whether a container holds records, and enough of them to leave some out."""
     if isinstance(members, list):
         return len(members) >= MIN_ELEMENTS
@@ -160,7 +160,7 @@ def is_long(members: json.Container) -> bool:
     return len(openings) >= MIN_MEMBERS and containers >= ALIKE * len(openings)
 
 
-def runs(members: json.Container, raw: bytes, goal: str, max_ratio: float, check: Callable[[], None]) -> Iterator[Run]:
+def runs(members: json.Children, raw: bytes, goal: str, max_ratio: float, check: Callable[[], None]) -> Iterator[Run]:
     """The runs that may go from a long container that stands in `raw`."""
     views = list(members.values() if isinstance(members, dict) else members)
     starts = [json.start(view, raw) for view in views]

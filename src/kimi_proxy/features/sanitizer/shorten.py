@@ -385,7 +385,7 @@ def _look(top: Raw, raw: bytes, task: Task, before: int, check: Callable[[], Non
         if raw[start : start + 1] == b'"':
             strings.append((start, start + size))
             continue
-        members = rawjson.container(view)
+        members = rawjson.children(view)
         found = tuple(runs(members, raw, task.goal, ratio, check)) if is_long(members) else ()
         cut += found
         if not found:

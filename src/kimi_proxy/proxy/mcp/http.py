@@ -70,7 +70,7 @@ class Exchange:
 
     async def send(self, message: JsonObject, headers: Mapping[str, str] | None = None) -> Reply:
         """Post `message`; a request gets its answer, a notification or a response gets None."""
-        body = json.encode_deep(message)
+        body = json.encode(message)
         async with self._http.stream("POST", self._url, content=body, headers=headers) as response:
             if "method" not in message or "id" not in message:
                 return Reply(None, response.headers)

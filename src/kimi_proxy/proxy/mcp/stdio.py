@@ -108,7 +108,7 @@ class Program(Process):
             raise UpstreamUnreachable(f"{self._server} has ended: call again to start it anew")
         if pipe.get_write_buffer_size() > MAX_UNREAD_BYTES:
             raise UpstreamUnreachable(f"{self._server} does not read what it is sent")
-        pipe.write(json.encode_deep(message) + b"\n")
+        pipe.write(json.encode(message) + b"\n")
 
     def _cancel(self, call_id: int, message: JsonObject) -> None:
         if message.get("method") != "initialize":

@@ -58,7 +58,7 @@ class MemoryFile:
     def write(self, content: JsonValue, now: float) -> MemoryContent:
         """As a whole or not at all; what somebody broke by hand is put beside it."""
         raw = json.encode({"content": content, "updated": round(now, 3)})
-        if json.has_halves(content):
+        if json.has_lone_surrogates(content):
             raise InvalidParams("content", "it has half of a surrogate pair, which is no character: leave it out")
         if len(raw) > self._max_bytes:
             raise InvalidParams("content", f"that is {len(raw)} bytes; memory.max_bytes allows {self._max_bytes}")

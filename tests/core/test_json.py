@@ -1,0 +1,139 @@
+"""JSON of clients is strict and bounded, JSON of servers has any depth, and no character is lost."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kimi_proxy.core.errors import ParseError
+from kimi_proxy.core.json import MAX_DEPTH, MAX_VALUES, JsonValue, children, decode, decode_deep, encode, is_json
+
+ANY_CHARACTER = st.text(st.characters(exclude_categories=()))
+VALUES: st.SearchStrategy[JsonValue] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | ANY_CHARACTER,
+    lambda inner: st.lists(inner) | st.dictionaries(ANY_CHARACTER, inner),
+)
+
+PLAIN_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+DEEP = 6000  # times two levels: the parsers in C give up at 1,000 or 10,000, by the version of Python
+FEW = settings(max_examples=30)  # each of them is thousands of levels deep
+
+
+@given(VALUES)
+def test_what_is_written_is_read_again(value: JsonValue):
+    assert decode(encode(value)) == value
+
+
+@given(VALUES)
+def test_the_standard_library_agrees(value: JsonValue):
+    assert decode(json.dumps(value).encode()) == value
+    assert json.loads(encode(value)) == value
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_json_or_a_parse_error(raw: bytes):
+    try:
+        decode(raw)
+    except ParseError as e:
+        assert str(e)
+
+
+@pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")])
+def test_depth_has_a_limit(opening: bytes, closing: bytes):
+    def nested(depth: int) -> bytes:
+        return opening * depth + b"1" + closing * depth
+
+    decode(nested(MAX_DEPTH))
+    for depth in (MAX_DEPTH + 1, 5000, 100_000):
+        with pytest.raises(ParseError, match="nested"):
+            decode(nested(depth))
+
+
+@pytest.mark.parametrize("piece", [b"1,", b"[],", b"{},", b'"",', b'{"a":1},', b'"\\"",', b'"\\\\",', b'"[",'])
+def test_too_many_values_are_refused(piece: bytes):
+    decode(b"[" + piece * (MAX_VALUES // 3) + b"1]")
+    with pytest.raises(ParseError, match="more than 200000 values"):
+        decode(b"[" + piece * (MAX_VALUES + 1) + b"1]")
+
+
+@pytest.mark.parametrize("piece", ["1,2,", "[[{", '","', '\\",', "\\\\,", ',"\\', "[\n"])
+def test_a_long_string_is_one_value_whatever_it_holds(piece: str):
+    text = piece * MAX_VALUES
+
+    assert decode(encode({"text": text, "goal": "x"})) == {"text": text, "goal": "x"}
+
+
+def nested(inner: str, depth: int = DEEP) -> str:
+    return '{"a": [' * depth + inner + "]}" * depth
+
+
+@FEW
+@given(PLAIN_VALUES, st.sampled_from([None, 1]))
+def test_what_is_too_deep_for_the_fast_parser_means_the_same(value: object, indent: int | None):
+    read = decode_deep(nested(json.dumps(value, indent=indent)))
+    for _ in range(DEEP):
+        read = read["a"][0]  # type: ignore[index,call-overload]
+
+    assert read == value
+
+
+@FEW
+@given(PLAIN_VALUES)
+def test_a_deep_value_is_written_so_that_it_reads_the_same(value: object):
+    written = encode(decode_deep(nested(json.dumps(value))))
+
+    around = nested("|").replace(" ", "").encode().split(b"|")
+    assert [written[: len(around[0])], written[-len(around[1]) :]] == around
+    assert json.loads(written[len(around[0]) : -len(around[1])]) == value
+
+
+@pytest.mark.parametrize("depth", [10_000, 100_000])
+def test_no_depth_is_too_deep(depth: int):
+    text = "[" * depth + "]" * depth
+
+    assert encode(decode_deep(text)) == text.encode()
+
+
+@pytest.mark.parametrize("raw", [b'"\\ud800"', b'["caf\\u00e9 \\udfff"]', b"[1e400]", b"[-0.0]"])
+def test_unusual_values_are_read(raw: bytes):
+    assert decode_deep(raw) == json.loads(raw)
+
+
+def test_lone_surrogates_leave_as_escapes():
+    assert encode(["\ud800é"]) == b'["\\ud800\\u00e9"]'
+
+
+@pytest.mark.parametrize(
+    "inner",
+    ["1,", "[1", "tru", "01", '"a', '"a\nb"', "{1:2}", '{"a" 1}', '{"a":}', '{"a":1,}', "]", "}", "1 2", "NaN", "[}"],
+)
+@pytest.mark.parametrize("depth", [0, DEEP])
+def test_what_is_not_json_is_refused_at_every_depth(inner: str, depth: int):
+    text = f"{'[' * (depth + 1)}{inner}{']' * (depth + 1)}"
+
+    assert not is_json(text)
+    with pytest.raises(ParseError):
+        decode_deep(text)
+
+
+@pytest.mark.parametrize("raw", [b"", b" ", b"\xff", b"[1] x", b"Infinity"])
+def test_what_is_no_value_at_all_is_refused(raw: bytes):
+    with pytest.raises(ParseError):
+        decode_deep(raw)
+
+
+@FEW
+@given(PLAIN_VALUES)
+def test_json_is_known_without_reading_it(value: object):
+    assert is_json(json.dumps(value))
+    assert is_json(nested(json.dumps(value)))
+
+
+def test_members_are_found_without_reading_them():
+    assert {k: bytes(v) for k, v in children('{"a": [1, 2], "b": "c"}').items()} == {"a": b"[1, 2]", "b": b'"c"'}
+    assert [bytes(m) for m in children("[1, {}]")] == [b"1", b"{}"]
+    assert children("12") == []
