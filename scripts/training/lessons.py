@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core.prune import SourceType
+from kimi_proxy.features.pruning.engine import outline
 from kimi_proxy.features.pruning.model import stepped
 from kimi_proxy.features.pruning.signals import measure
-from kimi_proxy.features.pruning.structure.outline import outline
 from kimi_proxy.lab.cases import Case
 from kimi_proxy.lab.evaluation import Repository
 

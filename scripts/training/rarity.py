@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kimi_proxy.core import lines as text_lines
-from kimi_proxy.features.pruning.structure.log_lines import templates
+from kimi_proxy.features.pruning.structure.logs import templates
 from kimi_proxy.lab.cases import Case, is_fair
 
 SYSTEM_FILES = "system files"

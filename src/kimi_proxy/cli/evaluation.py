@@ -15,14 +15,14 @@ from kimi_proxy.cli.console import remark, write, write_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from kimi_proxy.core.config import Config
+    from kimi_proxy.features.recording import Head, Recording
     from kimi_proxy.lab.cases import Case
     from kimi_proxy.lab.judging import Judged
+    from kimi_proxy.lab.replay import Outcome
     from kimi_proxy.lab.report import Report
 
     Tell = Callable[[str, int, int], None]
-    from kimi_proxy.core.config import Config
-    from kimi_proxy.features.recording import Head, Recording
-    from kimi_proxy.lab.replay import Outcome
 
 
 MIN_CASES = 5

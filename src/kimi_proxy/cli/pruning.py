@@ -135,7 +135,7 @@ def prune(
 
     Example: pytest 2>&1 | kimi-proxy prune - --goal "why does test_login fail?"
     """
-    from kimi_proxy.features.source_type import guess
+    from kimi_proxy.features.pruning.source_type import guess
 
     text = read(file)
     kind = guess(file.name, text) if source_type == "auto" else source_type

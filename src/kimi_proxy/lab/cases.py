@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core.prune import SourceType
-from kimi_proxy.features.pruning.structure.outline import outline
+from kimi_proxy.features.pruning.engine import outline
 
 
 @dataclass(frozen=True, slots=True)

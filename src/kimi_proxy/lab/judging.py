@@ -14,15 +14,13 @@ import numpy as np
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import tokens
 from kimi_proxy.core.prune import Options, Pruned, Question, SourceType
-from kimi_proxy.features.pruning import matches
-from kimi_proxy.features.pruning.engine import MARKER_TOKENS
-from kimi_proxy.features.pruning.goal import read_goal
-from kimi_proxy.features.pruning.matches import Matches
+from kimi_proxy.features.pruning import goal
+from kimi_proxy.features.pruning.engine import MARKER_TOKENS, outline
+from kimi_proxy.features.pruning.goal import Matches, read_goal
 from kimi_proxy.features.pruning.select import Costs, filled, gaps
 from kimi_proxy.features.pruning.signals import TERRITORIES
 from kimi_proxy.features.pruning.structure import languages
 from kimi_proxy.features.pruning.structure.blocks import Floats, Rows, scaled, spread
-from kimi_proxy.features.pruning.structure.outline import outline
 from kimi_proxy.features.pruning.structure.syntax import parser
 from kimi_proxy.lab.cases import Case
 
@@ -123,7 +121,7 @@ RANKERS: Mapping[str, Ranker] = {
 
 
 def _found(case: Case, lines: Sequence[str]) -> Matches:
-    return matches.find(lines, read_goal(case.goal), lambda: None)
+    return goal.find(lines, read_goal(case.goal), lambda: None)
 
 
 def _by_line(found: Matches) -> Floats:

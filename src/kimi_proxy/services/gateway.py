@@ -30,9 +30,10 @@ from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.jsonrpc import Call
 from kimi_proxy.core.markers import is_id, new_id
 from kimi_proxy.core.prune import Options, Question
-from kimi_proxy.features import gateway, masking, recovery, source_type
+from kimi_proxy.features import gateway, masking, recovery
 from kimi_proxy.features.gateway import CLOSED, CircuitBreaker, Goal, PathArgument
 from kimi_proxy.features.masking import Cut, Plan
+from kimi_proxy.features.pruning import source_type
 from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.tool import checked
 from kimi_proxy.proxy.mcp import Upstreams

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from kimi_proxy.features.pruning import explain
-from kimi_proxy.features.pruning.structure.outline import outline
+from kimi_proxy.features.pruning.engine import outline
 
 WORDS = Path(explain.__file__).parents[2] / "dashboard" / "words" / "why.js"
 SAID = {

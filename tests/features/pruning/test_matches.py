@@ -2,9 +2,8 @@ import tracemalloc
 
 import numpy as np
 
-from kimi_proxy.features.pruning import matches
-from kimi_proxy.features.pruning.goal import read_goal
-from kimi_proxy.features.pruning.matches import Matches
+from kimi_proxy.features.pruning import goal as matches
+from kimi_proxy.features.pruning.goal import Matches, read_goal
 
 
 def find(lines: list[str], goal: str) -> Matches:

@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi_proxy.core.prune import SOURCE_TYPES, SourceType
-from kimi_proxy.features.pruning.structure.outline import Outline, outline
+from kimi_proxy.features.pruning.engine import outline
+from kimi_proxy.features.pruning.structure.blocks import Outline
 
 FRAGMENTS = [
     "def f(", "def f(x):", "class A:", "class A {", "```", "~~~", "import x", "from a import (", "{", "}", ")", "  ",

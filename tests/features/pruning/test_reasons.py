@@ -1,8 +1,8 @@
 import time
 
 from kimi_proxy.core.prune import SourceType
+from kimi_proxy.features.pruning.engine import outline
 from kimi_proxy.features.pruning.explain import explained
-from kimi_proxy.features.pruning.structure.outline import outline
 
 PYTHON = [
     "import os",

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi_proxy.features.pruning.structure.log_lines import template, templates
+from kimi_proxy.features.pruning.structure.logs import template, templates
 
 
 @pytest.mark.parametrize(

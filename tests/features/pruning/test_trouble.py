@@ -1,7 +1,7 @@
 import pytest
 
+from kimi_proxy.features.pruning.engine import outline
 from kimi_proxy.features.pruning.signals import MARKED, WORRY, alarm_of, measure_trouble
-from kimi_proxy.features.pruning.structure.outline import outline
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import tokens
 from kimi_proxy.core.errors import Warned
-from kimi_proxy.core.markers import PruneMarker
+from kimi_proxy.core.markers import NO_PRUNE_BEGIN, NO_PRUNE_END, PruneMarker
 from kimi_proxy.core.prune import Annotation, Cut, Options, Pruned, Question, SourceType, untouched
 from kimi_proxy.features.pruning import explain as reasons
 from kimi_proxy.features.pruning import score
@@ -18,8 +18,48 @@ from kimi_proxy.features.pruning.explain import explain as explain_lines
 from kimi_proxy.features.pruning.model import Scorers, installed
 from kimi_proxy.features.pruning.select import Costs, filled, gaps, select
 from kimi_proxy.features.pruning.signals import Signals, measure
+from kimi_proxy.features.pruning.structure import code, docs, logs
 from kimi_proxy.features.pruning.structure.blocks import Block, Floats, Outline
-from kimi_proxy.features.pruning.structure.outline import outline
+
+
+def forbid_pruning(lines: Sequence[str], outline: Outline) -> Outline:
+    """`outline` with every line between the directives protected, and the directives too.
+
+    They nest. A begin without an end protects to the end of the text; an end without a begin only itself.
+    """
+    rows = _protected_rows(lines)
+    if not rows:
+        return outline
+    protected = list(outline.protected)
+    for row in rows:
+        protected[row] = "no_prune"
+    return replace(outline, protected=tuple(protected))
+
+
+def _protected_rows(lines: Sequence[str]) -> list[int]:
+    rows: list[int] = []
+    depth = 0
+    for row, line in enumerate(lines):
+        word = line.strip() if "⟦NO_PRUNE" in line else ""
+        if word == NO_PRUNE_BEGIN:
+            depth += 1
+        if depth or word == NO_PRUNE_END:
+            rows.append(row)
+        if word == NO_PRUNE_END and depth:
+            depth -= 1
+    return rows
+
+
+def outline(lines: Sequence[str], source_type: SourceType, check: Callable[[], None] = lambda: None) -> Outline:
+    """The blocks and protected lines of a text of that type; `check` is called often and may raise to abort."""
+    match source_type:
+        case "code":
+            found = code.outline(lines, check)
+        case "logs":
+            found = logs.outline(lines, check)
+        case "docs":
+            found = docs.outline(lines, check)
+    return forbid_pruning(lines, found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,8 @@ import numpy as np
 
 from kimi_proxy.core.markers import clean_reason
 from kimi_proxy.core.prune import Cut, SourceType
-from kimi_proxy.features.pruning.structure.blocks import Block, Floats
-from kimi_proxy.features.pruning.structure.log_lines import rough, template
-from kimi_proxy.features.pruning.structure.outline import Outline
+from kimi_proxy.features.pruning.structure.blocks import Block, Floats, Outline
+from kimi_proxy.features.pruning.structure.logs import rough, template
 
 OFF_FOCUS = "hors focus"
 REPEATED_SHARE = 0.6  # of a gap's lines with one template: then the gap is told as a repetition

@@ -10,9 +10,8 @@ from itertools import pairwise
 import numpy as np
 
 from kimi_proxy.core.prune import SourceType
-from kimi_proxy.features.pruning import matches
-from kimi_proxy.features.pruning.goal import WORD, Goal, fold, parts, read_goal
-from kimi_proxy.features.pruning.matches import CHECK_EVERY, Matches, Words
+from kimi_proxy.features.pruning import goal as matches
+from kimi_proxy.features.pruning.goal import CHECK_EVERY, WORD, Goal, Matches, Words, fold, parts, read_goal
 from kimi_proxy.features.pruning.structure.blocks import (
     Block,
     Floats,
@@ -24,7 +23,7 @@ from kimi_proxy.features.pruning.structure.blocks import (
     scaled,
     spread,
 )
-from kimi_proxy.features.pruning.structure.log_lines import rough, template
+from kimi_proxy.features.pruning.structure.logs import rough, template
 
 _COMMENT = re.compile(r"\s*(?:#(?!include|define|if|endif)|//|/?\*|--|;;|<!--|\"\"\"|'''|\.\. )")
 _WORDLESS = re.compile(r"[\W_]*$")

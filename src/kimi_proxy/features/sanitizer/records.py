@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from kimi_proxy.core import json
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.features.pruning import matches
+from kimi_proxy.features.pruning import goal as matches
 from kimi_proxy.features.pruning.goal import read_goal
 from kimi_proxy.features.pruning.signals import alarm_of
 from kimi_proxy.features.pruning.structure.blocks import Floats

@@ -21,15 +21,14 @@ from kimi_proxy.core.errors import Reason, Why
 from kimi_proxy.core.lines import split
 from kimi_proxy.core.markers import MaskMarker, PruneMarker, clean_reason, new_id
 from kimi_proxy.core.prune import Cut, Options, Question, SourceType
-from kimi_proxy.features import source_type
-from kimi_proxy.features.pruning import engine, matches
-from kimi_proxy.features.pruning.engine import annotate, render
+from kimi_proxy.features.pruning import engine, source_type
+from kimi_proxy.features.pruning import goal as matches
+from kimi_proxy.features.pruning.engine import annotate, outline, render
 from kimi_proxy.features.pruning.goal import WORD, parts, read_goal
 from kimi_proxy.features.pruning.signals import alarm_of
 from kimi_proxy.features.pruning.structure import languages
 from kimi_proxy.features.pruning.structure.blocks import Floats, scaled
-from kimi_proxy.features.pruning.structure.log_lines import bare, voice
-from kimi_proxy.features.pruning.structure.outline import outline
+from kimi_proxy.features.pruning.structure.logs import bare, voice
 from kimi_proxy.features.sanitizer.plan import Origin
 from kimi_proxy.features.sanitizer.records import Run, is_long, runs
 

@@ -15,7 +15,8 @@ from kimi_proxy.core.config.sections import ToolSettings
 from kimi_proxy.core.errors import PruneFailed, StoreUnavailable
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.prune import Annotation, Cut, Options, Pruned, Question, SourceType
-from kimi_proxy.features import recovery, source_type
+from kimi_proxy.features import recovery
+from kimi_proxy.features.pruning import source_type
 from kimi_proxy.features.pruning.engine import annotate, render
 from kimi_proxy.services import originals
 from kimi_proxy.services.originals import Keeper, encoded, text_fingerprint

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core.errors import ToolFailed
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.features import source_type
+from kimi_proxy.features.pruning import source_type
 from kimi_proxy.features.tool import Integer
 from kimi_proxy.proxy import files
 from kimi_proxy.proxy.commands import in_thread

@@ -1,7 +1,8 @@
 """Texts drawn with what is expected of each line in front of it."""
 
 from kimi_proxy.core.prune import SourceType
-from kimi_proxy.features.pruning.structure.outline import Block, Outline, outline
+from kimi_proxy.features.pruning.engine import outline
+from kimi_proxy.features.pruning.structure.blocks import Block, Outline
 
 SIGNS = {
     "": " ", "import": "I", "signature": "S", "signature+": "+", "header": "H", "likeness": "~", "heading": "H",

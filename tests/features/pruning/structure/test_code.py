@@ -1,7 +1,7 @@
 import pytest
 from tests.features.pruning.structure.pictures import block, drawn, expected, lines_of, redrawn, told
 
-from kimi_proxy.features.pruning.structure.outline import outline
+from kimi_proxy.features.pruning.engine import outline
 
 PYTHON = r'''
 H|#!/usr/bin/env python3

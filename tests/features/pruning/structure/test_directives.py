@@ -4,7 +4,7 @@ import pytest
 
 from kimi_proxy.core.markers import NO_PRUNE_BEGIN, NO_PRUNE_END
 from kimi_proxy.core.prune import SOURCE_TYPES, SourceType
-from kimi_proxy.features.pruning.structure.outline import outline
+from kimi_proxy.features.pruning.engine import outline
 
 
 def forbidden(lines: list[str], source_type: SourceType = "docs") -> list[int]:

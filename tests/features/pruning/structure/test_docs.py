@@ -1,6 +1,6 @@
 from tests.features.pruning.structure.pictures import block, expected, lines_of, redrawn
 
-from kimi_proxy.features.pruning.structure.outline import outline
+from kimi_proxy.features.pruning.engine import outline
 
 MARKDOWN = r"""
 H|# Meter

@@ -3,7 +3,7 @@ import re
 import pytest
 from tests.features.pruning.structure.pictures import drawn, expected, lines_of, redrawn
 
-from kimi_proxy.features.pruning.structure.outline import outline
+from kimi_proxy.features.pruning.engine import outline
 
 QUIET = ["step done"] * 200
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi_proxy.core.prune import SOURCE_TYPES, SourceType
-from kimi_proxy.features.source_type import guess
+from kimi_proxy.features.pruning.source_type import guess
 
 CODE = "def area(r):\n    return 3.14 * r * r\n\nclass Shape {\n  int sides;\n};\n"
 LOG = "2026-01-02 10:00:00 INFO ready\n[10:00:01] GET /health 200\nERROR: cannot open the file\n"

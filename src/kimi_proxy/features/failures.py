@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from kimi_proxy.features.pruning.structure.blocks import Span
-from kimi_proxy.features.pruning.structure.log_lines import Words
 
 _DIAGNOSTIC = re.compile(r"\s*+(?:\.{0,2}/)?[\w./@+-]{1,200}\.[A-Za-z]\w{0,7}:\d{1,6}(?::\d{0,5})?:? ?\S")
 
@@ -270,11 +269,11 @@ _READERS: tuple[tuple[Callable[[Sequence[str], int], Span | None], tuple[str, ..
 )
 
 
-def read(bare: Sequence[str], words: Words, check: Callable[[], None]) -> list[Span]:
+def read(bare: Sequence[str], rows_with: Callable[..., set[int]], check: Callable[[], None]) -> list[Span]:
     """The failures and traces of a log. One inside another is not told, except a test in pytest's report."""
     tries: dict[int, list[Callable[[Sequence[str], int], Span | None]]] = {}
     for reader, signs in _READERS:
-        for row in words.rows(*signs):
+        for row in rows_with(*signs):
             tries.setdefault(row, []).append(reader)
     found: list[Span] = []
     done = 0
