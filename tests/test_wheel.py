@@ -65,9 +65,9 @@ def test_it_installs_and_runs_in_an_empty_environment(tmp_path: Path):
         try:
             assert server.stderr is not None
             address = next(found[1].decode() for line in server.stderr if (found := LISTENS.search(line)))
-            assert urlopen(f"{address}/health", timeout=30).status == 200
+            assert urlopen(f"{address}/health", timeout=60).status == 200
             server.send_signal(signal.SIGINT)
-            server.communicate(timeout=30)
+            server.communicate(timeout=60)
             assert server.returncode == 0
         finally:
             server.kill()

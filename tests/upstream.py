@@ -82,7 +82,7 @@ async def scripted(script: Script, port: int = 0) -> AsyncIterator[Upstream]:
         for task in list(tasks):
             task.cancel()
         if tasks:
-            await asyncio.wait(list(tasks), timeout=5)
+            await asyncio.wait(list(tasks), timeout=60)
 
 
 async def _request(reader: asyncio.StreamReader) -> Heard | None:

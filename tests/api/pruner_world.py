@@ -32,10 +32,10 @@ def pruner(home: Path, toml: str = "", **environment: str) -> Iterator[int]:
     thread = threading.Thread(target=asyncio.run, args=(main(),))
     thread.start()
     try:
-        assert ready.wait(30)
+        assert ready.wait(60)
         yield ports[0]
     finally:
         loop, stop = stops[0]
         loop.call_soon_threadsafe(stop.set)
-        thread.join(30)
+        thread.join(60)
         assert not thread.is_alive()

@@ -45,13 +45,13 @@ def serving() -> Iterator[int]:
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not server.started and time.monotonic() < deadline:
             time.sleep(0.01)
         yield server.servers[0].sockets[0].getsockname()[1]
     finally:
         server.should_exit = True
-        thread.join(10)
+        thread.join(60)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def is_closed_within(line: wire.socket.socket, seconds: float) -> bool:
 def test_a_head_that_does_not_come_is_not_waited_for(port: int, begun: bytes):
     with wire.connect(port) as line:
         line.sendall(begun)
-        assert is_closed_within(line, 10)
+        assert is_closed_within(line, 60)
 
 
 def test_a_head_that_drips_is_not_waited_for(port: int):
@@ -84,7 +84,7 @@ def test_a_head_that_drips_is_not_waited_for(port: int):
             line.sendall(bytes([byte]))
             time.sleep(0.02)
 
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 60
 
 
 def test_the_second_head_of_a_connection_has_the_same_time(port: int):
@@ -92,7 +92,7 @@ def test_the_second_head_of_a_connection_has_the_same_time(port: int):
         line.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         assert wire.hear(line).body == b"hello"
         line.sendall(b"GET / HTTP/1.1\r\nHost")
-        assert is_closed_within(line, 10)
+        assert is_closed_within(line, 60)
 
 
 def test_a_connection_may_rest_between_requests(port: int):
@@ -119,5 +119,5 @@ def test_a_websocket_outlives_its_head(port: int):
     with connect(f"ws://127.0.0.1:{port}/ws", proxy=None) as socket:
         for word in ("one", "two"):
             socket.send(word)
-            assert socket.recv(timeout=10) == word
+            assert socket.recv(timeout=60) == word
             time.sleep(HEAD_S * 1.5)

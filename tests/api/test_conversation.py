@@ -15,7 +15,7 @@ from kimi_proxy.api.stdio import converse
 from kimi_proxy.core import json
 from kimi_proxy.core.json import JsonObject, JsonValue
 
-PATIENCE_S = 20
+PATIENCE_S = 60
 META: JsonObject = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientCapabilities": {},

@@ -276,7 +276,7 @@ def test_a_hundred_megabytes_are_refused_quickly(port: int, path: str):
         heard = wire.hear(line)
 
     assert heard.status == 413
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 60
 
 
 def test_a_slow_body_times_out(narrow: int):

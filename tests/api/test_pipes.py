@@ -56,7 +56,7 @@ with private(FileIO(0, closefd=False), FileIO(1, "w", closefd=False)) as (stdin,
     stdout.write(stdin.read(100).upper())
 print("after")
 """
-    done = subprocess.run([sys.executable, "-c", program], input=b"wire", capture_output=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", program], input=b"wire", capture_output=True, timeout=60)
 
     assert done.stdout == b"WIREafter\n"
     assert b"noise" in done.stderr
@@ -75,7 +75,7 @@ async def test_a_pipe_that_does_not_block_is_waited_for_and_not_taken_for_ended(
         os.write(writer, b"late\n")
         os.close(writer)
 
-        assert await asyncio.wait_for(listening, 10) == [b"late"]
+        assert await asyncio.wait_for(listening, 60) == [b"late"]
 
 
 async def test_a_terminal_that_was_closed_has_ended():
@@ -88,4 +88,4 @@ async def test_a_terminal_that_was_closed_has_ended():
         await asyncio.sleep(0.05)
         os.close(master)
 
-        assert await asyncio.wait_for(listening, 10) == [b"last"]
+        assert await asyncio.wait_for(listening, 60) == [b"last"]

@@ -59,7 +59,7 @@ class World:
 
     async def sessions(self, requests: int | None = None) -> Sequence[JsonObject]:
         """All of them; once so many requests have been noted, if that is given."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 found: Sequence[JsonObject] = (await self.proxy.http.get("/api/sessions?limit=500")).json()["sessions"]
                 if requests is None or sum(int(str(each["requests"])) for each in found) >= requests:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kimi_proxy.core import json as jsontext
 from kimi_proxy.core.json import JsonValue
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)

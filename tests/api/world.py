@@ -155,10 +155,10 @@ def listening(app: ASGIApp) -> Iterator[int]:
     thread = threading.Thread(target=asyncio.run, args=(main(),))
     thread.start()
     try:
-        assert ready.wait(10)
+        assert ready.wait(60)
         yield ports[0]
     finally:
         loop, stop = stops[0]
         loop.call_soon_threadsafe(stop.set)
-        thread.join(15)
+        thread.join(60)
         assert not thread.is_alive()

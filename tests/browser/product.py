@@ -27,7 +27,7 @@ class Product:
     def ask(self, method: str, path: str, body: JsonValue = None, **headers: str) -> httpx.Response:
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         given = {} if body is None else {"json": body}
-        return httpx.request(method, self.address + path, headers=sent, timeout=30, trust_env=False, **given)
+        return httpx.request(method, self.address + path, headers=sent, timeout=60, trust_env=False, **given)
 
     def chat(self, session: str, messages: list[JsonValue], model: str = "demo/apprentice", **more: JsonValue) -> int:
         """A chat request of an agent; the status of its answer."""
@@ -101,7 +101,7 @@ class Said:
             time.sleep(0.02)
 
     def end(self) -> None:
-        self._reader.join(10)
+        self._reader.join(60)
 
 
 @contextmanager
@@ -119,7 +119,7 @@ def _process(arguments: list[str], env: dict[str, str]) -> Iterator[Said]:
         finally:
             process.terminate()
             try:
-                process.wait(30)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
             said.end()

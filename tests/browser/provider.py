@@ -13,7 +13,7 @@ from kimi_proxy.core.json import JsonObject, JsonValue
 
 MODEL = "local/m"
 WINDOW = 10_000
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 @dataclass

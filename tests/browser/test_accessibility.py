@@ -12,7 +12,7 @@ from tests.browser.product import Product
 from tests.browser.window import Window, Windows
 from tests.clients.servers import INSTALL_S, QUICKLY, installed
 
-pytestmark = pytest.mark.timeout(INSTALL_S + 120)
+pytestmark = pytest.mark.timeout(INSTALL_S + 600)
 
 PACKAGE = "axe-core@4.11.0"
 VIEWS = ("live", "sessions", "map", "cuts", "compression", "playground", "servers", "settings")

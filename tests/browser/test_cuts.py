@@ -185,7 +185,7 @@ def pruned(shop: Product, text: str, goal: str) -> None:
     answer = httpx.post(
         f"http://{where['host']}:{where['port']}/rpc",
         json={"jsonrpc": "2.0", "id": 1, "method": "prune_text", "params": asked},
-        timeout=30,
+        timeout=60,
         trust_env=False,
     ).json()
     assert answer["result"]["annotations"], answer

@@ -119,7 +119,7 @@ def test_the_cost_of_a_request_that_ends_after_a_later_one_is_drawn_too(live: Wi
     finally:
         told.may_answer = free
         held.set()
-        asking.join(30)
+        asking.join(60)
 
     expect(cost).to_contain_text("$0.00034")
 
@@ -134,7 +134,7 @@ def test_a_request_is_seen_while_it_streams_and_when_it_is_done(live: Window, pr
         expect(row.locator(".badge.running")).to_have_text("streaming")
     finally:
         told.may_answer.set()
-        asking.join(30)
+        asking.join(60)
 
     expect(row.locator(".badge.ok")).to_have_text("done")
 

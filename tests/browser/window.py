@@ -4,10 +4,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from playwright.sync_api import Browser, ConsoleMessage, Dialog, Locator, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Dialog, Locator, Page, expect, sync_playwright
 from tests.browser.chromium import ARGUMENTS
 
-PATIENCE_MS = 15_000
+# Costs nothing where the page is quick; Playwright's own 5 s for `expect` are too few on a busy machine.
+PATIENCE_MS = 60_000
+expect.set_options(timeout=PATIENCE_MS)
 
 # Runs before the page does: what a script of a stranger would do is noticed here.
 WATCH = """

@@ -18,8 +18,6 @@ from .test_serving import serving
 ROOT = Path(__file__).parents[2]
 SCRIPT = str(ROOT / "tests" / "stdio_server.py")
 
-pytestmark = pytest.mark.timeout(180)
-
 
 def server(name: str, mode: str = "", more: str = "") -> str:
     args = json.dumps(["-I", "-S", SCRIPT, mode])
@@ -69,7 +67,7 @@ def test_up_starts_it_all_in_the_background_and_down_leaves_nothing(mcp: Cli):
     assert [s["pid"] for s in json.loads(again.stdout)["servers"]] == list(family)
     assert down.returncode == 0
     assert states(down.stdout) == {"good": "stopped", "bad": "stopped"}
-    assert within(10, lambda: not any(runs(pid) for pid in family))
+    assert within(60, lambda: not any(runs(pid) for pid in family))
     assert mcp("mcp", "status").returncode == 3
 
 
@@ -97,7 +95,7 @@ def test_a_restart_of_everything_reads_the_settings_again(mcp: Cli):
 
 def test_a_start_in_the_foreground_is_told_and_goes_on(mcp: Cli):
     with serving(mcp, "start") as (process, _):
-        assert within(30, lambda: len(servers_of(mcp)) == 1)
+        assert within(60, lambda: len(servers_of(mcp)) == 1)
         down = mcp("mcp", "down")
         assert states(down.stdout)["good"] == "stopped"
         assert servers_of(mcp) == set()
@@ -109,11 +107,11 @@ def test_a_start_in_the_foreground_is_told_and_goes_on(mcp: Cli):
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_when_start_ends_so_do_the_servers_and_nobody_is_fooled_by_what_it_left(mcp: Cli, how: signal.Signals):
     with serving(mcp, "start") as (process, _):
-        assert within(30, lambda: len(servers_of(mcp)) == 1)
+        assert within(60, lambda: len(servers_of(mcp)) == 1)
         process.send_signal(how)
-        process.wait(30)
+        process.wait(60)
 
-    assert within(10, lambda: not servers_of(mcp))
+    assert within(60, lambda: not servers_of(mcp))
     assert mcp("mcp", "status").returncode == 3
 
 
@@ -156,7 +154,7 @@ def test_the_script_says_the_same_in_other_words(tmp_path: Path):
         stand_in.chmod(0o755)
 
     def said(*args: str) -> tuple[int, str]:
-        done = subprocess.run([copied, *args], capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run([copied, *args], capture_output=True, text=True, timeout=60, check=False)
         return done.returncode, done.stdout.strip()
 
     assert [said(word, "a", "b") for word in ("start", "stop", "restart", "status")] == [

@@ -33,7 +33,7 @@ def serving(
 def rpc(address: str, method: str, params: dict[str, object]) -> dict[str, object]:
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
     request = Request(f"{address}/rpc", body, {"Content-Type": "application/json"})
-    with urlopen(request, timeout=30) as answer:
+    with urlopen(request, timeout=60) as answer:
         read: dict[str, object] = json.load(answer)
     return read
 
@@ -52,7 +52,7 @@ def hanging_up_is(handler: signal.Handlers) -> Iterator[None]:
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_it_tells_where_it_listens_and_stops_cleanly(cli: Cli, command: str, how: signal.Signals):
     with hanging_up_is(signal.SIG_DFL), serving(cli, command) as (process, address):
-        with urlopen(f"{address}/health", timeout=30) as answer:
+        with urlopen(f"{address}/health", timeout=60) as answer:
             health = json.load(answer)
         code, said = stop(process, how)
 
@@ -67,14 +67,14 @@ def test_it_tells_where_it_listens_and_stops_cleanly(cli: Cli, command: str, how
 def test_under_nohup_the_end_of_a_terminal_is_not_the_end_of_the_server(cli: Cli):
     with hanging_up_is(signal.SIG_IGN), serving(cli, "pruner") as (process, address):
         process.send_signal(signal.SIGHUP)
-        with urlopen(f"{address}/health", timeout=30) as answer:
+        with urlopen(f"{address}/health", timeout=60) as answer:
             assert answer.status == 200
         assert stop(process)[0] == 0
 
 
 def test_start_opens_the_proxy_too(cli: Cli):
     with serving(cli, "start", name="proxy") as (process, address):
-        with urlopen(f"{address}/health", timeout=30) as answer:
+        with urlopen(f"{address}/health", timeout=60) as answer:
             health = json.load(answer)
         code, said = stop(process)
 
@@ -136,7 +136,7 @@ def test_beyond_loopback_it_does_not_start_without_a_token(cli: Cli):
 
 def test_with_a_token_it_does(cli: Cli):
     with serving(cli, "pruner", "--host", "0.0.0.0", env={"KIMI_PROXY_TOKEN": "a" * 32}) as (process, address):
-        assert urlopen(f"{address}/health", timeout=30).status == 200
+        assert urlopen(f"{address}/health", timeout=60).status == 200
         assert stop(process)[0] == 0
 
 

@@ -15,7 +15,7 @@ from tests.clients import agents
 from tests.clients.fake_llm import Call, FakeLlm, fake_llm
 from tests.clients.servers import INSTALL_S
 
-pytestmark = pytest.mark.timeout(INSTALL_S + 120)
+pytestmark = pytest.mark.timeout(INSTALL_S + 600)
 
 PATIENCE_S = 90
 KIMI_PROXY = str(Path(sys.executable).with_name("kimi-proxy"))

@@ -20,7 +20,7 @@ async def client(tmp_path: Path) -> AsyncIterator[tuple[AsyncAnthropic, Evil]]:
     async with (
         evil(Provider()) as provider,
         proxy(tmp_path, provider.toml("anthropic")) as p,
-        AsyncAnthropic(base_url=f"http://127.0.0.1:{p.port}", api_key=KEY, timeout=30) as sdk,
+        AsyncAnthropic(base_url=f"http://127.0.0.1:{p.port}", api_key=KEY, timeout=60) as sdk,
     ):
         yield sdk, provider
 

@@ -19,7 +19,7 @@ from tests.clients.provider import Coder
 from tests.clients.servers import INSTALL_S, QUICKLY, TOOLS, installed
 from tests.evil import Evil, evil
 
-pytestmark = pytest.mark.timeout(INSTALL_S + 120)
+pytestmark = pytest.mark.timeout(INSTALL_S + 600)
 
 PACKAGES = ("@anthropic-ai/claude-code@2", "@openai/codex@0.166")
 PLACE = "coding-agents"

@@ -18,7 +18,7 @@ from tests.processes import until
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import read_mask
 
-pytestmark = pytest.mark.timeout(INSTALL_S + 120)
+pytestmark = pytest.mark.timeout(INSTALL_S + 600)
 
 TEXT = "".join(f"line {i} of a file that is much too long to read, é\u2028\r\n" for i in range(6000))
 LIST: JsonObject = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}

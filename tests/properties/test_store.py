@@ -18,7 +18,7 @@ from kimi_proxy.services.store.sqlite.store import SqliteStore, store_path
 
 TTL_S = 100.0
 
-pytestmark = pytest.mark.timeout(7200 if os.environ.get("KIMI_PROXY_DEEP") == "1" else 180)
+pytestmark = pytest.mark.timeout(7200 if os.environ.get("KIMI_PROXY_DEEP") == "1" else 600)
 
 any_text = st.text(st.characters(exclude_categories=()) | st.sampled_from("\n\r\x00\x0c\u2028\ud800"))
 any_bytes = any_text.map(lambda text: text.encode("utf-8", "surrogatepass")) | st.binary()

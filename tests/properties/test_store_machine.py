@@ -163,7 +163,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert integrity(store_path(self.home)) == [("ok",)]
 
 
-TestStoreMachine = pytest.mark.timeout(7200 if DEEP else 180)(StoreMachine.TestCase)
+TestStoreMachine = pytest.mark.timeout(7200 if DEEP else 600)(StoreMachine.TestCase)
 TestStoreMachine.settings = settings(
     max_examples=2000 if DEEP else 60,
     stateful_step_count=50 if DEEP else 30,

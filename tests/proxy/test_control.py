@@ -27,7 +27,7 @@ def answering(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
         thread = threading.Thread(target=serve)
         thread.start()
         yield f"http://127.0.0.1:{listener.getsockname()[1]}", heard
-        thread.join(10)
+        thread.join(60)
 
 
 def http(body: bytes, status: str = "200 OK") -> bytes:

@@ -24,7 +24,7 @@ def answering(reply: bytes) -> Iterator[int]:
         thread = Thread(target=answer)
         thread.start()
         yield server.getsockname()[1]
-        thread.join(10)
+        thread.join(60)
 
 
 def _http(body: bytes) -> bytes:

@@ -11,27 +11,28 @@ from tests.swe_pruner_server import Script, answering, request_of, response, say
 from kimi_proxy.core.errors import PruneFailed
 from kimi_proxy.proxy.pruners import SwePruner
 
-BUDGET_S = 0.4
+BUDGET_S = 60.0  # an answer comes at once
+SHORT_S = 0.4  # for servers that never answer
 
 
 async def silence() -> None:
     await asyncio.Event().wait()
 
 
-async def ask(script: Script) -> str:
+async def ask(script: Script, budget_s: float = BUDGET_S) -> str:
     async with serving(script) as address:
         pruner = SwePruner(address)
         try:
-            return await pruner.prune("a\nb\nc", "what is b?", BUDGET_S)
+            return await pruner.prune("a\nb\nc", "what is b?", budget_s)
         finally:
             await pruner.close()
 
 
-async def failure(script: Script) -> str:
+async def failure(script: Script, budget_s: float = BUDGET_S) -> str:
     started = time.monotonic()
     with pytest.raises(PruneFailed) as failed:
-        await ask(script)
-    assert time.monotonic() - started < BUDGET_S + 0.5
+        await ask(script, budget_s)
+    assert time.monotonic() - started < 30
     return failed.value.reason
 
 
@@ -156,7 +157,7 @@ async def drip(writer: asyncio.StreamWriter) -> None:
     ids=["before the head", "after the head", "in the body"],
 )
 async def test_a_stall_ends_with_the_budget(raw: bytes):
-    assert await failure(saying(raw, silence)) == "timeout"
+    assert await failure(saying(raw, silence), SHORT_S) == "timeout"
 
 
 async def test_an_answer_that_never_ends_ends_with_the_budget():
@@ -165,7 +166,7 @@ async def test_an_answer_that_never_ends_ends_with_the_budget():
         writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
         await drip(writer)
 
-    assert await failure(script) == "timeout"
+    assert await failure(script, SHORT_S) == "timeout"
 
 
 async def test_a_reader_that_takes_nothing_ends_with_the_budget():
@@ -175,7 +176,7 @@ async def test_a_reader_that_takes_nothing_ends_with_the_budget():
     async with serving(script) as address:
         pruner = SwePruner(address)
         with pytest.raises(PruneFailed) as failed:
-            await pruner.prune("x" * 50_000_000, "q", BUDGET_S)
+            await pruner.prune("x" * 50_000_000, "q", SHORT_S)
         await pruner.close()
 
     assert failed.value.reason == "timeout"

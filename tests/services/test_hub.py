@@ -13,7 +13,7 @@ def tell(hub: Hub, *numbers: int) -> None:
 
 
 async def heard(viewer: Viewer, count: int) -> list[JsonObject]:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         return [json.loads(await viewer.next()) for _ in range(count)]
 
 
@@ -41,7 +41,7 @@ async def test_who_waits_is_woken():
         waiting = asyncio.create_task(viewer.next())
         await asyncio.sleep(0)
         tell(hub, 1)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             assert json.loads(await waiting)["n"] == 1
 
 

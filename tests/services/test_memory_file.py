@@ -119,7 +119,7 @@ def test_whoever_is_killed_while_saving_leaves_a_whole_file(tmp_path: Path):
         for _ in range(saves):
             child.stdout.readline()
         os.kill(child.pid, signal.SIGKILL)
-        child.wait(timeout=30)
+        child.wait(timeout=60)
         child.stdout.close()
 
         found = json.loads((tmp_path / NAME).read_bytes())["content"]

@@ -187,7 +187,7 @@ async def test_the_reranker_has_a_limit_of_its_own() -> None:
     async with scripted(stall) as server, deepinfra(server.url, deepinfra_timeout_ms=200) as pruner:
         began = time.monotonic()
         answer = await pruner.prune(question)
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 50
     assert is_heuristic(answer, question, "deepinfra_http_error", None)
 
 

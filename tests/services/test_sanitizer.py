@@ -200,7 +200,7 @@ class Silent(Pinboard):
 
 
 async def test_a_store_that_does_not_answer_costs_no_more_than_the_budget(tmp_path: Path):
-    async with world(tmp_path, within(100), pinboard=Silent()) as here, asyncio.timeout(5):
+    async with world(tmp_path, within(100), pinboard=Silent()) as here, asyncio.timeout(60):
         draft = await here.send(request(Wire.CHAT, BEGUN))
 
     assert results(draft.request) == {"call_a1": LOG.text}

@@ -71,7 +71,7 @@ async def status_of(supervisor: Supervisor, name: str) -> JsonObject:
     return next(status for status in await supervisor.status() if status["name"] == name)
 
 
-async def in_state(supervisor: Supervisor, name: str, *states: str, within_s: float = 30) -> JsonObject:
+async def in_state(supervisor: Supervisor, name: str, *states: str, within_s: float = 60) -> JsonObject:
     deadline = time.monotonic() + within_s
     while (status := await status_of(supervisor, name))["state"] not in states:
         assert time.monotonic() < deadline, status
@@ -136,7 +136,7 @@ async def test_up_of_one_that_cannot_start_shows_the_end_of_its_log_at_once(tmp_
     async with supervised(toml, tmp_path, keep=False) as (supervisor, _):
         crashed, died = await supervisor.up()
 
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 60
     assert "cannot find my configuration" in str(crashed["log"])
     assert "my configuration is nowhere to be found" in str(died["log"])
     assert "ended with status 4" in str(died["last_error"])
@@ -263,7 +263,7 @@ asyncio.run(main())
 KILLS = 50 if "KIMI_PROXY_DEEP" in os.environ else 4
 
 
-@pytest.mark.timeout(30 * KILLS)
+@pytest.mark.timeout(600 + 30 * KILLS)
 async def test_nothing_outlives_a_supervisor_that_is_killed(tmp_path: Path):
     mark = f"KILLED_IN={tmp_path}"
     marked = f"env = {{ KILLED_IN = {json.dumps(str(tmp_path))} }}\n"
@@ -283,4 +283,4 @@ async def test_nothing_outlives_a_supervisor_that_is_killed(tmp_path: Path):
         owner.kill()
         await owner.wait()
 
-        await until(lambda: not with_variable(mark), within_s=10)
+        await until(lambda: not with_variable(mark), within_s=60)

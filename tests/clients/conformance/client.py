@@ -11,7 +11,7 @@ import sys
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.proxy.mcp.http import Streamable
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 EXAMPLES: dict[JsonValue, JsonValue] = {"number": 5, "integer": 5, "boolean": True}
 
 

@@ -36,7 +36,7 @@ CLIENT_SCENARIOS = {
     ],
 }
 
-pytestmark = pytest.mark.timeout(INSTALL_S + 180)
+pytestmark = pytest.mark.timeout(INSTALL_S + 600)
 
 
 @pytest.fixture(scope="session")

@@ -84,7 +84,7 @@ NASTY = {
 
 @pytest.mark.parametrize("source_type", SOURCE_TYPES)
 @pytest.mark.parametrize("name", NASTY)
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(300)
 def test_nasty_texts_have_an_outline_soon(name: str, source_type: SourceType) -> None:
     lines = NASTY[name]
     check_sound(outline(lines, source_type), len(lines))

@@ -29,7 +29,7 @@ async def met(process: Process) -> str:
 async def test_a_program_that_is_stopped_while_it_is_being_buried_is_not_started_again():
     SlowToBury.buried = asyncio.Event()
     reaper = Reaper()
-    command = Command((sys.executable, "-c", "import time; time.sleep(60)"), {"PATH": os.environ["PATH"]})
+    command = Command((sys.executable, "-c", "import time; time.sleep(600)"), {"PATH": os.environ["PATH"]})
     child = Child("script", command, SlowToBury, met, 20, reaper)
     try:
         life = await child.running()

@@ -21,7 +21,7 @@ from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.proxy.mcp.http import Plain
 
 CALL: JsonObject = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "read"}}
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 @asynccontextmanager
@@ -160,7 +160,7 @@ async def test_a_server_that_is_down_is_unreachable():
 
 async def test_a_server_that_says_nothing_times_out():
     async def silence(_: Heard) -> bytes:
-        await asyncio.sleep(60)
+        await asyncio.sleep(600)
         return b""
 
     with pytest.raises(UpstreamTimeout, match=r"files did not answer within 0\.2 s"):

@@ -21,7 +21,7 @@ from kimi_proxy.proxy.mcp.stdio import Served
 from kimi_proxy.proxy.orphan_cleanup import Reaper
 
 SCRIPT = str(Path(__file__).parents[2] / "http_server.py")
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 LIST: JsonObject = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 
 
@@ -78,7 +78,7 @@ async def test_one_that_dies_at_once_is_not_waited_for():
             await client.forward(LIST, PATIENCE_S)
         said, vitals = client.child.said, client.child.vitals()
 
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 60
     assert said.startswith("I am about to listen\nmy configuration is nowhere to be found\n[script ended with status 4")
     assert (vitals.state, vitals.pid) == ("down", None)
 

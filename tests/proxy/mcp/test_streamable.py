@@ -28,7 +28,7 @@ from kimi_proxy.core.errors import UpstreamError, UpstreamTimeout, UpstreamUnrea
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.proxy.mcp.http import Streamable
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 VERSION = "io.modelcontextprotocol/protocolVersion"
 DISCOVERED: JsonObject = {
     "supportedVersions": ["2026-07-28"],

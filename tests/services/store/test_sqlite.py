@@ -153,7 +153,7 @@ async def test_the_event_loop_is_free_while_the_disk_is_slow(tmp_path: Path) -> 
     disk_answers.set()
 
     def slow(path: Path, patience_s: float) -> sqlite3.Connection:
-        assert disk_answers.wait(30)
+        assert disk_answers.wait(60)
         return connect(path, patience_s)
 
     async with opened(tmp_path, connect=slow) as store:

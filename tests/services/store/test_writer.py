@@ -27,7 +27,7 @@ class Disk:
         self.error: StoreUnavailable | None = None
 
     def commit(self, keeps: Sequence[Keep]) -> int:
-        assert self.allowed.acquire(timeout=30)
+        assert self.allowed.acquire(timeout=60)
         self.batches.append(list(keeps))
         if self.error:
             raise self.error

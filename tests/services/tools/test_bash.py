@@ -63,7 +63,7 @@ async def test_a_command_that_fails_gives_its_output_and_its_exit_code(folder: P
         ("true", "[kimi-proxy] no output"),
         ("exit 7", "exit code 7"),
         ("kill -SEGV $$", "ended by signal 11 (SIGSEGV)"),
-        ("sleep 60 & echo x", "x\n[kimi-proxy] 1 background processes were ended with the command"),
+        ("sleep 600 & echo x", "x\n[kimi-proxy] 1 background processes were ended with the command"),
         ("no-such-command-here", "no-such-command-here: command not found\n[kimi-proxy] exit code 127"),
     ],
 )
@@ -74,9 +74,9 @@ async def test_how_it_ended_is_said_in_one_line(folder: Path, command: str, said
 async def test_a_timeout_keeps_the_output_so_far(folder: Path):
     started = time.monotonic()
     async with toolbox(folder) as box:
-        answer = await box.call("bash", command="echo before; sleep 60", timeout_ms=300)
+        answer = await box.call("bash", command="echo before; sleep 600", timeout_ms=300)
 
-    assert time.monotonic() - started < 4
+    assert time.monotonic() - started < 60
     assert answer.is_error
     assert answer.text == "before\n[kimi-proxy] timed out after 300 ms and was ended; this is its output so far"
 
@@ -183,13 +183,13 @@ async def test_an_output_too_large_to_prune_is_shown_by_its_ends(folder: Path):
 
 async def test_a_cancelled_command_is_ended(folder: Path):
     async with toolbox(folder) as box:
-        call = asyncio.create_task(box.call("bash", command="touch started; sleep 60; touch finished"))
+        call = asyncio.create_task(box.call("bash", command="touch started; sleep 600; touch finished"))
         await until((folder / "started").exists)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
 
-    await until(lambda: not runs_in(folder), 4)
+    await until(lambda: not runs_in(folder))
 
 
 async def test_an_output_of_which_a_part_was_not_kept_is_not_pruned_as_if_it_were_all(folder: Path):

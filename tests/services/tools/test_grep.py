@@ -288,7 +288,7 @@ async def test_no_pattern_takes_forever(world: World, pattern: str):
 
     await world.text(pattern=pattern, path="src/a.py")
 
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

