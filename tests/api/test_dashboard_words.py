@@ -9,7 +9,15 @@ import pytest
 from kimi_proxy.api.dashboard import FOLDER
 from kimi_proxy.api.errors import Refused
 from kimi_proxy.core.config.servers import Transport
-from kimi_proxy.core.errors import Done, KimiProxyError, NotRun, OfRefusal, Reason, UpstreamError, Warned
+from kimi_proxy.core.errors import (
+    CompressionRefusal,
+    KimiProxyError,
+    NotRunReason,
+    Reason,
+    Shortening,
+    UpstreamError,
+    WarningCode,
+)
 from kimi_proxy.features.routing import NO_LARGER_MODEL
 from kimi_proxy.proxy.mcp.process import State
 from kimi_proxy.services.settings import ProblemCode
@@ -48,15 +56,15 @@ UPSTREAM = {kind.code for kind in kinds(UpstreamError)} - {"prune_failed"}  # wh
     [
         ("reasons", literals(Reason)),
         ("errors", ERRORS | literals(Refused)),
-        ("errors", {f"compression_refused {reason}" for reason in literals(OfRefusal)}),
-        ("errors", {f"server_not_run {reason}" for reason in literals(NotRun)}),
+        ("errors", {f"compression_refused {reason}" for reason in literals(CompressionRefusal)}),
+        ("errors", {f"server_not_run {reason}" for reason in literals(NotRunReason)}),
         ("errors", {"below_threshold", "window_unknown"}),
         ("outcome", UPSTREAM | {f"{code}_advice" for code in UPSTREAM} | {"rate_limited", "no_provider"}),
-        ("warnings", literals(Warned)),
+        ("warnings", literals(WarningCode)),
         ("settings", {f"problem {code}" for code in literals(ProblemCode)}),
         ("servers", {f"state_{state}" for state in literals(State)}),
         ("servers", {f"way_{transport}" for transport in literals(Transport)}),
-        ("cuts", {f"why_{done}" for done in literals(Done)}),
+        ("cuts", {f"why_{done}" for done in literals(Shortening)}),
     ],
 )
 def test_every_code_has_its_words(file: str, codes: set[str], language: str):
@@ -68,7 +76,7 @@ def test_no_words_are_left_of_codes_that_nobody_tells_any_more():
     with_reason = {key for key in keys("errors", "en") if " " in key}
 
     assert keys("reasons", "en") - ours == literals(Reason)
-    assert keys("warnings", "en") == literals(Warned)
+    assert keys("warnings", "en") == literals(WarningCode)
     assert {key.split()[0] for key in with_reason} <= ERRORS
     assert keys("errors", "en") - with_reason - {
         "below_threshold",

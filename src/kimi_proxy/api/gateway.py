@@ -15,7 +15,7 @@ from kimi_proxy.api.errors import json_answer, object_in, rpc_failure
 from kimi_proxy.api.mcp import NOTHING, Reply
 from kimi_proxy.api.rpc import EVENTS, announced, json_reply, unless_gone
 from kimi_proxy.core import json, jsonrpc
-from kimi_proxy.core.errors import BadRequest, InvalidParams, KimiProxyError, MethodNotFound, place
+from kimi_proxy.core.errors import BadRequest, InvalidParams, KimiProxyError, MethodNotFound, location
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.mcp import REMOVED, STATELESS_VERSIONS
 from kimi_proxy.features import recovery
@@ -68,7 +68,7 @@ async def reply(gateway: Gateway, server: str, raw: bytes, door: mcp.Door, heade
     except KimiProxyError as e:
         return Reply(rpc_failure(jsonrpc.id_of(message), e), e.http_status)
     except Exception as e:  # noqa: BLE001 - whoever waits for this id gets an answer, whatever broke
-        log.error("gateway failed", extra={"server": server[:80], "what": place(e)})
+        log.error("gateway failed", extra={"server": server[:80], "what": location(e)})
         return Reply(rpc_failure(jsonrpc.id_of(message), e), KimiProxyError.http_status)
 
 

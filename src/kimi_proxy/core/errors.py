@@ -1,44 +1,45 @@
-"""Every error of ours.
+"""Every error of ours, the reasons for what was not changed, and the codes of warnings.
 
 KimiProxyError
-├── BadRequest                what the caller sent cannot be served as it is
+├── BadRequest                a request that cannot be served as it is
 │   ├── ParseError            not JSON, or nested too deep             -32700
 │   ├── InvalidRequest        JSON, but not a JSON-RPC request         -32600
 │   ├── MethodNotFound        no such JSON-RPC method                  -32601
 │   ├── InvalidParams         an argument is missing or wrong          -32602
 │   ├── HeaderMismatch        HTTP headers that contradict the body    -32020
 │   ├── UnsupportedVersion    an MCP revision that isn't served        -32022
-│   ├── PruneIdNotFound       nothing is kept under this id            -32004
+│   ├── PruneIdNotFound       nothing is stored under this id          -32004
 │   ├── InvalidRange          a line range that means nothing          -32005
 │   ├── UnknownServer         no MCP server of that name is configured -32001
 │   ├── ServerNotRun          an MCP server that we do not run, and cannot start or stop
 │   ├── CallRefused           a tool call that the gateway won't pass  -32602
-│   ├── NoProvider            nobody is configured who could answer this model
+│   ├── NoProvider            no configured provider serves this model
 │   ├── SessionNotFound       no session has this id or name
 │   ├── NothingSeen           no request of a session has passed since the start
-│   └── CompressionRefused    a history that cannot be compressed, or brought back, now
+│   └── CompressionRefused    a history that cannot be compressed, or restored, now
 ├── RateLimited               a provider's limit, set by its user, is reached
 ├── ConfigError               settings that we refuse to start with
 ├── StoreUnavailable          an original could not be committed or read
-├── FileRefused               somebody's configuration file that we won't change
-├── ToolFailed                a file, a command or a search did not work out: the model is told why
-└── UpstreamError             somebody else's server failed us
-    ├── RerankFailed          the reranker gave no scores: its warning says why
-    ├── PruneFailed           a tool's output could not be pruned: its reason says why
+├── FileRefused               a client's configuration file that we won't change
+├── ToolFailed                a file, a command or a search failed; the message is for the model
+└── UpstreamError             a server that we called failed
+    ├── RerankFailed          the reranker gave no scores; has the warning code
+    ├── PruneFailed           a tool's output could not be pruned; has the reason
     ├── UpstreamUnreachable   a server is down                         -32002
     ├── UpstreamTimeout       a server did not answer in time          -32002
     ├── UpstreamUnreadable    a server's answer means nothing          -32003
-    └── UpstreamDisconnected  a server broke off in the middle of its answer"""
+    └── UpstreamDisconnected  a server closed the connection in the middle of its answer
+"""
 
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, NewType
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, NewType, TypeVar
 
 if TYPE_CHECKING:
     from kimi_proxy.core.json import JsonObject
 
-OfRequest = Literal["nothing_to_do", "no_larger_model"]
-OfOutput = Literal[
+RequestReason = Literal["nothing_to_do", "no_larger_model"]
+ToolResultReason = Literal[
     "below_threshold",
     "unread",
     "recovered",
@@ -54,22 +55,24 @@ OfOutput = Literal[
     "switched_off",
     "failed",
 ]
-OfInstructions = Literal["instructions_too_long", "no_place_for_instructions"]
-OfRefusal = Literal["nothing_to_compress", "nothing_to_undo", "kept_by_provider"]
-OfCompression = (
-    OfRefusal | Literal["history_changed", "compression_taken_back", "compression_cooldown", "compression_limit"]
+InstructionsReason = Literal["instructions_too_long", "no_place_for_instructions"]
+CompressionRefusal = Literal["nothing_to_compress", "nothing_to_undo", "kept_by_provider"]
+CompressionReason = (
+    CompressionRefusal
+    | Literal["history_changed", "compression_taken_back", "compression_cooldown", "compression_limit"]
 )
-Reason = OfRequest | OfOutput | OfInstructions | OfCompression
-Done = Literal["pruned", "masked"]
+Reason = RequestReason | ToolResultReason | InstructionsReason | CompressionReason
+Shortening = Literal["pruned", "masked"]
 
-# No word of ours: a stage that failed, by its name, or what another version has written down.
-Foreign = NewType("Foreign", str)
+# Not in the lists above: the name of a stage that failed, or a reason that another version has stored.
+OtherReason = NewType("OtherReason", str)
 
-Why = Reason | Done | Foreign
+AnyReason = Reason | Shortening | OtherReason
 
+NotRunReason = Literal["switched_off", "elsewhere"]  # why we do not start and stop an MCP server
 
-OfReranker = Literal["deepinfra_http_error", "deepinfra_config_error", "deepinfra_parse_error"]
-Warned = (
+RerankerWarning = Literal["deepinfra_http_error", "deepinfra_config_error", "deepinfra_parse_error"]
+WarningCode = (
     Literal[
         "constraints_unmet",
         "scorer_refused",
@@ -81,50 +84,17 @@ Warned = (
         "deepinfra_error",
         "deepinfra_docs_truncated",
     ]
-    | OfReranker
+    | RerankerWarning
 )
 
+R = TypeVar("R", bound=str)
 
-def place(fault: BaseException) -> str:
-    """Its kind and where it arose: `KeyError at score.py:42`."""
-    frames = traceback.extract_tb(fault.__traceback__)
+
+def location(error: BaseException) -> str:
+    """Return the kind of an error and where it was raised: `KeyError at score.py:42`."""
+    frames = traceback.extract_tb(error.__traceback__)
     where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-    return f"{type(fault).__name__}{where}"
-
-
-# Every error of ours.
-#
-# KimiProxyError
-# ├── BadRequest                what the caller sent cannot be served as it is
-# │   ├── ParseError            not JSON, or nested too deep             -32700
-# │   ├── InvalidRequest        JSON, but not a JSON-RPC request         -32600
-# │   ├── MethodNotFound        no such JSON-RPC method                  -32601
-# │   ├── InvalidParams         an argument is missing or wrong          -32602
-# │   ├── HeaderMismatch        HTTP headers that contradict the body    -32020
-# │   ├── UnsupportedVersion    an MCP revision that isn't served        -32022
-# │   ├── PruneIdNotFound       nothing is kept under this id            -32004
-# │   ├── InvalidRange          a line range that means nothing          -32005
-# │   ├── UnknownServer         no MCP server of that name is configured -32001
-# │   ├── ServerNotRun          an MCP server that we do not run, and cannot start or stop
-# │   ├── CallRefused           a tool call that the gateway won't pass  -32602
-# │   ├── NoProvider            nobody is configured who could answer this model
-# │   ├── SessionNotFound       no session has this id or name
-# │   ├── NothingSeen           no request of a session has passed since the start
-# │   └── CompressionRefused    a history that cannot be compressed, or brought back, now
-# ├── RateLimited               a provider's limit, set by its user, is reached
-# ├── ConfigError               settings that we refuse to start with
-# ├── StoreUnavailable          an original could not be committed or read
-# ├── FileRefused               somebody's configuration file that we won't change
-# ├── ToolFailed                a file, a command or a search did not work out: the model is told why
-# └── UpstreamError             somebody else's server failed us
-# ├── RerankFailed          the reranker gave no scores: its warning says why
-# ├── PruneFailed           a tool's output could not be pruned: its reason says why
-# ├── UpstreamUnreachable   a server is down                         -32002
-# ├── UpstreamTimeout       a server did not answer in time          -32002
-# ├── UpstreamUnreadable    a server's answer means nothing          -32003
-# └── UpstreamDisconnected  a server broke off in the middle of its answer
-
-NotRun = Literal["switched_off", "elsewhere"]  # why an MCP server is not ours to start and stop
+    return f"{type(error).__name__}{where}"
 
 
 class KimiProxyError(Exception):
@@ -135,7 +105,7 @@ class KimiProxyError(Exception):
     http_status: ClassVar[int] = 500
 
     def data(self) -> "JsonObject":
-        """What a program may want to read beside the message."""
+        """Return what a program may want to read beside the message."""
         return {"code": self.code}
 
 
@@ -177,7 +147,7 @@ class InvalidParams(BadRequest):
 
 
 class HeaderMismatch(BadRequest):
-    """A header and the body disagree; whoever routes by one and runs the other can be fooled."""
+    """A header and the body disagree: a proxy that routes by one while the server runs the other can be fooled."""
 
     code = "header_mismatch"
     rpc_code = -32020
@@ -197,7 +167,7 @@ class UnsupportedVersion(BadRequest):
 
 
 class PruneIdNotFound(BadRequest):
-    """The originals behind an id were never here, or have expired."""
+    """The originals of an id were never stored here, or have expired."""
 
     code = "prune_id_not_found"
     rpc_code = -32004
@@ -234,12 +204,10 @@ class UnknownServer(BadRequest):
         super().__init__(f"no MCP server is named {server[:60]!r}: use one of {', '.join(known) or '(none)'}")
 
 
-class ServerNotRun(BadRequest):
-    """The settings decide which MCP servers are ours to start and stop; the message says how."""
+class _WithReason(BadRequest, Generic[R]):
+    """`reason` is for programs, the message for people and models."""
 
-    code = "server_not_run"
-
-    def __init__(self, reason: NotRun, problem: str) -> None:
+    def __init__(self, reason: R, problem: str) -> None:
         super().__init__(problem)
         self.reason = reason
 
@@ -247,24 +215,23 @@ class ServerNotRun(BadRequest):
         return {"code": self.code, "reason": self.reason}
 
 
-class CallRefused(BadRequest):
-    """The gateway's own refusal of a tool call; the message tells the model what to do instead."""
+class ServerNotRun(_WithReason[NotRunReason]):
+    """Only MCP servers with a command and `run` are started and stopped by us; the message says how to change that."""
+
+    code = "server_not_run"
+
+
+class CallRefused(_WithReason[Literal["marker", "tool", "path"]]):
+    """The gateway's own refusal of a tool call; the message says what the model should do instead."""
 
     code = "call_refused"
     rpc_code = -32602
     # MCP clients hide the body of any other status from the model.
     http_status = 200
 
-    def __init__(self, reason: Literal["marker", "tool", "path"], problem: str) -> None:
-        super().__init__(problem)
-        self.reason = reason
-
-    def data(self) -> "JsonObject":
-        return {"code": self.code, "reason": self.reason}
-
 
 class NoProvider(BadRequest):
-    """A chat request that has nowhere to go; the message says what to configure."""
+    """No provider serves the model of a chat request; the message says what to configure."""
 
     code = "no_provider"
 
@@ -278,7 +245,7 @@ class SessionNotFound(BadRequest):
 
 
 class NothingSeen(BadRequest):
-    """What people say is not written down: only requests of this process's life can be looked at."""
+    """Messages are not written to disk: only requests since the start of this process can be shown."""
 
     code = "no_request_seen"
     http_status = 404
@@ -287,18 +254,11 @@ class NothingSeen(BadRequest):
         super().__init__(f"no request of {session[:60]!r} has passed since kimi-proxy started: send one, and try again")
 
 
-class CompressionRefused(BadRequest):
-    """Nothing was compressed, or taken back; `reason` is the word for why."""
+class CompressionRefused(_WithReason[CompressionRefusal]):
+    """Nothing was compressed, or restored; `reason` says why."""
 
     code = "compression_refused"
     http_status = 409
-
-    def __init__(self, reason: OfRefusal, problem: str) -> None:
-        super().__init__(problem)
-        self.reason = reason
-
-    def data(self) -> "JsonObject":
-        return {"code": self.code, "reason": self.reason}
 
 
 class RateLimited(KimiProxyError):
@@ -317,20 +277,20 @@ class ConfigError(KimiProxyError):
 
 
 class StoreUnavailable(KimiProxyError):
-    """The store cannot commit or read now; texts go out whole until it can."""
+    """The store cannot commit or read now; texts are sent whole until it can."""
 
     code = "recovery_unavailable"
     http_status = 503
 
 
 class FileRefused(KimiProxyError):
-    """The message says what about a configuration file keeps us from changing it."""
+    """The message says why a configuration file is left as it is."""
 
     code = "file_refused"
 
 
 class ToolFailed(KimiProxyError):
-    """What a tool was asked for could not be done; `reason` is a word for logs, the message is for the model."""
+    """A tool could not do its work; `reason` is for logs, the message is for the model."""
 
     code = "tool_failed"
 
@@ -340,23 +300,23 @@ class ToolFailed(KimiProxyError):
 
 
 class UpstreamError(KimiProxyError):
-    """A server that we asked refused, stalled, or answered something unreadable."""
+    """A server that we called refused, stalled, or sent an unreadable answer."""
 
     code = "upstream_error"
     http_status = 502
 
 
 class RerankFailed(UpstreamError):
-    """No scores came back; `warning` is the code that the answer carries, `status` the HTTP status if one came."""
+    """No scores came back; `warning` is the code for the answer, `status` the HTTP status if there was one."""
 
-    def __init__(self, warning: OfReranker, problem: str, status: int | None = None) -> None:
+    def __init__(self, warning: RerankerWarning, problem: str, status: int | None = None) -> None:
         super().__init__(problem)
         self.warning = warning
         self.status = status
 
 
 class UpstreamUnreachable(UpstreamError):
-    """Nobody listens there, or the connection broke before an answer came."""
+    """Nothing listens there, or the connection broke before an answer came."""
 
     code = "upstream_unreachable"
     rpc_code = -32002
@@ -377,7 +337,7 @@ class UpstreamTimeout(UpstreamError):
 
 
 class UpstreamUnreadable(UpstreamError):
-    """The answer is not JSON, not JSON-RPC, or answers something else."""
+    """The answer is not JSON, not JSON-RPC, or has another id."""
 
     code = "upstream_unreadable"
     rpc_code = -32003
@@ -388,7 +348,7 @@ class UpstreamDisconnected(UpstreamError):
 
 
 class PruneFailed(UpstreamError):
-    """`reason` is the word for it: timeout, http_error, invalid_response, or a warning of our own pruner."""
+    """`reason` is timeout, http_error, invalid_response, or a warning code of our own pruner."""
 
     code = "prune_failed"
 

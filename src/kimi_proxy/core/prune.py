@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from kimi_proxy.core.errors import Warned
+from kimi_proxy.core.errors import WarningCode
 
 SourceType = Literal["code", "logs", "docs"]
 SOURCE_TYPES: tuple[SourceType, ...] = get_args(SourceType)
@@ -61,13 +61,13 @@ class Pruned:
     tokens_before: int
     tokens_after: int
     used_fallback: bool = False
-    warnings: tuple[Warned, ...] = ()
+    warnings: tuple[WarningCode, ...] = ()
 
     @property
     def pruned_lines(self) -> int:
         return sum(a.cut.count for a in self.annotations)
 
-    def warned(self, *codes: Warned, fallback: bool = False) -> "Pruned":
+    def warned(self, *codes: WarningCode, fallback: bool = False) -> "Pruned":
         """The same answer with more warnings."""
         return replace(
             self,
@@ -76,6 +76,6 @@ class Pruned:
         )
 
 
-def untouched(text: str, original_lines: int, tokens: int, *warnings: Warned) -> Pruned:
+def untouched(text: str, original_lines: int, tokens: int, *warnings: WarningCode) -> Pruned:
     """The answer that changes nothing; with a warning it is a fallback."""
     return Pruned(text, (), original_lines, tokens, tokens, bool(warnings), warnings)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from kimi_proxy.core.chat import Request, edit
 from kimi_proxy.core.config.providers import Provider
-from kimi_proxy.core.errors import Foreign, Why, place
+from kimi_proxy.core.errors import AnyReason, OtherReason, location
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.sessions import Session
@@ -48,7 +48,7 @@ class Draft:
     headers: tuple[Header, ...] = field(default=(), repr=False)  # the client's: secrets are among them
     said: tuple[Header, ...] = ()  # what the answer tells of us, beside the provider's headers
     notes: tuple[Note, ...] = ()
-    reasons: tuple[Why, ...] = ()  # why a stage that could have done something did not
+    reasons: tuple[AnyReason, ...] = ()  # why a stage that could have done something did not
     hides_usage: bool = False  # we asked for what the client did not: it gets none of it
     cut: ActiveCompression | None = None  # what was done about old messages
     uncut: "Draft | None" = field(default=None, repr=False)  # before old messages gave way; None if none did
@@ -95,9 +95,9 @@ def name_of(stage: Stage) -> str:
 
 def _untouched(draft: Draft, name: str, error: Exception, on_fault: OnFault) -> Draft:
     """What fails has done nothing, and the request goes on."""
-    log.warning("stage failed", extra={"stage": name, "what": place(error)})
+    log.warning("stage failed", extra={"stage": name, "what": location(error)})
     on_fault(name, error)
-    return replace(draft, reasons=(*draft.reasons, Foreign(f"{name}_failed")))
+    return replace(draft, reasons=(*draft.reasons, OtherReason(f"{name}_failed")))
 
 
 def name_model(draft: Draft) -> Draft:

@@ -12,7 +12,7 @@ from itertools import islice
 
 from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.config.providers import Model
-from kimi_proxy.core.errors import Reason, StoreUnavailable, Why, place
+from kimi_proxy.core.errors import AnyReason, Reason, StoreUnavailable, location
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features import context as reinjection
 from kimi_proxy.features import metering
@@ -160,7 +160,7 @@ class JournalEntry:
     target: Target
     session: Session
     notes: tuple[Note, ...]
-    reasons: tuple[Why, ...]
+    reasons: tuple[AnyReason, ...]
     opened: AccountStart
     metric: Metric | None = None  # once it is announced
     sent: Sent | None = None
@@ -262,7 +262,7 @@ class Journal:
             try:
                 await step()
             except Exception as e:  # noqa: BLE001 - a note that can't be taken is no reason to take no more
-                log.warning("journal failed", extra={"what": place(e)})
+                log.warning("journal failed", extra={"what": location(e)})
                 self._metrics.journal_dropped.labels("fault").inc()
             finally:
                 self._steps.task_done()

@@ -18,8 +18,8 @@ from kimi_proxy.core.errors import (
     PruneIdNotFound,
     RerankFailed,
     StoreUnavailable,
-    Warned,
-    place,
+    WarningCode,
+    location,
 )
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.markers import is_id, new_id
@@ -69,7 +69,7 @@ class Reranking:
     latency_ms: int = 0
     http_status: int | None = None
     cached: bool = False
-    warnings: tuple[Warned, ...] = ()
+    warnings: tuple[WarningCode, ...] = ()
 
     @property
     def has_failed(self) -> bool:
@@ -386,7 +386,7 @@ class Pruner:
         return await self._fail_open("find", found, lambda code: None)
 
     async def _draft(self, ask: Ask, prune_id: str) -> Draft:
-        def whole(code: Warned) -> Draft:
+        def whole(code: WarningCode) -> Draft:
             return Draft(prune_id, _whole(ask.question, code), self._no_reranking(), is_lasting=False)
 
         if len(ask.question.text) > self._config.max_input_chars:
@@ -426,9 +426,9 @@ class Pruner:
             raise PruneIdNotFound(prune_id, "unknown")
         return await self._store.original(scope, prune_id)
 
-    async def _fail_open(self, step: str, work: Awaitable[Value], instead: Callable[[Warned], Value]) -> Value:
+    async def _fail_open(self, step: str, work: Awaitable[Value], instead: Callable[[WarningCode], Value]) -> Value:
         """The one place where a fault of ours becomes an answer: with a code, a counter and a line in the log."""
-        code: Warned
+        code: WarningCode
         try:
             return await work
         except TimeoutError:
@@ -438,7 +438,7 @@ class Pruner:
         except ChildProcessError as e:
             code, what = "internal_error", str(e)
         except Exception as e:  # noqa: BLE001
-            code, what = "internal_error", place(e)
+            code, what = "internal_error", location(e)
         self._metrics.faults.labels(step, code).inc()
         log.warning("prune fell back", extra={"step": step, "code": code, "what": what})
         return instead(code)
@@ -447,7 +447,7 @@ class Pruner:
         text = encoded(question.text)
         return text, fingerprint(question, text, self._config)
 
-    def _unrecoverable(self, question: Question, code: Warned) -> PruneAnswer:
+    def _unrecoverable(self, question: Question, code: WarningCode) -> PruneAnswer:
         return _without_id(question, PruneAnswer(None, _whole(question, code), self._no_reranking()))
 
     def _no_reranking(self) -> Reranking | None:
@@ -467,7 +467,7 @@ async def _nothing() -> list[LineWhy]:
     return []
 
 
-def _whole(question: Question, code: Warned) -> Pruned:
+def _whole(question: Question, code: WarningCode) -> Pruned:
     """The text as it came. Its tokens are estimated: counting them takes time, which may be what we lack."""
     lines = question.text.count("\n") + 1 if question.text else 0
     return untouched(question.text, lines, tokens.estimate(question.text), code)

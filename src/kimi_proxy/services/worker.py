@@ -12,7 +12,7 @@ from typing import BinaryIO, TypeAlias
 import msgspec
 
 from kimi_proxy.core import tokens
-from kimi_proxy.core.errors import place
+from kimi_proxy.core.errors import location
 from kimi_proxy.core.prune import Cut, Pruned, Question
 from kimi_proxy.features.pruning import engine
 from kimi_proxy.features.pruning.explain import LineWhy
@@ -206,7 +206,7 @@ def _serve(message: bytes, answers: BinaryIO) -> None:
         _dies_after(job.within_s + 1.0)
         answer = perform(job)
     except Exception as fault:  # noqa: BLE001 - told to the parent, which fails open and counts it
-        _say(answers, FAILED, place(fault).encode())
+        _say(answers, FAILED, location(fault).encode())
     else:
         _say(answers, DONE, answer)
     finally:

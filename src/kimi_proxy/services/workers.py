@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Self, TypeAlias, TypeVar, cast
 
 from kimi_proxy.core import tokens
-from kimi_proxy.core.errors import place
+from kimi_proxy.core.errors import location
 from kimi_proxy.core.prune import Cut, Pruned, Question
 from kimi_proxy.features.pruning import engine
 from kimi_proxy.features.pruning.explain import LineWhy
@@ -318,4 +318,4 @@ def _shortened(task: Task, check: worker.Check) -> Shortened:
     except TimeoutError:
         raise
     except Exception as fault:  # whoever asked fails open and counts it
-        raise ChildProcessError(f"a worker failed: {place(fault)}") from fault
+        raise ChildProcessError(f"a worker failed: {location(fault)}") from fault

@@ -8,7 +8,7 @@ import numpy as np
 
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import tokens
-from kimi_proxy.core.errors import Warned
+from kimi_proxy.core.errors import WarningCode
 from kimi_proxy.core.markers import NO_PRUNE_BEGIN, NO_PRUNE_END, PruneMarker
 from kimi_proxy.core.prune import Annotation, Cut, Options, Pruned, Question, SourceType, untouched
 from kimi_proxy.features.pruning import explain as reasons
@@ -162,7 +162,7 @@ def render(lines: Sequence[str], annotations: Sequence[Annotation], options: Opt
 VERSION = "3"
 
 MARKER_TOKENS = 40  # a marker with a usual reason; measured on o200k
-SCORER_REFUSED: Warned = "scorer_refused"
+SCORER_REFUSED: WarningCode = "scorer_refused"
 SMALL_TOKENS = 3 * MARKER_TOKENS
 MIN_SAVING = 0.10  # below this share a reader is better served by the whole text
 

@@ -17,7 +17,7 @@ from kimi_proxy.core import json as deepjson
 from kimi_proxy.core import json as rawjson
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import markers, tokens
-from kimi_proxy.core.errors import Reason, Why
+from kimi_proxy.core.errors import AnyReason, Reason
 from kimi_proxy.core.lines import split
 from kimi_proxy.core.markers import MaskMarker, PruneMarker, clean_reason, new_id
 from kimi_proxy.core.prune import Cut, Options, Question, SourceType
@@ -142,7 +142,7 @@ class Shortened:
     """`why` says what was done, or why nothing was; with nothing hidden, the text is shown whole."""
 
     shown: str
-    why: Why
+    why: AnyReason
     hidden: tuple[Hidden, ...]
     tokens_before: int
     tokens_after: int

@@ -9,7 +9,7 @@ from kimi_proxy.core import json, tokens
 from kimi_proxy.core.chat import Request, edit
 from kimi_proxy.core.chat.edit import Place
 from kimi_proxy.core.chat.page import array_of, object_of
-from kimi_proxy.core.errors import Why
+from kimi_proxy.core.errors import AnyReason
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features import recovery
 from kimi_proxy.features.pipeline import Draft, Note
@@ -167,7 +167,7 @@ EVENT = "sanitizer_event"
 class Decision:
     """What is done about an output: what is shown of it, or why all of it is."""
 
-    why: Why
+    why: AnyReason
     shown: str | None = None
     tokens_before: int = 0
     tokens_after: int = 0

@@ -16,10 +16,10 @@ from kimi_proxy.core.chat import reply as seen
 from kimi_proxy.core.chat.reply import Usage
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.core.errors import (
+    CompressionRefusal,
     CompressionRefused,
     KimiProxyError,
     NothingSeen,
-    OfRefusal,
     StoreUnavailable,
     UpstreamUnreadable,
 )
@@ -245,7 +245,7 @@ class PendingSummaryCosts:
 SCOPE = "local"
 COMPRESSOR_REMEMBERED, MAX_BYTES = 1_000, 64 * 1024**2
 
-NOTHING_TO_COMPRESS: OfRefusal = "nothing_to_compress"
+NOTHING_TO_COMPRESS: CompressionRefusal = "nothing_to_compress"
 
 # What a session's model is told beside the results of these calls.
 Owed: TypeAlias = Callable[[str, Iterable[str]], Awaitable[Mapping[str, str]]]

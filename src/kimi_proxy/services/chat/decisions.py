@@ -9,7 +9,7 @@ from hashlib import sha256
 
 from kimi_proxy.core import json
 from kimi_proxy.core.cache import LruCache
-from kimi_proxy.core.errors import Foreign, Reason, StoreUnavailable
+from kimi_proxy.core.errors import OtherReason, Reason, StoreUnavailable
 from kimi_proxy.core.prune import Annotation, Options, Pruned, Question
 from kimi_proxy.features.sanitizer.plan import Output
 from kimi_proxy.features.sanitizer.shorten import Hidden, Shortened
@@ -212,4 +212,4 @@ def _pin(made: ShortenedOutput, is_kept: bool, session: str) -> Pin:
 
 def _decision(pin: Pin) -> Decision:
     shown = None if pin.shown is None else decoded(pin.shown)
-    return Decision(Foreign(pin.why), shown, pin.tokens_before, pin.tokens_after)
+    return Decision(OtherReason(pin.why), shown, pin.tokens_before, pin.tokens_after)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.core.config.sections import RecordSettings
-from kimi_proxy.core.errors import place
+from kimi_proxy.core.errors import location
 from kimi_proxy.features.accounting import prices_of
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.recording import Head, Taken, head_line, line
@@ -68,7 +68,7 @@ class Recorder:
         try:
             self._write(self._folder / f"{session}.jsonl", session, head, taken)
         except OSError as e:
-            log.warning("a request was not recorded", extra={"what": place(e)})
+            log.warning("a request was not recorded", extra={"what": location(e)})
         finally:
             self._loop.call_soon_threadsafe(self._leave, len(taken.body))
 

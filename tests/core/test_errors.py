@@ -1,16 +1,16 @@
 from pathlib import Path
 
-from kimi_proxy.core.errors import place
+from kimi_proxy.core.errors import location
 
 
 def test_a_fault_is_told_by_its_kind_and_place_but_not_by_its_words() -> None:
     try:
         raise KeyError("a line of the user")
     except KeyError as fault:
-        told = place(fault)
+        told = location(fault)
     assert told.startswith(f"KeyError at {Path(__file__).name}:")
     assert "user" not in told
 
 
 def test_a_fault_that_was_never_raised_has_no_place() -> None:
-    assert place(ValueError("x")) == "ValueError"
+    assert location(ValueError("x")) == "ValueError"
