@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi_proxy.core.sse import Event, Events
+from kimi_proxy.core.sse import SseEvent, SseParser
 
 STREAM = (
     "\ufeff: keep-alive\n\nid: 1\nretry: 250\ndata:\n\n"
@@ -16,19 +16,19 @@ STREAM = (
     "data: never finished"
 ).encode()
 EVENTS = [
-    Event(b"", id="1", retry_ms=250),
-    Event('{"a": "é\u2028"}'.encode(), "message"),
-    Event(b"no space\n two"),
-    Event(b"last", id="9"),
-    Event(b"a", "named"),
-    Event(b"b\nc"),
-    Event(b"d"),
-    Event(b"e"),
+    SseEvent(b"", id="1", retry_ms=250),
+    SseEvent('{"a": "é\u2028"}'.encode(), "message"),
+    SseEvent(b"no space\n two"),
+    SseEvent(b"last", id="9"),
+    SseEvent(b"a", "named"),
+    SseEvent(b"b\nc"),
+    SseEvent(b"d"),
+    SseEvent(b"e"),
 ]
 
 
-def read(*pieces: bytes) -> list[Event]:
-    parser = Events()
+def read(*pieces: bytes) -> list[SseEvent]:
+    parser = SseParser()
     return [event for piece in pieces for event in parser.feed(piece)]
 
 
@@ -62,7 +62,7 @@ def test_what_says_nothing_is_no_event(block: bytes):
 
 
 def test_a_large_event_is_read_in_linear_time_and_its_size_is_known():
-    parser = Events()
+    parser = SseParser()
     piece = b"x" * 65_536
     assert list(parser.feed(b"data: ")) == []
     for _ in range(800):
@@ -74,11 +74,11 @@ def test_a_large_event_is_read_in_linear_time_and_its_size_is_known():
 
 
 def test_a_name_without_data_names_no_later_event():
-    assert read(b"event: ping\n\n", b"data: a\n\n") == [Event(b"a")]
+    assert read(b"event: ping\n\n", b"data: a\n\n") == [SseEvent(b"a")]
 
 
 def test_what_keeps_a_connection_alive_does_not_add_up():
-    parser = Events()
+    parser = SseParser()
     assert list(parser.feed(b": still here\n\n" * 1000)) == []
 
     assert parser.waiting_bytes == 0

@@ -1,4 +1,4 @@
-"""The APIs of OpenAI and Anthropic: a request is passed on, and its answer comes back as it comes."""
+"""The chat APIs of OpenAI and Anthropic: a request is passed on, and its answer is streamed back."""
 
 import asyncio
 import math
@@ -12,65 +12,14 @@ from starlette.types import Receive, Scope, Send
 
 from kimi_proxy.api.errors import WIRES, json_answer
 from kimi_proxy.core.chat import Wire
-from kimi_proxy.core.deadline import Watchdog
+from kimi_proxy.core.deadline import Deadline
 from kimi_proxy.core.errors import UpstreamError
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.models import Models
 from kimi_proxy.services.chat.handler import Asked, Chat
 from kimi_proxy.services.chat.relay import Answer
 
-STALL_S = 120.0  # a client that reads nothing for so long is as good as gone
-
-
-class Client:
-    """Whoever reads the answer."""
-
-    def __init__(self, send: Send, leave: Callable[[], None], stall_s: float) -> None:
-        self._send = send
-        self._stall_s = stall_s
-        self._now = asyncio.get_running_loop().time
-        self._patience = Watchdog(math.inf, leave)
-
-    async def body(self, piece: bytes, more: bool) -> None:
-        """Hand over a piece; it waits while the client has not read the ones before."""
-        self._patience.by = self._now() + self._stall_s
-        await self._send({"type": "http.response.body", "body": piece, "more_body": more})
-        self._patience.by = math.inf
-
-    def forget(self) -> None:
-        self._patience.stop()
-
-
-@asynccontextmanager
-async def while_there(receive: Receive, send: Send, stall_s: float = STALL_S) -> AsyncIterator[Client]:
-    """Run the block; when the client hangs up or stops reading, the block is cancelled, and nobody else hears of it."""
-    doing, gone = asyncio.current_task(), asyncio.Event()
-    if doing is None:
-        raise RuntimeError("only a task can be cancelled")
-
-    def leave() -> None:
-        gone.set()
-        doing.cancel()
-
-    client, watching = Client(send, leave, stall_s), asyncio.create_task(_watch(receive, leave))
-    try:
-        yield client
-    except asyncio.CancelledError:
-        # The server may be stopping as well: then the cancellation is not ours alone.
-        if not gone.is_set() or doing.uncancel() > 0:
-            raise
-    finally:
-        client.forget()
-        watching.cancel()
-        with suppress(asyncio.CancelledError):
-            await watching
-
-
-async def _watch(receive: Receive, leave: Callable[[], None]) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    leave()
-
+STALL_S = 120.0  # a client that reads nothing for so long counts as disconnected
 
 COUNT_TOKENS = "/v1/messages/count_tokens"
 MODELS = ("/v1/models", "/models")
@@ -80,14 +29,64 @@ Ask = Callable[[Asked], AbstractAsyncContextManager[Answer]]
 
 def routes(chat: Chat) -> list[Route]:
     asking = [
-        Route(path, Relayed(chat.count_tokens if path == COUNT_TOKENS else chat.answer, wire), methods=["POST"])
+        Route(path, ChatEndpoint(chat.count_tokens if path == COUNT_TOKENS else chat.answer, wire), methods=["POST"])
         for path, wire in WIRES.items()
     ]
     return asking + [Route(path, _models(chat.models), methods=["GET"]) for path in MODELS]
 
 
-class Relayed:
-    """An ASGI application of its own: the bytes of an answer pass through as few hands as possible."""
+class ClientBody:
+    """Sends the body of an answer, and disconnects a client that stops reading."""
+
+    def __init__(self, send: Send, disconnect: Callable[[], None], stall_s: float) -> None:
+        self._send = send
+        self._stall_s = stall_s
+        self._now = asyncio.get_running_loop().time
+        self._deadline = Deadline(math.inf, disconnect)
+
+    async def send(self, piece: bytes, more: bool) -> None:
+        """Send a piece; waits while the client has not read the ones before."""
+        self._deadline.at = self._now() + self._stall_s
+        await self._send({"type": "http.response.body", "body": piece, "more_body": more})
+        self._deadline.at = math.inf
+
+    def close(self) -> None:
+        self._deadline.stop()
+
+
+@asynccontextmanager
+async def until_disconnect(receive: Receive, send: Send, stall_s: float = STALL_S) -> AsyncIterator[ClientBody]:
+    """Run the block; cancel it, without an error for the caller, when the client hangs up or stops reading."""
+    block, disconnected = asyncio.current_task(), asyncio.Event()
+    if block is None:
+        raise RuntimeError("only a task can be cancelled")
+
+    def disconnect() -> None:
+        disconnected.set()
+        block.cancel()
+
+    body, watching = ClientBody(send, disconnect, stall_s), asyncio.create_task(_watch(receive, disconnect))
+    try:
+        yield body
+    except asyncio.CancelledError:
+        # The server may be stopping as well: then the cancellation is not ours alone.
+        if not disconnected.is_set() or block.uncancel() > 0:
+            raise
+    finally:
+        body.close()
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+
+
+async def _watch(receive: Receive, disconnect: Callable[[], None]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    disconnect()
+
+
+class ChatEndpoint:
+    """A bare ASGI application, because every layer around the pieces of an answer costs time."""
 
     def __init__(self, ask: Ask, wire: Wire) -> None:
         self._ask = ask
@@ -96,23 +95,23 @@ class Relayed:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await Request(scope, receive).body()
         asked = Asked(self._wire, body, tuple(scope["headers"]), scope["query_string"].decode("latin-1"))
-        async with while_there(receive, send) as client, self._ask(asked) as answer:
+        async with until_disconnect(receive, send) as client, self._ask(asked) as answer:
             await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
-            await _hand_over(answer, client)
+            await _send_body(answer, client)
 
 
-async def _hand_over(answer: Answer, client: Client) -> None:
+async def _send_body(answer: Answer, client: ClientBody) -> None:
     if answer.rest is None:
-        await client.body(answer.body, more=False)
+        await client.send(answer.body, more=False)
         return
     if answer.body:
-        await client.body(answer.body, more=True)
+        await client.send(answer.body, more=True)
     try:
         async for piece in answer.rest:
-            await client.body(piece, more=True)
+            await client.send(piece, more=True)
     except UpstreamError:
-        return  # the status is told: an answer without its end is all that is left to say
-    await client.body(b"", more=False)
+        return  # the status has been sent: all that is left is to end without the last piece
+    await client.send(b"", more=False)
 
 
 def _models(models: Models) -> Callable[[Request], Awaitable[Response]]:

@@ -1,29 +1,31 @@
-"""A moment that keeps being put off, and what happens when it comes after all."""
+"""A deadline that can be moved at no cost."""
 
 import asyncio
 from collections.abc import Callable
 
-GLANCE_S = 1.0
+CHECK_S = 1.0
 
 
-class Watchdog:
-    """Calls `bark` when `by` has passed. To put it off costs nothing: nobody looks more than once a second."""
+class Deadline:
+    """Calls `on_expired` once `at` has passed, a time of the running loop.
 
-    def __init__(self, by: float, bark: Callable[[], None], glance: Callable[[], None] = lambda: None) -> None:
-        """`glance` is called whenever somebody looks."""
-        self.by = by
-        self._bark = bark
-        self._glance = glance
+    Setting `at` is a plain assignment: a timer looks at it at most once a second. `on_check` is called each time.
+    """
+
+    def __init__(self, at: float, on_expired: Callable[[], None], on_check: Callable[[], None] = lambda: None) -> None:
+        self.at = at
+        self._on_expired = on_expired
+        self._on_check = on_check
         self._loop = asyncio.get_running_loop()
-        self._next = self._loop.call_at(min(by, self._loop.time() + GLANCE_S), self._look)
+        self._timer = self._loop.call_at(min(at, self._loop.time() + CHECK_S), self._check)
 
     def stop(self) -> None:
-        self._next.cancel()
+        self._timer.cancel()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         now = self._loop.time()
-        if now >= self.by:
-            self._bark()
+        if now >= self.at:
+            self._on_expired()
             return
-        self._next = self._loop.call_at(min(self.by, now + GLANCE_S), self._look)
-        self._glance()
+        self._timer = self._loop.call_at(min(self.at, now + CHECK_S), self._check)
+        self._on_check()

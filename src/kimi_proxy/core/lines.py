@@ -1,53 +1,14 @@
-"""What a line is: the text between two `\n`, and nothing else.
+"""Lines of a text, and text from bytes that need not be UTF-8.
 
-A final `\n` opens a last, empty line, so that joining the lines gives the text back
-byte for byte. `str.splitlines` would also cut at `\r`, form feeds and U+2028."""
+A line is the text between two `\n`, and nothing else. A final `\n` opens a last, empty line, so that joining the lines
+gives the text back byte for byte. `str.splitlines` would also cut at `\r`, form feeds and U+2028.
+
+Bytes are decoded line by line: valid UTF-8 as UTF-8, any other line as Windows-1252, which has a character for every
+byte. So a window of a file reads like the same lines of the whole file, and one bad byte affects its own line only.
+"""
 
 import codecs
 from collections.abc import Iterable, Sequence
-
-# What a line is: the text between two `\n`, and nothing else.
-#
-# A final `\n` opens a last, empty line, so that joining the lines gives the text back
-# byte for byte. `str.splitlines` would also cut at `\r`, form feeds and U+2028.
-
-
-def split(text: str) -> list[str]:
-    return text.split("\n") if text else []
-
-
-def join(lines: Iterable[str]) -> str:
-    return "\n".join(lines)
-
-
-def numbered(number: int, line: str) -> str:
-    """`line` behind its 1-based number in the original text."""
-    return f"{number}│ {line}"
-
-
-def pick(lines: Sequence[str], start: int, end: int, with_numbers: bool) -> list[str]:
-    """Lines `start` to `end`, 1-based and inclusive, clamped to what there is."""
-    chosen = lines[start - 1 : end]
-    return [numbered(start + i, line) for i, line in enumerate(chosen)] if with_numbers else list(chosen)
-
-
-def common_head(one: str, other: str) -> int:
-    """How many characters; halving, because comparing slices is much faster than a loop over characters."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-# How bytes from a disk or a pipe become text that a model can read.
-#
-# Each line speaks for itself: valid UTF-8 is read as UTF-8, any other line as Windows-1252, which
-# gives every byte a character of its own. So a window of a file reads like the same lines of the
-# whole file, and one bad byte does not spoil its neighbours.
 
 SAMPLE_BYTES = 8 * 1024
 
@@ -60,13 +21,44 @@ _MARKS = (
 )
 
 
-def wide(head: bytes) -> str | None:
-    """The encoding of more than a byte a character that a byte order mark announces."""
+def split(text: str) -> list[str]:
+    return text.split("\n") if text else []
+
+
+def join(lines: Iterable[str]) -> str:
+    return "\n".join(lines)
+
+
+def with_number(number: int, line: str) -> str:
+    """Return `line` with its 1-based number in the original text before it."""
+    return f"{number}│ {line}"
+
+
+def pick(lines: Sequence[str], start: int, end: int, with_numbers: bool) -> list[str]:
+    """Return lines `start` to `end`, 1-based and inclusive, clamped to the lines there are."""
+    chosen = lines[start - 1 : end]
+    return [with_number(start + i, line) for i, line in enumerate(chosen)] if with_numbers else list(chosen)
+
+
+def common_head(one: str, other: str) -> int:
+    """Return how many characters two texts share at the start. Comparing slices is much faster than a loop."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def wide_encoding(head: bytes) -> str | None:
+    """Return the UTF-16 or UTF-32 that a byte order mark announces."""
     return next((name for mark, name in _MARKS if head.startswith(mark)), None)
 
 
 def is_binary(head: bytes) -> bool:
-    return b"\0" in head[:SAMPLE_BYTES] and wide(head) is None
+    return b"\0" in head[:SAMPLE_BYTES] and wide_encoding(head) is None
 
 
 def decode(raw: bytes) -> str:
@@ -76,8 +68,8 @@ def decode(raw: bytes) -> str:
         return "\n".join(_line(line) for line in raw.split(b"\n"))
 
 
-def clip(raw: bytes, size: int) -> bytes:
-    """At most `size` bytes of `raw`, without cutting a UTF-8 character in two."""
+def clip_utf8(raw: bytes, size: int) -> bytes:
+    """Return at most `size` bytes of `raw`, without cutting a UTF-8 character in two."""
     if len(raw) <= size:
         return raw
     end = size

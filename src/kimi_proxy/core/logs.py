@@ -1,4 +1,4 @@
-"""Events with fields, on standard error alone: standard output belongs to results and to the stdio transport.
+"""Log events with fields, on standard error only: standard output is for results and the stdio transport.
 
 `log.info("pruned", extra={"lines": 12})` is written as one line. A field is never a prompt and never a key."""
 
@@ -13,16 +13,16 @@ from kimi_proxy.core.json import JsonObject
 
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 
-# These tell whole addresses, query strings included, or every connection, to whoever listens below a warning.
-_TALKATIVE = ("httpx", "httpcore", "asyncio")
+# Below a warning these log whole URLs, query strings included, or every connection.
+_VERBOSE = ("httpx", "httpcore", "asyncio")
 
 
 def write_to_stderr(settings: LogSettings, stream: TextIO | None = None) -> None:
-    """Send every event of the process to standard error, as the settings say."""
+    """Send every log event of the process to standard error (or `stream`) in the configured format."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_JsonLine() if settings.format == "json" else _TextLine())
     logging.basicConfig(level=settings.level.upper(), handlers=[handler], force=True)
-    for name in _TALKATIVE:
+    for name in _VERBOSE:
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
@@ -62,5 +62,5 @@ def _shown(value: object) -> str:
 
 
 def _one_line(text: str) -> str:
-    """A line break in a value would let it forge an event of its own."""
+    """Escape line breaks, with which a value could forge an event."""
     return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")

@@ -1,16 +1,16 @@
-"""The markers that stand where something was cut: one grammar, written and read here."""
+"""Ids, and the markers that replace what was cut: one grammar, written and read here."""
 
 import re
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
+Entropy = Callable[[int], bytes]
+
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32, lower case
 RANDOM_BYTES = 10  # 80 bits are 16 characters exactly
 
 _ID = re.compile(r"(?:prn|msk)_[0-9a-hjkmnp-tv-z]{16}", re.ASCII)
-
-Entropy = Callable[[int], bytes]
 
 
 def new_id(prefix: str, entropy: Entropy = secrets.token_bytes) -> str:
@@ -20,7 +20,7 @@ def new_id(prefix: str, entropy: Entropy = secrets.token_bytes) -> str:
 
 
 def is_id(text: str) -> bool:
-    """Whether `text` has the form of a handle; only the store knows whether it is one."""
+    """Return whether `text` has the form of an id; only the store knows whether it is one."""
     return _ID.fullmatch(text) is not None
 
 
@@ -38,7 +38,7 @@ _MASKED = re.compile(
     r"head=(?P<head>\d{1,18}) tail=(?P<tail>\d{1,18})(?: id=(?P<id>msk_[0-9a-hjkmnp-tv-z]{16}))?\]",
     re.ASCII,
 )
-# The same wherever a text was quoted: JSON may write the brackets and the accent as escapes.
+# The same inside of a quoted text: JSON may write the brackets and the accent as escapes.
 _PRUNED_ANYWHERE = re.compile(
     r"(?:⟦|\\u27[eE]6)PRUN(?:É|\\{1,8}u00[cC]9): prune_id=(?P<id>[^\s⟧]{1,80}) lignes \d{1,18}-\d{1,18} \(\d{1,18}\)",
 )
@@ -64,7 +64,7 @@ class PruneMarker:
 
 
 def read(line: str) -> PruneMarker | None:
-    """The marker that `line` spells, if it does. Anybody can spell one: it proves nothing."""
+    """Return the marker that `line` is, if it is one. Anyone can write one: only the store proves its id."""
     found = _PRUNED.match(line)
     if found is None:
         return None
@@ -76,7 +76,7 @@ def read(line: str) -> PruneMarker | None:
 
 @dataclass(frozen=True, slots=True)
 class MaskMarker:
-    """What stands between the head and the tail of a masked text; sizes are in characters."""
+    """The marker between the head and the tail of a masked text; sizes are in characters."""
 
     mask_id: str
     original_chars: int
@@ -89,7 +89,7 @@ class MaskMarker:
 
 
 def read_mask(text: str) -> MaskMarker | None:
-    """The first masking marker in `text`, whoever wrote it; without an id it leads nowhere (`mask_id` is "")."""
+    """Return the first masking marker in `text`; `mask_id` is "" if it has no id."""
     found = _MASKED.search(text) if _MASKED_NAME in text else None
     if found is None:
         return None
@@ -97,7 +97,7 @@ def read_mask(text: str) -> MaskMarker | None:
 
 
 def quoted_id(text: str) -> str | None:
-    """The id that a marker of either kind in `text` names, "" if it names none; None without a marker."""
+    """Return the id of a marker of either kind in `text`; "" if it has none, None without a marker."""
     masked = read_mask(text)
     if masked is not None:
         return masked.mask_id
@@ -106,6 +106,6 @@ def quoted_id(text: str) -> str | None:
 
 
 def clean_reason(text: str) -> str:
-    """`text` made fit for a marker: one line, printable, without the brackets, at most 80 characters."""
+    """Return `text` as a marker can hold it: one line, printable, without the brackets, at most 80 characters."""
     one_line = " ".join(_UNPRINTABLE.sub(" ", text).split())
     return one_line if len(one_line) <= REASON_MAX_CHARS else one_line[: REASON_MAX_CHARS - 1].rstrip() + "…"

@@ -9,15 +9,15 @@ _BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class SseEvent:
     data: bytes
     name: str = ""
     id: str | None = None
     retry_ms: int | None = None
 
 
-class Events:
-    """A parser that owns its remainder; U+2028 and its kin end no line."""
+class SseParser:
+    """Feed it slices, get events; it keeps what is incomplete. Only CR and LF end a line, not U+2028."""
 
     _data: list[bytes]
     _name: str
@@ -28,18 +28,18 @@ class Events:
         self._partial: list[bytes] = []  # of a line that has not ended
         self._partial_bytes = 0
         self._after_cr = False
-        self._begun = False
+        self._started = False
         self._clear()
 
     @property
     def waiting_bytes(self) -> int:
-        """How much has come of an event that is not complete yet."""
+        """Return the size of what has arrived of an incomplete event."""
         return self._read_bytes + self._partial_bytes
 
-    def feed(self, piece: bytes) -> Iterator[Event]:
-        """The events that `piece` completes."""
+    def feed(self, piece: bytes) -> Iterator[SseEvent]:
+        """Yield the events that `piece` completes."""
         if self._is_one_event(piece):
-            yield Event(piece[6:-2])
+            yield SseEvent(piece[6:-2])
             return
         for line in self._lines(piece):
             if line:
@@ -49,10 +49,10 @@ class Events:
                 yield event
 
     def _is_one_event(self, piece: bytes) -> bool:
-        """Most pieces are: no need to look for what they could hold besides."""
+        """Return whether `piece` is exactly one event, as most are: then nothing needs to be parsed."""
         return (
             self.waiting_bytes == 0
-            and self._begun
+            and self._started
             and not self._after_cr
             and piece.startswith(b"data: ")
             and piece.endswith(b"\n\n")
@@ -71,8 +71,8 @@ class Events:
             return
         *lines, rest = _LINE_END.split(b"".join((*self._partial, piece)))
         self._partial, self._partial_bytes = [rest], len(rest)
-        if not self._begun:
-            self._begun = True
+        if not self._started:
+            self._started = True
             lines[0] = lines[0].removeprefix(_BOM)
         yield from lines
 
@@ -89,10 +89,10 @@ class Events:
             case b"retry" if value.isdigit():
                 self._retry_ms = int(value[:9])
 
-    def _finished(self) -> Event | None:
-        """The event that an empty line ends; a name alone, or a comment, is none."""
-        says = self._data or self._id is not None or self._retry_ms is not None
-        event = Event(b"\n".join(self._data), self._name, self._id, self._retry_ms) if says else None
+    def _finished(self) -> SseEvent | None:
+        """Return the event that an empty line ends; a name or a comment alone is not one."""
+        has_fields = self._data or self._id is not None or self._retry_ms is not None
+        event = SseEvent(b"\n".join(self._data), self._name, self._id, self._retry_ms) if has_fields else None
         self._clear()
         return event
 

@@ -18,30 +18,30 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 def _tokenizer() -> AnyTokenizer:
     tokenizer = Tokenizer.from_pretrained("o200k_base")
     # The first word that isn't in the vocabulary builds its merge table, a tenth of a second with the
-    # interpreter lock held: better here, where whoever starts can choose when.
+    # interpreter lock held: better here, where the caller can choose when.
     tokenizer.encode_ordinary("⟦PRUNÉ⟧")
     return tokenizer
 
 
 def count(text: str) -> int:
-    """How many tokens `text` costs."""
+    """Return the number of tokens of `text`."""
     tokenizer = _tokenizer()
-    return sum(len(tokenizer.encode_ordinary(piece)) for piece in slices(_sound(text)))
+    return sum(len(tokenizer.encode_ordinary(piece)) for piece in slices(_encodable(text)))
 
 
 def estimate(text: str) -> int:
-    """About how many tokens `text` costs, in no time."""
+    """Return about how many tokens `text` has, without the tokenizer."""
     return (len(text) + 3) // 4
 
 
 def count_lines(lines: Sequence[str]) -> list[int]:
-    """What each line costs with its newline: a close estimate, since a token may span two lines."""
+    """Return the tokens of each line with its newline: a close estimate, since a token may span two lines."""
     tokenizer = _tokenizer()
     out: list[int] = []
     batch: list[str] = []
     size = 0
     for line in lines:
-        batch.append(_sound(line) + "\n")
+        batch.append(_encodable(line) + "\n")
         size += len(line) + 1
         if size >= SLICE_CHARS:
             out += [len(ids) for ids in tokenizer.encode_batch(batch)]
@@ -49,13 +49,13 @@ def count_lines(lines: Sequence[str]) -> list[int]:
     return out + [len(ids) for ids in tokenizer.encode_batch(batch)]
 
 
-def _sound(text: str) -> str:
-    """Lone surrogates cannot be encoded; each costs about what U+FFFD costs."""
+def _encodable(text: str) -> str:
+    """Replace lone surrogates, which cannot be encoded; each costs about as much as U+FFFD."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 def slices(text: str, max_chars: int = SLICE_CHARS) -> list[str]:
-    """Pieces whose counts add up to the count of `text`, but for a token or so where a line is longer than a piece."""
+    """Return pieces whose counts add up to that of `text`, give or take a token where a line is longer than a piece."""
     pieces: list[str] = []
     start = 0
     while len(text) - start > max_chars:

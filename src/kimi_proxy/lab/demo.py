@@ -10,7 +10,7 @@ from kimi_proxy.core import json as jsontext
 from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.core.sse import Events
+from kimi_proxy.core.sse import SseParser
 from kimi_proxy.lab.demo_day import (
     AT_THE_DESK,
     DESK,
@@ -98,7 +98,7 @@ class Heard:
 def heard(wire: Wire, pieces: Iterable[bytes]) -> Heard:
     words: list[str] = []
     calls: list[Asked] = []
-    events = Events()
+    events = SseParser()
     hear = _hear_message if wire is Wire.MESSAGES else _hear_chunk
     for piece in pieces:
         for event in events.feed(piece):

@@ -232,7 +232,7 @@ def excerpt(fd: int, start: int, end: int | None, max_bytes: int, check: Callabl
     if lines.is_binary(first_bytes):
         raise _binary(fd)
     scan = _Scan(start, end, max_bytes)
-    for block in _blocks(fd, lines.wide(first_bytes)):
+    for block in _blocks(fd, lines.wide_encoding(first_bytes)):
         check()
         if scan.feed(block):
             break
@@ -285,7 +285,7 @@ class _Scan:
 def _whole_lines(raw: bytes, size: int) -> tuple[bytes, bool]:
     """At most `size` bytes, cut at the end of a line if there is one, and whether there was none."""
     end = raw.rfind(b"\n", 0, size)
-    return (raw[:end], False) if end > 0 else (lines.clip(raw, size), True)
+    return (raw[:end], False) if end > 0 else (lines.clip_utf8(raw, size), True)
 
 
 def _nth_newline(block: bytes, n: int) -> int | None:

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config.providers import ENVIRONMENT, Provider
-from kimi_proxy.core.deadline import Watchdog
+from kimi_proxy.core.deadline import Deadline
 from kimi_proxy.core.errors import (
     UpstreamDisconnected,
     UpstreamError,
@@ -61,13 +61,13 @@ class Reply:
     async def pieces(self) -> AsyncIterator[bytes]:
         """The body as it comes; UpstreamTimeout if nothing does for too long, UpstreamDisconnected if it breaks off."""
         content, now, is_first = self._response.content, asyncio.get_running_loop().time, True
-        patience = Watchdog(min(self._first_by, self._all_by), self._give_up, self._check)
+        patience = Deadline(min(self._first_by, self._all_by), self._give_up, self._check)
         try:
             while piece := await content.readany():
                 # While the client takes its time, the provider is not to blame.
-                patience.by, is_first = self._all_by, False
+                patience.at, is_first = self._all_by, False
                 yield piece
-                patience.by = min(now() + self._idle_s, self._all_by)
+                patience.at = min(now() + self._idle_s, self._all_by)
         except TimeoutError as e:
             what = "sent no first token in time" if is_first else "fell silent, or took too long"
             raise UpstreamTimeout(f"{self._name} {what}") from e

@@ -8,7 +8,7 @@ from tests.core.chat.streams import DONE, STOP, STREAMS, USAGE_ALONE, Stream, de
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.chat.reply import MAX_HELD_BYTES, Frames, Observer, Seen, Usage, of_body
-from kimi_proxy.core.sse import Events
+from kimi_proxy.core.sse import SseParser
 
 
 def passed(frames: Frames, *pieces: bytes) -> bytes:
@@ -49,7 +49,7 @@ def test_hiding_usage_hides_the_same_wherever_a_stream_is_cut(stream: Stream):
     for at in range(len(stream.raw) + 1):
         shown = passed(Frames(hides_usage=True), stream.raw[:at], stream.raw[at:])
         # Half of a CRLF may be hidden with the event that it was cut from: a lone CR ends a line as well.
-        assert list(Events().feed(shown)) == list(Events().feed(whole))
+        assert list(SseParser().feed(shown)) == list(SseParser().feed(whole))
 
 
 def test_what_is_held_is_only_what_is_not_whole():

@@ -12,7 +12,7 @@ from kimi_proxy.core import json
 from kimi_proxy.core.chat.page import Object, Wire, array_of, object_of, string_of
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.core.sse import Event, Events
+from kimi_proxy.core.sse import SseEvent, SseParser
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,12 +247,12 @@ class WholeEvents:
         return rest
 
 
-def event_of(raw: bytes) -> Event | None:
+def event_of(raw: bytes) -> SseEvent | None:
     """The event that these bytes are; None for comments."""
-    return next(Events().feed(raw + b"\n\n"), None)
+    return next(SseParser().feed(raw + b"\n\n"), None)
 
 
-def object_in(event: Event) -> JsonObject | None:
+def object_in(event: SseEvent) -> JsonObject | None:
     """The JSON object that an event carries, if it does."""
     try:
         value = json.decode(event.data)
@@ -261,7 +261,7 @@ def object_in(event: Event) -> JsonObject | None:
     return dict(value) if isinstance(value, dict) else None
 
 
-def bytes_of(event: Event, value: JsonValue) -> bytes:
+def bytes_of(event: SseEvent, value: JsonValue) -> bytes:
     """The same event with other data."""
     name = f"event: {event.name}\n".encode() if event.name else b""
     return name + b"data: " + json.encode(value) + b"\n\n"
@@ -340,7 +340,7 @@ def _first_end(held: bytes) -> int:
 
 
 def _is_usage(frame: bytes) -> bool:
-    return any(is_usage_alone(event.data) for event in Events().feed(frame + b"\n\n"))
+    return any(is_usage_alone(event.data) for event in SseParser().feed(frame + b"\n\n"))
 
 
 MAX_BYTES = 16 * 1024**2
@@ -354,7 +354,7 @@ class Observer:
 
     def __init__(self, wire: Wire, is_stream: bool, encoding: str = "", max_bytes: int = MAX_BYTES) -> None:
         self._wire = wire
-        self._events = Events() if is_stream else None
+        self._events = SseParser() if is_stream else None
         self._body = bytearray()
         self._max_bytes = max_bytes
         self._is_blind = encoding not in _PLAIN and encoding not in _WINDOWS

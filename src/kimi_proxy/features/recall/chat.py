@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from kimi_proxy.core.chat import Request, edit
 from kimi_proxy.core.chat.reply import DONE, bytes_of, event_of, object_in
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.core.sse import Event
+from kimi_proxy.core.sse import SseEvent
 from kimi_proxy.features.recall.calls import Call, Turn, index_of, object_of, objects, sound, summed, text_of
 
 _PIECE = frozenset({"index", "id", "type", "function"})
@@ -36,7 +36,7 @@ class ChatRounds:
         self._calls: list[_Called] = []
         self._at: dict[int, _Called] = {}
         self._usage: JsonValue = None
-        self._held: list[tuple[Event, JsonObject | None]] = []  # not empty once a round with a call of ours is over
+        self._held: list[tuple[SseEvent, JsonObject | None]] = []  # not empty once a round with a call of ours is over
 
     def feed(self, raw: bytes) -> bytes:
         event = event_of(raw)
@@ -124,7 +124,7 @@ class ChatRounds:
         known.id = known.id or id
         return known
 
-    def _rewritten(self, event: Event, chunk: JsonObject, choice: JsonObject, shown: JsonObject) -> bytes:
+    def _rewritten(self, event: SseEvent, chunk: JsonObject, choice: JsonObject, shown: JsonObject) -> bytes:
         """The chunk without our calls, as a part of the first round; its end is held back until ours is known."""
         chunk, choice, finish = self._as_first(chunk), self._counted(choice), choice.get("finish_reason")
         if self._has_own and (finish or not choice):
@@ -134,7 +134,7 @@ class ChatRounds:
             return b""
         return bytes_of(event, _with(chunk, choice, shown, finish))
 
-    def _after_all(self, event: Event, raw: bytes) -> bytes:
+    def _after_all(self, event: SseEvent, raw: bytes) -> bytes:
         if not self._has_own or event.data != DONE:
             return raw
         self._held.append((event, None))

@@ -7,7 +7,7 @@ from kimi_proxy.core.chat import Request, edit
 from kimi_proxy.core.chat.reply import bytes_of, event_of, object_in
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.core.sse import Event
+from kimi_proxy.core.sse import SseEvent
 from kimi_proxy.features.recall.calls import Call, Turn, index_of, object_of, summed, text_of
 
 # What each kind of delta adds to, in the block that it belongs to.
@@ -29,7 +29,7 @@ class MessagesRounds:
         self._places: dict[int, int] = {}  # of shown blocks, for the client
         self._usage: JsonValue = None
         self._is_over = False
-        self._held: list[tuple[Event, JsonObject]] = []
+        self._held: list[tuple[SseEvent, JsonObject]] = []
 
     def feed(self, raw: bytes) -> bytes:
         event = event_of(raw)
@@ -84,7 +84,7 @@ class MessagesRounds:
     def _is_own(self, block: JsonObject) -> bool:
         return block.get("type") == "tool_use" and block.get("name") == self._own
 
-    def _block(self, event: Event, told: JsonObject, raw: bytes) -> bytes:
+    def _block(self, event: SseEvent, told: JsonObject, raw: bytes) -> bytes:
         index = index_of(told.get("index"))
         if index is None:
             return raw
@@ -121,7 +121,7 @@ class MessagesRounds:
     def _with_usage(self, told: JsonObject) -> JsonObject:
         return {**told, "usage": summed(self.spent, self._usage)} if self._is_later else told
 
-    def _end(self, event: Event, told: JsonObject, raw: bytes) -> bytes:
+    def _end(self, event: SseEvent, told: JsonObject, raw: bytes) -> bytes:
         if self.turn.own:
             self._held.append((event, told))
             return b""

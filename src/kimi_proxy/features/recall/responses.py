@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from kimi_proxy.core.chat import Request, edit
 from kimi_proxy.core.chat.reply import RESPONSE_ENDS, bytes_of, event_of, object_in
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.core.sse import Event
+from kimi_proxy.core.sse import SseEvent
 from kimi_proxy.features.recall.calls import Call, Turn, index_of, object_of, objects, sound, summed, text_of
 
 _BEGINS = frozenset({"response.created", "response.in_progress", "response.queued"})
@@ -27,7 +27,7 @@ class ResponsesRounds:
         self._items: dict[int, JsonObject] = {}
         self._usage: JsonValue = None
         self._is_over = False
-        self._held: list[tuple[Event, JsonObject]] = []
+        self._held: list[tuple[SseEvent, JsonObject]] = []
 
     def feed(self, raw: bytes) -> bytes:
         event = event_of(raw)
@@ -78,7 +78,7 @@ class ResponsesRounds:
     def _others(self) -> list[JsonObject]:
         return [item for item in self._items.values() if not self._is_own(item)]
 
-    def _moved(self, event: Event, told: JsonObject, index: int | None, raw: bytes) -> bytes:
+    def _moved(self, event: SseEvent, told: JsonObject, index: int | None, raw: bytes) -> bytes:
         """The event in its place among those that the client sees."""
         if not self._is_moved:
             number = index_of(told.get("sequence_number"))
@@ -96,7 +96,7 @@ class ResponsesRounds:
         self._number += 1
         return {**told, "sequence_number": self._number}
 
-    def _end(self, event: Event, told: JsonObject, raw: bytes) -> bytes:
+    def _end(self, event: SseEvent, told: JsonObject, raw: bytes) -> bytes:
         response = object_of(told.get("response"))
         for index, item in enumerate(objects(response.get("output"))):
             self._items.setdefault(index, item)

@@ -14,7 +14,7 @@ from kimi_proxy.core import json, jsonrpc, mcp
 from kimi_proxy.core.errors import UpstreamError, UpstreamUnreachable, UpstreamUnreadable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.mcp import STATELESS_VERSIONS, enveloped
-from kimi_proxy.core.sse import Event, Events
+from kimi_proxy.core.sse import SseEvent, SseParser
 from kimi_proxy.proxy.mcp import protocol
 from kimi_proxy.proxy.mcp.protocol import MAX_ANSWER_BYTES, Hello, with_id, within
 
@@ -111,7 +111,7 @@ class Exchange:
         self, response: httpx.Response, call_id: JsonValue, headers: Mapping[str, str] | None
     ) -> JsonObject:
         """The answer among the events; a stream that a server closes early is taken up again."""
-        seen = Event(b"")
+        seen = SseEvent(b"")
         async for event in self._events(response):
             seen = _later(seen, event)
             if (answer := await self._among(event, call_id, headers)) is not None:
@@ -128,15 +128,15 @@ class Exchange:
                         return answer
         raise UpstreamUnreadable(f"{self._server} ended its stream of events without an answer")
 
-    async def _events(self, response: httpx.Response) -> AsyncIterator[Event]:
-        parser = Events()
+    async def _events(self, response: httpx.Response) -> AsyncIterator[SseEvent]:
+        parser = SseParser()
         async for piece in response.aiter_bytes():
             for event in parser.feed(piece):
                 yield event
             if parser.waiting_bytes > MAX_ANSWER_BYTES:
                 raise UpstreamUnreadable(f"{self._server} sent an event of more than {MAX_ANSWER_BYTES} bytes")
 
-    async def _among(self, event: Event, call_id: JsonValue, headers: Mapping[str, str] | None) -> JsonObject | None:
+    async def _among(self, event: SseEvent, call_id: JsonValue, headers: Mapping[str, str] | None) -> JsonObject | None:
         if not event.data.strip():
             return None
         for message in protocol.messages(event.data, self._server):
@@ -150,8 +150,8 @@ class Exchange:
         return None
 
 
-def _later(seen: Event, event: Event) -> Event:
-    return Event(
+def _later(seen: SseEvent, event: SseEvent) -> SseEvent:
+    return SseEvent(
         b"",
         id=seen.id if event.id is None else event.id,
         retry_ms=seen.retry_ms if event.retry_ms is None else event.retry_ms,

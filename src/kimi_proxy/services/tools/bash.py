@@ -66,7 +66,7 @@ def _ends(spool: Spool) -> tuple[bytes, bytes]:
     """Whole lines from the start and from the end, or what fits of lines that are too long."""
     head = spool.read(0, _END_BYTES + 3)
     cut = head.rfind(b"\n", 0, _END_BYTES)
-    head = head[: cut + 1] if cut >= 0 else charset.clip(head, _END_BYTES)
+    head = head[: cut + 1] if cut >= 0 else charset.clip_utf8(head, _END_BYTES)
     if spool.kept < spool.size:  # what came after the kept part is nowhere else: none of it may be trimmed
         return head, spool.end(TAIL_BYTES)
     tail = spool.end(_END_BYTES)
@@ -87,7 +87,7 @@ async def _parts(spool: Spool, start: int, end: int) -> AsyncIterator[bytes]:
         part = raw
         if end - start > PART_BYTES:
             newline = raw.rfind(b"\n", 0, PART_BYTES)
-            part = raw[: newline + 1] if newline >= 0 else charset.clip(raw, PART_BYTES)
+            part = raw[: newline + 1] if newline >= 0 else charset.clip_utf8(raw, PART_BYTES)
         yield await asyncio.to_thread(_as_utf8, part)
         start += len(part)
 

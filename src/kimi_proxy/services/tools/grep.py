@@ -89,7 +89,7 @@ def _around(fd: int, hit: Hit) -> str:
     piece, newline, _ = raw.partition(b"\n")
     whole_characters = next((at for at in range(min(4, len(piece))) if piece[at] & 0xC0 != 0x80), 0)
     piece = piece[whole_characters:] if skipped else piece
-    clipped = charset.clip(piece, LINE_BYTES)
+    clipped = charset.clip_utf8(piece, LINE_BYTES)
     ends = bool(newline) and clipped == piece
     return f"{'…' if skipped else ''}{charset.decode(clipped)}{'' if ends else '…'}"
 

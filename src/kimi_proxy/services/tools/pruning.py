@@ -116,7 +116,7 @@ class Shortened:
         """The text with the numbers of its lines, which begin at `first`; markers have none."""
         if not self.exact:
             return self.text
-        lines = [text_lines.numbered(first + i, line) for i, line in enumerate(self.original.split("\n"))]
+        lines = [text_lines.with_number(first + i, line) for i, line in enumerate(self.original.split("\n"))]
         return render(lines, self.annotations, _PLAIN)
 
 

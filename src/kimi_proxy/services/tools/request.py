@@ -59,7 +59,7 @@ def of_text(
 
 
 def numbered(text: str, first: int) -> str:
-    return text_lines.join(text_lines.numbered(first + i, line) for i, line in enumerate(text.split("\n")))
+    return text_lines.join(text_lines.with_number(first + i, line) for i, line in enumerate(text.split("\n")))
 
 
 MAX_CHARS = 4000

@@ -31,7 +31,7 @@ def test_lines_read_alone_or_together_are_the_same(raw: bytes):
 @given(st.text(max_size=50), st.integers(0, 60))
 def test_a_clip_never_cuts_a_character_in_two(text: str, size: int):
     text = text.encode("utf-8", "replace").decode()
-    clipped = lines.clip(text.encode(), size)
+    clipped = lines.clip_utf8(text.encode(), size)
 
     assert len(clipped) <= size
     assert text.startswith(clipped.decode())
@@ -39,7 +39,7 @@ def test_a_clip_never_cuts_a_character_in_two(text: str, size: int):
 
 @given(st.binary(max_size=50), st.integers(0, 60))
 def test_a_clip_of_any_bytes_is_their_start(raw: bytes, size: int):
-    clipped = lines.clip(raw, size)
+    clipped = lines.clip_utf8(raw, size)
 
     assert raw.startswith(clipped)
     assert min(size, len(raw)) - len(clipped) <= 3
@@ -49,7 +49,7 @@ def test_a_clip_of_any_bytes_is_their_start(raw: bytes, size: int):
 def test_a_byte_order_mark_announces_wide_characters(encoding: str):
     marked = "\ufeffa" if encoding.endswith("e") else "a"
 
-    assert lines.wide(marked.encode(encoding)) in ("utf-16", "utf-32")
+    assert lines.wide_encoding(marked.encode(encoding)) in ("utf-16", "utf-32")
     assert not lines.is_binary(marked.encode(encoding))
 
 

@@ -1,11 +1,11 @@
-"""Work goes on as long as its client is there, and no longer."""
+"""Work for a client is cancelled when the client disconnects, and not before."""
 
 import asyncio
 
 import pytest
 from starlette.types import Message
 
-from kimi_proxy.api.chat import while_there
+from kimi_proxy.api.chat import until_disconnect
 
 
 async def never() -> Message:
@@ -18,8 +18,8 @@ async def taken(message: Message) -> None:
 
 
 async def test_work_that_ends_in_time_is_left_alone():
-    async with while_there(never, taken) as client:
-        await client.body(b"x", more=False)
+    async with until_disconnect(never, taken) as client:
+        await client.send(b"x", more=False)
         done = True
 
     assert done
@@ -33,7 +33,7 @@ async def test_work_ends_when_the_client_hangs_up():
         return {"type": "http.disconnect"}
 
     reached = False
-    async with while_there(receive, taken):
+    async with until_disconnect(receive, taken):
         hangs_up.set()
         await asyncio.Event().wait()
         reached = True
@@ -49,25 +49,25 @@ async def test_work_ends_when_the_client_does_not_read_any_longer():
         await asyncio.Event().wait()
 
     reached = False
-    async with while_there(never, send, stall_s=0.05) as client:
-        await client.body(b"x", more=True)
+    async with until_disconnect(never, send, stall_s=0.05) as client:
+        await client.send(b"x", more=True)
         reached = True
 
     assert not reached
 
 
 async def test_a_client_that_waits_for_us_is_not_stalled():
-    async with while_there(never, taken, stall_s=0.05) as client:
-        await client.body(b"x", more=True)
+    async with until_disconnect(never, taken, stall_s=0.05) as client:
+        await client.send(b"x", more=True)
         await asyncio.sleep(0.2)
-        await client.body(b"y", more=False)
+        await client.send(b"y", more=False)
 
 
 async def test_a_server_that_stops_is_heard():
     begun = asyncio.Event()
 
     async def work() -> None:
-        async with while_there(never, taken):
+        async with until_disconnect(never, taken):
             begun.set()
             await asyncio.Event().wait()
 
@@ -81,5 +81,5 @@ async def test_a_server_that_stops_is_heard():
 
 async def test_what_goes_wrong_in_the_work_is_heard():
     with pytest.raises(ValueError, match="wrong"):
-        async with while_there(never, taken):
+        async with until_disconnect(never, taken):
             raise ValueError("wrong")

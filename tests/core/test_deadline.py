@@ -1,0 +1,54 @@
+"""A deadline expires once, and not before its time."""
+
+import asyncio
+import math
+import time
+
+from tests.processes import until
+
+from kimi_proxy.core.deadline import Deadline
+
+
+async def test_it_expired_when_the_moment_has_passed():
+    expired: list[float] = []
+    began = time.monotonic()
+    Deadline(asyncio.get_running_loop().time() + 0.1, lambda: expired.append(time.monotonic()))
+
+    await until(lambda: bool(expired))
+
+    assert 0.09 < expired[0] - began < 30
+
+
+async def test_it_can_be_moved():
+    expired: list[int] = []
+    now = asyncio.get_running_loop().time
+    deadline = Deadline(now() + 0.1, lambda: expired.append(1))
+    for _ in range(4):
+        await asyncio.sleep(0.05)
+        deadline.at = now() + 0.2
+    assert expired == []
+
+    await until(lambda: bool(expired))
+    await asyncio.sleep(0.1)
+
+    assert expired == [1]
+
+
+async def test_it_can_be_stopped():
+    expired: list[int] = []
+    deadline = Deadline(asyncio.get_running_loop().time() + 0.05, lambda: expired.append(1))
+    deadline.stop()
+
+    await asyncio.sleep(0.1)
+
+    assert expired == []
+
+
+async def test_it_checks_once_a_second():
+    checks: list[int] = []
+    deadline = Deadline(math.inf, lambda: None, lambda: checks.append(1))
+
+    await asyncio.sleep(1.2)
+    deadline.stop()
+
+    assert checks == [1]
