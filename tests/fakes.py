@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
-from kimi_proxy.services.store import Original, Pin, Pinboard, Usage
+from kimi_proxy.services.store import DecisionRecord, Decisions, Original, Originals, StoredText
 
 
 class Clock:
@@ -20,49 +20,50 @@ class Clock:
         self.at += seconds
 
 
-class MemoryStore:
-    """A store that loses everything at the end, and falls ill when it is told to."""
+class MemoryOriginals(Originals):
+    """Originals that are lost at the end; they can be made to fail or to hang."""
 
     def __init__(self) -> None:
-        self.originals: dict[tuple[str, str], Original] = {}
+        self.kept: dict[tuple[str, str], Original] = {}
         self.illness: Exception | None = None
         self.is_stuck = False
         self.keeps = 0
 
     async def find(self, scope: str, key: bytes) -> str | None:
-        await self._feel()
-        found = [o.id for o in self.originals.values() if (o.scope, o.key) == (scope, key)]
+        await self._answer()
+        found = [o.id for o in self.kept.values() if (o.scope, o.key) == (scope, key)]
         return found[-1] if found else None
 
     async def keep(self, original: Original) -> None:
-        await self._feel()
+        await self._answer()
+        known = self.kept.get((original.scope, original.id), original)
+        if (known.key, known.text) != (original.key, original.text):
+            raise StoreUnavailable(f"{original.id} already names another original")
         self.keeps += 1
-        self.originals[original.scope, original.id] = original
+        self.kept[original.scope, original.id] = original
 
-    async def original(self, scope: str, id: str) -> Original:
-        await self._feel()
-        if (scope, id) not in self.originals:
+    async def get(self, scope: str, id: str) -> Original:
+        await self._answer()
+        if (scope, id) not in self.kept:
             raise PruneIdNotFound(id, "unknown")
-        return self.originals[scope, id]
+        return self.kept[scope, id]
 
     async def live(self, scope: str, ids: Collection[str]) -> frozenset[str]:
-        await self._feel()
-        return frozenset(id for id in ids if (scope, id) in self.originals)
+        await self._answer()
+        return frozenset(id for id in ids if (scope, id) in self.kept)
 
-    async def usage(self) -> Usage:
-        state = "degraded: told so" if self.illness else "ok"
-        return Usage("memory", state, len(self.originals), 0, 0, None, self.keeps, ())
-
-    async def close(self) -> None:
-        self.illness = StoreUnavailable("closed")
+    async def texts(self, scope: str, before: int, limit: int) -> Sequence[StoredText]:
+        await self._answer()
+        numbered = [StoredText(seq, o.id, o.text) for seq, o in enumerate(self.kept.values(), 1) if o.scope == scope]
+        return [one for one in reversed(numbered) if one.seq < before][:limit]
 
     def fall_ill(self, ill: bool) -> None:
         self.illness = StoreUnavailable("told so") if ill else None
 
     def forget(self, id: str) -> None:
-        self.originals = {place: o for place, o in self.originals.items() if o.id != id}
+        self.kept = {handle: o for handle, o in self.kept.items() if o.id != id}
 
-    async def _feel(self) -> None:
+    async def _answer(self) -> None:
         await asyncio.sleep(0)
         if self.is_stuck:
             await asyncio.Event().wait()
@@ -70,18 +71,24 @@ class MemoryStore:
             raise self.illness
 
 
-class MemoryPinboard(Pinboard):
-    """Pins that are gone at the end."""
+class MemoryDecisions(Decisions):
+    """Decisions about parts of conversations that are lost at the end."""
 
     def __init__(self) -> None:
-        self.pins: dict[tuple[str, bytes], Pin] = {}
+        self.records: dict[tuple[str, bytes], DecisionRecord] = {}
 
-    async def pinned(self, scope: str, places: Sequence[bytes]) -> Mapping[bytes, Pin]:
-        return {place: self.pins[scope, place] for place in places if (scope, place) in self.pins}
+    async def get(self, scope: str, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
+        return {key: self.records[scope, key] for key in keys if (scope, key) in self.records}
 
-    async def pin(self, scope: str, new: Sequence[Pin], gone: Sequence[bytes] = ()) -> Mapping[bytes, Pin]:
-        for place in gone:
-            self.pins.pop((scope, place), None)
-        for pin in new:
-            self.pins.setdefault((scope, pin.place), pin)
-        return await self.pinned(scope, [pin.place for pin in new])
+    async def add(
+        self, scope: str, new: Sequence[DecisionRecord], forget: Sequence[bytes] = ()
+    ) -> Mapping[bytes, DecisionRecord]:
+        for key in forget:
+            self.records.pop((scope, key), None)
+        for record in new:
+            self.records.setdefault((scope, record.key), record)
+        return await self.get(scope, [record.key for record in new])
+
+    async def of_original(self, scope: str, id: str) -> DecisionRecord | None:
+        found = (one for (at, _), one in self.records.items() if at == scope and one.original_ids[:1] == (id,))
+        return next(found, None)

@@ -22,7 +22,7 @@ from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sessions import Session
-from kimi_proxy.services.chat.decisions import SCOPE, Decisions
+from kimi_proxy.services.chat.decisions import SCOPE, ChatDecisions
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store import open_store
@@ -89,10 +89,12 @@ async def _session(wire: Wire, seed: int, home: Path, workers: Workers, figures:
     requests = list(_requests(wire, seed))
     for part in (requests[:RESTART_AT], requests[RESTART_AT:]):
         store = await open_store(home, ttl_s=DAY_S, max_bytes=1 << 30)
-        sanitizer = Sanitizer(Settings(), "http://127.0.0.1:8000", Decisions(store, store.pinboard), workers, Metrics())
+        sanitizer = Sanitizer(
+            Settings(), "http://127.0.0.1:8000", ChatDecisions(store.originals, store.decisions), workers, Metrics()
+        )
         for request in part:
             before = await _turn(request, sanitizer, before, figures)
-        decided = await store.pinboard.totals(SCOPE)
+        decided = await store.decisions.totals(SCOPE)
         await store.close()
     figures.late += decided.outputs.get("out_of_time", 0)
 

@@ -149,7 +149,7 @@ async def test_a_busy_disk_keeps_no_request_waiting(tmp_path: Path):
             entered.set()
             leave.wait(60)
 
-        hogging = asyncio.create_task(store.write(hog))
+        hogging = asyncio.create_task(store.sessions.database.write(hog))
         await until(entered.is_set)
         began = time.monotonic()
         for turn in range(20):

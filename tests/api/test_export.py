@@ -36,7 +36,7 @@ async def test_both_formats_hold_every_request_as_it_is(tmp_path: Path):
     metrics = [replace(a_metric(f"req_{n:05}", f"ses_{n % 3}", at=float(n)), cost_usd=n / 7) for n in range(1_203)]
     bare = replace(a_metric("req_bare"), input_tokens=None, cost_usd=None, max_context=None, reasons=())
     async with world(tmp_path) as w:
-        await ledger_of(w).ledger.write([a_session(f"ses_{n}") for n in range(3)], [*metrics, bare])
+        await ledger_of(w).sessions.write([a_session(f"ses_{n}") for n in range(3)], [*metrics, bare])
         exported = (await w.get("/api/export/json"))["metrics"]
         rows = await csv_rows(w)
     expected = [serialize.metric(metric) for metric in (*metrics, bare)]
@@ -66,7 +66,7 @@ async def test_a_cell_never_begins_like_a_formula(tmp_path: Path):
     nasty = [f'{sign}HYPERLINK("http://evil.example","x")' for sign in FORMULA] + ['"quoted", and more\r\nlines']
     async with world(tmp_path) as w:
         metrics = [replace(a_metric(f"req_{n}"), model=model) for n, model in enumerate(nasty)]
-        await ledger_of(w).ledger.write([], metrics)
+        await ledger_of(w).sessions.write([], metrics)
         rows = await csv_rows(w)
         exported = (await w.get("/api/export/json"))["metrics"]
     shown = [row["model"] for row in rows]

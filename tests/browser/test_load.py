@@ -61,7 +61,7 @@ async def remember(home: Path) -> None:
         for number in range(REQUESTS)
     ]
     for start in range(0, REQUESTS, 1000):
-        await store.ledger.write(sessions if start == 0 else [], metrics[start : start + 1000])
+        await store.sessions.write(sessions if start == 0 else [], metrics[start : start + 1000])
     await store.close()
 
 

@@ -40,7 +40,7 @@ def kept(cli: Cli) -> Cli:
 
     async def write() -> None:
         store = await open_store(Path(cli.env["KIMI_PROXY_HOME"]), ttl_s=DAY_S, max_bytes=2**30)
-        await store.ledger.write(
+        await store.sessions.write(
             (),
             [
                 metric("req_1", account=SAVED),

@@ -30,8 +30,8 @@ def a_draft(number: int) -> Draft:
 
 
 async def note_without_end(home: Path) -> None:
-    store = await open_store(home, ttl_s=3600, max_bytes=2 * 1024**3, patience_s=60)
-    journal = Journal(store.ledger, {}, TokenCounter(len), Metrics())
+    store = await open_store(home, ttl_s=3600, max_bytes=2 * 1024**3, timeout_s=60)
+    journal = Journal(store.sessions, {}, TokenCounter(len), Metrics())
     noted = 0
     while True:
         for _ in range(AT_ONCE):

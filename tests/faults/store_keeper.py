@@ -24,13 +24,13 @@ def original_of(id: str) -> Original:
 
 async def keep_one(store: Store, acknowledged: int) -> None:
     original = original_of(new_id("prn"))
-    await store.keep(original)
+    await store.originals.keep(original)
     os.write(acknowledged, f"{original.id}\n".encode())
 
 
 async def keep(home: Path, acknowledged: int, count: int) -> None:
     """Keep `count` originals, a few at a time, and write each id to `acknowledged` once it is safe."""
-    store = await open_store(home, ttl_s=3600, max_bytes=2 * 1024**3, patience_s=60)
+    store = await open_store(home, ttl_s=3600, max_bytes=2 * 1024**3, timeout_s=60)
 
     async def keep_share() -> None:
         for _ in range(count // AT_ONCE):

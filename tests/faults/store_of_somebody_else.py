@@ -11,7 +11,7 @@ from kimi_proxy.services.store import Original, open_store
 async def main() -> None:
     store = await open_store(Path("/"), ttl_s=600, max_bytes=64 * 1024**2)
     try:
-        await store.keep(Original("prn_a", "local", b"a" * 32, b"text", b"{}"))
+        await store.originals.keep(Original("prn_a", "local", b"a" * 32, b"text", b"{}"))
     except StoreUnavailable as e:
         assert "/store" in str(e)
         assert str(e) in (await store.usage()).state

@@ -21,7 +21,7 @@ async def fill(store: Store) -> tuple[list[Original], str]:
     for n in itertools.count():
         original = Original(f"prn_{n}_{os.urandom(4).hex()}", "local", b"k" * 32, os.urandom(100_000), b"{}")
         try:
-            await store.keep(original)
+            await store.originals.keep(original)
         except StoreUnavailable as e:
             return kept, str(e)
         kept.append(original)
@@ -30,7 +30,7 @@ async def fill(store: Store) -> tuple[list[Original], str]:
 
 async def check(store: Store, kept: list[Original]) -> None:
     for original in kept:
-        assert await store.original("local", original.id) == original
+        assert await store.originals.get("local", original.id) == original
 
 
 async def main(home: Path) -> None:

@@ -13,20 +13,20 @@ from kimi_proxy.services.store import Original, open_store
 async def main(home: Path) -> None:
     store = await open_store(home, ttl_s=600, max_bytes=64 * 1024**2)
     kept = Original("prn_a", "local", b"a" * 32, os.urandom(50_000), b"{}")
-    await store.keep(kept)
+    await store.originals.keep(kept)
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     large = Original("prn_b", "local", b"b" * 32, os.urandom(500_000), b"{}")
     try:
-        await store.keep(large)
+        await store.originals.keep(large)
     except StoreUnavailable:
         assert (await store.usage()).state.startswith("degraded: ")
         print("refused", end=", ")
-    assert await store.original("local", "prn_a") == kept
+    assert await store.originals.get("local", "prn_a") == kept
     print("read", end=", ")
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-    await store.keep(large)
-    assert await store.original("local", "prn_b") == large
+    await store.originals.keep(large)
+    assert await store.originals.get("local", "prn_b") == large
     assert (await store.usage()).state == "ok"
     print("healed")
     await store.close()

@@ -10,7 +10,7 @@ from tests.services.store.making import an_original
 
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.store.protocols import Original
-from kimi_proxy.services.store.sqlite.database import connect
+from kimi_proxy.services.store.sqlite.file import connect
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 
 
@@ -37,12 +37,12 @@ def integrity(path: Path) -> list[tuple[str]]:
 
 async def refusal(store: SqliteStore, original: Original | None = None) -> str:
     with pytest.raises(StoreUnavailable) as error:
-        await store.keep(original or an_original(os.urandom(100_000)))
+        await store.originals.keep(original or an_original(os.urandom(100_000)))
     return str(error.value)
 
 
 async def keeps_again(store: SqliteStore) -> None:
     original = an_original(os.urandom(100_000))
-    await store.keep(original)
-    assert await store.original("local", original.id) == original
+    await store.originals.keep(original)
+    assert await store.originals.get("local", original.id) == original
     assert (await store.usage()).state == "ok"

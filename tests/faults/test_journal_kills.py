@@ -47,7 +47,7 @@ async def test_a_killed_proxy_loses_only_what_was_not_written_yet_and_breaks_not
 
 async def count(home: Path) -> int:
     async with opened(home) as store:
-        return sum(session.requests for session in await store.ledger.sessions(SESSIONS + 1))
+        return sum(session.requests for session in await store.sessions.newest(SESSIONS + 1))
 
 
 def sums(path: Path) -> list[tuple[object, ...]]:

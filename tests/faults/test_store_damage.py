@@ -33,7 +33,7 @@ async def test_a_damaged_file_is_set_aside_and_a_fresh_one_begun(
 async def test_damage_under_a_running_store_is_noticed_by_the_next_write(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         for _ in range(20):
-            await store.keep(an_original(os.urandom(1000)))
+            await store.originals.keep(an_original(os.urandom(1000)))
         with store_path(tmp_path).open("r+b") as file:
             file.seek(4096)
             file.write(b"\xff" * (store_path(tmp_path).stat().st_size - 4096))
@@ -46,10 +46,10 @@ async def test_several_that_find_the_same_damage_set_it_aside_once(tmp_path: Pat
         for round in range(5):
             store_path(tmp_path).write_bytes(b"x" * 10_000)
             kept = [(store, an_original()) for store in (a, b, c)]
-            outcomes = await asyncio.gather(*(s.keep(o) for s, o in kept), return_exceptions=True)
+            outcomes = await asyncio.gather(*(s.originals.keep(o) for s, o in kept), return_exceptions=True)
             for (store, original), outcome in zip(kept, outcomes, strict=True):
                 if outcome is None:
-                    assert await store.original("local", original.id) == original
+                    assert await store.originals.get("local", original.id) == original
                 else:
                     assert isinstance(outcome, StoreUnavailable)
             assert None in outcomes
@@ -60,15 +60,15 @@ async def test_one_damaged_text_hurts_no_other_and_is_mended_when_kept_again(tmp
     text = os.urandom(50_000)
     bad, good = an_original(text), an_original()
     async with opened(tmp_path) as store:
-        await store.keep(bad)
-        await store.keep(good)
+        await store.originals.keep(bad)
+        await store.originals.keep(good)
         raw = store_path(tmp_path).read_bytes()
         at = raw.index(text[20_000:20_100])
         with store_path(tmp_path).open("r+b") as file:
             file.seek(at)
             file.write(b"\x00" * 100)
         with pytest.raises(StoreUnavailable, match="damaged"):
-            await store.original("local", bad.id)
-        assert await store.original("local", good.id) == good
-        await store.keep(an_original(text, key=b"again"))
-        assert await store.original("local", bad.id) == bad
+            await store.originals.get("local", bad.id)
+        assert await store.originals.get("local", good.id) == good
+        await store.originals.keep(an_original(text, key=b"again"))
+        assert await store.originals.get("local", bad.id) == bad

@@ -29,11 +29,11 @@ async def state_becomes(store: SqliteStore, wanted: str) -> None:
 async def test_a_full_disk_refuses_and_still_reads_and_heals(tmp_path: Path) -> None:
     disk, before = Disk(), an_original()
     async with opened(tmp_path, connect=disk) as store:
-        await store.keep(before)
+        await store.originals.keep(before)
         disk.is_full = True
         lost = an_original(os.urandom(100_000))
         assert "full: free some space" in await refusal(store, lost)
-        assert await store.original("local", before.id) == before
+        assert await store.originals.get("local", before.id) == before
         assert await reason(store, lost.id) == "unknown"
         assert (await store.usage()).state.startswith("degraded: ")
         disk.is_full = False
@@ -43,10 +43,10 @@ async def test_a_full_disk_refuses_and_still_reads_and_heals(tmp_path: Path) -> 
 async def test_a_read_only_disk_refuses_and_still_reads_and_heals(tmp_path: Path) -> None:
     disk, before = Disk(), an_original()
     async with opened(tmp_path, connect=disk) as store:
-        await store.keep(before)
+        await store.originals.keep(before)
         disk.is_read_only = True
         assert "may not be written" in await refusal(store)
-        assert await store.original("local", before.id) == before
+        assert await store.originals.get("local", before.id) == before
         assert "may not be written" in (await store.usage()).state
         disk.is_read_only = False
         await keeps_again(store)
@@ -88,11 +88,11 @@ async def test_trouble_and_healing_are_logged_once_each(tmp_path: Path, caplog: 
 async def test_a_newer_schema_is_read_but_never_written(tmp_path: Path) -> None:
     original = an_original()
     async with opened(tmp_path) as store:
-        await store.keep(original)
+        await store.originals.keep(original)
         set_version(store_path(tmp_path), "PRAGMA user_version = 99")
         assert "newer kimi-proxy (schema 99" in await refusal(store)
-        assert await store.original("local", original.id) == original
-        assert await store.find("local", original.key) == original.id
+        assert await store.originals.get("local", original.id) == original
+        assert await store.originals.find("local", original.key) == original.id
         assert "newer kimi-proxy" in (await store.usage()).state
         assert await asyncio.to_thread(store_path(tmp_path).exists)
         set_version(store_path(tmp_path), f"PRAGMA user_version = {VERSION}")
@@ -102,10 +102,10 @@ async def test_a_newer_schema_is_read_but_never_written(tmp_path: Path) -> None:
 async def test_a_newer_schema_that_we_cannot_read_says_so(tmp_path: Path) -> None:
     original = an_original()
     async with opened(tmp_path) as store:
-        await store.keep(original)
+        await store.originals.keep(original)
         set_version(store_path(tmp_path), "ALTER TABLE text RENAME COLUMN frame TO chunk")
         with pytest.raises(StoreUnavailable):
-            await store.original("local", original.id)
+            await store.originals.get("local", original.id)
 
 
 def set_version(path: Path, statement: str) -> None:
@@ -116,10 +116,10 @@ def set_version(path: Path, statement: str) -> None:
 async def test_a_store_whose_directory_is_deleted_starts_afresh(tmp_path: Path) -> None:
     original = an_original()
     async with opened(tmp_path / "home") as store:
-        await store.keep(original)
+        await store.originals.keep(original)
         shutil.rmtree(tmp_path / "home")
         assert await reason(store, original.id) == "unknown"
-        assert await store.find("local", original.key) is None
+        assert await store.originals.find("local", original.key) is None
         await keeps_again(store)
 
 

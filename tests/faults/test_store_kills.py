@@ -24,7 +24,7 @@ def python(*arguments: str) -> list[str]:
 async def all_come_back(home: Path, ids: list[str]) -> None:
     async with opened(home) as store:
         for original in map(original_of, ids):
-            assert await store.original(original.scope, original.id) == original
+            assert await store.originals.get(original.scope, original.id) == original
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked processes")
@@ -54,10 +54,10 @@ async def test_four_processes_write_at_once_and_nothing_is_lost(tmp_path: Path) 
 async def test_an_unfinished_write_of_a_killed_process_is_undone(tmp_path: Path) -> None:
     original = an_original()
     async with opened(tmp_path) as store:
-        await store.keep(original)
+        await store.originals.keep(original)
         kill_in_the_middle_of_a_write(store_path(tmp_path))
         assert store_path(tmp_path).with_name("originals.sqlite3-journal").stat().st_size > 0
-        assert await store.original("local", original.id) == original
+        assert await store.originals.get("local", original.id) == original
         assert (await store.usage()).originals == 1
         await keeps_again(store)
 
@@ -74,7 +74,7 @@ async def test_a_migration_killed_midway_is_done_again_from_the_start(tmp_path: 
 WRITE_AND_WAIT = """
 import sys, time
 from pathlib import Path
-from kimi_proxy.services.store.database import writing
+from kimi_proxy.services.store.sqlite.file import writing
 with writing(Path(sys.argv[1]), 30.0) as connection:
     connection.execute("PRAGMA cache_size = 1")
     for n in range(300):

@@ -39,40 +39,40 @@ def locked_by_another_process(path: Path) -> Iterator[None]:
 
 async def test_a_lock_held_by_another_process_costs_a_bounded_time(tmp_path: Path) -> None:
     before = an_original()
-    async with opened(tmp_path, patience_s=2) as store:
-        await store.keep(before)
+    async with opened(tmp_path, timeout_s=2) as store:
+        await store.originals.keep(before)
         with locked_by_another_process(store_path(tmp_path)):
             began = time.monotonic()
             refusals = await asyncio.gather(*(refusal(store) for _ in range(20)))
             assert time.monotonic() - began < 20  # one after the other would take 40 s
             assert any("another program holds it locked" in words for words in refusals)
             with pytest.raises(StoreUnavailable):
-                await store.original("local", before.id)
+                await store.originals.get("local", before.id)
             assert "locked" in (await store.usage()).state
     async with opened(tmp_path) as store:
-        assert await store.original("local", before.id) == before
+        assert await store.originals.get("local", before.id) == before
         await keeps_again(store)
 
 
 async def test_a_store_that_is_locked_from_the_start_opens_and_works_once_it_is_free(tmp_path: Path) -> None:
     original = an_original()
     async with opened(tmp_path) as store:
-        await store.keep(original)
+        await store.originals.keep(original)
     async with AsyncExitStack() as stack:
         with locked_by_another_process(store_path(tmp_path)):
-            store = await stack.enter_async_context(opened(tmp_path, patience_s=2))
+            store = await stack.enter_async_context(opened(tmp_path, timeout_s=2))
             assert "locked" in (await store.usage()).state
             await refusal(store)
         await keeps_again(store)
-        assert await store.original("local", original.id) == original
+        assert await store.originals.get("local", original.id) == original
 
 
 async def test_a_short_lock_is_waited_for(tmp_path: Path) -> None:
     original = an_original()
     async with opened(tmp_path) as store:
         with locked_by_another_process(store_path(tmp_path)):
-            keeping = asyncio.create_task(store.keep(original))
+            keeping = asyncio.create_task(store.originals.keep(original))
             await asyncio.sleep(0.2)
             assert not keeping.done()
         await keeping
-        assert await store.original("local", original.id) == original
+        assert await store.originals.get("local", original.id) == original

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import outputs
 from tests.conversations import Assistant, Call, Item, Result, User, request
-from tests.fakes import MemoryPinboard, MemoryStore
+from tests.fakes import MemoryDecisions, MemoryOriginals
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request, Wire
@@ -20,7 +20,7 @@ from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sanitizer.plan import plan
 from kimi_proxy.features.sanitizer.shorten import Shortened, Task, is_json, shorten
 from kimi_proxy.features.sessions import Session
-from kimi_proxy.services.chat.decisions import SCOPE, Decisions
+from kimi_proxy.services.chat.decisions import SCOPE, ChatDecisions
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.workers import Workers
@@ -95,12 +95,12 @@ class Inline(Workers):
 
 class World:
     def __init__(self) -> None:
-        self.store, self.pinboard = MemoryStore(), MemoryPinboard()
+        self.store, self.stored_decisions = MemoryOriginals(), MemoryDecisions()
         self.workers = Inline()
         self.restart()
 
     def restart(self) -> None:
-        decisions = Decisions(self.store, self.pinboard)
+        decisions = ChatDecisions(self.store, self.stored_decisions)
         self.sanitizer = Sanitizer(SETTINGS, "http://127.0.0.1:8000", decisions, self.workers, Metrics())
 
     async def send(self, request: Request) -> Draft:
@@ -161,12 +161,14 @@ async def _check_parts(came: Request, left: Request, world: World) -> None:
             assert tokens.count(shown) < tokens.count(part.text)
             assert not is_json(part.text) or is_json(shown)
     for output in outputs.values():
-        pin = world.pinboard.pins.get((SCOPE, output.key))
+        pin = world.stored_decisions.records.get((SCOPE, output.key))
         if pin is not None and pin.shown is not None:
             assert output.whole_because == ""
-            assert (await world.store.original(SCOPE, pin.ids[0])).text == output.text.encode("utf-8", "surrogatepass")
-            for id in pin.ids:
-                assert await world.store.original(SCOPE, id)
+            assert (await world.store.get(SCOPE, pin.original_ids[0])).text == output.text.encode(
+                "utf-8", "surrogatepass"
+            )
+            for id in pin.original_ids:
+                assert await world.store.get(SCOPE, id)
 
 
 @FEW

@@ -13,8 +13,7 @@ from tests.services.store.making import MAX_BYTES
 from kimi_proxy.core.errors import PruneIdNotFound
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.services.store import Original, open_store
-from kimi_proxy.services.store.sqlite.originals import Retention
-from kimi_proxy.services.store.sqlite.store import SqliteStore, store_path
+from kimi_proxy.services.store.sqlite.store import SqliteStore
 
 TTL_S = 100.0
 
@@ -26,14 +25,14 @@ any_bytes = any_text.map(lambda text: text.encode("utf-8", "surrogatepass")) | s
 
 def test_whatever_is_kept_comes_back_byte_for_byte(tmp_path: Path) -> None:
     with asyncio.Runner() as runner:
-        store = runner.run(open_store(tmp_path, ttl_s=TTL_S, max_bytes=MAX_BYTES, patience_s=30))
+        store = runner.run(open_store(tmp_path, ttl_s=TTL_S, max_bytes=MAX_BYTES, timeout_s=30))
 
         @given(any_bytes, any_text, st.binary(max_size=40), st.binary(max_size=200))
         def holds(text: bytes, scope: str, key: bytes, about: bytes) -> None:
             original = Original(new_id("prn"), scope, key, text, about)
-            runner.run(store.keep(original))
-            assert runner.run(store.original(scope, original.id)) == original
-            assert runner.run(store.find(scope, key)) == original.id
+            runner.run(store.originals.keep(original))
+            assert runner.run(store.originals.get(scope, original.id)) == original
+            assert runner.run(store.originals.find(scope, key)) == original.id
 
         try:
             holds()
@@ -50,7 +49,7 @@ class History:
         self.open()
 
     def open(self) -> None:
-        opening = SqliteStore.open(store_path(self.home), Retention(TTL_S, MAX_BYTES), self.clock, 30)
+        opening = SqliteStore.open(self.home, ttl_s=TTL_S, max_bytes=MAX_BYTES, timeout_s=30, now=self.clock)
         self.store = self.runner.run(opening)
 
     def close(self) -> None:
@@ -72,12 +71,12 @@ class History:
 
     def keep(self, n: int) -> None:
         if n not in self.used:
-            self.runner.run(self.store.keep(self.original(n)))
+            self.runner.run(self.store.originals.keep(self.original(n)))
             self.used[n] = self.clock()
 
     def recall(self, n: int) -> None:
         try:
-            found: object = self.runner.run(self.store.original(self.scope, self.name(n)))
+            found: object = self.runner.run(self.store.originals.get(self.scope, self.name(n)))
         except PruneIdNotFound as e:
             found = e.reason
         if n not in self.used:
@@ -89,7 +88,7 @@ class History:
             self.used[n] = self.clock()
 
     def find(self, n: int) -> None:
-        found = self.runner.run(self.store.find(self.scope, b"%d" % n))
+        found = self.runner.run(self.store.originals.find(self.scope, b"%d" % n))
         if n in self.used and self.is_live(n):
             assert found == self.name(n)
             self.used[n] = self.clock()

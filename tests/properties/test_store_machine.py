@@ -17,8 +17,7 @@ from tests.services.store.making import MAX_BYTES, an_original
 
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
 from kimi_proxy.services.store import Original
-from kimi_proxy.services.store.sqlite.database import connect
-from kimi_proxy.services.store.sqlite.originals import Retention
+from kimi_proxy.services.store.sqlite.file import connect
 from kimi_proxy.services.store.sqlite.store import SqliteStore, store_path
 
 TTL_S = 100.0
@@ -52,14 +51,16 @@ class StoreMachine(RuleBasedStateMachine):
         return not (self.disk.is_full or self.disk.is_read_only or self.disk.is_locked)
 
     def open(self) -> None:
-        opening = SqliteStore.open(store_path(self.home), Retention(TTL_S, MAX_BYTES), self.clock, 30, self.disk)
+        opening = SqliteStore.open(
+            self.home, ttl_s=TTL_S, max_bytes=MAX_BYTES, timeout_s=30, now=self.clock, connect=self.disk
+        )
         self.store = self.runner.run(opening)
 
     @rule(text=st.binary(max_size=50) | st.sampled_from([b"a" * 100_000, os.urandom(20_000)]))
     def keep(self, text: bytes) -> None:
         original = an_original(text, key=os.urandom(32))
         try:
-            self.runner.run(self.store.keep(original))
+            self.runner.run(self.store.originals.keep(original))
         except StoreUnavailable:
             assert not self.is_healthy
             return
@@ -75,7 +76,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def check(self, id: str) -> None:
         try:
-            assert self.runner.run(self.store.original("local", id)) == self.kept[id]
+            assert self.runner.run(self.store.originals.get("local", id)) == self.kept[id]
         except StoreUnavailable:
             assert self.disk.is_locked
         except PruneIdNotFound as e:
@@ -144,14 +145,14 @@ class StoreMachine(RuleBasedStateMachine):
         self.sweep()
         for id in sorted(self.kept):
             with pytest.raises(PruneIdNotFound):
-                self.runner.run(self.store.original("local", id))
+                self.runner.run(self.store.originals.get("local", id))
             self.forget(id)
 
     @invariant()
     def nobody_knows_another_scope(self) -> None:
         if self.is_healthy and self.kept:
             with pytest.raises(PruneIdNotFound, match="never given out"):
-                self.runner.run(self.store.original("other", next(iter(self.kept))))
+                self.runner.run(self.store.originals.get("other", next(iter(self.kept))))
 
     def teardown(self) -> None:
         if not self.is_healthy:

@@ -12,10 +12,10 @@ from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, run_steps
 from kimi_proxy.features.sessions import Session
-from kimi_proxy.services.chat.decisions import Decisions
+from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.store import Pinboard, Store
+from kimi_proxy.services.store import Decisions, Originals
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 from kimi_proxy.services.workers import Workers
 
@@ -28,7 +28,7 @@ class World:
     sanitizer: Sanitizer
     store: SqliteStore
     metrics: Metrics
-    decisions: Decisions
+    decisions: ChatDecisions
 
     async def send(self, request: Request, session: str = "s-1") -> Draft:
         """The draft as it would leave."""
@@ -41,14 +41,17 @@ async def world(
     home: Path,
     settings: Settings = PATIENT,
     workers: Workers | None = None,
-    store: Store | None = None,
-    pinboard: Pinboard | None = None,
+    originals: Originals | None = None,
+    stored_decisions: Decisions | None = None,
 ) -> AsyncIterator[World]:
     # Everything in threads: a child per test would take longer than the tests.
     workers = workers or Workers(thread_max_chars=10**9)
     try:
         async with opened(home) as real:
-            metrics, decisions = Metrics(), Decisions(store or real, pinboard or real.pinboard)
+            metrics, decisions = (
+                Metrics(),
+                ChatDecisions(originals or real.originals, stored_decisions or real.decisions),
+            )
             sanitizer = Sanitizer(settings, "http://127.0.0.1:8000", decisions, workers, metrics)
             yield World(sanitizer, real, metrics, decisions)
     finally:

@@ -20,8 +20,8 @@ from kimi_proxy.services.chat.compression import Compressor, Story, Summaries, S
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.handler import RateLimiter
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.store import Compressed, CompressionLog
-from kimi_proxy.services.store.sqlite.compressions import File
+from kimi_proxy.services.store import CompressionRecord
+from kimi_proxy.services.store.sqlite.decisions import SqliteDecisions
 
 PRESET = Preset("compression", 85, 1, 400, asks_provider=True)
 SESSION = Session("ses_1")
@@ -32,20 +32,20 @@ class Paid(Summaries):
         return Summary("Notes.", "provider", Usage(900, 40))
 
 
-class Late(CompressionLog):
+class Late(SqliteDecisions):
     """Its disk does what it is told, and then nobody hears of it: it fails, or waits for ever."""
 
-    def __init__(self, file: File) -> None:
-        super().__init__(file)
+    def __init__(self, decisions: SqliteDecisions) -> None:
+        super().__init__(decisions.database, ttl_s=3600)
         self.is_written = asyncio.Event()
         self.hangs = False
 
-    async def add(self, compressed: Compressed) -> None:
-        await super().add(compressed)
+    async def add_compression(self, made: CompressionRecord) -> None:
+        await super().add_compression(made)
         await self._then()
 
-    async def undo(self, id: str, at: float) -> None:
-        await super().undo(id, at)
+    async def undo_compression(self, id: str, at: float) -> None:
+        await super().undo_compression(id, at)
         await self._then()
 
     async def _then(self) -> None:
@@ -67,9 +67,9 @@ def talk() -> Draft:
 async def world(home: Path) -> AsyncIterator[tuple[Compressor, Late]]:
     counting = TokenCounter()
     async with opened(home) as store:
-        log = Late(store)
+        log = Late(store.decisions)
         summaries = Paid(None, RateLimiter({}), Metrics(), 1.0)
-        yield Compressor({}, counting, store, log, summaries, offers_tool=False), log
+        yield Compressor({}, counting, store.originals, log, summaries, offers_tool=False), log
     counting.close()
 
 

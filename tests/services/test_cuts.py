@@ -16,7 +16,7 @@ from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.prune import Options, Question
 from kimi_proxy.services.cuts import Cuts
 from kimi_proxy.services.pruner import Pruner
-from kimi_proxy.services.store import Original, Pin
+from kimi_proxy.services.store import DecisionRecord, Original
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 from kimi_proxy.services.workers import Workers
 
@@ -46,8 +46,8 @@ async def world(home: Path, now: Callable[[], float] = time.monotonic) -> AsyncI
     workers = Workers(thread_max_chars=10**9)
     try:
         async with opened(home) as store:
-            pruner = Pruner(PrunerSettings(), store, workers)
-            yield World(Cuts(store, store.pinboard, pruner, now), pruner, store)
+            pruner = Pruner(PrunerSettings(), store.originals, workers)
+            yield World(Cuts(store.originals, store.decisions, pruner, now), pruner, store)
     finally:
         await workers.close()
 
@@ -121,9 +121,13 @@ async def test_a_line_without_end_does_not_keep_the_others_from_being_shown(tmp_
 async def test_an_output_of_a_conversation_is_told_with_what_was_sent(tmp_path: Path):
     async with world(tmp_path) as w:
         id = "msk_0123456789abcdef"
-        await w.store.keep(Original(id, "local", b"k" * 32, b"a long answer", json.encode({"what": "output"})))
-        pin = Pin(b"p" * 32, "masked", b"a ... answer", (id, "msk_1123456789abcdef"), "a long", "ses_1", 900, 90)
-        await w.store.pinboard.pin("local", [pin])
+        await w.store.originals.keep(
+            Original(id, "local", b"k" * 32, b"a long answer", json.encode({"what": "output"}))
+        )
+        pin = DecisionRecord(
+            b"p" * 32, "masked", b"a ... answer", (id, "msk_1123456789abcdef"), "a long", "ses_1", 900, 90
+        )
+        await w.store.decisions.add("local", [pin])
         (row,) = await w.listed()
         told = await w.cuts.one(id, 1, 10)
 
@@ -134,7 +138,7 @@ async def test_an_output_of_a_conversation_is_told_with_what_was_sent(tmp_path: 
 async def test_a_history_that_gave_way_to_a_summary_is_told_with_its_session(tmp_path: Path):
     note = json.encode({"what": "history", "session": "ses_1"})
     async with world(tmp_path) as w:
-        await w.store.keep(Original("msk_0123456789abcdef", "local", b"k" * 32, b"[]", note))
+        await w.store.originals.keep(Original("msk_0123456789abcdef", "local", b"k" * 32, b"[]", note))
         (row,) = await w.listed()
 
     assert (row["kind"], row["door"], row["session_id"]) == ("history", "chat", "ses_1")
@@ -146,7 +150,7 @@ async def test_a_masked_answer_is_told_as_it_was_sent(tmp_path: Path):
     note: JsonObject = {"what": "mask", "server": "files", "chars": 5000, "lines": 1, "limits": limits}
     id = "msk_0123456789abcdef"
     async with world(tmp_path) as w:
-        await w.store.keep(Original(id, "local", b"k" * 32, text.encode(), json.encode(note)))
+        await w.store.originals.keep(Original(id, "local", b"k" * 32, text.encode(), json.encode(note)))
         (row,) = await w.listed()
         told = await w.cuts.one(id, 1, 10)
 
@@ -159,7 +163,7 @@ async def test_a_masked_answer_is_told_as_it_was_sent(tmp_path: Path):
 @pytest.mark.parametrize("note", [b"", b"not json", b"[]", b'{"what": "mask", "server": "s"}', b'{"what": "history"}'])
 async def test_a_note_of_another_version_is_listed_with_what_is_known(tmp_path: Path, note: bytes):
     async with world(tmp_path) as w:
-        await w.store.keep(Original("msk_0123456789abcdef", "local", b"k" * 32, b"text", note))
+        await w.store.originals.keep(Original("msk_0123456789abcdef", "local", b"k" * 32, b"text", note))
         (row,) = await w.listed()
         told = await w.cuts.one("msk_0123456789abcdef", 1, 10)
 
@@ -196,7 +200,7 @@ async def test_a_search_says_when_its_time_is_over(tmp_path: Path):
     async with world(tmp_path, lambda: float(next(ticks))) as w:
         for n in range(45):
             note = json.encode({"what": "output"})
-            await w.store.keep(Original(f"prn_{n:016d}", "local", bytes([n]) * 32, b"text %d" % n, note))
+            await w.store.originals.keep(Original(f"prn_{n:016d}", "local", bytes([n]) * 32, b"text %d" % n, note))
         found = await w.cuts.search("nowhere at all", 3)
 
     assert (found["hits"], found["searched"], found["stopped"]) == ([], 40, "time")

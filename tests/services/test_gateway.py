@@ -26,7 +26,7 @@ from kimi_proxy.core.markers import MaskMarker, read_mask
 from kimi_proxy.services.gateway import Gateway
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner
-from kimi_proxy.services.store import Store, open_store
+from kimi_proxy.services.store import Originals, open_store
 from kimi_proxy.services.workers import Workers
 
 LONG = "".join(f"line {i} é\n" for i in range(20_000))
@@ -35,10 +35,11 @@ STDIO_SERVER = str(Path(__file__).parents[1] / "stdio_server.py")
 
 @asynccontextmanager
 async def gateway(
-    toml: str, home: Path, store: Store | None = None, now: Callable[[], float] | None = None, **env: str
+    toml: str, home: Path, originals: Originals | None = None, now: Callable[[], float] | None = None, **env: str
 ) -> AsyncIterator[Gateway]:
     config = parse(toml, env, home)
-    kept = store or await open_store(home, ttl_s=3600, max_bytes=2**30)
+    store = await open_store(home, ttl_s=3600, max_bytes=2**30)
+    kept = originals or store.originals
     workers, metrics = Workers(), Metrics()
     pruner = Pruner(config.mcp_pruner, kept, workers, metrics=metrics)
     made = Gateway(config, kept, pruner, metrics, {"PATH": os.environ["PATH"]}, **({"now": now} if now else {}))
@@ -47,7 +48,7 @@ async def gateway(
     finally:
         await made.close()
         await workers.close()
-        await kept.close()
+        await store.close()
 
 
 def at(port: int, more: str = "") -> str:
@@ -86,7 +87,7 @@ class TestKeeping:
         assert read_mask(text_of(first)) is not None
 
     async def test_a_store_that_fails_lets_the_answer_out_whole(self, tmp_path: Path):
-        store = fakes.MemoryStore()
+        store = fakes.MemoryOriginals()
         store.illness = StoreUnavailable("disk full")
         async with scripted(says(LONG)) as upstream, gateway(at(upstream.port), tmp_path, store) as made:
             assert text_of(await made.answer("s", call())) == LONG
@@ -277,7 +278,7 @@ async def test_a_program_sees_only_the_variables_it_may(tmp_path: Path):
         'env = { CHOSEN = "1" }\nenv_pass = ["PASSED", "KIMI_PROXY_TOKEN"]\n'
     )
     config = parse(toml, {}, tmp_path)
-    store = fakes.MemoryStore()
+    store = fakes.MemoryOriginals()
     env = {"PATH": os.environ["PATH"], "PASSED": "2", "SECRET_API_KEY": "3", "KIMI_PROXY_TOKEN": "4"}
     workers = Workers()
     made = Gateway(config, store, Pruner(config.mcp_pruner, store, workers), Metrics(), env)

@@ -57,7 +57,7 @@ class World(Upstreams):
         self.reply = answer
         self.error = error
         self.sent: list[JsonObject] = []
-        self.store = fakes.MemoryStore()
+        self.store = fakes.MemoryOriginals()
         self.store.fall_ill(not can_keep)
 
     def gateway(self) -> Gateway:
@@ -76,7 +76,7 @@ class World(Upstreams):
 
     @property
     def kept(self) -> dict[str, str]:
-        return {original.id: decoded(original.text) for original in self.store.originals.values()}
+        return {original.id: decoded(original.text) for original in self.store.kept.values()}
 
     async def keep(self, mask_id: str, text: str) -> None:
         await self.store.keep(Original(mask_id, "local", b"key", encoded(text), b"{}"))

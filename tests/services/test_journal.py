@@ -52,19 +52,19 @@ class World:
         return self.metrics.registry.get_sample_value("kimi_proxy_journal_dropped_total", {"reason": reason}) or 0.0
 
     async def written(self) -> list[str]:
-        return [metric.id for _, metric in await self.store.ledger.metrics(None, 0, 100_000)]
+        return [metric.id for _, metric in await self.store.sessions.metrics(None, 0, 100_000)]
 
 
 @asynccontextmanager
 async def noting(home: Path, clock: Clock | None = None, counting: TokenCounter | None = None) -> AsyncIterator[World]:
-    async with opened(home, patience_s=10.0) as store:
+    async with opened(home, timeout_s=10.0) as store:
         metrics, events = Metrics(), list[tuple[str, Mapping[str, JsonValue]]]()
 
         def publish(event: str, fields: Mapping[str, JsonValue]) -> None:
             events.append((event, fields))
 
         counting = counting or TokenCounter()
-        journal = Journal(store.ledger, MODELS, counting, metrics, publish, clock or Clock(1_800_000_000.0))
+        journal = Journal(store.sessions, MODELS, counting, metrics, publish, clock or Clock(1_800_000_000.0))
         try:
             yield World(journal, store, metrics, events)
         finally:
@@ -119,7 +119,7 @@ async def test_a_session_is_created_once_also_across_restarts(tmp_path: Path):
         note(world, a_draft("something else"))
         await world.journal.caught_up()
         assert world.names.count("session_created") == 1
-        assert len(await world.store.ledger.sessions(10)) == 2
+        assert len(await world.store.sessions.newest(10)) == 2
         assert len(await world.written()) == 4
 
 
@@ -130,7 +130,7 @@ async def test_what_a_stage_saved_is_estimated_from_both_requests(tmp_path: Path
         world.journal.began(came, leaves)(ended(leaves))
         await world.journal.caught_up()
 
-        (metric,) = (metric for _, metric in await world.store.ledger.metrics(None, 0, 10))
+        (metric,) = (metric for _, metric in await world.store.sessions.metrics(None, 0, 10))
         assert metric.tokens_saved == tokens.count(a_log(200)) - tokens.count(a_log(20))
         assert metric.reasons == ()
         assert world.said("sanitizer_event") == [{"session_id": metric.session, "request_id": metric.id, "outputs": 1}]
@@ -141,7 +141,7 @@ async def test_a_request_that_nothing_was_saved_of_says_why(tmp_path: Path):
     async with noting(tmp_path) as world:
         note(world, draft)
         await world.journal.caught_up()
-        (metric,) = (metric for _, metric in await world.store.ledger.metrics(None, 0, 10))
+        (metric,) = (metric for _, metric in await world.store.sessions.metrics(None, 0, 10))
     assert (metric.tokens_saved, metric.reasons) == (0, ("below_threshold", "unread"))
 
 
@@ -177,7 +177,7 @@ async def test_an_unknown_window_has_no_share_and_no_alert(tmp_path: Path):
     async with noting(tmp_path) as world:
         note(world, draft, 10**6)
         await world.journal.caught_up()
-        (metric,) = (metric for _, metric in await world.store.ledger.metrics(None, 0, 10))
+        (metric,) = (metric for _, metric in await world.store.sessions.metrics(None, 0, 10))
     assert (metric.percent, metric.cost_usd, metric.input_tokens) == (None, None, 10**6)
     assert "context_alert" not in world.names
 
@@ -190,7 +190,7 @@ async def test_requests_of_two_conversations_that_interleave_stay_apart(tmp_path
             for draft, end in reversed(ends):
                 end(ended(draft, 10 if draft is one else 20))
         await world.journal.caught_up()
-        sums = {session.id: session.input_tokens for session in await world.store.ledger.sessions(10)}
+        sums = {session.id: session.input_tokens for session in await world.store.sessions.newest(10)}
     assert sums == {one.session.id: 50, other.session.id: 100}
 
 
@@ -199,12 +199,12 @@ async def test_a_session_that_somebody_deletes_while_it_talks_begins_again(tmp_p
     async with noting(tmp_path) as world:
         end = world.journal.began(draft, draft)
         await world.journal.caught_up()
-        await world.store.ledger.delete([draft.session.id])
+        await world.store.sessions.delete([draft.session.id])
         world.journal.forget(draft.session.id)
         end(ended(draft, 10))
         await world.journal.caught_up()
         assert world.names.count("session_created") == 2
-        assert [session.requests for session in await world.store.ledger.sessions(10)] == [1]
+        assert [session.requests for session in await world.store.sessions.newest(10)] == [1]
 
 
 async def test_what_cannot_be_written_waits_for_the_disk_to_heal(tmp_path: Path):
@@ -254,7 +254,7 @@ async def test_large_requests_do_not_pile_up_in_memory_and_are_judged_by_their_l
             note(world, draft)
         await until(lambda: world.concluded == 5, within_s=60)
         await world.journal.caught_up()
-        estimates = [metric.tokens_estimated for _, metric in await world.store.ledger.metrics(None, 0, 10)]
+        estimates = [metric.tokens_estimated for _, metric in await world.store.sessions.metrics(None, 0, 10)]
     assert estimates[1:] == [size // journals.BYTES_PER_TOKEN] * 4
     assert estimates[0] != estimates[1]
     assert world.dropped("busy") == 0
@@ -279,4 +279,4 @@ async def test_closing_writes_what_waits(tmp_path: Path):
         for _ in range(30):
             note(world, a_draft(), 10)
     async with opened(tmp_path) as store:
-        assert len(await store.ledger.metrics(None, 0, 100)) == 30
+        assert len(await store.sessions.metrics(None, 0, 100)) == 30

@@ -17,7 +17,7 @@ from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, run_steps
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.memory import ProjectMemory
-from kimi_proxy.services.store import Pin
+from kimi_proxy.services.store import DecisionRecord
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 
 ON = Settings(inject=True)
@@ -43,7 +43,7 @@ class World:
 async def world(home: Path, settings: Settings = ON) -> AsyncIterator[World]:
     async with opened(home) as store:
         clock = Clock(1_800_000_000.0)
-        yield World(ProjectMemory(home, settings, store.pinboard, store.ledger, clock), store)
+        yield World(ProjectMemory(home, settings, store.decisions, store.sessions, clock), store)
 
 
 def told(asked: Request) -> list[str]:
@@ -93,7 +93,7 @@ async def test_a_conversation_that_began_without_it_goes_on_without_it(tmp_path:
 async def test_a_session_with_requests_behind_it_is_not_new(tmp_path: Path):
     async with world(tmp_path) as w:
         await w.memory.save("tabs, not spaces")
-        await w.store.ledger.write((), [Metric("req_1", "ses_1", 1.0, "p", "m", "chat", 1, 0, (), None)])
+        await w.store.sessions.write((), [Metric("req_1", "ses_1", 1.0, "p", "m", "chat", 1, 0, (), None)])
         draft = await w.send(FIRST)
 
     assert told(draft.request) == [SYSTEM]
@@ -136,18 +136,20 @@ async def test_a_broken_file_is_told_and_nothing_is_injected(tmp_path: Path):
     assert told(draft.request) == [SYSTEM]
 
 
-class SickPinboard:
-    """Says of the first pin that it could not be written, though it is."""
+class SickDecisions:
+    """Says of the first decision that it could not be written, though it is."""
 
     def __init__(self, store: SqliteStore) -> None:
-        self._pinboard = store.pinboard
+        self._stored_decisions = store.decisions
         self.is_sick = True
 
-    async def pinned(self, scope: str, places: Sequence[bytes]) -> Mapping[bytes, Pin]:
-        return await self._pinboard.pinned(scope, places)
+    async def get(self, scope: str, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
+        return await self._stored_decisions.get(scope, keys)
 
-    async def pin(self, scope: str, new: Sequence[Pin], gone: Sequence[bytes] = ()) -> Mapping[bytes, Pin]:
-        standing = await self._pinboard.pin(scope, new, gone)
+    async def add(
+        self, scope: str, new: Sequence[DecisionRecord], forget: Sequence[bytes] = ()
+    ) -> Mapping[bytes, DecisionRecord]:
+        standing = await self._stored_decisions.add(scope, new, forget)
         if self.is_sick:
             raise StoreUnavailable("the disk has not answered in time")
         return standing
@@ -155,11 +157,11 @@ class SickPinboard:
 
 async def test_who_began_without_because_the_disk_was_slow_goes_on_without(tmp_path: Path):
     async with world(tmp_path) as w:
-        pinboard = SickPinboard(w.store)
-        slow = World(ProjectMemory(tmp_path, ON, pinboard, w.store.ledger), w.store)
+        stored_decisions = SickDecisions(w.store)
+        slow = World(ProjectMemory(tmp_path, ON, stored_decisions, w.store.sessions), w.store)
         await slow.memory.save("tabs, not spaces")
         first = await slow.send(FIRST)
-        pinboard.is_sick = False
+        stored_decisions.is_sick = False
         later, other = await slow.send(LATER), await slow.send(FIRST, "ses_2")
     async with world(tmp_path) as w:
         restarted = await w.send(LATER)

@@ -3,7 +3,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
-from tests.fakes import Clock, MemoryStore
+from tests.fakes import Clock, MemoryOriginals
 from tests.services.test_workers import scripted, started
 from tests.texts import a_log, a_question
 
@@ -29,12 +29,12 @@ async def workers() -> AsyncIterator[Workers]:
 
 
 @pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
+def store() -> MemoryOriginals:
+    return MemoryOriginals()
 
 
 @pytest.fixture
-def pruner(store: MemoryStore, workers: Workers) -> Pruner:
+def pruner(store: MemoryOriginals, workers: Workers) -> Pruner:
     return Pruner(PrunerSettings(), store, workers)
 
 
@@ -97,10 +97,10 @@ async def test_limits_that_cannot_be_met_leave_the_text_whole(pruner: Pruner) ->
     assert await recovered(pruner, answer) == LOG
 
 
-async def test_the_original_is_on_disk_before_the_answer_is_given(store: MemoryStore, pruner: Pruner) -> None:
+async def test_the_original_is_on_disk_before_the_answer_is_given(store: MemoryOriginals, pruner: Pruner) -> None:
     answer = await pruner.prune(a_question(LOG))
-    assert [o.text for o in store.originals.values()] == [LOG.encode()]
-    assert [o.id for o in store.originals.values()] == [answer.prune_id]
+    assert [o.text for o in store.kept.values()] == [LOG.encode()]
+    assert [o.id for o in store.kept.values()] == [answer.prune_id]
 
 
 # The same question again.
@@ -142,7 +142,7 @@ async def test_another_question_gets_another_id(pruner: Pruner, other: Question)
     assert "cache_hit" not in second.pruned.warnings
 
 
-async def test_the_cache_forgets_and_the_store_remembers(store: MemoryStore, workers: Workers) -> None:
+async def test_the_cache_forgets_and_the_store_remembers(store: MemoryOriginals, workers: Workers) -> None:
     clock = Clock()
     pruner = Pruner(PrunerSettings(cache_ttl_s=30), store, workers, now=clock)
     first = await pruner.prune(a_question(LOG))
@@ -152,14 +152,14 @@ async def test_the_cache_forgets_and_the_store_remembers(store: MemoryStore, wor
     assert later.pruned == first.pruned
 
 
-async def test_after_a_restart_the_same_question_gets_the_same_id(store: MemoryStore, workers: Workers) -> None:
+async def test_after_a_restart_the_same_question_gets_the_same_id(store: MemoryOriginals, workers: Workers) -> None:
     first = await Pruner(PrunerSettings(), store, workers).prune(a_question(LOG))
     later = await Pruner(PrunerSettings(), store, workers).prune(a_question(LOG))
     assert (later.prune_id, later.pruned) == (first.prune_id, first.pruned)
-    assert len(store.originals) == 1
+    assert len(store.kept) == 1
 
 
-async def test_an_id_that_is_no_longer_honoured_is_not_given_out_again(store: MemoryStore, pruner: Pruner) -> None:
+async def test_an_id_that_is_no_longer_honoured_is_not_given_out_again(store: MemoryOriginals, pruner: Pruner) -> None:
     first = await pruner.prune(a_question(LOG))
     assert first.prune_id
     store.forget(first.prune_id)
@@ -178,11 +178,11 @@ async def test_scopes_share_nothing(pruner: Pruner) -> None:
         await pruner.recover(mine.prune_id, [(1, 1)], False, "yours")
 
 
-async def test_equal_questions_at_the_same_time_are_answered_once(store: MemoryStore, pruner: Pruner) -> None:
+async def test_equal_questions_at_the_same_time_are_answered_once(store: MemoryOriginals, pruner: Pruner) -> None:
     answers = await asyncio.gather(*(pruner.prune(a_question(LONG)) for _ in range(6)))
     assert len({a.prune_id for a in answers}) == 1
     assert all(a.pruned == answers[0].pruned for a in answers)
-    assert (store.keeps, len(store.originals)) == (1, 1)
+    assert (store.keeps, len(store.kept)) == (1, 1)
 
 
 async def test_a_caller_who_hangs_up_does_not_take_the_others_answer_along(pruner: Pruner) -> None:
@@ -199,7 +199,9 @@ async def test_a_caller_who_hangs_up_does_not_take_the_others_answer_along(prune
 # When something is wrong with us.
 
 
-async def test_a_text_that_is_too_large_stays_whole_and_can_be_recovered(store: MemoryStore, workers: Workers) -> None:
+async def test_a_text_that_is_too_large_stays_whole_and_can_be_recovered(
+    store: MemoryOriginals, workers: Workers
+) -> None:
     pruner = Pruner(PrunerSettings(max_input_chars=1000), store, workers)
     question = a_question(LOG)
     answer = await pruner.prune(question)
@@ -208,7 +210,7 @@ async def test_a_text_that_is_too_large_stays_whole_and_can_be_recovered(store: 
     assert (await pruner.prune(question)).prune_id == answer.prune_id
 
 
-async def test_a_text_of_just_the_limit_is_pruned(store: MemoryStore, workers: Workers) -> None:
+async def test_a_text_of_just_the_limit_is_pruned(store: MemoryOriginals, workers: Workers) -> None:
     pruner = Pruner(PrunerSettings(max_input_chars=len(LOG)), store, workers)
     assert (await pruner.prune(a_question(LOG))).pruned.pruned_lines > 0
 
@@ -222,7 +224,7 @@ async def test_one_millisecond_is_kept_too(pruner: Pruner, text: str) -> None:
     assert await recovered(pruner, answer) == text
 
 
-async def test_a_prune_that_takes_too_long_stays_whole_in_time(store: MemoryStore) -> None:
+async def test_a_prune_that_takes_too_long_stays_whole_in_time(store: MemoryOriginals) -> None:
     workers = Workers(limit=1, command=scripted("time.sleep(3600)"))
     pruner = Pruner(PrunerSettings(), store, workers)
     await started(workers)
@@ -231,7 +233,7 @@ async def test_a_prune_that_takes_too_long_stays_whole_in_time(store: MemoryStor
     await workers.close()
     assert is_whole(answer, question, "timeout")
     assert 300 <= answer.elapsed_ms <= 550
-    assert answer.prune_id and (await store.original("local", answer.prune_id)).text == LONG.encode()
+    assert answer.prune_id and (await store.get("local", answer.prune_id)).text == LONG.encode()
 
 
 async def test_a_question_that_timed_out_is_pruned_under_the_same_id_later(pruner: Pruner) -> None:
@@ -244,7 +246,7 @@ async def test_a_question_that_timed_out_is_pruned_under_the_same_id_later(prune
     assert sum(not line.kept for line in explained.lines) == later.pruned.pruned_lines
 
 
-async def test_a_question_that_times_out_later_keeps_its_explanation(store: MemoryStore, workers: Workers) -> None:
+async def test_a_question_that_times_out_later_keeps_its_explanation(store: MemoryOriginals, workers: Workers) -> None:
     clock = Clock()
     pruner = Pruner(PrunerSettings(), store, workers, now=clock)
     early = await pruner.prune(a_question(LONG))
@@ -256,7 +258,7 @@ async def test_a_question_that_times_out_later_keeps_its_explanation(store: Memo
 
 
 @pytest.mark.parametrize("script", ["raise RuntimeError('x')", "os._exit(3)", "os.abort()"])
-async def test_a_fault_of_the_engine_leaves_the_text_whole_and_is_counted(store: MemoryStore, script: str) -> None:
+async def test_a_fault_of_the_engine_leaves_the_text_whole_and_is_counted(store: MemoryOriginals, script: str) -> None:
     workers, metrics = Workers(limit=1, command=scripted(script)), Metrics()
     pruner = Pruner(PrunerSettings(), store, workers, metrics=metrics)
     question = a_question(LONG)
@@ -270,7 +272,7 @@ async def test_a_fault_of_the_engine_leaves_the_text_whole_and_is_counted(store:
     assert 'kimi_proxy_prunes_total{backend="heuristic",outcome="fallback",source_type="logs"} 1.0' in counted
 
 
-async def test_an_answer_that_a_fault_caused_is_not_remembered(store: MemoryStore, workers: Workers) -> None:
+async def test_an_answer_that_a_fault_caused_is_not_remembered(store: MemoryOriginals, workers: Workers) -> None:
     broken = Workers(limit=1, command=("/nonexistent",))
     pruner = Pruner(PrunerSettings(), store, broken)
     for _ in range(2):
@@ -283,7 +285,7 @@ ILLNESSES = [StoreUnavailable("the disk is full"), OSError(5, "Input/output erro
 
 
 @pytest.mark.parametrize("illness", ILLNESSES, ids=lambda e: type(e).__name__)
-async def test_without_a_store_nothing_is_cut(store: MemoryStore, pruner: Pruner, illness: Exception) -> None:
+async def test_without_a_store_nothing_is_cut(store: MemoryOriginals, pruner: Pruner, illness: Exception) -> None:
     store.illness = illness
     question = a_question(LOG)
     answer = await pruner.prune(question)
@@ -296,7 +298,7 @@ async def test_without_a_store_nothing_is_cut(store: MemoryStore, pruner: Pruner
 
 
 async def test_a_cached_answer_is_not_given_when_its_original_cannot_be_vouched_for(
-    store: MemoryStore, pruner: Pruner
+    store: MemoryOriginals, pruner: Pruner
 ) -> None:
     await pruner.prune(a_question(LOG))
     store.illness = StoreUnavailable("gone")
@@ -304,7 +306,7 @@ async def test_a_cached_answer_is_not_given_when_its_original_cannot_be_vouched_
     assert is_whole(answer, a_question(LOG), "recovery_unavailable")
 
 
-async def test_a_store_that_hangs_does_not_hold_the_answer(store: MemoryStore, pruner: Pruner) -> None:
+async def test_a_store_that_hangs_does_not_hold_the_answer(store: MemoryOriginals, pruner: Pruner) -> None:
     store.is_stuck = True
     question = a_question(LOG, timeout_ms=300)
     answer = await quickest(pruner, question)
@@ -313,14 +315,14 @@ async def test_a_store_that_hangs_does_not_hold_the_answer(store: MemoryStore, p
     assert answer.prune_id is None
 
 
-async def test_a_text_that_timed_out_without_a_store_says_both(store: MemoryStore, pruner: Pruner) -> None:
+async def test_a_text_that_timed_out_without_a_store_says_both(store: MemoryOriginals, pruner: Pruner) -> None:
     store.illness = StoreUnavailable("no")
     question = a_question(LONG, timeout_ms=1)
     assert is_whole(await pruner.prune(question), question, "timeout", "recovery_unavailable")
 
 
 async def test_what_is_logged_of_a_fault_tells_nothing_of_the_text(
-    store: MemoryStore, caplog: pytest.LogCaptureFixture
+    store: MemoryOriginals, caplog: pytest.LogCaptureFixture
 ) -> None:
     workers = Workers(limit=1, thread_max_chars=0, command=scripted("raise ValueError(question.text)"))
     await Pruner(PrunerSettings(), store, workers).prune(a_question("the user's secret\n" * 50, "a secret goal"))
@@ -333,7 +335,7 @@ async def test_what_is_logged_of_a_fault_tells_nothing_of_the_text(
 # The way back.
 
 
-async def test_recovery_counts_what_it_did(store: MemoryStore, workers: Workers) -> None:
+async def test_recovery_counts_what_it_did(store: MemoryOriginals, workers: Workers) -> None:
     metrics = Metrics()
     pruner = Pruner(PrunerSettings(), store, workers, metrics=metrics)
     answer = await pruner.prune(a_question(LOG))
@@ -355,7 +357,7 @@ async def test_recovery_counts_what_it_did(store: MemoryStore, workers: Workers)
     "forged", ["", "prn_", "prn_\ud800", "../../etc/passwd", "prn_0000000000000000\n", "x" * 10**6]
 )
 async def test_what_is_not_an_id_recovers_nothing_and_never_reaches_the_store(
-    store: MemoryStore, pruner: Pruner, forged: str
+    store: MemoryOriginals, pruner: Pruner, forged: str
 ) -> None:
     store.illness = AssertionError("asked")
     with pytest.raises(PruneIdNotFound) as refused:
@@ -363,7 +365,7 @@ async def test_what_is_not_an_id_recovers_nothing_and_never_reaches_the_store(
     assert refused.value.reason == "unknown"
 
 
-async def test_a_store_that_cannot_read_says_so(store: MemoryStore, pruner: Pruner) -> None:
+async def test_a_store_that_cannot_read_says_so(store: MemoryOriginals, pruner: Pruner) -> None:
     answer = await pruner.prune(a_question(LOG))
     store.illness = StoreUnavailable("locked")
     assert answer.prune_id
@@ -385,7 +387,7 @@ async def test_an_explanation_tells_of_every_line_why_it_stayed_or_went(pruner: 
 
 
 async def test_an_original_that_was_not_pruned_for_a_goal_has_no_explanation(
-    store: MemoryStore, pruner: Pruner
+    store: MemoryOriginals, pruner: Pruner
 ) -> None:
     await store.keep(Original("msk_0000000000000000", "local", bytes(32), b"text", b"{}"))
     with pytest.raises(InvalidParams, match="was not pruned for a goal"):

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from pydantic import SecretStr
-from tests.fakes import Clock, MemoryStore
+from tests.fakes import Clock, MemoryOriginals
 from tests.proxy.test_reranker import stall
 from tests.services.test_workers import scripted as scripted_worker
 from tests.texts import a_log, a_question
@@ -40,7 +40,7 @@ async def deepinfra(
     workers = workers or Workers(limit=1)
     reranker = Reranker(endpoint, SecretStr(key) if key else None)
     try:
-        yield Pruner(config, MemoryStore(), workers, reranker, now=clock or Clock())
+        yield Pruner(config, MemoryOriginals(), workers, reranker, now=clock or Clock())
     finally:
         await reranker.close()
         await workers.close()

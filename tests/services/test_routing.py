@@ -21,7 +21,7 @@ from kimi_proxy.features.pipeline import Draft, run_steps
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.routing import Routing, Scale
-from kimi_proxy.services.store import Pin
+from kimi_proxy.services.store import DecisionRecord
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 
 PROVIDERS = {
@@ -66,8 +66,8 @@ async def world(
     counting = counting or TokenCounter(counted)
     models = Models(PROVIDERS, known)
     async with opened(home) as store:
-        scale = Scale(store.ledger)
-        yield World(Routing(settings or Settings(), models, counting, store.pinboard, scale), models, store)
+        scale = Scale(store.sessions)
+        yield World(Routing(settings or Settings(), models, counting, store.decisions, scale), models, store)
     counting.close()
 
 
@@ -116,7 +116,7 @@ async def test_news_are_told_as_news_once(tmp_path: Path):
 async def test_a_provider_that_counts_more_than_we_do_is_believed(tmp_path: Path):
     metric = Metric("req_1", "ses_1", 1.0, "p", "p/small", "chat", 500, 0, (), 1000, input_tokens=600)
     async with world(tmp_path) as w:
-        await w.store.ledger.write((), [metric])
+        await w.store.sessions.write((), [metric])
         drafts = [await w.send(chars, letter="é") for chars in (740, 760)]
         (note,) = drafts[1].notes
 
@@ -195,18 +195,18 @@ async def test_pictures_count_though_their_address_is_short(tmp_path: Path):
     assert went(done) == "p/middle"
 
 
-class SickPinboard:
-    async def pinned(self, scope: str, places: object) -> dict[bytes, Pin]:
+class SickDecisions:
+    async def get(self, scope: str, keys: object) -> dict[bytes, DecisionRecord]:
         raise StoreUnavailable("sick")
 
-    async def pin(self, scope: str, new: object, gone: object = ()) -> dict[bytes, Pin]:
+    async def add(self, scope: str, new: object, forget: object = ()) -> dict[bytes, DecisionRecord]:
         raise StoreUnavailable("sick")
 
 
 async def test_without_a_disk_it_routes_all_the_same(tmp_path: Path):
     counting, models = TokenCounter(counted), Models(PROVIDERS, KNOWN)
     async with opened(tmp_path) as store:
-        w = World(Routing(Settings(), models, counting, SickPinboard(), Scale(store.ledger)), models, store)
+        w = World(Routing(Settings(), models, counting, SickDecisions(), Scale(store.sessions)), models, store)
         places = [went(await w.send(chars)) for chars in (950, 700)]
     counting.close()
 
@@ -217,7 +217,7 @@ async def test_a_provider_that_was_asked_twice_for_one_answer_has_not_counted_mo
     told = Account(tokens_before=500, tokens_after=500, extra_turns=1)
     metric = Metric("req_1", "ses_1", 1.0, "p", "p/small", "chat", 500, 0, (), 1000, input_tokens=1100, account=told)
     async with world(tmp_path) as w:
-        await w.store.ledger.write((), [metric])
+        await w.store.sessions.write((), [metric])
         draft = await w.send(760, letter="é")
 
     assert went(draft) == "p/small"

@@ -37,7 +37,7 @@ async def test_everything_ends_with_the_runtime(tmp_path: Path, my_children: Chi
         assert len(my_children()) == 1
     await until(lambda: my_children() == [])
     with pytest.raises(StoreUnavailable, match="closed"):
-        await runtime.store.find("local", bytes(32))
+        await runtime.store.originals.find("local", bytes(32))
 
 
 async def test_a_home_that_cannot_be_written_leaves_texts_whole(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests import outputs
 from tests.conversations import Assistant, Call, Item, Result, User, request, results, texts
-from tests.fakes import MemoryStore
+from tests.fakes import MemoryOriginals
 from tests.services.sanitizing import PATIENT, World, world
 
 from kimi_proxy.core.chat import Wire
@@ -21,7 +21,7 @@ from kimi_proxy.features.sanitizer.shorten import Shortened, Task
 from kimi_proxy.services.chat.decisions import SCOPE
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.originals import decoded
-from kimi_proxy.services.store import Pin, Pinboard
+from kimi_proxy.services.store import NEWEST, DecisionRecord, Decisions
 from kimi_proxy.services.workers import Workers
 
 WIRES = pytest.mark.parametrize("wire", list(Wire))
@@ -39,7 +39,7 @@ BEGUN: list[Item] = [User(LOG.goal), *asked("call_a1", LOG.text, command="pytest
 
 async def original(world: World, shown: str) -> str:
     (found,) = set(ID.findall(shown))
-    return decoded((await world.store.original(SCOPE, found)).text)
+    return decoded((await world.store.originals.get(SCOPE, found)).text)
 
 
 @WIRES
@@ -186,13 +186,13 @@ def within(budget_ms: int) -> Settings:
     return PATIENT.model_copy(update={"budget_ms": budget_ms})
 
 
-class Silent(Pinboard):
-    """A pinboard on a disk that hangs, or on one that is worse."""
+class Silent(Decisions):
+    """Decisions on a disk that hangs, or on one that is worse."""
 
     def __init__(self, fault: Exception | None = None) -> None:
         self._fault = fault
 
-    async def pinned(self, scope: str, places: Sequence[bytes]) -> Mapping[bytes, Pin]:
+    async def get(self, scope: str, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
         if self._fault:
             raise self._fault
         await asyncio.Event().wait()
@@ -200,7 +200,7 @@ class Silent(Pinboard):
 
 
 async def test_a_store_that_does_not_answer_costs_no_more_than_the_budget(tmp_path: Path):
-    async with world(tmp_path, within(100), pinboard=Silent()) as here, asyncio.timeout(60):
+    async with world(tmp_path, within(100), stored_decisions=Silent()) as here, asyncio.timeout(60):
         draft = await here.send(request(Wire.CHAT, BEGUN))
 
     assert results(draft.request) == {"call_a1": LOG.text}
@@ -224,7 +224,7 @@ async def test_switched_off_it_cuts_nothing_new_and_what_was_cut_stays(tmp_path:
 async def test_an_original_that_is_gone_is_kept_again_under_its_id(tmp_path: Path):
     async with world(tmp_path) as here:
         first = results((await here.send(request(Wire.CHAT, BEGUN))).request)["call_a1"]
-        await here.store.write(lambda connection, moment: connection.execute("DELETE FROM record"))
+        await here.store.decisions.database.write(lambda connection, moment: connection.execute("DELETE FROM record"))
         again = results((await here.send(request(Wire.CHAT, BEGUN))).request)["call_a1"]
 
         assert again == first
@@ -268,7 +268,7 @@ async def test_what_was_done_is_told(tmp_path: Path):
 
 
 async def test_a_fault_of_ours_lets_the_request_out(tmp_path: Path):
-    async with world(tmp_path, pinboard=Silent(RuntimeError("ours"))) as here:
+    async with world(tmp_path, stored_decisions=Silent(RuntimeError("ours"))) as here:
         draft = await here.send(whole := request(Wire.CHAT, BEGUN))
 
     assert draft.request is whole
@@ -296,16 +296,16 @@ async def test_many_outputs_of_one_conversation_are_all_remembered(tmp_path: Pat
     async with world(tmp_path) as here:
         first = await here.send(request(Wire.MESSAGES, items))
         again = await here.send(request(Wire.MESSAGES, items))
-        cuts = await here.store.pinboard.newest_cuts(SCOPE, 100)
+        kept = await here.store.originals.page(SCOPE, NEWEST, 100)
 
     assert first.request.body == again.request.body
-    assert len(cuts) == 30
+    assert len([original for original in kept if original.decision]) == 30
 
 
 async def test_a_store_that_fails_while_keeping_fails_open(tmp_path: Path):
-    full = MemoryStore()
+    full = MemoryOriginals()
     full.illness = StoreUnavailable("full")
-    async with world(tmp_path, store=full) as here:
+    async with world(tmp_path, originals=full) as here:
         draft = await here.send(request(Wire.CHAT, BEGUN))
 
     assert results(draft.request) == {"call_a1": LOG.text}

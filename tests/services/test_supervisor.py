@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.fakes import MemoryStore
+from tests.fakes import MemoryOriginals
 from tests.processes import runs, until, with_variable
 from tests.upstream import answer, handshake, scripted
 
@@ -49,7 +49,7 @@ def over_http(mode: str = "", name: str = "h") -> str:
 @asynccontextmanager
 async def supervised(toml: str, home: Path, keep: bool = True) -> AsyncIterator[tuple[Supervisor, Gateway]]:
     config = parse(toml, {}, home)
-    store, workers, metrics = MemoryStore(), Workers(), Metrics()
+    store, workers, metrics = MemoryOriginals(), Workers(), Metrics()
     pruner = Pruner(config.mcp_pruner, store, workers, metrics=metrics)
     gateway = Gateway(config, store, pruner, metrics, {"PATH": os.environ["PATH"]})
     supervisor = Supervisor(gateway)

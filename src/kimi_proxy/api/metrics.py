@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from kimi_proxy.api.guard import Refusal
 from kimi_proxy.services.runtime import Runtime
-from kimi_proxy.services.store import Usage
+from kimi_proxy.services.store import StoreUsage
 
 TEXT = "text/plain; version=0.0.4"
 
@@ -51,7 +51,7 @@ class Fullness:
         self._bytes = Gauge("kimi_proxy_store_bytes", "Room that the store takes on disk.", registry=registry)
         self._degraded = Gauge("kimi_proxy_store_degraded", "1 while nothing can be kept.", registry=registry)
 
-    def show(self, usage: Usage) -> None:
+    def show(self, usage: StoreUsage) -> None:
         self._originals.set(usage.originals)
         self._bytes.set(usage.bytes_on_disk)
         self._degraded.set(usage.state != "ok")

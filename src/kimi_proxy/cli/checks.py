@@ -159,9 +159,9 @@ async def store(config: Config) -> Check:
 
 async def _round_trip(opened: Store) -> Check:
     sent = Original(new_id("prn"), "doctor", os.urandom(32), b"one\ntwo\n", b"{}")
-    await opened.keep(sent)
+    await opened.originals.keep(sent)
     usage = await opened.usage()
-    if (await opened.original(sent.scope, sent.id)).text != sent.text:
+    if (await opened.originals.get(sent.scope, sent.id)).text != sent.text:
         return Check("store", "error", f"{usage.path} gave back another text", "move the file away and report this")
     if usage.set_aside:
         files = ", ".join(usage.set_aside)

@@ -15,7 +15,7 @@ from kimi_proxy.cli.pruning import with_runtime
 if TYPE_CHECKING:
     from kimi_proxy.cli.checks import Check
     from kimi_proxy.proxy.local_server import Occupant
-    from kimi_proxy.services.store import Usage
+    from kimi_proxy.services.store import StoreUsage
 
 
 SEVERITY = ("ok", "warning", "error")  # the place in this list is the exit code
@@ -92,6 +92,6 @@ def _state(found: Occupant | None, address: str) -> str:
     return f"running: {found} on {address}, {found.status}\n"
 
 
-def _room(usage: Usage) -> str:
+def _room(usage: StoreUsage) -> str:
     used, room = usage.bytes_on_disk / 1024**2, usage.max_bytes / 1024**2
     return f"store: {usage.path}, {usage.state}, {usage.originals} originals, {used:.1f} of {room:.0f} MiB\n"

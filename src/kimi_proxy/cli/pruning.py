@@ -192,7 +192,7 @@ def recover(
 async def _original(runtime: Runtime, prune_id: str) -> str:
     from kimi_proxy.services.originals import decoded
 
-    return decoded((await runtime.store.original(SCOPE, prune_id)).text)
+    return decoded((await runtime.store.originals.get(SCOPE, prune_id)).text)
 
 
 def explain(prune_id: PruneId, as_json: Json = False) -> None:

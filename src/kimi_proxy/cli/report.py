@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -54,13 +55,15 @@ def report(
         write(telling.as_csv(lines) if as_csv else telling.as_text(lines, told))
 
 
-async def _lines(config: Config, since: datetime | None, session: str) -> list[SavingsLine]:
+async def _lines(config: Config, since: datetime | None, session: str) -> Sequence[SavingsLine]:
     from kimi_proxy.features.sessions import named
     from kimi_proxy.services.store import open_store
 
     store = await open_store(config.home, ttl_s=config.mcp_pruner.prune_id_ttl_s, max_bytes=config.store.max_bytes)
     try:
-        return await store.ledger.accounts(since.timestamp() if since else 0.0, named(session).id if session else None)
+        return await store.sessions.accounts(
+            since.timestamp() if since else 0.0, named(session).id if session else None
+        )
     finally:
         await store.close()
 

@@ -36,7 +36,7 @@ from kimi_proxy.services.chat.compression import (
 )
 from kimi_proxy.services.chat.compressions import AutoCompression
 from kimi_proxy.services.chat.counting import TokenCounter
-from kimi_proxy.services.chat.decisions import Decisions
+from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.handler import RateLimiter
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.metrics import Metrics
@@ -448,7 +448,7 @@ async def _steps(
         alive.push_async_callback(workers.close)
         alive.callback(counting.close)
         shortening = config.sanitizer.model_copy(update={"enabled": True, "budget_ms": BUDGET_MS})
-        decisions = Decisions(store, store.pinboard)
+        decisions = ChatDecisions(store.originals, store.decisions)
         sanitizer = Sanitizer(shortening, "http://127.0.0.1:8000", decisions, workers, metrics, draw=_drawn())
         if policy == SANITIZER:
             yield (sanitizer,)
@@ -458,9 +458,9 @@ async def _steps(
         summaries = CountedSummaries(None, RateLimiter({}), metrics, settings.summary_timeout_s)
         models = {} if window is None else {NAME: Model(provider=NAME, max_context_size=window)}
         compressor = Compressor(
-            models, counting, store, store.compressions, summaries, shortening.recover_tool, now=clock
+            models, counting, store.originals, store.decisions, summaries, shortening.recover_tool, now=clock
         )
-        yield sanitizer, compressor, AutoCompression(settings, usual, compressor, store.ledger, clock)
+        yield sanitizer, compressor, AutoCompression(settings, usual, compressor, store.sessions, clock)
 
 
 def _with_summaries(draft: Draft, prices: Prices | None, outcome: Outcome) -> Outcome:

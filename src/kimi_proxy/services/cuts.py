@@ -17,7 +17,7 @@ from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.services.events import moment
 from kimi_proxy.services.originals import decoded
 from kimi_proxy.services.pruner import Explanation, Pruner
-from kimi_proxy.services.store import Kept, Mask, Pin, Pinboard, Store
+from kimi_proxy.services.store import NEWEST, DecisionRecord, Decisions, ListedOriginal, Originals, StoredText
 
 CHARS_PER_TOKEN = 4
 
@@ -43,7 +43,7 @@ class Note:
         return sum(end - start + 1 for start, end, _ in self.cuts)
 
 
-def read(id: str, about: bytes, pin: Pin | None) -> Note:
+def read(id: str, about: bytes, pin: DecisionRecord | None) -> Note:
     """What can be told of the original `id` and, if it is an output in a conversation, of its pin."""
     try:
         value = json.decode(about)
@@ -91,7 +91,6 @@ def _stats(stats: Mapping[str, JsonValue]) -> tuple[int | None, tuple[int, int] 
 
 
 SCOPE = "local"
-NEWEST = 2**62
 SCAN = 4  # originals looked at for one that is listed: some were kept and then nothing was cut
 REASONS = 3
 SHOWN_CHARS = 400_000  # of one text at once
@@ -105,10 +104,14 @@ REMEMBERED, REMEMBERED_BYTES, REMEMBERED_S = 8, 64 * 1024**2, 300
 
 class Cuts:
     def __init__(
-        self, store: Store, pinboard: Pinboard, pruner: Pruner, now: Callable[[], float] = time.monotonic
+        self,
+        originals: Originals,
+        stored_decisions: Decisions,
+        pruner: Pruner,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._store = store
-        self._pinboard = pinboard
+        self._originals = originals
+        self._stored_decisions = stored_decisions
         self._pruner = pruner
         self._now = now
         # Somebody who scrolls through a text asks for it page by page.
@@ -121,7 +124,7 @@ class Cuts:
         found: list[JsonValue] = []
         at = NEWEST if before is None else before
         for _ in range(SCAN):
-            masks = await self._pinboard.page(SCOPE, at, limit)
+            masks = await self._originals.page(SCOPE, at, limit)
             for mask in masks:
                 at = mask.seq
                 if (row := _row(mask)) is not None:
@@ -136,8 +139,8 @@ class Cuts:
         """An original beside what was sent of it: line by line where lines were cut, else as two texts."""
         if not is_id(id):
             raise PruneIdNotFound(id, "unknown")
-        original = await self._store.original(SCOPE, id)
-        pin = await self._pinboard.pin_of(SCOPE, id)
+        original = await self._originals.get(SCOPE, id)
+        pin = await self._stored_decisions.of_original(SCOPE, id)
         note, text = read(id, original.about, pin), decoded(original.text)
         about: JsonObject = {"id": id, **_told(note, pin), "chars": len(text)}
         if note.cuts:
@@ -152,7 +155,7 @@ class Cuts:
         hits: list[JsonValue] = []
         searched, at, stopped = 0, NEWEST, None
         while stopped is None:
-            batch = await self._pinboard.texts(SCOPE, at, BATCH)
+            batch = await self._originals.texts(SCOPE, at, BATCH)
             hits += await asyncio.to_thread(_hits, batch, wanted.casefold(), limit - len(hits))
             at, searched = batch[-1].seq if batch else 0, searched + len(batch)
             stopped = _stopped(len(hits) >= limit, len(batch) < BATCH, searched, self._now() >= deadline)
@@ -183,7 +186,7 @@ def _rows(rows: Sequence[LineWhy], texts: Sequence[str]) -> Iterator[JsonObject]
         yield {"line": row.line, "text": text, "kept": row.kept, "score": row.score, "why": row.why}
 
 
-def _beside(id: str, text: str, note: Note, pin: Pin | None) -> JsonObject:
+def _beside(id: str, text: str, note: Note, pin: DecisionRecord | None) -> JsonObject:
     """Both texts as far as they can be shown at once."""
     sent = decoded(pin.shown) if pin is not None and pin.shown is not None else None
     if sent is None and note.limits is not None:
@@ -196,16 +199,16 @@ def _beside(id: str, text: str, note: Note, pin: Pin | None) -> JsonObject:
     }
 
 
-def _row(mask: Mask) -> JsonObject | None:
+def _row(mask: ListedOriginal) -> JsonObject | None:
     """A cut as it is listed; None if nothing was cut."""
-    note = read(mask.id, mask.about, mask.pin)
+    note = read(mask.id, mask.about, mask.decision)
     if note.kind == "prune" and not note.cuts:
         return None
     times: JsonObject = {"created_at": moment(mask.created), "last_used_at": moment(mask.last_used)}
-    return {"id": mask.id, **times, **_told(note, mask.pin)}
+    return {"id": mask.id, **times, **_told(note, mask.decision)}
 
 
-def _told(note: Note, pin: Pin | None) -> JsonObject:
+def _told(note: Note, pin: DecisionRecord | None) -> JsonObject:
     before, after = (pin.tokens_before, pin.tokens_after) if pin else note.tokens or (None, None)
     return {
         "kind": note.kind,
@@ -226,11 +229,11 @@ def _told(note: Note, pin: Pin | None) -> JsonObject:
     }
 
 
-def _hits(batch: Sequence[Kept], wanted: str, limit: int) -> list[JsonValue]:
+def _hits(batch: Sequence[StoredText], wanted: str, limit: int) -> list[JsonValue]:
     return list(islice((hit for kept in batch for hit in _hits_in(kept, wanted)), limit))
 
 
-def _hits_in(kept: Kept, wanted: str) -> Iterator[JsonObject]:
+def _hits_in(kept: StoredText, wanted: str) -> Iterator[JsonObject]:
     text = decoded(kept.text)
     if wanted not in text.casefold():
         return

@@ -41,7 +41,7 @@ from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.originals import decoded, encoded
 from kimi_proxy.services.pruner import Pruner
-from kimi_proxy.services.store import Original, Store
+from kimi_proxy.services.store import Original, Originals
 
 SCOPE = "local"
 MAX_BATCH = 100
@@ -85,7 +85,7 @@ class Gateway:
     def __init__(
         self,
         config: Config,
-        store: Store,
+        originals: Originals,
         pruner: Pruner,
         metrics: Metrics,
         env: Mapping[str, str] | None = None,
@@ -95,7 +95,7 @@ class Gateway:
         self.servers, headers = _with_own_pruner(config)
         self.upstreams = Upstreams(self.servers, os.environ if env is None else env, headers)
         self.call_stats: defaultdict[str, CallStats] = defaultdict(CallStats)
-        self._store = store
+        self._originals = originals
         self._pruner = pruner
         self._metrics = metrics
         self._now = now
@@ -147,7 +147,7 @@ class Gateway:
         """Return the text behind a marker; raise PruneIdNotFound if it was never kept, or has expired."""
         if not is_id(mask_id):
             raise PruneIdNotFound(mask_id, "unknown")
-        return decoded((await self._store.original(SCOPE, mask_id)).text)
+        return decoded((await self._originals.get(SCOPE, mask_id)).text)
 
     async def apply_observation_masking(
         self, payload: JsonValue, limits: MaskingSettings | None = None, server_name: str = ""
@@ -325,7 +325,7 @@ class Gateway:
         """Return the id of a text on disk: the same text gets the same id again, as long as that one lives."""
         # What takes less than a millisecond is done sooner than a thread is asked to.
         raw, key = _keyed(text) if len(text) < SHORT_CHARS else await asyncio.to_thread(_keyed, text)
-        found = await self._store.find(SCOPE, key)
+        found = await self._originals.find(SCOPE, key)
         if found is not None:
             return found
         # By the note a person can be shown later what was left of the text.
@@ -334,7 +334,7 @@ class Gateway:
         size: JsonObject = {"chars": len(text), "lines": text.count("\n") + 1}
         note = json.encode({"what": "mask", "server": server_name, **size, "limits": limits})
         mask_id = new_id("msk")
-        await self._store.keep(Original(mask_id, SCOPE, key, raw, note))
+        await self._originals.keep(Original(mask_id, SCOPE, key, raw, note))
         return mask_id
 
 

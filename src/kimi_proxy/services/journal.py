@@ -39,7 +39,7 @@ from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.store import Ledger, SessionRecord
+from kimi_proxy.services.store import SessionRecord, SessionStore
 
 PAID = 200  # nobody pays for an answer of another status
 
@@ -90,8 +90,8 @@ FLUSH_S = 1.0
 class WriteQueue:
     """When too much waits, the oldest is dropped and counted."""
 
-    def __init__(self, ledger: Ledger, metrics: Metrics) -> None:
-        self._ledger = ledger
+    def __init__(self, session_store: SessionStore, metrics: Metrics) -> None:
+        self._session_store = session_store
         self._dropped = metrics.journal_dropped
         self._sessions: dict[str, SessionRecord] = {}
         self._metrics: deque[Metric] = deque()
@@ -114,7 +114,7 @@ class WriteQueue:
         async with self._turn:
             while self._metrics or self._sessions:
                 sessions, batch = tuple(self._sessions.values()), tuple(islice(self._metrics, BATCH))
-                await self._ledger.write(sessions, batch)
+                await self._session_store.write(sessions, batch)
                 self._written(sessions, {metric.id for metric in batch})
 
     async def close(self) -> None:
@@ -174,14 +174,14 @@ class Journal:
 
     def __init__(
         self,
-        ledger: Ledger,
+        session_store: SessionStore,
         models: Mapping[str, Model],
         counting: TokenCounter,
         metrics: Metrics,
         publish: Publish = no_op,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._ledger = ledger
+        self._session_store = session_store
         self._counting = counting
         self._metrics = metrics
         self._publish = publish
@@ -191,7 +191,7 @@ class Journal:
         self._windows = WindowLevels()
         self._accounts = Accounts(models, metrics)
         self._reads_at = 0.0  # when to look who was there before us
-        self._backlog = WriteQueue(ledger, metrics)
+        self._backlog = WriteQueue(session_store, metrics)
         self._noting = asyncio.create_task(self._take_steps())
 
     def began(self, came: Draft, leaves: Draft) -> Callable[[Exchange], None]:
@@ -321,7 +321,7 @@ class Journal:
         """The sessions of earlier lives; once, because a look into the file costs as much as a whole request."""
         self._reads_at = asyncio.get_running_loop().time() + RETRY_S
         with suppress(StoreUnavailable):
-            self._windows.meet(reversed(await self._ledger.session_ids(MAX_SESSIONS // 2)))
+            self._windows.meet(reversed(await self._session_store.newest_ids(MAX_SESSIONS // 2)))
             self._reads_at = math.inf
 
 

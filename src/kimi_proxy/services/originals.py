@@ -16,7 +16,7 @@ from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.core.prune import Cut, Options, Pruned, Question, SourceType
 from kimi_proxy.features.pruning import engine
-from kimi_proxy.services.store import Original, Store
+from kimi_proxy.services.store import Original, Originals
 
 SLICE_CHARS = 256 * 1024  # encoding holds the interpreter lock: other threads get a turn after each slice
 
@@ -109,21 +109,21 @@ SCOPE = "local"
 
 
 class Keeper:
-    def __init__(self, store: Store, scope: str = SCOPE) -> None:
-        self._store = store
+    def __init__(self, originals: Originals, scope: str = SCOPE) -> None:
+        self._originals = originals
         self._scope = scope
 
     async def id_for(self, key: bytes) -> str:
         """The live id of what was kept under `key`, else a new one."""
         try:
-            found = await self._store.find(self._scope, key)
+            found = await self._originals.find(self._scope, key)
         except StoreUnavailable:
             found = None
         return found or new_id("prn")
 
     async def keep(self, prune_id: str, key: bytes, text: bytes, note: bytes) -> None:
         """Return once `text` is on disk; StoreUnavailable if it is not."""
-        await self._store.keep(Original(prune_id, self._scope, key, text, note))
+        await self._originals.keep(Original(prune_id, self._scope, key, text, note))
 
     async def shelve(self, text: bytes, what: str) -> str:
         """Keep `text` under an id of its own, and return the id."""

@@ -32,7 +32,7 @@ from kimi_proxy.services import originals
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.originals import decoded, encoded, fingerprint
-from kimi_proxy.services.store import Original, Store
+from kimi_proxy.services.store import Original, Originals
 from kimi_proxy.services.workers import Workers
 
 log = logging.getLogger(__name__)
@@ -286,7 +286,7 @@ class Pruner:
     def __init__(
         self,
         config: PrunerSettings,
-        store: Store,
+        originals: Originals,
         workers: Workers,
         rerank: Rerank | None = None,
         metrics: Metrics | None = None,
@@ -294,7 +294,7 @@ class Pruner:
         publish: Publish = no_op,
     ) -> None:
         self._config = config
-        self._store = store
+        self._originals = originals
         self._workers = workers
         self._rerank = rerank
         self._metrics = metrics or Metrics()
@@ -382,7 +382,7 @@ class Pruner:
 
     async def _live_id(self, ask: Ask) -> str | None:
         """The id that this question was given before, if it is still honoured."""
-        found = _within(ask.left_s + FIND_GRACE_S, self._store.find(ask.scope, ask.key))
+        found = _within(ask.left_s + FIND_GRACE_S, self._originals.find(ask.scope, ask.key))
         return await self._fail_open("find", found, lambda code: None)
 
     async def _draft(self, ask: Ask, prune_id: str) -> Draft:
@@ -416,7 +416,7 @@ class Pruner:
         original = Original(draft.prune_id, ask.scope, ask.key, ask.text, note)
 
         async def keep() -> PruneAnswer:
-            await _within(ask.left_s + COMMIT_GRACE_S, self._store.keep(original))
+            await _within(ask.left_s + COMMIT_GRACE_S, self._originals.keep(original))
             return answer
 
         return await self._fail_open("commit", keep(), lambda code: _without_id(ask.question, answer))
@@ -424,7 +424,7 @@ class Pruner:
     async def _original(self, prune_id: str, scope: str) -> Original:
         if not is_id(prune_id):
             raise PruneIdNotFound(prune_id, "unknown")
-        return await self._store.original(scope, prune_id)
+        return await self._originals.get(scope, prune_id)
 
     async def _fail_open(self, step: str, work: Awaitable[Value], instead: Callable[[WarningCode], Value]) -> Value:
         """The one place where a fault of ours becomes an answer: with a code, a counter and a line in the log."""

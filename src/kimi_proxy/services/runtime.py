@@ -15,7 +15,7 @@ from kimi_proxy.services.chat.compression import Compressor, Summaries
 from kimi_proxy.services.chat.compressions import AutoCompression, Compressions
 from kimi_proxy.services.chat.context import LatestRequests, Reinjection
 from kimi_proxy.services.chat.counting import TokenCounter
-from kimi_proxy.services.chat.decisions import Decisions
+from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.handler import Chat, RateLimiter, together
 from kimi_proxy.services.chat.log_watcher import LogWatcher
 from kimi_proxy.services.chat.memory import ProjectMemory
@@ -32,7 +32,6 @@ from kimi_proxy.services.pruner import Pruner, Rerank
 from kimi_proxy.services.sessions import Sessions
 from kimi_proxy.services.settings import Service, Settings
 from kimi_proxy.services.store import Store, open_store
-from kimi_proxy.services.store.sqlite.store import SqliteStore
 from kimi_proxy.services.supervisor import Supervisor
 from kimi_proxy.services.tools import prune_text, recover_text
 from kimi_proxy.services.tools.agent import agent_tools
@@ -59,32 +58,34 @@ class ChatDoor:
 
 @asynccontextmanager
 async def chat_door(
-    config: Config, store: SqliteStore, workers: Workers, metrics: Metrics, hub: Hub
+    config: Config, store: Store, workers: Workers, metrics: Metrics, hub: Hub
 ) -> AsyncIterator[ChatDoor]:
     async with AsyncExitStack() as alive:
         upstreams, turns = await _upstreams(config, alive), RateLimiter(config.providers)
         counting = TokenCounter()
         alive.callback(counting.close)
-        decisions = Decisions(store, store.pinboard, min(REMEMBER_S, config.mcp_pruner.prune_id_ttl_s / 10))
+        decisions = ChatDecisions(
+            store.originals, store.decisions, min(REMEMBER_S, config.mcp_pruner.prune_id_ttl_s / 10)
+        )
         summaries = Summaries(upstreams, turns, metrics, config.compression.summary_timeout_s)
         usual, light = presets(config.compression, config.compaction)
         models = Models(config.providers, config.models)
 
         # What may change a request on its way, in this order.
-        memory = ProjectMemory(config.home, config.memory, store.pinboard, store.ledger)
+        memory = ProjectMemory(config.home, config.memory, store.decisions, store.sessions)
         sanitizer = Sanitizer(config.sanitizer, _address(config), decisions, workers, metrics)
         compressor = Compressor(
-            *(config.models, counting, store, store.compressions, summaries),
+            *(config.models, counting, store.originals, store.decisions, summaries),
             *(config.sanitizer.recover_tool, hub.publish),
             owed=decisions.owed,
         )
-        automatic = AutoCompression(config.compression, usual, compressor, store.ledger)
+        automatic = AutoCompression(config.compression, usual, compressor, store.sessions)
         reinjection = Reinjection(config.reinjection, models, counting)
-        routing = Routing(config.sanitizer.routing, models, counting, store.pinboard, Scale(store.ledger))
+        routing = Routing(config.sanitizer.routing, models, counting, store.decisions, Scale(store.sessions))
         steps = (memory, sanitizer, compressor, automatic, reinjection, routing)
 
         # Who looks on while it passes.
-        journal = Journal(store.ledger, config.models, counting, metrics, hub.publish)
+        journal = Journal(store.sessions, config.models, counting, metrics, hub.publish)
         alive.push_async_callback(journal.close)
         logs = LogWatcher(config.log_watcher, hub.publish)
         alive.push_async_callback(logs.close)
@@ -93,15 +94,15 @@ async def chat_door(
         latest = LatestRequests(counting, compressor.window_of)
         began = together(journal.began, logs.began, latest.began, recorder.began)
 
-        recall = Recall(store, decisions, metrics, config.sanitizer.recover_rounds)
-        sessions = Sessions(store.ledger, journal, (compressor.forget, latest.forget), logged=logs.beats)
+        recall = Recall(store.originals, decisions, metrics, config.sanitizer.recover_rounds)
+        sessions = Sessions(store.sessions, journal, (compressor.forget, latest.forget), logged=logs.beats)
         yield ChatDoor(
             chat=Chat(config, upstreams, metrics, began, steps=steps, recall=recall, turns=turns),
             steps=steps,
             sanitizer=sanitizer,
             sessions=sessions,
             latest=latest,
-            compressions=Compressions(compressor, sessions, store.ledger, usual, light),
+            compressions=Compressions(compressor, sessions, store.sessions, usual, light),
             memory=memory,
             switches={
                 "sanitizer.enabled": sanitizer,
@@ -160,8 +161,8 @@ async def running(config: Config) -> AsyncIterator[Runtime]:
         workers = Workers()
         alive.push_async_callback(workers.close)
         rerank = await _reranker(config, alive)
-        pruner = Pruner(settings, store, workers, rerank, metrics, publish=hub.publish)
-        gateway = Gateway(config, store, pruner, metrics, publish=hub.publish)
+        pruner = Pruner(settings, store.originals, workers, rerank, metrics, publish=hub.publish)
+        gateway = Gateway(config, store.originals, pruner, metrics, publish=hub.publish)
         alive.push_async_callback(gateway.close)
         supervisor = Supervisor(gateway)
         alive.push_async_callback(supervisor.close)
@@ -175,8 +176,8 @@ async def running(config: Config) -> AsyncIterator[Runtime]:
             gateway=gateway,
             supervisor=supervisor,
             hub=hub,
-            agent_tools=await alive.enter_async_context(agent_tools(config, store, pruner, os.environ)),
-            cuts=Cuts(store, store.pinboard, pruner),
+            agent_tools=await alive.enter_async_context(agent_tools(config, store.originals, pruner, os.environ)),
+            cuts=Cuts(store.originals, store.decisions, pruner),
             settings=Settings(config, door.switches, os.environ, hub.publish),
             chat=door.chat,
             steps=door.steps,

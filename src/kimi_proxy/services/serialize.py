@@ -7,7 +7,7 @@ from kimi_proxy.features.accounting import Account
 from kimi_proxy.features.context import Context, Sink
 from kimi_proxy.features.metering import Metric, window_percent
 from kimi_proxy.services.events import moment
-from kimi_proxy.services.store import MemorySums, SessionRecord, Sums
+from kimi_proxy.services.store import MemoryTotals, SessionRecord, SessionTotals
 
 # What a request saved, and what that cost; null until its answer is over.
 ACCOUNT = tuple(field.name for field in fields(Account))
@@ -34,7 +34,7 @@ def session(record: SessionRecord) -> JsonObject:
     }
 
 
-def sums(all: Sums) -> JsonObject:
+def sums(all: SessionTotals) -> JsonObject:
     return {
         "sessions": all.sessions,
         "requests": all.requests,
@@ -102,7 +102,7 @@ def composition(context: Context) -> JsonObject:
     return {"system": context.system, "memory": context.memory, "tools": context.tools, "chat": context.chat}
 
 
-def memory_sums(all: MemorySums) -> JsonObject:
+def memory_sums(all: MemoryTotals) -> JsonObject:
     total = all.system_tokens + all.memory_tokens + all.tools_tokens + all.chat_tokens
     kinds: list[JsonValue] = [
         {"kind": one.kind, "sessions": one.sessions, "segments": one.segments, "tokens": one.tokens}

@@ -12,7 +12,7 @@ from kimi_proxy.features.sessions import Session, named
 from kimi_proxy.services import serialize
 from kimi_proxy.services.events import moment
 from kimi_proxy.services.journal import Journal
-from kimi_proxy.services.store import Cursor, Ledger, SessionRecord
+from kimi_proxy.services.store import Cursor, SessionRecord, SessionStore
 
 Forget = Callable[[str | None], None]  # one session, or all
 
@@ -31,13 +31,13 @@ _HINTS = {
 class Sessions:
     def __init__(
         self,
-        ledger: Ledger,
+        session_store: SessionStore,
         journal: Journal,
         forgetters: Sequence[Forget] = (),  # who remembers something of sessions, beside the journal
         now: Callable[[], float] = time.time,
         logged: Logged = unlogged,
     ) -> None:
-        self._ledger = ledger
+        self._session_store = session_store
         self._journal = journal
         self._forgetters = (journal.forget, *forgetters)
         self._now = now
@@ -53,7 +53,7 @@ class Sessions:
 
     async def session(self, id_or_name: str) -> SessionRecord:
         await self._journal.caught_up()
-        found = await self._ledger.session(named(id_or_name).id)
+        found = await self._session_store.get(named(id_or_name).id)
         if found is None:
             raise SessionNotFound(id_or_name)
         return found
@@ -61,20 +61,20 @@ class Sessions:
     async def page(self, limit: int, after: Cursor | None) -> tuple[Sequence[SessionRecord], int]:
         """Some sessions, the last used first, and how many there are in all."""
         await self._journal.caught_up()
-        return await self._ledger.sessions(limit, after), await self._ledger.count()
+        return await self._session_store.newest(limit, after), await self._session_store.count()
 
     async def matching(self, words: str, limit: int) -> Sequence[SessionRecord]:
         """Sessions in whose title, name, id, model or provider `words` stand."""
         await self._journal.caught_up()
-        return await self._ledger.matching(words, limit)
+        return await self._session_store.search(words, limit)
 
     async def history(self, id_or_name: str, limit: int) -> Sequence[Metric]:
         """The newest requests of a session, the newest last."""
-        return await self._ledger.newest_metrics(limit, (await self.session(id_or_name)).id)
+        return await self._session_store.newest_metrics(limit, (await self.session(id_or_name)).id)
 
     async def rename(self, id_or_name: str, title: str) -> SessionRecord:
         session = await self.session(id_or_name)
-        await self._ledger.rename(session.id, title)
+        await self._session_store.rename(session.id, title)
         renamed = await self.session(session.id)
         self._journal.renamed(renamed)
         return renamed
@@ -83,14 +83,14 @@ class Sessions:
         """How many of these there were."""
         await self._journal.caught_up()
         known = [named(each).id for each in ids]
-        deleted = await self._ledger.delete(known)
+        deleted = await self._session_store.delete(known)
         for id in known:
             self._forget(id)
         return deleted
 
     async def delete_all(self) -> int:
         await self._journal.caught_up()
-        deleted = await self._ledger.delete_all()
+        deleted = await self._session_store.delete_all()
         self._forget(None)
         return deleted
 
@@ -101,8 +101,8 @@ class Sessions:
     async def health(self, id_or_name: str) -> JsonObject:
         """How full the window is by the newest request, what fills it where, and whether instructions are buried."""
         session = await self.session(id_or_name)
-        newest = await self._ledger.newest_metric(session.id)
-        _, layout = await self._ledger.newest_context(session.id)
+        newest = await self._session_store.newest_metric(session.id)
+        _, layout = await self._session_store.newest_context(session.id)
         filled = fill(newest, self._logged(newest, session.id))
         level = metering.level(filled.percent) if newest else "ok"
         return {
@@ -127,35 +127,35 @@ class Sessions:
         session = await self.session(id_or_name)
         history: list[JsonValue] = [
             {"at": moment(one.at), "tokens": one.tokens_estimated, **serialize.memory(one, one.context)}
-            for one in await self._ledger.newest_metrics(limit, session.id)
+            for one in await self._session_store.newest_metrics(limit, session.id)
             if one.context is not None
         ]
-        memory, _ = await self._ledger.newest_context(session.id)
+        memory, _ = await self._session_store.newest_context(session.id)
         return {"session_id": session.id, "memory_context": memory, "history": history}
 
     async def memory_stats(self) -> JsonObject:
         """How much of all requests was memory."""
         await self._journal.caught_up()
-        return serialize.memory_sums(await self._ledger.memory_sums())
+        return serialize.memory_sums(await self._session_store.memory_totals())
 
     async def metrics(self, id_or_name: str | None) -> AsyncIterator[Sequence[Metric]]:
         """The requests of a session, or of all, some at a time; no read is a long one."""
         session = None if id_or_name is None else (await self.session(id_or_name)).id
         await self._journal.caught_up()
         after = 0
-        while page := await self._ledger.metrics(session, after, PAGE):
+        while page := await self._session_store.metrics(session, after, PAGE):
             after = page[-1][0]
             yield [metric for _, metric in page]
 
     async def snapshot(self) -> JsonObject:
         """What a viewer needs to know before news make sense."""
         await self._journal.caught_up()
-        sessions = await self._ledger.sessions(SHOWN_SESSIONS)
-        metrics = await self._ledger.newest_metrics(SHOWN_METRICS)
+        sessions = await self._session_store.newest(SHOWN_SESSIONS)
+        metrics = await self._session_store.newest_metrics(SHOWN_METRICS)
         return {
             "sessions": [serialize.session(each) for each in sessions],
             "metrics": [serialize.metric(each) for each in metrics],
-            "totals": serialize.sums(await self._ledger.sums()),
+            "totals": serialize.sums(await self._session_store.totals()),
         }
 
 

@@ -11,9 +11,8 @@ import pytest
 from kimi_proxy.core.errors import PruneIdNotFound
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.services.store.protocols import Original
-from kimi_proxy.services.store.sqlite.database import Connect, connect
-from kimi_proxy.services.store.sqlite.originals import Retention
-from kimi_proxy.services.store.sqlite.store import SqliteStore, store_path
+from kimi_proxy.services.store.sqlite.file import Connect, connect
+from kimi_proxy.services.store.sqlite.store import SqliteStore
 
 TTL_S = 600.0
 MAX_BYTES = 64 * 1024**2
@@ -30,10 +29,12 @@ async def opened(
     now: Callable[[], float] = time.time,
     ttl_s: float = TTL_S,
     max_bytes: int = MAX_BYTES,
-    patience_s: float = 30.0,  # a loaded machine may be slow; tests of patience say how much they have
+    timeout_s: float = 30.0,  # a loaded machine may be slow; tests of timeouts say theirs
     connect: Connect = connect,
 ) -> AsyncIterator[SqliteStore]:
-    store = await SqliteStore.open(store_path(home), Retention(ttl_s, max_bytes), now, patience_s, connect)
+    store = await SqliteStore.open(
+        home, ttl_s=ttl_s, max_bytes=max_bytes, timeout_s=timeout_s, now=now, connect=connect
+    )
     try:
         yield store
     finally:
@@ -42,5 +43,5 @@ async def opened(
 
 async def reason(store: SqliteStore, id: str, scope: str = "local") -> str:
     with pytest.raises(PruneIdNotFound) as error:
-        await store.original(scope, id)
+        await store.originals.get(scope, id)
     return error.value.reason

@@ -61,14 +61,14 @@ async def test_nothing_expires_on_a_leap_and_everything_does_in_time(tmp_path: P
     wall, ttl = fakes.Clock(NOW), DAY_S
     before, during = an_original(b"before"), an_original(b"during")
     async with opened(tmp_path, wall, ttl_s=ttl) as store:
-        await store.keep(before)
+        await store.originals.keep(before)
         wall.advance(leap)
         await store.sweep()
-        assert await store.original("local", before.id) == before
-        await store.keep(during)
+        assert await store.originals.get("local", before.id) == before
+        await store.originals.keep(during)
         wall.advance(CONFIRM_S)
         await store.sweep()
-        assert await store.original("local", during.id) == during
+        assert await store.originals.get("local", during.id) == during
 
         used = wall()
         while wall() <= used + ttl + 61:
@@ -76,13 +76,13 @@ async def test_nothing_expires_on_a_leap_and_everything_does_in_time(tmp_path: P
             await store.sweep()
         for original in (before, during):
             with pytest.raises(PruneIdNotFound):
-                await store.original("local", original.id)
+                await store.originals.get("local", original.id)
 
 
 async def test_a_confirmed_leap_lets_the_idle_go(tmp_path: Path) -> None:
     wall, original = fakes.Clock(NOW), an_original()
     async with opened(tmp_path, wall, ttl_s=7 * DAY_S) as store:
-        await store.keep(original)
+        await store.originals.keep(original)
         wall.advance(8 * DAY_S)
         assert await store.sweep() == 0
         wall.advance(CONFIRM_S)
@@ -92,17 +92,17 @@ async def test_a_confirmed_leap_lets_the_idle_go(tmp_path: Path) -> None:
 async def test_a_start_after_a_long_night_waits_for_a_second_look(tmp_path: Path) -> None:
     wall, original = fakes.Clock(NOW), an_original()
     async with opened(tmp_path, wall, ttl_s=7 * DAY_S) as store:
-        await store.keep(original)
+        await store.originals.keep(original)
     wall.advance(30 * DAY_S)
     async with opened(tmp_path, wall, ttl_s=7 * DAY_S) as store:
         assert await store.sweep() == 0
-        assert await store.original("local", original.id) == original
+        assert await store.originals.get("local", original.id) == original
 
 
 async def test_what_a_fast_clock_stamped_does_not_live_forever(tmp_path: Path) -> None:
     wall, original = fakes.Clock(NOW + 365 * DAY_S), an_original()
     async with opened(tmp_path, wall, ttl_s=DAY_S) as store:
-        await store.keep(original)
+        await store.originals.keep(original)
         wall.at = NOW
         await store.sweep()
         wall.advance(CONFIRM_S)
@@ -111,5 +111,5 @@ async def test_what_a_fast_clock_stamped_does_not_live_forever(tmp_path: Path) -
             wall.advance(LEAP_S)
             await store.sweep()
         with pytest.raises(PruneIdNotFound) as error:
-            await store.original("local", original.id)
+            await store.originals.get("local", original.id)
         assert error.value.reason == "expired"

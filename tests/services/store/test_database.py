@@ -8,7 +8,7 @@ import pytest
 from tests.services.store.making import an_original, opened
 
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.services.store.sqlite.database import reading, writing
+from kimi_proxy.services.store.sqlite.file import reading, writing
 from kimi_proxy.services.store.sqlite.store import store_path
 
 
@@ -62,7 +62,7 @@ def test_no_file_reads_as_an_empty_store_and_is_not_made(tmp_path: Path) -> None
 
 async def test_a_sweep_with_nothing_to_do_writes_nothing(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
-        await store.keep(an_original())
+        await store.originals.keep(an_original())
         before = store_path(tmp_path).read_bytes()
         await store.sweep()
         assert store_path(tmp_path).read_bytes() == before

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.services.store.sqlite.database import is_damage, translated
+from kimi_proxy.services.store.sqlite.file import is_damage, store_errors
 
 PATH = Path("/somewhere/originals.sqlite3")
 
 
 def told(error: Exception) -> str:
-    with pytest.raises(StoreUnavailable) as caught, translated(PATH):
+    with pytest.raises(StoreUnavailable) as caught, store_errors(PATH):
         raise error
     assert caught.value.__cause__ is error
     return str(caught.value)

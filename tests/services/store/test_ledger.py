@@ -12,7 +12,7 @@ from tests.services.store.making import an_original, opened
 
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.features.metering import Metric
-from kimi_proxy.services.store import Ledger, SessionRecord
+from kimi_proxy.services.store import SessionRecord, SessionStore
 from kimi_proxy.services.store.sqlite.sessions import KEEP_S
 from kimi_proxy.services.store.sqlite.store import store_path
 
@@ -48,8 +48,8 @@ def a_metric(id: str = "req_1", session: str = "ses_a", at: float = 100.0) -> Me
     )
 
 
-async def all_metrics(ledger: Ledger, session: str | None = None) -> list[Metric]:
-    return [metric for _, metric in await ledger.metrics(session, 0, 10_000)]
+async def all_metrics(session_store: SessionStore, session: str | None = None) -> list[Metric]:
+    return [metric for _, metric in await session_store.metrics(session, 0, 10_000)]
 
 
 async def test_what_was_written_comes_back_after_a_restart(tmp_path: Path) -> None:
@@ -57,10 +57,10 @@ async def test_what_was_written_comes_back_after_a_restart(tmp_path: Path) -> No
         a_metric("req_2"), input_tokens=None, cached_tokens=None, output_tokens=None, cost_usd=None, reasons=()
     )
     async with opened(tmp_path) as store:
-        await store.ledger.write([a_session(name="mine")], [a_metric(), bare])
+        await store.sessions.write([a_session(name="mine")], [a_metric(), bare])
     async with opened(tmp_path) as store:
-        assert await all_metrics(store.ledger) == [a_metric(), bare]
-        assert await store.ledger.session("ses_a") == replace(
+        assert await all_metrics(store.sessions) == [a_metric(), bare]
+        assert await store.sessions.get("ses_a") == replace(
             a_session(name="mine"),
             requests=2,
             input_tokens=100,
@@ -70,43 +70,43 @@ async def test_what_was_written_comes_back_after_a_restart(tmp_path: Path) -> No
             cost_usd=0.25,
             cost_before_usd=0.25,
         )
-        assert await store.ledger.newest_metric("ses_a") == bare
+        assert await store.sessions.newest_metric("ses_a") == bare
 
 
 async def test_what_is_written_twice_counts_once(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         for _ in range(3):
-            await store.ledger.write([a_session()], [a_metric()])
-        session = await store.ledger.session("ses_a")
+            await store.sessions.write([a_session()], [a_metric()])
+        session = await store.sessions.get("ses_a")
         assert session is not None
         assert (session.requests, session.input_tokens, session.cost_usd) == (1, 100, 0.25)
-        assert await all_metrics(store.ledger) == [a_metric()]
+        assert await all_metrics(store.sessions) == [a_metric()]
 
 
 async def test_a_cost_that_nobody_knows_is_not_zero(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
-        await store.ledger.write([a_session()], [replace(a_metric(), cost_usd=None)])
-        session = await store.ledger.session("ses_a")
+        await store.sessions.write([a_session()], [replace(a_metric(), cost_usd=None)])
+        session = await store.sessions.get("ses_a")
     assert session is not None
     assert session.cost_usd is None
 
 
 async def test_a_request_of_a_session_that_was_deleted_begins_it_again(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
-        await store.ledger.write([a_session(title="old")], [])
-        assert await store.ledger.delete(["ses_a"]) == 1
-        await store.ledger.write([], [a_metric()])
-        session = await store.ledger.session("ses_a")
+        await store.sessions.write([a_session(title="old")], [])
+        assert await store.sessions.delete(["ses_a"]) == 1
+        await store.sessions.write([], [a_metric()])
+        session = await store.sessions.get("ses_a")
     assert session is not None
     assert (session.title, session.requests, session.model) == ("", 1, "m")
 
 
 async def test_a_session_talks_to_whom_its_newest_request_talked(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
-        await store.ledger.write(
+        await store.sessions.write(
             [a_session(at=50.0)], [a_metric(), replace(a_metric("req_2", at=200.0), model="larger")]
         )
-        session = await store.ledger.session("ses_a")
+        session = await store.sessions.get("ses_a")
     assert session is not None
     assert (session.model, session.created, session.last_used) == ("larger", 50.0, 200.0)
 
@@ -114,63 +114,63 @@ async def test_a_session_talks_to_whom_its_newest_request_talked(tmp_path: Path)
 async def test_sessions_come_in_pages_the_last_used_first(tmp_path: Path) -> None:
     sessions = [a_session(f"ses_{n}", at=float(n // 2)) for n in range(9)]
     async with opened(tmp_path) as store:
-        await store.ledger.write(sessions, [])
-        first = await store.ledger.sessions(4)
-        second = await store.ledger.sessions(4, (first[-1].last_used, first[-1].id))
-        third = await store.ledger.sessions(4, (second[-1].last_used, second[-1].id))
-        assert await store.ledger.count() == 9
+        await store.sessions.write(sessions, [])
+        first = await store.sessions.newest(4)
+        second = await store.sessions.newest(4, (first[-1].last_used, first[-1].id))
+        third = await store.sessions.newest(4, (second[-1].last_used, second[-1].id))
+        assert await store.sessions.count() == 9
     assert [session.id for session in (*first, *second, *third)] == [f"ses_{n}" for n in reversed(range(9))]
 
 
 async def test_requests_come_by_session_and_in_their_order(tmp_path: Path) -> None:
     metrics = [a_metric(f"req_{n}", f"ses_{n % 2}", float(n)) for n in range(20)]
     async with opened(tmp_path) as store:
-        await store.ledger.write([], metrics)
-        assert await all_metrics(store.ledger, "ses_1") == metrics[1::2]
-        assert await store.ledger.newest_metrics(3) == metrics[-3:]
-        page = await store.ledger.metrics(None, 0, 7)
-        assert [m for _, m in await store.ledger.metrics(None, page[-1][0], 7)] == metrics[7:14]
+        await store.sessions.write([], metrics)
+        assert await all_metrics(store.sessions, "ses_1") == metrics[1::2]
+        assert await store.sessions.newest_metrics(3) == metrics[-3:]
+        page = await store.sessions.metrics(None, 0, 7)
+        assert [m for _, m in await store.sessions.metrics(None, page[-1][0], 7)] == metrics[7:14]
 
 
 async def test_renaming_and_deleting_touch_nobody_else(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
-        ledger = store.ledger
-        await ledger.write([a_session("ses_a"), a_session("ses_b")], [a_metric(), a_metric("req_2", "ses_b")])
-        assert await ledger.rename("ses_a", 'it\'s "mine"; DROP TABLE sessions --')
-        assert not await ledger.rename("ses_x", "nobody")
-        assert await ledger.delete(["ses_b", "ses_x", "' OR 1=1 --"]) == 1
-        assert [(s.id, s.title) for s in await ledger.sessions(10)] == [
+        session_store = store.sessions
+        await session_store.write([a_session("ses_a"), a_session("ses_b")], [a_metric(), a_metric("req_2", "ses_b")])
+        assert await session_store.rename("ses_a", 'it\'s "mine"; DROP TABLE sessions --')
+        assert not await session_store.rename("ses_x", "nobody")
+        assert await session_store.delete(["ses_b", "ses_x", "' OR 1=1 --"]) == 1
+        assert [(s.id, s.title) for s in await session_store.newest(10)] == [
             ("ses_a", 'it\'s "mine"; DROP TABLE sessions --')
         ]
-        assert await all_metrics(ledger) == [a_metric()]
-        assert await ledger.delete_all() == 1
-        assert (await ledger.count(), await all_metrics(ledger)) == (0, [])
+        assert await all_metrics(session_store) == [a_metric()]
+        assert await session_store.delete_all() == 1
+        assert (await session_store.count(), await all_metrics(session_store)) == (0, [])
 
 
 async def test_what_is_older_than_half_a_year_goes(tmp_path: Path) -> None:
     clock = Clock(400 * DAY_S)
     old = clock.at - KEEP_S - DAY_S
     async with opened(tmp_path, now=clock) as store:
-        await store.ledger.write([a_session("ses_old", old)], [a_metric("req_old", "ses_old", old)])
-        await store.ledger.write([a_session("ses_new", clock.at)], [a_metric("req_new", "ses_new", clock.at)])
-        assert [m.id for m in await all_metrics(store.ledger)] == ["req_new"]
-        assert [s.id for s in await store.ledger.sessions(10)] == ["ses_new"]
+        await store.sessions.write([a_session("ses_old", old)], [a_metric("req_old", "ses_old", old)])
+        await store.sessions.write([a_session("ses_new", clock.at)], [a_metric("req_new", "ses_new", clock.at)])
+        assert [m.id for m in await all_metrics(store.sessions)] == ["req_new"]
+        assert [s.id for s in await store.sessions.newest(10)] == ["ses_new"]
 
 
 async def test_a_clock_that_leaps_ahead_takes_nothing_along(tmp_path: Path) -> None:
     clock = Clock(400 * DAY_S)
     async with opened(tmp_path, now=clock) as store:
-        await store.keep(an_original())
-        await store.ledger.write([a_session("ses_a", clock.at)], [a_metric(at=clock.at)])
+        await store.originals.keep(an_original())
+        await store.sessions.write([a_session("ses_a", clock.at)], [a_metric(at=clock.at)])
         clock.advance(10 * 365 * DAY_S)
-        await store.ledger.write([], [a_metric("req_2", at=clock.at)])
-        assert len(await all_metrics(store.ledger)) == 2
+        await store.sessions.write([], [a_metric("req_2", at=clock.at)])
+        assert len(await all_metrics(store.sessions)) == 2
 
 
 async def test_the_tables_of_the_contract_exist(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         original = an_original(b"what a tool said")
-        await store.keep(original)
+        await store.originals.keep(original)
     with closing(sqlite3.connect(store_path(tmp_path))) as connection:
         columns = {row[1] for row in connection.execute("PRAGMA table_info(sessions)")}
         logged = {row[1] for row in connection.execute("PRAGMA table_info(compression_log)")}
@@ -183,7 +183,7 @@ async def test_the_tables_of_the_contract_exist(tmp_path: Path) -> None:
 async def test_a_file_of_the_first_schema_is_brought_up_and_keeps_its_originals(tmp_path: Path) -> None:
     original = an_original()
     async with opened(tmp_path) as store:
-        await store.keep(original)
+        await store.originals.keep(original)
     with closing(sqlite3.connect(store_path(tmp_path), isolation_level=None)) as connection:
         for view in ("masked_content", "memory_metrics"):
             connection.execute(f"DROP VIEW {view}")
@@ -191,9 +191,9 @@ async def test_a_file_of_the_first_schema_is_brought_up_and_keeps_its_originals(
             connection.execute(f"DROP TABLE IF EXISTS {table}")
         connection.execute("PRAGMA user_version = 1")
     async with opened(tmp_path) as store:
-        assert await store.original("local", original.id) == original
-        await store.ledger.write([a_session()], [a_metric()])
-        assert await all_metrics(store.ledger) == [a_metric()]
+        assert await store.originals.get("local", original.id) == original
+        await store.sessions.write([a_session()], [a_metric()])
+        assert await all_metrics(store.sessions) == [a_metric()]
 
 
 def cannot_write(path: Path) -> Callable[[], None]:
@@ -204,10 +204,10 @@ def cannot_write(path: Path) -> Callable[[], None]:
 async def test_a_store_that_cannot_be_written_says_so_and_heals(tmp_path: Path) -> None:
     home = tmp_path / "home"
     make_room = cannot_write(home)
-    async with opened(home, patience_s=2.0) as store:
+    async with opened(home, timeout_s=2.0) as store:
         with pytest.raises(StoreUnavailable):
-            await store.ledger.write([a_session()], [a_metric()])
+            await store.sessions.write([a_session()], [a_metric()])
         assert "degraded" in (await store.usage()).state
         make_room()
-        await store.ledger.write([a_session()], [a_metric()])
-        assert await all_metrics(store.ledger) == [a_metric()]
+        await store.sessions.write([a_session()], [a_metric()])
+        assert await all_metrics(store.sessions) == [a_metric()]

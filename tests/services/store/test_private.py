@@ -27,7 +27,7 @@ def umask(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.mark.usefixtures("umask")
 async def test_nobody_else_can_read_the_store_whatever_the_umask(tmp_path: Path) -> None:
     async with opened(tmp_path / "home") as store:
-        await store.keep(an_original())
+        await store.originals.keep(an_original())
         found = modes(tmp_path)
     assert found == {
         "home": 0o700,
@@ -44,6 +44,6 @@ async def test_a_store_that_was_open_to_others_is_closed_and_its_home_left_alone
     for path, mode in ((store, 0o644), (store.parent, 0o755), (tmp_path / "home", 0o755)):
         path.chmod(mode)
     async with opened(tmp_path / "home") as again:
-        await again.keep(an_original())
+        await again.originals.keep(an_original())
     found = modes(tmp_path)
     assert (found["home"], found["home/store"], found["home/store/originals.sqlite3"]) == (0o755, 0o700, 0o600)

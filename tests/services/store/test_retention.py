@@ -18,51 +18,51 @@ async def test_a_text_outlives_the_first_of_two_records_that_share_it(tmp_path: 
     clock = Clock()
     first, second = an_original(key=b"1" * 32), an_original(key=b"2" * 32)
     async with opened(tmp_path, clock) as store:
-        await store.keep(first)
+        await store.originals.keep(first)
         clock.advance(TTL_S)
-        await store.keep(second)
+        await store.originals.keep(second)
         clock.advance(TTL_S - 1)
         assert await store.sweep() == 1
         assert await reason(store, first.id) == "expired"
-        assert await store.original("local", second.id) == second
+        assert await store.originals.get("local", second.id) == second
 
 
 async def test_an_original_expires_when_it_was_idle_for_longer_than_its_ttl(tmp_path: Path) -> None:
     clock, original = Clock(), an_original()
     async with opened(tmp_path, clock) as store:
-        await store.keep(original)
+        await store.originals.keep(original)
         clock.advance(TTL_S)
-        assert await store.find("local", original.key) == original.id
+        assert await store.originals.find("local", original.key) == original.id
         clock.advance(TTL_S + 1)
-        assert await store.find("local", original.key) is None
+        assert await store.originals.find("local", original.key) is None
         assert await reason(store, original.id) == "expired"
 
 
 async def test_every_use_restarts_the_idle_time(tmp_path: Path) -> None:
     clock, original = Clock(), an_original()
     async with opened(tmp_path, clock) as store:
-        await store.keep(original)
+        await store.originals.keep(original)
         for _ in range(5):
             clock.advance(TTL_S)
             assert await store.sweep() == 0
-            assert await store.original("local", original.id) == original
+            assert await store.originals.get("local", original.id) == original
 
 
 async def test_uses_are_written_for_other_processes_and_later_starts_to_see(tmp_path: Path) -> None:
     clock, original = Clock(), an_original()
     async with opened(tmp_path, clock) as store:
-        await store.keep(original)
+        await store.originals.keep(original)
         clock.advance(TTL_S)
-        await store.original("local", original.id)
+        await store.originals.get("local", original.id)
     clock.advance(TTL_S)
     async with opened(tmp_path, clock) as store:
-        assert await store.original("local", original.id) == original
+        assert await store.originals.get("local", original.id) == original
 
 
 async def test_expired_stays_apart_from_unknown_after_the_sweep_and_a_restart(tmp_path: Path) -> None:
     clock, original = Clock(), an_original()
     async with opened(tmp_path, clock) as store:
-        await store.keep(original)
+        await store.originals.keep(original)
         clock.advance(TTL_S + 61)
         assert await store.sweep() == 1
         assert (await store.usage()).originals == 0
@@ -74,17 +74,17 @@ async def test_expired_stays_apart_from_unknown_after_the_sweep_and_a_restart(tm
 async def test_tombstones_go_after_some_weeks(tmp_path: Path) -> None:
     clock, original = Clock(), an_original()
     async with opened(tmp_path, clock) as store:
-        await store.keep(original)
+        await store.originals.keep(original)
         clock.advance(TTL_S + 61)
         await store.sweep()
         for _ in range(29 * 24):
             clock.advance(HOUR_S)
-            await store.find("local", b"")
+            await store.originals.find("local", b"")
         await store.sweep()
         assert await reason(store, original.id) == "expired"
         for _ in range(2 * 24):
             clock.advance(HOUR_S)
-            await store.find("local", b"")
+            await store.originals.find("local", b"")
         await store.sweep()
         assert await reason(store, original.id) == "unknown"
 
@@ -94,7 +94,7 @@ async def test_expired_texts_leave_no_trace_in_the_file(tmp_path: Path) -> None:
     secret = os.urandom(16).hex().encode()
     original = an_original(b"password=" + secret)
     async with opened(tmp_path, clock) as store:
-        await store.keep(original)
+        await store.originals.keep(original)
         assert secret in store_path(tmp_path).read_bytes()  # too short to compress
         clock.advance(TTL_S + 61)
         await store.sweep()
@@ -105,7 +105,7 @@ async def test_space_is_given_back_to_the_disk(tmp_path: Path) -> None:
     clock = Clock()
     async with opened(tmp_path, clock) as store:
         for _ in range(5):
-            await store.keep(an_original(os.urandom(500_000)))
+            await store.originals.keep(an_original(os.urandom(500_000)))
         clock.advance(TTL_S + 61)
         await store.sweep()
         assert (await store.usage()).bytes_on_disk < 200_000
@@ -117,11 +117,11 @@ async def test_the_longest_idle_go_first_when_the_budget_is_full(tmp_path: Path)
     async with opened(tmp_path, clock, max_bytes=budget) as store:
         for original in originals:
             clock.advance(1)
-            await store.keep(original)
-            await store.original("local", originals[0].id)
+            await store.originals.keep(original)
+            await store.originals.get("local", originals[0].id)
         usage = await store.usage()
         assert usage.bytes_on_disk <= budget
-        alive = [o for o in originals if await store.find("local", o.key)]
+        alive = [o for o in originals if await store.originals.find("local", o.key)]
         assert alive == [originals[0], *originals[-(usage.originals - 1) :]]
         assert len(alive) >= 15
         assert await reason(store, originals[1].id) == "expired"
@@ -130,10 +130,10 @@ async def test_the_longest_idle_go_first_when_the_budget_is_full(tmp_path: Path)
 async def test_a_text_too_large_for_the_budget_is_refused_and_pushes_nothing_out(tmp_path: Path) -> None:
     small = an_original()
     async with opened(tmp_path, max_bytes=1024**2) as store:
-        await store.keep(small)
+        await store.originals.keep(small)
         with pytest.raises(StoreUnavailable, match=r"store\.max_bytes"):
-            await store.keep(an_original(os.urandom(1024**2)))
-        assert await store.original("local", small.id) == small
+            await store.originals.keep(an_original(os.urandom(1024**2)))
+        assert await store.originals.get("local", small.id) == small
         assert (await store.usage()).state == "ok"
 
 
@@ -142,8 +142,8 @@ async def test_a_burst_larger_than_the_budget_never_pushes_out_what_it_acknowled
 
         async def keep_and_read() -> None:
             original = an_original(os.urandom(150_000))
-            await store.keep(original)
-            assert await store.find("local", original.key) in (original.id, None)
+            await store.originals.keep(original)
+            assert await store.originals.find("local", original.key) in (original.id, None)
 
         await asyncio.gather(*(keep_and_read() for _ in range(30)))
         assert (await store.usage()).originals >= 3
@@ -152,7 +152,7 @@ async def test_a_burst_larger_than_the_budget_never_pushes_out_what_it_acknowled
 async def test_a_lowered_budget_is_reached_by_sweeping(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         for _ in range(30):
-            await store.keep(an_original(os.urandom(100_000)))
+            await store.originals.keep(an_original(os.urandom(100_000)))
     async with opened(tmp_path, max_bytes=1024**2) as store:
         await store.sweep()
         usage = await store.usage()
@@ -164,7 +164,7 @@ async def test_tombstones_take_a_small_share_of_the_budget_at_most(tmp_path: Pat
     clock, budget = Clock(), 200 * 1024
     originals = [an_original(b"%d" % n) for n in range(150)]
     async with opened(tmp_path, clock, max_bytes=budget) as store:
-        await asyncio.gather(*map(store.keep, originals))
+        await asyncio.gather(*map(store.originals.keep, originals))
         clock.advance(TTL_S + 61)
         await store.sweep()
         await store.sweep()
@@ -175,23 +175,23 @@ async def test_tombstones_take_a_small_share_of_the_budget_at_most(tmp_path: Pat
 async def test_a_use_that_is_still_in_memory_saves_an_original_from_another_process(tmp_path: Path) -> None:
     clock, original = Clock(), an_original()
     async with opened(tmp_path, clock) as reader, opened(tmp_path, clock) as sweeper:
-        await reader.keep(original)
+        await reader.originals.keep(original)
         clock.advance(TTL_S)
-        await reader.original("local", original.id)
+        await reader.originals.get("local", original.id)
         clock.advance(30)
         assert await sweeper.sweep() == 0
         await reader.sweep()
-        assert await sweeper.original("local", original.id) == original
+        assert await sweeper.originals.get("local", original.id) == original
 
 
 async def test_a_late_write_of_an_early_use_does_not_undo_a_later_one(tmp_path: Path) -> None:
     clock, original = Clock(), an_original()
     async with opened(tmp_path, clock) as early, opened(tmp_path, clock) as late:
-        await early.keep(original)
-        await early.original("local", original.id)
+        await early.originals.keep(original)
+        await early.originals.get("local", original.id)
         clock.advance(TTL_S)
-        await late.original("local", original.id)
+        await late.originals.get("local", original.id)
         await late.sweep()
         await early.sweep()
         clock.advance(TTL_S)
-        assert await late.original("local", original.id) == original
+        assert await late.originals.get("local", original.id) == original

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.fakes import MemoryStore
+from tests.fakes import MemoryOriginals
 from tests.processes import runs_in, until
 from tests.services.tools.toolbox import Toolbox, toolbox
 
@@ -142,7 +142,7 @@ async def test_bytes_that_are_no_text_do_not_break_an_answer(folder: Path):
 
 
 async def test_without_a_store_a_long_output_goes_out_whole(folder: Path):
-    store = MemoryStore()
+    store = MemoryOriginals()
     store.illness = StoreUnavailable("the disk is full")
     async with toolbox(folder, store) as box:
         answer = await box.call("bash", command="seq 100000")

@@ -2,7 +2,7 @@ import json
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.fakes import MemoryStore
+from tests.fakes import MemoryOriginals
 from tests.texts import a_log
 
 from kimi_proxy.core.config import PrunerSettings
@@ -43,7 +43,7 @@ CONTRACT = """
 @pytest.fixture
 async def tool() -> AsyncIterator[Tool[PruneText]]:
     workers = Workers(limit=1)
-    yield prune_text.tool(Pruner(PrunerSettings(), MemoryStore(), workers))
+    yield prune_text.tool(Pruner(PrunerSettings(), MemoryOriginals(), workers))
     await workers.close()
 
 

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.fakes import MemoryStore
+from tests.fakes import MemoryOriginals
 from tests.services.tools.toolbox import toolbox
 from tests.swe_pruner_server import Script, answering, request_of, response, saying, serving
 
@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
     return place
 
 
-async def ask(folder: Path, script: Script, store: MemoryStore | None = None, budget_ms: int = 60_000) -> Answer:
+async def ask(folder: Path, script: Script, store: MemoryOriginals | None = None, budget_ms: int = 60_000) -> Answer:
     async with serving(script) as address:
         variables = {"JEEVES_PRUNER_ENDPOINT": address, "PRUNER_TIMEOUT_MS": str(budget_ms)}
         async with toolbox(folder, store, **variables) as box:
@@ -34,7 +34,7 @@ async def ask(folder: Path, script: Script, store: MemoryStore | None = None, bu
 
 
 async def test_the_servers_gaps_get_our_markers_and_can_be_recovered(folder: Path):
-    store = MemoryStore()
+    store = MemoryOriginals()
     answer = await ask(folder, answering({"pruned_code": KEPT}), store)
 
     *shown, remark = answer.text.split("\n")
@@ -61,7 +61,7 @@ async def test_the_server_is_sent_the_output_and_the_question(folder: Path):
 
 
 async def test_a_text_that_is_not_made_of_our_lines_says_so_and_the_original_can_be_recovered(folder: Path):
-    store = MemoryStore()
+    store = MemoryOriginals()
     answer = await ask(folder, answering({"text": "The file holds a hundred lines."}), store)
 
     assert answer.text.startswith("The file holds a hundred lines.\n[kimi-proxy] rewritten by the pruner")
@@ -103,7 +103,7 @@ async def test_whatever_goes_wrong_the_raw_output_comes_within_the_budget(folder
 
 
 async def test_without_a_store_nothing_is_cut(folder: Path):
-    store = MemoryStore()
+    store = MemoryOriginals()
     store.illness = StoreUnavailable("the disk is full")
     answer = await ask(folder, answering({"pruned_code": KEPT}), store)
 

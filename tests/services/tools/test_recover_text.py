@@ -2,7 +2,7 @@ import json
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.fakes import MemoryStore
+from tests.fakes import MemoryOriginals
 
 from kimi_proxy.core.config import PrunerSettings
 from kimi_proxy.core.errors import InvalidParams, InvalidRange, PruneIdNotFound
@@ -44,7 +44,7 @@ CONTRACT = """
 
 @pytest.fixture
 async def tool() -> AsyncIterator[Tool[RecoverText]]:
-    store, workers = MemoryStore(), Workers(limit=1)
+    store, workers = MemoryOriginals(), Workers(limit=1)
     await store.keep(Original(ID, "local", bytes(32), TEXT.encode("utf-8", "surrogatepass"), b"{}"))
     yield recover_text.tool(Pruner(PrunerSettings(), store, workers))
     await workers.close()

@@ -6,14 +6,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.fakes import MemoryStore
+from tests.fakes import MemoryOriginals
 
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.tool import Answer, AnyTool
 from kimi_proxy.proxy.search import ripgrep
 from kimi_proxy.services.pruner import Pruner
-from kimi_proxy.services.store import Store
+from kimi_proxy.services.store import Originals
 from kimi_proxy.services.tools.agent import agent_tools
 from kimi_proxy.services.workers import Workers
 
@@ -33,7 +33,7 @@ class Toolbox:
 @asynccontextmanager
 async def toolbox(
     folder: Path,
-    store: Store | None = None,
+    store: Originals | None = None,
     env: Mapping[str, str] | None = None,
     rg: str | None = ripgrep(),
     max_output_bytes: int | None = None,
@@ -42,7 +42,7 @@ async def toolbox(
     """`variables` are settings as the environment names them."""
     toml = f"[tools]\nmax_output_bytes = {max_output_bytes}" if max_output_bytes else ""
     config = parse(toml, {"MCP_PRUNER_CWD": str(folder), **variables}, folder.parent / "state")
-    store = store or MemoryStore()
+    store = store or MemoryOriginals()
     workers = Workers()
     pruner = Pruner(config.mcp_pruner, store, workers)
     try:

@@ -47,8 +47,7 @@ from kimi_proxy.services.chat.handler import RateLimiter
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.originals import encoded
-from kimi_proxy.services.store import Compressed, CompressionLog, Original, Store
-from kimi_proxy.services.store.sqlite.compressions import Sums
+from kimi_proxy.services.store import CompressionRecord, CompressionTotals, Decisions, Original, Originals
 
 if TYPE_CHECKING:
     from kimi_proxy.proxy.upstream import Upstreams
@@ -60,7 +59,7 @@ REMEMBERED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class CompressionState:
-    active: Compressed | None
+    active: CompressionRecord | None
     is_paused: bool  # somebody took the last one back: nothing happens by itself any more
     automatic: tuple[float, ...]  # when it happened by itself, the newest first
 
@@ -68,8 +67,8 @@ class CompressionState:
 class CompressionStates:
     """On disk; a session that was looked up is remembered, because a look costs as much as a whole request."""
 
-    def __init__(self, log: CompressionLog, now: Callable[[], float]) -> None:
-        self._log = log
+    def __init__(self, decisions: Decisions, now: Callable[[], float]) -> None:
+        self._decisions = decisions
         self._known: LruCache[str, CompressionState] = LruCache(
             ttl_s=DAY_S, max_entries=REMEMBERED, max_bytes=REMEMBERED, now=now
         )
@@ -78,7 +77,7 @@ class CompressionStates:
         """StoreUnavailable if nobody can tell."""
         known = self._known.get(session)
         if known is None:
-            known = _standing(await self._log.newest(session))
+            known = _standing(await self._decisions.compressions(session))
             self._known.put(session, known, 1)
         return known
 
@@ -90,7 +89,7 @@ class CompressionStates:
             self._known.forget(session)
 
 
-def _standing(rows: Sequence[Compressed]) -> CompressionState:
+def _standing(rows: Sequence[CompressionRecord]) -> CompressionState:
     live = [one for one in rows if one.undone is None]
     is_paused = bool(rows) and rows[0].undone is not None
     return CompressionState(live[0] if live else None, is_paused, tuple(one.at for one in live if one.is_automatic))
@@ -170,7 +169,7 @@ class Summaries:
         log.warning("no summary from the provider", extra={"what": code})
 
 
-def row(made: Compressed) -> JsonObject:
+def row(made: CompressionRecord) -> JsonObject:
     return {
         "compression_id": made.id,
         "session_id": made.session,
@@ -184,13 +183,13 @@ def row(made: Compressed) -> JsonObject:
     }
 
 
-def past(made: Compressed) -> JsonObject:
+def past(made: CompressionRecord) -> JsonObject:
     """One of the history, with what stands in the place of the messages that it removed."""
     removed = made.cut - len(made.kept)
     return {**row(made), "undone_at": made.undone, "messages_removed": removed, "summary": made.summary}
 
 
-def compression_to_json(made: Compressed, proposal: Proposal) -> JsonObject:
+def compression_to_json(made: CompressionRecord, proposal: Proposal) -> JsonObject:
     removed = len(proposal.plan.removed)
     kept = len(proposal.history.request.messages) - removed
     return {**row(made), "summary": made.summary, "messages_removed": removed, "messages_kept": kept}
@@ -209,7 +208,7 @@ def price(summary: Summary) -> JsonObject:
     }
 
 
-def sums_to_json(sums: Sums) -> JsonObject:
+def sums_to_json(sums: CompressionTotals) -> JsonObject:
     counted: JsonObject = {"compressions": sums.compressions, "undone": sums.undone}
     return counted | _saving(sums.original_tokens, sums.compressed_tokens)
 
@@ -263,8 +262,8 @@ class Compressor:
         self,
         models: Mapping[str, Model],
         counting: TokenCounter,
-        store: Store,
-        compressions: CompressionLog,
+        originals: Originals,
+        decisions: Decisions,
         summaries: Summaries,
         offers_tool: bool,
         publish: Publish = no_op,
@@ -273,14 +272,14 @@ class Compressor:
     ) -> None:
         self._models = models
         self._counting = counting
-        self._store = store
-        self._log = compressions
+        self._originals = originals
+        self._decisions = decisions
         self._summaries = summaries
         self._offers_tool = offers_tool
         self._publish = publish
         self._now = now
         self._owed = owed
-        self._standings = CompressionStates(compressions, now)
+        self._standings = CompressionStates(decisions, now)
         # What was sent last, before anything of it gave way; in memory only, because people said it.
         self._last: LruCache[str, Draft] = LruCache(
             ttl_s=DAY_S, max_entries=COMPRESSOR_REMEMBERED, max_bytes=MAX_BYTES, now=now
@@ -334,7 +333,9 @@ class Compressor:
         _, made = await self._made(draft, proposal, summary, now_tokens, preset, is_automatic=False)
         return {**compression_to_json(made, proposal), "simulated": True}
 
-    async def compress(self, draft: Draft, preset: Preset, is_automatic: bool = False) -> tuple[Compressed, JsonObject]:
+    async def compress(
+        self, draft: Draft, preset: Preset, is_automatic: bool = False
+    ) -> tuple[CompressionRecord, JsonObject]:
         """Cut a session's history for good; CompressionRefused if that would win too little."""
         async with self._turn(draft.session.id):
             proposal, now_tokens = await self._proposed(draft, preset)
@@ -344,8 +345,8 @@ class Compressor:
             )
             try:
                 original, made = await self._made(draft, proposal, summary, now_tokens, preset, is_automatic)
-                await self._store.keep(original)
-                await self._log.add(made)
+                await self._originals.keep(original)
+                await self._decisions.add_compression(made)
             except (CompressionRefused, StoreUnavailable, asyncio.CancelledError):
                 self._unpaid.owe(draft.session.id, summary)
                 raise
@@ -361,12 +362,12 @@ class Compressor:
     async def undo(self, session: str) -> JsonObject:
         """Take the newest back: the next request leaves as if it had never been."""
         async with self._turn(session):
-            rows = await self._log.newest(session)
+            rows = await self._decisions.compressions(session)
             standing = [one for one in rows if one.undone is None]
             if not standing:
                 raise CompressionRefused("nothing_to_undo", "this session is not compressed")
             try:
-                await self._log.undo(standing[0].id, round(self._now(), 3))
+                await self._decisions.undo_compression(standing[0].id, round(self._now(), 3))
             finally:
                 self._standings.forget(session)
         told: JsonObject = {
@@ -378,10 +379,10 @@ class Compressor:
         return told
 
     async def stats(self, session: str | None = None) -> JsonObject:
-        sums = sums_to_json(await self._log.sums(session))
+        sums = sums_to_json(await self._decisions.compression_totals(session))
         if session is None:
             return sums
-        rows = await self._log.newest(session)
+        rows = await self._decisions.compressions(session)
         active = next((one.id for one in rows if one.undone is None), None)
         history: list[JsonValue] = [past(one) for one in rows]
         return {"session_id": session, **sums, "active": active, "history": history}
@@ -400,7 +401,7 @@ class Compressor:
             lock = self._turns[session] = asyncio.Lock()
         return lock
 
-    def _done(self, draft: Draft, made: Compressed, owed: Mapping[str, str]) -> Draft:
+    def _done(self, draft: Draft, made: CompressionRecord, owed: Mapping[str, str]) -> Draft:
         decided = ActiveCompression(made.id, made.cut, made.kept, made.fingerprint, made.message)
         if not owed:
             return compressed(draft, decided, self._offers_tool)
@@ -446,7 +447,7 @@ class Compressor:
 
     async def _made(
         self, draft: Draft, proposal: Proposal, summary: Summary, now_tokens: int, preset: Preset, is_automatic: bool
-    ) -> tuple[Original, Compressed]:
+    ) -> tuple[Original, CompressionRecord]:
         """The compression as it would stand, with the original that it needs; never one that makes it longer."""
         id, plan = new_id("msk"), proposal.plan
         message = await asyncio.to_thread(proposal.message, summary.text, id)
@@ -456,7 +457,7 @@ class Compressor:
             raise CompressionRefused(NOTHING_TO_COMPRESS, "the summary would be as long as what it replaces")
         raw = encoded(await asyncio.to_thread(lambda: proposal.original))
         about = json.encode({"what": "history", "session": draft.session.id})
-        made = Compressed(
+        made = CompressionRecord(
             *(new_id("cmp"), draft.session.id, round(self._now(), 3), now_tokens, tokens),
             *(plan.cut, plan.kept, proposal.fingerprint, message, summary.text),
             *(id, summary.by, preset.kind, is_automatic),

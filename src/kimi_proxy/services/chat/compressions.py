@@ -16,7 +16,7 @@ from kimi_proxy.services.chat import compression
 from kimi_proxy.services.chat.compression import CompressionState, Compressor
 from kimi_proxy.services.chat.routing import Scale
 from kimi_proxy.services.sessions import Sessions
-from kimi_proxy.services.store import Ledger
+from kimi_proxy.services.store import SessionStore
 
 ROW_S = 3600.0  # those that follow each other within an hour are in a row
 
@@ -29,14 +29,14 @@ class AutoCompression:
         settings: Settings,
         preset: Preset,
         compressor: Compressor,
-        ledger: Ledger,
+        session_store: SessionStore,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.is_on = settings.automatic
         self._settings = settings
         self._preset = preset
         self._compressor = compressor
-        self._scale = Scale(ledger)
+        self._scale = Scale(session_store)
         self._now = now
         self._tried: dict[str, float] = {}  # sessions for which it did not help
 
@@ -122,17 +122,22 @@ _UNKNOWN = 'name the model in [models] with its max_context_size, or send {"forc
 
 class Compressions:
     def __init__(
-        self, compressor: Compressor, sessions: Sessions, ledger: Ledger, usual: Preset, light: Preset | None
+        self,
+        compressor: Compressor,
+        sessions: Sessions,
+        session_store: SessionStore,
+        usual: Preset,
+        light: Preset | None,
     ) -> None:
         self.usual = usual
         self.light = light
         self._compressor = compressor
         self._sessions = sessions
-        self._ledger = ledger
+        self._session_store = session_store
 
     async def fullness(self, id_or_name: str, preset: Preset) -> Fullness:
         session = await self._sessions.session(id_or_name)
-        newest = await self._ledger.newest_metric(session.id)
+        newest = await self._session_store.newest_metric(session.id)
         if newest is not None:
             return Fullness(newest.percent, preset.threshold_percentage)
         draft = await self._compressor.now_sent(self._compressor.last(session.id))

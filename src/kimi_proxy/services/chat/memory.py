@@ -20,7 +20,7 @@ from kimi_proxy.proxy import private_files
 from kimi_proxy.services.chat.decisions import SCOPE
 from kimi_proxy.services.events import moment
 from kimi_proxy.services.originals import decoded, encoded
-from kimi_proxy.services.store import Ledger, Pin, Pinboard
+from kimi_proxy.services.store import DecisionRecord, Decisions, SessionStore
 
 NAME = "project_memory.json"
 MODE = 0o600
@@ -97,14 +97,14 @@ class ProjectMemory:
         self,
         home: Path,
         settings: Settings,
-        pinboard: Pinboard,
-        ledger: Ledger,
+        stored_decisions: Decisions,
+        session_store: SessionStore,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.is_on = settings.inject
         self._file = MemoryFile(home, settings.max_bytes)
-        self._pinboard = pinboard
-        self._ledger = ledger
+        self._stored_decisions = stored_decisions
+        self._session_store = session_store
         self._now = now
         self._told: OrderedDict[str, str] = OrderedDict()  # session → its block; none if it began without
         self._unsure: set[bytes] = set()  # places of sessions that began without because the disk was sick
@@ -134,22 +134,24 @@ class ProjectMemory:
     async def _met(self, draft: Draft) -> Stage:
         """A conversation that this process has not seen before."""
         if self._unsure:
-            await self._pinboard.pin(SCOPE, [], gone=list(self._unsure))
+            await self._stored_decisions.add(SCOPE, [], forget=list(self._unsure))
             self._unsure.clear()
         place = _place(draft.session.id)
-        pin = (await self._pinboard.pinned(SCOPE, [place])).get(place)
+        pin = (await self._stored_decisions.get(SCOPE, [place])).get(place)
         if pin is not None and pin.shown is not None:
             return _telling(self._know(draft.session.id, decoded(pin.shown)))
         if not self.is_on or not begins(draft.request) or await self._has_begun(draft.session.id):
             return _telling(self._know(draft.session.id, ""))
         told = block((await asyncio.to_thread(self._file.read)).content)
         # On disk before it is told: the next process has to tell the same.
-        standing = await self._pinboard.pin(SCOPE, [Pin(place, "memory", encoded(told), session=draft.session.id)])
+        standing = await self._stored_decisions.add(
+            SCOPE, [DecisionRecord(place, "memory", encoded(told), session=draft.session.id)]
+        )
         told = self._know(draft.session.id, decoded(standing[place].shown or b""))
         return _telling(told, tokens.count(told))
 
     async def _has_begun(self, session: str) -> bool:
-        known = await self._ledger.session(session)
+        known = await self._session_store.get(session)
         return known is not None and known.requests > 0
 
     def _goes_without(self, session: str) -> None:

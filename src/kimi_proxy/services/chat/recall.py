@@ -28,11 +28,11 @@ from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.sanitizer.stage import call_name
 from kimi_proxy.features.tool import checked
 from kimi_proxy.proxy.headers import Header, Question
-from kimi_proxy.services.chat.decisions import SCOPE, Decisions
+from kimi_proxy.services.chat.decisions import SCOPE, ChatDecisions
 from kimi_proxy.services.chat.relay import Reply
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.originals import decoded
-from kimi_proxy.services.store import Store
+from kimi_proxy.services.store import Originals
 
 Heard = Callable[[Recalled], None]  # told what was read back so far
 
@@ -92,8 +92,8 @@ class Relayed:
 
 
 class Recall:
-    def __init__(self, store: Store, decisions: Decisions, metrics: Metrics, max_rounds: int) -> None:
-        self._store = store
+    def __init__(self, originals: Originals, decisions: ChatDecisions, metrics: Metrics, max_rounds: int) -> None:
+        self._originals = originals
         self._decisions = decisions
         self._metrics = metrics
         self._max_rounds = max_rounds
@@ -165,7 +165,7 @@ class Recall:
             asked = checked(Recover, _arguments(call))
             if not is_id(asked.id) or not told.names(asked.id):
                 raise PruneIdNotFound(asked.id, "unknown")
-            text = decoded((await self._store.original(SCOPE, asked.id)).text)
+            text = decoded((await self._originals.get(SCOPE, asked.id)).text)
             part = recovery.part(text, asked)
         except KimiProxyError as e:
             self._metrics.recoveries.labels(e.code).inc()

@@ -14,21 +14,21 @@ from kimi_proxy.features.routing import RETURN_SHARE, ModelWindow, Route, chosen
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.decisions import SCOPE
 from kimi_proxy.services.originals import decoded, encoded
-from kimi_proxy.services.store import Ledger, Pin, Pinboard
+from kimi_proxy.services.store import DecisionRecord, Decisions, SessionStore
 
 MOST_OFF = 2.0  # a provider that counts more than twice our estimate counts something else
 DISK_S = 0.25
 
 
 class Scale:
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, session_store: SessionStore) -> None:
+        self._session_store = session_store
 
     async def ratio(self, session: str) -> float:
         """By the last request of a session; never less than one, so that nothing overflows because of it."""
         try:
             async with asyncio.timeout(DISK_S):
-                last = await self._ledger.newest_metric(session)
+                last = await self._session_store.newest_metric(session)
         except (StoreUnavailable, TimeoutError):
             return 1.0
         if last is None or last.input_tokens is None or not last.tokens_estimated:
@@ -49,13 +49,13 @@ log = logging.getLogger(__name__)
 
 class Routing:
     def __init__(
-        self, settings: Settings, models: Models, counting: TokenCounter, pinboard: Pinboard, scale: Scale
+        self, settings: Settings, models: Models, counting: TokenCounter, stored_decisions: Decisions, scale: Scale
     ) -> None:
         self.is_on = settings.heavy_duty_fallback
         self._threshold = settings.fallback_threshold
         self._models = models
         self._counting = counting
-        self._pinboard = pinboard
+        self._stored_decisions = stored_decisions
         self._scale = scale
         self._places: OrderedDict[bytes, str] = OrderedDict()  # of conversations: the model where they are
         self._stranded: OrderedDict[bytes, None] = OrderedDict()  # those that found no larger model
@@ -127,7 +127,7 @@ class Routing:
         """What cannot be read now is not known, and looked for again."""
         try:
             async with asyncio.timeout(ROUTING_DISK_S):
-                pin = (await self._pinboard.pinned(SCOPE, [place])).get(place)
+                pin = (await self._stored_decisions.get(SCOPE, [place])).get(place)
         except (StoreUnavailable, TimeoutError) as e:
             log.warning("nobody knows where a conversation was", extra={"what": str(e)[:300]})
             return STAYS
@@ -139,8 +139,8 @@ class Routing:
         self._know(place, key)
         try:
             async with asyncio.timeout(ROUTING_DISK_S):
-                new = [] if key == STAYS else [Pin(place, "routed", encoded(key))]
-                await self._pinboard.pin(SCOPE, new, gone=[place])
+                new = [] if key == STAYS else [DecisionRecord(place, "routed", encoded(key))]
+                await self._stored_decisions.add(SCOPE, new, forget=[place])
         except (StoreUnavailable, TimeoutError) as e:
             log.warning("a route is not written down", extra={"what": str(e)[:300]})
 

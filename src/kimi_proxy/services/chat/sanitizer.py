@@ -21,9 +21,9 @@ from kimi_proxy.features.sanitizer import stage as offer
 from kimi_proxy.features.sanitizer.plan import Output, Plan, goal, plan
 from kimi_proxy.features.sanitizer.shorten import Shortened, Task
 from kimi_proxy.features.sanitizer.stage import EVENT, Decided, Decision, call_names, is_first_cut_worth, sanitize
-from kimi_proxy.services.chat.decisions import Decisions, ShortenedOutput
+from kimi_proxy.services.chat.decisions import ChatDecisions, ShortenedOutput
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.store import Mask, Totals
+from kimi_proxy.services.store import DecisionTotals, ListedOriginal
 from kimi_proxy.services.workers import Workers
 
 # What is summed up over requests.
@@ -44,7 +44,7 @@ class Savings:
         self._since_start.update({"requests": 1, **numbers})
         self._metrics.sanitizer_tokens_saved.inc(max(0, numbers.get("tokens_saved", 0)))
 
-    def told(self, totals: Totals) -> JsonObject:
+    def told(self, totals: DecisionTotals) -> JsonObject:
         """Outputs that were cut, each counted once, and what requests were spared of since the start."""
         saved = totals.tokens_before - totals.tokens_after
         return {
@@ -57,17 +57,17 @@ class Savings:
         }
 
 
-def mask_told(mask: Mask) -> JsonObject:
+def mask_told(mask: ListedOriginal) -> JsonObject:
     told: JsonObject = {"id": mask.id, "created_at": mask.created, "last_used_at": mask.last_used}
-    if mask.pin is None:
+    if mask.decision is None:
         return told
-    pin = mask.pin
+    decision = mask.decision
     return told | {
-        "why": pin.why,
-        "preview": pin.preview,
-        "session": pin.session,
-        "tokens_before": pin.tokens_before,
-        "tokens_after": pin.tokens_after,
+        "why": decision.why,
+        "preview": decision.preview,
+        "session": decision.session,
+        "tokens_before": decision.tokens_before,
+        "tokens_after": decision.tokens_after,
     }
 
 
@@ -87,7 +87,7 @@ class Sanitizer:
         self,
         settings: Settings,
         address: str,
-        decisions: Decisions,
+        decisions: ChatDecisions,
         workers: Workers,
         metrics: Metrics,
         now: Callable[[], float] = time.monotonic,

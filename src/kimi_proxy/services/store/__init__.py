@@ -1,29 +1,57 @@
-"""Where originals are kept, and what is known of sessions."""
+"""Where originals, decisions and sessions are kept. Another database is one new folder beside `sqlite`."""
 
+from pathlib import Path
 from sqlite3 import sqlite_version
 
-from kimi_proxy.services.store.protocols import Original, Store, Usage
-from kimi_proxy.services.store.sqlite.compressions import Compressed, CompressionLog
-from kimi_proxy.services.store.sqlite.decisions import Kept, Mask, Pin, Pinboard, Totals
-from kimi_proxy.services.store.sqlite.sessions import Cursor, Ledger, MemorySums, SessionRecord, Sums
-from kimi_proxy.services.store.sqlite.store import open_store
+from kimi_proxy.services.store.protocols import (
+    NEWEST,
+    CompressionRecord,
+    CompressionTotals,
+    Cursor,
+    DecisionRecord,
+    Decisions,
+    DecisionTotals,
+    ListedOriginal,
+    MemoryKind,
+    MemoryTotals,
+    Original,
+    Originals,
+    SessionRecord,
+    SessionStore,
+    SessionTotals,
+    Store,
+    StoredText,
+    StoreUsage,
+)
+from kimi_proxy.services.store.sqlite.store import SqliteStore
 
 __all__ = [
-    "Compressed",
-    "CompressionLog",
+    "NEWEST",
+    "CompressionRecord",
+    "CompressionTotals",
     "Cursor",
-    "Kept",
-    "Ledger",
-    "Mask",
-    "MemorySums",
+    "DecisionRecord",
+    "DecisionTotals",
+    "Decisions",
+    "ListedOriginal",
+    "MemoryKind",
+    "MemoryTotals",
     "Original",
-    "Pin",
-    "Pinboard",
+    "Originals",
     "SessionRecord",
+    "SessionStore",
+    "SessionTotals",
     "Store",
-    "Sums",
-    "Totals",
-    "Usage",
+    "StoreUsage",
+    "StoredText",
     "open_store",
     "sqlite_version",
 ]
+
+
+async def open_store(home: Path, *, ttl_s: float, max_bytes: int, timeout_s: float = 2.0) -> Store:
+    """Return the store under `home`, made if it is missing. With a sick disk it says so, and heals by itself.
+
+    No call to it takes longer than `timeout_s`: it then raises StoreUnavailable.
+    """
+    return await SqliteStore.open(home, ttl_s=ttl_s, max_bytes=max_bytes, timeout_s=timeout_s)

@@ -1,8 +1,20 @@
-"""What a store promises: an original that it has taken comes back byte for byte, or the caller is told why not."""
+"""What a store promises: three protocols, and the values that cross them. Nothing here depends on a database.
 
-from collections.abc import Collection
+Every method raises StoreUnavailable if the store cannot answer in time; what a write returns for is on disk for good.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+from kimi_proxy.core.json import JsonValue
+from kimi_proxy.features.accounting import SavingsLine
+from kimi_proxy.features.metering import Metric
+
+NEWEST = 2**62  # as `before`: from the newest original on
+
+# Where a page of sessions starts: after the one with this last use and id.
+Cursor = tuple[float, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,14 +23,149 @@ class Original:
 
     id: str
     scope: str
-    key: bytes  # fingerprint of what was asked, so that the same question finds the same id
+    key: bytes  # fingerprint of the question, so that the same question finds the same id
     text: bytes  # UTF-8, lone surrogates passed through
-    about: bytes  # a small JSON note for whoever explains the cut later
+    about: bytes  # a small JSON note from which the cut can be explained later
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
-    """How full a store is, and how it feels."""
+class DecisionRecord:
+    """What was decided for a part of a conversation. `shown` is what was left of it, None that it went out whole."""
+
+    key: bytes  # fingerprint of where the part stands and of its text
+    why: str
+    shown: bytes | None = None
+    original_ids: tuple[str, ...] = ()  # the first is that of the part itself
+    preview: str = ""
+    session: str = ""
+    tokens_before: int = 0
+    tokens_after: int = 0
+    created: float = 0.0
+    last_used: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ListedOriginal:
+    """An original without its text, and the decision it was kept for, if there is one."""
+
+    seq: int  # newer ones have a higher
+    id: str
+    about: bytes
+    created: float
+    last_used: float
+    decision: DecisionRecord | None  # without `shown`
+
+
+@dataclass(frozen=True, slots=True)
+class StoredText:
+    """The text of an original, with its place in the order in which they were kept."""
+
+    seq: int
+    id: str
+    text: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionTotals:
+    """How many decisions there are for each reason, and the tokens of those that cut something."""
+
+    outputs: Mapping[str, int]
+    tokens_before: int
+    tokens_after: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompressionRecord:
+    """One compression. `message` is what the model reads, `summary` the part of it that was written for it."""
+
+    id: str
+    session: str
+    at: float
+    original_tokens: int
+    compressed_tokens: int
+    cut: int
+    kept: tuple[int, ...]
+    fingerprint: bytes
+    message: str
+    summary: str
+    original: str  # the id under which the removed messages are kept
+    summary_by: str
+    kind: str  # compression or compaction
+    is_automatic: bool
+    undone: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CompressionTotals:
+    compressions: int
+    undone: int
+    original_tokens: int
+    compressed_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRecord:
+    """A session, and the sum of its requests; counts are the providers', savings are estimated."""
+
+    id: str
+    name: str
+    title: str
+    provider: str
+    model: str
+    created: float
+    last_used: float
+    requests: int = 0
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    tokens_saved: int = 0
+    cost_usd: float | None = None  # as far as prices are known
+    cost_before_usd: float | None = None
+    net_saved_tokens: int = 0
+    net_saved_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTotals:
+    sessions: int
+    requests: int
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    tokens_saved: int
+    cost_usd: float | None  # as far as prices are known
+    cost_before_usd: float | None
+    net_saved_tokens: int
+    net_saved_usd: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryKind:
+    """The memory of one kind, by the newest request of each session that had some."""
+
+    kind: str
+    sessions: int
+    segments: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTotals:
+    """The sums over all requests whose context was measured."""
+
+    requests: int
+    with_memory: int
+    sessions: int  # that had memory
+    system_tokens: int
+    memory_tokens: int
+    tools_tokens: int
+    chat_tokens: int
+    kinds: tuple[MemoryKind, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoreUsage:
+    """How full a store is, and whether it works."""
 
     path: str
     state: str  # "ok", or "degraded: …" in words that a person can act on
@@ -26,29 +173,118 @@ class Usage:
     bytes_on_disk: int
     max_bytes: int
     oldest: float | None  # when the oldest original was kept, in seconds of wall time
-    commits: int  # transactions written by this process; many originals may share one
+    commits: int  # transactions with originals written by this process; many originals may share one
     set_aside: tuple[str, ...]  # damaged files, left for a person to look at
 
 
-class Store(Protocol):
-    """Originals by scope and id. Whoever knows one scope learns nothing of another."""
+class Originals(Protocol):
+    """Originals by scope and id; a caller who knows one scope learns nothing of another."""
 
     async def find(self, scope: str, key: bytes) -> str | None:
-        """The newest live id for `key`. Giving an id out again counts as use."""
+        """Return the newest live id for `key`. Giving an id out again counts as use."""
 
     async def keep(self, original: Original) -> None:
-        """Return once `original` is on disk for good; StoreUnavailable if that can't be said in time.
+        """Commit `original`. An id may be kept again for the same key and text: the newer note replaces the older."""
 
-        An id may be kept again for the same key and text: the newer note stands.
+    async def get(self, scope: str, id: str) -> Original:
+        """Return what was kept under `id`, byte for byte. Counts as use.
+
+        Raise PruneIdNotFound, whose reason is "unknown" or "expired".
         """
 
-    async def original(self, scope: str, id: str) -> Original:
-        """What was kept under `id`; PruneIdNotFound tells unknown from expired. Counts as use."""
-
     async def live(self, scope: str, ids: Collection[str]) -> frozenset[str]:
-        """Those of `ids` that are honoured. Naming them again counts as use."""
+        """Return those of `ids` that can be recovered. Counts as use."""
 
-    async def usage(self) -> Usage:
-        """Never fails: a sick store says so in `state`."""
+    async def page(self, scope: str, before: int, limit: int) -> Sequence[ListedOriginal]:
+        """Return the originals before the one numbered `before`, newest first. Does not count as use."""
+
+    async def texts(self, scope: str, before: int, limit: int) -> Sequence[StoredText]:
+        """Return the texts of the same originals, without those that are damaged. Does not count as use."""
+
+
+class Decisions(Protocol):
+    """What was decided for parts of conversations, by scope and key, and for the histories of sessions."""
+
+    async def get(self, scope: str, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
+        """Return the decisions for `keys`, as far as there are any. Counts as use."""
+
+    async def add(
+        self, scope: str, new: Sequence[DecisionRecord], forget: Sequence[bytes] = ()
+    ) -> Mapping[bytes, DecisionRecord]:
+        """Forget the decisions of `forget`, add `new`, and return what is then decided for their keys.
+
+        A decision that is there already stays: the first one wins.
+        """
+
+    async def of_original(self, scope: str, id: str) -> DecisionRecord | None:
+        """Return the decision for the part that is kept under `id`."""
+
+    async def totals(self, scope: str) -> DecisionTotals: ...
+
+    async def add_compression(self, made: CompressionRecord) -> None: ...
+
+    async def compressions(self, session: str) -> Sequence[CompressionRecord]:
+        """Return the newest 20 of a session, newest first."""
+
+    async def undo_compression(self, id: str, at: float) -> None: ...
+
+    async def compression_totals(self, session: str | None = None) -> CompressionTotals: ...
+
+
+class SessionStore(Protocol):
+    """Sessions, their requests, and what these saved and cost."""
+
+    async def write(self, sessions: Sequence[SessionRecord], metrics: Sequence[Metric]) -> None:
+        """Write all of it or nothing; what is written twice is there once."""
+
+    async def get(self, id: str) -> SessionRecord | None: ...
+
+    async def newest(self, limit: int, after: Cursor | None = None) -> Sequence[SessionRecord]:
+        """Return sessions, the last used first."""
+
+    async def newest_ids(self, limit: int) -> Sequence[str]: ...
+
+    async def search(self, words: str, limit: int) -> Sequence[SessionRecord]:
+        """Return those whose title, name, id, model or provider holds `words`, the last used first."""
+
+    async def count(self) -> int: ...
+
+    async def totals(self) -> SessionTotals: ...
+
+    async def memory_totals(self) -> MemoryTotals: ...
+
+    async def newest_context(self, session: str) -> tuple[JsonValue, JsonValue]:
+        """Return the memory and the layout of the newest request of a session, each None if it was not measured."""
+
+    async def rename(self, id: str, title: str) -> bool:
+        """Return False if there is no such session."""
+
+    async def delete(self, ids: Sequence[str]) -> int:
+        """Delete sessions with their requests and compressions; return how many of them there were."""
+
+    async def delete_all(self) -> int: ...
+
+    async def newest_metric(self, session: str) -> Metric | None: ...
+
+    async def newest_metrics(self, limit: int, session: str | None = None) -> Sequence[Metric]:
+        """Return the requests of one session or of all, the newest last."""
+
+    async def metrics(self, session: str | None, after: int, limit: int) -> Sequence[tuple[int, Metric]]:
+        """Return requests in the order in which they were written, each with its number, from `after` on."""
+
+    async def accounts(self, since: float, session: str | None = None) -> Sequence[SavingsLine]:
+        """Return what requests since `since` saved and cost, by session and model."""
+
+
+class Store(Protocol):
+    @property
+    def originals(self) -> Originals: ...
+    @property
+    def decisions(self) -> Decisions: ...
+    @property
+    def sessions(self) -> SessionStore: ...
+
+    async def usage(self) -> StoreUsage:
+        """Never raises: a store that does not work says so in `state`."""
 
     async def close(self) -> None: ...

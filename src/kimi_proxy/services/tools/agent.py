@@ -13,7 +13,7 @@ from kimi_proxy.proxy.files import workspace
 from kimi_proxy.proxy.search import ripgrep
 from kimi_proxy.services.originals import Keeper
 from kimi_proxy.services.pruner import Pruner
-from kimi_proxy.services.store import Store
+from kimi_proxy.services.store import Originals
 from kimi_proxy.services.tools import bash, grep, read
 from kimi_proxy.services.tools.pruning import Endpoint, pruning
 
@@ -23,13 +23,13 @@ COMMANDS_AT_ONCE = 16
 @asynccontextmanager
 async def agent_tools(
     config: Config,
-    store: Store,
+    originals: Originals,
     pruner: Pruner,
     env: Mapping[str, str],
     find_ripgrep: Callable[[str | None], str | None] = ripgrep,
 ) -> AsyncIterator[Mapping[str, AnyTool]]:
     """read and grep by name, and bash where there are process groups to end."""
-    settings, keeper = config.tools, Keeper(store)
+    settings, keeper = config.tools, Keeper(originals)
     space = workspace(_cwd(settings.cwd), settings.roots, (config.home,), settings.denied_names)
     # One command may fill half of the store's room, not push out all that others keep there.
     spool_bytes = min(settings.max_output_bytes, config.store.max_bytes // 2)

@@ -1,29 +1,35 @@
-"""The SQLite file: opened for one transaction at a time, by several processes at once."""
+"""A database in one SQLite file: reads in threads, writes in one thread, and neither blocks the event loop."""
 
-import errno
-import hashlib
+import asyncio
 import logging
-import os
 import sqlite3
-import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from functools import wraps
 from pathlib import Path
+from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.proxy.private_files import Identity, identity, private_file, sync_directory
 from kimi_proxy.services.store.sqlite import schema
+from kimi_proxy.services.store.sqlite.file import Connect, connect, is_damage, reading, store_errors, writing
 
 LEAP_S = 3600.0  # a clock that moves further than this between two looks has jumped, or slept
 CONFIRM_S = 600.0  # how long it must then run on before it is believed
+READERS = 4
+MAX_BATCH = 256
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """It is not before `earliest` and not after `latest`; they differ only while a leap is in doubt.
+    """It is not before `earliest` and not after `latest`; they differ only while a leap of the clock is in doubt.
 
     What is used now is stamped with `latest`, what expires is judged by `earliest`:
     in doubt, an original lives longer.
@@ -50,12 +56,12 @@ class Clock:
     def look(self) -> Moment:
         with self._lock:
             wall = self._wall()
-            if self._believable(wall):
+            if self._is_believable(wall):
                 self._believed, self._leapt_to = wall, None
             self._latest_look = wall
             return Moment(min(wall, self._believed), max(wall, self._believed))
 
-    def _believable(self, wall: float) -> bool:
+    def _is_believable(self, wall: float) -> bool:
         if abs(wall - self._believed) <= LEAP_S:
             return True
         runs_on = 0 <= wall - self._latest_look <= LEAP_S
@@ -64,191 +70,188 @@ class Clock:
         return wall - self._leapt_to >= CONFIRM_S
 
 
-_FULL = "the disk is full: free some space"
-_CLOSED = "the file or its directory may not be written: give it back to your user, or remount it writable"
-_SICK = "the disk reports an error: look at the system log, and at quotas and limits"
-_DAMAGED = "the file is damaged: if it can't be written either, it is set aside and a fresh one begun"
+class Database:
+    """Every call opens the file afresh, so whatever is wrong with it is over as soon as its cause is."""
 
-_SQLITE_WORDS = {
-    sqlite3.SQLITE_BUSY: "another program holds it locked: it goes on by itself once that one lets go",
-    sqlite3.SQLITE_CANTOPEN: _CLOSED,
-    sqlite3.SQLITE_CORRUPT: _DAMAGED,
-    sqlite3.SQLITE_FULL: _FULL,
-    sqlite3.SQLITE_IOERR: _SICK,
-    sqlite3.SQLITE_NOTADB: _DAMAGED,
-    sqlite3.SQLITE_PERM: _CLOSED,
-    sqlite3.SQLITE_READONLY: _CLOSED,
-}
-_SYSTEM_WORDS = {
-    errno.EACCES: _CLOSED,
-    errno.EDQUOT: _FULL,
-    errno.EIO: _SICK,
-    errno.ENOSPC: _FULL,
-    errno.EPERM: _CLOSED,
-    errno.EROFS: _CLOSED,
-}
+    def __init__(self, path: Path, now: Callable[[], float], timeout_s: float, connect: Connect = connect) -> None:
+        self.path = path
+        self.clock = Clock(now, last_seen=0.0)  # nothing is certain until the newest stamp on file was read
+        self.trouble: str | None = None
+        self.turn = asyncio.Lock()  # of the writer thread
+        self._timeout_s = timeout_s
+        self._lock_timeout_s = timeout_s * 0.75  # a little less, so that SQLite says who holds a lock before we give up
+        self._connect = connect
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="store-writer")
+        self.is_closed = False
 
+    async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        """Return what `query` finds; it runs in a reader thread."""
 
-@contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """Whatever SQLite or the system raises about `path` leaves as StoreUnavailable."""
-    try:
-        yield
-    except sqlite3.Error as e:
-        raise StoreUnavailable(f"{path}: {_SQLITE_WORDS.get(_code(e), 'SQLite refused')} ({e})") from e
-    except OSError as e:
-        words = _SYSTEM_WORDS.get(e.errno or 0, "the system refused")
-        raise StoreUnavailable(f"{path}: {words} ({e})") from e
+        def work() -> T:
+            with store_errors(self.path), reading(self.path, self._lock_timeout_s, self._connect) as connection:
+                return query(connection)
 
+        async with self.timeout():
+            return await self.in_reader(work)
 
-def is_damage(error: sqlite3.Error) -> bool:
-    return _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    async def write(self, work: Callable[[sqlite3.Connection, Moment], T]) -> T:
+        """Return what `work` does in a transaction of its own, once that is on disk."""
+        async with self.timeout(), self.turn:
+            return await self.in_writer(lambda: self.transact(work))
 
-
-def _code(error: sqlite3.Error) -> int:
-    """The primary result code; errors that Python raises by itself have none."""
-    extended: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
-    return extended & 0xFF
-
-
-if sys.platform != "win32":
-    import fcntl
-
-log = logging.getLogger(__name__)
-
-
-def set_aside(path: Path, seen: Identity) -> None:
-    """Rename the damaged file `seen` at `path`, unless another process already has."""
-    with _alone_in(path.parent):
-        if identity(path) != seen:
-            return
-        damaged = path.with_name(f"{path.name}.corrupt-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
-        journal = _journal(path)
-        # The journal first: left behind, it would be played back into the fresh file.
-        if journal.exists():
-            journal.rename(_journal(damaged))
-        path.rename(damaged)
-        sync_directory(path.parent)
-    lost = {"path": str(path), "set_aside_as": str(damaged), "lost": "originals kept before now"}
-    log.error("store_damaged", extra=lost)
-
-
-def set_aside_files(path: Path) -> tuple[str, ...]:
-    found = path.parent.glob(f"{path.name}.corrupt-*")
-    return tuple(sorted(str(f) for f in found if not f.name.endswith("-journal")))
-
-
-def _journal(path: Path) -> Path:
-    return path.with_name(f"{path.name}-journal")
-
-
-@contextmanager
-def _alone_in(directory: Path) -> Iterator[None]:
-    """Two processes that find the same damage must not rename each other's fresh file."""
-    if sys.platform == "win32":  # a file that is open elsewhere can't be renamed there
-        yield
-        return
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
-
-LEVEL = 3  # logs and code shrink to a quarter or less, at hundreds of megabytes a second
-
-
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """A compressed text, and the hash that it must have when it comes out."""
-
-    hash: bytes
-    frame: bytes
-
-
-def pack(text: bytes) -> Packed:
-    return Packed(hashlib.sha256(text).digest(), zstd.compress(text, LEVEL))
-
-
-def unpack(packed: Packed) -> bytes:
-    """The text, byte for byte; StoreUnavailable if the disk gave back something else."""
-    try:
-        text = zstd.decompress(packed.frame)
-    except zstd.ZstdError as e:
-        raise StoreUnavailable(f"this original is damaged on disk ({e}): read the source again") from e
-    if hashlib.sha256(text).digest() != packed.hash:
-        raise StoreUnavailable("this original is damaged on disk (wrong hash): read the source again")
-    return text
-
-
-Connect = Callable[[Path, float], sqlite3.Connection]
-
-_FOR_WRITING = (
-    # Not WAL: before SQLite 3.51.3 two processes could lose a commit when it is reset.
-    "PRAGMA journal_mode = TRUNCATE",
-    "PRAGMA synchronous = FULL",
-    "PRAGMA fullfsync = ON",  # macOS: an fsync that reaches the platter
-    "PRAGMA secure_delete = ON",  # what has expired is overwritten
-)
-
-
-def connect(path: Path, patience_s: float) -> sqlite3.Connection:
-    """Open a file that exists. Readers too need the right to write: they may have to undo a killed commit."""
-    return sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=patience_s)
-
-
-@contextmanager
-def reading(path: Path, patience_s: float, connect: Connect = connect) -> Iterator[sqlite3.Connection]:
-    """A connection for a few quick queries; each ends its own read lock. No file is an empty store."""
-    with closing(connect(path, patience_s) if identity(path) else _empty()) as connection:
-        connection.execute("PRAGMA query_only = ON")
-        yield connection
-
-
-@contextmanager
-def writing(path: Path, patience_s: float, connect: Connect = connect) -> Iterator[sqlite3.Connection]:
-    """One transaction on a file of the newest schema. When the block ends well, all of it is on disk.
-
-    A damaged file is renamed while our lock still keeps other writers out, and the error goes on.
-    """
-    seen = private_file(path)
-    with closing(connect(path, patience_s)) as connection:
+    def transact(self, work: Callable[[sqlite3.Connection, Moment], T]) -> T:
+        """Do `work` in one transaction. For the writer thread, while its turn is held."""
         try:
-            _prepare(connection)
-            connection.execute("BEGIN IMMEDIATE")
-            _still(path, seen)
-            schema.bring_up(connection)
-            yield connection
-            connection.execute("COMMIT")
-        except sqlite3.DatabaseError as e:
-            if is_damage(e):
-                if os.name == "nt":  # an open file can't be renamed there
-                    connection.close()
-                set_aside(path, seen)
+            with store_errors(self.path):
+                try:
+                    done = self._transact(work)
+                except sqlite3.DatabaseError as e:
+                    if not is_damage(e):
+                        raise
+                    done = self._transact(work)  # the damaged file was set aside: this begins a fresh one
+        except StoreUnavailable as e:
+            self._report(str(e))
             raise
-    _still(path, seen)
+        self._report(None)
+        return done
+
+    def _transact(self, work: Callable[[sqlite3.Connection, Moment], T]) -> T:
+        moment = self.clock.look()
+        with writing(self.path, self._lock_timeout_s, self._connect) as connection:
+            if self.trouble:
+                schema.write_a_page(connection)
+            return work(connection, moment)
+
+    def _report(self, trouble: str | None) -> None:
+        """Remember whether writing works, and log it once when that changes."""
+        if trouble and trouble != self.trouble:
+            log.warning("store_degraded", extra={"path": str(self.path), "trouble": trouble})
+        elif self.trouble and not trouble:
+            log.info("store_healed", extra={"path": str(self.path)})
+        self.trouble = trouble
+
+    @asynccontextmanager
+    async def timeout(self) -> AsyncIterator[None]:
+        """Raise StoreUnavailable if the block takes too long, or if the database is closed."""
+        if self.is_closed:
+            raise StoreUnavailable("the store is closed")
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                yield
+        except TimeoutError as e:
+            trouble = f"the disk has not answered within {self._timeout_s:g} s"
+            raise StoreUnavailable(self.trouble or trouble) from e
+
+    async def in_reader(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._readers, work)
+
+    async def in_writer(self, work: Callable[[], T]) -> T:
+        """Run `work` in the writer thread. The caller holds `turn`."""
+        return await asyncio.get_running_loop().run_in_executor(self._writer, work)
+
+    async def drain(self) -> None:
+        """Wait for the transaction that has begun, and end the writer thread."""
+        async with self.turn:
+            self._writer.shutdown(wait=False)
+
+    def close(self) -> None:
+        """Refuse whatever comes from now on."""
+        self.is_closed = True
+        self._readers.shutdown(wait=False)
 
 
-def _prepare(connection: sqlite3.Connection) -> None:
-    for setting in _FOR_WRITING:
-        connection.execute(setting).fetchall()
-    if connection.execute("PRAGMA page_count").fetchone() == (0,):  # heard only while the file is empty
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+class Tables:
+    """The base of what holds SQL statements: methods marked by `reads` and `writes` run in the database's threads."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
 
 
-def _empty() -> sqlite3.Connection:
-    connection = sqlite3.connect(":memory:", isolation_level=None)
-    schema.bring_up(connection)
-    return connection
+Self = TypeVar("Self", bound=Tables)
 
 
-def _still(path: Path, seen: Identity) -> None:
-    """A commit into a file that was moved or deleted under us must not be acknowledged."""
-    if identity(path) != seen:
-        raise StoreUnavailable(f"{path} was moved or deleted while it was written: it starts afresh")
+def reads(
+    query: Callable[Concatenate[Self, sqlite3.Connection, P], T],
+) -> Callable[Concatenate[Self, P], Coroutine[object, object, T]]:
+    """Make `query` an async method without its connection: a reader thread gives it one."""
+
+    @wraps(query)
+    async def method(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.database.read(lambda connection: query(self, connection, *args, **kwargs))
+
+    return method
+
+
+def writes(
+    work: Callable[Concatenate[Self, sqlite3.Connection, P], T],
+) -> Callable[Concatenate[Self, P], Coroutine[object, object, T]]:
+    """Make `work` an async method without its connection: it runs in a transaction of the writer thread."""
+
+    @wraps(work)
+    async def method(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.database.write(lambda connection, moment: work(self, connection, *args, **kwargs))
+
+    return method
+
+
+class Sized(Protocol):
+    @property
+    def size(self) -> int: ...
+
+
+Item = TypeVar("Item", bound=Sized)
+
+
+class _Batch(Generic[Item]):
+    """Items that share a transaction; it takes more until its turn comes."""
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+        self.size = 0
+        self.has_begun = False
+        self.done: asyncio.Task[None]
+
+    def add(self, item: Item) -> None:
+        self.items.append(item)
+        self.size += item.size
+
+    def withdraw(self, item: Item) -> None:
+        if not self.has_begun:
+            self.items.remove(item)
+
+
+class GroupCommit(Generic[Item]):
+    """Collects what waits while one transaction runs into the next one, so that they share its fsync."""
+
+    def __init__(self, database: Database, commit: Callable[[Sequence[Item]], object], max_bytes: int) -> None:
+        self._database = database
+        self._commit = commit  # runs in the writer thread
+        self._max_bytes = max_bytes
+        self._filling: _Batch[Item] | None = None
+
+    async def add(self, item: Item) -> None:
+        """Return once `item` was committed."""
+        batch = self._batch_for(item)
+        batch.add(item)
+        try:
+            # A caller that stops waiting must not take the others' commit down with it.
+            await asyncio.shield(batch.done)
+        except asyncio.CancelledError:
+            batch.withdraw(item)
+            raise
+
+    def _batch_for(self, item: Item) -> _Batch[Item]:
+        batch = self._filling
+        if batch is None or len(batch.items) >= MAX_BATCH or batch.size + item.size > self._max_bytes:
+            self._filling = batch = _Batch()
+            batch.done = asyncio.create_task(self._run(batch))
+        return batch
+
+    async def _run(self, batch: _Batch[Item]) -> None:
+        async with self._database.turn:
+            batch.has_begun = True
+            if self._filling is batch:
+                self._filling = None
+            items = tuple(batch.items)
+            await self._database.in_writer(lambda: self._commit(items))

@@ -1,116 +1,158 @@
-"""How parts of conversations left when they were first sent, beside the originals and written by the same thread."""
+"""Decisions in SQLite: how parts of conversations and histories of sessions left when they were first sent."""
 
-import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from sqlite3 import Connection
-from typing import Protocol, TypeVar
 
+from kimi_proxy.core import json
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.services.store.sqlite import originals
-from kimi_proxy.services.store.sqlite.database import Moment, Packed, pack, unpack
+from kimi_proxy.services.store.protocols import CompressionRecord, CompressionTotals, DecisionRecord, DecisionTotals
+from kimi_proxy.services.store.sqlite.database import Database, Moment, Tables, reads, writes
+from kimi_proxy.services.store.sqlite.schema import CompressedText, compress, decompress, from_blob, to_blob
+
+DAY_S = 86_400.0
+EXPIRE_AT_ONCE = 200  # so that no transaction is long
+NEWEST_COMPRESSIONS = 20  # of a session: enough to know which one is active and when it was made
 
 
-@dataclass(frozen=True, slots=True)
-class Pin:
-    """A part of a conversation, by its place. `shown` is what was left of it, None that it went out whole."""
+class SqliteDecisions(Tables):
+    """Decisions about parts expire when they have not been used for `ttl_s`; compressions stay with their session."""
 
-    place: bytes
-    why: str
-    shown: bytes | None = None
-    ids: tuple[str, ...] = ()  # of the originals; the first is that of the part itself
-    preview: str = ""
-    session: str = ""
-    tokens_before: int = 0
-    tokens_after: int = 0
-    created: float = 0.0
-    last_used: float = 0.0
+    def __init__(self, database: Database, ttl_s: float) -> None:
+        super().__init__(database)
+        self._ttl_s = ttl_s
+        self._used: dict[tuple[str, bytes], DecisionRecord] = {}  # read since the last commit
+
+    async def get(self, scope: str, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
+        found = await self.database.read(lambda connection: _fetch(connection, scope, keys))
+        self._used |= {(scope, key): record for key, record in found.items()}
+        return found
+
+    async def add(
+        self, scope: str, new: Sequence[DecisionRecord], forget: Sequence[bytes] = ()
+    ) -> Mapping[bytes, DecisionRecord]:
+        used, self._used = self._used, {}
+
+        def work(connection: Connection, moment: Moment) -> Mapping[bytes, DecisionRecord]:
+            # A use is written once a day, or twice within a short ttl: not with every request.
+            stale = moment.earliest - min(DAY_S, self._ttl_s / 2)
+            _delete(connection, scope, forget)
+            _touch(connection, (at for at, record in used.items() if record.last_used < stale), moment.latest)
+            for record in new:
+                _insert(connection, scope, record, moment.latest)
+            _expire(connection, moment.earliest - self._ttl_s)
+            return _fetch(connection, scope, (record.key for record in new))
+
+        return await self.database.write(work)
+
+    @reads
+    def of_original(self, connection: Connection, scope: str, id: str) -> DecisionRecord | None:
+        return decision_of(connection, scope, id, with_shown=True)
+
+    @reads
+    def totals(self, connection: Connection, scope: str) -> DecisionTotals:
+        outputs = connection.execute(
+            "SELECT why, count(*) FROM pin WHERE scope = ? AND (ids <> x'' OR shown IS NULL) GROUP BY why",
+            (to_blob(scope),),
+        ).fetchall()
+        (before, after) = connection.execute(
+            """SELECT coalesce(sum(tokens_before), 0), coalesce(sum(tokens_after), 0)
+               FROM pin WHERE scope = ? AND ids <> x''""",
+            (to_blob(scope),),
+        ).fetchone()
+        return DecisionTotals(dict(outputs), int(before), int(after))
+
+    @writes
+    def add_compression(self, connection: Connection, made: CompressionRecord) -> None:
+        compressed = compress(json.encode({"message": made.message, "summary": made.summary}))
+        ratio = round(1 - made.compressed_tokens / made.original_tokens, 4) if made.original_tokens else 0.0
+        connection.execute(
+            """INSERT INTO compression_log (handle, session_id, timestamp, original_tokens, compressed_tokens, cut,
+                 kept, fingerprint, hash, frame, original, summary_by, kind, automatic, undone, compression_ratio)
+               VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING""",
+            (
+                *(made.id, made.session, made.at, made.original_tokens, made.compressed_tokens),
+                *(made.cut, " ".join(map(str, made.kept)), made.fingerprint, compressed.hash, compressed.frame),
+                *(made.original, made.summary_by, made.kind, made.is_automatic, made.undone, ratio),
+            ),
+        )
+
+    @reads
+    def compressions(self, connection: Connection, session: str) -> Sequence[CompressionRecord]:
+        rows = connection.execute(
+            """SELECT handle, session_id, timestamp, original_tokens, compressed_tokens, cut, kept, fingerprint, hash,
+                 frame, original, summary_by, kind, automatic, undone
+               FROM compression_log WHERE session_id = ? ORDER BY id DESC LIMIT ?""",
+            (session, NEWEST_COMPRESSIONS),
+        )
+        return [_compression(*row) for row in rows.fetchall()]
+
+    @writes
+    def undo_compression(self, connection: Connection, id: str, at: float) -> None:
+        connection.execute("UPDATE compression_log SET undone = ? WHERE handle = ?", (at, id))
+
+    @reads
+    def compression_totals(self, connection: Connection, session: str | None = None) -> CompressionTotals:
+        row = connection.execute(
+            """SELECT count(*), count(undone), coalesce(sum(original_tokens), 0), coalesce(sum(compressed_tokens), 0)
+               FROM compression_log WHERE ?1 IS NULL OR session_id = ?1""",
+            (session,),
+        ).fetchone()
+        return CompressionTotals(*map(int, row))
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """What all pins come to: how many for each reason, and the tokens of those that were cut."""
-
-    outputs: Mapping[str, int]
-    tokens_before: int
-    tokens_after: int
-
-
-def insert(connection: sqlite3.Connection, scope: str, pin: Pin, now: float) -> None:
-    """Pin a part; one that is pinned already stays as it is."""
-    packed = None if pin.shown is None else pack(pin.shown)
-    connection.execute(
-        """INSERT INTO pin (scope, place, why, hash, shown, ids, preview, session, tokens_before, tokens_after,
-             created, last_used) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING""",
-        (
-            *(_raw(scope), pin.place, pin.why, packed and packed.hash, packed and packed.frame),
-            *(_raw(" ".join(pin.ids)), _raw(pin.preview), _raw(pin.session)),
-            *(pin.tokens_before, pin.tokens_after, now, now),
-        ),
-    )
-
-
-def release(connection: sqlite3.Connection, scope: str, places: Iterable[bytes]) -> None:
-    connection.executemany("DELETE FROM pin WHERE scope = ? AND place = ?", [(_raw(scope), p) for p in places])
-
-
-def fetch(connection: sqlite3.Connection, scope: str, place: bytes) -> Pin | None:
-    row = connection.execute(
-        """SELECT place, why, hash, shown, ids, preview, session, tokens_before, tokens_after, created, last_used
-           FROM pin WHERE scope = ? AND place = ?""",
-        (_raw(scope), place),
-    ).fetchone()
-    return None if row is None else _pin(*row)
-
-
-def of_original(connection: sqlite3.Connection, scope: str, id: str, with_shown: bool) -> Pin | None:
-    """The pin of the part that is kept under `id`; what was shown of it is only unpacked if somebody wants it."""
+def decision_of(connection: Connection, scope: str, id: str, with_shown: bool) -> DecisionRecord | None:
+    """Return the decision for the part kept under `id`; `shown` is left out where decompressing it would be waste."""
     shown = "hash, shown" if with_shown else "NULL, NULL"
     row = connection.execute(
         f"""SELECT place, why, {shown}, ids, preview, session, tokens_before, tokens_after, created, last_used
            FROM pin WHERE scope = ? AND ids >= ? AND ids < ? ORDER BY ids LIMIT 1""",  # noqa: S608 - two fixed texts
-        (_raw(scope), _raw(id), _raw(id + "!")),  # ids stand with spaces between them, and "!" is next after those
+        (to_blob(scope), to_blob(id), to_blob(id + "!")),  # ids are joined by spaces, and "!" comes next after those
     ).fetchone()
-    return None if row is None else _pin(*row)
+    return None if row is None else _decision(*row)
 
 
-def newest_cuts(connection: sqlite3.Connection, scope: str, limit: int) -> list[Pin]:
-    rows = connection.execute(
-        """SELECT place, why, hash, shown, ids, preview, session, tokens_before, tokens_after, created, last_used
-           FROM pin WHERE scope = ? AND ids <> x'' ORDER BY seq DESC LIMIT ?""",
-        (_raw(scope), limit),
+def _insert(connection: Connection, scope: str, record: DecisionRecord, now: float) -> None:
+    """Add a decision, unless there is one for its key."""
+    shown = None if record.shown is None else compress(record.shown)
+    connection.execute(
+        """INSERT INTO pin (scope, place, why, hash, shown, ids, preview, session, tokens_before, tokens_after,
+             created, last_used) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING""",
+        (
+            *(to_blob(scope), record.key, record.why, shown and shown.hash, shown and shown.frame),
+            *(to_blob(" ".join(record.original_ids)), to_blob(record.preview), to_blob(record.session)),
+            *(record.tokens_before, record.tokens_after, now, now),
+        ),
     )
-    return [_pin(*row) for row in rows.fetchall()]
 
 
-def totals(connection: sqlite3.Connection, scope: str) -> Totals:
-    outputs = connection.execute(
-        "SELECT why, count(*) FROM pin WHERE scope = ? AND (ids <> x'' OR shown IS NULL) GROUP BY why", (_raw(scope),)
-    ).fetchall()
-    (before, after) = connection.execute(
-        """SELECT coalesce(sum(tokens_before), 0), coalesce(sum(tokens_after), 0)
-           FROM pin WHERE scope = ? AND ids <> x''""",
-        (_raw(scope),),
-    ).fetchone()
-    return Totals(dict(outputs), int(before), int(after))
+def _fetch(connection: Connection, scope: str, keys: Iterable[bytes]) -> dict[bytes, DecisionRecord]:
+    statement = """SELECT place, why, hash, shown, ids, preview, session, tokens_before, tokens_after, created,
+         last_used FROM pin WHERE scope = ? AND place = ?"""
+    rows = (connection.execute(statement, (to_blob(scope), key)).fetchone() for key in keys)
+    found = (_decision(*row) for row in rows if row is not None)
+    return {record.key: record for record in found}
 
 
-def touch(connection: sqlite3.Connection, used: Iterable[tuple[str, bytes]], now: float) -> None:
+def _delete(connection: Connection, scope: str, keys: Iterable[bytes]) -> None:
+    connection.executemany("DELETE FROM pin WHERE scope = ? AND place = ?", [(to_blob(scope), key) for key in keys])
+
+
+def _touch(connection: Connection, used: Iterable[tuple[str, bytes]], now: float) -> None:
     connection.executemany(
-        "UPDATE pin SET last_used = ? WHERE scope = ? AND place = ?", [(now, _raw(scope), at) for scope, at in used]
+        "UPDATE pin SET last_used = ? WHERE scope = ? AND place = ?",
+        [(now, to_blob(scope), key) for scope, key in used],
     )
 
 
-def expire(connection: sqlite3.Connection, before: float, at_most: int) -> None:
+def _expire(connection: Connection, before: float) -> None:
     connection.execute(
         "DELETE FROM pin WHERE seq IN (SELECT seq FROM pin WHERE last_used < ? ORDER BY last_used LIMIT ?)",
-        (before, at_most),
+        (before, EXPIRE_AT_ONCE),
     )
 
 
-def _pin(
-    place: bytes,
+def _decision(
+    key: bytes,
     why: str,
     hashed: bytes | None,
     frame: bytes | None,
@@ -121,136 +163,39 @@ def _pin(
     tokens_after: int,
     created: float,
     last_used: float,
-) -> Pin:
-    shown = None if hashed is None or frame is None else unpack(Packed(hashed, frame))
-    names = tuple(_text(ids).split())
-    told = _text(preview), _text(session)
-    return Pin(place, why, shown, names, *told, tokens_before, tokens_after, created, last_used)
+) -> DecisionRecord:
+    """Return the record of a row of `pin`."""
+    shown = None if hashed is None or frame is None else decompress(CompressedText(hashed, frame))
+    original_ids = tuple(from_blob(ids).split())
+    return DecisionRecord(
+        *(key, why, shown, original_ids, from_blob(preview), from_blob(session)),
+        *(tokens_before, tokens_after, created, last_used),
+    )
 
 
-# Sessions are named by clients, and previews are what tools said: SQLite's TEXT can't hold lone surrogates.
-def _raw(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "surrogatepass")
-
-
-T = TypeVar("T")
-
-DAY_S = 86_400.0
-EXPIRE_AT_ONCE = 200  # so that no transaction is long
-
-
-class File(Protocol):
-    """Where statements are run; StoreUnavailable if they can't be now."""
-
-    async def read(self, work: Callable[[Connection], T]) -> T: ...
-    async def write(self, work: Callable[[Connection, Moment], T]) -> T: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Mask:
-    """An original, its note, and the pin of the output that it is, if it is one."""
-
-    id: str
-    about: bytes
-    created: float
-    last_used: float
-    pin: Pin | None
-    seq: int = 0  # its place among all; newer ones have a higher
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """An original with its text, its note and its place among all."""
-
-    seq: int
-    id: str
-    about: bytes
-    text: bytes
-
-
-class Pinboard:
-    """Pins by scope and place; they go when they have not been used for `ttl_s`."""
-
-    def __init__(self, file: File, ttl_s: float) -> None:
-        self._file = file
-        self._ttl_s = ttl_s
-        self._used: dict[tuple[str, bytes], Pin] = {}  # read since the last commit
-
-    async def pinned(self, scope: str, places: Sequence[bytes]) -> Mapping[bytes, Pin]:
-        """The pins of these places. Counts as use."""
-        found = await self._file.read(lambda connection: _standing(connection, scope, places))
-        self._used |= {(scope, place): pin for place, pin in found.items()}
-        return found
-
-    async def pin(self, scope: str, new: Sequence[Pin], gone: Sequence[bytes] = ()) -> Mapping[bytes, Pin]:
-        """Forget those of `gone`, pin those of `new`, and return what then stands in their places, on disk for good.
-
-        Whoever came first stays pinned, and all others follow.
-        """
-        used, self._used = self._used, {}
-
-        def work(connection: Connection, moment: Moment) -> Mapping[bytes, Pin]:
-            stamped = moment.earliest - min(DAY_S, self._ttl_s / 2)
-            release(connection, scope, gone)
-            touch(connection, (at for at, pin in used.items() if pin.last_used < stamped), moment.latest)
-            for pin in new:
-                insert(connection, scope, pin, moment.latest)
-            expire(connection, moment.earliest - self._ttl_s, EXPIRE_AT_ONCE)
-            return _standing(connection, scope, (pin.place for pin in new))
-
-        return await self._file.write(work)
-
-    async def newest(self, scope: str, limit: int) -> Sequence[Mask]:
-        """The newest originals that something was cut from, by whichever door."""
-
-        def work(connection: Connection) -> Sequence[Mask]:
-            kept = originals.newest(connection, scope, limit)
-            cuts = {pin.ids[0]: pin for pin in newest_cuts(connection, scope, limit)}
-            return [Mask(id, about, created, last_used, cuts.get(id)) for id, about, created, last_used in kept]
-
-        return await self._file.read(work)
-
-    async def page(self, scope: str, before: int, limit: int) -> Sequence[Mask]:
-        """The originals before the one numbered `before`, newest first; what was shown of them is left out."""
-
-        def work(connection: Connection) -> Sequence[Mask]:
-            kept = originals.page(connection, scope, before, limit)
-            return [
-                Mask(id, about, created, used, of_original(connection, scope, id, with_shown=False), seq)
-                for seq, id, about, created, used in kept
-            ]
-
-        return await self._file.read(work)
-
-    async def pin_of(self, scope: str, id: str) -> Pin | None:
-        """The pin of the part that is kept under `id`, with what was shown."""
-        return await self._file.read(lambda connection: of_original(connection, scope, id, with_shown=True))
-
-    async def texts(self, scope: str, before: int, limit: int) -> Sequence[Kept]:
-        """The same originals with their texts; one that is damaged is left out. Does not count as use."""
-
-        def work(connection: Connection) -> Sequence[Kept]:
-            return list(_unpacked(originals.texts(connection, scope, before, limit)))
-
-        return await self._file.read(work)
-
-    async def newest_cuts(self, scope: str, limit: int) -> Sequence[Pin]:
-        return await self._file.read(lambda connection: newest_cuts(connection, scope, limit))
-
-    async def totals(self, scope: str) -> Totals:
-        return await self._file.read(lambda connection: totals(connection, scope))
-
-
-def _unpacked(found: Iterable[tuple[int, str, bytes, Packed]]) -> Iterator[Kept]:
-    for seq, id, about, packed in found:
-        with suppress(StoreUnavailable):
-            yield Kept(seq, id, about, unpack(packed))
-
-
-def _standing(connection: Connection, scope: str, places: Iterable[bytes]) -> dict[bytes, Pin]:
-    found = (fetch(connection, scope, place) for place in places)
-    return {pin.place: pin for pin in found if pin is not None}
+def _compression(
+    handle: str,
+    session: str,
+    at: float,
+    original_tokens: int,
+    compressed_tokens: int,
+    cut: int,
+    kept: str,
+    fingerprint: bytes,
+    hashed: bytes,
+    frame: bytes,
+    original: str,
+    summary_by: str,
+    kind: str,
+    is_automatic: int,
+    undone: float | None,
+) -> CompressionRecord:
+    """Return the record of a row of `compression_log`."""
+    match json.decode(decompress(CompressedText(hashed, frame))):
+        case {"message": str(message), "summary": str(summary)}:
+            places = tuple(map(int, kept.split()))
+            return CompressionRecord(
+                *(handle, session, at, original_tokens, compressed_tokens, cut, places, fingerprint),
+                *(message, summary, original, summary_by, kind, bool(is_automatic), undone),
+            )
+    raise StoreUnavailable("a compression on disk holds no words")

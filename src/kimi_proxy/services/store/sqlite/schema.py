@@ -1,9 +1,19 @@
-"""The shape of the file, as numbered steps that are appended and never edited."""
+"""The tables, as numbered steps that are appended and never edited, and how texts are written in their columns."""
 
+import hashlib
 import sqlite3
+import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from kimi_proxy.core.errors import StoreUnavailable
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+LEVEL = 3  # logs and code shrink to a quarter or less, at hundreds of megabytes a second
 
 
 def write_a_page(connection: sqlite3.Connection) -> None:
@@ -141,7 +151,7 @@ def _3_pins(connection: sqlite3.Connection) -> None:
 def _4_compressions(connection: sqlite3.Connection) -> None:
     for column in (
         "handle TEXT NOT NULL DEFAULT ''",
-        "cut INTEGER NOT NULL DEFAULT 0",  # messages before it gave way, without those of the system
+        "cut INTEGER NOT NULL DEFAULT 0",  # messages before it were summarized, without those of the system
         "kept TEXT NOT NULL DEFAULT ''",  # places before the cut that stayed, with a space between them
         "fingerprint BLOB NOT NULL DEFAULT x''",  # of what was said before the cut
         "hash BLOB NOT NULL DEFAULT x''",
@@ -164,7 +174,7 @@ def _5_cuts(connection: sqlite3.Connection) -> None:
 
 
 def _6_memory(connection: sqlite3.Connection) -> None:
-    # About as many tokens as were estimated; NULL if nobody looked.
+    # About as many tokens as were estimated; NULL if they were not measured.
     for column in ("system_tokens", "memory_tokens", "tools_tokens", "chat_tokens"):
         connection.execute(f"ALTER TABLE metrics ADD COLUMN {column} INTEGER")
     connection.execute(
@@ -195,7 +205,7 @@ def _6_memory(connection: sqlite3.Connection) -> None:
 
 
 def _7_accounts(connection: sqlite3.Connection) -> None:
-    # What a request saved, and what that cost; NULL if nobody settled it.
+    # What a request saved, and what that cost; NULL if it was not accounted for.
     for column in (
         *("tokens_before", "tokens_after", "cache_lost_tokens", "recoveries", "extra_turns", "recovery_tokens"),
         *("summaries", "summary_tokens", "net_saved_tokens"),
@@ -235,3 +245,35 @@ def bring_up(connection: sqlite3.Connection) -> None:
 def version(connection: sqlite3.Connection) -> int:
     (number,) = connection.execute("PRAGMA user_version").fetchone()
     return int(number)
+
+
+# Scopes, ids, sessions and previews hold what callers and tools send, lone surrogates too, which SQLite's TEXT can't.
+def to_blob(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def from_blob(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogatepass")
+
+
+@dataclass(frozen=True, slots=True)
+class CompressedText:
+    """A zstd frame, and the SHA-256 that its text must have when it comes out."""
+
+    hash: bytes
+    frame: bytes
+
+
+def compress(text: bytes) -> CompressedText:
+    return CompressedText(hashlib.sha256(text).digest(), zstd.compress(text, LEVEL))
+
+
+def decompress(compressed: CompressedText) -> bytes:
+    """Return the text, byte for byte; raise StoreUnavailable if the disk gave back something else."""
+    try:
+        text = zstd.decompress(compressed.frame)
+    except zstd.ZstdError as e:
+        raise StoreUnavailable(f"this original is damaged on disk ({e}): read the source again") from e
+    if hashlib.sha256(text).digest() != compressed.hash:
+        raise StoreUnavailable("this original is damaged on disk (wrong hash): read the source again")
+    return text

@@ -1,10 +1,9 @@
-"""Every statement about sessions and what their requests came to. Callers hold the transaction."""
+"""Sessions in SQLite: what their requests counted, held in memory, saved and cost."""
 
-import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import astuple, dataclass, fields, replace
-from typing import Protocol, TypeVar
+from collections.abc import Sequence
+from dataclasses import astuple, fields, replace
+from sqlite3 import Connection
 
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import ParseError
@@ -12,203 +11,155 @@ from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.accounting import Account, SavingsLine
 from kimi_proxy.features.context import Context, layout_told, memory_told
 from kimi_proxy.features.metering import Metric
-from kimi_proxy.services.store.sqlite.database import Moment
-
-FORGET_AT_ONCE = 500
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryKind:
-    """The memory of one kind, by the newest request of each session that had some."""
-
-    kind: str
-    sessions: int
-    segments: int
-    tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class MemorySums:
-    """What all requests that were weighed come to."""
-
-    requests: int
-    with_memory: int
-    sessions: int  # that had memory
-    system_tokens: int
-    memory_tokens: int
-    tools_tokens: int
-    chat_tokens: int
-    kinds: tuple[MemoryKind, ...] = ()
-
-
-def add_memories(connection: sqlite3.Connection, metric: Metric) -> None:
-    """Note how the newest request of a session lies, and the memory in it where that has changed."""
-    context = metric.context
-    if context is None or context.layout is None:
-        return
-    connection.execute(
-        "UPDATE sessions SET memory_context = ?, layout = ? WHERE id = ?",
-        (_json(memory_told(context)), _json(layout_told(context.layout)), metric.session),
-    )
-    for found in context.layout.found:
-        values = (metric.session, found.kind, found.count, found.tokens, found.preview)
-        connection.execute(
-            """INSERT INTO memory_segments (session_id, kind, segments, tokens, preview, request_id, at)
-               SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7 WHERE NOT EXISTS (
-                 SELECT 1 FROM memory_segments WHERE segments = ?3 AND tokens = ?4 AND preview = ?5 AND seq =
-                   (SELECT max(seq) FROM memory_segments WHERE session_id = ?1 AND kind = ?2))""",
-            (*values, metric.id, metric.at),
-        )
-
-
-def newest(connection: sqlite3.Connection, session: str) -> tuple[JsonValue, JsonValue]:
-    """The memory of a session's newest request, and how that request lies in its window."""
-    row = connection.execute("SELECT memory_context, layout FROM sessions WHERE id = ?", (session,)).fetchone()
-    memory, layout = row or (None, None)
-    return _value(memory), _value(layout)
-
-
-def memory_sums(connection: sqlite3.Connection) -> MemorySums:
-    row = connection.execute(
-        """SELECT count(*), count(nullif(memory_tokens, 0)),
-             count(DISTINCT CASE WHEN memory_tokens > 0 THEN session_id END), ifnull(sum(system_tokens), 0),
-             ifnull(sum(memory_tokens), 0), ifnull(sum(tools_tokens), 0), ifnull(sum(chat_tokens), 0)
-           FROM memory_metrics"""
-    ).fetchone()
-    kinds = connection.execute(
-        """SELECT kind, count(*), sum(segments), sum(tokens) FROM memory_segments
-           WHERE seq IN (SELECT max(seq) FROM memory_segments GROUP BY session_id, kind)
-           GROUP BY kind ORDER BY sum(tokens) DESC, kind"""
-    ).fetchall()
-    return replace(MemorySums(*row), kinds=tuple(MemoryKind(*kind) for kind in kinds))
-
-
-def delete_memories(connection: sqlite3.Connection, session: str | None = None) -> None:
-    """Of a session, or all."""
-    if session is None:
-        connection.execute("DELETE FROM memory_segments")
-    else:
-        connection.execute("DELETE FROM memory_segments WHERE session_id = ?", (session,))
-
-
-def forget_old_memories(connection: sqlite3.Connection, before: float) -> None:
-    connection.execute(
-        """DELETE FROM memory_segments WHERE seq IN (SELECT seq FROM memory_segments ORDER BY seq LIMIT ?)
-           AND at < ?""",
-        (FORGET_AT_ONCE, before),
-    )
-
-
-def _json(value: JsonValue) -> str:
-    return json.encode(value).decode()
-
-
-def _value(text: str | None) -> JsonValue:
-    try:
-        return None if text is None else json.decode(text.encode())
-    except ParseError:  # somebody else wrote it
-        return None
-
-
-# Of a request, in the order of the fields.
-COLUMNS = tuple(field.name for field in fields(Account))
-
-
-def values(account: Account | None) -> tuple[object, ...]:
-    return (None,) * len(COLUMNS) if account is None else astuple(account)
-
-
-def read(row: Sequence[object]) -> Account | None:
-    return None if row[0] is None else Account(*row)  # type: ignore[arg-type]
-
-
-def rows(connection: sqlite3.Connection, since: float, session: str | None) -> list[SavingsLine]:
-    """Those of requests after `since`, of one session or of all; the session that was used last first."""
-    found = connection.execute(
-        """SELECT session_id, max(ifnull(nullif(sessions.title, ''), sessions.name)), metrics.model, count(*),
-             sum(ifnull(tokens_before, ifnull(metrics.input_tokens, tokens_estimated))),
-             sum(ifnull(tokens_after, ifnull(metrics.input_tokens, tokens_estimated))),
-             sum(ifnull(metrics.cached_tokens, 0)), sum(ifnull(cache_lost_tokens, 0)), sum(ifnull(recoveries, 0)),
-             sum(ifnull(extra_turns, 0)), sum(ifnull(recovery_tokens, 0)), sum(ifnull(summaries, 0)),
-             sum(ifnull(summary_tokens, 0)), sum(ifnull(metrics.net_saved_tokens, 0)),
-             sum(ifnull(metrics.cost_before_usd, metrics.cost_usd)), sum(metrics.cost_usd),
-             sum(metrics.net_saved_usd)
-           FROM metrics JOIN sessions ON sessions.id = metrics.session_id
-           WHERE at >= ?1 AND (?2 IS NULL OR session_id = ?2)
-           GROUP BY session_id, metrics.model ORDER BY max(at) DESC, session_id, metrics.model""",
-        (since, session),
-    ).fetchall()
-    why = _reasons(connection, since, session)
-    return [SavingsLine(why.get((row[0], row[2]), {}), *row) for row in found]
-
-
-def _reasons(connection: sqlite3.Connection, since: float, session: str | None) -> dict[tuple[str, str], Counter[str]]:
-    found = connection.execute(
-        """SELECT session_id, model, reasons, count(*) FROM metrics
-           WHERE at >= ?1 AND (?2 IS NULL OR session_id = ?2) AND reasons <> '' GROUP BY session_id, model, reasons""",
-        (since, session),
-    )
-    counted: dict[tuple[str, str], Counter[str]] = {}
-    for id, model, reasons, requests in found.fetchall():
-        for reason in str(reasons).split():
-            counted.setdefault((id, model), Counter())[reason] += requests
-    return counted
-
-
-# Of the sessions that a page starts after, the last one's last use and id.
-Cursor = tuple[float, str]
+from kimi_proxy.services.store.protocols import Cursor, MemoryKind, MemoryTotals, SessionRecord, SessionTotals
+from kimi_proxy.services.store.sqlite.database import Moment, Tables, reads, writes
 
 KEEP_S = 180 * 86_400.0
 KEEP_METRICS = 200_000  # about 60 MB
+DELETE_AT_ONCE = 500  # so that no transaction is long
 
-# Of a request, in the order of the fields.
-_COLUMNS = (
+# Of a request, in the order of the fields of Metric and Account.
+_ACCOUNT = tuple(field.name for field in fields(Account))
+_METRIC = (
     *("id", "session_id", "at", "provider", "model", "api", "tokens_estimated", "tokens_saved", "reasons"),
     *("max_context", "status", "outcome", "finish", "input_tokens", "cached_tokens", "output_tokens", "cost_usd"),
     *("first_token_ms", "duration_ms", "system_tokens", "memory_tokens", "tools_tokens", "chat_tokens"),
-    *COLUMNS,
+    *_ACCOUNT,
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRecord:
-    """A session, and the sum of its requests; counts are the providers', savings are estimated."""
+class SqliteSessions(Tables):
+    """Requests stay for half a year, and not more than KEEP_METRICS of them; a session stays with its requests."""
 
-    id: str
-    name: str
-    title: str
-    provider: str
-    model: str
-    created: float
-    last_used: float
-    requests: int = 0
-    input_tokens: int = 0
-    cached_tokens: int = 0
-    output_tokens: int = 0
-    tokens_saved: int = 0
-    cost_usd: float | None = None  # as far as prices are known
-    cost_before_usd: float | None = None
-    net_saved_tokens: int = 0
-    net_saved_usd: float | None = None
+    async def write(self, sessions: Sequence[SessionRecord], metrics: Sequence[Metric]) -> None:
+        def work(connection: Connection, moment: Moment) -> None:
+            _delete_old(connection, moment.earliest)
+            for session in sessions:
+                _open_session(connection, session)
+            for metric in metrics:
+                _add_metric(connection, metric)
+
+        await self.database.write(work)
+
+    @reads
+    def get(self, connection: Connection, id: str) -> SessionRecord | None:
+        found = _sessions(connection, "WHERE id = ?", (id,))
+        return found[0] if found else None
+
+    @reads
+    def newest(self, connection: Connection, limit: int, after: Cursor | None = None) -> Sequence[SessionRecord]:
+        if after is None:
+            return _sessions(connection, "ORDER BY last_used DESC, id DESC LIMIT ?", (limit,))
+        where = "WHERE (last_used, id) < (?, ?) ORDER BY last_used DESC, id DESC LIMIT ?"
+        return _sessions(connection, where, (*after, limit))
+
+    @reads
+    def newest_ids(self, connection: Connection, limit: int) -> Sequence[str]:
+        rows = connection.execute("SELECT id FROM sessions ORDER BY last_used DESC, id DESC LIMIT ?", (limit,))
+        return [id for (id,) in rows.fetchall()]
+
+    @reads
+    def search(self, connection: Connection, words: str, limit: int) -> Sequence[SessionRecord]:
+        pattern = "%" + "".join(f"\\{each}" if each in "%_\\" else each for each in words) + "%"
+        where = """WHERE title LIKE ?1 ESCAPE '\\' OR name LIKE ?1 ESCAPE '\\' OR id LIKE ?1 ESCAPE '\\'
+          OR model LIKE ?1 ESCAPE '\\' OR provider LIKE ?1 ESCAPE '\\' ORDER BY last_used DESC, id DESC LIMIT ?2"""
+        return _sessions(connection, where, (pattern, limit))
+
+    @reads
+    def count(self, connection: Connection) -> int:
+        (sessions,) = connection.execute("SELECT count(*) FROM sessions").fetchone()
+        return int(sessions)
+
+    @reads
+    def totals(self, connection: Connection) -> SessionTotals:
+        row = connection.execute(
+            """SELECT count(*), ifnull(sum(requests), 0), ifnull(sum(input_tokens), 0), ifnull(sum(cached_tokens), 0),
+                 ifnull(sum(output_tokens), 0), ifnull(sum(tokens_saved), 0), sum(cost_usd),
+                 sum(cost_before_usd), ifnull(sum(net_saved_tokens), 0), sum(net_saved_usd) FROM sessions"""
+        ).fetchone()
+        return SessionTotals(*row)
+
+    @reads
+    def memory_totals(self, connection: Connection) -> MemoryTotals:
+        row = connection.execute(
+            """SELECT count(*), count(nullif(memory_tokens, 0)),
+                 count(DISTINCT CASE WHEN memory_tokens > 0 THEN session_id END), ifnull(sum(system_tokens), 0),
+                 ifnull(sum(memory_tokens), 0), ifnull(sum(tools_tokens), 0), ifnull(sum(chat_tokens), 0)
+               FROM memory_metrics"""
+        ).fetchone()
+        kinds = connection.execute(
+            """SELECT kind, count(*), sum(segments), sum(tokens) FROM memory_segments
+               WHERE seq IN (SELECT max(seq) FROM memory_segments GROUP BY session_id, kind)
+               GROUP BY kind ORDER BY sum(tokens) DESC, kind"""
+        ).fetchall()
+        return replace(MemoryTotals(*row), kinds=tuple(MemoryKind(*kind) for kind in kinds))
+
+    @reads
+    def newest_context(self, connection: Connection, session: str) -> tuple[JsonValue, JsonValue]:
+        row = connection.execute("SELECT memory_context, layout FROM sessions WHERE id = ?", (session,)).fetchone()
+        memory, layout = row or (None, None)
+        return _value(memory), _value(layout)
+
+    @writes
+    def rename(self, connection: Connection, id: str, title: str) -> bool:
+        return connection.execute("UPDATE sessions SET title = ? WHERE id = ?", (title, id)).rowcount > 0
+
+    @writes
+    def delete(self, connection: Connection, ids: Sequence[str]) -> int:
+        for table in ("metrics", "compression_log", "memory_segments"):
+            statement = f"DELETE FROM {table} WHERE session_id = ?"  # noqa: S608 - three fixed names
+            connection.executemany(statement, [(id,) for id in ids])
+        return connection.executemany("DELETE FROM sessions WHERE id = ?", [(id,) for id in ids]).rowcount
+
+    @writes
+    def delete_all(self, connection: Connection) -> int:
+        for table in ("metrics", "compression_log", "memory_segments"):
+            connection.execute(f"DELETE FROM {table}")  # noqa: S608 - three fixed names
+        return connection.execute("DELETE FROM sessions").rowcount
+
+    @reads
+    def newest_metric(self, connection: Connection, session: str) -> Metric | None:
+        found = _metrics(connection, "WHERE session_id = ? ORDER BY seq DESC LIMIT 1", (session,))
+        return found[0][1] if found else None
+
+    @reads
+    def newest_metrics(self, connection: Connection, limit: int, session: str | None = None) -> Sequence[Metric]:
+        if session is None:
+            found = _metrics(connection, "ORDER BY seq DESC LIMIT ?", (limit,))
+        else:
+            found = _metrics(connection, "WHERE session_id = ? ORDER BY seq DESC LIMIT ?", (session, limit))
+        return [metric for _, metric in reversed(found)]
+
+    @reads
+    def metrics(
+        self, connection: Connection, session: str | None, after: int, limit: int
+    ) -> Sequence[tuple[int, Metric]]:
+        if session is None:
+            return _metrics(connection, "WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit))
+        return _metrics(connection, "WHERE session_id = ? AND seq > ? ORDER BY seq LIMIT ?", (session, after, limit))
+
+    @reads
+    def accounts(self, connection: Connection, since: float, session: str | None = None) -> Sequence[SavingsLine]:
+        """The session that was used last comes first."""
+        rows = connection.execute(
+            """SELECT session_id, max(ifnull(nullif(sessions.title, ''), sessions.name)), metrics.model, count(*),
+                 sum(ifnull(tokens_before, ifnull(metrics.input_tokens, tokens_estimated))),
+                 sum(ifnull(tokens_after, ifnull(metrics.input_tokens, tokens_estimated))),
+                 sum(ifnull(metrics.cached_tokens, 0)), sum(ifnull(cache_lost_tokens, 0)), sum(ifnull(recoveries, 0)),
+                 sum(ifnull(extra_turns, 0)), sum(ifnull(recovery_tokens, 0)), sum(ifnull(summaries, 0)),
+                 sum(ifnull(summary_tokens, 0)), sum(ifnull(metrics.net_saved_tokens, 0)),
+                 sum(ifnull(metrics.cost_before_usd, metrics.cost_usd)), sum(metrics.cost_usd),
+                 sum(metrics.net_saved_usd)
+               FROM metrics JOIN sessions ON sessions.id = metrics.session_id
+               WHERE at >= ?1 AND (?2 IS NULL OR session_id = ?2)
+               GROUP BY session_id, metrics.model ORDER BY max(at) DESC, session_id, metrics.model""",
+            (since, session),
+        ).fetchall()
+        why = _reasons(connection, since, session)
+        return [SavingsLine(why.get((row[0], row[2]), {}), *row) for row in rows]
 
 
-@dataclass(frozen=True, slots=True)
-class Sums:
-    """What all sessions come to."""
-
-    sessions: int
-    requests: int
-    input_tokens: int
-    cached_tokens: int
-    output_tokens: int
-    tokens_saved: int
-    cost_usd: float | None  # as far as prices are known
-    cost_before_usd: float | None
-    net_saved_tokens: int
-    net_saved_usd: float | None
-
-
-def open_session(connection: sqlite3.Connection, session: SessionRecord) -> None:
+def _open_session(connection: Connection, session: SessionRecord) -> None:
     """Write a session down. One that is known keeps what it has, and gets what it lacks."""
     connection.execute(
         """INSERT INTO sessions (id, name, title, provider, model, created, last_used) VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -222,31 +173,33 @@ def open_session(connection: sqlite3.Connection, session: SessionRecord) -> None
     )
 
 
-def add(connection: sqlite3.Connection, metric: Metric) -> None:
+def _add_metric(connection: Connection, metric: Metric) -> None:
     """Write a request down, once, and add it to its session."""
+    context, account = metric.context, metric.account
     row = (
         *(metric.id, metric.session, metric.at, metric.provider, metric.model, metric.api),
         *(metric.tokens_estimated, metric.tokens_saved, " ".join(metric.reasons), metric.max_context),
         *(metric.status, metric.outcome, metric.finish),
         *(metric.input_tokens, metric.cached_tokens, metric.output_tokens, metric.cost_usd),
         *(metric.first_token_ms, metric.duration_ms),
-        *((made.system, made.memory, made.tools, made.chat) if (made := metric.context) else (None,) * 4),
-        *values(metric.account),
+        *((context.system, context.memory, context.tools, context.chat) if context else (None,) * 4),
+        *(astuple(account) if account else (None,) * len(_ACCOUNT)),
     )
     written = connection.execute(
-        # The names of columns are in this file and the next.
-        f"INSERT INTO metrics ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))}) "  # noqa: S608
+        # The names of the columns are in this file and in Account.
+        f"INSERT INTO metrics ({', '.join(_METRIC)}) VALUES ({', '.join('?' * len(_METRIC))}) "  # noqa: S608
         "ON CONFLICT (id) DO NOTHING",
         row,
     )
     if written.rowcount:
         _add_to_session(connection, metric)
-        add_memories(connection, metric)
+        _add_memory(connection, metric)
 
 
-def _add_to_session(connection: sqlite3.Connection, metric: Metric) -> None:
-    """Somebody may have deleted it meanwhile: then it begins again."""
-    told = metric.account
+def _add_to_session(connection: Connection, metric: Metric) -> None:
+    """Add a request to the sums of its session, which begins again if it was deleted meanwhile."""
+    account = metric.account
+    saved = (account.cost_before_usd, account.net_saved_tokens, account.net_saved_usd) if account else None
     connection.execute(
         """INSERT INTO sessions (id, name, title, provider, model, created, last_used, requests, input_tokens,
              cached_tokens, output_tokens, tokens_saved, cost_usd, cost_before_usd, net_saved_tokens, net_saved_usd)
@@ -262,115 +215,54 @@ def _add_to_session(connection: sqlite3.Connection, metric: Metric) -> None:
             *(metric.session, metric.provider, metric.model, metric.at),
             *(metric.input_tokens or 0, metric.cached_tokens or 0, metric.output_tokens or 0),
             *(metric.tokens_saved, metric.cost_usd),
-            *(
-                (told.cost_before_usd, told.net_saved_tokens, told.net_saved_usd)
-                if told
-                else (metric.cost_usd, 0, None)
-            ),
+            *(saved or (metric.cost_usd, 0, None)),
         ),
     )
 
 
-def session(connection: sqlite3.Connection, id: str) -> SessionRecord | None:
-    found = _sessions(connection, "WHERE id = ?", (id,))
-    return found[0] if found else None
+def _add_memory(connection: Connection, metric: Metric) -> None:
+    """Write down the layout of a session's newest request, and the memory in it where that has changed."""
+    context = metric.context
+    if context is None or context.layout is None:
+        return
+    connection.execute(
+        "UPDATE sessions SET memory_context = ?, layout = ? WHERE id = ?",
+        (
+            *(json.encode(memory_told(context)).decode(), json.encode(layout_told(context.layout)).decode()),
+            metric.session,
+        ),
+    )
+    for found in context.layout.found:
+        connection.execute(
+            """INSERT INTO memory_segments (session_id, kind, segments, tokens, preview, request_id, at)
+               SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7 WHERE NOT EXISTS (
+                 SELECT 1 FROM memory_segments WHERE segments = ?3 AND tokens = ?4 AND preview = ?5 AND seq =
+                   (SELECT max(seq) FROM memory_segments WHERE session_id = ?1 AND kind = ?2))""",
+            (metric.session, found.kind, found.count, found.tokens, found.preview, metric.id, metric.at),
+        )
 
 
-def newest_sessions(connection: sqlite3.Connection, limit: int, after: Cursor | None = None) -> list[SessionRecord]:
-    """Those that were used last, first."""
-    if after is None:
-        return _sessions(connection, "ORDER BY last_used DESC, id DESC LIMIT ?", (limit,))
-    where = "WHERE (last_used, id) < (?, ?) ORDER BY last_used DESC, id DESC LIMIT ?"
-    return _sessions(connection, where, (*after, limit))
-
-
-def matching_sessions(connection: sqlite3.Connection, words: str, limit: int) -> list[SessionRecord]:
-    """Those whose title, name, id, model or provider holds `words`; the last used first."""
-    pattern = "%" + "".join(f"\\{each}" if each in "%_\\" else each for each in words) + "%"
-    where = """WHERE title LIKE ?1 ESCAPE '\\' OR name LIKE ?1 ESCAPE '\\' OR id LIKE ?1 ESCAPE '\\'
-      OR model LIKE ?1 ESCAPE '\\' OR provider LIKE ?1 ESCAPE '\\' ORDER BY last_used DESC, id DESC LIMIT ?2"""
-    return _sessions(connection, where, (pattern, limit))
-
-
-def newest_ids(connection: sqlite3.Connection, limit: int) -> list[str]:
-    rows = connection.execute("SELECT id FROM sessions ORDER BY last_used DESC, id DESC LIMIT ?", (limit,))
-    return [id for (id,) in rows.fetchall()]
-
-
-def count_sessions(connection: sqlite3.Connection) -> int:
-    (sessions,) = connection.execute("SELECT count(*) FROM sessions").fetchone()
-    return int(sessions)
-
-
-def sums(connection: sqlite3.Connection) -> Sums:
-    row = connection.execute(
-        """SELECT count(*), ifnull(sum(requests), 0), ifnull(sum(input_tokens), 0), ifnull(sum(cached_tokens), 0),
-             ifnull(sum(output_tokens), 0), ifnull(sum(tokens_saved), 0), sum(cost_usd),
-             sum(cost_before_usd), ifnull(sum(net_saved_tokens), 0), sum(net_saved_usd) FROM sessions"""
-    ).fetchone()
-    return Sums(*row)
-
-
-def rename(connection: sqlite3.Connection, id: str, title: str) -> bool:
-    """False if there is no such session."""
-    return connection.execute("UPDATE sessions SET title = ? WHERE id = ?", (title, id)).rowcount > 0
-
-
-def delete(connection: sqlite3.Connection, ids: Iterable[str]) -> int:
-    """How many of these sessions there were; their requests go with them."""
-    gone = 0
-    for id in ids:
-        connection.execute("DELETE FROM metrics WHERE session_id = ?", (id,))
-        connection.execute("DELETE FROM compression_log WHERE session_id = ?", (id,))
-        delete_memories(connection, id)
-        gone += connection.execute("DELETE FROM sessions WHERE id = ?", (id,)).rowcount
-    return gone
-
-
-def delete_all(connection: sqlite3.Connection) -> int:
-    connection.execute("DELETE FROM metrics")
-    connection.execute("DELETE FROM compression_log")
-    delete_memories(connection)
-    return connection.execute("DELETE FROM sessions").rowcount
-
-
-def metrics(connection: sqlite3.Connection, session: str | None, after: int, limit: int) -> list[tuple[int, Metric]]:
-    """Requests in the order in which they were written down, each with its place."""
-    if session is None:
-        return _metrics(connection, "WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit))
-    return _metrics(connection, "WHERE session_id = ? AND seq > ? ORDER BY seq LIMIT ?", (session, after, limit))
-
-
-def newest_metric(connection: sqlite3.Connection, session: str) -> Metric | None:
-    found = _metrics(connection, "WHERE session_id = ? ORDER BY seq DESC LIMIT 1", (session,))
-    return found[0][1] if found else None
-
-
-def newest_metrics(connection: sqlite3.Connection, limit: int, session: str | None = None) -> list[Metric]:
-    """The newest last."""
-    if session is None:
-        found = _metrics(connection, "ORDER BY seq DESC LIMIT ?", (limit,))
-    else:
-        found = _metrics(connection, "WHERE session_id = ? ORDER BY seq DESC LIMIT ?", (session, limit))
-    return [metric for _, metric in reversed(found)]
-
-
-def forget_old(connection: sqlite3.Connection, now: float) -> None:
-    """Let some of what is too old or too much go; the oldest have the lowest numbers."""
+def _delete_old(connection: Connection, now: float) -> None:
+    """Delete some of what is too old or too much; the oldest have the lowest numbers."""
+    before = now - KEEP_S
     connection.execute(
         """DELETE FROM metrics WHERE seq IN (SELECT seq FROM metrics ORDER BY seq LIMIT ?)
            AND (at < ? OR seq <= (SELECT max(seq) FROM metrics) - ?)""",
-        (FORGET_AT_ONCE, now - KEEP_S, KEEP_METRICS),
+        (DELETE_AT_ONCE, before, KEEP_METRICS),
     )
-    forget_old_memories(connection, now - KEEP_S)
+    connection.execute(
+        """DELETE FROM memory_segments WHERE seq IN (SELECT seq FROM memory_segments ORDER BY seq LIMIT ?)
+           AND at < ?""",
+        (DELETE_AT_ONCE, before),
+    )
     connection.execute(
         """DELETE FROM sessions WHERE id IN (SELECT id FROM sessions WHERE last_used < ? ORDER BY last_used LIMIT ?)
            AND NOT EXISTS (SELECT 1 FROM metrics WHERE session_id = sessions.id)""",
-        (now - KEEP_S, FORGET_AT_ONCE),
+        (before, DELETE_AT_ONCE),
     )
 
 
-def _sessions(connection: sqlite3.Connection, which: str, values: Sequence[object]) -> list[SessionRecord]:
+def _sessions(connection: Connection, which: str, values: Sequence[object]) -> list[SessionRecord]:
     rows = connection.execute(
         # `which` is one of the texts above.
         """SELECT id, name, title, provider, model, created, last_used, requests, input_tokens, cached_tokens,
@@ -381,97 +273,38 @@ def _sessions(connection: sqlite3.Connection, which: str, values: Sequence[objec
     return [SessionRecord(*row) for row in rows.fetchall()]
 
 
-def _metrics(connection: sqlite3.Connection, which: str, values: Sequence[object]) -> list[tuple[int, Metric]]:
+def _metrics(connection: Connection, which: str, values: Sequence[object]) -> list[tuple[int, Metric]]:
     # `which` is one of the texts above.
-    rows = connection.execute(f"SELECT seq, {', '.join(_COLUMNS)} FROM metrics {which}", values)  # noqa: S608
+    rows = connection.execute(f"SELECT seq, {', '.join(_METRIC)} FROM metrics {which}", values)  # noqa: S608
     return [(seq, _metric(row)) for seq, *row in rows.fetchall()]
 
 
 def _metric(row: list[object]) -> Metric:
-    """The columns are in the order of the fields."""
-    told, account = row[: -len(COLUMNS)], row[-len(COLUMNS) :]
-    *told, system, memory, tools, chat = told
-    reasons = tuple(str(told[8]).split())
+    """Return the request of a row; the columns are in the order of the fields."""
+    *counted, system, memory, tools, chat = row[: -len(_ACCOUNT)]
+    reasons = tuple(str(counted[8]).split())
     context = None if memory is None else Context(system, memory, tools, chat)  # type: ignore[arg-type]
-    return Metric(*told[:8], reasons, *told[9:], context, read(account))  # type: ignore[arg-type, call-arg]
+    columns = row[-len(_ACCOUNT) :]
+    account = None if columns[0] is None else Account(*columns)  # type: ignore[arg-type]
+    return Metric(*counted[:8], reasons, *counted[9:], context, account)  # type: ignore[arg-type, call-arg]
 
 
-T = TypeVar("T")
+def _reasons(connection: Connection, since: float, session: str | None) -> dict[tuple[str, str], Counter[str]]:
+    """Return how many requests of a session and model gave each reason."""
+    rows = connection.execute(
+        """SELECT session_id, model, reasons, count(*) FROM metrics
+           WHERE at >= ?1 AND (?2 IS NULL OR session_id = ?2) AND reasons <> '' GROUP BY session_id, model, reasons""",
+        (since, session),
+    )
+    counted: dict[tuple[str, str], Counter[str]] = {}
+    for id, model, reasons, requests in rows.fetchall():
+        for reason in str(reasons).split():
+            counted.setdefault((id, model), Counter())[reason] += requests
+    return counted
 
 
-class File(Protocol):
-    """Where statements are run; StoreUnavailable if they can't be now."""
-
-    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T: ...
-    async def write(self, work: Callable[[sqlite3.Connection, Moment], T]) -> T: ...
-
-
-class Ledger:
-    def __init__(self, file: File) -> None:
-        self._file = file
-
-    async def write(self, sessions: Sequence[SessionRecord], metrics: Sequence[Metric]) -> None:
-        """All of it, or StoreUnavailable; what is written twice is there once."""
-
-        def work(connection: sqlite3.Connection, moment: Moment) -> None:
-            forget_old(connection, moment.earliest)
-            for session in sessions:
-                open_session(connection, session)
-            for metric in metrics:
-                add(connection, metric)
-
-        await self._file.write(work)
-
-    async def session(self, id: str) -> SessionRecord | None:
-        return await self._file.read(lambda connection: session(connection, id))
-
-    async def sessions(self, limit: int, after: Cursor | None = None) -> list[SessionRecord]:
-        """Those that were used last, first."""
-        return await self._file.read(lambda connection: newest_sessions(connection, limit, after))
-
-    async def matching(self, words: str, limit: int) -> list[SessionRecord]:
-        """Those in which `words` stand, the last used first."""
-        return await self._file.read(lambda connection: matching_sessions(connection, words, limit))
-
-    async def session_ids(self, limit: int) -> list[str]:
-        """Those that were used last, first."""
-        return await self._file.read(lambda connection: newest_ids(connection, limit))
-
-    async def count(self) -> int:
-        return await self._file.read(count_sessions)
-
-    async def sums(self) -> Sums:
-        return await self._file.read(sums)
-
-    async def memory_sums(self) -> MemorySums:
-        return await self._file.read(memory_sums)
-
-    async def newest_context(self, session: str) -> tuple[JsonValue, JsonValue]:
-        """The memory of a session's newest request, and how that request lies in its window; None if nobody looked."""
-        return await self._file.read(lambda connection: newest(connection, session))
-
-    async def rename(self, id: str, title: str) -> bool:
-        """False if there is no such session."""
-        return await self._file.write(lambda connection, moment: rename(connection, id, title))
-
-    async def delete(self, ids: Sequence[str]) -> int:
-        """How many of these sessions there were."""
-        return await self._file.write(lambda connection, moment: delete(connection, ids))
-
-    async def delete_all(self) -> int:
-        return await self._file.write(lambda connection, moment: delete_all(connection))
-
-    async def newest_metric(self, session: str) -> Metric | None:
-        return await self._file.read(lambda connection: newest_metric(connection, session))
-
-    async def newest_metrics(self, limit: int, session: str | None = None) -> list[Metric]:
-        """Of one session or of all, the newest last."""
-        return await self._file.read(lambda connection: newest_metrics(connection, limit, session))
-
-    async def metrics(self, session: str | None, after: int, limit: int) -> list[tuple[int, Metric]]:
-        """Requests in the order in which they were written, each with its place."""
-        return await self._file.read(lambda connection: metrics(connection, session, after, limit))
-
-    async def accounts(self, since: float, session: str | None = None) -> list[SavingsLine]:
-        """What requests after `since` saved and cost, by session and model."""
-        return await self._file.read(lambda connection: rows(connection, since, session))
+def _value(text: str | None) -> JsonValue:
+    try:
+        return None if text is None else json.decode(text.encode())
+    except ParseError:  # another program wrote it
+        return None

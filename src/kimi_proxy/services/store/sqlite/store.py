@@ -3,157 +3,113 @@
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.services.store.protocols import Original, Usage
-from kimi_proxy.services.store.sqlite.compressions import CompressionLog
-from kimi_proxy.services.store.sqlite.database import Connect, Moment, connect, pack
-from kimi_proxy.services.store.sqlite.decisions import Pinboard
-from kimi_proxy.services.store.sqlite.originals import Retention, Shelf
-from kimi_proxy.services.store.sqlite.sessions import Ledger
-from kimi_proxy.services.store.sqlite.writer import Keep, Writer
+from kimi_proxy.services.store.protocols import StoreUsage
+from kimi_proxy.services.store.sqlite.database import Clock, Database
+from kimi_proxy.services.store.sqlite.decisions import SqliteDecisions
+from kimi_proxy.services.store.sqlite.file import Connect, connect, set_aside_files
+from kimi_proxy.services.store.sqlite.originals import SqliteOriginals
+from kimi_proxy.services.store.sqlite.sessions import SqliteSessions
 
-T = TypeVar("T")
-
-PATIENCE_S = 2.0
-FLUSH_S = 5.0  # uses are written this late at most
+FLUSH_S = 5.0  # uses of originals are written this late at most
 SWEEP_S = 60.0
-READERS = 4
-
-
-async def open_store(
-    home: Path,
-    *,
-    ttl_s: float,
-    max_bytes: int,
-    now: Callable[[], float] = time.time,
-    patience_s: float = PATIENCE_S,
-) -> "SqliteStore":
-    """The store under `home`, made if it is missing. With a sick disk it says so, and heals by itself."""
-    return await SqliteStore.open(store_path(home), Retention(ttl_s, max_bytes), now, patience_s)
 
 
 def store_path(home: Path) -> Path:
-    # In a directory of our own: `home` may be one that we have no business closing to others.
+    # In a directory of our own: other programs may need access to `home`.
     return home.absolute() / "store" / "originals.sqlite3"
 
 
 class SqliteStore:
-    """A shelf that never blocks the event loop, and never keeps anybody longer than `patience_s`."""
-
-    def __init__(self, shelf: Shelf, retention: Retention, patience_s: float) -> None:
-        self._shelf = shelf
-        self._retention = retention
-        self._patience_s = patience_s
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
-        self._writer = Writer(shelf.commit, retention.max_bytes // 4)
+    def __init__(self, database: Database, ttl_s: float, max_bytes: int) -> None:
+        self._database = database
+        self._ttl_s = ttl_s
+        self._max_bytes = max_bytes
+        self.originals = SqliteOriginals(database, ttl_s, max_bytes)
+        self.decisions = SqliteDecisions(database, ttl_s)
+        self.sessions = SqliteSessions(database)
         self._tending = asyncio.create_task(self._tend())
-        self._is_closed = False
-        self.ledger = Ledger(self)
-        self.pinboard = Pinboard(self, retention.ttl_s)
-        self.compressions = CompressionLog(self)
 
     @classmethod
     async def open(
         cls,
-        path: Path,
-        retention: Retention,
+        home: Path,
+        *,
+        ttl_s: float,
+        max_bytes: int,
+        timeout_s: float,
         now: Callable[[], float] = time.time,
-        patience_s: float = PATIENCE_S,
         connect: Connect = connect,
     ) -> "SqliteStore":
-        # Locks get a little less, so that we hear of them before we lose patience.
-        store = cls(Shelf(path, retention, now, patience_s * 0.75, connect), retention, patience_s)
+        database = Database(store_path(home), now, timeout_s, connect)
+        store = cls(database, ttl_s, max_bytes)
         with suppress(StoreUnavailable):
-            async with store._patience():
-                await store._writer.flush()
-                await store._in_thread(store._shelf.trust_clock)
+            async with database.timeout():
+                await store.originals.flush()
+                # A leap of the clock since the newest stamp on file waits for a second look.
+                database.clock = Clock(now, await store.originals.newest_use())
         return store
 
-    async def find(self, scope: str, key: bytes) -> str | None:
-        async with self._patience():
-            return await self._in_thread(lambda: self._shelf.find(scope, key))
+    async def usage(self) -> StoreUsage:
+        path, commits = self._database.path, self.originals.commits
+        usage = StoreUsage(str(path), "ok", 0, 0, self._max_bytes, None, commits, ())
 
-    async def keep(self, original: Original) -> None:
-        async with self._patience():
-            keep = Keep(original, await self._in_thread(lambda: pack(original.text)))
-            if keep.room > self._retention.max_bytes // 4:
-                raise StoreUnavailable("one text may take a quarter of store.max_bytes at most: raise it")
-            await self._writer.keep(keep)
-        if keep.is_refused:
-            raise StoreUnavailable(f"{original.id} already names another original")
+        def read(connection: sqlite3.Connection) -> StoreUsage:
+            (originals,) = connection.execute("SELECT count(*) FROM record").fetchone()
+            oldest = connection.execute("SELECT created FROM record ORDER BY seq LIMIT 1").fetchone()
+            (size,) = connection.execute(
+                "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+            ).fetchone()
+            return replace(
+                usage,
+                originals=int(originals),
+                oldest=None if oldest is None else float(oldest[0]),
+                bytes_on_disk=int(size),
+                set_aside=set_aside_files(path),
+            )
 
-    async def original(self, scope: str, id: str) -> Original:
-        async with self._patience():
-            return await self._in_thread(lambda: self._shelf.original(scope, id))
-
-    async def live(self, scope: str, ids: Collection[str]) -> frozenset[str]:
-        async with self._patience():
-            return await self._in_thread(lambda: self._shelf.live(scope, ids))
-
-    async def usage(self) -> Usage:
+        trouble: object = None
         try:
-            async with self._patience():
-                return await self._in_thread(self._shelf.usage)
+            usage = await self._database.read(read)
         except StoreUnavailable as e:
-            return self._shelf.sick_usage(str(e))
-
-    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        async with self._patience():
-            return await self._in_thread(lambda: self._shelf.read(work))
-
-    async def write(self, work: Callable[[sqlite3.Connection, Moment], T]) -> T:
-        async with self._patience():
-            return await self._writer.run(lambda: self._shelf.write(work))
+            trouble = e
+        trouble = self._database.trouble or trouble
+        return replace(usage, state=f"degraded: {trouble}") if trouble else usage
 
     async def sweep(self) -> int:
-        """Write what was used and let everything that has expired go; how many originals went."""
+        """Write when originals were used and delete all that has expired; return how many originals went."""
         total = 0
-        while gone := await self._writer.flush():
+        while gone := await self.originals.flush():
             total += gone
         return total
 
     async def close(self) -> None:
-        if self._is_closed:
+        if self._database.is_closed:
             return
         self._tending.cancel()
         await asyncio.wait([self._tending])
         with suppress(StoreUnavailable):
-            async with self._patience():
-                if self._shelf.has_uses_to_write():
-                    await self._writer.flush()
-                await self._writer.close()
-        self._is_closed = True
-        self._readers.shutdown(wait=False)
+            async with self._database.timeout():
+                if self.originals.has_unwritten_uses:
+                    await self.originals.flush()
+                await self._database.drain()
+        self._database.close()
 
     async def _tend(self) -> None:
         """Write uses soon, sweep now and then, and try again while something is wrong."""
         loop = asyncio.get_running_loop()
         swept = loop.time()
         while True:
-            await asyncio.sleep(min(FLUSH_S, self._retention.ttl_s / 10))
-            self._shelf.watch_clock()
-            has_work = self._shelf.has_uses_to_write() or self._shelf.trouble
+            await asyncio.sleep(min(FLUSH_S, self._ttl_s / 10))
+            # Between two looks that are far apart, time that has passed can't be told from a leap.
+            self._database.clock.look()
+            has_work = self.originals.has_unwritten_uses or self._database.trouble
             if has_work or loop.time() - swept >= SWEEP_S:
                 with suppress(StoreUnavailable):
                     await self.sweep()
                 swept = loop.time()
-
-    @asynccontextmanager
-    async def _patience(self) -> AsyncIterator[None]:
-        if self._is_closed:
-            raise StoreUnavailable("the store is closed")
-        try:
-            async with asyncio.timeout(self._patience_s):
-                yield
-        except TimeoutError as e:
-            trouble = f"the disk has not answered within {self._patience_s:g} s"
-            raise StoreUnavailable(self._shelf.trouble or trouble) from e
-
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._readers, work)
