@@ -10,7 +10,8 @@ from pathlib import Path
 
 from subjects import Fault
 
-from kimi_proxy.proxy.commands import NEVER_PASSED, Command, run_guarded
+from kimi_proxy.proxy.commands import NEVER_PASSED, run_guarded
+from kimi_proxy.proxy.process import Command
 
 TIMEOUT_S = 120.0
 MAX_PROCESSES = 512
@@ -54,8 +55,8 @@ def printed(command: str, folder: Path, timeout_s: float = TIMEOUT_S) -> str:
     """All that a shell command prints; it and whatever it started end in time."""
     output = bytearray()
     env = {name: value for name, value in os.environ.items() if name not in NEVER_PASSED}
-    asked = Command(("sh", "-c", command), folder, {**env, "NO_COLOR": "1"}, timeout_s)
-    run_guarded(asked, MAX_PROCESSES, output.extend, threading.Event())
+    shell = Command(("sh", "-c", command), {**env, "NO_COLOR": "1"}, folder)
+    run_guarded(shell, timeout_s, MAX_PROCESSES, output.extend, threading.Event())
     # Where the folder lies differs from run to run, and says nothing.
     text = bytes(output[:MAX_BYTES]).decode("utf-8", "replace").replace(str(folder.resolve()), "/home/user/project")
     return text.replace("\r\n", "\n")

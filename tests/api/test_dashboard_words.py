@@ -19,7 +19,7 @@ from kimi_proxy.core.errors import (
     WarningCode,
 )
 from kimi_proxy.features.routing import NO_LARGER_MODEL
-from kimi_proxy.proxy.mcp.process import State
+from kimi_proxy.proxy.mcp.program import State
 from kimi_proxy.services.settings import ProblemCode
 
 LANGUAGES = ("en", "fr")

@@ -50,7 +50,7 @@ def test_a_line_that_is_too_long_is_not_collected():
 def test_the_wire_carries_nothing_that_others_print(noise: str):
     program = f"""
 from io import FileIO
-from kimi_proxy.api.pipes import private
+from kimi_proxy.api.stdio import private
 with private(FileIO(0, closefd=False), FileIO(1, "w", closefd=False)) as (stdin, stdout):
     {noise}
     stdout.write(stdin.read(100).upper())

@@ -17,8 +17,9 @@ import pytest
 from tests.processes import within
 
 from kimi_proxy.core.errors import ToolFailed
-from kimi_proxy.proxy.commands import Command, Outcome, child_env, in_thread, run_guarded, run_plain
+from kimi_proxy.proxy.commands import Outcome, child_env, in_thread, run_guarded, run_plain
 from kimi_proxy.proxy.files import TAIL_BYTES, Spool
+from kimi_proxy.proxy.process import Command
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the bash tool needs POSIX")
 
@@ -38,15 +39,15 @@ class Ran:
 
 def run(script: str, timeout_s: float = 120, max_processes: int = 300) -> Ran:
     word = f"word{secrets.token_hex(6)}"
-    command = bash(script.replace("WORD", word), timeout_s)
+    command = bash(script.replace("WORD", word))
     started = time.monotonic()
     with Spool(10**6) as spool:
-        outcome = run_guarded(command, max_processes, spool.write, threading.Event())
+        outcome = run_guarded(command, timeout_s, max_processes, spool.write, threading.Event())
         return Ran(outcome, spool.read(0, 10**6), time.monotonic() - started, word)
 
 
-def bash(script: str, timeout_s: float = 120, env: dict[str, str] | None = None) -> Command:
-    return Command(("bash", "-c", script), HERE, child_env(env or os.environ), timeout_s)
+def bash(script: str, env: dict[str, str] | None = None) -> Command:
+    return Command(("bash", "-c", script), child_env(env or os.environ), HERE)
 
 
 def alive(word: str) -> list[bytes]:
@@ -101,7 +102,7 @@ def test_keys_and_tokens_are_not_passed_on():
         "TERM": "dumb",
     }
     with Spool(10_000) as spool:
-        run_guarded(bash("env; cat /proc/$PPID/environ", env=env), 100, spool.write, threading.Event())
+        run_guarded(bash("env; cat /proc/$PPID/environ", env=env), 120, 100, spool.write, threading.Event())
         shown = spool.read(0, 10_000)
 
     assert b"secret" not in shown
@@ -118,15 +119,15 @@ def test_a_name_the_user_lists_is_passed_on_but_never_ours():
 def test_a_program_that_does_not_exist_is_a_failure_of_the_tool():
     for runner in (run_plain_for_test, run_guarded_for_test):
         with pytest.raises(ToolFailed, match="no-such-program"):
-            runner(Command(("no-such-program",), HERE, child_env(os.environ), 5))
+            runner(Command(("no-such-program",), child_env(os.environ), HERE))
 
 
-def run_plain_for_test(command: Command) -> Outcome:
-    return run_plain(command, lambda piece: True, threading.Event())
+def run_plain_for_test(command: Command, timeout_s: float = 120) -> Outcome:
+    return run_plain(command, timeout_s, lambda piece: True, threading.Event())
 
 
 def run_guarded_for_test(command: Command) -> Outcome:
-    return run_guarded(command, 100, lambda piece: None, threading.Event())
+    return run_guarded(command, 120, 100, lambda piece: None, threading.Event())
 
 
 def test_a_timeout_keeps_the_output_so_far():
@@ -193,7 +194,7 @@ async def test_a_cancelled_command_is_ended_with_all_it_started():
 
     def work(stop: threading.Event) -> Outcome:
         script = f"(setsid {sleeper(word)} &); echo go; sleep 600"
-        return run_guarded(bash(script), 100, lambda piece: started.set(), stop)
+        return run_guarded(bash(script), 120, 100, lambda piece: started.set(), stop)
 
     async with anyio.create_task_group() as group:
         group.start_soon(in_thread, work)
@@ -208,10 +209,11 @@ def test_nothing_survives_a_server_that_is_killed():
     server = f"""
 import os, threading
 from pathlib import Path
-from kimi_proxy.proxy.commands import Command, child_env, run_guarded
+from kimi_proxy.proxy.commands import child_env, run_guarded
+from kimi_proxy.proxy.process import Command
 script = {f"(setsid {sleeper(word)} &); echo go; sleep 600"!r}
-command = Command(("bash", "-c", script), Path("."), child_env(os.environ), 60)
-run_guarded(command, 100, lambda piece: print("go", flush=True), threading.Event())
+command = Command(("bash", "-c", script), child_env(os.environ), Path("."))
+run_guarded(command, 60, 100, lambda piece: print("go", flush=True), threading.Event())
 """
     with subprocess.Popen([sys.executable, "-c", server], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -223,10 +225,10 @@ run_guarded(command, 100, lambda piece: print("go", flush=True), threading.Event
 
 
 def test_a_gigabyte_of_output_is_kept_to_the_byte():
-    command = bash("yes 0123456789abcde | head -c 1000000000", 60)
+    command = bash("yes 0123456789abcde | head -c 1000000000")
 
     with Spool(2 * 10**9) as spool:
-        outcome = run_guarded(command, 100, spool.write, threading.Event())
+        outcome = run_guarded(command, 60, 100, spool.write, threading.Event())
 
         assert (outcome.exit_code, spool.size, spool.lost) == (0, 10**9, 0)
         assert spool.end(32) == b"0123456789abcde\n0123456789abcde\n"
@@ -236,7 +238,7 @@ def test_a_gigabyte_of_output_is_kept_to_the_byte():
 
 def test_endless_output_stops_at_the_timeout_and_fills_no_disk():
     with Spool(5_000_000) as spool:
-        outcome = run_guarded(bash("yes", 1), 100, spool.write, threading.Event())
+        outcome = run_guarded(bash("yes"), 1, 100, spool.write, threading.Event())
 
         assert outcome.ending == "timeout"
         assert (spool.kept, spool.lost) == (5_000_000, spool.size - 5_000_000 - TAIL_BYTES)
@@ -257,13 +259,13 @@ def test_a_plain_program_is_stopped_when_enough_was_read():
         seen.append(piece)
         return len(seen) < 3
 
-    outcome = run_plain(Command(("yes",), HERE, child_env(os.environ), 20), enough, threading.Event())
+    outcome = run_plain(Command(("yes",), child_env(os.environ), HERE), 20, enough, threading.Event())
 
     assert (outcome.ending, len(seen)) == ("enough", 3)
 
 
 def test_a_plain_program_is_stopped_when_its_time_is_up():
-    outcome = run_plain_for_test(Command(("sleep", "60"), HERE, child_env(os.environ), 0.2))
+    outcome = run_plain_for_test(Command(("sleep", "60"), child_env(os.environ), HERE), 0.2)
 
     assert outcome.ending == "timeout"
     assert outcome.duration_ms < 2000
@@ -273,13 +275,13 @@ def test_a_plain_program_is_stopped_when_asked_to():
     stop = threading.Event()
     stop.set()
 
-    outcome = run_plain(Command(("sleep", "60"), HERE, child_env(os.environ), 20), lambda piece: True, stop)
+    outcome = run_plain(Command(("sleep", "60"), child_env(os.environ), HERE), 20, lambda piece: True, stop)
 
     assert outcome.ending == "stopped"
 
 
 def test_what_a_plain_program_complains_about_is_kept_apart():
-    outcome = run_plain_for_test(Command(("ls", "/nowhere-at-all"), HERE, child_env(os.environ), 20))
+    outcome = run_plain_for_test(Command(("ls", "/nowhere-at-all"), child_env(os.environ), HERE))
 
     assert outcome.exit_code not in (0, None)
     assert "/nowhere-at-all" in outcome.errors

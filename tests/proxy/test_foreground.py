@@ -12,7 +12,7 @@ import pytest
 from tests.processes import within
 
 from kimi_proxy.core.errors import UpstreamUnreachable
-from kimi_proxy.proxy.commands import Foreground
+from kimi_proxy.proxy.process import Foreground
 
 # A shell cannot trap a signal that was ignored when it began, as SIGINT is for jobs in the background.
 HEARING = """
@@ -90,7 +90,7 @@ while True:
 """
     RUNNER = """
 import asyncio, os, signal, sys
-from kimi_proxy.proxy.foreground import Foreground
+from kimi_proxy.proxy.process import Foreground
 async def main():
     program = Foreground(["sh", "-c", sys.argv[1]], os.environ)
     for number in (signal.SIGINT, signal.SIGTERM):

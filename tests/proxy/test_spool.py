@@ -46,7 +46,7 @@ def test_a_spooled_file_has_no_name_that_others_could_open(tmp_path: Path):
 
 FULL_DISK = """
 import resource
-from kimi_proxy.proxy.spool import Spool
+from kimi_proxy.proxy.files import Spool
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (3_000_000, 3_000_000))  # the kernel refuses more, like a full disk
 with Spool(10**9) as spool:

@@ -16,7 +16,7 @@ from kimi_proxy.services.background import Running
 STAND_IN = """
 import sys, time
 from pathlib import Path
-from kimi_proxy.services.run_file import announced
+from kimi_proxy.services.background import announced
 print("hello from the background", flush=True)
 with announced(Path(sys.argv[1]), {"proxy": "http://127.0.0.1:1"}):
     time.sleep(600)
@@ -65,7 +65,7 @@ def test_one_that_needs_too_long_is_told_and_goes_on(tmp_path: Path):
     program = "import time; print('I take my time', flush=True); time.sleep(600)"
     with pytest.raises(UpstreamUnreachable, match=r"is not ready after 1.5 s; it says so far:\nI take my time"):
         start(tmp_path, program, patience_s=1.5)
-    pid = background.run_file.read(tmp_path / background.FOLDER / background.BACKGROUND)
+    pid = background.read(tmp_path / background.FOLDER / background.BACKGROUND)
     assert pid is not None
 
     background.stop(tmp_path, pid.pid)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kimi_proxy.proxy.processes import Pid, born, ourselves
+from kimi_proxy.proxy.process import Pid, born, ourselves
 from kimi_proxy.services import background
 from kimi_proxy.services.background import FILE, FOLDER, Running, announced
 

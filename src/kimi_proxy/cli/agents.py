@@ -49,7 +49,7 @@ def run(
     from kimi_proxy.cli.console import home, load
     from kimi_proxy.core.config import LogSettings
     from kimi_proxy.core.logs import write_to_stderr
-    from kimi_proxy.proxy.commands import EXIT_NOT_FOUND
+    from kimi_proxy.proxy.process import EXIT_NOT_FOUND
     from kimi_proxy.services import runner
     from kimi_proxy.services.runner import pruner_run, run_agent
 

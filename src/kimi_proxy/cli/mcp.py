@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kimi_proxy.core.config import Config
     from kimi_proxy.core.json import JsonObject
     from kimi_proxy.proxy.local_server import Control
-    from kimi_proxy.proxy.processes import Pid
+    from kimi_proxy.proxy.process import Pid
 
 
 EXIT_NOT_RUNNING = 3

@@ -26,7 +26,8 @@ from kimi_proxy.lab import cases as sections
 from kimi_proxy.lab import judging
 from kimi_proxy.lab.cases import Case, Commit
 from kimi_proxy.lab.judging import RANKERS, Judged, Kept
-from kimi_proxy.proxy.commands import NEVER_PASSED, Command, run_guarded
+from kimi_proxy.proxy.commands import NEVER_PASSED, run_guarded
+from kimi_proxy.proxy.process import Command
 from kimi_proxy.proxy.pruners import sendable
 
 TIMEOUT_S = 120
@@ -281,8 +282,8 @@ def from_command(command: str, folder: Path) -> list[Case]:
         output.extend(piece[: COMMAND_MAX_BYTES - len(output)])
 
     env = {name: value for name, value in os.environ.items() if name not in NEVER_PASSED}
-    asked = Command(("sh", "-c", command), folder, env, COMMAND_TIMEOUT_S)
-    outcome = run_guarded(asked, COMMAND_MAX_PROCESSES, listen, threading.Event())
+    shell = Command(("sh", "-c", command), env, folder)
+    outcome = run_guarded(shell, COMMAND_TIMEOUT_S, COMMAND_MAX_PROCESSES, listen, threading.Event())
     if outcome.exit_code == 0:
         raise ToolFailed("command_succeeded", f"{command!r} succeeded: give a command whose failure is to be found")
     log = output.decode("utf-8", "replace")

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kimi_proxy.core.errors import ToolFailed
-from kimi_proxy.proxy.commands import Command, Outcome, run_plain
+from kimi_proxy.proxy.commands import Outcome, run_plain
+from kimi_proxy.proxy.process import Command
 
 # Up to here all hits are collected, in whatever order they come, and sorted: the same search gives
 # the same answer. Beyond it, the search is made again in the order of the paths.
@@ -84,8 +85,8 @@ def search(
 
     def run(in_order: bool, max_matches: int) -> tuple[list[Hit], Outcome]:
         collector = _Collector(program, max_matches)
-        command = Command(program.argv(query, place, in_order), place.directory, env, timeout_s)
-        outcome = run_plain(command, collector.write, stop)
+        command = Command(program.argv(query, place, in_order), env, place.directory)
+        outcome = run_plain(command, timeout_s, collector.write, stop)
         return collector.hits, replace(outcome, errors=_telling(outcome.errors))
 
     hits, outcome = run(False, MANY_MATCHES)

@@ -12,7 +12,7 @@ from kimi_proxy.core import json
 from kimi_proxy.core.errors import ParseError, UpstreamUnreachable
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.proxy.private_files import private_file
-from kimi_proxy.proxy.processes import Pid, detach, end, exit_code, ourselves
+from kimi_proxy.proxy.process import Pid, detach, end, exit_code, ourselves
 
 FOLDER = "run"
 FILE = "start.json"

@@ -25,9 +25,9 @@ from kimi_proxy.core.errors import ConfigError, UpstreamUnreachable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features.clients import Agent, ClaudeServer, Endpoint
-from kimi_proxy.proxy.commands import EXIT_SIGNAL, FORWARDED, Foreground
-from kimi_proxy.proxy.local_server import Sidecar, occupant, url
+from kimi_proxy.proxy.local_server import LocalServer, occupant, url
 from kimi_proxy.proxy.private_files import private_file
+from kimi_proxy.proxy.process import EXIT_SIGNAL, FORWARDED, Command, Foreground
 from kimi_proxy.services.tools.prune_text import SERVER
 
 
@@ -157,7 +157,7 @@ class PrunerRun:
         self.folder = folder
         self.problem = ""  # why there are no tools
         self._settings = RunnerSettings()
-        self._sidecar: Sidecar | None = None
+        self._server: LocalServer | None = None
         self._endpoint: Endpoint | None = None
         self._watch: asyncio.Task[None] | None = None
 
@@ -203,11 +203,11 @@ class PrunerRun:
         token = secrets.token_urlsafe(32)
         env = {**env, "KIMI_PROXY_TOKEN": token}
         try:
-            self._sidecar = await Sidecar.start(command, env, cwd, self.folder / SERVER_FOLDER)
+            self._server = await LocalServer.start(Command(command, env, cwd), self.folder / SERVER_FOLDER)
         except UpstreamUnreachable as e:
             self._step(Event.SPAWN_FAILED, problem=str(e))
             return
-        await self._wait_for(self._sidecar, token)
+        await self._wait_for(self._server, token)
 
     async def end(self) -> None:
         """The agent is done: stop what runs, however far the start came."""
@@ -218,28 +218,28 @@ class PrunerRun:
             await self._give_up(Event.GIVEN_UP, problem="the run ended before the server was ready")
         ending = TRANSITIONS[self.state, Event.PHASE_ENDED]
         self.state, self._endpoint = ending.to, None
-        if self._sidecar is not None and not await self._sidecar.stop(self._settings.shutdown_timeout_ms / 1000):
-            self._step(Event.REFUSED_TO_EXIT, pid=self._sidecar.pid)
+        if self._server is not None and not await self._server.end(grace_s=self._settings.shutdown_timeout_ms / 1000):
+            self._step(Event.REFUSED_TO_EXIT, pid=self._server.pid)
         with suppress(OSError):
             self.config_file.unlink(missing_ok=True)
         self._log(Event.PHASE_ENDED, ending.logs, {})
 
-    async def _wait_for(self, sidecar: Sidecar, token: str) -> None:
+    async def _wait_for(self, server: LocalServer, token: str) -> None:
         timeout_ms = self._settings.startup_timeout_ms
-        ready = asyncio.create_task(_ready(sidecar))
-        sidecar.ended.add_done_callback(lambda _: ready.cancel())
+        ready = asyncio.create_task(_ready(server))
+        server.exited.add_done_callback(lambda _: ready.cancel())
         try:
             await asyncio.wait({ready}, timeout=timeout_ms / 1000)
         finally:
             ready.cancel()
-        if sidecar.ended.done():
-            await self._give_up(Event.EXITED, **self._end_of(sidecar))
+        if server.exited.done():
+            await self._give_up(Event.EXITED, **self._end_of(server))
         elif not ready.done():
             await self._give_up(Event.START_TIMEOUT, problem=f"the server was not ready within {timeout_ms} ms")
         else:
-            await self._advertise(sidecar, *ready.result(), token)
+            await self._advertise(server, *ready.result(), token)
 
-    async def _advertise(self, sidecar: Sidecar, host: str, port: int, token: str) -> None:
+    async def _advertise(self, server: LocalServer, host: str, port: int, token: str) -> None:
         endpoint = Endpoint(f"{url(host, port)}/mcp", token)
         try:
             write_config(self.folder, endpoint.claude_mcp_servers())
@@ -247,15 +247,15 @@ class PrunerRun:
             await self._give_up(Event.GIVEN_UP, problem=f"the agent's configuration cannot be written: {e}")
             return
         self._endpoint = endpoint
-        self._step(Event.HEALTHY, host=host, port=port, pid=sidecar.pid)
-        self._watch = asyncio.create_task(self._watched(sidecar, host, port))
+        self._step(Event.HEALTHY, host=host, port=port, pid=server.pid)
+        self._watch = asyncio.create_task(self._watched(server, host, port))
 
-    async def _watched(self, sidecar: Sidecar, host: str, port: int) -> None:
+    async def _watched(self, server: LocalServer, host: str, port: int) -> None:
         failures = 0
         while failures < self._settings.probe_failures:
-            await asyncio.wait({sidecar.ended}, timeout=self._settings.probe_interval_ms / 1000)
-            if sidecar.ended.done():
-                self._degrade(Event.EXITED, **self._end_of(sidecar))
+            await asyncio.wait({server.exited}, timeout=self._settings.probe_interval_ms / 1000)
+            if server.exited.done():
+                self._degrade(Event.EXITED, **self._end_of(server))
                 return
             failures = 0 if await _is_ours(host, port) else failures + 1
         self._degrade(Event.UNREACHABLE, problem=f"the server did not answer {failures} times")
@@ -268,12 +268,12 @@ class PrunerRun:
             write_config(self.folder, {})
 
     async def _give_up(self, event: Event, **fields: JsonValue) -> None:
-        if self._sidecar is not None:
-            await self._sidecar.kill()
+        if self._server is not None:
+            await self._server.end(grace_s=0)
         self._step(event, **fields)
 
-    def _end_of(self, sidecar: Sidecar) -> JsonObject:
-        code = sidecar.ended.result()
+    def _end_of(self, server: LocalServer) -> JsonObject:
+        code = server.exited.result()
         how = f"by signal {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
         said = last_words(self.folder)
         return {"exit_code": code, "problem": f"the server ended {how}{said and f', saying: {said}'}"}
@@ -290,8 +290,8 @@ class PrunerRun:
             log.log(level, name, extra={"run": self.folder.name, "state": self.state, **fields})
 
 
-async def _ready(sidecar: Sidecar) -> tuple[str, int]:
-    host, port = await sidecar.address
+async def _ready(server: LocalServer) -> tuple[str, int]:
+    host, port = await server.address
     while True:
         if await _is_ours(host, port):
             return host, port

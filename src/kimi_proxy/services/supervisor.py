@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from kimi_proxy.core.config.servers import ALIASES, McpServer
 from kimi_proxy.core.errors import KimiProxyError, ServerNotRun, UnknownServer, UpstreamTimeout
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.proxy.mcp.process import Vitals
-from kimi_proxy.proxy.mcp.upstreams import AnyChild
+from kimi_proxy.proxy.mcp.program import ProgramStatus
+from kimi_proxy.proxy.mcp.upstreams import AnyProgram
 from kimi_proxy.services.gateway import CallStats, Gateway
 
 PATIENCE_S = 2.0  # for a server's answer
@@ -39,21 +39,21 @@ class RollCall:
         return list(await asyncio.gather(*(self.one(name) for name in self._servers)))
 
     async def one(self, name: str, fresh_s: float = FRESH_S) -> JsonObject:
-        server, vitals = self._servers[name], self._vitals(name)
-        should_answer = server.enabled and (vitals is None or vitals.state == "ready")
+        server, status = self._servers[name], self._program_status(name)
+        should_answer = server.enabled and (status is None or status.state == "ready")
         if should_answer and not self._is_fresh(name, fresh_s):
             self._looks[name] = await self._look(name)
-        return {"name": name, "state": self._state(name, vitals), **self._about(name, server, vitals)}
+        return {"name": name, "state": self._state(name, status), **self._about(name, server, status)}
 
     def _is_fresh(self, name: str, fresh_s: float) -> bool:
         look = self._looks.get(name)
         return look is not None and self._now() - look.at < fresh_s
 
-    def _vitals(self, name: str) -> Vitals | None:
+    def _program_status(self, name: str) -> ProgramStatus | None:
         """Of the program behind a server, if we run it."""
         server = self._servers[name]
-        child = self._gateway.upstreams.child(name) if server.enabled and server.is_run else None
-        return None if child is None else child.vitals()
+        program = self._gateway.upstreams.program(name) if server.enabled and server.is_run else None
+        return None if program is None else program.status()
 
     async def _look(self, name: str) -> Look:
         stats = self._gateway.call_stats[name]
@@ -84,42 +84,42 @@ class RollCall:
                 break
         return count
 
-    def _state(self, name: str, vitals: Vitals | None) -> str:
+    def _state(self, name: str, status: ProgramStatus | None) -> str:
         if not self._servers[name].enabled:
             return "off"
         look = self._looks.get(name)
-        if vitals is None:
+        if status is None:
             return "ready" if look is not None and look.answered else "down"
         is_deaf = self._gateway.blocked_for(name) > 0 or (look is not None and not look.answered)
-        return "degraded" if vitals.state == "ready" and is_deaf else vitals.state
+        return "degraded" if status.state == "ready" and is_deaf else status.state
 
-    def _about(self, name: str, server: McpServer, vitals: Vitals | None) -> JsonObject:
+    def _about(self, name: str, server: McpServer, status: ProgramStatus | None) -> JsonObject:
         where: JsonObject = {"transport": server.way, "run": server.is_run, **_place(server)}
         process: JsonObject = {}
-        if vitals is not None:
-            restarts = max(0, vitals.starts - 1)
-            process = {"pid": vitals.pid, "up_s": round(vitals.up_s, 1), "restarts": restarts}
-        return {**where, **process, **self._traffic(name, vitals)} if server.enabled else where
+        if status is not None:
+            restarts = max(0, status.starts - 1)
+            process = {"pid": status.pid, "up_s": round(status.up_s, 1), "restarts": restarts}
+        return {**where, **process, **self._traffic(name, status)} if server.enabled else where
 
-    def _traffic(self, name: str, vitals: Vitals | None) -> JsonObject:
+    def _traffic(self, name: str, status: ProgramStatus | None) -> JsonObject:
         stats = self._gateway.call_stats[name]
-        retry_s = max(self._gateway.blocked_for(name), vitals.wait_s if vitals else 0.0)
+        retry_s = max(self._gateway.blocked_for(name), status.wait_s if status else 0.0)
         return {
             "tools": stats.tools,
             "latency_ms": None if stats.latency_ms is None else round(stats.latency_ms, 1),
             "calls": stats.calls,
             "failures": stats.failures,
             "masked": {"texts": stats.masked_texts, "chars": stats.masked_chars},
-            **_last_error(vitals, stats),
+            **_last_error(status, stats),
             "last_error_s_ago": round(self._now() - stats.last_error_at, 1) if stats.last_error else None,
             "retry_in_s": round(retry_s, 1) if retry_s > 0 else None,
         }
 
 
-def _last_error(vitals: Vitals | None, stats: CallStats) -> JsonObject:
+def _last_error(status: ProgramStatus | None, stats: CallStats) -> JsonObject:
     """A program that does not run tells more than the calls that failed with it."""
-    if vitals is not None and vitals.problem is not None:
-        return {"last_error": str(vitals.problem), "last_error_code": vitals.problem.code}
+    if status is not None and status.problem is not None:
+        return {"last_error": str(status.problem), "last_error_code": status.problem.code}
     return {"last_error": stats.last_error or None, "last_error_code": stats.last_error_code or None}
 
 
@@ -176,7 +176,7 @@ class Supervisor:
 
     def logs(self, name: str, lines: int = LOG_LINES) -> str:
         """The end of what a server of ours said."""
-        return "".join(self._ours(ALIASES.get(name, name)).said.splitlines(keepends=True)[-lines:])
+        return "".join(self._ours(ALIASES.get(name, name)).output.splitlines(keepends=True)[-lines:])
 
     async def _each(self, names: Sequence[str], work: Callable[[str], Awaitable[JsonObject]]) -> list[JsonObject]:
         chosen = dict.fromkeys(ALIASES.get(name, name) for name in names or self._servers.run)
@@ -185,12 +185,12 @@ class Supervisor:
         return list(await asyncio.gather(*(work(name) for name in chosen)))
 
     async def _up(self, name: str) -> JsonObject:
-        child = self._ours(name)
-        if child.vitals().state != "ready":
-            child.resume()
+        program = self._ours(name)
+        if program.status().state != "ready":
+            program.resume()
         with suppress(KimiProxyError, TimeoutError):
             async with asyncio.timeout(self._servers.ready_timeout_s):
-                await child.running()
+                await program.running()
         self._gateway.forgive(name)
         status = await self._roll_call.one(name, fresh_s=0)
         return status if status["state"] == "ready" else {**status, "log": self.logs(name)}
@@ -199,30 +199,30 @@ class Supervisor:
         await self._ours(name).stop()
         return await self._roll_call.one(name)
 
-    async def _keep(self, name: str, child: AnyChild) -> None:
+    async def _keep(self, name: str, program: AnyProgram) -> None:
         while True:
-            await child.wanted()
+            await program.wanted()
             try:
-                await child.running()
+                await program.running()
             except KimiProxyError as e:
-                if child.vitals().state != "stopped":
+                if program.status().state != "stopped":
                     log.warning("mcp server did not start", extra={"server": name, "what": str(e)[:300]})
-                    await asyncio.sleep(child.wait_s)
+                    await asyncio.sleep(program.wait_s)
             else:
                 self._gateway.forgive(name)
                 log.info("mcp server is ready", extra={"server": name})
-                await child.ended()
+                await program.ended()
 
-    def _ours(self, name: str) -> AnyChild:
+    def _ours(self, name: str) -> AnyProgram:
         server = self._servers.servers.get(name)
         if server is None:
             raise UnknownServer(name, tuple(self._servers.servers))
         table = f"[mcp.servers.{name}]"
         if not server.enabled:
             raise ServerNotRun("switched_off", f"{name} is switched off: set enabled = true under {table}")
-        child = self._gateway.upstreams.child(name) if server.is_run else None
-        if child is None:
+        program = self._gateway.upstreams.program(name) if server.is_run else None
+        if program is None:
             where = f"{name} is not run here, but by somebody else at {server.url}"
             hint = f": set run = true under {table} to change that" if server.command else ""
             raise ServerNotRun("elsewhere", where + hint)
-        return child
+        return program

@@ -8,10 +8,10 @@ import logging
 import os
 import sys
 import time
-from asyncio.subprocess import DEVNULL, PIPE
+from asyncio.subprocess import DEVNULL
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Self, TypeAlias, TypeVar, cast
+from typing import Self, TypeAlias, TypeVar
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.errors import location
@@ -19,41 +19,39 @@ from kimi_proxy.core.prune import Cut, Pruned, Question
 from kimi_proxy.features.pruning import engine
 from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.features.sanitizer.shorten import Shortened, Task, shorten
+from kimi_proxy.proxy.process import STDIN, Command, Process
 from kimi_proxy.services import worker
 
 # -P: the current directory is the user's, and a numpy.py in it is not ours.
 COMMAND = (sys.executable, "-P", "-m", "kimi_proxy.services.worker")
 
-DYING_S = 1.0
+THREAD_MAX_CHARS = 32 * 1024  # up to here, talking to a child costs about as much as the work
+# Up to here the event loop gets its turns beside a thread that works; it gets fewer of them than beside a child.
+HURRIED_MAX_CHARS = 512 * 1024
+START_WITHIN_S = 30.0
 
-Answer: TypeAlias = tuple[bool, bytes]  # whether the job went well; what came of it, or what went wrong
 _SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 
+Value = TypeVar("Value")
+WorkerAnswer: TypeAlias = tuple[bool, bytes]  # whether the job went well; its result, or what went wrong
 
-class Child(asyncio.SubprocessProtocol):
+log = logging.getLogger(__name__)
+
+
+class WorkerProcess(Process):
     def __init__(self) -> None:
-        loop = asyncio.get_running_loop()
+        super().__init__()
         self._received = bytearray()
-        self._answer: asyncio.Future[Answer | None] = loop.create_future()
-        self._gone: asyncio.Future[None] = loop.create_future()
-        self.is_alive = True
+        self._answer: asyncio.Future[WorkerAnswer | None] = asyncio.get_running_loop().create_future()
         self._retirement: asyncio.TimerHandle | None = None
 
-    @classmethod
-    async def start(cls, command: Sequence[str] = COMMAND) -> Self:
-        """A process that is on its way. Not to be cancelled: asyncio would lose sight of it."""
-        spawn = asyncio.get_running_loop().subprocess_exec
-        _, child = await spawn(cls, *command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=without_secrets(os.environ))
-        return child
-
     async def ready(self) -> None:
-        """Wait for the first thing that it says, which is that it is ready for jobs."""
+        """Wait for its first message, which says that it is ready for jobs."""
         await self._answered()
 
-    async def ask(self, message: bytes) -> Answer:
+    async def ask(self, message: bytes) -> WorkerAnswer:
         self._answer = asyncio.get_running_loop().create_future()
-        pipe = cast(asyncio.WriteTransport, self._transport.get_pipe_transport(0))
-        pipe.write(worker.HEADER.pack(worker.DONE, len(message)) + message)
+        self._pipe(STDIN).write(worker.HEADER.pack(worker.DONE, len(message)) + message)
         return await self._answered()
 
     def retire_after(self, idle_s: float, retire: Callable[[Self], object]) -> None:
@@ -68,23 +66,11 @@ class Child(asyncio.SubprocessProtocol):
         if self._retirement:
             self._retirement.cancel()
 
-    async def end(self) -> None:
-        """Kill it, close its pipes and wait until nothing of it is left."""
-        self.cancel_retirement()
-        if not self.is_alive:
-            # It dies by itself. asyncio complains if it isn't the one who finds out.
-            await asyncio.wait([self._gone], timeout=DYING_S)
-        self._transport.close()
-        await asyncio.shield(self._gone)
-
-    async def _answered(self) -> Answer:
+    async def _answered(self) -> WorkerAnswer:
         answer = await self._answer
         if answer is None:
             raise ChildProcessError("a worker ended in the middle of a job")
         return answer
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.SubprocessTransport, transport)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         self._received += data
@@ -102,27 +88,9 @@ class Child(asyncio.SubprocessProtocol):
         if not self._answer.done():
             self._answer.set_result(None)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._gone.set_result(None)
-
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not name.upper().endswith(_SECRETS)}
-
-
-# Where the CPU work of pruning runs, so that the event loop never waits for it.
-#
-# Small texts run in a thread, which looks at the clock as it goes. Larger ones run in child processes, which can
-# be killed at the deadline whatever they are doing.
-
-THREAD_MAX_CHARS = 32 * 1024  # up to here, talking to a child costs about as much as the work
-# Up to here the event loop gets its turns beside a thread that works; it gets fewer of them than beside a child.
-HURRIED_MAX_CHARS = 512 * 1024
-START_WITHIN_S = 30.0
-
-Value = TypeVar("Value")
-
-log = logging.getLogger(__name__)
 
 
 class Workers:
@@ -141,13 +109,13 @@ class Workers:
         self._thread_max_chars = thread_max_chars
         self._command = command
         self._threads = ThreadPoolExecutor(limit, thread_name_prefix="prune")
-        self._children: set[Child] = set()
+        self._children: set[WorkerProcess] = set()
         # The child used last is taken first, so that the others can retire. None says that none could start.
-        self._idle: asyncio.LifoQueue[Child | None] = asyncio.LifoQueue()
+        self._idle: asyncio.LifoQueue[WorkerProcess | None] = asyncio.LifoQueue()
         self._waiting = 0
         self._spawning = 0  # not among the children yet
         self._starting = 0  # not ready yet
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
         self._closed = False
 
     async def prune(self, question: Question, prune_id: str, scores: Sequence[float] | None, within_s: float) -> Pruned:
@@ -228,7 +196,7 @@ class Workers:
             raise ChildProcessError(f"a worker failed: {answer.decode()}")
         return answer
 
-    async def _lease(self) -> Child:
+    async def _lease(self) -> WorkerProcess:
         while True:
             if self._needs_another():
                 self._start()
@@ -245,27 +213,28 @@ class Workers:
         has_room = len(self._children) + self._spawning < self._limit
         return has_room and self._idle.empty() and self._starting <= self._waiting
 
-    async def _next_idle(self) -> Child | None:
+    async def _next_idle(self) -> WorkerProcess | None:
         self._waiting += 1
         try:
             return await self._idle.get()
         finally:
             self._waiting -= 1
 
-    def _release(self, child: Child) -> None:
+    def _release(self, child: WorkerProcess) -> None:
         child.retire_after(self._idle_s, self._discard)
         self._idle.put_nowait(child)
 
-    def _replace(self, child: Child) -> None:
+    def _replace(self, child: WorkerProcess) -> None:
         log.warning("worker replaced")
         self._discard(child)
         if not self._closed:
             self._start()
 
-    def _discard(self, child: Child) -> None:
+    def _discard(self, child: WorkerProcess) -> None:
         if child in self._children:
             self._children.remove(child)
-            self._beside(child.end())
+            child.cancel_retirement()
+            self._beside(child.end(grace_s=0))
 
     def _start(self) -> None:
         self._spawning += 1
@@ -282,15 +251,16 @@ class Workers:
         finally:
             self._starting -= 1
 
-    async def _spawned(self) -> Child:
+    async def _spawned(self) -> WorkerProcess:
         try:
-            child = await Child.start(self._command)
+            child = WorkerProcess()
+            await child.launch(Command(self._command, without_secrets(os.environ)), stderr=DEVNULL)
             self._children.add(child)
             return child
         finally:
             self._spawning -= 1
 
-    async def _make_ready(self, child: Child) -> None:
+    async def _make_ready(self, child: WorkerProcess) -> None:
         try:
             async with asyncio.timeout(0 if self._closed else START_WITHIN_S):
                 await child.ready()
@@ -304,7 +274,7 @@ class Workers:
             for _ in range(self._waiting):
                 self._idle.put_nowait(None)
 
-    def _beside(self, work: Coroutine[object, object, None]) -> None:
+    def _beside(self, work: Coroutine[object, object, object]) -> None:
         """Run `work` beside everything else; closing waits for its end."""
         task = asyncio.create_task(work)
         self._tasks.add(task)

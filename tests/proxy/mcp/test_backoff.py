@@ -2,7 +2,7 @@
 
 from tests.fakes import Clock
 
-from kimi_proxy.proxy.mcp.process import Backoff
+from kimi_proxy.proxy.mcp.program import Backoff
 
 
 def test_the_pauses_double_up_to_half_a_minute():

@@ -16,9 +16,8 @@ from tests.processes import runs, until
 from kimi_proxy.core.errors import UpstreamTimeout, UpstreamUnreachable
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.proxy.mcp.http import Streamable
-from kimi_proxy.proxy.mcp.process import Command
 from kimi_proxy.proxy.mcp.stdio import Served
-from kimi_proxy.proxy.orphan_cleanup import Reaper
+from kimi_proxy.proxy.process import Command, OrphanCleanup
 
 SCRIPT = str(Path(__file__).parents[2] / "http_server.py")
 PATIENCE_S = 60.0
@@ -38,15 +37,15 @@ def free_port() -> int:
 
 @asynccontextmanager
 async def served(mode: str = "", port: int = 0, start_timeout_s: float = PATIENCE_S) -> AsyncIterator[Served]:
-    reaper, port = Reaper(), port or free_port()
+    orphans, port = OrphanCleanup(), port or free_port()
     command = Command((sys.executable, "-I", "-S", SCRIPT, str(port), mode), {"PATH": os.environ["PATH"]})
     url = f"http://127.0.0.1:{port}/mcp"
-    client = Served("script", url, command, lambda: Streamable("script", url, 5), start_timeout_s, reaper)
+    client = Served("script", url, command, lambda: Streamable("script", url, 5), start_timeout_s, orphans)
     try:
         yield client
     finally:
         await client.close()
-        reaper.close()
+        orphans.close()
 
 
 def call(name: str) -> JsonObject:
@@ -64,11 +63,11 @@ async def pids(client: Served) -> list[int]:
 async def test_it_is_started_waited_for_and_asked(mode: str):
     async with served(mode) as client:
         answer = await client.forward(LIST, PATIENCE_S)
-        vitals = client.child.vitals()
+        status = client.program.status()
 
     assert answer is not None
     assert [tool["name"] for tool in answer["result"]["tools"]] == ["pid", "die"]  # type: ignore[index,call-overload,union-attr]
-    assert (vitals.state, vitals.starts, vitals.problem) == ("ready", 1, None)
+    assert (status.state, status.starts, status.problem) == ("ready", 1, None)
 
 
 async def test_one_that_dies_at_once_is_not_waited_for():
@@ -76,11 +75,11 @@ async def test_one_that_dies_at_once_is_not_waited_for():
     async with served("dies", start_timeout_s=60) as client:
         with pytest.raises(UpstreamUnreachable, match="ended with status 4 after saying: my configuration is nowhere"):
             await client.forward(LIST, PATIENCE_S)
-        said, vitals = client.child.said, client.child.vitals()
+        said, status = client.program.output, client.program.status()
 
     assert time.monotonic() - began < 60
     assert said.startswith("I am about to listen\nmy configuration is nowhere to be found\n[script ended with status 4")
-    assert (vitals.state, vitals.pid) == ("down", None)
+    assert (status.state, status.pid) == ("down", None)
 
 
 async def test_one_that_does_not_speak_mcp_is_not_ready():
@@ -111,11 +110,11 @@ async def test_after_a_crash_it_is_started_again_with_a_new_session():
         before = await pids(client)
         with pytest.raises(UpstreamUnreachable):
             await client.forward(call("die"), PATIENCE_S)
-        await client.child.ended()
+        await client.program.ended()
         after = await pids(client)
 
         assert after[0] != before[0]
-        assert "somebody told me to die" in client.child.said
+        assert "somebody told me to die" in client.program.output
         await until(lambda: not any(runs(pid) for pid in before))
 
 
@@ -128,22 +127,22 @@ async def test_closing_ends_it_and_what_it_started():
 async def test_one_that_is_stopped_says_how_it_is_started_again():
     async with served() as client:
         family = await pids(client)
-        await client.child.stop()
+        await client.program.stop()
         with pytest.raises(UpstreamUnreachable, match="kimi-proxy mcp up script"):
             await client.forward(LIST, PATIENCE_S)
-        assert client.child.vitals().state == "stopped"
+        assert client.program.status().state == "stopped"
         assert not any(runs(pid) for pid in family)
 
-        client.child.resume()
+        client.program.resume()
         assert await pids(client) != family
 
 
 async def test_it_can_be_stopped_while_it_starts():
     async with served("stranger", start_timeout_s=60) as client:
         starting = asyncio.create_task(client.forward(LIST, PATIENCE_S))
-        await until(lambda: client.child.vitals().pid is not None)
-        pid = client.child.vitals().pid
-        await client.child.stop()
+        await until(lambda: client.program.status().pid is not None)
+        pid = client.program.status().pid
+        await client.program.stop()
         with pytest.raises(UpstreamUnreachable, match="was stopped"):
             await starting
 

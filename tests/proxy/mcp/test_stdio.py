@@ -16,9 +16,8 @@ from tests.processes import runs, until
 from kimi_proxy.core import jsonrpc
 from kimi_proxy.core.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable, UpstreamUnreadable
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.proxy.mcp.process import Command
 from kimi_proxy.proxy.mcp.stdio import Stdio
-from kimi_proxy.proxy.orphan_cleanup import Reaper
+from kimi_proxy.proxy.process import Command, OrphanCleanup
 
 SCRIPT = str(Path(__file__).parents[2] / "stdio_server.py")
 PATIENCE_S = 60.0
@@ -36,13 +35,13 @@ def command(*arguments: str, env: dict[str, str] | None = None, cwd: str | None 
 
 @asynccontextmanager
 async def running(what: Command, start_timeout_s: float = PATIENCE_S) -> AsyncIterator[Stdio]:
-    reaper = Reaper()
-    client = Stdio("script", what, start_timeout_s, reaper)
+    orphans = OrphanCleanup()
+    client = Stdio("script", what, start_timeout_s, orphans)
     try:
         yield client
     finally:
         await client.close()
-        reaper.close()
+        orphans.close()
 
 
 def call(name: str, call_id: JsonValue = 1, **arguments: JsonValue) -> JsonObject:
@@ -323,12 +322,11 @@ async def test_a_program_that_dies_takes_its_children_along():
 
 OWNER = """
 import asyncio, json, sys
-from kimi_proxy.proxy.mcp.process import Command
-from kimi_proxy.proxy.mcp.reaper import Reaper
+from kimi_proxy.proxy.process import Command, OrphanCleanup
 from kimi_proxy.proxy.mcp.stdio import Stdio
 
 async def main():
-    client = Stdio("script", Command(json.loads(sys.argv[1]), {"PATH": "/usr/bin:/bin"}), 20, Reaper())
+    client = Stdio("script", Command(json.loads(sys.argv[1]), {"PATH": "/usr/bin:/bin"}), 20, OrphanCleanup())
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "child", "arguments": {}}}
     print(json.dumps((await client.forward(message, 20))["result"]), flush=True)
     await asyncio.sleep(600)

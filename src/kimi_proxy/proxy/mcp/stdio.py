@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import signal
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
@@ -12,20 +11,20 @@ from kimi_proxy.core import json, jsonrpc, mcp
 from kimi_proxy.core.errors import UpstreamError, UpstreamUnreachable, UpstreamUnreadable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.proxy.mcp import protocol
-from kimi_proxy.proxy.mcp.process import STDERR, STDIN, STDOUT, Child, Command, Process
+from kimi_proxy.proxy.mcp.program import ServerProcess, ServerProgram
 from kimi_proxy.proxy.mcp.protocol import MAX_ANSWER_BYTES, Client, Hello, with_id, within
-from kimi_proxy.proxy.orphan_cleanup import Reaper
+from kimi_proxy.proxy.process import SIGKILL, STDERR, STDIN, STDOUT, Command, OrphanCleanup
 
 MAX_UNREAD_BYTES = 64 * 1024**2  # what we wrote and the program has not read
 
 
-class Program(Process):
+class StdioProcess(ServerProcess):
     """Requests go out under ids of our own, so that two clients with the same id never meet."""
 
-    goodbye_s = 1.0
+    leave_s = 1.0
 
-    def __init__(self, server: str, watch: Callable[[int], None]) -> None:
-        super().__init__(server, watch)
+    def __init__(self, server: str, orphans: OrphanCleanup | None = None) -> None:
+        super().__init__(server, orphans)
         self._partial: list[bytes] = []
         self._partial_size = 0
         self._waiting: dict[int, asyncio.Future[JsonObject]] = {}
@@ -104,7 +103,7 @@ class Program(Process):
 
     def _write(self, message: JsonObject) -> None:
         pipe = self._pipe(STDIN)
-        if not self.alive or pipe.is_closing():
+        if not self.is_alive or pipe.is_closing():
             raise UpstreamUnreachable(f"{self._server} has ended: call again to start it anew")
         if pipe.get_write_buffer_size() > MAX_UNREAD_BYTES:
             raise UpstreamUnreachable(f"{self._server} does not read what it is sent")
@@ -117,11 +116,11 @@ class Program(Process):
                 self._write({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
 
     def _give_up(self, error: Exception) -> None:
-        self._ending = True
+        self.is_alive = False
         self._fail(error)
         self._partial.clear()
         self._pipe(STDOUT).close()
-        self._signal(signal.SIGKILL)
+        self._signal(SIGKILL)
 
     def _fail(self, error: Exception) -> None:
         for waiting in self._waiting.values():
@@ -143,27 +142,27 @@ class Stdio:
         server: str,
         command: Command,
         start_timeout_s: float,
-        reaper: Reaper,
+        orphans: OrphanCleanup,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._server = server
-        self.child = Child(server, command, Program, self._meet, start_timeout_s, reaper, now)
+        self.program = ServerProgram(server, command, StdioProcess, self._connect, start_timeout_s, orphans, now)
 
     async def forward(self, message: JsonObject, timeout_s: float) -> JsonObject | None:
-        life = await self.child.running()
+        running = await self.program.running()
         async with within(self._server, timeout_s):
-            return await protocol.through(life.met, message, life.process.send)
+            return await protocol.through(running.connection, message, running.process.send)
 
     async def close(self) -> None:
-        await self.child.close()
+        await self.program.close()
 
-    async def _meet(self, program: Program) -> Hello:
+    async def _connect(self, process: StdioProcess) -> Hello:
         """Ask the old way first: a program of that era may be silent about what it does not know."""
-        match await program.send(protocol.INITIALIZE):
+        match await process.send(protocol.INITIALIZE):
             case {"result": dict(about)}:
-                await program.send(protocol.INITIALIZED)
+                await process.send(protocol.INITIALIZED)
                 return Hello(False, about)
-        match await program.send(protocol.DISCOVER):
+        match await process.send(protocol.DISCOVER):
             case {"result": dict(about)}:
                 return Hello(True, about)
             case {"error": {"message": problem}}:
@@ -186,21 +185,23 @@ class Served:
         command: Command,
         client: Callable[[], Client],
         start_timeout_s: float,
-        reaper: Reaper,
+        orphans: OrphanCleanup,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._server = server
         self._url = url
         self._fresh = client
         self._client: Client | None = None
-        self.child = Child(server, command, Process, self._meet, start_timeout_s, reaper, now, self._refuse_taken)
+        self.program = ServerProgram(
+            server, command, ServerProcess, self._connect, start_timeout_s, orphans, now, self._refuse_taken
+        )
 
     async def forward(self, message: JsonObject, timeout_s: float) -> JsonObject | None:
-        life = await self.child.running()
-        return await life.met.forward(message, timeout_s)
+        running = await self.program.running()
+        return await running.connection.forward(message, timeout_s)
 
     async def close(self) -> None:
-        await self.child.close()
+        await self.program.close()
         await self._drop()
 
     async def _drop(self) -> None:
@@ -208,11 +209,11 @@ class Served:
             client, self._client = self._client, None
             await client.close()
 
-    async def _meet(self, process: Process) -> Client:
+    async def _connect(self, process: ServerProcess) -> Client:
         """Wait until it answers like an MCP server; a program that ended is not waited for."""
         await self._drop()
         self._client = client = self._fresh()
-        gone = asyncio.create_task(process.gone())
+        gone = asyncio.create_task(process.closed())
         try:
             while not await _unless(gone, self._introduced(client)):
                 await asyncio.wait({gone}, timeout=LOOK_EVERY_S)

@@ -9,12 +9,12 @@ from kimi_proxy.core.config.servers import ALIASES, McpServer, McpSettings
 from kimi_proxy.core.errors import UnknownServer
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.proxy.commands import child_env
-from kimi_proxy.proxy.mcp.process import Child, Command, Process
+from kimi_proxy.proxy.mcp.program import ServerProcess, ServerProgram
 from kimi_proxy.proxy.mcp.protocol import Client, Hello
-from kimi_proxy.proxy.mcp.stdio import Program, Served, Stdio
-from kimi_proxy.proxy.orphan_cleanup import Reaper
+from kimi_proxy.proxy.mcp.stdio import Served, Stdio, StdioProcess
+from kimi_proxy.proxy.process import Command, OrphanCleanup
 
-AnyChild: TypeAlias = Child[Program, Hello] | Child[Process, Client]
+AnyProgram: TypeAlias = ServerProgram[StdioProcess, Hello] | ServerProgram[ServerProcess, Client]
 
 
 class Upstreams:
@@ -26,7 +26,7 @@ class Upstreams:
         self._mcp = mcp
         self._env = env
         self._headers = headers or {}
-        self._reaper = Reaper()
+        self._orphans = OrphanCleanup()
         self._clients: dict[str, Client] = {}
 
     async def forward_jsonrpc(self, server_name: str, message: JsonObject) -> JsonObject | None:
@@ -36,17 +36,17 @@ class Upstreams:
             raise UnknownServer(server_name, self._mcp.names)
         return await self._client(ALIASES.get(server_name, server_name), server).forward(message, server.timeout_s)
 
-    def child(self, server_name: str) -> AnyChild | None:
+    def program(self, server_name: str) -> AnyProgram | None:
         """The program behind a server, if we run it."""
         server = self._mcp.server(server_name)
         client = None if server is None else self._client(ALIASES.get(server_name, server_name), server)
-        return client.child if isinstance(client, Stdio | Served) else None
+        return client.program if isinstance(client, Stdio | Served) else None
 
     async def close(self) -> None:
         clients = list(self._clients.values())
         self._clients.clear()
         await asyncio.gather(*(client.close() for client in clients))
-        self._reaper.close()
+        self._orphans.close()
 
     def _client(self, name: str, server: McpServer) -> Client:
         if name not in self._clients:
@@ -57,10 +57,10 @@ class Upstreams:
         env = {**child_env(self._env, server.env_pass), **server.env}
         command = Command((server.command, *server.args), env, server.root or None)
         if server.way == "stdio":
-            return Stdio(name, command, server.start_timeout_s, self._reaper)
+            return Stdio(name, command, server.start_timeout_s, self._orphans)
         if server.is_run:
             client = partial(self._over_http, name, server)
-            return Served(name, server.url, command, client, server.start_timeout_s, self._reaper)
+            return Served(name, server.url, command, client, server.start_timeout_s, self._orphans)
         return self._over_http(name, server)
 
     def _over_http(self, name: str, server: McpServer) -> Client:

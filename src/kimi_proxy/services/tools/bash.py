@@ -3,7 +3,6 @@
 import asyncio
 import shutil
 import signal
-import threading
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
@@ -20,8 +19,9 @@ from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.markers import PruneMarker
 from kimi_proxy.features.tool import Integer
 from kimi_proxy.proxy import commands
-from kimi_proxy.proxy.commands import Command, Outcome
+from kimi_proxy.proxy.commands import Outcome
 from kimi_proxy.proxy.files import TAIL_BYTES, Spool, Workspace
+from kimi_proxy.proxy.process import Command
 from kimi_proxy.services.originals import Keeper
 from kimi_proxy.services.tools import request
 from kimi_proxy.services.tools.pruning import Pruning
@@ -152,17 +152,13 @@ def tool(
     async def bash(asked: Bash) -> AsyncIterator[Output]:
         timeout_ms = asked.timeout_ms or settings.bash_timeout_ms
         cwd = workspace.directory(asked.cwd)
-        command = Command((shell, "-c", asked.command), cwd, child_env, timeout_ms / 1000)
+        command = Command((shell, "-c", asked.command), child_env, cwd)
         with Spool(spool_bytes) as spool:
-            work = partial(_run, command, settings.max_processes, spool)
-            outcome = await commands.in_thread(work, threads)
+            run = partial(commands.run_guarded, command, timeout_ms / 1000, settings.max_processes, spool.write)
+            outcome = await commands.in_thread(run, threads)
             yield _output(outcome, spool, keeper, _problem(outcome, timeout_ms, settings.max_processes))
 
     return AgentTool("bash", "Run a command", DESCRIPTION, SCHEMA, Bash, bash, pruning, read_only=False)
-
-
-def _run(command: Command, max_processes: int, spool: Spool, stop: threading.Event) -> Outcome:
-    return commands.run_guarded(command, max_processes, spool.write, stop)
 
 
 def _output(outcome: Outcome, spool: Spool, keeper: Keeper, problem: Problem | None) -> Output:

@@ -10,7 +10,7 @@ import pytest
 from tests.processes import runs, within
 
 from kimi_proxy.core.errors import UpstreamUnreachable
-from kimi_proxy.proxy.processes import Pid, born, detach, end, exit_code, ourselves
+from kimi_proxy.proxy.process import Pid, born, detach, end, exit_code, ourselves
 
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(600)"
 

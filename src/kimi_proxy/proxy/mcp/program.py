@@ -1,0 +1,275 @@
+"""MCP servers that are programs of ours: started when they are needed, and again after they ended."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import ClassVar, Generic, Literal, TypeVar
+
+from kimi_proxy.core.errors import KimiProxyError, UpstreamUnreachable
+from kimi_proxy.proxy.mcp.protocol import within
+from kimi_proxy.proxy.process import Command, OrphanCleanup, Process
+
+FIRST_S = 0.5
+LONGEST_S = 30.0
+STEADY_S = 60.0  # a program that lived this long did not crash for the old reason
+HOPELESS = 5  # crashes in a row after which no call is kept waiting
+OUTPUT_BYTES = 64 * 1024  # what we remember of a program's output
+
+
+class Backoff:
+    """The first restart comes at once, the next after 0.5 s, then twice as long each time, up to 30 s."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._crashes = 0
+        self._not_before = 0.0
+
+    @property
+    def crashes(self) -> int:
+        return self._crashes
+
+    @property
+    def is_hopeless(self) -> bool:
+        return self._crashes >= HOPELESS
+
+    @property
+    def wait_s(self) -> float:
+        return max(0.0, self._not_before - self._now())
+
+    def crashed(self, lived_s: float) -> None:
+        self._crashes = 1 if lived_s >= STEADY_S else self._crashes + 1
+        pause = 0.0 if self._crashes == 1 else min(FIRST_S * 2.0 ** (self._crashes - 2), LONGEST_S)
+        self._not_before = self._now() + pause
+
+
+class ServerProcess(Process):
+    """One run of a program. All of its output is for people; its input is a pipe that closes when we are gone."""
+
+    leave_s: ClassVar[float] = 0.0  # what it takes to leave by itself once its input is closed
+
+    def __init__(self, server: str, orphans: OrphanCleanup | None = None) -> None:
+        super().__init__(orphans)
+        self._server = server
+        self._output = bytearray()
+
+    @property
+    def output(self) -> str:
+        """The end of what it wrote."""
+        return self._output.decode("utf-8", "replace")
+
+    @property
+    def ending(self) -> UpstreamUnreachable:
+        """How it ended, in words."""
+        last_line = self.output.strip().splitlines()[-1:]
+        why = f" after saying: {last_line[0][:300]}" if last_line else ""
+        return UpstreamUnreachable(f"{self._server} ended with status {self._started.get_returncode()}{why}")
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        self._output += data
+        del self._output[:-OUTPUT_BYTES]
+
+
+P = TypeVar("P", bound=ServerProcess)
+T = TypeVar("T")
+
+State = Literal["idle", "starting", "ready", "down", "degraded", "stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunningServer(Generic[P, T]):
+    """A program that answers, and how it is spoken to."""
+
+    process: P
+    connection: T
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramStatus:
+    """How a program is doing. `down` is started again in `wait_s`, and so is `degraded`, which crashes all the time."""
+
+    state: State
+    pid: int | None
+    up_s: float
+    starts: int
+    wait_s: float
+    problem: KimiProxyError | None
+
+
+class ServerProgram(Generic[P, T]):
+    def __init__(
+        self,
+        server: str,
+        command: Command,
+        kind: type[P],
+        connect: Callable[[P], Awaitable[T]],
+        start_timeout_s: float,
+        orphans: OrphanCleanup,
+        now: Callable[[], float] = time.monotonic,
+        before: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`before` may refuse a start; `connect` returns once the program is known to be the right one, and ready."""
+        self._server = server
+        self._command = command
+        self._kind = kind
+        self._connect = connect
+        self._start_timeout_s = start_timeout_s
+        self._orphans = orphans
+        self._now = now
+        self._before = before
+        self._backoff = Backoff(now)
+        self._process: P | None = None
+        self._running: RunningServer[P, T] | None = None
+        self._starting: asyncio.Task[RunningServer[P, T]] | None = None
+        self._wanted = asyncio.Event()
+        self._wanted.set()
+        self._past = ""
+        self._problem: KimiProxyError | None = None
+        self._starts = 0
+
+    @property
+    def output(self) -> str:
+        """The end of what the program wrote, in this run and in those before."""
+        return self._past + (self._process.output if self._process else "")
+
+    @property
+    def wait_s(self) -> float:
+        """The seconds until the program may be started again."""
+        return self._backoff.wait_s
+
+    def status(self) -> ProgramStatus:
+        up_s = self._now() - self._running.since if self._running else 0.0
+        pid = self._process.pid if self._process and self._process.is_alive else None
+        wait_s = self.wait_s if self._wanted.is_set() else 0.0
+        return ProgramStatus(self._state, pid, up_s, self._starts, wait_s, self._problem)
+
+    @property
+    def _state(self) -> State:
+        if not self._wanted.is_set():
+            return "stopped"
+        if self._running is not None and self._running.process.is_alive:
+            return "ready"
+        if self._backoff.is_hopeless:
+            return "degraded"
+        if self._starting is not None and not self._starting.done() and self.wait_s == 0:
+            return "starting"
+        return "down" if self._starts else "idle"
+
+    async def running(self) -> RunningServer[P, T]:
+        """Return the program's present run, or start the next one; raise UpstreamUnreachable if it was stopped."""
+        if not self._wanted.is_set():
+            raise self._stopped()
+        if self._running is not None:
+            if self._running.process.is_alive:
+                return self._running
+            await self._clear(self._running)
+            if not self._wanted.is_set():  # it was stopped meanwhile
+                raise self._stopped()
+        if self._starting is None or self._starting.done():
+            # The first caller may give up; the others still wait for the same start.
+            self._starting = asyncio.create_task(self._start())
+            self._starting.add_done_callback(_seen)
+        try:
+            return await asyncio.shield(self._starting)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._wanted.is_set() or (task is not None and task.cancelling()):
+                raise
+            raise self._stopped() from None
+
+    def _stopped(self) -> UpstreamUnreachable:
+        return UpstreamUnreachable(f"{self._server} was stopped: kimi-proxy mcp up {self._server} starts it")
+
+    async def ended(self) -> None:
+        """Wait for the end of the present run."""
+        if self._running is not None:
+            await self._running.process.closed()
+
+    async def wanted(self) -> None:
+        """Wait until the program is not stopped on purpose."""
+        await self._wanted.wait()
+
+    async def stop(self) -> None:
+        """End the program, and do not start it again until `resume`."""
+        self._wanted.clear()
+        await self.close()
+
+    def resume(self) -> None:
+        """Allow starts again, and forget earlier crashes: their cause may have been mended."""
+        self._wanted.set()
+        self._backoff = Backoff(self._now)
+
+    async def close(self) -> None:
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.wait({self._starting})
+        if self._running is not None:
+            running, self._running = self._running, None
+            await self._ended(running.process)
+
+    async def _clear(self, running: RunningServer[P, T]) -> None:
+        if self._running is running:
+            self._running = None
+            self._backoff.crashed(self._now() - running.since)
+            self._problem = running.process.ending
+            await self._ended(running.process)
+
+    async def _start(self) -> RunningServer[P, T]:
+        await self._pause()
+        self._starts += 1
+        try:
+            process = await self._launched()
+            connection = await self._connected(process)
+        except BaseException as e:
+            if isinstance(e, KimiProxyError):
+                self._problem = e
+            self._backoff.crashed(0)
+            raise
+        self._problem = None
+        self._running = RunningServer(process, connection, self._now())
+        return self._running
+
+    async def _launched(self) -> P:
+        if self._before is not None:
+            await self._before()
+        process = self._kind(self._server, self._orphans)
+        try:
+            await process.launch(self._command)
+        except (OSError, ValueError) as e:
+            raise UpstreamUnreachable(f"{self._server} cannot be started: {e}") from e
+        self._process = process
+        return process
+
+    async def _connected(self, process: P) -> T:
+        try:
+            async with within(self._server, self._start_timeout_s):
+                return await self._connect(process)
+        except UpstreamUnreachable as e:
+            await self._ended(process)
+            raise process.ending from e
+        except BaseException:
+            await self._ended(process)
+            raise
+
+    async def _pause(self) -> None:
+        wait_s = self._backoff.wait_s
+        if self._backoff.is_hopeless and wait_s > 0:
+            raise UpstreamUnreachable(
+                f"{self._server} crashed {self._backoff.crashes} times in a row: "
+                f"it is started again in {wait_s:.1f} s at the earliest",
+                retry_after_s=wait_s,
+            )
+        await asyncio.sleep(wait_s)
+
+    async def _ended(self, process: P) -> None:
+        await process.end(process.leave_s)
+        self._past = f"{self._past}{process.output}[{process.ending}]\n"[-OUTPUT_BYTES:]
+        if self._process is process:
+            self._process = None
+
+
+def _seen(task: asyncio.Task[RunningServer[P, T]]) -> None:
+    """Retrieve the exception of a start that no caller waits for any more, so that asyncio does not log it."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,348 @@
+"""Processes: children that we run in a group of their own and end wholly, and those that we leave to themselves.
+
+Everything else that starts a program stands on this module: MCP servers, workers, the tools of a run, commands. Only
+commands (`proxy/commands.py`) read their output in a thread, because writing it to disk would block the event loop."""
+
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from asyncio.subprocess import PIPE
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Literal, cast
+
+from kimi_proxy.core.errors import UpstreamUnreachable
+
+STDIN, STDOUT, STDERR = 0, 1, 2
+GRACE_S = 1.0  # for each of SIGTERM and SIGKILL
+SIGKILL = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: Path | str | None = None
+
+
+def signal_group(group: int, number: signal.Signals) -> None:
+    """Send a signal to all of a process group, where there are groups; nothing happens if it is gone, or not ours."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(group, number) if sys.platform == "win32" else os.killpg(group, number)
+
+
+class Process(asyncio.SubprocessProtocol):
+    """A program in a process group of its own. Subclasses say what becomes of its output, which is dropped here."""
+
+    def __init__(self, orphans: "OrphanCleanup | None" = None) -> None:
+        loop = asyncio.get_running_loop()
+        self.exited: asyncio.Future[int] = loop.create_future()  # its exit code; negative for a signal
+        self.is_alive = True  # until it ends, or we begin to end it
+        self._closed: asyncio.Future[None] = loop.create_future()  # it has exited, and its output was read to the end
+        self._orphans = orphans
+        self._transport: asyncio.SubprocessTransport | None = None
+
+    async def launch(
+        self, command: Command, stdin: int = PIPE, stdout: int = PIPE, stderr: int | IO[bytes] = PIPE
+    ) -> None:
+        """Start `command`; raise OSError or ValueError if that cannot be done."""
+        try:
+            await asyncio.get_running_loop().subprocess_exec(
+                lambda: self,
+                *command.argv,
+                env=dict(command.env),
+                cwd=command.cwd,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                # Ctrl-C in the terminal is not for it, and its group can be signalled as one.
+                start_new_session=True,
+            )
+        except asyncio.CancelledError:
+            if self._transport is not None:
+                await self.end(grace_s=0)
+            raise
+
+    @property
+    def pid(self) -> int:
+        """Its number, which is also that of the process group of the program and of what it starts."""
+        return self._started.get_pid()
+
+    async def closed(self) -> None:
+        """Wait until it has ended by itself, or by us."""
+        await asyncio.shield(self._closed)
+
+    async def end(self, leave_s: float = 0.0, grace_s: float = GRACE_S) -> bool:
+        """End it and all that it left in its group; return False if it had to be killed.
+
+        Its input is closed, `leave_s` later comes SIGTERM, another `grace_s` later SIGKILL. With no grace it is
+        killed at once.
+        """
+        self.is_alive = False
+        if self._started.get_pipe_transport(STDIN) is not None:
+            self._pipe(STDIN).close()
+        await asyncio.wait({self._closed}, timeout=leave_s)
+        if grace_s > 0:
+            self._signal(signal.SIGTERM)
+            await asyncio.wait({self._closed}, timeout=grace_s)
+        in_time = self.exited.done()
+        self._signal(SIGKILL)
+        await asyncio.wait({self._closed}, timeout=GRACE_S)
+        self._started.close()
+        await asyncio.shield(self._closed)
+        return in_time
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.SubprocessTransport, transport)
+        if self._orphans is not None:
+            self._orphans.watch(self.pid)
+
+    def process_exited(self) -> None:
+        """End what it left behind, too; the pipes close then, once they are read to the end."""
+        self.is_alive = False
+        self._signal(SIGKILL)
+        asyncio.get_running_loop().call_later(GRACE_S, self._started.close)
+        self.exited.set_result(self._started.get_returncode() or 0)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._orphans is not None:
+            self._orphans.forget(self.pid)
+        self._closed.set_result(None)
+        self._started.close()
+
+    @property
+    def _started(self) -> asyncio.SubprocessTransport:
+        assert self._transport is not None  # noqa: S101 - it was launched
+        return self._transport
+
+    def _signal(self, number: signal.Signals) -> None:
+        if not self._closed.done():  # the number may belong to another process from then on
+            signal_group(self.pid, number)
+
+    def _pipe(self, fd: int) -> asyncio.WriteTransport:  # standard output's is closed, never written
+        return cast(asyncio.WriteTransport, self._started.get_pipe_transport(fd))
+
+
+_CLEANUP_SCRIPT = f"""
+trap '' HUP INT TERM
+groups=' '
+while read -r change group; do
+  case $change in
+    +) groups="$groups$group " ;;
+    -) case $groups in *" $group "*) groups="${{groups%% $group *}} ${{groups#* $group }}" ;; esac ;;
+  esac
+done
+for group in $groups; do kill -s TERM -- "-$group" 2>/dev/null; done
+[ "$groups" = ' ' ] || sleep {GRACE_S:.0f}
+for group in $groups; do kill -s KILL -- "-$group" 2>/dev/null; done
+"""
+
+
+class OrphanCleanup:
+    """A shell that outlives us by a second, so that the servers we started do not.
+
+    When we are killed, none of our code runs any more; but the kernel closes the pipe to this shell, which then ends
+    every process group that it knows. It is started with the first group to watch.
+    """
+
+    def __init__(self) -> None:
+        self._shell: subprocess.Popen[bytes] | None = None
+
+    def watch(self, group: int) -> None:
+        if self._shell is None:
+            try:
+                self._shell = _cleanup_shell()
+            except OSError as e:
+                log.warning("no orphan cleanup: servers may outlive a crash", extra={"problem": str(e)})
+        self._write(f"+ {group}\n")
+
+    def forget(self, group: int) -> None:
+        self._write(f"- {group}\n")
+
+    def close(self) -> None:
+        """End the shell; what it still watches ends with it."""
+        if self._shell is not None and self._shell.stdin is not None:
+            with suppress(BrokenPipeError):
+                self._shell.stdin.close()
+            self._shell.wait()
+        self._shell = None
+
+    def _write(self, line: str) -> None:
+        if self._shell is not None and self._shell.stdin is not None:
+            try:
+                self._shell.stdin.write(line.encode())
+            except BrokenPipeError:
+                log.warning("the orphan cleanup is gone: servers may outlive a crash")
+
+
+def _cleanup_shell() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603 - our own script, and no argument
+        ["/bin/sh", "-c", _CLEANUP_SCRIPT],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        bufsize=0,
+        cwd="/",
+        env={"PATH": "/usr/bin:/bin"},
+        start_new_session=True,
+    )
+
+
+EXIT_NOT_FOUND = 127
+EXIT_SIGNAL = 128  # plus its number, as shells say it
+SETTLE_S = 0.1
+
+# Python ignores these in itself, and a program that inherited that would, too.
+_IGNORED_BY_PYTHON = [number for number in signal.Signals if number.name in ("SIGPIPE", "SIGXFSZ")]
+# The terminal sends these to all programs in its foreground, so that ours has them already.
+_OF_THE_TERMINAL = ("SIGINT", "SIGQUIT")
+_FORWARDED_NAMES = (*_OF_THE_TERMINAL, "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
+FORWARDED = [number for number in signal.Signals if number.name in _FORWARDED_NAMES]
+
+
+class Foreground:
+    """A program that shares our terminal and our process group, as an agent does that we run for its user."""
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        try:
+            self._pid = os.posix_spawnp(argv[0], list(argv), env, setsigdef=_IGNORED_BY_PYTHON)
+        except OSError as e:
+            raise UpstreamUnreachable(f"{argv[0]} cannot be started: {e.strerror}") from e
+
+    async def exit_code(self) -> int:
+        return await asyncio.to_thread(self._wait)
+
+    def pass_on(self, number: signal.Signals) -> None:
+        if number.name not in _OF_THE_TERMINAL or not _in_the_foreground():
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, number)
+
+    def _wait(self) -> int:
+        status = self._next_status()
+        while status is None or os.WIFSTOPPED(status) or os.WIFCONTINUED(status):
+            if status is None:
+                self._suspend_with_it()
+            elif os.WIFSTOPPED(status):
+                # Ctrl-Z suspends us as well. By the end of this pause that has happened, and has passed.
+                time.sleep(SETTLE_S)
+                status = self._next_status(os.WNOHANG)
+                continue
+            status = self._next_status()
+        code = os.waitstatus_to_exitcode(status)
+        return EXIT_SIGNAL - code if code < 0 else code
+
+    def _next_status(self, more: int = 0) -> int | None:
+        pid, status = os.waitpid(self._pid, os.WUNTRACED | os.WCONTINUED | more)
+        return status if pid else None
+
+    def _suspend_with_it(self) -> None:
+        """Suspend us, too: only then does a shell give its prompt back."""
+        if _in_the_foreground():
+            os.kill(os.getpid(), signal.SIGSTOP)
+            os.kill(self._pid, signal.SIGCONT)
+
+
+def _in_the_foreground() -> bool:
+    try:
+        terminal = os.open(os.ctermid(), os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    finally:
+        os.close(terminal)
+
+
+LOOK_EVERY_S = 0.05
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Pid:
+    """A process that may be no child of ours. Its number alone would also fit the next one that gets it."""
+
+    number: int
+    born: str
+
+    @property
+    def runs(self) -> bool:
+        return bool(self.born) and born(self.number) == self.born
+
+
+def born(number: int) -> str:
+    """Return when a process began, in the system's own words; empty if there is none."""
+    try:
+        # The name in the second field may hold spaces and brackets.
+        fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return "" if Path("/proc/self").exists() else _born_by_ps(number)
+    except (ProcessLookupError, PermissionError):
+        return ""
+    try:
+        boot = BOOT_ID.read_text().strip()
+    except OSError:
+        boot = ""
+    return "" if fields[0] in "ZX" else f"{fields[19]} {boot}"
+
+
+def _born_by_ps(number: int) -> str:
+    command = ["ps", "-o", "lstart=", "-p", str(number)]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603 - a number
+
+
+def ourselves() -> Pid:
+    return Pid(os.getpid(), born(os.getpid()))
+
+
+def detach(argv: Sequence[str], env: Mapping[str, str], log: Path) -> Pid:
+    """Start a process that outlives us and belongs to no terminal; its output goes to `log`."""
+    if not hasattr(os, "posix_spawn"):
+        raise UpstreamUnreachable(f"{argv[0]} cannot be started in the background on this system")
+    streams = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+    try:
+        number = os.posix_spawn(argv[0], list(argv), dict(env), file_actions=streams, setsid=True)
+    except OSError as e:
+        raise UpstreamUnreachable(f"{argv[0]} cannot be started: {e.strerror}") from e
+    return Pid(number, born(number))
+
+
+def exit_code(process: Pid) -> int | None:
+    """Return how a process that we detached has ended; None while it runs, or if it is no child of ours."""
+    try:
+        number, status = os.waitpid(process.number, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return os.waitstatus_to_exitcode(status) if number else None
+
+
+def end(process: Pid, grace_s: float) -> Literal["gone", "ended", "killed"]:
+    """Send SIGTERM and, `grace_s` later, SIGKILL; return what it took."""
+    if not process.runs:
+        return "gone"
+    if _gone_after(process, signal.SIGTERM, grace_s):
+        return "ended"
+    _gone_after(process, SIGKILL, grace_s)
+    return "killed"
+
+
+def _gone_after(process: Pid, number: signal.Signals, within_s: float) -> bool:
+    with suppress(ProcessLookupError):
+        os.kill(process.number, number)
+    deadline = time.monotonic() + within_s
+    while process.runs:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(LOOK_EVERY_S)
+    return True
