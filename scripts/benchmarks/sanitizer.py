@@ -52,7 +52,7 @@ class Figures:
 
 
 def main() -> None:
-    rows = [(wire.value, *_row(asyncio.run(_replayed(wire)))) for wire in Wire]
+    rows = [(wire.format.name, *_row(asyncio.run(_replayed(wire)))) for wire in Wire]
     head = ("API", "turns", "earlier messages same", "tokens", "left", "saved", "median ms", "p95 ms", "out of time")
     table(f"Sanitizer, {SESSIONS} sessions of {TURNS} turns, restarted after turn {RESTART_AT}", head, rows)
 

@@ -76,7 +76,7 @@ async def _row(wire: Wire, size: int, threshold: int) -> Sequence[object]:
     events = " ".join(note.event for note in done.notes)
     times = (f"{each:.1f}" for each in (min(taken), median(taken), p95(taken)))
     history = "compressed" if done.cut else "whole"
-    return (history, wire.value, f"{len(body):,}", *times, LIMITS_MS[size], shares, events)
+    return (history, wire.format.name, f"{len(body):,}", *times, LIMITS_MS[size], shares, events)
 
 
 def _config(wire: Wire, window: int, home: Path, threshold: int) -> Config:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from kimi_proxy.core.chat import Wire, parse
-from kimi_proxy.core.chat.reply import Seen, Usage
+from kimi_proxy.core.chat.reply import ReplyFacts, Usage
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sessions import session_of
@@ -37,7 +37,7 @@ async def note_without_end(home: Path) -> None:
         for _ in range(AT_ONCE):
             draft = a_draft(noted)
             usage = Usage(input_tokens=100, output_tokens=10)
-            journal.began(draft, draft)(Exchange(draft, 200, "ok", Seen("m", "stop", usage), 0.1, 0.2))
+            journal.began(draft, draft)(Exchange(draft, 200, "ok", ReplyFacts("m", "stop", usage), 0.1, 0.2))
             noted += 1
         await journal.caught_up()
         print(noted, flush=True)

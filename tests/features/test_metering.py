@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from kimi_proxy.core.chat.reply import Seen, Usage
+from kimi_proxy.core.chat.reply import ReplyFacts, Usage
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.features import metering
 from kimi_proxy.features.accounting import Account
@@ -17,7 +17,7 @@ STARTED = Metric("req_1", "ses_1", 1.0, "p", "m", "chat", 400, 0, ("nothing_to_d
 
 
 def ended(usage: Usage | None, model: Model | None = PRICED) -> Metric:
-    return metering.ended(STARTED, Ending(200, "ok", Seen("m", "stop", usage), 0.0404, 1.2346), model)
+    return metering.ended(STARTED, Ending(200, "ok", ReplyFacts("m", "stop", usage), 0.0404, 1.2346), model)
 
 
 def test_an_estimate_stands_until_the_provider_has_counted():

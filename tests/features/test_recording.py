@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi_proxy.core.chat.page import Wire
+from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.chat.reply import Usage
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.features.accounting import Prices

@@ -145,7 +145,7 @@ def _check_members(came: Request, left: Request) -> None:
     tools = own.pop("tools")
     assert tools[: len(theirs["tools"])] == theirs.pop("tools")
     assert [left.tool_names[-1]] * (len(tools) - 2) == [recovery.NAME] * (len(tools) - 2)
-    own.pop(came.dialect.CONVERSATION), theirs.pop(came.dialect.CONVERSATION)
+    own.pop(came.format.conversation), theirs.pop(came.format.conversation)
     assert own == theirs
 
 

@@ -13,7 +13,7 @@ from tests.texts import a_log
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Wire, parse
-from kimi_proxy.core.chat.reply import Seen, Usage
+from kimi_proxy.core.chat.reply import ReplyFacts, Usage
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.models import Target
@@ -81,7 +81,7 @@ def a_draft(text: str = "hi", session: Session | None = None, model: str = "p/m"
 
 def ended(draft: Draft, input_tokens: int = 0, outcome: str = "ok") -> Exchange:
     usage = Usage(input_tokens=input_tokens, output_tokens=5) if input_tokens else None
-    return Exchange(draft, 200, outcome, Seen("m", "stop", usage), 0.01, 0.02)
+    return Exchange(draft, 200, outcome, ReplyFacts("m", "stop", usage), 0.01, 0.02)
 
 
 def note(world: World, draft: Draft, input_tokens: int = 0) -> None:

@@ -16,7 +16,7 @@ from tests.evil import Evil, Heard, Line, evil, http
 from tests.model import Call, Says, body, events
 
 from kimi_proxy.core.chat import Wire, parse
-from kimi_proxy.core.chat.reply import Observer
+from kimi_proxy.core.chat.reply import ReplyReader
 from kimi_proxy.core.config import parse as parse_config
 from kimi_proxy.core.errors import UpstreamUnreadable
 from kimi_proxy.core.json import JsonObject
@@ -86,14 +86,14 @@ async def test_what_it_asks_for_is_answered_inside(tmp_path: Path, wire: Wire, s
     model = Model(wire, [Says("Hm.", (recovering(),), tokens=(100, 5)), Says("Found it.", tokens=(120, 7))])
     async with world(tmp_path, model) as (runtime, _):
         status, answer = await ask(runtime, wire, stream=stream)
-    seen = Observer(wire, stream)
+    seen = ReplyReader(wire, stream)
     seen.feed(answer)
 
     assert status == 200
     assert b"recover_text" not in answer and b"own_1" not in answer
-    assert seen.seen.is_complete
-    assert seen.seen.usage is not None
-    assert (seen.seen.usage.input_tokens, seen.seen.usage.output_tokens) == (220, 12)
+    assert seen.facts.is_complete
+    assert seen.facts.usage is not None
+    assert (seen.facts.usage.input_tokens, seen.facts.usage.output_tokens) == (220, 12)
     first, again = (parse(raw, wire) for raw in model.heard)
     assert again.body.startswith(first.body[: first.messages[-1].end])
     assert [part.text for part in again.messages[-1].parts] == [lines(3, 4)]
@@ -275,15 +275,15 @@ async def test_a_stream_whose_last_event_is_not_ended_goes_on_like_any_other(tmp
     model = Hasty(wire, says)
     async with world(tmp_path, model) as (runtime, _):
         _, answer = await ask(runtime, wire)
-    seen = Observer(wire, is_stream=True)
+    seen = ReplyReader(wire, is_stream=True)
     seen.feed(answer + b"\n\n")
 
     assert len(model.heard) == 2
     assert b"recover_text" not in answer and b"own_1" not in answer
     assert answer.count(b"[DONE]") == (1 if wire is Wire.CHAT else 0)
-    assert seen.seen.is_complete and seen.seen.unreadable == 0
-    assert seen.seen.usage is not None
-    assert (seen.seen.usage.input_tokens, seen.seen.usage.output_tokens) == (220, 12)
+    assert seen.facts.is_complete and seen.facts.unreadable == 0
+    assert seen.facts.usage is not None
+    assert (seen.facts.usage.input_tokens, seen.facts.usage.output_tokens) == (220, 12)
 
 
 def a_long_talk() -> list[Item]:
@@ -386,11 +386,11 @@ async def test_a_text_that_does_not_fit_is_asked_for_in_parts(tmp_path: Path, wi
     model = Small(wire, says, max_bytes=len(LOG.text))
     async with world(tmp_path, model) as (runtime, _):
         status, answer = await ask(runtime, wire, stream=stream)
-    seen = Observer(wire, stream)
+    seen = ReplyReader(wire, stream)
     seen.feed(answer)
 
     assert status == 200 and b"too long" not in answer
-    assert seen.seen.is_complete and len(model.heard) == 3
+    assert seen.facts.is_complete and len(model.heard) == 3
     again, last = (parse(raw, wire).messages[-1].parts[-1].text for raw in model.heard[1:])
     assert again.startswith("too_long:") and f"{len(LOG.text)} characters" in again
     assert last == lines(3, 4)

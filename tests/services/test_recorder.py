@@ -8,7 +8,7 @@ import pytest
 from tests.conversations import Assistant, Item, User, request
 
 from kimi_proxy.core.chat import Request, Wire
-from kimi_proxy.core.chat.reply import Seen, Usage
+from kimi_proxy.core.chat.reply import ReplyFacts, Usage
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.core.config.sections import RecordSettings
 from kimi_proxy.features.accounting import Prices
@@ -25,7 +25,7 @@ ON = RecordSettings(enabled=True)
 
 def sent(recorder: Recorder, asked: Request, session: str = "ses_a") -> None:
     draft = Draft(asked, Target("p", "m", "kimi"), Session(session))
-    recorder.began(draft, draft)(Exchange(draft, 200, "ok", Seen(usage=Usage(10, 2, 5)), 0.1, 0.2))
+    recorder.began(draft, draft)(Exchange(draft, 200, "ok", ReplyFacts(usage=Usage(10, 2, 5)), 0.1, 0.2))
 
 
 def conversation(turns: int, wire: Wire = Wire.CHAT) -> list[Request]:

@@ -10,18 +10,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from kimi_proxy.api.errors import WIRES, json_answer
-from kimi_proxy.core.chat import Wire
+from kimi_proxy.api.errors import json_answer
+from kimi_proxy.core.chat.wires import BY_PATH, COUNT_PATHS, Wire, wire_of_client
 from kimi_proxy.core.deadline import Deadline
 from kimi_proxy.core.errors import UpstreamError
-from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.models import Models
 from kimi_proxy.services.chat.handler import Asked, Chat
 from kimi_proxy.services.chat.relay import Answer
 
 STALL_S = 120.0  # a client that reads nothing for so long counts as disconnected
 
-COUNT_TOKENS = "/v1/messages/count_tokens"
 MODELS = ("/v1/models", "/models")
 
 Ask = Callable[[Asked], AbstractAsyncContextManager[Answer]]
@@ -29,8 +27,8 @@ Ask = Callable[[Asked], AbstractAsyncContextManager[Answer]]
 
 def routes(chat: Chat) -> list[Route]:
     asking = [
-        Route(path, ChatEndpoint(chat.count_tokens if path == COUNT_TOKENS else chat.answer, wire), methods=["POST"])
-        for path, wire in WIRES.items()
+        Route(path, ChatEndpoint(chat.count_tokens if path in COUNT_PATHS else chat.answer, wire), methods=["POST"])
+        for path, wire in BY_PATH.items()
     ]
     return asking + [Route(path, _models(chat.models), methods=["GET"]) for path in MODELS]
 
@@ -116,21 +114,7 @@ async def _send_body(answer: Answer, client: ClientBody) -> None:
 
 def _models(models: Models) -> Callable[[Request], Awaitable[Response]]:
     async def show(request: Request) -> Response:
-        is_anthropic = "anthropic-version" in request.headers
-        return json_answer(_for_anthropic(models) if is_anthropic else _for_openai(models))
+        offered = [(key, model.provider) for key, model in models.offered()]
+        return json_answer(wire_of_client(request.headers).format.model_list(offered))
 
     return show
-
-
-def _for_openai(models: Models) -> JsonObject:
-    data: list[JsonValue] = [
-        {"id": key, "object": "model", "created": 0, "owned_by": model.provider} for key, model in models.offered()
-    ]
-    return {"object": "list", "data": data}
-
-
-def _for_anthropic(models: Models) -> JsonObject:
-    keys = [key for key, _ in models.offered()]
-    data = [{"type": "model", "id": key, "display_name": key, "created_at": "1970-01-01T00:00:00Z"} for key in keys]
-    ends: JsonObject = {"first_id": keys[0] if keys else None, "last_id": keys[-1] if keys else None}
-    return {"data": data, "has_more": False, **ends}

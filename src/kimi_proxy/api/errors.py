@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kimi_proxy.core import json, jsonrpc
-from kimi_proxy.core.chat import Wire, reply
+from kimi_proxy.core.chat.wires import BY_PATH
 from kimi_proxy.core.errors import InvalidParams, KimiProxyError, RateLimited
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.jsonrpc import RpcId
@@ -41,15 +41,6 @@ def packed_answer(request: Request, value: JsonValue) -> Response:
 
 
 INTERNAL = "internal error: the server's log has the details"
-
-# Where whose API is spoken: errors there are told as its clients expect them.
-WIRES = {
-    "/v1/chat/completions": Wire.CHAT,
-    "/chat/completions": Wire.CHAT,
-    "/v1/messages": Wire.MESSAGES,
-    "/v1/messages/count_tokens": Wire.MESSAGES,
-    "/v1/responses": Wire.RESPONSES,
-}
 
 # Refusals that are nobody's error: of the guard, of the router, of a server that stops.
 Refused = Literal[
@@ -123,8 +114,8 @@ def problem(
     data: JsonObject | None = None,
 ) -> Response:
     """An error as the clients of `path` expect it; `data` is what a program may want to read beside the message."""
-    if path in WIRES:
-        return json_answer(reply.body(WIRES[path], status, code, message), status, headers)
+    if path in BY_PATH:
+        return json_answer(BY_PATH[path].format.error_body(status, code, message), status, headers)
     return json_answer({"error": {**(data or {}), "code": code, "message": message}}, status, headers)
 
 

@@ -7,15 +7,12 @@ from functools import cached_property
 from hashlib import blake2b
 
 from kimi_proxy.core import json
-from kimi_proxy.core.chat import Message, Part, Request, edit
-from kimi_proxy.core.chat.page import Wire
+from kimi_proxy.core.chat import Message, Part, Request, Wire, edit
 from kimi_proxy.core.config.sections import CompactionSettings, CompressionSettings
 from kimi_proxy.core.errors import ParseError
-from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features import memory
 from kimi_proxy.features.context import Composition
 from kimi_proxy.features.pipeline import ActiveCompression, Draft
-from kimi_proxy.features.recall.calls import object_of, objects, text_of
 from kimi_proxy.features.sanitizer import stage
 
 
@@ -395,70 +392,26 @@ user's language, in at most {words} words, as short notes under these headings, 
 and constraints; Decisions and why; Done so far (files, functions, commands, with exact names and paths); Errors seen \
 and how they were solved; Open points and next steps. Keep identifiers, paths, numbers and error messages exactly as \
 they are. Nothing that is not in the transcript."""
-_TOLD_BEFORE = "# What was summarised before\n{before}\n\n"
+_SUMMARY_BEFORE = "# What was summarised before\n{before}\n\n"
 _TRANSCRIPT = "# Transcript\n{transcript}\n\n# Task\nWrite the summary now."
 
 WORDS_PER_TOKEN = 0.6
 
 
 def body(wire: Wire, model: str, before: str, transcript: str, max_tokens: int) -> bytes:
-    """Plain and short: no stream, no tools, nothing that some provider might not know."""
-    told = (_TOLD_BEFORE.format(before=before) if before else "") + _TRANSCRIPT.format(transcript=transcript)
+    """Return the request for a summary."""
+    prompt = (_SUMMARY_BEFORE.format(before=before) if before else "") + _TRANSCRIPT.format(transcript=transcript)
     instructions = INSTRUCTIONS.format(words=max(40, int(max_tokens * WORDS_PER_TOKEN)))
-    return json.encode(_BODIES[wire](model, instructions, told, max_tokens))
+    return json.encode(wire.format.summary_request(model, instructions, prompt, max_tokens))
 
 
 def summary_in(wire: Wire, answer: bytes) -> str:
-    """The words of an answer; none if there are no words in it."""
+    """Return the text of an answer; empty if there is none in it."""
     try:
         value = json.decode(answer)
     except ParseError:
         return ""
-    return _TEXTS[wire](dict(value)).strip() if isinstance(value, Mapping) else ""
-
-
-def _chat(model: str, instructions: str, told: str, max_tokens: int) -> JsonObject:
-    said: list[JsonValue] = [{"role": "system", "content": instructions}, {"role": "user", "content": told}]
-    return {"model": model, "messages": said, "max_tokens": max_tokens, "stream": False}
-
-
-def _messages(model: str, instructions: str, told: str, max_tokens: int) -> JsonObject:
-    said: list[JsonValue] = [{"role": "user", "content": told}]
-    return {"model": model, "system": instructions, "messages": said, "max_tokens": max_tokens}
-
-
-def _responses(model: str, instructions: str, told: str, max_tokens: int) -> JsonObject:
-    said: list[JsonValue] = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": told}]}]
-    asked: JsonObject = {"model": model, "instructions": instructions, "input": said}
-    return asked | {"max_output_tokens": max_tokens, "store": False}
-
-
-def _of_chat(answer: JsonObject) -> str:
-    choice = next(iter(objects(answer.get("choices"))), {})
-    return text_of(object_of(choice.get("message")).get("content"))
-
-
-def _of_messages(answer: JsonObject) -> str:
-    blocks = objects(answer.get("content"))
-    return "".join(text_of(block.get("text")) for block in blocks if block.get("type") == "text")
-
-
-def _of_responses(answer: JsonObject) -> str:
-    items = (item for item in objects(answer.get("output")) if item.get("type") == "message")
-    blocks = (block for item in items for block in objects(item.get("content")))
-    return "".join(text_of(block.get("text")) for block in blocks if block.get("type") == "output_text")
-
-
-_BODIES: Mapping[Wire, Callable[[str, str, str, int], JsonObject]] = {
-    Wire.CHAT: _chat,
-    Wire.MESSAGES: _messages,
-    Wire.RESPONSES: _responses,
-}
-_TEXTS: Mapping[Wire, Callable[[JsonObject], str]] = {
-    Wire.CHAT: _of_chat,
-    Wire.MESSAGES: _of_messages,
-    Wire.RESPONSES: _of_responses,
-}
+    return wire.format.answer_text(dict(value)).strip() if isinstance(value, Mapping) else ""
 
 
 def compressed(draft: Draft, compression: ActiveCompression, offers_tool: bool) -> Draft:
@@ -476,7 +429,7 @@ def compressed(draft: Draft, compression: ActiveCompression, offers_tool: bool) 
 def with_summary(request: Request, cut: int, kept: tuple[int, ...], message: str) -> Request:
     history = History(request)
     removed = {history.at[place] for place in range(cut) if place not in kept}
-    return edit.with_summary(request, removed, history.at[cut], request.dialect.new_message("user", message))
+    return edit.with_summary(request, removed, history.at[cut], request.format.new_message("user", message))
 
 
 def can_compress(request: Request) -> bool:

@@ -6,7 +6,8 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 from kimi_proxy.core.chat import Message, Part, Request, Role
-from kimi_proxy.core.chat.edit import BETWEEN, with_reminder
+from kimi_proxy.core.chat.body import PARAGRAPH
+from kimi_proxy.core.chat.edit import with_reminder
 from kimi_proxy.core.errors import Reason
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.memory import MemoryFound, TextWeight, segments, together
@@ -85,7 +86,7 @@ def composition(request: Request, portion: Callable[[str], TextWeight]) -> Compo
     """Texts, tool calls, results, the descriptions of tools, and a flat rate for what is no text."""
     inside = {(part.start, part.end) for message in request.messages for part in message.parts}
     alone = [part for part in request.system if (part.start, part.end) not in inside]
-    tools = request.page.members.get("tools")
+    tools = request.members.get("tools")
     definitions = 0 if tools is None else portion(bytes(tools).decode("utf-8", "replace")).tokens
     found: list[MemoryFound] = []
     apart = _weighed(-1, "system", alone, 0, definitions, portion, found)
@@ -106,7 +107,7 @@ def is_same(one: Request, other: Request) -> bool:
     """Whether two requests weigh the same because they say the same."""
     if one is other:
         return True
-    names = (one.dialect.CONVERSATION, "system", "instructions", "tools")
+    names = (one.format.conversation, one.format.system_member, "tools")
     return all(_raw(one, name) == _raw(other, name) for name in names)
 
 
@@ -145,7 +146,7 @@ def _flat(part: Part) -> int:
 
 
 def _raw(request: Request, name: str) -> bytes:
-    raw = request.page.members.get(name)
+    raw = request.members.get(name)
     return b"" if raw is None else bytes(raw)
 
 
@@ -283,7 +284,7 @@ class Reminder:
 def instructions(request: Request) -> str:
     """What the system says, without memory: that is no instruction, and a copy of it would be counted as more of it."""
     texts = (_without_memory(part.text).strip() for part in request.system if part.kind == "text")
-    return BETWEEN.join(text for text in texts if text)
+    return PARAGRAPH.join(text for text in texts if text)
 
 
 def is_reminded(request: Request) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from kimi_proxy.core.chat.reply import Seen, Usage
+from kimi_proxy.core.chat.reply import ReplyFacts, Usage
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.features.accounting import Account, Recalled, prices_of
 from kimi_proxy.features.context import Context
@@ -61,7 +61,7 @@ class Ending:
 
     status: int
     outcome: str
-    seen: Seen
+    reply: ReplyFacts
     first_byte_s: float | None
     elapsed_s: float
     recalled: Recalled = field(default_factory=Recalled)
@@ -69,7 +69,7 @@ class Ending:
     @property
     def counted(self) -> Usage | None:
         """The provider's count, if it is one."""
-        usage = self.seen.usage
+        usage = self.reply.usage
         return usage if usage is not None and usage.input_tokens else None
 
 
@@ -80,7 +80,7 @@ def ended(metric: Metric, ending: Ending, model: Model | None) -> Metric:
         metric,
         status=ending.status,
         outcome=ending.outcome,
-        finish=ending.seen.finish[:40],
+        finish=ending.reply.finish[:40],
         input_tokens=counted.input_tokens if counted else None,
         cached_tokens=counted.cached_tokens if counted else None,
         output_tokens=counted.output_tokens if counted else None,

@@ -7,9 +7,6 @@ from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config.providers import Model, Provider
 from kimi_proxy.core.errors import NoProvider
 
-_API = {Wire.CHAT: "/v1/chat/completions", Wire.MESSAGES: "/v1/messages", Wire.RESPONSES: "/v1/responses"}
-_TYPES = {Wire.CHAT: "openai", Wire.MESSAGES: "anthropic", Wire.RESPONSES: "openai"}
-
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -70,12 +67,14 @@ class Models:
         if target.provider in self._off:
             raise NoProvider(f"the provider {target.provider} is switched off: set enabled = true in its section")
         raise NoProvider(
-            f"{target.model[:80]!r} is answered by {target.provider}, which does not speak the API of {_API[wire]}: "
-            f'add a provider of type = "{_TYPES[wire]}" for it, or ask it by another route'
+            f"{target.model[:80]!r} is answered by {target.provider}, which does not speak the API of "
+            f"{wire.format.paths[0]}: "
+            f'add a provider of type = "{wire.format.provider_types[0]}" for it, or ask it by another route'
         )
 
     def _advice(self, wire: Wire) -> str:
         return (
-            f"no provider is configured that could answer {_API[wire]}: put [providers.NAME] with "
-            f'type = "{_TYPES[wire]}" in config.toml (config.example.toml shows the known ones), and start again'
+            f"no provider is configured that could answer {wire.format.paths[0]}: put [providers.NAME] with "
+            f'type = "{wire.format.provider_types[0]}" in config.toml (config.example.toml shows the known ones), '
+            "and start again"
         )

@@ -111,7 +111,7 @@ def ask_usage(providers: Mapping[str, Provider]) -> Stage:
         """Let the provider count, and keep the count from a client that did not ask for it."""
         if not providers[draft.target.provider].include_usage:
             return draft
-        request = edit.asking_usage(draft.request)
+        request = edit.with_usage(draft.request)
         return draft if request is draft.request else replace(draft, request=request, hides_usage=True)
 
     return ask_usage

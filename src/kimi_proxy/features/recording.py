@@ -7,16 +7,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kimi_proxy.core import json
-from kimi_proxy.core.chat.page import Wire
-from kimi_proxy.core.chat.reply import Usage
+from kimi_proxy.core.chat.wires import BY_NAME, Wire
+from kimi_proxy.core.chat.wires.protocol import Usage
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.lines import common_head
 from kimi_proxy.features.accounting import Prices
 
 VERSION = 1
-
-_APIS = frozenset(wire.value for wire in Wire)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +72,7 @@ def line(taken: Taken, before: str) -> bytes:
     return _line(
         {
             "at": taken.at,
-            "api": taken.wire.value,
+            "api": taken.wire.format.name,
             "status": taken.status,
             "usage": told,
             "same_head": head,
@@ -143,9 +141,9 @@ def _taken(told: Mapping[str, JsonValue], before: str, number: int) -> Taken:
             "same_head": int(head),
             "same_tail": int(tail),
             "body": str(body),
-        } if head >= 0 and tail >= 0 and head + tail <= len(before) and api in _APIS:
+        } if head >= 0 and tail >= 0 and head + tail <= len(before) and api in BY_NAME:
             whole = before[:head] + body + before[len(before) - tail :]
-            return Taken(float(at), Wire(api), whole, status, _usage(told.get("usage")))
+            return Taken(float(at), BY_NAME[api], whole, status, _usage(told.get("usage")))
     raise ParseError(f"line {number} is no request of a recording")
 
 

@@ -286,7 +286,6 @@ def _pieces(text: str) -> list[str]:
     return [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
 
 
-PATHS = {Wire.CHAT: "/v1/chat/completions", Wire.MESSAGES: "/v1/messages"}
 BETWEEN_S = 0.9  # a person reads before the next word; divided by the speed
 LOOK_S = 4.0  # whoever watches should see the alert before it is dealt with; divided by the speed too
 MAX_ROUNDS = 12
@@ -399,7 +398,7 @@ class Agent:
 
     async def _asked(self, talk: Talk) -> Heard:
         wire = talk.conversation.wire
-        raw = await self._proxy.raw("POST", PATHS[wire], talk.body(), x_session_id=talk.conversation.name)
+        raw = await self._proxy.raw("POST", wire.format.paths[0], talk.body(), x_session_id=talk.conversation.name)
         return heard(wire, [raw])
 
     async def _name(self, talk: Talk) -> None:

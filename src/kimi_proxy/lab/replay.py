@@ -62,9 +62,9 @@ class Block:
 def blocks(request: Request, count: Count) -> tuple[Block, ...]:
     """The descriptions of the tools, the system's words that stand apart, and each message."""
     weighed = composition(request, lambda text: TextWeight(count(settled(text))))
-    members = request.page.members
+    members = request.members
     tools = bytes(members.get("tools") or b"")
-    apart = b"".join(bytes(members[name]) for name in ("system", "instructions") if name in members)
+    apart = bytes(members.get(request.format.system_member) or b"")
     made = [
         Block(_MARK.sub(b"", tools).decode("utf-8", "replace"), weighed.definitions, _HAS_MARK in tools),
         Block(_MARK.sub(b"", apart).decode("utf-8", "replace"), weighed.apart.tokens, _HAS_MARK in apart),
@@ -183,7 +183,7 @@ class CachingProvider:
     """Asked in the order of time; deterministic."""
 
     def __init__(self, wire: Wire, count: Count, ttl_s: float = TTL_S) -> None:
-        self._cache = _Marked(ttl_s) if wire is Wire.MESSAGES else _Prefixes(ttl_s, count)
+        self._cache = _Marked(ttl_s) if wire.format.has_cache_marks else _Prefixes(ttl_s, count)
 
     def ask(self, request: Sequence[Block], output_tokens: int, at: float) -> Usage:
         cached, written = self._cache.ask(request, at)

@@ -16,7 +16,7 @@ from kimi_proxy.lab import demo
 from kimi_proxy.lab.demo import Counts
 from kimi_proxy.lab.demo_day import Script, Spoken
 
-DOORS = {"/v1/chat/completions": Wire.CHAT, "/v1/messages": Wire.MESSAGES}
+DOORS = {wire.format.paths[0]: wire for wire in (Wire.CHAT, Wire.MESSAGES)}
 MESSAGE_TOKENS = 7  # every provider counts a little differently than we do
 REMEMBERED = 64
 
@@ -54,7 +54,7 @@ class ScriptedModel:
         parts = [part for message in body.messages for part in message.parts]
         seen = {part.start for part in parts}
         texts = [part.text for part in (*parts, *(part for part in body.system if part.start not in seen))]
-        texts.append(bytes(body.page.members.get("tools", b"")).decode())
+        texts.append(bytes(body.members.get("tools", b"")).decode())
         read = sum(map(tokens.count, texts)) + MESSAGE_TOKENS * len(body.messages)
         written = tokens.count(spoken.text) + 20 * len(spoken.calls)
         return Counts(read, round(read * self._share_read_before(body)), max(1, written))

@@ -2,7 +2,7 @@
 
 import asyncio
 import io
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -10,7 +10,6 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 from pydantic import SecretStr
 
-from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config.providers import ENVIRONMENT, Provider
 from kimi_proxy.core.deadline import Deadline
 from kimi_proxy.core.errors import (
@@ -21,18 +20,12 @@ from kimi_proxy.core.errors import (
     UpstreamUnreadable,
 )
 from kimi_proxy.proxy import headers
-from kimi_proxy.proxy.headers import Header, Question
+from kimi_proxy.proxy.headers import Question
 
 KEEP_ALIVE_S = 15.0  # shorter than servers keep a connection, so that it is rarely closed under our hands
 MAX_LINE_BYTES = 64 * 1024
 MAX_PLAIN_BYTES = 512 * 1024  # a longer body is written in pieces, to let others have their turn
-ANTHROPIC_VERSION = "2023-06-01"  # for clients that leave it out
 
-_PATHS = {
-    Wire.CHAT: "/chat/completions",
-    Wire.MESSAGES: "/v1/messages",
-    Wire.RESPONSES: "/responses",
-}
 _NO_AUTO_HEADERS = frozenset({"User-Agent", "Accept", "Accept-Encoding", "Content-Type"})
 
 
@@ -95,7 +88,7 @@ class Upstreams:
         self, providers: Mapping[str, Provider], keys: Mapping[str, SecretStr], token: SecretStr | None = None
     ) -> None:
         self._providers = {name: provider for name, provider in providers.items() if provider.enabled}
-        self._keys = {name: _key_header(self._providers[name], key) for name, key in keys.items()}
+        self._keys = {name: key.get_secret_value().encode() for name, key in keys.items()}
         self._token = token.get_secret_value() if token else None
         self._proxies = {name: _proxy_of(provider) for name, provider in self._providers.items()}
         self._usual = _client(aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S))
@@ -138,7 +131,7 @@ class Upstreams:
         return await client.post(
             _url(provider, question),
             data=body if len(body) < MAX_PLAIN_BYTES else io.BytesIO(body),
-            headers=_headers(provider, question.headers, self._keys.get(name), self._token),
+            headers=_headers(question, self._keys.get(name), self._token),
             allow_redirects=False,
             proxy=self._proxies[name],
             timeout=aiohttp.ClientTimeout(total=None, connect=provider.connect_timeout_s),
@@ -165,28 +158,21 @@ def _proxy_of(provider: Provider) -> str | None:
 
 
 def _url(provider: Provider, question: Question) -> str:
-    path = _PATHS[question.wire]
-    if question.wire is Wire.MESSAGES and provider.base_url.endswith("/v1"):
-        path = path.removeprefix("/v1")
+    path = question.wire.format.upstream_path(provider.base_url)
     query = f"?{question.query}" if question.query else ""
     return f"{provider.base_url}{path}{question.below}{query}"
 
 
-def _headers(
-    provider: Provider, given: Iterable[Header], key: Header | None, token: str | None
-) -> list[tuple[str, str]]:
+def _headers(question: Question, key: bytes | None, token: str | None) -> list[tuple[str, str]]:
+    wire_format = question.wire.format
+    key_header = None if key is None else wire_format.key_header(key)
     passed = [
         (name.decode("latin-1"), value.decode("utf-8", "replace"))
-        for name, value in headers.to_provider(given, key, token)
+        for name, value in headers.to_provider(question.headers, key_header, token)
     ]
-    if provider.type == "anthropic" and all(name != "anthropic-version" for name, _ in passed):
-        passed.append(("anthropic-version", ANTHROPIC_VERSION))
-    return [*passed, ("accept-encoding", "identity")]
-
-
-def _key_header(provider: Provider, key: SecretStr) -> Header:
-    secret = key.get_secret_value().encode()
-    return (b"x-api-key", secret) if provider.type == "anthropic" else (b"authorization", b"Bearer " + secret)
+    given = {name for name, _ in passed}
+    defaults = [(name, value) for name, value in wire_format.default_headers if name not in given]
+    return [*passed, *defaults, ("accept-encoding", "identity")]
 
 
 def _translated(name: str, provider: Provider, error: Exception) -> UpstreamError:

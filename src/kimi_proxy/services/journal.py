@@ -208,7 +208,7 @@ class Journal:
 
         def ended(exchange: Exchange) -> None:
             # Not the exchange itself: it holds the request.
-            ended = exchange.status, exchange.outcome, exchange.seen, exchange.first_byte_s, exchange.elapsed_s
+            ended = exchange.status, exchange.outcome, exchange.reply, exchange.first_byte_s, exchange.elapsed_s
             ending = Ending(*ended, exchange.recalled)
             if is_noted:
                 self._later(lambda: self._conclude(entry, ending))
@@ -333,7 +333,7 @@ def _metric(entry: JournalEntry, estimated: int, saved: int, why: tuple[str, ...
         at=entry.at,
         provider=target.provider,
         model=(target.key or target.model)[:200],
-        api=entry.wire.value,
+        api=entry.wire.format.name,
         tokens_estimated=estimated,
         tokens_saved=saved,
         reasons=() if saved > 0 else why,

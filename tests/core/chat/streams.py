@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from kimi_proxy.core.chat import Wire
-from kimi_proxy.core.chat.reply import Seen, Usage
+from kimi_proxy.core.chat.reply import ReplyFacts, Usage
 from kimi_proxy.core.json import JsonValue
 
 Fields: TypeAlias = dict[str, JsonValue]
@@ -18,7 +18,7 @@ class Stream:
     name: str
     wire: Wire
     raw: bytes
-    seen: Seen
+    facts: ReplyFacts
 
 
 def line(value: JsonValue, prefix: str = "data: ", end: str = "\n\n", ascii_: bool = False) -> str:
@@ -66,7 +66,7 @@ def chat(
     unreadable: int = 0,
     model: str = "kimi-k2.5",
 ) -> Stream:
-    return Stream(name, Wire.CHAT, text.encode(), Seen(model, finish, usage, complete, unreadable))
+    return Stream(name, Wire.CHAT, text.encode(), ReplyFacts(model, finish, usage, complete, unreadable))
 
 
 _TWO_CALLS = (call(0, "a", "read", '{"pa'), call(0, None, None, 'th":"é"}'), call(1, "b", "bash", "{}"))
@@ -184,7 +184,7 @@ def event(kind: str, **fields: JsonValue) -> str:
 def messages(
     name: str, text: str, finish: str = "end_turn", usage: Usage | None = None, complete: bool = True
 ) -> Stream:
-    return Stream(name, Wire.MESSAGES, text.encode(), Seen("claude-x", finish, usage, complete, 0))
+    return Stream(name, Wire.MESSAGES, text.encode(), ReplyFacts("claude-x", finish, usage, complete, 0))
 
 
 _START = event(
@@ -237,7 +237,7 @@ MESSAGES = (
 def responses(
     name: str, text: str, finish: str = "completed", usage: Usage | None = None, complete: bool = True
 ) -> Stream:
-    return Stream(name, Wire.RESPONSES, text.encode(), Seen("gpt-x", finish, usage, complete, 0))
+    return Stream(name, Wire.RESPONSES, text.encode(), ReplyFacts("gpt-x", finish, usage, complete, 0))
 
 
 _CREATED = event(

@@ -282,14 +282,14 @@ def test_each_api_has_its_own_words_for_a_new_message_and_a_new_tool():
 def test_usage_is_asked_for_only_where_the_client_says_nothing(body: bytes, asked: bytes | None):
     read = parse(body, Wire.CHAT)
 
-    assert encode(edit.asking_usage(read)) == (asked or body)
-    assert asked is not None or edit.asking_usage(read) is read
+    assert encode(edit.with_usage(read)) == (asked or body)
+    assert asked is not None or edit.with_usage(read) is read
 
 
 def test_only_chat_completions_have_to_be_asked_for_usage():
     for wire in (Wire.MESSAGES, Wire.RESPONSES):
         read = parse(b'{"model":"m","stream":true}', wire)
-        assert edit.asking_usage(read) is read
+        assert edit.with_usage(read) is read
 
 
 _JSON = st.recursive(

@@ -7,19 +7,19 @@ import pytest
 from tests.core.chat.streams import DONE, STOP, STREAMS, USAGE_ALONE, Stream, delta, line, said
 
 from kimi_proxy.core.chat import Wire
-from kimi_proxy.core.chat.reply import MAX_HELD_BYTES, Frames, Observer, Seen, Usage, of_body
+from kimi_proxy.core.chat.reply import MAX_HELD_BYTES, EventBuffer, ReplyFacts, ReplyReader, Usage
 from kimi_proxy.core.sse import SseParser
 
 
-def passed(frames: Frames, *pieces: bytes) -> bytes:
-    return b"".join([*(frames.feed(piece) for piece in pieces), frames.end()])
+def passed(buffer: EventBuffer, *pieces: bytes) -> bytes:
+    return b"".join([*(buffer.feed(piece) for piece in pieces), buffer.end()])
 
 
-def understood(wire: Wire, *pieces: bytes, encoding: str = "") -> Seen:
-    observer = Observer(wire, True, encoding)
+def understood(wire: Wire, *pieces: bytes, encoding: str = "") -> ReplyFacts:
+    reader = ReplyReader(wire, True, encoding)
     for piece in pieces:
-        observer.feed(piece)
-    return observer.seen
+        reader.feed(piece)
+    return reader.facts
 
 
 def test_there_are_forty_streams_with_names_of_their_own():
@@ -30,49 +30,49 @@ def test_there_are_forty_streams_with_names_of_their_own():
 def test_a_stream_cut_at_any_byte_passes_unchanged_and_is_understood(stream: Stream):
     for at in range(len(stream.raw) + 1):
         pieces = stream.raw[:at], stream.raw[at:]
-        assert passed(Frames(), *pieces) == stream.raw
-        assert understood(stream.wire, *pieces) == stream.seen
+        assert passed(EventBuffer(), *pieces) == stream.raw
+        assert understood(stream.wire, *pieces) == stream.facts
 
 
 @pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.name)
 def test_a_stream_in_single_bytes_passes_unchanged_and_is_understood(stream: Stream):
     pieces = [bytes((byte,)) for byte in stream.raw]
 
-    assert passed(Frames(), *pieces) == stream.raw
-    assert understood(stream.wire, *pieces) == stream.seen
+    assert passed(EventBuffer(), *pieces) == stream.raw
+    assert understood(stream.wire, *pieces) == stream.facts
 
 
 @pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.name)
 def test_hiding_usage_hides_the_same_wherever_a_stream_is_cut(stream: Stream):
-    whole = passed(Frames(hides_usage=True), stream.raw)
+    whole = passed(EventBuffer(Wire.CHAT.format.hide_usage), stream.raw)
 
     for at in range(len(stream.raw) + 1):
-        shown = passed(Frames(hides_usage=True), stream.raw[:at], stream.raw[at:])
+        shown = passed(EventBuffer(Wire.CHAT.format.hide_usage), stream.raw[:at], stream.raw[at:])
         # Half of a CRLF may be hidden with the event that it was cut from: a lone CR ends a line as well.
         assert list(SseParser().feed(shown)) == list(SseParser().feed(whole))
 
 
 def test_what_is_held_is_only_what_is_not_whole():
-    frames = Frames()
+    buffer = EventBuffer()
 
-    assert frames.feed(b"data: 1\n\ndata: 2") == b"data: 1\n\n"
-    assert frames.feed(b"\n") == b""
-    assert frames.feed(b"\n: hush\n:") == b"data: 2\n\n: hush\n"
-    assert frames.feed(b" now\r\n") == b": now\r\n"
-    assert frames.feed(b"event: x\n") == b""
-    assert frames.followed_by(b"data: error\n\n") == b"data: error\n\n"
+    assert buffer.feed(b"data: 1\n\ndata: 2") == b"data: 1\n\n"
+    assert buffer.feed(b"\n") == b""
+    assert buffer.feed(b"\n: hush\n:") == b"data: 2\n\n: hush\n"
+    assert buffer.feed(b" now\r\n") == b": now\r\n"
+    assert buffer.feed(b"event: x\n") == b""
+    assert buffer.followed_by(b"data: error\n\n") == b"data: error\n\n"
 
 
 def test_a_long_event_passes_in_pieces_and_is_closed_before_another():
-    frames = Frames()
+    buffer = EventBuffer()
 
-    assert frames.feed(b"data: " + b"x" * MAX_HELD_BYTES) != b""
-    assert frames.feed(b"yy") == b"yy"
-    assert frames.followed_by(b"data: error\n\n") == b"\n\ndata: error\n\n"
-    assert frames.feed(b"y\n") == b"y\n"
-    assert frames.feed(b"\ndata: n") == b"\n"
-    assert frames.followed_by(b"data: error\n\n") == b"data: error\n\n"
-    assert frames.feed(b"ext\n\n") == b"data: next\n\n"
+    assert buffer.feed(b"data: " + b"x" * MAX_HELD_BYTES) != b""
+    assert buffer.feed(b"yy") == b"yy"
+    assert buffer.followed_by(b"data: error\n\n") == b"\n\ndata: error\n\n"
+    assert buffer.feed(b"y\n") == b"y\n"
+    assert buffer.feed(b"\ndata: n") == b"\n"
+    assert buffer.followed_by(b"data: error\n\n") == b"data: error\n\n"
+    assert buffer.feed(b"ext\n\n") == b"data: next\n\n"
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
@@ -80,11 +80,11 @@ def test_a_long_event_is_found_to_end_wherever_it_is_cut(end: str):
     raw = b"data: " + b"x" * (MAX_HELD_BYTES + 10) + f"{end}{end}data: 2{end}{end}data: 3".encode()
 
     for at in range(len(raw) - 40, len(raw)):
-        frames = Frames()
-        frames.feed(raw[: MAX_HELD_BYTES + 8])
-        frames.feed(raw[MAX_HELD_BYTES + 8 : at])
-        frames.feed(raw[at:])
-        assert frames.end() == b"data: 3"
+        buffer = EventBuffer()
+        buffer.feed(raw[: MAX_HELD_BYTES + 8])
+        buffer.feed(raw[MAX_HELD_BYTES + 8 : at])
+        buffer.feed(raw[at:])
+        assert buffer.end() == b"data: 3"
 
 
 ALONE = line(USAGE_ALONE)
@@ -106,8 +106,8 @@ HIDDEN = {
 
 @pytest.mark.parametrize(("raw", "shown"), HIDDEN.values(), ids=HIDDEN.keys())
 def test_a_client_that_did_not_ask_for_usage_sees_no_event_without_a_choice(raw: str, shown: str | None):
-    assert passed(Frames(hides_usage=True), raw.encode()) == (raw if shown is None else shown).encode()
-    assert passed(Frames(), raw.encode()) == raw.encode()
+    assert passed(EventBuffer(Wire.CHAT.format.hide_usage), raw.encode()) == (raw if shown is None else shown).encode()
+    assert passed(EventBuffer(), raw.encode()) == raw.encode()
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_an_encoded_stream_is_understood_in_slices_of_any_size(encoding: str, co
     raw = coded(stream.raw)
 
     for at in range(len(raw) + 1):
-        assert understood(stream.wire, raw[:at], raw[at:], encoding=encoding) == stream.seen
+        assert understood(stream.wire, raw[:at], raw[at:], encoding=encoding) == stream.facts
 
 
 @pytest.mark.parametrize(
@@ -127,43 +127,43 @@ def test_an_encoded_stream_is_understood_in_slices_of_any_size(encoding: str, co
     [("gzip", b"this is no gzip"), ("br", b"\x8b\x01"), ("gzip", gzip.compress(bytes(64 * 1024**2)))],
 )
 def test_what_cannot_be_read_is_not_looked_at(encoding: str, raw: bytes):
-    assert understood(Wire.CHAT, raw, raw, encoding=encoding) == Seen()
+    assert understood(Wire.CHAT, raw, raw, encoding=encoding) == ReplyFacts()
 
 
 def test_an_endless_event_is_not_looked_at_any_longer():
-    observer = Observer(Wire.CHAT, True, max_bytes=1000)
-    observer.feed(STOP.encode() + b"data: " + b"x" * 1001)
-    observer.feed(b"\n\n" + ALONE.encode())
+    reader = ReplyReader(Wire.CHAT, True, max_bytes=1000)
+    reader.feed(STOP.encode() + b"data: " + b"x" * 1001)
+    reader.feed(b"\n\n" + ALONE.encode())
 
-    assert observer.seen == Seen("kimi-k2.5", "stop")
+    assert reader.facts == ReplyFacts("kimi-k2.5", "stop")
 
 
 BODIES = (
     (
         Wire.CHAT,
         b'{"model":"m","choices":[{"finish_reason":"stop"}],"usage":{"prompt_tokens":2,"completion_tokens":1}}',
-        Seen("m", "stop", Usage(2, 1), True),
+        ReplyFacts("m", "stop", Usage(2, 1), True),
     ),
     (
         Wire.MESSAGES,
         b'{"model":"c","stop_reason":"end_turn","usage":{"input_tokens":1,"cache_read_input_tokens":5,"output_tokens":3}}',
-        Seen("c", "end_turn", Usage(6, 3, 5), True),
+        ReplyFacts("c", "end_turn", Usage(6, 3, 5), True),
     ),
     (
         Wire.RESPONSES,
         b'{"model":"g","status":"completed","usage":{"input_tokens":4,"output_tokens":2}}',
-        Seen("g", "completed", Usage(4, 2), True),
+        ReplyFacts("g", "completed", Usage(4, 2), True),
     ),
-    (Wire.CHAT, b"<html>", Seen(unreadable=1)),
-    (Wire.CHAT, b"[" * 100_000, Seen(unreadable=1)),
-    (Wire.CHAT, b"{}", Seen(is_complete=True)),
+    (Wire.CHAT, b"<html>", ReplyFacts(unreadable=1)),
+    (Wire.CHAT, b"[" * 100_000, ReplyFacts(unreadable=1)),
+    (Wire.CHAT, b"{}", ReplyFacts(is_complete=True)),
 )
 
 
-@pytest.mark.parametrize(("wire", "body", "seen"), BODIES)
-def test_a_whole_answer_is_understood_in_slices_of_any_size(wire: Wire, body: bytes, seen: Seen):
+@pytest.mark.parametrize(("wire", "body", "facts"), BODIES)
+def test_a_whole_answer_is_understood_in_slices_of_any_size(wire: Wire, body: bytes, facts: ReplyFacts):
     for at in range(0, len(body) + 1, max(1, len(body) // 200)):
-        observer = Observer(wire, False)
-        observer.feed(body[:at])
-        observer.feed(body[at:])
-        assert observer.seen == seen == of_body(wire, body)
+        reader = ReplyReader(wire, False)
+        reader.feed(body[:at])
+        reader.feed(body[at:])
+        assert reader.facts == facts == wire.format.facts_of(body)

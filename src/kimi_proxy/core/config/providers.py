@@ -7,17 +7,12 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from kimi_proxy.core.chat.page import Wire
+from kimi_proxy.core.chat.wires import Wire
 from kimi_proxy.core.config.sections import NAME, SettingsSection
 
 ENVIRONMENT = "environment"
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}", re.ASCII)
-_SPEAKS = {
-    "openai": (Wire.CHAT, Wire.RESPONSES),
-    "anthropic": (Wire.MESSAGES,),
-    "gemini": (Wire.CHAT,),
-}
 
 
 class Provider(SettingsSection):
@@ -58,7 +53,7 @@ class Provider(SettingsSection):
         return self.api_key[2:-1]
 
     def speaks(self, wire: Wire) -> bool:
-        return wire in _SPEAKS[self.type]
+        return self.type in wire.format.provider_types
 
 
 class Model(SettingsSection):

@@ -7,13 +7,12 @@ from functools import cache
 
 from kimi_proxy.core import json, tokens
 from kimi_proxy.core.chat import Request, edit
+from kimi_proxy.core.chat.body import array_of, object_of
 from kimi_proxy.core.chat.edit import Place
-from kimi_proxy.core.chat.page import array_of, object_of
 from kimi_proxy.core.errors import AnyReason
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features import recovery
 from kimi_proxy.features.pipeline import Draft, Note
-from kimi_proxy.features.recall.responses import result
 from kimi_proxy.features.sanitizer.plan import Output, Plan
 
 DESCRIPTION = """\
@@ -40,8 +39,8 @@ _OUR_WORDS = (b'"prune_id"', b'"start_char"')
 
 def names(request: Request) -> Iterator[tuple[str, bool]]:
     """The client's tools that are called like ours, and whether they are ours."""
-    for raw in array_of(request.page.members.get("tools")):
-        name = request.dialect.tool_name(object_of(raw))
+    for raw in array_of(request.members.get("tools")):
+        name = request.format.tool_name(object_of(raw))
         if recovery.NAME in name:
             yield name, any(word in bytes(raw) for word in _OUR_WORDS)
 
@@ -56,9 +55,9 @@ def may_join(request: Request) -> bool:
 
     Nor can several answers to one question be gone on from as one, or one that is noted before we have gone on from it.
     """
-    answers = request.page.members.get("n")
+    answers = request.members.get("n")
     is_one = answers is None or bytes(answers) in (b"1", b"null")
-    return bool(request.tool_names) and is_one and not request.is_noted and not is_offered(request)
+    return bool(request.tool_names) and is_one and not request.is_stored and not is_offered(request)
 
 
 def own_name(request: Request) -> str:
@@ -191,7 +190,7 @@ def sanitize(draft: Draft, decided: Decided) -> Draft:
     if decided.previous_response is not None:
         draft = replace(draft, request=edit.with_previous_response(draft.request, decided.previous_response))
     if decided.results:
-        results = [result(call_id, text) for call_id, text in decided.results.items()]
+        results = draft.request.format.new_tool_results(decided.results.items())
         draft = replace(draft, request=edit.with_items(draft.request, results))
     made = [decided.decisions[output.key] for output in decided.plan.outputs]
     reasons = tuple(sorted({decision.why for decision in made if decision.shown is None}))

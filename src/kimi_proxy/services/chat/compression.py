@@ -12,7 +12,6 @@ from weakref import WeakValueDictionary
 from kimi_proxy.core import json, tokens
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.chat import Message, Request
-from kimi_proxy.core.chat import reply as seen
 from kimi_proxy.core.chat.reply import Usage
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.core.errors import (
@@ -162,7 +161,8 @@ class Summaries:
                 answer += piece
                 if len(answer) > MAX_ANSWER_BYTES:
                     raise UpstreamUnreadable(f"{target.provider} answered at great length when asked for a summary")
-        return Summary(compression.summary_in(wire, bytes(answer)), "provider", seen.of_body(wire, bytes(answer)).usage)
+        usage = wire.format.facts_of(bytes(answer)).usage
+        return Summary(compression.summary_in(wire, bytes(answer)), "provider", usage)
 
     def _fell_back(self, code: str) -> None:
         self._metrics.chat_faults.labels("summary", code).inc()

@@ -19,8 +19,8 @@ from kimi_proxy.features.models import Models
 from kimi_proxy.features.pipeline import Draft, Stage, Step, ask_usage, name_model, run_stages, run_steps
 from kimi_proxy.features.sessions import session_of
 from kimi_proxy.proxy.headers import Header, Question
-from kimi_proxy.services.chat.recall import Heard, Recall
-from kimi_proxy.services.chat.relay import Answer, Exchange, Relay, Reply
+from kimi_proxy.services.chat.recall import OnRecall, Recall
+from kimi_proxy.services.chat.relay import Answer, Exchange, Relay, ReplyStream
 from kimi_proxy.services.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -139,10 +139,12 @@ class Chat:
             target = self.models.target(request.model, asked.wire)
         except NoProvider:
             counted = await asyncio.to_thread(tokens_of, request, tokens.count)
-            yield _json({"input_tokens": counted})
+            yield _json(asked.wire.format.token_count(counted))
             return
         draft = name_model(Draft(request, target, session_of(request, dict(asked.headers), target.provider)))
-        question = Question(asked.wire, chat.encode(draft.request), asked.headers, asked.query, "/count_tokens")
+        question = Question(
+            asked.wire, chat.encode(draft.request), asked.headers, asked.query, asked.wire.format.count_tokens
+        )
         async with self._asked(draft, question) as answer:
             yield answer
 
@@ -151,7 +153,7 @@ class Chat:
         relay, provider = Relay(draft, self._now), draft.target.provider
         try:
             self.turns.take(provider)
-            async with self._replied(draft, question, relay.heard) as reply:
+            async with self._replied(draft, question, relay.on_recall) as reply:
                 yield _telling(await relay.answer(reply), draft)
         except KimiProxyError as e:
             relay.failed(e)
@@ -162,10 +164,14 @@ class Chat:
             self._record(exchange)
             ended(exchange)
 
-    def _replied(self, draft: Draft, question: Question, heard: Heard) -> AbstractAsyncContextManager[Reply]:
+    def _replied(
+        self, draft: Draft, question: Question, on_recall: OnRecall
+    ) -> AbstractAsyncContextManager[ReplyStream]:
         """The provider's reply; calls of a tool of ours are answered before anybody else hears of them."""
         ask = partial(self._connected().send, draft.target.provider)
-        return self._recall.answered(ask, question, draft, heard) if self._recall and draft.own_tool else ask(question)
+        if self._recall is None or not draft.own_tool:
+            return ask(question)
+        return self._recall.answered(ask, question, draft, on_recall)
 
     def _connected(self) -> "Upstreams":
         if self._upstreams is None:
@@ -176,15 +182,15 @@ class Chat:
         self._metrics.chat_faults.labels(stage, type(error).__name__).inc()
 
     def _record(self, exchange: Exchange) -> None:
-        provider, seen = exchange.draft.target.provider, exchange.seen
+        provider, usage = exchange.draft.target.provider, exchange.reply.usage
         self._metrics.chat_requests.labels(provider, exchange.outcome, str(exchange.status)).inc()
         self._metrics.chat_seconds.labels(provider).observe(exchange.elapsed_s)
         if exchange.first_byte_s is not None:
             self._metrics.chat_first_byte_seconds.labels(provider).observe(exchange.first_byte_s)
-        if seen.usage is not None:
-            self._metrics.chat_tokens.labels(provider, "input").inc(seen.usage.input_tokens)
-            self._metrics.chat_tokens.labels(provider, "cached").inc(seen.usage.cached_tokens)
-            self._metrics.chat_tokens.labels(provider, "output").inc(seen.usage.output_tokens)
+        if usage is not None:
+            self._metrics.chat_tokens.labels(provider, "input").inc(usage.input_tokens)
+            self._metrics.chat_tokens.labels(provider, "cached").inc(usage.cached_tokens)
+            self._metrics.chat_tokens.labels(provider, "output").inc(usage.output_tokens)
 
 
 def _telling(answer: Answer, draft: Draft) -> Answer:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from kimi_proxy.core import json
-from kimi_proxy.core.chat.page import string_of
+from kimi_proxy.core.chat.body import string_of
 from kimi_proxy.core.config.sections import LogWatcherSettings as Settings
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.features import metering
@@ -356,7 +356,7 @@ class LogWatcher:
     def began(self, came: Draft, leaves: Draft) -> handler.Ended:
         """A request of a session goes by. Kimi CLI names its conversation in it, as the key of the cache."""
         if self._watching is not None:
-            key = string_of(came.request.page.members.get("prompt_cache_key"))
+            key = string_of(came.request.members.get("prompt_cache_key"))
             self._belonging.talked(came.session.id, self._now(), key[:200])
         return handler.unheard
 

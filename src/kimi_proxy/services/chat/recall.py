@@ -6,9 +6,9 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, replace
 
 from kimi_proxy.core import json
-from kimi_proxy.core.chat import Request, Wire
-from kimi_proxy.core.chat import reply as usage
-from kimi_proxy.core.chat.reply import WholeEvents
+from kimi_proxy.core.chat import Request, edit
+from kimi_proxy.core.chat.reply import EventSplitter
+from kimi_proxy.core.chat.wires.recall import RecallCall, RecallRounds, RecallStream
 from kimi_proxy.core.errors import (
     InvalidParams,
     KimiProxyError,
@@ -22,63 +22,33 @@ from kimi_proxy.core.markers import is_id
 from kimi_proxy.features import recovery
 from kimi_proxy.features.accounting import Recalled
 from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.recall.bodies import STREAMS, WHOLE
-from kimi_proxy.features.recall.calls import OWED_CHARS, SHORT_CHARS, Call, Rounds, Told, Turn, fitting, with_results
 from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.sanitizer.stage import call_name
 from kimi_proxy.features.tool import checked
 from kimi_proxy.proxy.headers import Header, Question
 from kimi_proxy.services.chat.decisions import SCOPE, ChatDecisions
-from kimi_proxy.services.chat.relay import Reply
+from kimi_proxy.services.chat.relay import ReplyStream
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.originals import decoded
 from kimi_proxy.services.store import Originals
 
-Heard = Callable[[Recalled], None]  # told what was read back so far
-
-
-def unheard(recalled: Recalled) -> None:
-    """Where nobody counts."""
-
-
-class Tally:
-    """Tells at once: a client may hang up at any time."""
-
-    def __init__(self, wire: Wire, heard: Heard) -> None:
-        self._wire = wire
-        self._heard = heard
-        self._recalled = Recalled()
-
-    def turned(self, calls: int, spent: JsonValue) -> None:
-        """The provider is asked again; `spent` is what it counted so far."""
-        so_far = self._recalled
-        first = so_far.first if so_far.turns else usage.READERS[self._wire](spent)
-        self._tell(Recalled(so_far.calls + calls, so_far.turns + 1, first))
-
-    def owed(self, calls: int) -> None:
-        """What is read back goes into a later request."""
-        self._tell(replace(self._recalled, calls=self._recalled.calls + calls))
-
-    def _tell(self, recalled: Recalled) -> None:
-        self._recalled = recalled
-        self._heard(recalled)
-
-
 MAX_HELD_BYTES = 16 * 1024**2  # a longer body, or event, is passed on unread
+SHORT_CHARS = 2_000  # hardly the reason why a request is too long
+PENDING_CHARS = 32_000  # what is added to another tool's result stays in the conversation for good
 
 _STREAM = "text/event-stream"
 _PLAIN = ("", "identity")
-_REFUSED = (400, 413)  # as providers refuse what is longer than the window of their model
+_REFUSED = (400, 413)  # as providers refuse what is longer than the context window of their model
 
-Ask = Callable[[Question], AbstractAsyncContextManager[Reply]]
-Again = Callable[[Request], Awaitable[Reply]]
+Ask = Callable[[Question], AbstractAsyncContextManager[ReplyStream]]
+OnRecall = Callable[[Recalled], None]  # is called with what was recalled so far, because a client may hang up any time
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Relayed:
-    """A reply whose body is ours to give."""
+class RewrittenReply:
+    """A provider's reply with a body of ours."""
 
     status: int
     headers: list[Header]
@@ -91,6 +61,42 @@ class Relayed:
         return self.body
 
 
+class _Progress:
+    """One answer of possibly several rounds: the request that asks for the next, and what was recalled so far."""
+
+    def __init__(
+        self, draft: Draft, ask_again: Callable[[Request], Awaitable[ReplyStream]], on_recall: OnRecall
+    ) -> None:
+        self.draft = draft
+        self.request = draft.request
+        self.ask_again = ask_again
+        self._on_recall = on_recall
+        self._recalled = Recalled()
+        # The model's own calls are no part of it, nor is what we say of ids that it should not know.
+        self._texts = [draft.request.body]
+
+    def knows(self, id: str) -> bool:
+        """Whether the model was given this id; where only the end of a conversation passes here, it may have been."""
+        return self.draft.request.is_continued or any(id.encode() in text for text in self._texts)
+
+    def add_text(self, text: str) -> None:
+        self._texts.append(text.encode("utf-8", "surrogatepass"))
+
+    def count_round(self, calls: int, usage: JsonValue) -> None:
+        """The provider is asked again; `usage` is what it counted so far."""
+        before = self._recalled
+        first = before.first if before.turns else self.request.format.usage(usage)
+        self._count(Recalled(before.calls + calls, before.turns + 1, first))
+
+    def count_pending(self, calls: int) -> None:
+        """What was recalled goes into a later request."""
+        self._count(replace(self._recalled, calls=self._recalled.calls + calls))
+
+    def _count(self, recalled: Recalled) -> None:
+        self._recalled = recalled
+        self._on_recall(recalled)
+
+
 class Recall:
     def __init__(self, originals: Originals, decisions: ChatDecisions, metrics: Metrics, max_rounds: int) -> None:
         self._originals = originals
@@ -100,122 +106,116 @@ class Recall:
 
     @asynccontextmanager
     async def answered(
-        self, ask: Ask, question: Question, draft: Draft, heard: Heard = unheard
-    ) -> AsyncIterator[Reply]:
-        """The provider's reply in which our tool was never called; it is open as long as the block runs."""
-        tally = Tally(draft.request.wire, heard)
+        self, ask: Ask, question: Question, draft: Draft, on_recall: OnRecall
+    ) -> AsyncIterator[ReplyStream]:
+        """Yield the provider's reply without a call of our tool; it is open as long as the block runs."""
         async with AsyncExitStack() as opened:
 
-            async def again(request: Request) -> Reply:
+            async def ask_again(request: Request) -> ReplyStream:
                 return await opened.enter_async_context(ask(replace(question, body=request.body)))
 
+            progress = _Progress(draft, ask_again, on_recall)
             reply = await opened.enter_async_context(ask(question))
             if reply.status != 200 or reply.encoding not in _PLAIN:
                 yield reply
             elif reply.media_type == _STREAM:
-                yield _relayed(reply, self._streamed(reply, again, draft, tally))
+                yield _with_body(reply, self._stream(reply, progress))
             else:
-                yield await self._whole(reply, again, draft, tally)
+                yield await self._whole(reply, progress)
 
-    async def _streamed(self, reply: Reply, again: Again, draft: Draft, tally: Tally) -> AsyncIterator[bytes]:
-        rounds, request, told = STREAMS[draft.request.wire](draft.own_tool), draft.request, Told(draft.request)
+    async def _stream(self, reply: ReplyStream, progress: _Progress) -> AsyncIterator[bytes]:
+        draft = progress.draft
+        rounds = draft.request.format.recall_stream(draft.own_tool)
         for left in range(self._max_rounds, -1, -1):
             async for shown in _shown(reply, rounds):
                 yield shown
-            turn = rounds.turn
-            if not left or not turn.own or turn.others:
+            if not left or not rounds.calls.own or rounds.calls.others:
                 break
-            answers = await self._answers(turn.own, told)
-            request = rounds.follow_up(request, answers)
-            tally.turned(len(turn.own), rounds.spent)
-            request, reply = await _asked_again(again, request, answers)
+            reply = await self._next_round(rounds, progress)
             if reply.status != 200 or reply.media_type != _STREAM or reply.encoding not in _PLAIN:
                 raise UpstreamUnreadable(
                     f"{draft.target.provider} answered HTTP {reply.status} when it was asked again"
                 )
-        await self._owe(turn, draft, told, tally, rounds.id)
-        await self._rename(rounds)
+        await self._keep_pending(rounds, progress)
         yield rounds.ending()
 
-    async def _whole(self, reply: Reply, again: Again, draft: Draft, tally: Tally) -> Reply:
-        rounds, request, told = WHOLE[draft.request.wire](draft.own_tool), draft.request, Told(draft.request)
-        turn = Turn()
+    async def _whole(self, reply: ReplyStream, progress: _Progress) -> ReplyStream:
+        rounds = progress.request.format.recall_body(progress.draft.own_tool)
         for left in range(self._max_rounds, -1, -1):
             body, rest = await _read(reply)
             answer = None if reply.status != 200 or rest is not None else _object(body)
             if answer is None:
-                return _relayed(reply, _pieces(body, rest))
-            turn = rounds.take(answer)
-            if not left or not turn.own or turn.others:
+                return _with_body(reply, _pieces(body, rest))
+            calls = rounds.take(answer)
+            if not left or not calls.own or calls.others:
                 break
-            answers = await self._answers(turn.own, told)
-            request = rounds.follow_up(request, answers)
-            tally.turned(len(turn.own), rounds.spent)
-            request, reply = await _asked_again(again, request, answers)
-        is_changed = turn.own or request is not draft.request
-        await self._owe(turn, draft, told, tally, rounds.id)
-        return _relayed(reply, _pieces(json.encode(rounds.shown()) if is_changed else body, None))
+            reply = await self._next_round(rounds, progress)
+        is_changed = rounds.calls.own or progress.request is not progress.draft.request
+        await self._keep_pending(rounds, progress)
+        return _with_body(reply, _pieces(json.encode(rounds.joined()) if is_changed else body, None))
 
-    async def _answers(self, calls: Sequence[Call], told: Told) -> list[str]:
-        return [await self._recovered(call, told) for call in calls]
+    async def _next_round(self, rounds: RecallRounds, progress: _Progress) -> ReplyStream:
+        """Ask again with an answer to each of our calls; if it is refused, their length may be the reason."""
+        calls = rounds.calls.own
+        answers = await self._answers(calls, progress)
+        progress.request = edit.with_items(progress.request, rounds.follow_up(answers))
+        progress.count_round(len(calls), rounds.usage_before)
+        reply = await progress.ask_again(progress.request)
+        shorter = [_fitting(text, SHORT_CHARS) for text in answers]
+        if reply.status not in _REFUSED or shorter == answers:
+            return reply
+        progress.request = _with_results(progress.request, shorter)
+        return await progress.ask_again(progress.request)
 
-    async def _recovered(self, call: Call, told: Told) -> str:
-        """What the model asked for, or what is wrong with how it did."""
+    async def _answers(self, calls: Sequence[RecallCall], progress: _Progress) -> list[str]:
+        return [await self._recovered(call, progress) for call in calls]
+
+    async def _recovered(self, call: RecallCall, progress: _Progress) -> str:
+        """Return what the model asked for, or what is wrong with how it did."""
         try:
-            asked = checked(Recover, _arguments(call))
-            if not is_id(asked.id) or not told.names(asked.id):
-                raise PruneIdNotFound(asked.id, "unknown")
-            text = decoded((await self._originals.get(SCOPE, asked.id)).text)
-            part = recovery.part(text, asked)
+            recover = checked(Recover, _arguments(call))
+            if not is_id(recover.id) or not progress.knows(recover.id):
+                raise PruneIdNotFound(recover.id, "unknown")
+            text = decoded((await self._originals.get(SCOPE, recover.id)).text)
+            part = recovery.part(text, recover)
         except KimiProxyError as e:
             self._metrics.recoveries.labels(e.code).inc()
             return f"{e.code}: {e}"
         self._metrics.recoveries.labels("ok").inc()
-        told.add(part)
+        progress.add_text(part)
         return part
 
-    async def _rename(self, rounds: Rounds) -> None:
-        """Whoever goes on from an answer by its id names the first round, and means the last."""
-        if rounds.renamed is not None:
+    async def _keep_pending(self, rounds: RecallRounds, progress: _Progress) -> None:
+        """Keep for later requests what the last round asked for, and what its answer is really called.
+
+        Where the client has calls to make too, the model reads what it asked for beside their last result. A provider
+        that stores the answer, with calls that have no result, wants a result for each of them. A client that
+        continues from an answer by its id names the first round, and means the last.
+        """
+        draft, calls = progress.draft, rounds.calls
+        is_stored = bool(rounds.id) and draft.request.format.is_answer_stored(draft.request.json)
+        if calls.own and (calls.others or is_stored):
+            answers = [_fitting(text, PENDING_CHARS) for text in await self._answers(calls.own, progress)]
+            results = list(zip(calls.own, answers, strict=True))
             try:
-                await self._decisions.rename(*rounds.renamed)
+                if calls.others:
+                    progress.count_pending(len(calls.own))
+                    beside = call_name(draft.came or draft.request, calls.others[-1])
+                    texts = [f"[{draft.own_tool} {call.arguments}]\n{text}" for call, text in results]
+                    await self._decisions.owe(draft.session.id, beside, "\n\n".join(texts))
+                if is_stored:
+                    await self._decisions.leave_open(rounds.id, {call.id: text for call, text in results})
+            except StoreUnavailable as e:
+                log.warning("what was recovered is not passed on", extra={"what": str(e)[:300]})
+        if rounds.id != rounds.real_id:
+            try:
+                await self._decisions.rename(rounds.id, rounds.real_id)
             except StoreUnavailable as e:
                 log.warning("an answer cannot be gone on from", extra={"what": str(e)[:300]})
 
-    async def _owe(self, turn: Turn, draft: Draft, told: Told, tally: Tally, id: str) -> None:
-        """Where the client has calls to make too, the model reads what it asked for beside their last result.
 
-        A provider that keeps the answer, with calls that nobody has answered, wants a result for each of them.
-        """
-        is_kept = bool(id) and bytes(draft.request.page.members.get("store", b"")) != b"false"
-        if not turn.own or not (turn.others or is_kept):
-            return
-        answers = [fitting(text, OWED_CHARS) for text in await self._answers(turn.own, told)]
-        texts = [f"[{draft.own_tool} {call.arguments}]\n{text}" for call, text in zip(turn.own, answers, strict=True)]
-        try:
-            if turn.others:
-                tally.owed(len(turn.own))
-                beside = call_name(draft.came or draft.request, turn.others[-1])
-                await self._decisions.owe(draft.session.id, beside, "\n\n".join(texts))
-            if is_kept:
-                results = zip((call.id for call in turn.own), answers, strict=True)
-                await self._decisions.leave_open(id, dict(results))
-        except StoreUnavailable as e:
-            log.warning("what was recovered is not passed on", extra={"what": str(e)[:300]})
-
-
-async def _asked_again(again: Again, request: Request, answers: Sequence[str]) -> tuple[Request, Reply]:
-    """The request that asks again, and the reply to it; what it was refused for may be the length of our answers."""
-    reply = await again(request)
-    shorter = [fitting(text, SHORT_CHARS) for text in answers]
-    if reply.status not in _REFUSED or shorter == list(answers):
-        return request, reply
-    request = with_results(request, shorter)
-    return request, await again(request)
-
-
-async def _shown(reply: Reply, rounds: Rounds) -> AsyncIterator[bytes]:
-    events = WholeEvents()
+async def _shown(reply: ReplyStream, rounds: RecallStream) -> AsyncIterator[bytes]:
+    events = EventSplitter()
     async for piece in reply.pieces():
         if events.waiting_bytes > MAX_HELD_BYTES:
             yield events.rest() + piece
@@ -225,12 +225,12 @@ async def _shown(reply: Reply, rounds: Rounds) -> AsyncIterator[bytes]:
             yield shown
     if rest := events.rest():
         shown = rounds.feed(rest)
-        # Another round may follow, and must not become a part of what nobody ended.
-        yield shown + b"\n\n" if shown == rest and rounds.turn.own else shown
+        # Another round may follow, and must not become a part of an event without an end.
+        yield shown + b"\n\n" if shown == rest and rounds.calls.own else shown
 
 
-async def _read(reply: Reply) -> tuple[bytes, AsyncIterator[bytes] | None]:
-    """The body, or the beginning of a very long one and the rest of it."""
+async def _read(reply: ReplyStream) -> tuple[bytes, AsyncIterator[bytes] | None]:
+    """Return the body, or the beginning of a very long one and the rest of it."""
     held, pieces = bytearray(), reply.pieces()
     async for piece in pieces:
         held += piece
@@ -246,9 +246,9 @@ async def _pieces(body: bytes, rest: AsyncIterator[bytes] | None) -> AsyncIterat
             yield piece
 
 
-def _relayed(reply: Reply, body: AsyncIterator[bytes]) -> Relayed:
+def _with_body(reply: ReplyStream, body: AsyncIterator[bytes]) -> RewrittenReply:
     headers = [(name, value) for name, value in reply.headers if name != b"content-length"]
-    return Relayed(reply.status, headers, reply.media_type, reply.encoding, reply.is_delimited, body)
+    return RewrittenReply(reply.status, headers, reply.media_type, reply.encoding, reply.is_delimited, body)
 
 
 def _object(body: bytes) -> JsonObject | None:
@@ -259,7 +259,7 @@ def _object(body: bytes) -> JsonObject | None:
     return dict(value) if isinstance(value, Mapping) else None
 
 
-def _arguments(call: Call) -> JsonObject:
+def _arguments(call: RecallCall) -> JsonObject:
     try:
         asked = json.decode(call.arguments.encode("utf-8", "replace") or b"{}")
     except ParseError as e:
@@ -267,3 +267,25 @@ def _arguments(call: Call) -> JsonObject:
     if not isinstance(asked, Mapping):
         raise InvalidParams("arguments", "they are not a JSON object")
     return dict(asked)
+
+
+def _fitting(text: str, max_chars: int) -> str:
+    """Return the text, or how to ask for some of it."""
+    if len(text) <= max_chars:
+        return text
+    lines = text.count("\n") + 1
+    return (
+        f"too_long: all of it does not fit in here. It has {lines} lines and {len(text)} characters: ask for some of "
+        "them by start_line and end_line, or by start_char and end_char."
+    )
+
+
+def _with_results(request: Request, texts: Sequence[str]) -> Request:
+    """Return a request that ends with as many results, with other texts in them."""
+    places = [
+        (at, index)
+        for at, message in enumerate(request.messages)
+        for index, part in enumerate(message.parts)
+        if part.kind == "tool_result"
+    ]
+    return edit.with_texts(request, dict(zip(places[-len(texts) :], texts, strict=True)))

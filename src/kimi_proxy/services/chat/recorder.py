@@ -54,7 +54,7 @@ class Recorder:
             if self._waiting + len(body) > MAX_WAITING_CHARS:
                 log.warning("a request was not recorded", extra={"what": "too many wait to be written"})
                 return
-            taken = Taken(at, request.wire, body, exchange.status, exchange.seen.usage)
+            taken = Taken(at, request.wire, body, exchange.status, exchange.reply.usage)
             self._waiting += len(body)
             thread.submit(self._written, session, head, taken)
 

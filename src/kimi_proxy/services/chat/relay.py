@@ -1,12 +1,11 @@
-"""An answer on its way to the client: its bytes first, and a look at them in passing."""
+"""An answer on its way to the client: its bytes are passed on first, and read second."""
 
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kimi_proxy.core.chat import reply as failure
-from kimi_proxy.core.chat.reply import Frames, Observer, Seen
+from kimi_proxy.core.chat.reply import EventBuffer, ReplyFacts, ReplyReader
 from kimi_proxy.core.errors import KimiProxyError, UpstreamDisconnected, UpstreamError
 from kimi_proxy.features.accounting import Recalled
 from kimi_proxy.features.pipeline import Draft
@@ -19,8 +18,8 @@ _STREAM = "text/event-stream"
 _STREAM_HEADERS = ((b"cache-control", b"no-cache, no-transform"), (b"x-accel-buffering", b"no"))
 
 
-class Reply(Protocol):
-    """What a provider answers, as far as it is passed on."""
+class ReplyStream(Protocol):
+    """A provider's reply whose status is known and whose body is still to come."""
 
     status: int
     headers: list[Header]
@@ -44,19 +43,19 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What became of a request, for the record."""
+    """What became of a request, for observers."""
 
     draft: Draft
     status: int
     outcome: str  # ok, client_gone, or the code of an error
-    seen: Seen
+    reply: ReplyFacts
     first_byte_s: float | None
     elapsed_s: float
-    recalled: Recalled = field(default_factory=Recalled)  # what the model read back on the way
+    recalled: Recalled = field(default_factory=Recalled)  # by the model, in the middle of the answer
 
 
 class Relay:
-    """What becomes of a request: an answer to pass on, and something to record in any case."""
+    """Passes one answer on; `exchange` returns what became of the request, however it ended."""
 
     def __init__(self, draft: Draft, now: Callable[[], float] = time.monotonic) -> None:
         self._draft = draft
@@ -66,20 +65,19 @@ class Relay:
         self._first_byte_s: float | None = None
         self._status = 0
         self._outcome = "client_gone"  # unless the last byte is handed over, or something fails
-        self._observer = Observer(self._wire, is_stream=True)
+        self._reader = ReplyReader(self._wire, is_stream=True)
         self._recalled = Recalled()
 
-    def heard(self, recalled: Recalled) -> None:
-        """What the model has read back so far."""
+    def on_recall(self, recalled: Recalled) -> None:
         self._recalled = recalled
 
-    async def answer(self, reply: Reply) -> Answer:
-        """The beginning of the answer; our errors are raised as long as the client has not been told a status."""
+    async def answer(self, reply: ReplyStream) -> Answer:
+        """Return the beginning of the answer; errors are raised as long as the client has no status."""
         self._status = reply.status
         is_stream = reply.media_type == _STREAM
-        self._observer = Observer(self._wire, is_stream, reply.encoding)
+        self._reader = ReplyReader(self._wire, is_stream, reply.encoding)
         if is_stream:
-            # What is packed passes as it is: there is no telling where an event ends in it.
+            # What is compressed passes as it is: where an event ends in it is not known.
             rest = self._pieces(reply) if reply.encoding else self._events(reply)
             return Answer(reply.status, _without_length(reply.headers) + _STREAM_HEADERS, b"", rest)
         pieces = self._pieces(reply)
@@ -95,39 +93,40 @@ class Relay:
         self._outcome = error.code
 
     def exchange(self) -> Exchange:
-        elapsed_s, seen = self._now() - self._began, self._observer.seen
-        return Exchange(self._draft, self._status, self._outcome, seen, self._first_byte_s, elapsed_s, self._recalled)
+        elapsed_s, facts = self._now() - self._began, self._reader.facts
+        return Exchange(self._draft, self._status, self._outcome, facts, self._first_byte_s, elapsed_s, self._recalled)
 
-    async def _pieces(self, reply: Reply) -> AsyncIterator[bytes]:
+    async def _pieces(self, reply: ReplyStream) -> AsyncIterator[bytes]:
         try:
             async for piece in reply.pieces():
                 if self._first_byte_s is None:
                     self._first_byte_s = self._now() - self._began
-                self._observer.feed(piece)
+                self._reader.feed(piece)
                 yield piece
         except UpstreamError as e:
-            self.failed(e)  # whoever hands the answer over can't tell the client any more, and stops
+            self.failed(e)  # the client has its status already: the answer just stops
             raise
         self._outcome = "ok"
 
-    async def _events(self, reply: Reply) -> AsyncIterator[bytes]:
-        """The stream; when it breaks off, an event says so, because an end alone would look like success."""
-        frames = Frames(self._draft.hides_usage)
+    async def _events(self, reply: ReplyStream) -> AsyncIterator[bytes]:
+        """Yield the stream; when it breaks off, an event says so, because an end alone would look like success."""
+        wire_format = self._wire.format
+        events = EventBuffer(wire_format.hide_usage) if self._draft.hides_usage else EventBuffer()
         try:
             async for piece in self._pieces(reply):
-                if whole := frames.feed(piece):
-                    yield whole
+                if complete := events.feed(piece):
+                    yield complete
             if not reply.is_delimited:
                 self._refuse_sudden_end()
-            if rest := frames.end():
+            if rest := events.end():
                 yield rest
         except UpstreamError as e:
             self.failed(e)
-            yield frames.followed_by(failure.event(self._wire, e.http_status, e.code, str(e)))
+            yield events.followed_by(wire_format.error_event(e.http_status, e.code, str(e)))
 
     def _refuse_sudden_end(self) -> None:
-        seen = self._observer.seen
-        if not seen.is_complete and not seen.finish:
+        facts = self._reader.facts
+        if not facts.is_complete and not facts.finish:
             raise UpstreamDisconnected("the provider closed the connection before its answer was complete")
 
 

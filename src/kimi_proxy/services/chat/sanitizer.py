@@ -10,9 +10,6 @@ from dataclasses import replace
 from typing import TypeVar
 
 from kimi_proxy.core.cache import LruCache
-from kimi_proxy.core.chat import Wire
-from kimi_proxy.core.chat.page import string_of
-from kimi_proxy.core.chat.request import PREVIOUS_RESPONSE
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -135,14 +132,14 @@ class Sanitizer:
         long = tuple(output for output in outputs if output.key in decisions)
         owed = await self._owed(draft) if any(one.shown is not None for one in decisions.values()) else {}
         decided = Decided(replace(found, outputs=long), decisions, self._settings.recover_tool, owed)
-        named = string_of(draft.request.page.members.get(PREVIOUS_RESPONSE))
-        return await self._gone_on(decided, named) if named and draft.request.wire is Wire.RESPONSES else decided
+        response_id = draft.request.previous_response_id
+        return await self._with_previous_response(decided, response_id) if response_id else decided
 
-    async def _gone_on(self, decided: Decided, named: str) -> Decided:
-        """With what has to be said of the answer that a client goes on from by its id."""
+    async def _with_previous_response(self, decided: Decided, response_id: str) -> Decided:
+        """Return `decided` with the recall results that the previous response still waits for."""
         nothing: Mapping[str, str] = {}
-        results = await self._read(self._decisions.left_open(named), nothing)
-        previous = await self._read(self._decisions.real_name(named), None)
+        results = await self._read(self._decisions.left_open(response_id), nothing)
+        previous = await self._read(self._decisions.real_name(response_id), None)
         return replace(decided, previous_response=previous, results=results)
 
     async def _owed(self, draft: Draft) -> dict[str, str]:

@@ -1,1 +1,31 @@
-"""The wire formats, a module each."""
+"""The wire formats that clients speak: a module each, and this table. Nothing else asks which one a request has."""
+
+from collections.abc import Container
+from enum import Enum
+
+from kimi_proxy.core.chat.wires.anthropic_messages import AnthropicMessages
+from kimi_proxy.core.chat.wires.openai_chat import OpenAiChat
+from kimi_proxy.core.chat.wires.openai_responses import OpenAiResponses
+from kimi_proxy.core.chat.wires.protocol import WireFormat
+
+
+class Wire(Enum):
+    CHAT = OpenAiChat()
+    MESSAGES = AnthropicMessages()
+    RESPONSES = OpenAiResponses()
+
+    @property
+    def format(self) -> WireFormat:
+        wire_format: WireFormat = self.value
+        return wire_format
+
+
+BY_NAME = {wire.format.name: wire for wire in Wire}
+# The paths where tokens are counted, and those of all requests.
+COUNT_PATHS = {wire.format.paths[0] + wire.format.count_tokens: wire for wire in Wire if wire.format.count_tokens}
+BY_PATH = {path: wire for wire in Wire for path in wire.format.paths} | COUNT_PATHS
+
+
+def wire_of_client(headers: Container[str]) -> Wire:
+    """Return the wire format of a client that asks where all of them do, by the headers that it sends."""
+    return next((wire for wire in Wire if wire.format.client_header in headers), Wire.CHAT)

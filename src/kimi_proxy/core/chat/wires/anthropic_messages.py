@@ -1,97 +1,315 @@
 """Anthropic's messages: a `system` apart, content in blocks, tool results inside of what the user says."""
 
-from collections.abc import Iterator
+import re
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar
 
 from msgspec import Raw
 
-from kimi_proxy.core.chat.page import (
+from kimi_proxy.core import json
+from kimi_proxy.core.chat.body import (
+    Edit,
+    JsonBody,
     Message,
-    Object,
-    Page,
     Part,
+    RawObject,
     Role,
     array_of,
     is_array,
     is_string,
+    is_true,
     object_of,
-    part,
     role_of,
     string_of,
+    text_block,
+    value_of,
 )
-from kimi_proxy.core.json import JsonObject
+from kimi_proxy.core.chat.wires.protocol import ReplyFacts, Usage, WireFormat, count
+from kimi_proxy.core.chat.wires.recall import (
+    RecallBody,
+    RecallCall,
+    RecallRounds,
+    RecallStream,
+    RoundCalls,
+    as_index,
+    as_object,
+    as_objects,
+    as_text,
+    event_bytes,
+)
+from kimi_proxy.core.errors import ParseError
+from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.sse import SseEvent
 
-CONVERSATION = "messages"
-
-
-def messages(page: Page) -> tuple[Message, ...]:
-    return tuple(_message(page, raw) for raw in array_of(page.members.get(CONVERSATION)))
-
-
-def system(page: Page, messages: tuple[Message, ...]) -> tuple[Part, ...]:
-    return tuple(_content(page, page.members.get("system")))
-
-
-def tool_name(tool: Object) -> str:
-    return string_of(tool.get("name"))
-
-
-def new_message(role: Role, text: str) -> JsonObject:
-    """There are no system messages here: what the system says late, it says by the user's mouth."""
-    return {"role": "user" if role == "system" else role, "content": text}
-
-
-def new_tool(name: str, description: str, schema: JsonObject) -> JsonObject:
-    return {"name": name, "description": description, "input_schema": schema}
+# What each kind of delta adds to, in the block that it belongs to.
+_GROWS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 
 
-def _message(page: Page, raw: Raw) -> Message:
-    fields = object_of(raw)
-    role = role_of(string_of(fields.get("role")))
-    return Message(role, tuple(_content(page, fields.get("content"))), *page.span(raw))
+class _MessagesRounds(RecallRounds):
+    @property
+    @abstractmethod
+    def _content(self) -> Sequence[tuple[JsonObject, str]]:
+        """The blocks of this round, each with the arguments of a call as the model wrote them."""
+
+    @property
+    def calls(self) -> RoundCalls:
+        calls = [(block, arguments) for block, arguments in self._content if block.get("type") == "tool_use"]
+        own = (RecallCall(as_text(block.get("id")), text) for block, text in calls if self._is_own(block))
+        return RoundCalls(tuple(own), tuple(as_text(block.get("id")) for block, _ in calls if not self._is_own(block)))
+
+    def _conversation(self, results: Iterable[tuple[str, str]]) -> list[JsonObject]:
+        return [{"role": "assistant", "content": [block for block, _ in self._content]}, *_tool_results(results)]
+
+    def _is_own(self, block: JsonObject) -> bool:
+        return block.get("type") == "tool_use" and block.get("name") == self._own
 
 
-def _content(page: Page, content: Raw | None) -> Iterator[Part]:
+class MessagesRecallBody(_MessagesRounds, RecallBody):
+    _shown_before: tuple[JsonObject, ...] = ()  # blocks of the rounds that are over
+
+    def joined(self) -> JsonObject:
+        others = self._others
+        is_stop = len(others) < len(self._content) and not any(block.get("type") == "tool_use" for block in others)
+        stop: JsonObject = {"stop_reason": "end_turn"} if is_stop else {}
+        return {**self._body, "content": [*self._shown_before, *others], **stop, "usage": self._total_usage()}
+
+    def _begin(self) -> None:
+        self._shown_before += self._others
+
+    @property
+    def _content(self) -> Sequence[tuple[JsonObject, str]]:
+        return [(block, _input(block)) for block in as_objects(self._body.get("content"))]
+
+    @property
+    def _others(self) -> tuple[JsonObject, ...]:
+        return tuple(block for block, _ in self._content if not self._is_own(block))
+
+
+class MessagesRecallStream(_MessagesRounds, RecallStream):
+    _shown = 0  # blocks that the client has seen begin
+
+    def _begin(self) -> None:
+        self._blocks: dict[int, JsonObject] = {}
+        self._arguments: dict[int, str] = {}
+        self._places: dict[int, int] = {}  # of shown blocks, for the client
+        self._usage = None
+        self._is_over = False
+        self._held = []
+
+    def _feed(self, event: SseEvent, value: JsonObject, raw: bytes) -> bytes:
+        match value.get("type"):
+            case "message_start":
+                self._usage = as_object(value.get("message")).get("usage")
+                return b"" if self._is_later else raw
+            case "content_block_start" | "content_block_delta" | "content_block_stop":
+                return self._block(event, value, raw)
+            case "message_delta":
+                self._usage = {**as_object(self._usage), **as_object(value.get("usage"))}
+                self._is_over = True
+                return self._end(event, {**value, "usage": self._total_usage()} if self._is_later else value, raw)
+            case "message_stop":
+                return self._end(event, value, raw)
+        return raw
+
+    def _ended(self, value: JsonObject, is_stop: bool) -> JsonObject:
+        if not is_stop or value.get("type") != "message_delta":
+            return value
+        return {**value, "delta": {**as_object(value.get("delta")), "stop_reason": "end_turn"}}
+
+    @property
+    def calls(self) -> RoundCalls:
+        return super().calls if self._is_over else RoundCalls()
+
+    @property
+    def _content(self) -> Sequence[tuple[JsonObject, str]]:
+        blocks = ((block, self._arguments.get(index) or _input(block)) for index, block in self._blocks.items())
+        said = ((block, text) for block, text in blocks if block.get("type") != "text" or block.get("text"))
+        return [(_with_input(block, text), text) for block, text in said]
+
+    def _block(self, event: SseEvent, value: JsonObject, raw: bytes) -> bytes:
+        index = as_index(value.get("index"))
+        if index is None:
+            return raw
+        if value.get("type") == "content_block_start":
+            block = self._blocks[index] = as_object(value.get("content_block"))
+            if not self._is_own(block):
+                self._places[index] = self._shown
+                self._shown += 1
+        self._grow(index, as_object(value.get("delta")))
+        if self._is_own(self._blocks.get(index, {})):
+            return b""
+        place = self._places.get(index, index)
+        return raw if place == index else event_bytes(event, {**value, "index": place})
+
+    def _grow(self, index: int, delta: JsonObject) -> None:
+        block = self._blocks.get(index)
+        name = _GROWS.get(as_text(delta.get("type")))
+        if block is not None and name is not None:
+            block[name] = as_text(block.get(name)) + as_text(delta.get(name))
+        self._arguments[index] = self._arguments.get(index, "") + as_text(delta.get("partial_json"))
+
+    def _end(self, event: SseEvent, value: JsonObject, raw: bytes) -> bytes:
+        if self.calls.own:
+            self._held.append((event, value))
+            return b""
+        return event_bytes(event, value) if self._is_later else raw
+
+
+class AnthropicMessages(WireFormat):
+    name = "messages"
+    paths = ("/v1/messages",)
+    count_tokens = "/count_tokens"
+    provider_types = ("anthropic",)
+    default_headers = (("anthropic-version", "2023-06-01"),)
+    client_header = "anthropic-version"
+    system_member = "system"
+    has_cache_marks = True
+    recall_stream = MessagesRecallStream
+    recall_body = MessagesRecallBody
+    _news = re.compile(rb'"type"\s*:\s*"message_')
+    _error_types: ClassVar[Mapping[int, str]] = {
+        **WireFormat._error_types,
+        413: "request_too_large",
+        504: "timeout_error",
+    }
+    _server_error = "api_error"
+
+    def upstream_path(self, base_url: str) -> str:
+        return "/messages" if base_url.endswith("/v1") else "/v1/messages"
+
+    def key_header(self, key: bytes) -> tuple[bytes, bytes]:
+        return b"x-api-key", key
+
+    def model_list(self, models: Sequence[tuple[str, str]]) -> JsonObject:
+        keys = [key for key, _ in models]
+        data = [{"type": "model", "id": key, "display_name": key, "created_at": "1970-01-01T00:00:00Z"} for key in keys]
+        ends: JsonObject = {"first_id": keys[0] if keys else None, "last_id": keys[-1] if keys else None}
+        return {"data": data, "has_more": False, **ends}
+
+    def system(self, body: JsonBody, messages: tuple[Message, ...]) -> tuple[Part, ...]:
+        return tuple(_parts(body, body.members.get("system")))
+
+    def new_message(self, role: Role, text: str) -> JsonObject:
+        """There are no system messages here: what the system says late, it says as the user."""
+        return {"role": "user" if role == "system" else role, "content": text}
+
+    def new_tool(self, name: str, description: str, schema: JsonObject) -> JsonObject:
+        return {"name": name, "description": description, "input_schema": schema}
+
+    def new_tool_results(self, results: Iterable[tuple[str, str]]) -> list[JsonObject]:
+        return _tool_results(results)
+
+    def summary_request(self, model: str, instructions: str, prompt: str, max_tokens: int) -> JsonObject:
+        messages = [self.new_message("user", prompt)]
+        return {"model": model, "system": instructions, "messages": messages, "max_tokens": max_tokens}
+
+    def answer_text(self, answer: JsonObject) -> str:
+        blocks = as_objects(answer.get("content"))
+        return "".join(as_text(block.get("text")) for block in blocks if block.get("type") == "text")
+
+    def usage(self, value: JsonValue) -> Usage | None:
+        """Here `input_tokens` are only those that came after the cache."""
+        if not isinstance(value, Mapping):
+            return None
+        cached, written = count(value, "cache_read_input_tokens"), count(value, "cache_creation_input_tokens")
+        read = count(value, "input_tokens") + cached + written
+        return Usage(read, count(value, "output_tokens"), cached, written)
+
+    def error_body(self, status: int, code: str, message: str) -> JsonObject:
+        return {"type": "error", "error": {"type": self._error_type(status), "message": message, "code": code}}
+
+    def error_event(self, status: int, code: str, message: str) -> bytes:
+        return b"event: error\n" + super().error_event(status, code, message)
+
+    def _message(self, body: JsonBody, raw: Raw) -> Message:
+        fields = object_of(raw)
+        return Message(role_of(fields.get("role")), tuple(_parts(body, fields.get("content"))), *body.span(raw))
+
+    def _add_to_message(self, body: JsonBody, content: Raw, text: str) -> list[Edit]:
+        if not is_string(content):
+            return body.add_text(content, text)
+        # A block of its own: what the prompt cache has of the message ends where it ended before.
+        start, end = body.span(content)
+        block = json.encode(text_block(text))
+        return [(start, end, b'[{"type":"text","text":' + body.body[start:end] + b"}," + block + b"]")]
+
+    def _event(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts:
+        match string_of(members.get("type")):
+            case "message_start":
+                return self._whole(facts, object_of(members.get("message")))
+            case "message_delta":
+                finish = string_of(object_of(members.get("delta")).get("stop_reason"))
+                return facts.updated(None, finish, self.usage(value_of(members.get("usage"))))
+            case "message_stop":
+                return replace(facts, is_complete=True)
+            case _:
+                return facts
+
+    def _whole(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts:
+        finish, usage = string_of(members.get("stop_reason")), self.usage(value_of(members.get("usage")))
+        return facts.updated(members.get("model"), finish, usage)
+
+
+def _parts(body: JsonBody, content: Raw | None) -> Iterator[Part]:
     if content is None:
         return
     if is_string(content):
-        yield part(page, "text", content)
+        yield body.part("text", content)
     for block in array_of(content) if is_array(content) else ():
-        yield from _block(page, block)
+        yield from _block_parts(body, block)
 
 
-def _block(page: Page, raw: Raw) -> Iterator[Part]:
+def _block_parts(body: JsonBody, raw: Raw) -> Iterator[Part]:
     block = object_of(raw)
     match string_of(block.get("type")), block:
         case "text", {"text": text}:
-            yield part(page, "text", text)
+            yield body.part("text", text)
         case "tool_use", {"input": arguments}:
-            yield part(page, "tool_call", arguments, string_of(block.get("id")), string_of(block.get("name")))
+            yield body.part("tool_call", arguments, string_of(block.get("id")), string_of(block.get("name")))
         case "tool_result", _:
-            yield from _result(page, raw, block)
+            yield from _result_parts(body, raw, block)
         case "thinking", {"thinking": thought}:
-            yield part(page, "thinking", thought)
+            yield body.part("thinking", thought)
         case "image", _:
-            yield part(page, "image", raw)
+            yield body.part("image", raw)
         case _:
-            yield part(page, "other", raw)
+            yield body.part("other", raw)
 
 
-def _result(page: Page, raw: Raw, result: Object) -> Iterator[Part]:
-    content, call_id, failed = result.get("content"), string_of(result.get("tool_use_id")), result.get("is_error")
+def _result_parts(body: JsonBody, raw: Raw, result: RawObject) -> Iterator[Part]:
+    content, call_id = result.get("content"), string_of(result.get("tool_use_id"))
+    failed = is_true(result.get("is_error"))
     if content is not None and is_string(content):
-        yield part(page, "tool_result", content, call_id, failed=_is_true(failed))
+        yield body.part("tool_result", content, call_id, failed=failed)
         return
     blocks = array_of(content)
     if not blocks:  # it says nothing, and answers its call
-        yield part(page, "other", raw, call_id)
+        yield body.part("other", raw, call_id)
     for each in blocks:
         block = object_of(each)
         match string_of(block.get("type")), block:
             case "text", {"text": text}:
-                yield part(page, "tool_result", text, call_id, failed=_is_true(failed))
+                yield body.part("tool_result", text, call_id, failed=failed)
             case kind, _:
-                yield part(page, "image" if kind == "image" else "other", each, call_id)
+                yield body.part("image" if kind == "image" else "other", each, call_id)
 
 
-def _is_true(raw: Raw | None) -> bool:
-    return raw is not None and bytes(raw) == b"true"
+def _tool_results(results: Iterable[tuple[str, str]]) -> list[JsonObject]:
+    blocks = [{"type": "tool_result", "tool_use_id": call_id, "content": text} for call_id, text in results]
+    return [{"role": "user", "content": blocks}]
+
+
+def _input(block: JsonObject) -> str:
+    return json.encode(block.get("input") or {}).decode()
+
+
+def _with_input(block: JsonObject, arguments: str) -> JsonObject:
+    """Return a block with the arguments that came piece by piece, or none if they are not JSON."""
+    if "input" not in block:
+        return block
+    try:
+        return {**block, "input": json.decode(arguments.encode("utf-8", "replace"))}
+    except ParseError:
+        return {**block, "input": {}}

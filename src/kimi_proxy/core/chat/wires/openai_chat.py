@@ -1,84 +1,369 @@
 """OpenAI's chat completions: `messages` with a role each, tool calls beside their text, tool results as messages."""
 
-from collections.abc import Iterator
+import re
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from msgspec import Raw
 
-from kimi_proxy.core.chat.page import (
+from kimi_proxy.core import json
+from kimi_proxy.core.chat.body import (
+    Edit,
+    JsonBody,
     Kind,
     Message,
-    Object,
-    Page,
     Part,
+    RawObject,
     Role,
     array_of,
     is_array,
     is_string,
+    members_of,
     object_of,
-    part,
     role_of,
     string_of,
+    text_block,
+    value_of,
 )
-from kimi_proxy.core.json import JsonObject
-
-CONVERSATION = "messages"
+from kimi_proxy.core.chat.wires.protocol import DONE, ReplyFacts, Usage, WireFormat, count
+from kimi_proxy.core.chat.wires.recall import (
+    RecallBody,
+    RecallCall,
+    RecallRounds,
+    RecallStream,
+    RoundCalls,
+    as_index,
+    as_object,
+    as_objects,
+    as_text,
+    event_bytes,
+    summed,
+    valid_arguments,
+)
+from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.sse import SseEvent, SseParser
 
 _KINDS: dict[str, Kind] = {"text": "text", "refusal": "text", "image_url": "image"}
+_CALL_MEMBERS = frozenset({"index", "id", "type", "function"})
+# What a model thought before it called goes back with the call, under the name that it came by.
+_REASONING = ("reasoning_content", "reasoning")
+_NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
+_ONE_EVENT = re.compile(rb".+?(?:\n\n|\n\r\n?|\r\r\n?|\Z)", re.DOTALL)
 
 
-def messages(page: Page) -> tuple[Message, ...]:
-    return tuple(_message(page, raw) for raw in array_of(page.members.get(CONVERSATION)))
+@dataclass(slots=True, eq=False)
+class _StreamedCall:
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+    more: JsonObject = field(default_factory=dict)  # what a provider wants to have back, such as a signature
+
+    def to_json(self) -> JsonObject:
+        function: JsonObject = {"name": self.name, "arguments": self.arguments}
+        return {"id": self.id, "type": "function", "function": function, **self.more}
 
 
-def system(page: Page, messages: tuple[Message, ...]) -> tuple[Part, ...]:
-    return tuple(found for message in messages if message.role == "system" for found in message.parts)
+class _ChatRounds(RecallRounds):
+    """`_message` is what the model says in this round."""
+
+    @property
+    @abstractmethod
+    def _message(self) -> JsonObject: ...
+
+    @property
+    def calls(self) -> RoundCalls:
+        calls = as_objects(self._message.get("tool_calls"))
+        own = (RecallCall(as_text(call.get("id")), _arguments(call)) for call in calls if self._is_own(call))
+        return RoundCalls(tuple(own), tuple(as_text(call.get("id")) for call in calls if not self._is_own(call)))
+
+    def _conversation(self, results: Iterable[tuple[str, str]]) -> list[JsonObject]:
+        calls = [
+            {**call, "function": {**as_object(call.get("function")), "arguments": valid_arguments(_arguments(call))}}
+            for call in as_objects(self._message.get("tool_calls"))
+        ]
+        return [{**self._message, "tool_calls": calls}, *_tool_results(results)]
+
+    def _is_own(self, call: JsonObject) -> bool:
+        return as_object(call.get("function")).get("name") == self._own
 
 
-def tool_name(tool: Object) -> str:
-    return string_of(object_of(tool.get("function")).get("name")) or string_of(tool.get("name"))
+class ChatRecallBody(_ChatRounds, RecallBody):
+    _content_before: JsonValue = None  # of the rounds that are over
+
+    def joined(self) -> JsonObject:
+        message, choice = self._message, self._choice
+        others = [call for call in as_objects(message.get("tool_calls")) if not self._is_own(call)]
+        finish = choice.get("finish_reason") if others or not message.get("tool_calls") else "stop"
+        rest = {key: value for key, value in message.items() if key != "tool_calls"}
+        content: JsonObject = {"content": self._content()} if self._content_before else {}
+        calls: JsonObject = {"tool_calls": others} if others else {}
+        choice = {**choice, "message": {**rest, **content, **calls}, "finish_reason": finish}
+        return {**self._body, "choices": [choice], "usage": self._total_usage()}
+
+    def _begin(self) -> None:
+        self._content_before = self._content()
+
+    @property
+    def _choice(self) -> JsonObject:
+        return (as_objects(self._body.get("choices")) or [{}])[0]
+
+    @property
+    def _message(self) -> JsonObject:
+        return as_object(self._choice.get("message"))
+
+    def _content(self) -> JsonValue:
+        """What was said in all rounds: a text, or blocks where one of them comes in blocks."""
+        first, second = self._content_before, self._message.get("content")
+        if not first or not second:
+            return first or second
+        if isinstance(first, str) and isinstance(second, str):
+            return first + second
+        return [*_blocks(first), *_blocks(second)]
 
 
-def new_message(role: Role, text: str) -> JsonObject:
-    return {"role": role, "content": text}
+class ChatRecallStream(_ChatRounds, RecallStream):
+    _id: JsonValue = None  # of the first round; for the client all rounds are that one
+
+    def _begin(self) -> None:
+        self._content = ""
+        self._reasoning: dict[str, str] = {}
+        self._calls: list[_StreamedCall] = []
+        self._at: dict[int, _StreamedCall] = {}
+        self._usage = None
+        self._held = []  # not empty once a round with a call of ours is over
+
+    def _feed(self, event: SseEvent, value: JsonObject, raw: bytes) -> bytes:
+        if value.get("error") and not value.get("choices"):
+            return raw
+        self._id = self._id or value.get("id")
+        choice = (as_objects(value.get("choices")) or [{}])[0]
+        delta = as_object(choice.get("delta"))
+        pieces = self._take(delta)
+        self._usage = value.get("usage") or choice.get("usage") or self._usage
+        if not self._has_own and not self._is_later:
+            return raw
+        return self._rewritten(event, value, choice, self._without_own(delta, pieces))
+
+    def _feed_text(self, event: SseEvent, raw: bytes) -> bytes:
+        if not self._has_own or event.data != DONE:
+            return raw
+        self._held.append((event, None))
+        return b""
+
+    def _ended(self, value: JsonObject, is_stop: bool) -> JsonObject:
+        if not is_stop:
+            return value
+        return {
+            **value,
+            "choices": [{**choice, "finish_reason": "stop"} for choice in as_objects(value.get("choices"))],
+        }
+
+    @property
+    def calls(self) -> RoundCalls:
+        return super().calls if self._held else RoundCalls()
+
+    @property
+    def _message(self) -> JsonObject:
+        calls = [call.to_json() for call in self._calls]
+        return {"role": "assistant", "content": self._content or None, **self._reasoning, "tool_calls": calls}
+
+    @property
+    def _has_own(self) -> bool:
+        return any(call.name == self._own for call in self._calls)
+
+    def _take(self, delta: JsonObject) -> list[tuple[JsonObject, _StreamedCall]]:
+        """Add what a chunk says to what was said; return the pieces of calls in it, each with its call."""
+        self._content += as_text(delta.get("content"))
+        for name in _REASONING:
+            if thought := as_text(delta.get(name)):
+                self._reasoning[name] = self._reasoning.get(name, "") + thought
+        pieces = [(piece, self._call_of(piece)) for piece in as_objects(delta.get("tool_calls"))]
+        for piece, call in pieces:
+            function = as_object(piece.get("function"))
+            name = as_text(function.get("name"))
+            call.name += name if name != call.name else ""  # some providers repeat it with every piece
+            call.arguments += as_text(function.get("arguments"))
+            call.more |= {key: value for key, value in piece.items() if key not in _CALL_MEMBERS}
+        return pieces
+
+    def _call_of(self, piece: JsonObject) -> _StreamedCall:
+        """Return the call that a piece belongs to: some providers give every call the same index, or none."""
+        index, id = as_index(piece.get("index")), as_text(piece.get("id"))
+        known = self._at.get(index or 0)
+        is_named = index is None and bool(as_object(piece.get("function")).get("name"))
+        if known is None or is_named or (id and known.id and id != known.id):
+            known = self._at[index or 0] = _StreamedCall()
+            self._calls.append(known)
+        known.id = known.id or id
+        return known
+
+    def _rewritten(self, event: SseEvent, chunk: JsonObject, choice: JsonObject, shown: JsonObject) -> bytes:
+        """Return the chunk without our calls, as a part of the first round; hold back its end until ours is known."""
+        if self._is_later:
+            chunk, choice = {**self._with_total(chunk), "id": self._id}, self._with_total(choice)
+        finish = choice.get("finish_reason")
+        if self._has_own and (finish or not choice):
+            self._held.append((event, _with_choice(chunk, choice, {}, finish)))
+            chunk, finish = {**chunk, "usage": None}, None
+        if not any(shown.values()) and not finish and not chunk.get("usage"):
+            return b""
+        return event_bytes(event, _with_choice(chunk, choice, shown, finish))
+
+    def _with_total(self, counted: JsonObject) -> JsonObject:
+        """Return a chunk, or its choice, with the counts of all rounds where it has those of one."""
+        usage = counted.get("usage")
+        return {**counted, "usage": summed(self.usage_before, usage)} if usage else counted
+
+    def _without_own(self, delta: JsonObject, pieces: Sequence[tuple[JsonObject, _StreamedCall]]) -> JsonObject:
+        # Clients that put the pieces together expect the first call to have the first index.
+        others = [call for call in self._calls if call.name != self._own]
+        moved = [{**piece, "index": others.index(call)} for piece, call in pieces if call in others]
+        hidden = {"tool_calls", "role"} if self._is_later else {"tool_calls"}
+        rest = {key: value for key, value in delta.items() if key not in hidden}
+        return {**rest, "tool_calls": moved} if moved else rest
 
 
-def new_tool(name: str, description: str, schema: JsonObject) -> JsonObject:
-    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
+class OpenAiChat(WireFormat):
+    name = "chat"
+    paths = ("/v1/chat/completions", "/chat/completions")
+    provider_types = ("openai", "gemini")
+    recall_stream = ChatRecallStream
+    recall_body = ChatRecallBody
+    _news = re.compile(rb'"(?:usage|finish_reason)"\s*:\s*[{"]')
+
+    def upstream_path(self, base_url: str) -> str:
+        return "/chat/completions"
+
+    def system(self, body: JsonBody, messages: tuple[Message, ...]) -> tuple[Part, ...]:
+        return tuple(found for message in messages if message.role == "system" for found in message.parts)
+
+    def tool_name(self, tool: RawObject) -> str:
+        return string_of(object_of(tool.get("function")).get("name")) or string_of(tool.get("name"))
+
+    def new_message(self, role: Role, text: str) -> JsonObject:
+        return {"role": role, "content": text}
+
+    def new_tool(self, name: str, description: str, schema: JsonObject) -> JsonObject:
+        return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
+
+    def new_tool_results(self, results: Iterable[tuple[str, str]]) -> list[JsonObject]:
+        return _tool_results(results)
+
+    def add_system(self, body: JsonBody, messages: tuple[Message, ...], text: str) -> list[Edit]:
+        """Add to the first message if it is the system's, else a message before it."""
+        if not messages:
+            return []
+        if messages[0].role == "system" and (content := self._content_of(body, 0)) is not None:
+            return body.add_text(content, text)
+        start = messages[0].start
+        return [(start, start, json.encode(self.new_message("system", text)) + b",")]
+
+    def ask_usage(self, body: JsonBody) -> Edit | None:
+        options = body.members.get("stream_options")
+        if options is None:
+            return body.set("stream_options", {"include_usage": True})
+        members = object_of(options)
+        if "include_usage" in members or not bytes(options).startswith(b"{"):
+            return None
+        end = body.span(options)[1] - 1
+        return end, end, (b"," if members else b"") + b'"include_usage":true'
+
+    def hide_usage(self, events: bytes) -> bytes:
+        """Clients that did not ask for usage trip over a chunk that has it and no choice."""
+        if not _NO_CHOICES.search(events):
+            return events
+        return b"".join(raw for raw in _ONE_EVENT.findall(events) if not _is_usage_alone(raw))
+
+    def summary_request(self, model: str, instructions: str, prompt: str, max_tokens: int) -> JsonObject:
+        messages = [self.new_message("system", instructions), self.new_message("user", prompt)]
+        return {"model": model, "messages": messages, "max_tokens": max_tokens, "stream": False}
+
+    def answer_text(self, answer: JsonObject) -> str:
+        choice = next(iter(as_objects(answer.get("choices"))), {})
+        return as_text(as_object(choice.get("message")).get("content"))
+
+    def usage(self, value: JsonValue) -> Usage | None:
+        """Imitators put cached tokens in three different places."""
+        if not isinstance(value, Mapping):
+            return None
+        cached = ("prompt_tokens_details", "cached_tokens"), ("cached_tokens",), ("prompt_cache_hit_tokens",)
+        return Usage(
+            input_tokens=count(value, "prompt_tokens"),
+            output_tokens=count(value, "completion_tokens"),
+            cached_tokens=next((tokens for path in cached if (tokens := count(value, *path))), 0),
+            reasoning_tokens=count(value, "completion_tokens_details", "reasoning_tokens"),
+        )
+
+    def _whole(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts:
+        """Kimi counts inside of the choice, Groq in a member of its own."""
+        choice = next((object_of(raw) for raw in array_of(members.get("choices"))[:1]), {})
+        counted = members.get("usage") or choice.get("usage") or object_of(members.get("x_groq")).get("usage")
+        return facts.updated(
+            members.get("model"), string_of(choice.get("finish_reason")), self.usage(value_of(counted))
+        )
+
+    _event = _whole
+
+    def _message(self, body: JsonBody, raw: Raw) -> Message:
+        fields = object_of(raw)
+        role = role_of(fields.get("role"))
+        parts = (*_content(body, fields, role), *_calls(body, fields))
+        if role == "tool" and not parts:  # it says nothing, and answers its call
+            parts = (body.part("other", raw, string_of(fields.get("tool_call_id"))),)
+        return Message(role, parts, *body.span(raw))
 
 
-def _message(page: Page, raw: Raw) -> Message:
-    fields = object_of(raw)
-    role = role_of(string_of(fields.get("role")))
-    parts = (*_content(page, fields, role), *_calls(page, fields))
-    if role == "tool" and not parts:  # it says nothing, and answers its call
-        parts = (part(page, "other", raw, string_of(fields.get("tool_call_id"))),)
-    return Message(role, parts, *page.span(raw))
-
-
-def _content(page: Page, fields: Object, role: Role) -> Iterator[Part]:
+def _content(body: JsonBody, fields: RawObject, role: Role) -> Iterator[Part]:
     content = fields.get("content")
     call_id = string_of(fields.get("tool_call_id"))
-    words: Kind = "tool_result" if role == "tool" else "text"
+    kind_of_text: Kind = "tool_result" if role == "tool" else "text"
     if content is None:
         return
     if is_string(content):
-        yield part(page, words, content, call_id)
+        yield body.part(kind_of_text, content, call_id)
     for block in array_of(content) if is_array(content) else ():
         members = object_of(block)
         kind = _KINDS.get(string_of(members.get("type")), "other")
         text = members.get("text") or members.get("refusal")
         if kind == "text" and text is not None:
-            yield part(page, words, text, call_id)
+            yield body.part(kind_of_text, text, call_id)
         else:
-            yield part(page, "image" if kind == "image" else "other", block, call_id)
+            yield body.part("image" if kind == "image" else "other", block, call_id)
 
 
-def _calls(page: Page, fields: Object) -> Iterator[Part]:
+def _calls(body: JsonBody, fields: RawObject) -> Iterator[Part]:
     if (thought := fields.get("reasoning_content")) is not None and is_string(thought):
-        yield part(page, "thinking", thought)
+        yield body.part("thinking", thought)
     for raw in array_of(fields.get("tool_calls")):
         call = object_of(raw)
         function = object_of(call.get("function") or call.get("custom"))
         arguments = function.get("arguments") or function.get("input")
         call_id, name = string_of(call.get("id")), string_of(function.get("name"))
-        yield part(page, "tool_call", raw if arguments is None else arguments, call_id, name)
+        yield body.part("tool_call", raw if arguments is None else arguments, call_id, name)
+
+
+def _is_usage_alone(raw: bytes) -> bool:
+    for event in SseParser().feed(raw + b"\n\n"):
+        members = members_of(event.data) or {}
+        choices = members.get("choices")
+        has_none = choices is not None and bytes(choices).strip(b"[ \t\r\n]") == b""
+        if has_none and value_of(members.get("usage")) is not None:
+            return True
+    return False
+
+
+def _tool_results(results: Iterable[tuple[str, str]]) -> list[JsonObject]:
+    return [{"role": "tool", "tool_call_id": call_id, "content": text} for call_id, text in results]
+
+
+def _arguments(call: JsonObject) -> str:
+    return as_text(as_object(call.get("function")).get("arguments"))
+
+
+def _blocks(content: JsonValue) -> list[JsonObject]:
+    return [text_block(content)] if isinstance(content, str) else as_objects(content)
+
+
+def _with_choice(chunk: JsonObject, choice: JsonObject, delta: JsonObject, finish: JsonValue) -> JsonObject:
+    return {**chunk, "choices": [{**choice, "delta": delta, "finish_reason": finish}]} if choice else chunk

@@ -1,108 +1,310 @@
 """OpenAI's responses: `instructions` apart, `input` as one text or as items, calls and their outputs among them."""
 
-from collections.abc import Iterator
+import re
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from msgspec import Raw
 
-from kimi_proxy.core.chat.page import (
+from kimi_proxy.core import json
+from kimi_proxy.core.chat.body import (
+    Edit,
+    JsonBody,
     Message,
-    Object,
-    Page,
     Part,
+    RawObject,
     Role,
     array_of,
     is_array,
     is_string,
     object_of,
-    part,
     role_of,
     string_of,
+    value_of,
 )
-from kimi_proxy.core.json import JsonObject
-
-CONVERSATION = "input"
+from kimi_proxy.core.chat.wires.protocol import ReplyFacts, Usage, WireFormat, count
+from kimi_proxy.core.chat.wires.recall import (
+    RecallBody,
+    RecallCall,
+    RecallRounds,
+    RecallStream,
+    RoundCalls,
+    as_index,
+    as_object,
+    as_objects,
+    as_text,
+    event_bytes,
+    valid_arguments,
+)
+from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.sse import SseEvent
 
 _TEXTS = frozenset({"input_text", "output_text", "text", "refusal"})
+_BEGINS = frozenset({"response.created", "response.in_progress", "response.queued"})
+_ENDS = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 
-def messages(page: Page) -> tuple[Message, ...]:
-    items = page.members.get(CONVERSATION)
-    if items is not None and is_string(items):
-        return (Message("user", (part(page, "text", items),), *page.span(items)),)
-    return tuple(_item(page, raw) for raw in array_of(items))
+class _ResponsesRounds(RecallRounds):
+    _shown_before: tuple[JsonObject, ...] = ()  # items of the rounds that are over
+
+    @property
+    @abstractmethod
+    def _output(self) -> Sequence[JsonObject]:
+        """The items of this round."""
+
+    @property
+    def calls(self) -> RoundCalls:
+        calls = [item for item in self._output if as_text(item.get("type")).endswith("_call")]
+        own = (
+            RecallCall(as_text(item.get("call_id")), as_text(item.get("arguments")))
+            for item in calls
+            if self._is_own(item)
+        )
+        # What the provider does by itself, such as a search, has no id to answer.
+        others = (as_text(item.get("call_id")) for item in calls if not self._is_own(item))
+        return RoundCalls(tuple(own), tuple(id for id in others if id))
+
+    def _conversation(self, results: Iterable[tuple[str, str]]) -> list[JsonObject]:
+        return [*map(_sent_back, self._output), *_tool_results(results)]
+
+    def _is_own(self, item: JsonObject) -> bool:
+        return item.get("type") == "function_call" and item.get("name") == self._own
+
+    def _shown(self) -> tuple[JsonObject, ...]:
+        """The items that the client sees: those of all rounds but for our calls."""
+        return (*self._shown_before, *(item for item in self._output if not self._is_own(item)))
 
 
-def system(page: Page, messages: tuple[Message, ...]) -> tuple[Part, ...]:
-    instructions = page.members.get("instructions")
-    first = () if instructions is None or not is_string(instructions) else (part(page, "text", instructions),)
-    return first + tuple(found for message in messages if message.role == "system" for found in message.parts)
+class ResponsesRecallBody(_ResponsesRounds, RecallBody):
+    def take(self, body: JsonObject) -> RoundCalls:
+        self.id = self.real_id = as_text(body.get("id"))
+        return super().take(body)
+
+    def joined(self) -> JsonObject:
+        return {**self._body, "output": self._shown(), "usage": self._total_usage()}
+
+    def _begin(self) -> None:
+        self._shown_before = self._shown()
+
+    @property
+    def _output(self) -> Sequence[JsonObject]:
+        return as_objects(self._body.get("output"))
 
 
-def tool_name(tool: Object) -> str:
-    return string_of(tool.get("name"))
+class ResponsesRecallStream(_ResponsesRounds, RecallStream):
+    _is_moved = False  # something was hidden: what follows has another place for the client
+    _number = -1  # of the last event that it has seen
+
+    def __init__(self, own: str) -> None:
+        self._items: dict[int, JsonObject] = {}
+        super().__init__(own)
+
+    def _begin(self) -> None:
+        self._shown_before = self._shown()
+        self._items = {}
+        self._usage = None
+        self._is_over = False
+        self._held = []
+
+    def _feed(self, event: SseEvent, value: JsonObject, raw: bytes) -> bytes:
+        self.real_id = as_text(as_object(value.get("response")).get("id")) or self.real_id
+        self.id = self.id or self.real_id
+        kind, index = as_text(value.get("type")), as_index(value.get("output_index"))
+        if index is not None and (item := as_object(value.get("item"))):
+            self._items[index] = item
+        if kind in _ENDS:
+            return self._end(event, value, raw)
+        if (self._is_later and kind in _BEGINS) or (index is not None and self._is_own(self._items.get(index, {}))):
+            self._is_moved = True
+            return b""
+        return self._moved(event, value, index, raw)
+
+    def _ended(self, value: JsonObject, is_stop: bool) -> JsonObject:
+        return self._numbered(value)
+
+    @property
+    def calls(self) -> RoundCalls:
+        return super().calls if self._is_over else RoundCalls()
+
+    @property
+    def _output(self) -> Sequence[JsonObject]:
+        return tuple(self._items.values())
+
+    def _moved(self, event: SseEvent, value: JsonObject, index: int | None, raw: bytes) -> bytes:
+        """Return the event in its place among those that the client sees."""
+        if not self._is_moved:
+            number = as_index(value.get("sequence_number"))
+            self._number = self._number if number is None else number
+            return raw
+        value = self._numbered(value)
+        if index is not None:
+            before = sum(1 for at, item in self._items.items() if at < index and not self._is_own(item))
+            value["output_index"] = len(self._shown_before) + before
+        return event_bytes(event, value)
+
+    def _numbered(self, value: JsonObject) -> JsonObject:
+        if "sequence_number" not in value:
+            return dict(value)
+        self._number += 1
+        return {**value, "sequence_number": self._number}
+
+    def _end(self, event: SseEvent, value: JsonObject, raw: bytes) -> bytes:
+        response = as_object(value.get("response"))
+        for index, item in enumerate(as_objects(response.get("output"))):
+            self._items.setdefault(index, item)
+        self._usage = response.get("usage")
+        self._is_over = True
+        if not self._is_moved and not self.calls.own:
+            return raw
+        whole = {**response, "id": self.id, "output": self._shown(), "usage": self._total_usage()}
+        self._held.append((event, {**value, "response": whole}))
+        return b""
 
 
-def new_message(role: Role, text: str) -> JsonObject:
-    kind = "output_text" if role == "assistant" else "input_text"
-    return {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
+class OpenAiResponses(WireFormat):
+    name = "responses"
+    paths = ("/v1/responses",)
+    provider_types = ("openai",)
+    conversation = "input"
+    system_member = "instructions"
+    previous_response = "previous_response_id"
+    stored_conversation = "conversation"
+    recall_stream = ResponsesRecallStream
+    recall_body = ResponsesRecallBody
+    _news = re.compile(rb'"response"\s*:\s*\{')
+
+    def upstream_path(self, base_url: str) -> str:
+        return "/responses"
+
+    def messages(self, body: JsonBody) -> tuple[Message, ...]:
+        items = body.members.get("input")
+        if items is not None and is_string(items):
+            return (Message("user", (body.part("text", items),), *body.span(items)),)
+        return super().messages(body)
+
+    def system(self, body: JsonBody, messages: tuple[Message, ...]) -> tuple[Part, ...]:
+        instructions = body.members.get("instructions")
+        first = () if instructions is None or not is_string(instructions) else (body.part("text", instructions),)
+        return first + tuple(found for message in messages if message.role == "system" for found in message.parts)
+
+    def is_answer_stored(self, body: JsonBody) -> bool:
+        return bytes(body.members.get("store", b"")) != b"false"
+
+    def new_message(self, role: Role, text: str) -> JsonObject:
+        kind = "output_text" if role == "assistant" else "input_text"
+        return {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
+
+    def new_tool(self, name: str, description: str, schema: JsonObject) -> JsonObject:
+        return {"type": "function", "name": name, "description": description, "parameters": schema, "strict": False}
+
+    def new_tool_results(self, results: Iterable[tuple[str, str]]) -> list[JsonObject]:
+        return _tool_results(results)
+
+    def add_items(self, body: JsonBody, items: Sequence[JsonObject]) -> Edit:
+        """An `input` that is a text becomes the first message."""
+        text = body.members.get("input")
+        if text is None or not is_string(text):
+            return super().add_items(body, items)
+        return body.set("input", [self.new_message("user", body.part("text", text).text), *items])
+
+    def add_reminder(self, body: JsonBody, messages: tuple[Message, ...], text: str) -> list[Edit]:
+        return [self.add_items(body, [self.new_message("system", text)])]
+
+    def summary_request(self, model: str, instructions: str, prompt: str, max_tokens: int) -> JsonObject:
+        asked: JsonObject = {"model": model, "instructions": instructions, "input": [self.new_message("user", prompt)]}
+        return asked | {"max_output_tokens": max_tokens, "store": False}
+
+    def answer_text(self, answer: JsonObject) -> str:
+        items = (item for item in as_objects(answer.get("output")) if item.get("type") == "message")
+        blocks = (block for item in items for block in as_objects(item.get("content")))
+        return "".join(as_text(block.get("text")) for block in blocks if block.get("type") == "output_text")
+
+    def usage(self, value: JsonValue) -> Usage | None:
+        if not isinstance(value, Mapping):
+            return None
+        return Usage(
+            input_tokens=count(value, "input_tokens"),
+            output_tokens=count(value, "output_tokens"),
+            cached_tokens=count(value, "input_tokens_details", "cached_tokens"),
+            reasoning_tokens=count(value, "output_tokens_details", "reasoning_tokens"),
+        )
+
+    def error_event(self, status: int, code: str, message: str) -> bytes:
+        # The documentation has the words at the top, OpenAI's own server puts them under `error`: clients read either.
+        top: JsonObject = {"type": "error", "code": code, "message": message, "param": None, "sequence_number": 0}
+        return b"event: error\ndata: " + json.encode(top | self.error_body(status, code, message)) + b"\n\n"
+
+    def _message(self, body: JsonBody, raw: Raw) -> Message:
+        role, parts = _item(body, raw, object_of(raw))
+        return Message(role, tuple(parts), *body.span(raw))
+
+    def _event(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts:
+        if "response" not in members:
+            return facts
+        facts = self._whole(facts, object_of(members["response"]))
+        return replace(facts, is_complete=True) if string_of(members.get("type")) in _ENDS else facts
+
+    def _whole(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts:
+        status = string_of(members.get("status"))
+        finish = "" if status in ("in_progress", "queued") else status
+        return facts.updated(members.get("model"), finish, self.usage(value_of(members.get("usage"))))
 
 
-def new_tool(name: str, description: str, schema: JsonObject) -> JsonObject:
-    return {"type": "function", "name": name, "description": description, "parameters": schema, "strict": False}
-
-
-def _item(page: Page, raw: Raw) -> Message:
-    fields = object_of(raw)
-    role, parts = _read(page, raw, fields)
-    return Message(role, tuple(parts), *page.span(raw))
-
-
-def _read(page: Page, raw: Raw, fields: Object) -> tuple[Role, Iterator[Part]]:
+def _item(body: JsonBody, raw: Raw, fields: RawObject) -> tuple[Role, Iterator[Part]]:
     kind, call_id = string_of(fields.get("type")), string_of(fields.get("call_id"))
     if kind in ("message", "") and "role" in fields:
-        return role_of(string_of(fields.get("role"))), _content(page, fields.get("content"))
+        return role_of(fields.get("role")), _content(body, fields.get("content"))
     if kind == "reasoning":
-        return "assistant", iter((part(page, "thinking", raw),))
+        return "assistant", iter((body.part("thinking", raw),))
     if kind.endswith("_call_output"):
-        return "tool", _output(page, raw, fields, call_id)
+        return "tool", _result(body, raw, fields, call_id)
     if kind.endswith("_call"):
-        return "assistant", iter((_call(page, raw, fields, call_id),))
-    return "other", iter((part(page, "other", raw),))
+        return "assistant", iter((_call(body, raw, fields, call_id),))
+    return "other", iter((body.part("other", raw),))
 
 
-def _content(page: Page, content: Raw | None) -> Iterator[Part]:
+def _content(body: JsonBody, content: Raw | None) -> Iterator[Part]:
     if content is None:
         return
     if is_string(content):
-        yield part(page, "text", content)
+        yield body.part("text", content)
     for raw in array_of(content) if is_array(content) else ():
         block = object_of(raw)
         kind, text = string_of(block.get("type")), block.get("text") or block.get("refusal")
         if kind in _TEXTS and text is not None:
-            yield part(page, "text", text)
+            yield body.part("text", text)
         else:
-            yield part(page, "image" if kind == "input_image" else "other", raw)
+            yield body.part("image" if kind == "input_image" else "other", raw)
 
 
-def _call(page: Page, raw: Raw, fields: Object, call_id: str) -> Part:
+def _call(body: JsonBody, raw: Raw, fields: RawObject, call_id: str) -> Part:
     arguments = fields.get("arguments") or fields.get("input") or fields.get("action")
     name = string_of(fields.get("name")) or string_of(fields.get("type"))
-    return part(page, "tool_call", raw if arguments is None else arguments, call_id, name)
+    return body.part("tool_call", raw if arguments is None else arguments, call_id, name)
 
 
-def _output(page: Page, raw: Raw, fields: Object, call_id: str) -> Iterator[Part]:
+def _result(body: JsonBody, raw: Raw, fields: RawObject, call_id: str) -> Iterator[Part]:
     output = fields.get("output")
     blocks = array_of(output)
     if output is None or (is_array(output) and not blocks):  # it says nothing, and answers its call
-        yield part(page, "other", raw, call_id)
+        yield body.part("other", raw, call_id)
     elif is_array(output):
         for block in blocks:
             members = object_of(block)
-            text = members.get("text")
-            kind = string_of(members.get("type"))
+            kind, text = string_of(members.get("type")), members.get("text")
             if kind in _TEXTS and text is not None:
-                yield part(page, "tool_result", text, call_id)
+                yield body.part("tool_result", text, call_id)
             else:
-                yield part(page, "image" if kind == "input_image" else "other", block, call_id)
+                yield body.part("image" if kind == "input_image" else "other", block, call_id)
     else:
-        yield part(page, "tool_result", output, call_id)
+        yield body.part("tool_result", output, call_id)
+
+
+def _tool_results(results: Iterable[tuple[str, str]]) -> list[JsonObject]:
+    return [{"type": "function_call_output", "call_id": call_id, "output": text} for call_id, text in results]
+
+
+def _sent_back(item: JsonObject) -> JsonObject:
+    is_call = item.get("type") == "function_call"
+    return {**item, "arguments": valid_arguments(as_text(item.get("arguments")))} if is_call else item

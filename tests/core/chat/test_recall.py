@@ -6,12 +6,10 @@ import pytest
 from tests.conversations import User, request
 from tests.model import Call, Says, body, events
 
-from kimi_proxy.core.chat import Wire, parse
-from kimi_proxy.core.chat.reply import Observer, WholeEvents
+from kimi_proxy.core.chat import Request, Wire, edit, parse
+from kimi_proxy.core.chat.reply import EventSplitter, ReplyReader
+from kimi_proxy.core.chat.wires.recall import RecallCall, RecallRounds, RoundCalls, summed
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.features.recall.bodies import STREAMS, WHOLE
-from kimi_proxy.features.recall.calls import Call as Asked
-from kimi_proxy.features.recall.calls import Turn, summed
 
 WIRES = pytest.mark.parametrize("wire", list(Wire))
 OWN = Call("own_1", "recover_text", {"id": "prn_0123456789abcdef", "start_line": 7})
@@ -20,16 +18,20 @@ FIRST = Says("Let me look.", (OWN,), "I wonder.", (100, 20), "answer-1")
 SECOND = Says(" There it is.", (THEIRS,), "", (150, 9), "answer-2")
 
 
+def asked_again(rounds: RecallRounds, asked: Request, answers: list[str]) -> Request:
+    return edit.with_items(asked, rounds.follow_up(answers))
+
+
 def played(wire: Wire, *rounds: Says, ends: bool = True) -> tuple[bytes, list[JsonObject]]:
     """What the client sees, and the requests that asked again."""
-    stream, asked = STREAMS[wire](OWN.name), request(wire, [User("go")])
+    stream, asked = wire.format.recall_stream(OWN.name), request(wire, [User("go")])
     shown, again = b"", []
     for nth, says in enumerate(rounds):
         raw = events(wire, says)
         for one in raw if ends else raw[:-2]:
             shown += stream.feed(one)
         if nth < len(rounds) - 1:
-            asked = stream.follow_up(asked, [f"line of {call.id}" for call in stream.turn.own])
+            asked = asked_again(stream, asked, [f"line of {call.id}" for call in stream.calls.own])
             again.append(json.loads(asked.body))
     return shown + stream.ending(), again
 
@@ -52,11 +54,11 @@ def test_two_rounds_are_one_stream_without_our_call(wire: Wire):
 
     assert b"recover_text" not in shown and b"own_1" not in shown
     assert shown.count(b"[DONE]") == (1 if wire is Wire.CHAT else 0)
-    seen = Observer(wire, is_stream=True)
+    seen = ReplyReader(wire, is_stream=True)
     seen.feed(shown)
-    assert seen.seen.is_complete
-    assert seen.seen.usage is not None
-    assert (seen.seen.usage.input_tokens, seen.seen.usage.output_tokens) == (250, 29)
+    assert seen.facts.is_complete
+    assert seen.facts.usage is not None
+    assert (seen.facts.usage.input_tokens, seen.facts.usage.output_tokens) == (250, 29)
 
 
 def test_chat_chunks_have_one_id_one_role_and_calls_from_zero_on():
@@ -135,12 +137,12 @@ def test_the_provider_is_asked_again_with_what_it_said_and_what_was_recovered(wi
 @WIRES
 def test_both_calls_in_one_round_leave_the_clients(wire: Wire):
     shown, _ = played(wire, Says("Both.", (OWN, THEIRS)))
-    stream = STREAMS[wire](OWN.name)
+    stream = wire.format.recall_stream(OWN.name)
     for raw in events(wire, Says("Both.", (OWN, THEIRS))):
         stream.feed(raw)
 
     assert b"recover_text" not in shown and b"call_1" in shown
-    assert stream.turn == Turn((Asked("own_1", OWN.written),), ("call_1",))
+    assert stream.calls == RoundCalls((RecallCall("own_1", OWN.written),), ("call_1",))
     if wire is Wire.CHAT:
         deltas = [choice["delta"] for chunk in told(shown) for choice in chunk["choices"]]
         assert {call["index"] for delta in deltas for call in delta.get("tool_calls", [])} == {0}
@@ -161,25 +163,25 @@ def test_a_call_that_is_not_answered_any_more_ends_the_answer(wire: Wire):
 
 @WIRES
 def test_a_round_that_breaks_off_has_no_calls_to_answer(wire: Wire):
-    stream = STREAMS[wire](OWN.name)
+    stream = wire.format.recall_stream(OWN.name)
     for raw in events(wire, FIRST)[:-3]:
         stream.feed(raw)
 
-    assert stream.turn == Turn()
+    assert stream.calls == RoundCalls()
     assert stream.ending() == b""
 
 
 @WIRES
 @pytest.mark.parametrize("second", [SECOND, Says("Only words.", tokens=(150, 9))])
 def test_two_rounds_in_one_piece_are_one_answer(wire: Wire, second: Says):
-    rounds, asked = WHOLE[wire](OWN.name), request(wire, [User("go")])
+    rounds, asked = wire.format.recall_body(OWN.name), request(wire, [User("go")])
     turn = rounds.take(json.loads(body(wire, FIRST)))
-    again = rounds.follow_up(asked, ["line of own_1"])
+    again = asked_again(rounds, asked, ["line of own_1"])
     after = rounds.take(json.loads(body(wire, second)))
-    shown = json.dumps(rounds.shown())
+    shown = json.dumps(rounds.joined())
 
-    assert turn == Turn((Asked("own_1", OWN.written),), ())
-    assert after == Turn((), tuple(call.id for call in second.calls))
+    assert turn == RoundCalls((RecallCall("own_1", OWN.written),), ())
+    assert after == RoundCalls((), tuple(call.id for call in second.calls))
     assert b"line of own_1" in again.body and b"own_1" in again.body
     assert "recover_text" not in shown and "Let me look." in shown and second.text in shown
     assert {Wire.CHAT: '"prompt_tokens": 250'}.get(wire, '"input_tokens": 250') in shown
@@ -187,18 +189,18 @@ def test_two_rounds_in_one_piece_are_one_answer(wire: Wire, second: Says):
 
 @WIRES
 def test_both_calls_in_one_piece_leave_the_clients(wire: Wire):
-    rounds = WHOLE[wire](OWN.name)
+    rounds = wire.format.recall_body(OWN.name)
     turn = rounds.take(json.loads(body(wire, Says("Both.", (OWN, THEIRS)))))
 
-    assert turn == Turn((Asked("own_1", OWN.written),), ("call_1",))
-    assert "recover_text" not in json.dumps(rounds.shown()) and "call_1" in json.dumps(rounds.shown())
+    assert turn == RoundCalls((RecallCall("own_1", OWN.written),), ("call_1",))
+    assert "recover_text" not in json.dumps(rounds.joined()) and "call_1" in json.dumps(rounds.joined())
 
 
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r", b"\n\r\n"])
 def test_events_come_whole_however_they_are_cut(end: bytes):
     raw = b": hello" + end + b"data: 1" + end + b"event: x" + end[: len(end) // 2] + b"data: 2" + end + b"data: 3"
     for size in range(1, len(raw) + 1):
-        whole = WholeEvents()
+        whole = EventSplitter()
         found = [one for at in range(0, len(raw), size) for one in whole.feed(raw[at : at + size])]
         assert b"".join(found) + whole.rest() == raw
         assert [one.count(b"data:") for one in found if b"data:" in one] == [1, 1]
@@ -224,9 +226,9 @@ def test_calls_without_an_index_and_what_comes_with_them_are_sent_back():
         {"id": "own_2", "type": "function", "function": {"name": "recover_text", "arguments": "{}"}},
     ]
     chunk = {"id": "1", "choices": [{"index": 0, "delta": {"tool_calls": calls}, "finish_reason": "tool_calls"}]}
-    stream = STREAMS[Wire.CHAT]("recover_text")
+    stream = Wire.CHAT.format.recall_stream("recover_text")
     shown = stream.feed(b"data: " + json.dumps(chunk).encode() + b"\n\n")
-    again = json.loads(stream.follow_up(request(Wire.CHAT, [User("go")]), ["one", "two"]).body)
+    again = json.loads(asked_again(stream, request(Wire.CHAT, [User("go")]), ["one", "two"]).body)
 
     assert shown == b""
     assert again["messages"][-3]["tool_calls"] == calls
@@ -246,50 +248,50 @@ def with_a_search(says: Says) -> JsonObject:
 
 def test_what_a_provider_does_by_itself_is_no_call_that_a_client_has_to_make():
     response = with_a_search(FIRST)
-    whole, stream = WHOLE[Wire.RESPONSES](OWN.name), STREAMS[Wire.RESPONSES](OWN.name)
+    whole, stream = Wire.RESPONSES.format.recall_body(OWN.name), Wire.RESPONSES.format.recall_stream(OWN.name)
     for at, item in enumerate(response["output"]):  # type: ignore[arg-type]
         told = {"type": "response.output_item.done", "output_index": at, "item": item}
         stream.feed(b"data: " + json.dumps(told).encode() + b"\n\n")
     stream.feed(b"data: " + json.dumps({"type": "response.completed", "response": response}).encode() + b"\n\n")
 
-    assert whole.take(response) == stream.turn == Turn((Asked("own_1", OWN.written),), ())
+    assert whole.take(response) == stream.calls == RoundCalls((RecallCall("own_1", OWN.written),), ())
 
 
 def test_a_call_that_only_the_end_of_a_response_tells_of_is_hidden_too():
-    stream = STREAMS[Wire.RESPONSES](OWN.name)
+    stream = Wire.RESPONSES.format.recall_stream(OWN.name)
     first, last = events(Wire.RESPONSES, FIRST)[0], events(Wire.RESPONSES, FIRST)[-1]
     shown = stream.feed(first) + stream.feed(last)
 
     assert shown == first
-    assert stream.turn.own == (Asked("own_1", OWN.written),)
+    assert stream.calls.own == (RecallCall("own_1", OWN.written),)
     assert b"recover_text" not in stream.ending()
 
 
 @pytest.mark.parametrize("begun", [[FIRST, SECOND], [FIRST]])
 def test_a_provider_that_reports_an_error_in_the_middle_is_heard(begun: list[Says]):
     error = b'data: {"error":{"message":"overloaded","code":503}}\n\n'
-    stream, asked = STREAMS[Wire.CHAT](OWN.name), request(Wire.CHAT, [User("go")])
+    stream, asked = Wire.CHAT.format.recall_stream(OWN.name), request(Wire.CHAT, [User("go")])
     for nth, says in enumerate(begun):
         if nth:
-            stream.follow_up(asked, ["line"])
+            asked_again(stream, asked, ["line"])
         for raw in events(Wire.CHAT, says)[: -3 if nth == len(begun) - 1 else None]:
             stream.feed(raw)
 
     assert stream.feed(error) == error
-    assert stream.turn == Turn()
+    assert stream.calls == RoundCalls()
 
 
 @WIRES
 @pytest.mark.parametrize("id", ["own_1", ""])
 def test_two_calls_with_one_id_get_an_answer_each(wire: Wire, id: str):
     says = Says("", (Call(id, OWN.name, OWN.arguments), Call(id, OWN.name, {"id": "prn_fedcba9876543210"})))
-    whole, stream = WHOLE[wire](OWN.name), STREAMS[wire](OWN.name)
+    whole, stream = wire.format.recall_body(OWN.name), wire.format.recall_stream(OWN.name)
     whole.take(json.loads(body(wire, says)))
     for raw in events(wire, says):
         stream.feed(raw)
 
     for rounds in (whole, stream):
-        again = parse(rounds.follow_up(request(wire, [User("go")]), ["one", "two"]).body, wire)
+        again = parse(asked_again(rounds, request(wire, [User("go")]), ["one", "two"]).body, wire)
         results = [part for message in again.messages for part in message.parts if part.kind == "tool_result"]
         assert [part.text for part in results] == ["one", "two"]
 
@@ -305,41 +307,41 @@ class Broken(Call):
 @pytest.mark.parametrize("wire", [Wire.CHAT, Wire.RESPONSES])
 def test_what_the_model_wrote_and_is_no_json_is_not_sent_back(wire: Wire):
     says = Says("", (Broken("own_1", OWN.name, {}),))
-    whole, stream = WHOLE[wire](OWN.name), STREAMS[wire](OWN.name)
+    whole, stream = wire.format.recall_body(OWN.name), wire.format.recall_stream(OWN.name)
     whole.take(json.loads(body(wire, says)))
     for raw in events(wire, says):
         stream.feed(raw)
 
     for rounds in (whole, stream):
-        again = parse(rounds.follow_up(request(wire, [User("go")]), ["no JSON"]).body, wire)
+        again = parse(asked_again(rounds, request(wire, [User("go")]), ["no JSON"]).body, wire)
         assert [part.text for part in again.messages[-2].parts] == ["{}"]
 
 
 def test_a_name_that_comes_with_every_piece_is_one_name():
-    stream = STREAMS[Wire.CHAT](OWN.name)
+    stream = Wire.CHAT.format.recall_stream(OWN.name)
     for nth, raw in enumerate(events(Wire.CHAT, FIRST)):
         again = b'"function": {"name": "recover_text", "arguments":'
         stream.feed(raw if nth < 4 else raw.replace(b'"function": {"arguments":', again))
 
-    assert stream.turn == Turn((Asked("own_1", OWN.written),), ())
+    assert stream.calls == RoundCalls((RecallCall("own_1", OWN.written),), ())
 
 
 def test_a_count_inside_of_the_choice_is_that_of_all_rounds():
     """Kimi counts there."""
-    stream, asked = STREAMS[Wire.CHAT](OWN.name), request(Wire.CHAT, [User("go")])
+    stream, asked = Wire.CHAT.format.recall_stream(OWN.name), request(Wire.CHAT, [User("go")])
     shown = b""
     for nth, says in enumerate((FIRST, Says("Done.", tokens=(150, 9)))):
         if nth:
-            stream.follow_up(asked, ["line"])
+            asked_again(stream, asked, ["line"])
         read, written = says.tokens
         count = b'"usage": {"prompt_tokens": %d, "completion_tokens": %d}, "finish_reason": "' % (read, written)
         for raw in events(Wire.CHAT, says)[:-2]:
             shown += stream.feed(raw.replace(b'"finish_reason": "', count))
-    seen = Observer(Wire.CHAT, is_stream=True)
+    seen = ReplyReader(Wire.CHAT, is_stream=True)
     seen.feed(shown)
 
-    assert seen.seen.usage is not None
-    assert (seen.seen.usage.input_tokens, seen.seen.usage.output_tokens) == (250, 29)
+    assert seen.facts.usage is not None
+    assert (seen.facts.usage.input_tokens, seen.facts.usage.output_tokens) == (250, 29)
 
 
 BLOCKS: list[JsonObject] = [{"type": "thinking", "thinking": []}, {"type": "text", "text": "So it is."}]
@@ -359,12 +361,12 @@ BLOCKS: list[JsonObject] = [{"type": "thinking", "thinking": []}, {"type": "text
 )
 def test_words_that_come_in_blocks_are_words_too(first: JsonValue, second: JsonValue, shown: JsonValue):
     """Some providers tell thoughts and words apart that way."""
-    rounds = WHOLE[Wire.CHAT](OWN.name)
+    rounds = Wire.CHAT.format.recall_body(OWN.name)
     for nth, (says, content) in enumerate(((FIRST, first), (Says("Yes."), second))):
         if nth:
-            rounds.follow_up(request(Wire.CHAT, [User("go")]), ["line"])
+            asked_again(rounds, request(Wire.CHAT, [User("go")]), ["line"])
         answer = json.loads(body(Wire.CHAT, says))
         answer["choices"][0]["message"]["content"] = content
         rounds.take(answer)
 
-    assert json.loads(json.dumps(rounds.shown()))["choices"][0]["message"]["content"] == shown
+    assert json.loads(json.dumps(rounds.joined()))["choices"][0]["message"]["content"] == shown

@@ -1,0 +1,226 @@
+"""A JSON body as it came, and where in it each value stands.
+
+Values are read as views into the body, so that one of them can be replaced and every other byte stays: unknown
+fields, the order of keys, `1e400`, `-0` and the spelling of escapes."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+import msgspec
+import numpy as np
+from msgspec import Raw
+
+from kimi_proxy.core import json
+from kimi_proxy.core.errors import ParseError
+from kimi_proxy.core.json import JsonObject, JsonValue
+
+RawObject: TypeAlias = dict[str, Raw]
+Edit: TypeAlias = tuple[int, int, bytes]  # start and end of what is replaced, and what by
+Role: TypeAlias = Literal["system", "user", "assistant", "tool", "other"]
+Kind: TypeAlias = Literal["text", "tool_call", "tool_result", "thinking", "image", "other"]
+
+PARAGRAPH = "\n\n"  # between the text of a client and what we add to it
+
+_OBJECT = msgspec.json.Decoder(RawObject)
+_ARRAY = msgspec.json.Decoder(list[Raw])
+_STRING = msgspec.json.Decoder(str)
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_ROLES: dict[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+_WITHOUT_TEXT = frozenset({"image", "other"})
+
+# A backslash and what it escapes; the group is a lone half of a surrogate pair.
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a message, and where its text stands in the body."""
+
+    kind: Kind
+    start: int
+    end: int
+    body: bytes = field(repr=False, compare=False)
+    call_id: str = ""  # of the tool call that this is, or that it answers
+    name: str = ""  # of the tool that is called
+    failed: bool = False  # a tool said so of its own result
+
+    @cached_property
+    def text(self) -> str:
+        """What the model reads; arguments that are an object are returned as JSON."""
+        raw = self.body[self.start : self.end]
+        if self.kind in _WITHOUT_TEXT:
+            return ""
+        if not self.is_string:
+            return raw.decode()
+        try:
+            return _STRING.decode(raw)
+        except msgspec.DecodeError:  # lone surrogates
+            return str(json.decode(raw))
+
+    @property
+    def is_string(self) -> bool:
+        """Whether the text can be replaced by another."""
+        return self.kind not in _WITHOUT_TEXT and self.body[self.start : self.start + 1] == b'"'
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    role: Role
+    parts: tuple[Part, ...]
+    start: int
+    end: int
+
+
+class JsonBody:
+    """An object whose members are views; edits of it are spans with what replaces them, to be given to `splice`."""
+
+    def __init__(self, body: bytes) -> None:
+        """Raise ParseError if `body` is not a JSON object."""
+        json.refuse_many_values(body)
+        self.body = body
+        readable = body
+        try:
+            self.members: RawObject = _OBJECT.decode(body)
+        except RecursionError as e:
+            raise ParseError("JSON is nested too deep") from e
+        except msgspec.DecodeError:
+            readable = _without_lone_surrogates(body)
+            try:
+                self.members = _OBJECT.decode(readable)
+            except _UNREADABLE as e:
+                raise ParseError(f"not a JSON object: {e}") from e
+        self._readable = readable  # views look into it
+        self._address = _address(readable)
+
+    def span(self, raw: Raw) -> tuple[int, int]:
+        """Return where a value of this body begins and ends."""
+        start = _address(raw) - self._address
+        return start, start + len(memoryview(raw))
+
+    def part(self, kind: Kind, raw: Raw, call_id: str = "", name: str = "", failed: bool = False) -> Part:
+        return Part(kind, *self.span(raw), self.body, call_id, name, failed)
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a member, and it is not null; an empty name is no member's."""
+        raw = self.members.get(name) if name else None
+        return raw is not None and bytes(raw) != b"null"
+
+    def set(self, name: str, value: JsonValue) -> Edit:
+        """Replace a member, or add it at the end of the body."""
+        before = self.members.get(name)
+        if before is not None:
+            return (*self.span(before), json.encode(value))
+        end = self.body.rindex(b"}")
+        return end, end, b"," + json.encode(name) + b":" + json.encode(value)
+
+    def append(self, name: str, items: Sequence[JsonValue]) -> Edit:
+        """Add to the end of an array; one that is missing is added to the body."""
+        raw = self.members.get(name)
+        if raw is None or not is_array(raw):
+            return self.set(name, items)
+        end = self.span(raw)[1] - 1
+        return end, end, (b"," if array_of(raw) else b"") + json.encode(items)[1:-1]
+
+    def add_text(self, content: Raw, text: str) -> list[Edit]:
+        """Add to the end of a string, or as the last of several blocks; nothing where it is neither."""
+        end = self.span(content)[1] - 1
+        if is_string(content):
+            return [(end, end, json.encode(PARAGRAPH + text if len(bytes(content)) > 2 else text)[1:-1])]
+        if is_array(content):
+            return [(end, end, (b"," if array_of(content) else b"") + json.encode(text_block(text)))]
+        return []
+
+
+def object_of(raw: Raw | None) -> RawObject:
+    """Return the members of an object; none if `raw` is something else."""
+    try:
+        return {} if raw is None else _OBJECT.decode(raw)
+    except _UNREADABLE:
+        return {}
+
+
+def array_of(raw: Raw | None) -> list[Raw]:
+    """Return the elements of an array; none if `raw` is something else."""
+    try:
+        return [] if raw is None else _ARRAY.decode(raw)
+    except _UNREADABLE:
+        return []
+
+
+def string_of(raw: Raw | None) -> str:
+    """Return the text of a string; none if `raw` is something else."""
+    try:
+        return "" if raw is None else _STRING.decode(raw)
+    except _UNREADABLE:
+        return ""
+
+
+def value_of(raw: Raw | None) -> JsonValue:
+    """Return a value; None if it cannot be read."""
+    try:
+        value: JsonValue = None if raw is None else msgspec.json.decode(raw)
+        return value
+    except _UNREADABLE:
+        return None
+
+
+def members_of(data: bytes) -> RawObject | None:
+    """Return the members of the JSON object that `data` is; None if it is something else."""
+    try:
+        json.refuse_many_values(data)
+        return _OBJECT.decode(data)
+    except (*_UNREADABLE, ParseError):
+        return None
+
+
+def is_string(raw: Raw) -> bool:
+    return memoryview(raw)[0] == ord('"')
+
+
+def is_array(raw: Raw) -> bool:
+    return memoryview(raw)[0] == ord("[")
+
+
+def is_true(raw: Raw | None) -> bool:
+    return raw is not None and bytes(raw) == b"true"
+
+
+def role_of(raw: Raw | None) -> Role:
+    return _ROLES.get(string_of(raw), "other")
+
+
+def text_block(text: str) -> JsonObject:
+    return {"type": "text", "text": text}
+
+
+def splice(body: bytes, edits: Iterable[Edit]) -> bytes:
+    """Return `body` with each span replaced; spans must not overlap."""
+    pieces: list[bytes] = []
+    at = 0
+    for start, end, new in sorted(edits):
+        pieces += (body[at:start], new)
+        at = end
+    return b"".join((*pieces, body[at:]))
+
+
+def _address(view: bytes | Raw) -> int:
+    """Where in memory the bytes are: a view and its body differ by the place of the view."""
+    address: int = np.frombuffer(view, np.uint8).__array_interface__["data"][0]
+    return address
+
+
+def _without_lone_surrogates(body: bytes) -> bytes:
+    """The parser refuses what a file may hold; a copy of the same length shows where everything stands."""
+    return _ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], body)

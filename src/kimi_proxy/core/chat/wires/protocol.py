@@ -1,0 +1,242 @@
+"""What a wire format provides: everything in which the APIs differ that clients and providers speak.
+
+The defaults are OpenAI's, which most providers imitate."""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from msgspec import Raw
+
+from kimi_proxy.core import json
+from kimi_proxy.core.chat.body import (
+    Edit,
+    JsonBody,
+    Message,
+    Part,
+    RawObject,
+    Role,
+    array_of,
+    is_array,
+    is_string,
+    is_true,
+    members_of,
+    object_of,
+    string_of,
+)
+from kimi_proxy.core.chat.wires.recall import RecallBody, RecallStream
+from kimi_proxy.core.json import JsonObject, JsonValue
+
+DONE = b"[DONE]"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    input_tokens: int = 0  # all that the model read, from the provider's prompt cache or not
+    output_tokens: int = 0  # all that it wrote, its reasoning included
+    cached_tokens: int = 0  # read from the prompt cache
+    cache_write_tokens: int = 0  # put there
+    reasoning_tokens: int = 0
+
+    def merged(self, other: "Usage") -> "Usage":
+        """Return the larger of each count: in a stream counts only grow, and may come twice or in parts."""
+        return Usage(
+            max(self.input_tokens, other.input_tokens),
+            max(self.output_tokens, other.output_tokens),
+            max(self.cached_tokens, other.cached_tokens),
+            max(self.cache_write_tokens, other.cache_write_tokens),
+            max(self.reasoning_tokens, other.reasoning_tokens),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyFacts:
+    """What is known of an answer."""
+
+    model: str = ""  # as the provider names it
+    finish: str = ""  # why the answer ended, in the provider's word
+    usage: Usage | None = None
+    is_complete: bool = False  # the provider said that this was all
+    unreadable: int = 0  # events that mean nothing
+
+    def updated(self, model: Raw | None, finish: str, usage: Usage | None) -> "ReplyFacts":
+        """Return the same object if nothing is new: most events only carry text."""
+        name = self.model or string_of(model)
+        if name == self.model and not finish and usage is None:
+            return self
+        both = self.usage.merged(usage) if self.usage and usage else usage or self.usage
+        return replace(self, model=name, finish=finish or self.finish, usage=both)
+
+
+class WireFormat(ABC):
+    name: ClassVar[str]  # in notes, recordings and statistics
+    paths: ClassVar[tuple[str, ...]]  # where clients ask us; the first is the one that messages mention
+    count_tokens: ClassVar[str] = ""  # what follows the path where tokens are counted; empty where the API has no such
+    provider_types: ClassVar[tuple[str, ...]]  # in the settings, of providers that answer; advice names the first
+    default_headers: ClassVar[tuple[tuple[str, str], ...]] = ()  # sent upstream if the client leaves them out
+    client_header: ClassVar[str] = ""  # one that only clients of this API send
+
+    conversation: ClassVar[str] = "messages"  # the member of a request that holds the messages
+    system_member: ClassVar[str] = ""  # the one for the system's text; empty where that is a message
+    previous_response: ClassVar[str] = ""  # the one that names the answer to continue from, which the provider has
+    stored_conversation: ClassVar[str] = ""  # the one that names a conversation that the provider has
+    has_cache_marks: ClassVar[bool] = False  # clients mark what to put into the prompt cache; else every prefix is
+
+    recall_stream: ClassVar[type[RecallStream]]
+    recall_body: ClassVar[type[RecallBody]]
+
+    _news: ClassVar[re.Pattern[bytes]]  # in events that hold more than the next piece of text
+    _error_types: ClassVar[Mapping[int, str]] = {
+        401: "authentication_error",
+        403: "permission_error",
+        404: "not_found_error",
+        429: "rate_limit_error",
+    }
+    _server_error: ClassVar[str] = "server_error"
+
+    # Addresses
+
+    @abstractmethod
+    def upstream_path(self, base_url: str) -> str:
+        """Return what follows a provider's `base_url`."""
+
+    def key_header(self, key: bytes) -> tuple[bytes, bytes]:
+        return b"authorization", b"Bearer " + key
+
+    def model_list(self, models: Sequence[tuple[str, str]]) -> JsonObject:
+        """Return the answer that lists models, each given with its provider."""
+        data: list[JsonValue] = [
+            {"id": key, "object": "model", "created": 0, "owned_by": provider} for key, provider in models
+        ]
+        return {"object": "list", "data": data}
+
+    # Requests
+
+    def messages(self, body: JsonBody) -> tuple[Message, ...]:
+        return tuple(self._message(body, raw) for raw in array_of(body.members.get(self.conversation)))
+
+    @abstractmethod
+    def _message(self, body: JsonBody, raw: Raw) -> Message: ...
+
+    @abstractmethod
+    def system(self, body: JsonBody, messages: tuple[Message, ...]) -> tuple[Part, ...]:
+        """Return what the client says to the model before the conversation."""
+
+    def tool_name(self, tool: RawObject) -> str:
+        return string_of(tool.get("name"))
+
+    def is_answer_stored(self, body: JsonBody) -> bool:
+        """Whether the provider keeps its answer, to be continued from by its id."""
+        return False
+
+    @abstractmethod
+    def new_message(self, role: Role, text: str) -> JsonObject: ...
+
+    @abstractmethod
+    def new_tool(self, name: str, description: str, schema: JsonObject) -> JsonObject: ...
+
+    @abstractmethod
+    def new_tool_results(self, results: Iterable[tuple[str, str]]) -> list[JsonObject]:
+        """Return the messages that hold results, each given with the id of its call."""
+
+    def add_items(self, body: JsonBody, items: Sequence[JsonObject]) -> Edit:
+        """Add messages, in the form of this API, to the end of the conversation."""
+        return body.append(self.conversation, items)
+
+    def add_system(self, body: JsonBody, messages: tuple[Message, ...], text: str) -> list[Edit]:
+        """Add to what the system says; no edits where there is no place for it."""
+        before = body.members.get(self.system_member)
+        if before is None or bytes(before) == b"null":
+            return [body.set(self.system_member, text)]
+        return body.add_text(before, text)
+
+    def add_reminder(self, body: JsonBody, messages: tuple[Message, ...], text: str) -> list[Edit]:
+        """Add to the end of the conversation; no edits where there is no place for it."""
+        if messages[-1].role != "user":  # of all roles, most providers take this one after the results of tools
+            return [self.add_items(body, [self.new_message("user", text)])]
+        content = self._content_of(body, -1)
+        return [] if content is None else self._add_to_message(body, content, text)
+
+    def ask_usage(self, body: JsonBody) -> Edit | None:
+        """Ask for the usage at the end of a stream; None where it comes unasked, or the client decides on it."""
+        return None
+
+    def hide_usage(self, events: bytes) -> bytes:
+        """Return whole events without those that are sent only because `ask_usage` asked for them."""
+        return events
+
+    def is_stream(self, body: JsonBody) -> bool:
+        return is_true(body.members.get("stream"))
+
+    def _content_of(self, body: JsonBody, at: int) -> Raw | None:
+        """Return what a message says, if it is a string or blocks."""
+        content = object_of(array_of(body.members.get(self.conversation))[at]).get("content")
+        return content if content is not None and (is_string(content) or is_array(content)) else None
+
+    def _add_to_message(self, body: JsonBody, content: Raw, text: str) -> list[Edit]:
+        return body.add_text(content, text)
+
+    # Summaries
+
+    @abstractmethod
+    def summary_request(self, model: str, instructions: str, prompt: str, max_tokens: int) -> JsonObject:
+        """Return a request that is plain and short: no stream, no tools, nothing that some provider might not know."""
+
+    @abstractmethod
+    def answer_text(self, answer: JsonObject) -> str:
+        """Return the text of an answer that came in one piece."""
+
+    def token_count(self, tokens: int) -> JsonObject:
+        """Return the answer to a client that has tokens counted."""
+        return {"input_tokens": tokens}
+
+    # Replies
+
+    @abstractmethod
+    def usage(self, value: JsonValue) -> Usage | None:
+        """Return the counts of a usage object; None if it is none."""
+
+    def facts_after(self, facts: ReplyFacts, data: bytes) -> ReplyFacts:
+        """Return what is known once an event with this data has passed."""
+        if data == DONE:
+            return replace(facts, is_complete=True)
+        if facts.model and data.startswith(b"{") and data.endswith(b"}") and not self._news.search(data):
+            return facts
+        members = members_of(data)
+        return replace(facts, unreadable=facts.unreadable + 1) if members is None else self._event(facts, members)
+
+    def facts_of(self, body: bytes) -> ReplyFacts:
+        """Return what a whole answer says."""
+        members = members_of(body)
+        if members is None:
+            return ReplyFacts(unreadable=1)
+        return replace(self._whole(ReplyFacts(), members), is_complete=True)
+
+    @abstractmethod
+    def _event(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts: ...
+
+    @abstractmethod
+    def _whole(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts: ...
+
+    # Errors
+
+    def error_body(self, status: int, code: str, message: str) -> JsonObject:
+        return {"error": {"message": message, "type": self._error_type(status), "param": None, "code": code}}
+
+    def error_event(self, status: int, code: str, message: str) -> bytes:
+        """Return the event that ends a stream; never `[DONE]`: a stream that broke off is not done."""
+        return b"data: " + json.encode(self.error_body(status, code, message)) + b"\n\n"
+
+    def _error_type(self, status: int) -> str:
+        return self._error_types.get(status, "invalid_request_error" if status < 500 else self._server_error)
+
+
+def count(usage: JsonValue, *path: str) -> int:
+    """Return the whole number at a path; anything else counts nothing."""
+    for name in path:
+        usage = usage.get(name) if isinstance(usage, Mapping) else None
+    if isinstance(usage, bool) or not isinstance(usage, int | float) or not 0 <= usage < 2**53:
+        return 0
+    return int(usage)

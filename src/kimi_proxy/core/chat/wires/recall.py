@@ -1,0 +1,168 @@
+"""Our recall tool in an answer: its calls are hidden, and the rounds that follow on them become one answer.
+
+The model calls the tool in the middle of an answer; the provider is asked again with what was recovered, and its
+answer goes on where the first one stopped. What all wire formats share of that is here."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeGuard
+
+from kimi_proxy.core import json
+from kimi_proxy.core.errors import ParseError
+from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.sse import SseEvent, SseParser
+
+
+@dataclass(frozen=True, slots=True)
+class RecallCall:
+    id: str
+    arguments: str  # JSON, as the model wrote it
+
+
+@dataclass(frozen=True, slots=True)
+class RoundCalls:
+    """The tool calls of a round: ours, and the ids of those that are the client's."""
+
+    own: tuple[RecallCall, ...] = ()
+    others: tuple[str, ...] = ()
+
+
+class RecallRounds(ABC):
+    """The rounds of one answer; `own` is the name of our tool."""
+
+    id = ""  # of the answer for the client, where the API lets it continue from there
+    real_id = ""  # what the provider calls the last round of it
+
+    def __init__(self, own: str) -> None:
+        self._own = own
+        self._usage: JsonValue = None  # of this round
+        self.usage_before: JsonValue = None  # what the provider counted for the rounds that are over
+        self._is_later = False  # this is not the first round
+
+    @property
+    @abstractmethod
+    def calls(self) -> RoundCalls:
+        """The calls of this round; none before it is over."""
+
+    def follow_up(self, answers: Sequence[str]) -> list[JsonObject]:
+        """Return what the conversation goes on with: this round, and an answer to each of our calls. Begin the next."""
+        items = self._conversation(zip((call.id for call in self.calls.own), answers, strict=True))
+        self.usage_before = self._total_usage()
+        self._is_later = True
+        self._begin()
+        return items
+
+    @abstractmethod
+    def _conversation(self, results: Iterable[tuple[str, str]]) -> list[JsonObject]:
+        """Return what the model said in this round, followed by the results for ids of calls."""
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Forget the round that is over, except for what the client has seen of it."""
+
+    def _total_usage(self) -> JsonValue:
+        return summed(self.usage_before, self._usage)
+
+
+class RecallBody(RecallRounds):
+    """Rounds that come in one piece each."""
+
+    def __init__(self, own: str) -> None:
+        super().__init__(own)
+        self._body: JsonObject = {}
+
+    def take(self, body: JsonObject) -> RoundCalls:
+        """Read a round; return its calls."""
+        self._body, self._usage = body, body.get("usage")
+        return self.calls
+
+    @abstractmethod
+    def joined(self) -> JsonObject:
+        """Return all rounds as one answer, without our calls."""
+
+
+class RecallStream(RecallRounds):
+    """Rounds that come event by event; the end of one is held back until it is known whether another follows."""
+
+    def __init__(self, own: str) -> None:
+        super().__init__(own)
+        self._held: list[tuple[SseEvent, JsonObject | None]] = []
+        self._begin()
+
+    def feed(self, raw: bytes) -> bytes:
+        """Return what the client may see once this event has come."""
+        event = next(SseParser().feed(raw + b"\n\n"), None)
+        if event is None:  # a comment
+            return raw
+        try:
+            value = json.decode(event.data)
+        except ParseError:
+            value = None
+        return self._feed(event, dict(value), raw) if isinstance(value, dict) else self._feed_text(event, raw)
+
+    def ending(self) -> bytes:
+        """Return what was held back of the last round.
+
+        Where only our tool was called and is not answered any more, there is nothing that the client should do.
+        """
+        is_stop = bool(self.calls.own) and not self.calls.others
+        return b"".join(
+            b"data: " + event.data + b"\n\n" if value is None else event_bytes(event, self._ended(value, is_stop))
+            for event, value in self._held
+        )
+
+    @abstractmethod
+    def _feed(self, event: SseEvent, value: JsonObject, raw: bytes) -> bytes: ...
+
+    def _feed_text(self, event: SseEvent, raw: bytes) -> bytes:
+        """Return what the client may see of an event that is no JSON object."""
+        return raw
+
+    @abstractmethod
+    def _ended(self, value: JsonObject, is_stop: bool) -> JsonObject:
+        """Return a held event as it is sent; `is_stop` if the answer ends without a call for the client."""
+
+
+def event_bytes(event: SseEvent, value: JsonValue) -> bytes:
+    """Return the event with other data."""
+    name = f"event: {event.name}\n".encode() if event.name else b""
+    return name + b"data: " + json.encode(value) + b"\n\n"
+
+
+def as_object(value: JsonValue) -> JsonObject:
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def as_objects(value: JsonValue) -> list[JsonObject]:
+    return [dict(item) for item in value if isinstance(item, Mapping)] if isinstance(value, list | tuple) else []
+
+
+def as_text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def as_index(value: JsonValue) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def valid_arguments(arguments: str) -> str:
+    """Return what the model wrote, or `{}`: some providers refuse a whole conversation for what is no JSON object."""
+    try:
+        value = json.decode(arguments.encode("utf-8", "replace"))
+    except ParseError:
+        return "{}"
+    return arguments if isinstance(value, Mapping) else "{}"
+
+
+def summed(before: JsonValue, after: JsonValue) -> JsonValue:
+    """Return the counts of two rounds added up, member by member; what is no count is the later one's."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        return {key: summed(before.get(key), after.get(key)) for key in {**before, **after}}
+    if _is_count(before) and _is_count(after):
+        return before + after
+    return before if after is None else after
+
+
+def _is_count(value: JsonValue) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
