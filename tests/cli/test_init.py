@@ -8,7 +8,6 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import yaml
 
 from .conftest import COMMAND, PATIENCE_S, Cli
 
@@ -17,7 +16,6 @@ PLACES = [
     ("claude", "here/.mcp.json", ("mcpServers", "pruner")),
     ("codex", "home/.codex/config.toml", ("mcp_servers", "pruner")),
     ("cline", "home/.cline/mcp.json", ("mcpServers", "pruner")),
-    ("continue", "here/.continue/mcpServers/pruner.yaml", ("mcpServers", 0)),
     ("cursor", "here/.cursor/mcp.json", ("mcpServers", "pruner")),
     ("vscode", "here/.vscode/mcp.json", ("servers", "pruner")),
 ]
@@ -42,9 +40,6 @@ def read(file: Path) -> dict[str, object]:
     match file.suffix:
         case ".toml":
             return tomllib.loads(text)
-        case ".yaml":
-            loaded: dict[str, object] = yaml.safe_load(text)
-            return loaded
     parsed: dict[str, object] = json.loads(text)
     return parsed
 
@@ -57,7 +52,7 @@ def files(world: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize(("client", "file", "way"), PLACES)
 def test_each_client_is_connected_in_its_own_file_and_disconnected_without_a_trace(
-    client: str, file: str, way: tuple[str | int, ...], cli: Cli, world: Path
+    client: str, file: str, way: tuple[str, ...], cli: Cli, world: Path
 ):
     before = files(world)
     done = cli("init", client, "--tools", "--with-guidance", "--yes")
@@ -77,6 +72,33 @@ def test_each_client_is_connected_in_its_own_file_and_disconnected_without_a_tra
 
     assert cli("init", client, "--undo", "--yes").returncode == 0
     assert files(world) == before
+
+
+def test_continue_gets_a_file_that_is_ours_alone(cli: Cli, world: Path):
+    before = files(world)
+    assert cli("init", "continue", "--tools", "--with-guidance", "--yes").returncode == 0
+    file = cli.here / ".continue" / "mcpServers" / "pruner.yaml"
+    head, command, args = file.read_text().rsplit("\n", 3)[:3]
+    assert head == "name: pruner\nversion: 0.0.1\nschema: v1\nmcpServers:\n  - name: pruner\n    type: stdio"
+    assert command.startswith("    command: ") and command.endswith("kimi-proxy")
+    assert args == '    args: [tools, "--stdio"]'
+    assert "context_focus_question" in (world / RULES["continue"]).read_text()
+
+    again = cli("init", "continue", "--tools", "--with-guidance", "--yes")
+    assert b"everything is as it should be" in again.stderr
+    assert cli("init", "continue", "--undo", "--yes").returncode == 0
+    assert files(world) == before
+
+
+def test_a_file_of_continue_that_others_have_written_is_left_alone(cli: Cli):
+    file = cli.here / ".continue" / "mcpServers" / "pruner.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("name: mine\nmcpServers: []\n")
+    done = cli("init", "continue", "--yes")
+
+    assert done.returncode == 2
+    assert b"pruner.yaml is left as it is: it holds more than our entry" in done.stderr
+    assert file.read_text() == "name: mine\nmcpServers: []\n"
 
 
 def test_over_http_the_address_of_the_settings_is_written(cli: Cli):

@@ -3,19 +3,18 @@
 import json
 from random import Random
 
-import yaml
 from hypothesis import strategies as st
 
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.features.editing.servers import JsonServers, TomlServers, YamlServers
+from kimi_proxy.features.editing import jsonc, toml
+from kimi_proxy.features.editing.client_files import SharedFile
 
 STDIO: JsonObject = {"type": "stdio", "command": "/opt/kimi proxy", "args": ["tools", "--stdio"]}
 HTTP: JsonObject = {"type": "http", "url": "http://127.0.0.1:8006/mcp"}
 ENTRIES = st.sampled_from([STDIO, HTTP])
 
-JSON = JsonServers("mcpServers", "pruner")
-TOML = TomlServers("mcp_servers", "pruner")
-YAML = YamlServers("mcpServers", "pruner", "name: pruner\nversion: 0.0.1\nschema: v1\n")
+JSON = SharedFile(jsonc, "mcpServers", "pruner")
+TOML = SharedFile(toml, "mcp_servers", "pruner")
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), max_size=6)
 SCALARS = st.none() | st.booleans() | st.integers(-9, 9) | st.floats(-9, 9) | NAMES
@@ -136,28 +135,3 @@ def toml_files(draw: st.DrawFn) -> str:
     text = "".join(part.format(n=n) for n, part in enumerate((*parts, *tables)))
     text = text.rstrip("\n") if draw(st.booleans()) else text
     return text.replace("\n", "\r\n") if draw(st.booleans()) else text
-
-
-PLAIN = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=6)
-YAML_KEYS = PLAIN.filter(lambda key: key not in ("mcpServers", "name"))
-EMPTY_LISTS = ("", "mcpServers:\n", "mcpServers: [] # note1\n", "mcpServers:   # note1\n")
-
-
-@st.composite
-def yaml_files(draw: st.DrawFn) -> str:
-    rest = draw(st.dictionaries(YAML_KEYS, VALUES, max_size=3))
-    more = draw(st.lists(st.dictionaries(YAML_KEYS, VALUES, max_size=2), max_size=2))
-    listed: list[JsonObject] = [{"name": f"other{n}", **item} for n, item in enumerate(more)]
-    ours = draw(OURS)
-    if ours:
-        listed.insert(draw(st.integers(0, len(listed))), {"name": "pruner", **ours})
-    text = yaml.safe_dump(rest, sort_keys=False, allow_unicode=True) if rest else ""
-    if listed:
-        dumped = yaml.safe_dump(listed, sort_keys=False, allow_unicode=True, indent=draw(st.sampled_from([2, 4])))
-        indent = draw(st.sampled_from(["", "  ", "    "]))
-        text += "mcpServers: # note1\n# note2\n" + "".join(f"{indent}{line}\n" for line in dumped.split("\n")[:-1])
-    else:
-        text += draw(st.sampled_from(EMPTY_LISTS))
-    text += draw(st.sampled_from(["", "# note9\n", "last: 1 # note9\n"]))
-    text = text.rstrip("\n") if draw(st.booleans()) else text
-    return text if text.strip() else "a: 1\n"

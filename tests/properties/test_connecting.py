@@ -5,21 +5,20 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.properties.config_files import HTTP, JSON, STDIO, TOML, YAML, json_files, toml_files, yaml_files
+from tests.properties.config_files import HTTP, JSON, STDIO, TOML, json_files, toml_files
 
-from kimi_proxy.features.editing.servers import Format
+from kimi_proxy.features.editing.client_files import SharedFile
 from kimi_proxy.services.init import Ledger, ServerEdit, make, planned, planned_undo
 
 FILES = st.one_of(
     st.tuples(st.just(JSON), json_files()),
     st.tuples(st.just(TOML), toml_files()),
-    st.tuples(st.just(YAML), yaml_files()),
 )
 
 
 @settings(max_examples=settings().max_examples // 6)  # each of them is synchronised with the disk
 @given(FILES)
-def test_init_twice_is_init_once_and_undo_gives_the_same_bytes(config: tuple[Format, str]):
+def test_init_twice_is_init_once_and_undo_gives_the_same_bytes(config: tuple[SharedFile, str]):
     form, text = config
     with tempfile.TemporaryDirectory() as folder:
         file, ledger = Path(folder) / "config", Ledger(Path(folder) / "state")

@@ -9,10 +9,11 @@ import pytest
 
 from kimi_proxy.core.errors import FileRefused
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.features.editing.servers import JsonServers
+from kimi_proxy.features.editing import jsonc
+from kimi_proxy.features.editing.client_files import SharedFile
 from kimi_proxy.services.init import Change, Ledger, RulesEdit, ServerEdit, make, planned, planned_undo
 
-FORM = JsonServers("mcpServers", "pruner")
+FORM = SharedFile(jsonc, "mcpServers", "pruner")
 ENTRY: JsonObject = {"type": "stdio", "command": "kimi-proxy", "args": ["tools", "--stdio"]}
 THEIRS = '{\n    // mine\n    "mcpServers": {"other": {"url": "x"}},\n    "theme": "dark"\n}'
 

@@ -6,7 +6,8 @@ from pathlib import PurePath
 from typing import Literal, NotRequired, TypedDict
 
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.features.editing.servers import Format, JsonServers, TomlServers, YamlServers
+from kimi_proxy.features.editing import jsonc, toml
+from kimi_proxy.features.editing.client_files import OwnYamlFile, ServersFile, SharedFile
 
 Name = Literal["claude", "codex", "cline", "continue", "cursor", "vscode"]
 Scope = Literal["project", "user"]
@@ -23,7 +24,7 @@ class Client:
     """
 
     title: str
-    form: Format
+    form: ServersFile
     user: tuple[str, ...]
     project: str = ""
     scope: Scope = "project"
@@ -40,8 +41,7 @@ class Client:
     rules_start: str = ""
 
 
-_MCP_SERVERS = JsonServers("mcpServers", SERVER_NAME)
-_CONTINUE = YamlServers("mcpServers", SERVER_NAME, "name: pruner\nversion: 0.0.1\nschema: v1\n")
+_MCP_SERVERS = SharedFile(jsonc, "mcpServers", SERVER_NAME)
 
 CLIENTS: Mapping[Name, Client] = {
     "claude": Client(
@@ -60,7 +60,7 @@ CLIENTS: Mapping[Name, Client] = {
     ),
     "codex": Client(
         title="Codex",
-        form=TomlServers("mcp_servers", SERVER_NAME),
+        form=SharedFile(toml, "mcp_servers", SERVER_NAME),
         user=(".codex/config.toml",),
         project=".codex/config.toml",
         scope="user",
@@ -86,7 +86,7 @@ CLIENTS: Mapping[Name, Client] = {
     ),
     "continue": Client(
         title="Continue",
-        form=_CONTINUE,
+        form=OwnYamlFile(SERVER_NAME),
         user=(".continue/mcpServers/pruner.yaml",),
         project=".continue/mcpServers/pruner.yaml",
         stdio="stdio",
@@ -108,7 +108,7 @@ CLIENTS: Mapping[Name, Client] = {
     ),
     "vscode": Client(
         title="VS Code",
-        form=JsonServers("servers", SERVER_NAME),
+        form=SharedFile(jsonc, "servers", SERVER_NAME),
         user=("{code}/User/mcp.json",),
         project=".vscode/mcp.json",
         stdio="stdio",

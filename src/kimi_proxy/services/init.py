@@ -15,8 +15,7 @@ from kimi_proxy.core import json
 from kimi_proxy.core.errors import FileRefused, ParseError
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.clients import Client, Scope
-from kimi_proxy.features.editing import servers
-from kimi_proxy.features.editing.servers import Format
+from kimi_proxy.features.editing.client_files import ServersFile, put_block, remove_block
 from kimi_proxy.proxy import private_files
 from kimi_proxy.proxy.private_files import private_file, sync_directory
 
@@ -111,16 +110,15 @@ class ServerEdit:
     """Our server among those of a client."""
 
     path: Path
-    form: Format
+    form: ServersFile
     entry: JsonObject
     lock: Path | None = None
 
     def done(self, text: str) -> str:
-        return servers.with_entry(self.form, text, self.entry)
+        return self.form.with_entry(text, self.entry)
 
     def undone(self, text: str, before: str) -> str:
-        previous = servers.entry(self.form, before) if before else None
-        return servers.restored(self.form, text, previous)
+        return self.form.restored(text, before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +131,10 @@ class RulesEdit:
     lock: Path | None = None
 
     def done(self, text: str) -> str:
-        return servers.put(text or self.start, self.block)
+        return put_block(text or self.start, self.block)
 
     def undone(self, text: str, before: str) -> str:
-        rest = servers.remove(text)
+        rest = remove_block(text)
         return "" if not before and rest.strip() == self.start.strip() else rest
 
 

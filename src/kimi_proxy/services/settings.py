@@ -130,13 +130,13 @@ class Settings:
 
 def _put(text: str, switch: Switch, is_on: bool) -> str:
     try:
-        return toml.put(text, switch.table, {switch.key: is_on})
+        return toml.merge(text, switch.table, {switch.key: is_on})
     except FileRefused:
         # Where only tables inside of it are written, it can be one of its own.
-        added = toml.put("", switch.table, {switch.key: is_on})
+        added = toml.merge("", switch.table, {switch.key: is_on})
         joined = f"{text.rstrip()}\n\n{added}"
         with suppress(FileRefused):
-            toml.parse(joined)
+            toml.load(joined)
             return joined
         raise
 

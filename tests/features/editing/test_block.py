@@ -3,9 +3,9 @@
 import pytest
 
 from kimi_proxy.core.errors import FileRefused
-from kimi_proxy.features.editing import servers
+from kimi_proxy.features.editing.client_files import BEGIN, END, put_block, remove_block
 
-OURS = f"{servers.BEGIN}\nours\n{servers.END}\n"
+OURS = f"{BEGIN}\nours\n{END}\n"
 
 
 @pytest.mark.parametrize(
@@ -14,11 +14,11 @@ OURS = f"{servers.BEGIN}\nours\n{servers.END}\n"
         ("", OURS),
         ("# Mine\n", f"# Mine\n\n{OURS}"),
         ("# Mine", f"# Mine\n\n{OURS}"),
-        (f"# Mine\n\n{servers.BEGIN}\nold\nold\n{servers.END}\n\nmore\n", f"# Mine\n\n{OURS}\nmore\n"),
+        (f"# Mine\n\n{BEGIN}\nold\nold\n{END}\n\nmore\n", f"# Mine\n\n{OURS}\nmore\n"),
     ],
 )
 def test_the_block_is_put_once(before: str, after: str):
-    assert servers.put(before, "ours\n") == after
+    assert put_block(before, "ours\n") == after
 
 
 @pytest.mark.parametrize(
@@ -26,10 +26,10 @@ def test_the_block_is_put_once(before: str, after: str):
     [(f"# Mine\n\n{OURS}", "# Mine\n"), (f"# Mine\n\n{OURS}\nmore\n", "# Mine\n\nmore\n"), (OURS, ""), ("x", "x")],
 )
 def test_the_block_goes_without_a_trace(before: str, after: str):
-    assert servers.remove(before) == after
+    assert remove_block(before) == after
 
 
-@pytest.mark.parametrize("text", [servers.BEGIN, servers.END, servers.END + servers.BEGIN, OURS + OURS])
+@pytest.mark.parametrize("text", [BEGIN, END, END + BEGIN, OURS + OURS])
 def test_marks_that_do_not_match_are_refused(text: str):
     with pytest.raises(FileRefused, match="once, in this order"):
-        servers.put(text, "ours")
+        put_block(text, "ours")

@@ -1,13 +1,14 @@
-"""JSON with comments and trailing commas: members are set and removed in the text itself."""
+"""JSON with comments and trailing commas: members are changed and removed in the text itself."""
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from kimi_proxy.core.errors import FileRefused
 from kimi_proxy.core.json import JsonValue
+from kimi_proxy.features.editing import newline_of
 
 MAX_DEPTH = 200
 
@@ -18,12 +19,12 @@ _SCALAR = re.compile(
 _REST_OF_LINE = re.compile(r"(?:[ \t]+|/\*(?:(?!\*/)[^\n])*\*/)*(?://[^\r\n]*)?(?=[\r\n]|\Z)")
 _FIRST_MEMBER = re.compile(r"\{\s*?\n([ \t]+)\S")
 
-Path = Sequence[str]
+Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value and its place in the text, the end not included."""
+    """A value and its span in the text, the end not included."""
 
     start: int
     end: int
@@ -44,28 +45,40 @@ class Member:
     value: Value
 
 
-@lru_cache(maxsize=2)  # one change looks at the same text several times
+@lru_cache(maxsize=2)  # one change reads the same text several times
 def parse(text: str) -> Value:
-    """The one value of `text`; FileRefused says where it is not JSON."""
+    """Return the one value of `text`. Raise FileRefused, which says where it is not JSON."""
     return _Parser(text).document()
 
 
-def is_blank(text: str) -> bool:
-    """Whether there is nothing but white space and comments."""
-    return _skip(text, 0) == len(text)
+def load(text: str) -> JsonValue:
+    """Return the value of `text`; an empty object if there is nothing but white space and comments."""
+    return {} if _is_blank(text) else parse(text).value
+
+
+def merge(text: str, path: Path, values: Mapping[str, JsonValue], dropped: Sequence[str] = ()) -> str:
+    """Return `text` with `values` in the object at `path`, and without the keys in `dropped`."""
+    if not isinstance(get(text, path), dict):
+        return put(text, path, dict(values))
+    for key in dropped:
+        text = remove(text, (*path, key))
+    for key, value in values.items():
+        if get(text, (*path, key)) != value:
+            text = put(text, (*path, key), value)
+    return text
 
 
 def get(text: str, path: Path) -> JsonValue:
-    """What stands at `path`; None if nothing does."""
-    found = _find(parse(text), path)
+    """Return the value at `path`; None if there is none."""
+    found = None if _is_blank(text) else _find(parse(text), path)
     return found.value if found else None
 
 
 def put(text: str, path: Path, value: JsonValue) -> str:
-    """`text` with `value` at `path`; objects on the way are made."""
-    if is_blank(text):
-        comments = text if not text.strip() or text.endswith("\n") else text + _newline(text)
-        text = comments + "{}" + _newline(text)
+    """Return `text` with `value` at `path`; missing objects on the way are created."""
+    if _is_blank(text):
+        comments = text if not text.strip() or text.endswith("\n") else text + newline_of(text)
+        text = comments + "{}" + newline_of(text)
     at = parse(text)
     for depth, key in enumerate(path):
         if at.members is None:
@@ -80,8 +93,8 @@ def put(text: str, path: Path, value: JsonValue) -> str:
 
 
 def remove(text: str, path: Path) -> str:
-    """`text` without the member at `path`."""
-    parent = _find(parse(text), path[:-1])
+    """Return `text` without the member at `path`."""
+    parent = None if _is_blank(text) else _find(parse(text), path[:-1])
     member = parent.member(path[-1]) if parent and parent.members is not None else None
     return text if parent is None or member is None else _cut(text, parent, member)
 
@@ -164,9 +177,13 @@ class _Parser:
 
 
 def _skip(text: str, at: int) -> int:
-    """Past white space and comments."""
+    """Return where white space and comments after `at` end."""
     found = _TRIVIA.match(text, at)
     return found.end() if found else at
+
+
+def _is_blank(text: str) -> bool:
+    return _skip(text, 0) == len(text)
 
 
 def _insert(text: str, parent: Value, key: str, value: JsonValue) -> str:
@@ -182,7 +199,7 @@ def _insert(text: str, parent: Value, key: str, value: JsonValue) -> str:
     indent = _indent(text, last.start)
     # A comment at the end of the last member's line stays with it.
     end_of_line = _end_of_line(text, after)
-    new = f"{_newline(text)}{indent}{json.dumps(key, ensure_ascii=False)}: {_written(text, value, indent)}"
+    new = f"{newline_of(text)}{indent}{json.dumps(key, ensure_ascii=False)}: {_written(text, value, indent)}"
     closing = "" if comma is None else ","
     opening = "," if comma is None else ""
     return text[: last.value.end] + opening + text[last.value.end : end_of_line] + new + closing + text[end_of_line:]
@@ -193,7 +210,7 @@ def _insert_first(text: str, parent: Value, key: str, value: JsonValue) -> str:
     quoted = json.dumps(key, ensure_ascii=False)
     if "\n" not in text.strip() and inside.strip() == "" and parent.start > 0:
         return f"{text[: parent.start]}{{{quoted}:{_compact(value, '')}}}{text[parent.end :]}"
-    base, newline = _indent(text, parent.start), _newline(text)
+    base, newline = _indent(text, parent.start), newline_of(text)
     indent = base + _unit(text)
     member = f"{newline}{indent}{quoted}: {_written(text, value, indent)}{newline}{base}}}"
     return f"{text[: parent.start + 1]}{inside.rstrip()}{member}{text[parent.end :]}"
@@ -218,7 +235,7 @@ def _cut(text: str, parent: Value, member: Member) -> str:
 
 
 def _without(text: str, start: int, end: int) -> str:
-    """`text` without a part of it, and without its lines if nothing else stands on them."""
+    """Return `text` without a part, and without its lines if nothing else is on them."""
     begin = text.rfind("\n", 0, start) + 1
     stop = text.find("\n", end)
     if stop >= 0 and not text[begin:start].strip() and not text[end:stop].strip():
@@ -234,18 +251,18 @@ def _comma_after(text: str, at: int) -> int | None:
 
 
 def _end_of_line(text: str, at: int) -> int:
-    """Where the line ends, if only white space and comments come before that; else `at`."""
+    """Return where the line ends if only white space and comments come before that; else `at`."""
     found = _REST_OF_LINE.match(text, at)
     return found.end() if found else at
 
 
 def _spread(text: str, parent: Value) -> bool:
-    """Whether an object has its members on lines of their own."""
+    """Return whether an object has its members on lines of their own."""
     return bool(parent.members) and "\n" in text[parent.start : (parent.members or ())[0].start]
 
 
 def _indent(text: str, at: int) -> str:
-    """The white space that the line around `at` begins with."""
+    """Return the indentation of the line around `at`."""
     line = text[text.rfind("\n", 0, at) + 1 : at]
     return line[: len(line) - len(line.lstrip(" \t"))]
 
@@ -255,16 +272,12 @@ def _unit(text: str) -> str:
     return found[1] if found else "  "
 
 
-def _newline(text: str) -> str:
-    return "\r\n" if "\r\n" in text else "\n"
-
-
 def _written(text: str, value: JsonValue, indent: str) -> str:
-    """`value` as the rest of the file would write it, from the second line on below `indent`."""
+    """Return `value` in the style of the file, its second and later lines indented by `indent`."""
     if "\n" not in text.strip() and len(text.strip()) > 2:
         return _compact(value, " " if ": " in text else "")
     lines = json.dumps(value, ensure_ascii=False, indent=_unit(text)).split("\n")
-    return (_newline(text) + indent).join(lines)
+    return (newline_of(text) + indent).join(lines)
 
 
 def _compact(value: JsonValue, glue: str) -> str:

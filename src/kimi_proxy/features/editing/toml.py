@@ -1,4 +1,6 @@
-"""TOML: a table is set and removed in the text itself, statement by statement."""
+"""TOML: a table is changed and removed in the text itself, statement by statement.
+
+tomlkit was tried instead: it removes comments that follow a table together with the table, and mixes line breaks."""
 
 import json
 import tomllib
@@ -7,6 +9,7 @@ from dataclasses import dataclass
 
 from kimi_proxy.core.errors import FileRefused
 from kimi_proxy.core.json import JsonValue
+from kimi_proxy.features.editing import gap_before, newline_of
 
 Path = tuple[str, ...]
 
@@ -21,15 +24,15 @@ class Statement:
     is_header: bool = False
 
 
-def parse(text: str) -> dict[str, object]:
+def load(text: str) -> dict[str, object]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as e:
         raise FileRefused(f"it is not TOML: {e}") from e
 
 
-def put(text: str, path: Path, values: Mapping[str, JsonValue], dropped: Sequence[str] = ()) -> str:
-    """`text` with `values` in the table at `path`, and without the keys in `dropped`."""
+def merge(text: str, path: Path, values: Mapping[str, JsonValue], dropped: Sequence[str] = ()) -> str:
+    """Return `text` with `values` in the table at `path`, and without the keys in `dropped`."""
     statements = list(_statements(text))
     if not any(_is_below(path, statement) for statement in statements):
         return _appended(text, path, values)
@@ -43,7 +46,7 @@ def put(text: str, path: Path, values: Mapping[str, JsonValue], dropped: Sequenc
 
 
 def remove(text: str, path: Path) -> str:
-    """`text` without what is at `path` and below it. Comments stay."""
+    """Return `text` without what is at `path` and below it. Comments stay."""
     statements = list(_statements(text))
     kept = [statement for statement in statements if not _is_below(path, statement)]
     gone = [statement for statement in statements if _is_below(path, statement)]
@@ -53,7 +56,7 @@ def remove(text: str, path: Path) -> str:
 
 
 def _statements(text: str) -> Iterator[Statement]:
-    """A statement is the shortest run of lines that is TOML by itself."""
+    """Yield the statements, each the shortest run of lines that is TOML by itself."""
     section: Path = ()
     start, end = 0, 0
     for line in text.split("\n"):
@@ -71,12 +74,12 @@ def _statements(text: str) -> Iterator[Statement]:
             yield Statement(start, end, section + key if key else ())
         start = end
     if start < end:
-        parse(text[start:])
+        load(text[start:])
         raise FileRefused(f"line {text.count(chr(10), 0, start) + 1} cannot be understood")
 
 
 def _key(statement: str) -> Path:
-    """The names before the equals sign; none in a comment."""
+    """Return the names before the equals sign; none in a comment."""
     for place, character in enumerate(statement):
         if character == "=":
             try:
@@ -100,7 +103,7 @@ def _is_below(path: Path, statement: Statement) -> bool:
 
 
 def _without_gap(text: str, kept: list[Statement], at: int) -> list[Statement]:
-    """The blank line before a table goes with it, if nothing or another blank line follows."""
+    """Drop the blank line before a removed table if nothing or another blank line follows."""
 
     def is_blank(statement: Statement) -> bool:
         return not text[statement.start : statement.end].strip()
@@ -111,11 +114,8 @@ def _without_gap(text: str, kept: list[Statement], at: int) -> list[Statement]:
 
 
 def _appended(text: str, path: Path, values: Mapping[str, JsonValue]) -> str:
-    newline = _newline(text)
-    end = "" if not text or text.endswith("\n") else newline
-    gap = newline if text.strip() and not (text + end).endswith(newline * 2) else ""
     lines = [f"[{_dotted(path)}]", *(f"{key} = {_value(value)}" for key, value in values.items())]
-    return text + end + gap + "".join(line + newline for line in lines)
+    return text + gap_before(text) + "".join(line + newline_of(text) for line in lines)
 
 
 def _assigned(text: str, path: Path, key: str, value: JsonValue) -> str:
@@ -130,7 +130,7 @@ def _assigned(text: str, path: Path, key: str, value: JsonValue) -> str:
             last = statement
     if last is None:
         raise FileRefused(f"{_dotted(path)} has no header of its own: write it as [{_dotted(path)}]")
-    newline = _newline(text)
+    newline = newline_of(text)
     before = text[: last.end] + ("" if text[: last.end].endswith("\n") else newline)
     return f"{before}{key} = {_value(value)}{newline}{text[last.end :]}"
 
@@ -143,7 +143,7 @@ def _reassigned(text: str, statement: Statement, value: JsonValue) -> str:
 
 
 def _tail(statement: str, meaning: Mapping[str, object]) -> str:
-    """What follows the value: a comment, the end of the line."""
+    """Return what follows the value: a comment, the end of the line."""
     for place, character in enumerate(statement):
         if character == "#":
             try:
@@ -155,13 +155,9 @@ def _tail(statement: str, meaning: Mapping[str, object]) -> str:
 
 
 def _value(value: JsonValue) -> str:
-    """JSON's strings and lists are TOML's, but for one character."""
+    """Return a value as TOML: JSON's strings and lists are valid there, but for one character."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _dotted(path: Path) -> str:
     return ".".join(path)
-
-
-def _newline(text: str) -> str:
-    return "\r\n" if "\r\n" in text else "\n"

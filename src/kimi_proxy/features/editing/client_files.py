@@ -1,0 +1,174 @@
+"""Our part of a client's files: one entry among its MCP servers, one block in its instructions."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from kimi_proxy.core.errors import FileRefused
+from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.features.editing import gap_before, newline_of
+
+# Keys of one transport that would contradict the other.
+OVER_HTTP = ("url", "headers", "http_headers", "env_http_headers", "bearer_token_env_var")
+OVER_STDIO = ("command", "args", "cwd", "env", "env_vars")
+
+BOM = "\ufeff"
+BEGIN = "<!-- kimi-proxy: begin -->"
+END = "<!-- kimi-proxy: end -->"
+
+
+class ServersFile(Protocol):
+    """A file in which a client lists its MCP servers. Both methods raise FileRefused rather than damage it."""
+
+    def with_entry(self, text: str, entry: JsonObject) -> str:
+        """Return `text` with `entry` as our server."""
+
+    def restored(self, text: str, before: str) -> str:
+        """Return `text` with the entry of our name that `before` had, or without one."""
+
+
+class TextFormat(Protocol):
+    """A format that can be edited in place; the modules `jsonc` and `toml` are such formats."""
+
+    def load(self, text: str) -> object: ...
+
+    def merge(
+        self, text: str, path: tuple[str, ...], values: Mapping[str, JsonValue], dropped: Sequence[str] = ()
+    ) -> str:
+        """Return `text` with `values` in the object at `path`, and without the keys in `dropped`."""
+
+    def remove(self, text: str, path: tuple[str, ...]) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SharedFile:
+    """A file that holds more than our entry: `{"mcpServers": {"pruner": {…}}}` or `[mcp_servers.pruner]`.
+
+    Only the text of our entry changes, and every result is read again to make sure that the rest still says the same.
+    """
+
+    format: TextFormat
+    key: str
+    name: str
+
+    def with_entry(self, text: str, entry: JsonObject) -> str:
+        """Return `text` with `entry` under our name; keys that the user has added to it stay."""
+        dropped = OVER_STDIO if "url" in entry else OVER_HTTP
+        changed = self._merged(text, entry, dropped)
+        now = self.entry(changed)
+        if not isinstance(now, dict) or {key: now.get(key) for key in entry} != entry or set(now) & set(dropped):
+            raise FileRefused("our entry cannot be written there: add it by hand")
+        return changed
+
+    def restored(self, text: str, before: str) -> str:
+        previous, removed = self.entry(before), self.without_entry(text)
+        return self._merged(removed, previous, ()) if isinstance(previous, dict) else removed
+
+    def without_entry(self, text: str) -> str:
+        mark, plain = _split_bom(text)
+        changed = self._checked(plain, self.format.remove(plain, (self.key, self.name)))
+        if self.entry(changed) is not None:
+            raise FileRefused("our entry cannot be removed there: remove it by hand")
+        return mark + changed
+
+    def entry(self, text: str) -> object:
+        """Return what is under our name; None if nothing is."""
+        root = self.format.load(_split_bom(text)[1])
+        servers = root.get(self.key) if isinstance(root, dict) else None
+        return servers.get(self.name) if isinstance(servers, dict) else None
+
+    def others(self, text: str) -> object:
+        """Return everything else that the file says."""
+        root = self.format.load(text)
+        if not isinstance(root, dict):
+            return root
+        servers = root.get(self.key)
+        kept = {k: v for k, v in servers.items() if k != self.name} if isinstance(servers, dict) else servers or {}
+        return {**{k: v for k, v in root.items() if k != self.key}, self.key: kept}
+
+    def _merged(self, text: str, entry: JsonObject, dropped: Sequence[str]) -> str:
+        mark, plain = _split_bom(text)
+        return mark + self._checked(plain, self.format.merge(plain, (self.key, self.name), entry, dropped))
+
+    def _checked(self, before: str, after: str) -> str:
+        """Return `after` if it says the same as `before` but for our entry."""
+        said = repr(self.others(before))  # the order of keys counts, and NaN equals itself
+        try:
+            same = said == repr(self.others(after))
+        except FileRefused as e:
+            raise FileRefused(f"a change would break it ({e}): change it by hand") from e
+        if not same:
+            raise FileRefused("a change would alter something else in it: change it by hand")
+        return after
+
+
+@dataclass(frozen=True, slots=True)
+class OwnYamlFile:
+    """A YAML file that holds nothing but our server: written whole, and refused if it holds anything else."""
+
+    name: str
+
+    def with_entry(self, text: str, entry: JsonObject) -> str:
+        self._refuse_others(text)
+        lines = (f"    {key}: {_flow(value)}\n" for key, value in entry.items())
+        return self._head() + "".join(lines)
+
+    def restored(self, text: str, before: str) -> str:
+        self._refuse_others(text)
+        return before
+
+    def _head(self) -> str:
+        return f"name: {self.name}\nversion: 0.0.1\nschema: v1\nmcpServers:\n  - name: {self.name}\n"
+
+    def _refuse_others(self, text: str) -> None:
+        ours = re.escape(self._head()) + r"(?:    (?:type|command|args|url): [^\r\n]*\n)+"
+        if text and not re.fullmatch(ours, text):
+            raise FileRefused("it holds more than our entry: change it by hand, or move it away")
+
+
+_PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./@+-]*(?::[A-Za-z0-9_./@+-]+)*", re.A)
+_NOT_TEXT = frozenset(("true", "false", "yes", "no", "on", "off", "null", "y", "n"))
+
+
+def _flow(value: JsonValue) -> str:
+    """Return YAML on one line: plain words as they are, the rest as JSON, which YAML understands."""
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _NOT_TEXT:
+        return value
+    return f"[{', '.join(map(_flow, value))}]" if isinstance(value, list) else json.dumps(value, ensure_ascii=False)
+
+
+def put_block(text: str, block: str) -> str:
+    """Return `text` with our `block`: in its place if it is there, else at the end."""
+    newline = newline_of(text)
+    marked = newline.join((BEGIN, *block.strip("\n").split("\n"), END))
+    place = _block_place(text)
+    if place:
+        return text[: place[0]] + marked + text[place[1] :]
+    return text + gap_before(text) + marked + newline
+
+
+def remove_block(text: str) -> str:
+    """Return `text` without our block, and without the blank line that we put before it."""
+    place = _block_place(text)
+    if place is None:
+        return text
+    newline = newline_of(text)
+    before, after = text[: place[0]], text[place[1] :].removeprefix(newline)
+    if before.endswith(newline * 2) and (not after or after.startswith(newline)):
+        before = before.removesuffix(newline)
+    return before + after
+
+
+def _block_place(text: str) -> tuple[int, int] | None:
+    begins, ends = text.count(BEGIN), text.count(END)
+    if begins == ends == 0:
+        return None
+    if (begins, ends) != (1, 1) or text.index(END) < text.index(BEGIN):
+        raise FileRefused(f"{BEGIN} and {END} must stand there once, in this order")
+    return text.index(BEGIN), text.index(END) + len(END)
+
+
+def _split_bom(text: str) -> tuple[str, str]:
+    return (BOM, text[1:]) if text.startswith(BOM) else ("", text)
