@@ -2,9 +2,9 @@
 
 import pytest
 
-from kimi_proxy.features.clients import Endpoint, recognised
+from kimi_proxy.features.clients import ToolsEndpoint, recognise
 
-ENDPOINT = Endpoint("http://127.0.0.1:1234/mcp", "secret")
+ENDPOINT = ToolsEndpoint("http://127.0.0.1:1234/mcp", "secret")
 URL = 'mcp_servers.kimi-proxy.url="http://127.0.0.1:1234/mcp"'
 TOKEN = 'mcp_servers.kimi-proxy.bearer_token_env_var="KIMI_PROXY_MCP_TOKEN"'
 
@@ -42,7 +42,7 @@ def test_the_user_may_say_which_agent_it_is():
     ],
 )
 def test_agents_are_recognised_by_name(argv: list[str], found: tuple[int, str]):
-    assert recognised(argv) == found
+    assert recognise(argv) == found
 
 
 def test_the_token_is_never_on_a_command_line():

@@ -3,11 +3,11 @@
 import pytest
 
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.features.clients import CLIENTS, Name, Wish, entry
+from kimi_proxy.features.clients import CLIENTS, Connection, Name, server_entry
 
-STDIO = Wish(("/bin/kimi-proxy",), "/work")
-TOOLS = Wish(("/bin/kimi-proxy",), "/work", tools=True)
-HTTP = Wish(("/bin/kimi-proxy",), "/work", url="http://127.0.0.1:8006/mcp", token=True)
+STDIO = Connection(("/bin/kimi-proxy",), "/work")
+TOOLS = Connection(("/bin/kimi-proxy",), "/work", tools=True)
+HTTP = Connection(("/bin/kimi-proxy",), "/work", url="http://127.0.0.1:8006/mcp", token=True)
 COMMAND: JsonObject = {"command": "/bin/kimi-proxy", "args": ["pruner", "--stdio"]}
 
 
@@ -23,7 +23,7 @@ COMMAND: JsonObject = {"command": "/bin/kimi-proxy", "args": ["pruner", "--stdio
     ],
 )
 def test_a_server_that_the_client_starts(client: Name, said: JsonObject):
-    assert entry(CLIENTS[client], STDIO) == said
+    assert server_entry(CLIENTS[client], STDIO) == said
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_a_server_that_the_client_starts(client: Name, said: JsonObject):
     ],
 )
 def test_a_server_that_the_client_calls_with_a_token_from_the_environment(client: Name, said: JsonObject):
-    assert entry(CLIENTS[client], HTTP) == {"url": "http://127.0.0.1:8006/mcp", **said}
+    assert server_entry(CLIENTS[client], HTTP) == {"url": "http://127.0.0.1:8006/mcp", **said}
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def test_a_server_that_the_client_calls_with_a_token_from_the_environment(client
     ],
 )
 def test_the_tools_begin_in_the_project(client: Name, more: list[str]):
-    assert entry(CLIENTS[client], TOOLS)["args"] == ["tools", "--stdio", *more]
+    assert server_entry(CLIENTS[client], TOOLS)["args"] == ["tools", "--stdio", *more]
 
 
 def test_claude_code_shows_the_tools_without_a_search():
-    assert entry(CLIENTS["claude"], TOOLS)["alwaysLoad"] is True
+    assert server_entry(CLIENTS["claude"], TOOLS)["alwaysLoad"] is True

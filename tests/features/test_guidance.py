@@ -3,17 +3,17 @@
 from pathlib import Path
 
 from kimi_proxy.core import tokens
-from kimi_proxy.features.clients import TEXT
+from kimi_proxy.features.clients import GUIDANCE
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "agent-guidance.md"
 
 
 def test_it_costs_little_on_every_turn():
-    count = tokens.count(TEXT)
+    count = tokens.count(GUIDANCE)
 
     print(f"the guidance has {count} tokens")
     assert count <= 250
 
 
 def test_the_page_shows_it_as_it_is():
-    assert TEXT in PAGE.read_text("utf-8")
+    assert GUIDANCE in PAGE.read_text("utf-8")

@@ -1,4 +1,4 @@
-"""Connect a client: show the change to its configuration, ask, make it, take it back."""
+"""`kimi-proxy init`: show a change to a client's configuration, ask, make it, undo it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from kimi_proxy.cli.console import remark, write
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kimi_proxy.features.clients import Client, Scope
-    from kimi_proxy.services.init import Change, Edit, Machine
+    from kimi_proxy.features.clients import ClientApp, Scope
+    from kimi_proxy.services.init import BaseDirs, FileChange, FileEdit
 
 
 EXIT_DECLINED = 1
@@ -51,70 +51,70 @@ def init(
     """
     from kimi_proxy.cli.console import home
     from kimi_proxy.features.clients import CLIENTS
-    from kimi_proxy.services.init import Ledger, make, planned, planned_undo
+    from kimi_proxy.services.init import EditLog, apply, plan_edit, plan_undo
 
     if with_guidance and not (tools or undo):
         raise typer.BadParameter("the guidance is about read, grep and bash: add --tools")
-    ledger, known = Ledger(home()), CLIENTS[client]
+    log, known = EditLog(home()), CLIENTS[client]
     scope: Scope = known.scope if project is None else "project" if project else "user"
     if undo:
-        plans = [planned_undo(edit, ledger) for edit in _undoing(known, scope)]
+        plans = [plan_undo(edit, log) for edit in _undoing(known, scope)]
         changes = [plan for plan in plans if plan is not None]
     else:
-        changes = [planned(edit, ledger) for edit in _edits(known, scope, tools, http, with_guidance)]
+        changes = [plan_edit(edit, log) for edit in _edits(known, scope, tools, http, with_guidance)]
     is_needed = _shown(changes, undo)
     if dry_run:
         return
     if is_needed:
         _ask(yes)
-    # Taken back in the reverse order, a directory that was made for two files is empty at the end.
+    # Undone in reverse order, a directory that was created for two files is empty at the end.
     for change in reversed(changes) if undo else changes:
-        make(change, ledger, is_private=scope == "user")
+        apply(change, log, is_private=scope == "user")
     if is_needed:
-        _tell(known, undo)
+        _confirm(known, undo)
 
 
-def _edits(client: Client, scope: Scope, tools: bool, http: bool, guidance: bool) -> Iterator[Edit]:
+def _edits(client: ClientApp, scope: Scope, tools: bool, http: bool, guidance: bool) -> Iterator[FileEdit]:
     from kimi_proxy.features import clients
-    from kimi_proxy.features.clients import TEXT
+    from kimi_proxy.features.clients import GUIDANCE
     from kimi_proxy.services.init import RulesEdit, ServerEdit, config_files, own_command, rules_file
 
-    machine = _machine()
+    dirs = _base_dirs()
     url, token = _address() if http else ("", False)
-    wish = clients.Wish(own_command(scope), str(machine.here), tools, url, token)
-    for file in config_files(client, scope, machine):
-        yield ServerEdit(file, client.form, clients.entry(client, wish), _lock(client, scope, file))
+    connection = clients.Connection(own_command(scope), str(dirs.here), tools, url, token)
+    for file in config_files(client, scope, dirs):
+        yield ServerEdit(file, client.form, clients.server_entry(client, connection), _lock(client, scope, file))
     if guidance:
-        yield RulesEdit(rules_file(client, scope, machine), TEXT, client.rules_start)
+        yield RulesEdit(rules_file(client, scope, dirs), GUIDANCE, client.rules_start)
     if token and client.token is None:
         remark(f"{client.title} cannot read a token from the environment: add the header yourself (docs/clients.md)")
 
 
-def _undoing(client: Client, scope: Scope) -> Iterator[Edit]:
-    """Wherever an earlier run may have changed something."""
+def _undoing(client: ClientApp, scope: Scope) -> Iterator[FileEdit]:
+    """Yield every file that an earlier run may have changed."""
     from kimi_proxy.core.errors import FileRefused
     from kimi_proxy.services.init import RulesEdit, ServerEdit, all_config_files, rules_file
 
-    machine = _machine()
-    for file in all_config_files(client, scope, machine):
+    dirs = _base_dirs()
+    for file in all_config_files(client, scope, dirs):
         yield ServerEdit(file, client.form, {}, _lock(client, scope, file))
-    with suppress(FileRefused):  # a client that has no such file
-        yield RulesEdit(rules_file(client, scope, machine), "", client.rules_start)
+    with suppress(FileRefused):  # this client has no such file
+        yield RulesEdit(rules_file(client, scope, dirs), "", client.rules_start)
 
 
-def _machine() -> Machine:
+def _base_dirs() -> BaseDirs:
     import os
 
     from platformdirs import user_config_path
 
-    from kimi_proxy.services.init import Machine
+    from kimi_proxy.services.init import BaseDirs
 
     code = user_config_path("Code", appauthor=False, roaming=True)
-    return Machine(Path.cwd(), Path.home(), code, os.environ)
+    return BaseDirs(Path.cwd(), Path.home(), code, os.environ)
 
 
 def _address() -> tuple[str, bool]:
-    """Where the server of the settings listens, and whether it wants a token."""
+    """Return the URL of the server of the settings, and whether it needs a token."""
     from kimi_proxy.cli.console import load
     from kimi_proxy.core.errors import ConfigError
     from kimi_proxy.proxy.local_server import url
@@ -126,12 +126,12 @@ def _address() -> tuple[str, bool]:
     return f"{url(where.host, where.port)}/mcp", config.token is not None
 
 
-def _lock(client: Client, scope: Scope, file: Path) -> Path | None:
+def _lock(client: ClientApp, scope: Scope, file: Path) -> Path | None:
     return file.with_name(f"{file.name}.lock") if client.is_locked and scope == "user" else None
 
 
-def _shown(changes: list[Change], undo: bool) -> bool:
-    """Show what will change; False if nothing will."""
+def _shown(changes: list[FileChange], undo: bool) -> bool:
+    """Show what will change. Return False if nothing will."""
     needed = [change for change in changes if change.is_needed]
     for change in needed:
         write(change.diff())
@@ -149,5 +149,5 @@ def _ask(yes: bool) -> None:
         raise typer.Exit(EXIT_DECLINED)
 
 
-def _tell(client: Client, undo: bool) -> None:
+def _confirm(client: ClientApp, undo: bool) -> None:
     remark(f"done; {client.title} sees it when it starts anew" + ("" if undo else ". --undo takes it back"))

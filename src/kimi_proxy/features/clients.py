@@ -1,4 +1,4 @@
-"""What each client calls things: where it keeps its servers, how it writes one down, where its instructions are."""
+"""What differs by client: where it lists its MCP servers, how it writes one, where its instructions are."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ TOKEN_VARIABLE = "KIMI_PROXY_TOKEN"  # noqa: S105 - the name of a variable
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
-    """Paths of `user` begin in the home directory, those of `project` where the command is run.
+class ClientApp:
+    """Paths of `user` are relative to the home directory, those of `project` to the current one.
 
-    Of several paths all are meant that exist, or else the first. `{code}` is VS Code's directory.
+    Of several paths, all that exist are changed, or else the first. `{code}` is VS Code's directory.
     """
 
     title: str
@@ -28,14 +28,14 @@ class Client:
     user: tuple[str, ...]
     project: str = ""
     scope: Scope = "project"
-    moved_by: str = ""  # a variable that names another directory, or another file, for `user`
-    is_locked: bool = False  # by a directory beside the file, while the client writes it
-    stdio: str = ""  # the word for a server that the client starts
-    http: str = ""  # the word for a server that it calls
-    token: tuple[str, str] | None = None  # how it is told to send a token that a variable holds
-    workspace: str = ""  # what it replaces by the folder that is open
-    needs_cwd: bool = False  # it starts servers just anywhere
-    loads_late: bool = False  # it hides tools from the model until they are searched for
+    moved_by: str = ""  # a variable with another directory, or another file, for `user`
+    is_locked: bool = False  # the client takes a lock directory beside the file while it writes
+    stdio: str = ""  # its `type` of a server that it starts
+    http: str = ""  # its `type` of a server that it calls
+    token: tuple[str, str] | None = None  # the key and value that make it send a token from a variable
+    workspace: str = ""  # what it replaces with the open folder
+    needs_cwd: bool = False  # it starts servers in an arbitrary directory
+    loads_late: bool = False  # it hides tools from the model until the model searches for them
     rules: str = ""  # instructions of a project
     user_rules: str = ""
     rules_start: str = ""
@@ -43,8 +43,8 @@ class Client:
 
 _MCP_SERVERS = SharedFile(jsonc, "mcpServers", SERVER_NAME)
 
-CLIENTS: Mapping[Name, Client] = {
-    "claude": Client(
+CLIENTS: Mapping[Name, ClientApp] = {
+    "claude": ClientApp(
         title="Claude Code",
         form=_MCP_SERVERS,
         user=(".claude.json",),
@@ -58,7 +58,7 @@ CLIENTS: Mapping[Name, Client] = {
         rules="CLAUDE.md",
         user_rules=".claude/CLAUDE.md",
     ),
-    "codex": Client(
+    "codex": ClientApp(
         title="Codex",
         form=SharedFile(toml, "mcp_servers", SERVER_NAME),
         user=(".codex/config.toml",),
@@ -69,7 +69,7 @@ CLIENTS: Mapping[Name, Client] = {
         rules="AGENTS.md",
         user_rules=".codex/AGENTS.md",
     ),
-    "cline": Client(
+    "cline": ClientApp(
         title="Cline",
         form=_MCP_SERVERS,
         user=(
@@ -84,7 +84,7 @@ CLIENTS: Mapping[Name, Client] = {
         needs_cwd=True,
         rules=".clinerules",
     ),
-    "continue": Client(
+    "continue": ClientApp(
         title="Continue",
         form=OwnYamlFile(SERVER_NAME),
         user=(".continue/mcpServers/pruner.yaml",),
@@ -94,7 +94,7 @@ CLIENTS: Mapping[Name, Client] = {
         rules=".continue/rules/kimi-proxy.md",
         user_rules=".continue/rules/kimi-proxy.md",
     ),
-    "cursor": Client(
+    "cursor": ClientApp(
         title="Cursor",
         form=_MCP_SERVERS,
         user=(".cursor/mcp.json",),
@@ -106,7 +106,7 @@ CLIENTS: Mapping[Name, Client] = {
         rules=".cursor/rules/kimi-proxy.mdc",
         rules_start="---\ndescription: Reading with the pruner tools\nalwaysApply: true\n---\n\n",
     ),
-    "vscode": Client(
+    "vscode": ClientApp(
         title="VS Code",
         form=SharedFile(jsonc, "servers", SERVER_NAME),
         user=("{code}/User/mcp.json",),
@@ -121,8 +121,8 @@ CLIENTS: Mapping[Name, Client] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What the user wants connected: the pruner or the agent tools, started by the client or called at `url`."""
+class Connection:
+    """What is to be connected: the pruner or the agent tools, started by the client or called at `url`."""
 
     command: tuple[str, ...]
     here: str
@@ -131,13 +131,13 @@ class Wish:
     token: bool = False
 
 
-def entry(client: Client, wish: Wish) -> JsonObject:
-    """Our server as this client writes it down."""
-    late: JsonObject = {"alwaysLoad": True} if client.loads_late and wish.tools else {}
-    if wish.url:
-        return {**_type(client.http), "url": wish.url, **_token(client, wish), **late}
-    program, *before = wish.command
-    args = [*before, *_arguments(client, wish)]
+def server_entry(client: ClientApp, connection: Connection) -> JsonObject:
+    """Return our server as this client writes it."""
+    late: JsonObject = {"alwaysLoad": True} if client.loads_late and connection.tools else {}
+    if connection.url:
+        return {**_type(client.http), "url": connection.url, **_token(client, connection), **late}
+    program, *before = connection.command
+    args = [*before, *_arguments(client, connection)]
     return {**_type(client.stdio), "command": program, "args": args, **late}
 
 
@@ -145,19 +145,19 @@ def _type(word: str) -> JsonObject:
     return {"type": word} if word else {}
 
 
-def _arguments(client: Client, wish: Wish) -> tuple[str, ...]:
-    if not wish.tools:
+def _arguments(client: ClientApp, connection: Connection) -> tuple[str, ...]:
+    if not connection.tools:
         return ("pruner", "--stdio")
-    cwd = client.workspace or (wish.here if client.needs_cwd else "")
+    cwd = client.workspace or (connection.here if client.needs_cwd else "")
     return ("tools", "--stdio", "--cwd", cwd) if cwd else ("tools", "--stdio")
 
 
-def _token(client: Client, wish: Wish) -> JsonObject:
-    if not wish.token or client.token is None:
+def _token(client: ClientApp, connection: Connection) -> JsonObject:
+    if not connection.token or client.token is None:
         return {}
     key, variable = client.token
-    named = variable % TOKEN_VARIABLE
-    return {key: {"Authorization": f"Bearer {named}"} if key == "headers" else named}
+    value = variable % TOKEN_VARIABLE
+    return {key: {"Authorization": f"Bearer {value}"} if key == "headers" else value}
 
 
 AGENT_SERVER_NAME = "kimi-proxy"
@@ -168,7 +168,7 @@ VARIABLES = (URL_VARIABLE, AGENT_TOKEN_VARIABLE, CONFIG_VARIABLE)
 
 Agent = Literal["claude", "codex", "other"]
 
-# What people type, and what packages are called that hold it.
+# Names of commands and of npm packages.
 _AGENTS: Mapping[str, Agent] = {
     "claude": "claude",
     "claude-code": "claude",
@@ -187,19 +187,19 @@ class ClaudeServer(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where the tools are, and what opens the door."""
+class ToolsEndpoint:
+    """The URL of the tools for one run of an agent, and its token."""
 
     url: str
     token: str
 
     def claude_mcp_servers(self) -> dict[str, ClaudeServer]:
         headers = {"Authorization": f"Bearer {self.token}"}
-        # Behind Claude Code's tool search a model would have to guess that these tools exist.
+        # Without alwaysLoad a model would have to guess that these tools exist and search for them.
         return {AGENT_SERVER_NAME: {"type": "http", "url": self.url, "headers": headers, "alwaysLoad": True}}
 
     def codex_config_overrides(self) -> tuple[str, ...]:
-        """The token is read from the environment: arguments can be seen by everybody on the machine."""
+        """Return the overrides; the token stays in the environment, because other users can see arguments."""
         server = f"mcp_servers.{AGENT_SERVER_NAME}"
         return (f'{server}.url="{self.url}"', f'{server}.bearer_token_env_var="{AGENT_TOKEN_VARIABLE}"')
 
@@ -207,8 +207,8 @@ class Endpoint:
         return {URL_VARIABLE: self.url, AGENT_TOKEN_VARIABLE: self.token, CONFIG_VARIABLE: config_file}
 
     def command(self, argv: Sequence[str], config_file: str, agent: Agent | None = None) -> list[str]:
-        """`argv` with what its agent needs to find the tools."""
-        place, found = (0, agent) if agent else recognised(argv)
+        """Return `argv` with what its agent needs to find the tools."""
+        place, found = (0, agent) if agent else recognise(argv)
         before, after = list(argv[: place + 1]), list(argv[place + 1 :])
         match found:
             case "claude":
@@ -221,8 +221,8 @@ class Endpoint:
                 return [*before, *after]
 
 
-def recognised(argv: Sequence[str]) -> tuple[int, Agent]:
-    """Which agent a command starts, and the place of its name; a launcher's name may come before it."""
+def recognise(argv: Sequence[str]) -> tuple[int, Agent]:
+    """Return the position of the agent's name and which agent it is; a launcher may come before it."""
     for place, word in enumerate(argv):
         name = _name(word)
         if name in _AGENTS:
@@ -233,11 +233,11 @@ def recognised(argv: Sequence[str]) -> tuple[int, Agent]:
 
 
 def _name(word: str) -> str:
-    """`/usr/bin/claude`, `claude.exe` and `@anthropic-ai/claude-code@2.1.0` without what surrounds the name."""
+    """Return the bare name in `/usr/bin/claude`, `claude.exe` or `@anthropic-ai/claude-code@2.1.0`."""
     return PurePath(word).name.partition("@")[0].removesuffix(".exe").removesuffix(".cmd")
 
 
-TEXT = """\
+GUIDANCE = """\
 ## Reading with the `pruner` tools
 
 `read`, `grep` and `bash` of the MCP server `pruner` take `context_focus_question` and then print only the lines that

@@ -1,4 +1,4 @@
-"""Clients are connected by small changes to their files, shown before they are made and taken back on request."""
+"""Connect clients by small changes to their files: planned, shown, made, and undone on request."""
 
 import difflib
 import hashlib
@@ -14,7 +14,7 @@ from typing import Protocol
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import FileRefused, ParseError
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.features.clients import Client, Scope
+from kimi_proxy.features.clients import ClientApp, Scope
 from kimi_proxy.features.editing.client_files import ServersFile, put_block, remove_block
 from kimi_proxy.proxy import private_files
 from kimi_proxy.proxy.private_files import private_file, sync_directory
@@ -25,59 +25,58 @@ BEFORE = "before"
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """One file: what it held before us (nothing, if there was none), a digest of what it held after us."""
+class EditRecord:
+    """One file: its content before our change (None if there was no file), and a digest of its content after."""
 
     path: Path
     before: bytes | None
     after: str
-    made: tuple[Path, ...] = ()  # directories that were made for it
+    made: tuple[Path, ...] = ()  # directories that were created for it
 
 
 def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-class Ledger:
+class EditLog:
+    """What was changed, one directory for each file, so that it can be undone."""
+
     def __init__(self, home: Path) -> None:
         self._folder = home.absolute() / FOLDER
 
-    def find(self, path: Path) -> Record | None:
-        place = self.place(path)
+    def find(self, path: Path) -> EditRecord | None:
+        folder = self.folder_of(path)
         try:
-            noted = json.decode((place / RECORD).read_bytes())
-            before = (place / BEFORE).read_bytes() if (place / BEFORE).exists() else None
+            stored = json.decode((folder / RECORD).read_bytes())
+            before = (folder / BEFORE).read_bytes() if (folder / BEFORE).exists() else None
         except (OSError, ParseError):
             return None
-        match noted:
-            case {"path": str(named), "after": str(after), "made": list(made)}:
-                return Record(Path(named), before, after, tuple(Path(str(each)) for each in made))
+        match stored:
+            case {"path": str(file), "after": str(after), "made": list(made)}:
+                return EditRecord(Path(file), before, after, tuple(Path(str(each)) for each in made))
         return None
 
-    def keep(self, record: Record) -> None:
-        """On disk before the file itself is touched; FileRefused if it cannot be."""
-        place = self.place(record.path)
+    def keep(self, record: EditRecord) -> None:
+        """Commit a record to disk, before the file itself is changed. Raise FileRefused if that fails."""
+        folder = self.folder_of(record.path)
+        stored = {"path": str(record.path), "after": record.after, "made": [str(each) for each in record.made]}
         try:
-            self._keep(place, record)
+            if record.before is None:
+                (folder / BEFORE).unlink(missing_ok=True)
+            else:
+                _write(folder / BEFORE, record.before)
+            _write(folder / RECORD, json.encode(stored))
         except OSError as e:
-            problem = f"{record.path} is left as it is: the way back cannot be kept in {place} ({e.strerror})"
+            problem = f"{record.path} is left as it is: the way back cannot be kept in {folder} ({e.strerror})"
             raise FileRefused(problem) from e
 
-    def _keep(self, place: Path, record: Record) -> None:
-        if record.before is None:
-            (place / BEFORE).unlink(missing_ok=True)
-        else:
-            _write(place / BEFORE, record.before)
-        noted = {"path": str(record.path), "after": record.after, "made": [str(each) for each in record.made]}
-        _write(place / RECORD, json.encode(noted))
-
     def forget(self, path: Path) -> None:
-        place = self.place(path)
+        folder = self.folder_of(path)
         for name in (RECORD, BEFORE):
-            (place / name).unlink(missing_ok=True)
-        place.rmdir()
+            (folder / name).unlink(missing_ok=True)
+        folder.rmdir()
 
-    def place(self, path: Path) -> Path:
+    def folder_of(self, path: Path) -> Path:
         return self._folder / digest(os.fsencode(path))[:16]
 
 
@@ -92,22 +91,22 @@ def _write(path: Path, content: bytes) -> None:
     sync_directory(path.parent)
 
 
-class Edit(Protocol):
+class FileEdit(Protocol):
     @property
     def path(self) -> Path: ...
     @property
     def lock(self) -> Path | None: ...
 
     def done(self, text: str) -> str:
-        """`text` with our part in it."""
+        """Return `text` with our part in it."""
 
     def undone(self, text: str, before: str) -> str:
-        """`text` without our part, or with what `before` had in its place."""
+        """Return `text` without our part, or with what `before` had in its place."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerEdit:
-    """Our server among those of a client."""
+    """Our entry among the MCP servers of a client."""
 
     path: Path
     form: ServersFile
@@ -139,8 +138,8 @@ class RulesEdit:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
-    """The directories that paths begin in: the project's, the user's, VS Code's."""
+class BaseDirs:
+    """The directories that paths are relative to: the project's, the user's, VS Code's."""
 
     here: Path
     home: Path
@@ -148,38 +147,38 @@ class Machine:
     env: Mapping[str, str]
 
 
-def all_config_files(client: Client, scope: Scope, machine: Machine) -> tuple[Path, ...]:
-    """Wherever this client may look for its servers."""
+def all_config_files(client: ClientApp, scope: Scope, dirs: BaseDirs) -> tuple[Path, ...]:
+    """Return every file in which this client may look for its servers. Raise FileRefused if it has none."""
     if scope == "project":
         if not client.project:
             raise FileRefused(f"{client.title} has no servers of a project: use --user")
-        return (machine.here / client.project,)
-    moved = _moved(client, machine, Path(client.user[0]).name)
+        return (dirs.here / client.project,)
+    moved = _moved(client, dirs, Path(client.user[0]).name)
     if moved:
         return (moved,)
-    return tuple(machine.home / path.replace("{code}", str(machine.code)) for path in client.user)
+    return tuple(dirs.home / path.replace("{code}", str(dirs.code)) for path in client.user)
 
 
-def config_files(client: Client, scope: Scope, machine: Machine) -> tuple[Path, ...]:
-    """Those of them that are in use; the first if none is."""
-    files = all_config_files(client, scope, machine)
+def config_files(client: ClientApp, scope: Scope, dirs: BaseDirs) -> tuple[Path, ...]:
+    """Return those of them that exist; the first one if none does."""
+    files = all_config_files(client, scope, dirs)
     return tuple(file for file in files if file.exists()) or files[:1]
 
 
-def rules_file(client: Client, scope: Scope, machine: Machine) -> Path:
-    """The file of an agent's instructions."""
+def rules_file(client: ClientApp, scope: Scope, dirs: BaseDirs) -> Path:
+    """Return the file of an agent's instructions. Raise FileRefused if there is none in this scope."""
     if client.rules == ".clinerules":
-        rules = machine.here / client.rules
+        rules = dirs.here / client.rules
         return rules if rules.is_file() else rules / "kimi-proxy.md"
     if scope == "project":
-        return machine.here / client.rules
+        return dirs.here / client.rules
     if not client.user_rules:
         raise FileRefused(f"{client.title} keeps its user's rules in its settings: use --project, or paste them there")
-    return _moved(client, machine, Path(client.user_rules).name) or machine.home / client.user_rules
+    return _moved(client, dirs, Path(client.user_rules).name) or dirs.home / client.user_rules
 
 
 def own_command(scope: Scope, path: str | None = None) -> tuple[str, ...]:
-    """What starts us. A project's file is shared, so it holds a path only where the name is not enough."""
+    """Return the command that starts us; a project's file is shared, so it gets a path only if it needs one."""
     script = Path(sys.executable).with_name("kimi-proxy")
     found = shutil.which("kimi-proxy", path=path)
     if scope == "project" and found and Path(found).resolve() == script.resolve():
@@ -187,12 +186,12 @@ def own_command(scope: Scope, path: str | None = None) -> tuple[str, ...]:
     return (str(script),) if script.exists() else (sys.executable, "-P", "-m", "kimi_proxy")
 
 
-def _moved(client: Client, machine: Machine, name: str) -> Path | None:
-    """The variable of a client names a file, or a directory for all its files."""
-    named = machine.env.get(client.moved_by) if client.moved_by else None
-    if not named:
+def _moved(client: ClientApp, dirs: BaseDirs, name: str) -> Path | None:
+    """Return the file that a client's variable names, or `name` in the directory that it names."""
+    moved = dirs.env.get(client.moved_by) if client.moved_by else None
+    if not moved:
         return None
-    return Path(named) if Path(named).suffix else Path(named) / name
+    return Path(moved) if Path(moved).suffix else Path(moved) / name
 
 
 PRIVATE = 0o600
@@ -200,14 +199,14 @@ CONTEXT_LINES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """A file as it is and as it will be; None where there is no file."""
+class FileChange:
+    """The content of a file now and after the change; None where there is no file."""
 
-    edit: Edit
-    path: Path  # the file itself, not a link to it
+    edit: FileEdit
+    path: Path  # with links resolved
     before: bytes | None
     after: bytes | None
-    record: Record | None  # of an earlier change
+    record: EditRecord | None  # of an earlier change
     is_undo: bool = False
 
     @property
@@ -220,59 +219,59 @@ class Change:
         return "".join(difflib.unified_diff(before, after, *names, n=CONTEXT_LINES))
 
 
-def planned(edit: Edit, ledger: Ledger) -> Change:
-    """What connecting would change; FileRefused if that cannot be done safely."""
+def plan_edit(edit: FileEdit, log: EditLog) -> FileChange:
+    """Return the change that connects. Raise FileRefused if it cannot be made safely."""
     path = edit.path.resolve()
     before = private_files.read(path)
-    with _about(path):
+    with _naming(path):
         after = edit.done(_text(before)).encode("utf-8")
-    return Change(edit, path, before, after, ledger.find(path))
+    return FileChange(edit, path, before, after, log.find(path))
 
 
-def planned_undo(edit: Edit, ledger: Ledger) -> Change | None:
-    """What taking it back would change; None if nothing was done there."""
+def plan_undo(edit: FileEdit, log: EditLog) -> FileChange | None:
+    """Return the change that disconnects; None if that file was never changed."""
     path = edit.path.resolve()
-    record = ledger.find(path)
+    record = log.find(path)
     if record is None:
         return None
     now = private_files.read(path)
-    return Change(edit, path, now, _before_us(edit, path, now, record), record, is_undo=True)
+    return FileChange(edit, path, now, _before_us(edit, path, now, record), record, is_undo=True)
 
 
-def make(change: Change, ledger: Ledger, is_private: bool = False) -> None:
-    """Make a change that was shown. If the file has changed in the meantime, nothing happens to it."""
+def apply(change: FileChange, log: EditLog, is_private: bool = False) -> None:
+    """Make a change that was shown. Raise FileRefused if the file has changed in the meantime."""
     with private_files.locked(change.edit.lock):
         if private_files.read(change.path) != change.before:
             raise FileRefused(f"{change.path} has just been changed by another program: run this again")
         if change.is_undo:
-            _undo(change, ledger)
+            _undo(change, log)
         elif change.after is not None and change.is_needed:
-            _do(change, change.after, ledger, PRIVATE if is_private else 0o644)
+            _do(change, change.after, log, PRIVATE if is_private else 0o644)
 
 
-def _do(change: Change, after: bytes, ledger: Ledger, mode: int) -> None:
+def _do(change: FileChange, after: bytes, log: EditLog, mode: int) -> None:
     record, made = change.record, tuple(private_files.missing_directories(change.path))
     before = change.before
     if record is not None and change.before is not None:
-        # What was there before our first change is still what undoing leads to.
+        # Undoing leads back to before our first change.
         before, made = _before_us(change.edit, change.path, change.before, record), record.made
-    ledger.keep(Record(change.path, before, digest(after), made))
+    log.keep(EditRecord(change.path, before, digest(after), made))
     private_files.replace(change.path, after, mode)
 
 
-def _undo(change: Change, ledger: Ledger) -> None:
+def _undo(change: FileChange, log: EditLog) -> None:
     if change.record is not None and change.after is None:
         private_files.remove(change.path, change.record.made)
     elif change.after is not None and change.is_needed:
         private_files.replace(change.path, change.after)
-    ledger.forget(change.path)
+    log.forget(change.path)
 
 
-def _before_us(edit: Edit, path: Path, now: bytes | None, record: Record) -> bytes | None:
-    """The old bytes if nobody else has touched the file, else what is there now without our part."""
+def _before_us(edit: FileEdit, path: Path, now: bytes | None, record: EditRecord) -> bytes | None:
+    """Return the old bytes if the file was not touched since, else its content of now without our part."""
     if now is None or digest(now) == record.after:
         return now if now is None else record.before
-    with _about(path):
+    with _naming(path):
         undone = edit.undone(_text(now), _text(record.before))
         return None if record.before is None and not undone.strip() else undone.encode("utf-8")
 
@@ -282,8 +281,8 @@ def _text(content: bytes | None) -> str:
 
 
 @contextmanager
-def _about(path: Path) -> Iterator[None]:
-    """Say which file it is that cannot be changed."""
+def _naming(path: Path) -> Iterator[None]:
+    """Add the name of the file to a refusal."""
     try:
         yield
     except FileRefused as e:

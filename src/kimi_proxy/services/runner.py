@@ -24,7 +24,7 @@ from kimi_proxy.core.config.sections import RunnerSettings
 from kimi_proxy.core.errors import ConfigError, UpstreamUnreachable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import new_id
-from kimi_proxy.features.clients import Agent, ClaudeServer, Endpoint
+from kimi_proxy.features.clients import Agent, ClaudeServer, ToolsEndpoint
 from kimi_proxy.proxy.local_server import LocalServer, occupant, url
 from kimi_proxy.proxy.private_files import private_file
 from kimi_proxy.proxy.process import EXIT_SIGNAL, FORWARDED, Command, Foreground
@@ -158,7 +158,7 @@ class PrunerRun:
         self.problem = ""  # why there are no tools
         self._settings = RunnerSettings()
         self._server: LocalServer | None = None
-        self._endpoint: Endpoint | None = None
+        self._endpoint: ToolsEndpoint | None = None
         self._watch: asyncio.Task[None] | None = None
 
     @property
@@ -240,7 +240,7 @@ class PrunerRun:
             await self._advertise(server, *ready.result(), token)
 
     async def _advertise(self, server: LocalServer, host: str, port: int, token: str) -> None:
-        endpoint = Endpoint(f"{url(host, port)}/mcp", token)
+        endpoint = ToolsEndpoint(f"{url(host, port)}/mcp", token)
         try:
             write_config(self.folder, endpoint.claude_mcp_servers())
         except OSError as e:
