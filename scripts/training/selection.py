@@ -11,7 +11,7 @@ from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import tokens
 from kimi_proxy.core.prune import Question
 from kimi_proxy.features.pruning import engine
-from kimi_proxy.features.pruning.engine import MARKER_TOKENS, Fitted, Reading
+from kimi_proxy.features.pruning.engine import MARKER_TOKENS, Analysis, Fitted
 from kimi_proxy.features.pruning.model import Scorers
 from kimi_proxy.features.pruning.select import Costs
 from kimi_proxy.lab import judging
@@ -31,7 +31,7 @@ class Read:
     """A case that has been read and scored, so that only the choice is left."""
 
     case: Case
-    reading: Reading
+    analysis: Analysis
     costs: Costs
 
 
@@ -48,8 +48,8 @@ def tell(cases: Sequence[Case], scorers: Scorers) -> None:
 
 def _read(case: Case, scorers: Scorers) -> Read:
     lines = text_lines.split(case.text)
-    reading = engine.read(judging.question(case, 0.7), lines, None, lambda: None, scorers)
-    return Read(case, reading, Costs(tokens.count_lines(lines), MARKER_TOKENS))
+    analysis = engine.analyze(judging.question(case, 0.7), lines, None, lambda: None, scorers)
+    return Read(case, analysis, Costs(tokens.count_lines(lines), MARKER_TOKENS))
 
 
 def _told(read: Iterable[Read], fitted: Fitted) -> str:
@@ -64,7 +64,7 @@ def _reached(read: Read, fitted: Fitted) -> list[float]:
 
 def _point(read: Read, question: Question, fitted: Fitted) -> tuple[float, float]:
     """Which share of the tokens stays, and which share of the lines that answer."""
-    count = len(read.reading.lines)
+    count = len(read.analysis.lines)
     floor = count - math.floor(count * question.options.max_prune_ratio)
-    keep = engine.choose(read.reading, read.costs, question, floor, fitted=fitted)
+    keep = engine.choose(read.analysis, read.costs, question, floor, fitted=fitted)
     return min(1.0, read.costs.of(keep) / sum(read.costs.lines)), recall(read.case, keep)

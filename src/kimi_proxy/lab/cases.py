@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core.prune import SourceType
+from kimi_proxy.features.failures import TOOLS
 from kimi_proxy.features.pruning.engine import outline
 
 
@@ -297,29 +298,7 @@ def _commented(lines: Sequence[str]) -> Iterator[Documented]:
 
 MIN_REPORT, MAX_REPORT = 2, 120  # a name alone on a line is a list, not a report
 MAX_CASES = 40
-TEST, BUILD = "why does {} fail?", "why does {} not compile?"
-
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-
-
-class Format(NamedTuple):
-    """How a tool opens the report of a failure, what ends it, and how a person would ask."""
-
-    opens: re.Pattern[str]
-    ends: re.Pattern[str]
-    question: str
-
-
-FORMATS = (
-    Format(re.compile(r"_{3,} (?:ERROR (?:at \w+ of|collecting) )?(\S+) _{3,}$"), re.compile(r"_{3,} |={3,} "), TEST),
-    Format(re.compile(r"(?:FAIL|ERROR): (\w+) \("), re.compile(r"={10,}|Ran \d|(?:FAIL|ERROR): "), TEST),
-    Format(re.compile(r"\s*--- FAIL: (\S+) \("), re.compile(r"\s*(?:---|===) |FAIL|ok |PASS|exit status"), TEST),
-    Format(re.compile(r"---- (\S+) stdout ----"), re.compile(r"---- |failures:"), TEST),
-    Format(re.compile(r"\s{0,4}● (\S.*\S)"), re.compile(r"\s{0,4}● |Test Suites:|Tests:|PASS |FAIL "), TEST),
-    Format(re.compile(r"\s{1,4}\d+\) (\S.*\S)"), re.compile(r"\s{1,4}\d+\) |\S"), TEST),
-    Format(re.compile(r"error(?:\[E\d+\])?: (.{8,100})"), re.compile(r"$|error|warning"), "what is wrong: {}?"),
-    Format(re.compile(r"([\w./\\+-]+\.\w+)[:(]\d+[,:\d]*\)?:? (?:fatal )?error\b"), re.compile(r"\S|$"), BUILD),
-)
 
 
 def failure_cases(command: str, log: str) -> Iterator[Case]:
@@ -335,10 +314,11 @@ def failure_cases(command: str, log: str) -> Iterator[Case]:
 
 
 def _reports(lines: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+    formats = [tool.format for tool in TOOLS if tool.format]
     plain = [_COLOUR.sub("", line).rstrip() for line in lines]
     row = 0
     while row < len(plain):
-        found = next((f for f in FORMATS if f.opens.match(plain[row])), None)
+        found = next((f for f in formats if f.opens.match(plain[row])), None)
         if found is None:
             row += 1
             continue

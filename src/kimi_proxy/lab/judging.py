@@ -14,11 +14,10 @@ import numpy as np
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import tokens
 from kimi_proxy.core.prune import Options, Pruned, Question, SourceType
-from kimi_proxy.features.pruning import goal
 from kimi_proxy.features.pruning.engine import MARKER_TOKENS, outline
-from kimi_proxy.features.pruning.goal import Matches, read_goal
+from kimi_proxy.features.pruning.goal import Matches, find, read_goal
 from kimi_proxy.features.pruning.select import Costs, filled, gaps
-from kimi_proxy.features.pruning.signals import TERRITORIES
+from kimi_proxy.features.pruning.signals import SCORED_BLOCKS
 from kimi_proxy.features.pruning.structure import languages
 from kimi_proxy.features.pruning.structure.blocks import Floats, Rows, scaled, spread
 from kimi_proxy.features.pruning.structure.syntax import parser
@@ -121,7 +120,7 @@ RANKERS: Mapping[str, Ranker] = {
 
 
 def _found(case: Case, lines: Sequence[str]) -> Matches:
-    return goal.find(lines, read_goal(case.goal), lambda: None)
+    return find(lines, read_goal(case.goal), lambda: None)
 
 
 def _by_line(found: Matches) -> Floats:
@@ -135,7 +134,7 @@ def _blocks(lines: Sequence[str], source_type: SourceType) -> tuple[Rows, Rows]:
     if source_type == "logs":
         borders.update(range(0, len(lines), LOG_BLOCK_LINES))
     else:
-        held = [block for block in outline(lines, source_type).blocks if block.kind in TERRITORIES]
+        held = [block for block in outline(lines, source_type).blocks if block.kind in SCORED_BLOCKS]
         borders.update(row for block in held for row in (block.start, block.end))
     cuts = [row for a, b in pairwise(sorted(borders)) for row in range(a, b, BLOCK_LINES)]
     starts = np.array(cuts, dtype=np.int64)

@@ -9,7 +9,7 @@ from kimi_proxy.features.pruning.engine import outline
 WORDS = Path(explain.__file__).parents[2] / "dashboard" / "words" / "why.js"
 SAID = {
     *explain._PROTECTED.values(),
-    *explain._SIGNALS.values(),
+    *explain._REASON_OF.values(),
     "nothing speaks of the goal",
     "fills a gap that its marker would cost more than",
 }

@@ -2,12 +2,12 @@ import tracemalloc
 
 import numpy as np
 
-from kimi_proxy.features.pruning import goal as matches
+from kimi_proxy.features.pruning import goal as goals
 from kimi_proxy.features.pruning.goal import Matches, read_goal
 
 
 def find(lines: list[str], goal: str) -> Matches:
-    return matches.find(lines, read_goal(goal), lambda: None)
+    return goals.find(lines, read_goal(goal), lambda: None)
 
 
 def test_words_are_counted_in_every_form_of_an_identifier() -> None:
@@ -55,7 +55,7 @@ def test_words_that_share_a_root_with_the_goals_are_akin_to_them() -> None:
     found = find(["auth = login()", "authenticated", "authority"], "authentication")
 
     assert found.counts.size == 0
-    assert found.kin().counts.tolist() == [[1.0], [1.0], [0.0]]
+    assert found.by_roots().counts.tolist() == [[1.0], [1.0], [0.0]]
 
 
 def test_a_long_goal_before_a_large_vocabulary_takes_little_room() -> None:

@@ -8,7 +8,7 @@ from kimi_proxy.features.pruning import explain
 
 FOLDER = Path(explain.__file__).parents[2] / "dashboard"
 WORDS = (FOLDER / "words" / "cut_reason.js").read_text("utf-8")
-READER = (FOLDER / "cut_reason.js").read_text("utf-8")
+READER = (FOLDER / "codes" / "cut_reason.js").read_text("utf-8")
 
 
 def test_every_kind_of_block_has_its_words_and_no_other_has():

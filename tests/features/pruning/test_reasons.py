@@ -2,7 +2,7 @@ import time
 
 from kimi_proxy.core.prune import SourceType
 from kimi_proxy.features.pruning.engine import outline
-from kimi_proxy.features.pruning.explain import explained
+from kimi_proxy.features.pruning.explain import cuts_with_reasons
 
 PYTHON = [
     "import os",
@@ -18,7 +18,7 @@ PYTHON = [
 
 
 def reason(lines: list[str], start: int, end: int, source_type: SourceType) -> str:
-    return explained([(start, end)], outline(lines, source_type), lines, source_type)[0].reason
+    return cuts_with_reasons([(start, end)], outline(lines, source_type), lines, source_type)[0].reason
 
 
 def test_a_function_that_went_is_named() -> None:
@@ -59,7 +59,7 @@ def test_the_reason_for_thousands_of_sections_is_found_at_once() -> None:
     lines = [f"{'#' * (1 + row % 6)} heading {row}" for row in range(12_000)]
     found = outline(lines, "docs")
     began = time.process_time()
-    cuts = explained([(1, 11_000)], found, lines, "docs")
+    cuts = cuts_with_reasons([(1, 11_000)], found, lines, "docs")
 
     assert cuts[0].reason.startswith("hors focus: 1833 blocs: heading 1, heading 6")
     assert time.process_time() - began < 1

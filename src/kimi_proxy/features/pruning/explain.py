@@ -1,4 +1,4 @@
-"""Why each line stayed or went, in words a person can check."""
+"""Reasons in words a person can check: of each cut for its marker, of each line for who asks."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -10,10 +10,10 @@ import numpy as np
 from kimi_proxy.core.markers import clean_reason
 from kimi_proxy.core.prune import Cut, SourceType
 from kimi_proxy.features.pruning.structure.blocks import Block, Floats, Outline
-from kimi_proxy.features.pruning.structure.logs import rough, template
+from kimi_proxy.features.pruning.structure.logs import template, without_numbers
 
 OFF_FOCUS = "hors focus"
-REPEATED_SHARE = 0.6  # of a gap's lines with one template: then the gap is told as a repetition
+REPEATED_SHARE = 0.6  # of a gap's lines with one template: then its reason is the repetition
 NAME_CHARS = 40
 
 _KINDS = {
@@ -33,7 +33,7 @@ _KINDS = {
 }
 
 
-def explained(
+def cuts_with_reasons(
     gaps: Sequence[tuple[int, int]], outline: Outline, lines: Sequence[str], source_type: SourceType
 ) -> list[Cut]:
     return [Cut(a + 1, b, clean_reason(_reason(a, b, outline, lines, source_type))) for a, b in gaps]
@@ -43,23 +43,22 @@ def _reason(start: int, end: int, outline: Outline, lines: Sequence[str], source
     repeated = _repetition(lines[start:end]) if source_type == "logs" else None
     if repeated is not None:
         return repeated
-    first, last = (bisect_left(outline.blocks, row, key=_start) for row in (start, end))
+    first, last = (bisect_left(outline.blocks, row, key=lambda block: block.start) for row in (start, end))
     whole = [b for b in outline.blocks[first:last] if b.end <= end and b.kind in _KINDS]
-    top = _outermost(whole)
-    if top:
-        return f"{OFF_FOCUS}: {_told(top)}"
+    named = _outermost(whole)
+    if len(named) == 1:
+        return f"{OFF_FOCUS}: {_KINDS[named[0].kind]} {_name(named[0])}"
+    if named:
+        names = ", ".join(_name(b) for b in named[:2])
+        return f"{OFF_FOCUS}: {len(named)} blocs: {names}{'…' if len(named) > 2 else ''}"
     around = _around(start, outline.blocks, first)
     if around is not None:
         return f"{OFF_FOCUS}: suite de {_name(around)}"
     return f"{OFF_FOCUS}: {_KINDS[whole[0].kind]}" if whole else OFF_FOCUS
 
 
-def _start(block: Block) -> int:
-    return block.start
-
-
 def _outermost(blocks: Sequence[Block]) -> list[Block]:
-    """Those with a name that stand in no other with one; parents come first, so one look at each is enough."""
+    """Return those with a name that stand in no other with one; parents come first, so one look at each is enough."""
     found: list[Block] = []
     for block in blocks:
         if block.name and (not found or block.end > found[-1].end):
@@ -68,7 +67,7 @@ def _outermost(blocks: Sequence[Block]) -> list[Block]:
 
 
 def _around(row: int, blocks: Sequence[Block], above: int) -> Block | None:
-    """The innermost block with a name that `row` goes on with, among the `above` many that begin above it."""
+    """Return the innermost block with a name that holds `row`, among the `above` many that begin above it."""
     for at in range(above - 1, -1, -1):
         block = blocks[at]
         if row < block.end and block.kind in _KINDS and block.name:
@@ -78,22 +77,14 @@ def _around(row: int, blocks: Sequence[Block], above: int) -> Block | None:
     return None
 
 
-def _told(blocks: Sequence[Block]) -> str:
-    """`fonction parse_yaml`, or `12 blocs: parse_yaml, dump…`."""
-    if len(blocks) == 1:
-        return f"{_KINDS[blocks[0].kind]} {_name(blocks[0])}"
-    names = ", ".join(_name(b) for b in blocks[:2])
-    return f"{len(blocks)} blocs: {names}{'…' if len(blocks) > 2 else ''}"
-
-
 def _name(block: Block) -> str:
     name = " ".join(block.name.split())
     return name if len(name) <= NAME_CHARS else name[: NAME_CHARS - 1] + "…"
 
 
 def _repetition(lines: Sequence[str]) -> str | None:
-    """`lignes répétées: 214 × GET /health`, where most of a gap is one line said again and again."""
-    seen = Counter(key for key in map(rough, lines) if key.strip())
+    """Return `lignes répétées: 214 × GET /health` where most lines of a gap have one template."""
+    seen = Counter(key for key in map(without_numbers, lines) if key.strip())
     key, times = seen.most_common(1)[0] if seen else ("", 0)
     if times < 3 or times < REPEATED_SHARE * len(lines):
         return None
@@ -120,7 +111,7 @@ _PROTECTED = {
     "table": "part of a table",
     "fence": "part of a code block",
 }
-_TELLS: Mapping[str, tuple[str, ...]] = {
+REASONS: Mapping[str, tuple[str, ...]] = {
     "has the goal's words": ("line", "rank_line"),
     "has many of the goal's words": ("line_coverage",),
     "has the rarest of the goal's words": ("rarest",),
@@ -164,9 +155,9 @@ _TELLS: Mapping[str, tuple[str, ...]] = {
         *("place", "block_place", "block_since", "block_until", "block_lines", "in_function", "in_class"),
     ),
 }
-_SIGNALS = {signal: words for words, signals in _TELLS.items() for signal in signals}
+_REASON_OF = {signal: words for words, signals in REASONS.items() for signal in signals}
 # The same for all lines of a text: they weigh the other signals, and say nothing of a line.
-SILENT = frozenset(
+CONSTANT_SIGNALS = frozenset(
     (
         *("known", "met", "text_lines", "goal_words", "system"),
         *("wants_words", "wants_imports", "wants_types", "wants_messages", "wants_tests", "wants_less", "wants_more"),
@@ -177,7 +168,7 @@ SILENT = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class LineWhy:
-    """A line, 1-based, its score between 0 and 1, and the reasons for its fate."""
+    """A line, 1-based, its score between 0 and 1, and the reasons why it stayed or went."""
 
     line: int
     kept: bool
@@ -186,33 +177,28 @@ class LineWhy:
 
 
 def explain(
-    cuts: Sequence[Cut], protected: Sequence[str], scores: Floats, shares: Mapping[str, Floats]
+    cuts: Sequence[Cut], protected: Sequence[str], scores: Floats, contributions: Mapping[str, Floats]
 ) -> list[LineWhy]:
-    """One row per line; `shares` are the parts that each signal has in the score."""
-    reason_of = {n: cut.reason for cut in cuts for n in range(cut.start, cut.end + 1)}
-    names, table = _explain_told(shares, len(protected))
+    """Return one row per line; `contributions` are what each signal adds to the scores."""
+    cut_for = {n: cut.reason for cut in cuts for n in range(cut.start, cut.end + 1)}
+    added: dict[str, Floats] = {}  # signals with the same words are one reason
+    for signal, column in contributions.items():
+        if signal in _REASON_OF:
+            added[_REASON_OF[signal]] = added.get(_REASON_OF[signal], 0.0) + column
+    names, table = list(added), np.array(list(added.values())) if added else np.zeros((0, len(protected)))
     rows: list[LineWhy] = []
     for i, why in enumerate(protected):
-        told = _words(names, table[:, i])
-        if i + 1 in reason_of:
-            text = f"cut, {reason_of[i + 1]}" + (f"; outweighed: {told}" if told else "; nothing speaks of the goal")
+        strongest = _strongest(names, table[:, i])
+        if i + 1 in cut_for:
+            outweighed = f"outweighed: {strongest}" if strongest else "nothing speaks of the goal"
+            text = f"cut, {cut_for[i + 1]}; {outweighed}"
         else:
-            kept_for = [_PROTECTED.get(why, why)] if why else []
-            kept_for += [told] if told else []
+            kept_for = [reason for reason in (_PROTECTED.get(why, why), strongest) if reason]
             text = "; ".join(kept_for) or "fills a gap that its marker would cost more than"
-        rows.append(LineWhy(i + 1, i + 1 not in reason_of, round(float(scores[i]), 3), text))
+        rows.append(LineWhy(i + 1, i + 1 not in cut_for, round(float(scores[i]), 3), text))
     return rows
 
 
-def _explain_told(shares: Mapping[str, Floats], line_count: int) -> tuple[list[str], Floats]:
-    """What each reason adds to each line: signals that are told in the same words are one."""
-    told: dict[str, Floats] = {}
-    for signal, added in shares.items():
-        if signal in _SIGNALS:
-            told[_SIGNALS[signal]] = told.get(_SIGNALS[signal], 0.0) + added
-    return list(told), np.array(list(told.values())) if told else np.zeros((0, line_count))
-
-
-def _words(reasons: Sequence[str], parts: Floats) -> str:
+def _strongest(reasons: Sequence[str], parts: Floats) -> str:
     strongest = sorted(range(len(reasons)), key=lambda k: -parts[k])[:STRONGEST]
     return ", ".join(reasons[k] for k in strongest if parts[k] > FAINT)

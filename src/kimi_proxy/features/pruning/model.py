@@ -1,4 +1,4 @@
-"""The learned scorer: trees that say from a line's signals how likely it answers the goal."""
+"""The learned scorer: decision trees that turn a line's signals into the probability that it answers the goal."""
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ class Tree:
     """Column i of the first four is node i. A line whose signal is at most `limit` goes left.
 
     A child is a node, or where it is negative the leaf ~child; leaves are numbered from left to right. `means` are
-    what a line that reached the node gets on average, which is how a path is told in words.
+    what a line that reached the node gets on average, from which the contribution of each signal is computed.
     """
 
     signal: Sequence[int]
@@ -33,7 +33,7 @@ class Tree:
     leaves: Sequence[int]
 
     def check(self, signal_count: int) -> None:
-        """Refuse a tree that cannot be walked."""
+        """Raise ValueError for a tree that cannot be evaluated."""
         nodes = len(self.signal)
         if not all(len(column) == nodes for column in (self.limit, self.left, self.right, self.means)):
             raise ValueError("columns of different length")
@@ -50,7 +50,7 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """What one kind of text is judged by. `odds` turns a sum of leaves into how likely the line answers."""
+    """The trees of one type of text. `odds` turns a sum of leaves into a probability."""
 
     signals: Sequence[str]
     trees: Sequence[Tree]
@@ -60,11 +60,6 @@ class Forest:
 Forests = Mapping[str, Forest]
 
 
-# All lines through all trees at once, in whole numbers.
-#
-# A tree's leaves are bits of one number. For every signal a table says which leaves a line can still reach with that
-# value; what is left after all tables have been asked is a number whose lowest bit is the leaf.
-
 SIGNAL_STEPS = 4096  # a signal of 1 is this number; fine enough, and no fraction of small numbers falls between two
 SIGNAL_MAX = 2 * SIGNAL_STEPS - 1
 LEAF_STEPS = 4096  # one step of the logarithm of the odds
@@ -73,6 +68,7 @@ ODDS_SHIFT = 6
 ODDS_ONE = 2**20
 
 Bits: TypeAlias = NDArray[np.uint32]
+Turns: TypeAlias = tuple[tuple[int, int], ...]  # a signal, and what the turn that it decided adds
 
 _EVERY_LEAF = 0xFFFFFFFF
 _DE_BRUIJN = np.uint32(0x077CB531)
@@ -82,41 +78,57 @@ _PLACE_OF_BIT = np.array([((1 << bit) * 0x077CB531 & _EVERY_LEAF) >> 27 for bit 
 
 
 @dataclass(frozen=True, slots=True)
-class Walker:
-    """A forest made ready: limits of each signal, and for each tree its tables and leaves."""
+class CompiledForest:
+    """A forest that evaluates all lines through all trees at once, in whole numbers.
 
-    signals: Sequence[str]
-    limits: Sequence[Rows]
-    tables: Sequence[Sequence[tuple[int, Bits]]]
+    A tree's leaves are bits of one number. For every signal a table says which leaves a line can still reach with that
+    value; what is left after all tables were looked up is a number whose lowest bit is the leaf.
+    """
+
+    forest: Forest
+    limits: Sequence[Rows]  # of each signal, in all trees
+    tables: Sequence[Sequence[tuple[int, Bits]]]  # of each tree
     leaves: Sequence[Rows]
     odds: Rows
 
     @classmethod
-    def of(cls, forest: Forest) -> "Walker":
+    def of(cls, forest: Forest) -> "CompiledForest":
         limits = _limits(forest)
         return cls(
-            forest.signals,
+            forest,
             [np.array(list(own), dtype=np.int64) for own in limits],
             [_tables(tree, limits) for tree in forest.trees],
-            [placed(np.array(tree.leaves, dtype=np.int64)) for tree in forest.trees],
+            [_by_bit(np.array(tree.leaves, dtype=np.int64)) for tree in forest.trees],
             np.array(forest.odds, dtype=np.int64),
         )
 
-    def likely(self, signals: Mapping[str, Floats], check: Callable[[], None]) -> Floats:
-        """How likely each line answers the goal, between 0 and 1; `check` may raise to abort."""
+    def probability(self, signals: Mapping[str, Floats], check: Callable[[], None]) -> Floats:
+        """Return for each line the probability that it answers the goal; `check` may raise to abort."""
         total = np.zeros(len(next(iter(signals.values()))), dtype=np.int64)
-        for leaves, place in zip(self.leaves, self.places(signals), strict=True):
+        for leaves, bit in zip(self.leaves, self._reached(signals), strict=True):
             check()
-            total += leaves[place]
+            total += leaves[bit]
         step = (total >> ODDS_SHIFT) + ODDS_STEPS // 2
-        likely: Floats = self.odds[np.clip(step, 0, ODDS_STEPS - 1)] / ODDS_ONE
-        return likely
+        probability: Floats = self.odds[np.clip(step, 0, ODDS_STEPS - 1)] / ODDS_ONE
+        return probability
 
-    def places(self, signals: Mapping[str, Floats]) -> Iterator[Bits]:
-        """For each tree the leaf that each line falls into, as a place in what `placed` gives."""
+    def contributions(self, signals: Mapping[str, Floats]) -> dict[str, Floats]:
+        """Return for each signal what it adds to the logarithm of each line's odds."""
+        names = self.forest.signals
+        total = np.zeros((len(next(iter(signals.values()))), len(names)), dtype=np.int64)
+        for tree, bit in zip(self.forest.trees, self._reached(signals), strict=True):
+            added = np.zeros((len(tree.leaves), len(names)), dtype=np.int64)
+            for leaf, turns in _paths(tree, 0, ()):
+                for signal, gain in turns:
+                    added[leaf, signal] += gain
+            total += _by_bit(added)[bit]
+        return {name: total[:, i] / LEAF_STEPS for i, name in enumerate(names)}
+
+    def _reached(self, signals: Mapping[str, Floats]) -> Iterator[Bits]:
+        """Yield for each tree the leaf that each line falls into, as a row of what `_by_bit` returns."""
         steps = [
             np.searchsorted(limits, stepped(signals[name])) if len(limits) else None
-            for name, limits in zip(self.signals, self.limits, strict=True)
+            for name, limits in zip(self.forest.signals, self.limits, strict=True)
         ]
         for tables in self.tables:
             (first, table), *others = tables
@@ -128,12 +140,12 @@ class Walker:
 
 
 def stepped(values: Floats) -> Rows:
-    """Signals as whole numbers, so that a last digit that differs between machines changes nothing."""
+    """Return signals as whole numbers, so that a last digit that differs between machines changes nothing."""
     return np.rint(np.clip(values * SIGNAL_STEPS, 0, SIGNAL_MAX)).astype(np.int64)
 
 
 def _limits(forest: Forest) -> list[dict[int, int]]:
-    """For each signal its limits in all trees, and the place of each in their order."""
+    """Return for each signal its limits in all trees, and the place of each in their order."""
     found: list[set[int]] = [set() for _ in forest.signals]
     for tree in forest.trees:
         for signal, limit in zip(tree.signal, tree.limit, strict=True):
@@ -153,20 +165,31 @@ def _tables(tree: Tree, limits: Sequence[Mapping[int, int]]) -> list[tuple[int, 
 
 
 def _leaves_below(tree: Tree) -> dict[int, int]:
-    """For each node and leaf the bits of the leaves that can be reached from it."""
+    """Return for each node and leaf the bits of the leaves that can be reached from it."""
     below = {~leaf: 1 << leaf for leaf in range(len(tree.leaves))}
     for node in range(len(tree.signal) - 1, -1, -1):
         below[node] = below[tree.left[node]] | below[tree.right[node]]
     return below
 
 
-def placed(by_leaf: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A row for each leaf, put where its bit lands."""
+def _by_bit(by_leaf: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return a row for each leaf, put where its bit lands."""
     out = np.zeros((32, *by_leaf.shape[1:]), dtype=np.int64)
     out[_PLACE_OF_BIT[: len(by_leaf)]] = by_leaf
     return out
 
 
+def _paths(tree: Tree, node: int, turns: Turns) -> Iterator[tuple[int, Turns]]:
+    for child in (tree.left[node], tree.right[node]):
+        mean = tree.leaves[~child] if child < 0 else tree.means[child]
+        taken = (*turns, (tree.signal[node], mean - tree.means[node]))
+        if child < 0:
+            yield ~child, taken
+        else:
+            yield from _paths(tree, child, taken)
+
+
+NAME = "scorer.model"
 KIND = b"kimi-proxy scorer 1 "
 MAX_BYTES = 1024**2
 _PACKED_MAX_BYTES = 16 * 1024**2
@@ -175,7 +198,7 @@ _forests = msgspec.json.Decoder(Forests)
 
 
 class ModelRefused(ValueError):
-    """Bytes that are not a model of ours, or no longer."""
+    """Bytes that are not a model of this version."""
 
 
 def write(forests: Forests) -> bytes:
@@ -184,7 +207,7 @@ def write(forests: Forests) -> bytes:
 
 
 def read(raw: bytes) -> Forests:
-    """The forests in a file that `write` made; any byte that differs is a ModelRefused."""
+    """Return the forests in a file that `write` made; raise ModelRefused if any byte differs."""
     first, _, packed = raw.partition(b"\n")
     if not first.startswith(KIND) or len(raw) > MAX_BYTES:
         raise ModelRefused("it is not a scorer of this version")
@@ -206,58 +229,11 @@ def _check(forests: Forests) -> None:
             tree.check(len(forest.signals))
 
 
-Turns: TypeAlias = tuple[tuple[int, int], ...]  # a signal, and what the turn that it decided adds
-
-
-def signal_shares(forest: Forest, walker: Walker, signals: Mapping[str, Floats]) -> dict[str, Floats]:
-    """For each signal what it adds to the logarithm of each line's odds."""
-    total = np.zeros((len(next(iter(signals.values()))), len(forest.signals)), dtype=np.int64)
-    for tree, place in zip(forest.trees, walker.places(signals), strict=True):
-        total += placed(_by_leaf(tree, len(forest.signals)))[place]
-    return {name: total[:, i] / LEAF_STEPS for i, name in enumerate(forest.signals)}
-
-
-def _by_leaf(tree: Tree, signal_count: int) -> Rows:
-    """For each leaf what the signals on the way to it add."""
-    added = np.zeros((len(tree.leaves), signal_count), dtype=np.int64)
-    for leaf, turns in _paths(tree, 0, ()):
-        for signal, gain in turns:
-            added[leaf, signal] += gain
-    return added
-
-
-def _paths(tree: Tree, node: int, turns: Turns) -> Iterator[tuple[int, Turns]]:
-    for child in (tree.left[node], tree.right[node]):
-        mean = tree.leaves[~child] if child < 0 else tree.means[child]
-        taken = (*turns, (tree.signal[node], mean - tree.means[node]))
-        if child < 0:
-            yield ~child, taken
-        else:
-            yield from _paths(tree, child, taken)
-
-
-NAME = "scorer.model"
-
-
-@dataclass(frozen=True, slots=True)
-class Learned:
-    """What was learned for one kind of text."""
-
-    forest: Forest
-    walker: Walker
-
-    def likely(self, signals: Mapping[str, Floats], check: Callable[[], None]) -> Floats:
-        return self.walker.likely(signals, check)
-
-    def shares(self, signals: Mapping[str, Floats]) -> dict[str, Floats]:
-        return signal_shares(self.forest, self.walker, signals)
-
-
 @dataclass(frozen=True, slots=True)
 class Scorers:
-    """A scorer for each kind of text that has one; where the file was refused, none at all and the fault in words."""
+    """A forest for each type of text that has one; where the file was refused, none at all and the fault in words."""
 
-    learned: Mapping[str, Learned] = field(default_factory=dict)
+    learned: Mapping[str, CompiledForest] = field(default_factory=dict)
     fault: str = ""
 
 
@@ -266,7 +242,7 @@ def load(raw: bytes) -> Scorers:
         forests = read(raw)
     except ModelRefused as e:
         return Scorers(fault=f"the learned scorer was refused, weights set by hand decide: {e}")
-    return Scorers({kind: Learned(forest, Walker.of(forest)) for kind, forest in forests.items()})
+    return Scorers({kind: CompiledForest.of(forest) for kind, forest in forests.items()})
 
 
 @lru_cache(maxsize=1)

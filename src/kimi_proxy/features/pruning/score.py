@@ -1,7 +1,7 @@
-"""How much each line is worth to a reader with a goal.
+"""The score of each line for a goal.
 
-Code and documentation are judged by what was learned from how people change them, logs by what was learned from runs
-with known failures and by weights set by hand. Where the learned scorer was refused, such weights judge everything."""
+Code and documentation are scored by what was learned from how people change them, logs by what was learned from runs
+with known failures and by weights set by hand. Where the learned scorer was refused, such weights score everything."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -11,11 +11,6 @@ from kimi_proxy.core.prune import SourceType
 from kimi_proxy.features.pruning.model import Scorers
 from kimi_proxy.features.pruning.signals import Signals
 from kimi_proxy.features.pruning.structure.blocks import Floats, fading, scaled
-
-# How much each line is worth to a reader with a goal.
-#
-# Code and documentation are judged by what was learned from how people change them, logs by what was learned from runs
-# with known failures and by weights set by hand. Where the learned scorer was refused, such weights judge everything.
 
 CODE: Mapping[str, float] = {
     "line": 0.6,
@@ -37,9 +32,9 @@ CODE: Mapping[str, float] = {
     "wordless": -0.2,
 }
 PROSE: Mapping[str, float] = {"line": 0.2, "window2": 0.3, "window5": 0.5, "stretch": 0.6, "exact": 0.2}
-# A run ends where it fails: in the log of a build the end counts, and trouble with what follows it.
+# A run ends where it fails: in the log of a build the end counts, and failures with what follows them.
 RUN_LOG: Mapping[str, float] = {"near": 1.0, "trouble": 1.0, "late": 0.3, "rare": 0.25}
-# A system goes on: in its log the goal's words count, and lines of a kind that is seldom seen.
+# A system goes on: in its log the goal's words count, and lines of a rare template.
 SYSTEM_LOG: Mapping[str, float] = {"line": 1.5, "alarm": 0.6, "rare": 0.8}
 END_WEIGHT, END_POWER = 0.6, 12
 
@@ -48,26 +43,18 @@ FILLER = 1e-6
 SHARPNESS = 2  # squared: a line twice as good is worth four of the others
 
 
-def weights(source_type: SourceType, signals: Signals) -> Mapping[str, float]:
-    if source_type != "logs":
-        return CODE if source_type == "code" else PROSE
-    return SYSTEM_LOG if signals["system"].any() else RUN_LOG
-
-
 def relevance(source_type: SourceType, signals: Signals, scorers: Scorers, check: Callable[[], None]) -> Floats:
-    """One score per line, between 0 and 1."""
+    """Return one score per line, between 0 and 1."""
     learned = scorers.learned.get(source_type)
     if learned is None:
         return _weighed(source_type, signals)
     # The root, for `worth` takes the power: a line twice as likely to answer is then worth twice as much.
-    likely = scaled(np.sqrt(learned.likely(signals, check)))
-    return _tempered(likely, _weighed(source_type, signals)) if source_type == "logs" else likely
-
-
-def _tempered(likely: Floats, weighed: Floats) -> Floats:
-    """likely^¾ · weighed^¼: the next system writes like no tool that was learned from."""
-    # By roots alone, which are the same on every machine.
-    return np.round(scaled(np.sqrt(likely * np.sqrt(likely * weighed))), 9)
+    likely = scaled(np.sqrt(learned.probability(signals, check)))
+    if source_type != "logs":
+        return likely
+    # likely^¾ · weighed^¼, for the next system writes like no tool that was learned from. By roots alone, which are
+    # the same on every machine.
+    return np.round(scaled(np.sqrt(likely * np.sqrt(likely * _weighed(source_type, signals)))), 9)
 
 
 def _weighed(source_type: SourceType, signals: Signals) -> Floats:
@@ -78,16 +65,18 @@ def _weighed(source_type: SourceType, signals: Signals) -> Floats:
     return np.round(scaled(np.maximum(total, 0.0)), 9)
 
 
-def shares(source_type: SourceType, signals: Signals, scorers: Scorers) -> dict[str, Floats]:
-    """What each signal adds to the score of each line; what a line does not have is no reason for it."""
+def contributions(source_type: SourceType, signals: Signals, scorers: Scorers) -> dict[str, Floats]:
+    """Return what each signal adds to the score of each line; a signal that a line lacks adds nothing."""
     learned = scorers.learned.get(source_type)
     if learned is None:
         return _by_hand(source_type, signals)
-    return {name: np.where(signals[name] > 0, added, 0.0) for name, added in learned.shares(signals).items()}
+    return {name: np.where(signals[name] > 0, added, 0.0) for name, added in learned.contributions(signals).items()}
 
 
 def _by_hand(source_type: SourceType, signals: Signals) -> dict[str, Floats]:
-    chosen = weights(source_type, signals)
+    chosen = CODE if source_type == "code" else PROSE
+    if source_type == "logs":
+        chosen = SYSTEM_LOG if signals["system"].any() else RUN_LOG
     parts = {name: weight * signals[name] for name, weight in chosen.items()}
     if chosen is RUN_LOG:
         parts["late"] = parts["late"] + END_WEIGHT * signals["late"] ** END_POWER
@@ -95,9 +84,9 @@ def _by_hand(source_type: SourceType, signals: Signals) -> dict[str, Floats]:
 
 
 def worth(scores: Floats, lines: Sequence[str], costs: Sequence[int], blank_share: float) -> list[float]:
-    """What keeping each line brings.
+    """Return what keeping each line brings.
 
-    The limits may ask for more lines than speak of the goal: then those near the ones that do come
+    The limits may ask for more lines than match the goal: then those near the ones that do come
     first, and where nothing does, the beginning of the text.
     """
     halo = fading(scores, HALO_FADE, HALO_FADE)
@@ -111,10 +100,8 @@ _NOTHING = 1e-9  # a sum of local scores that is as good as zero
 
 
 def choose(lines: Sequence[str], local: Sequence[float], max_docs: int) -> list[int]:
-    """Which lines to ask about, in their order: none that is blank, and the best by local score if too many."""
-    candidates = candidates_of(lines)
-    best = sorted(candidates, key=lambda i: (-local[i], i))[:max_docs]
-    return sorted(best)
+    """Return the rows to ask a reranker about: none that is blank, and the best by local score if too many."""
+    return sorted(sorted(candidates_of(lines), key=lambda i: (-local[i], i))[:max_docs])
 
 
 def candidates_of(lines: Sequence[str]) -> list[int]:
@@ -122,16 +109,16 @@ def candidates_of(lines: Sequence[str]) -> list[int]:
 
 
 def merge(local: Sequence[float], asked: Sequence[int], remote: Sequence[float]) -> list[float]:
-    """One score per line, in 0..1: the reranker's where it was asked, the local one elsewhere.
+    """Return one score per line, in 0..1: the reranker's where it was asked, the local one elsewhere.
 
     A reranker that answers outside 0..1 is stretched into it. A local score says more or less than a remote one,
     so it is scaled by what the lines that have both got on average.
     """
-    heard = _within_unit(remote)
+    scaled_remote = _within_unit(remote)
     local_sum = sum(local[i] for i in asked)
-    scale = sum(heard) / local_sum if local_sum > _NOTHING else 1.0
+    scale = sum(scaled_remote) / local_sum if local_sum > _NOTHING else 1.0
     merged = [min(score * scale, 1.0) for score in local]
-    for i, score in zip(asked, heard, strict=True):
+    for i, score in zip(asked, scaled_remote, strict=True):
         merged[i] = score
     return merged
 

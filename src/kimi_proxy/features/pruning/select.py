@@ -1,4 +1,4 @@
-"""Choosing what to cut: the best set of whole-line gaps for the tokens that they save."""
+"""Selection: the best set of whole-line gaps for the tokens that they save."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -22,12 +22,12 @@ class Costs:
     lines: Sequence[int]
     marker: int
 
-    def tolled(self, share: float) -> "Costs":
-        """The same, but for a gap that pays only this share of its marker."""
+    def with_toll(self, share: float) -> "Costs":
+        """Return the same, but for a gap that pays only this share of its marker."""
         return Costs(self.lines, round(share * self.marker))
 
     def of(self, keep: Sequence[bool]) -> int:
-        """What is left to pay when only these lines stay."""
+        """Return what is left to pay when only these lines stay."""
         return sum(c for c, stays in zip(self.lines, keep, strict=True) if stays) + self.marker * len(gaps(keep))
 
 
@@ -38,7 +38,7 @@ def select(
     floor: int,
     check: Callable[[], None] = lambda: None,
 ) -> list[bool]:
-    """Which lines to keep: at least `floor` of them, all that are forced, and the most worth per token.
+    """Return which lines to keep: at least `floor` of them, all that are forced, and the most worth per token.
 
     A price per token is set; at that price the best gaps are found exactly (`at_price`). The higher
     the price, the fewer lines stay: bisection finds the highest that still keeps `floor` lines.
@@ -58,12 +58,12 @@ def select(
 
 
 def _is_flood(kept: int, floor: int, line_count: int) -> bool:
-    """Whether far more stays than has to: whole blocks are worth some lines more, a flood is not."""
+    """Return whether far more stays than has to: whole blocks are worth some lines more, a flood is not."""
     return kept > MOST_OVER * floor or line_count - kept < LEAST_USED * (line_count - floor)
 
 
 def _grown(few: Sequence[bool], enough: Sequence[bool], floor: int) -> list[bool]:
-    """`few` and the lines of `enough` nearest to it, up to `floor`.
+    """Return `few` and the lines of `enough` nearest to it, up to `floor`.
 
     Where many lines are worth the same, no price keeps some of them: they all go, or none.
     """
@@ -77,7 +77,7 @@ def _grown(few: Sequence[bool], enough: Sequence[bool], floor: int) -> list[bool
 
 
 def filled(keep: Sequence[bool], costs: Costs) -> list[bool]:
-    """`keep` without the gaps that cost no more than their marker."""
+    """Return `keep` without the gaps that cost no more than their marker."""
     out = list(keep)
     for start, end in gaps(keep):
         if sum(costs.lines[start:end]) <= costs.marker:
@@ -86,7 +86,7 @@ def filled(keep: Sequence[bool], costs: Costs) -> list[bool]:
 
 
 def gaps(keep: Sequence[bool]) -> list[tuple[int, int]]:
-    """Runs of lines that go, 0-based, end exclusive."""
+    """Return the runs of lines that go, 0-based, end exclusive."""
     found: list[tuple[int, int]] = []
     start: int | None = None
     for i, stays in enumerate([*keep, True]):
@@ -99,12 +99,12 @@ def gaps(keep: Sequence[bool]) -> list[tuple[int, int]]:
 
 
 def _price_of_everything(worth: Sequence[float], costs: Costs) -> float:
-    """A price at which nothing is worth keeping."""
+    """Return a price at which nothing is worth keeping."""
     return 2 * max((w / max(1, c) for w, c in zip(worth, costs.lines, strict=True)), default=0.0) + 1e-9
 
 
 def at_price(price: float, worth: Sequence[float], costs: Costs, forced: Sequence[bool]) -> list[bool]:
-    """The set of gaps with the most worth kept minus the price of all tokens, markers included.
+    """Return the set of gaps with the most worth kept minus the price of all tokens, markers included.
 
     Viterbi over two states, the line kept or cut. To enter a gap costs its marker, so a gap that
     saves less than its marker is never made.

@@ -13,9 +13,8 @@ from msgspec import Raw
 
 from kimi_proxy.core import json
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.features.pruning import goal as matches
-from kimi_proxy.features.pruning.goal import read_goal
-from kimi_proxy.features.pruning.signals import alarm_of
+from kimi_proxy.features.failures import failure_level
+from kimi_proxy.features.pruning.goal import find, read_goal
 from kimi_proxy.features.pruning.structure.blocks import Floats
 
 MAX_FIELDS = 200  # of one record
@@ -51,7 +50,7 @@ def oddness(records: Sequence[JsonValue], check: Callable[[], None]) -> Floats:
 
 def relevance(texts: Sequence[str], goal: str, check: Callable[[], None]) -> Floats:
     """For each record how much it speaks of the goal, 0 where less than the best of them by far."""
-    found = matches.find(texts, read_goal(goal), check)
+    found = find(texts, read_goal(goal), check)
     here = np.arange(len(texts))
     scores = found.over(here, here + 1).bm25()
     best = float(scores.max(initial=0.0))
@@ -125,7 +124,7 @@ def _odd_in_length(lengths: Sequence[tuple[int, int]]) -> Iterator[tuple[int, fl
 
 
 def _alarming(values: Sequence[tuple[int, JsonValue]], few: int) -> Iterator[tuple[int, float]]:
-    alarmed = [row for row, value in values if isinstance(value, str) and alarm_of(value[:TEXT_CHARS]) == 1.0]
+    alarmed = [row for row, value in values if isinstance(value, str) and failure_level(value[:TEXT_CHARS]) == 1.0]
     if len(alarmed) <= few:
         yield from ((row, 1.0) for row in alarmed)
 

@@ -21,14 +21,13 @@ from kimi_proxy.core.errors import AnyReason, Reason
 from kimi_proxy.core.lines import split
 from kimi_proxy.core.markers import MaskMarker, PruneMarker, clean_reason, new_id
 from kimi_proxy.core.prune import Cut, Options, Question, SourceType
+from kimi_proxy.features.failures import FAILED_CASE, FAILURE_HEAD, FAILURE_MARKS, VERDICT, failure_level
 from kimi_proxy.features.pruning import engine, source_type
-from kimi_proxy.features.pruning import goal as matches
 from kimi_proxy.features.pruning.engine import annotate, outline, render
-from kimi_proxy.features.pruning.goal import WORD, parts, read_goal
-from kimi_proxy.features.pruning.signals import alarm_of
+from kimi_proxy.features.pruning.goal import WORD, find, parts, read_goal
 from kimi_proxy.features.pruning.structure import languages
 from kimi_proxy.features.pruning.structure.blocks import Floats, scaled
-from kimi_proxy.features.pruning.structure.logs import bare, voice
+from kimi_proxy.features.pruning.structure.logs import log_style, message_of
 from kimi_proxy.features.sanitizer.plan import Origin
 from kimi_proxy.features.sanitizer.records import Run, is_long, runs
 
@@ -40,16 +39,10 @@ JUDGED = 0.2
 
 _BRACKETS = {"{": "}", "[": "]"}
 _HIT = re.compile(r"(?:[\w@~.+-]|[/\\ ](?=\S)|:(?=\\)){1,300}[:-]\d{1,7}[:-]|--$")
-_JUDGED = re.compile(r":\d{1,7}(?::\d{1,7})?: *(?:- )?(?:(?:fatal )?error|warning|note|info|[A-Z]{1,4}\d{2,5})\b", re.I)
 _READERS = re.compile(r"\s*(?:cat|bat|head|tail|less|more|nl|sed|awk)\b")
 _SEARCHERS = re.compile(r"\s*(?:rg|grep|egrep|fgrep|ag|ack|git\s+grep|findstr)\b")
 _DIFFS = re.compile(r"\s*(?:git\s+(?:diff|show|log\s+-p|format-patch)|diff)\b")
 _CODE_FILE = re.compile(r"[\w./~-]+\.\w{1,5}\b")
-_REPORT = re.compile(
-    r"^(?:={3,} (?:FAILURES|ERRORS) |FAILED |Traceback \(most recent|error(?:\[E\d+\])?: |--- FAIL: |panic: "
-    r"|npm (?:ERR!|error) |BUILD FAILED|FAILURE: )",
-    re.M,
-)
 _RUNS = re.compile(r"bash|shell|exec|terminal|command|console|run|stdout|stderr|output", re.I)
 
 
@@ -89,7 +82,7 @@ def _of_command(command: str, text: str, lines: Sequence[str]) -> Kind:
 def _of_lines(text: str, lines: Sequence[str], runs: bool) -> Kind:
     """Whatever reports a failure is a log: only there are failures sure to stay."""
     guessed: SourceType = source_type.guess("", text)
-    if guessed == "logs" or _REPORT.search(text):
+    if guessed == "logs" or FAILURE_HEAD.search(text):
         return "logs"
     if guessed == "docs":
         return "logs" if runs or _is_build(lines) else "docs"
@@ -98,7 +91,7 @@ def _of_lines(text: str, lines: Sequence[str], runs: bool) -> Kind:
 
 
 def _is_build(lines: Sequence[str]) -> bool:
-    return voice([bare(line).lstrip() for line in lines], lines) == "ci"
+    return log_style([message_of(line).lstrip() for line in lines], lines) == "ci"
 
 
 def _shape(lines: Sequence[str]) -> Kind | None:
@@ -107,7 +100,7 @@ def _shape(lines: Sequence[str]) -> Kind | None:
     sample = [line for line in lines[::step] if line]
     if len(sample) <= 3 or sum(1 for line in sample if _HIT.match(line)) < LISTED * len(sample):
         return None
-    judged = sum(1 for line in sample if _JUDGED.search(line[:400]))
+    judged = sum(1 for line in sample if VERDICT.search(line[:400]))
     return "logs" if judged >= JUDGED * len(sample) else "listing"
 
 
@@ -164,24 +157,16 @@ class Names:
         return lambda size: drawn[:size]
 
 
-FAILING = frozenset({"failure", "traceback", "error", "diagnostic"})
 ENDS = 3  # lines at the beginning, and as many at the end
 MARKER_CHARS = 120  # a gap with less in it is not worth its marker
-
-# Of many failures that read alike, each is another one if it names its place or its test.
-_NAMED = re.compile(
-    r"\s*(?:FAILED|FAIL|--- FAIL:|not ok)\s+\S"
-    r"|[^\s:(]{1,300}(?::\d{1,7}){1,2}:? *(?:- )?(?:fatal )?(?:error|Error)\b"
-    r"|[^\s(]{1,300}\(\d+,\d+\): error "
-)
 
 
 def rows(lines: Sequence[str], protected: Sequence[str]) -> frozenset[int]:
     """The lines of a log that tell of failures; none of any other text, for which nothing is protected."""
     if not protected:
         return frozenset()
-    told = {row for row, why in enumerate(protected) if why in FAILING}
-    named = {row for row, line in enumerate(lines) if _NAMED.match(line)}
+    told = {row for row, why in enumerate(protected) if why in FAILURE_MARKS}
+    named = {row for row, line in enumerate(lines) if FAILED_CASE.match(line)}
     # Where tools say how a command ended.
     ends = {*range(ENDS), *range(len(lines) - ENDS, len(lines))}
     return frozenset(told | named | ends)
@@ -220,7 +205,7 @@ def ratio_of(kind: str, tokens: int, is_unread: bool) -> float:
 
 def log_ratio(protected: Sequence[str], usual: float) -> float:
     """The ratio for a log with these protected lines; one that tells what failed can do with less of the rest."""
-    if not any(why in FAILING for why in protected):
+    if not any(why in FAILURE_MARKS for why in protected):
         return usual
     kept = _AROUND_FAILURES * sum(1 for why in protected if why) + _SCREEN_LINES
     return max(0.0, 1 - kept / len(protected))
@@ -248,7 +233,7 @@ NOVELTY = 0.6
 
 def worth(lines: Sequence[str], goal: str, check: Callable[[], None]) -> list[float]:
     here = np.arange(len(lines))
-    relevance = scaled(matches.find(lines, read_goal(goal), check).over(here, here + 1).bm25())
+    relevance = scaled(find(lines, read_goal(goal), check).over(here, here + 1).bm25())
     check()
     return [float(w) for w in np.minimum(1.0, relevance + NOVELTY * _novelty(lines))]
 
@@ -276,7 +261,7 @@ def shorten_preview(task: Task, names: Names, before: int) -> Shortened:
     start, end = head, len(task.text) - tail
     if end <= start:
         return Shortened(task.text, "nothing_to_cut", (), before, before)
-    if task.kind == "logs" and alarm_of(task.text[start:end]) == 1.0:
+    if task.kind == "logs" and failure_level(task.text[start:end]) == 1.0:
         return Shortened(task.text, "failures", (), before, before)
     marker = str(MaskMarker(mask_id, len(task.text), head, tail))
     hint = f"\n{task.hint.replace('{id}', mask_id)}" if task.hint else ""

@@ -32,7 +32,7 @@ def test_the_package_carries_a_scorer_for_every_kind_of_text_of_less_than_a_mega
 def test_every_signal_that_it_weighs_is_told_in_words_or_known_to_be_the_same_for_all_lines() -> None:
     weighed = {name for learned in model.installed().learned.values() for name in learned.forest.signals}
 
-    assert weighed <= {*explain._SIGNALS, *explain.SILENT}
+    assert weighed <= {*explain._REASON_OF, *explain.CONSTANT_SIGNALS}
 
 
 @pytest.mark.parametrize("at", [0, 40, len(RAW) // 2, len(RAW) - 1])
@@ -63,8 +63,8 @@ def test_scores_from_outside_need_no_scorer() -> None:
 
 
 def test_a_line_is_not_explained_by_what_it_does_not_have() -> None:
-    signals = engine.read(asked(), TEXT.split("\n"), None, lambda: None, model.installed()).signals
-    shares = score.shares("code", signals, model.installed())
+    signals = engine.analyze(asked(), TEXT.split("\n"), None, lambda: None, model.installed()).signals
+    shares = score.contributions("code", signals, model.installed())
 
     assert all((added[signals[name] == 0] == 0).all() for name, added in shares.items())
     assert any((added != 0).any() for added in shares.values())

@@ -1,4 +1,4 @@
-"""Blocks of lines, and the tree they make."""
+"""Blocks of lines and the tree they make, and columns of numbers, one for each line."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ Rows: TypeAlias = NDArray[np.int64]
 
 
 def scaled(values: Floats) -> Floats:
-    """`values` with their greatest at 1."""
+    """Return `values` with their greatest at 1."""
     top = float(values.max(initial=0.0))
     return values / top if top > 0 else values
 
 
 def spread(values: Floats, reach: int) -> Floats:
-    """Each value shared with its neighbours, less with distance."""
+    """Return each value shared with its neighbours, less with distance."""
     out = values.copy()
     for distance in range(1, min(reach, len(values) - 1) + 1):
         share = 1 - distance / (reach + 1)
@@ -28,7 +28,7 @@ def spread(values: Floats, reach: int) -> Floats:
 
 
 def fading(values: Floats, before: float, after: float) -> Floats:
-    """Each value carried on to the lines after and before it, weaker with every line."""
+    """Return each value carried on to the lines after and before it, weaker with every line."""
     source = values.tolist()
     out: list[float] = []
     level = 0.0
@@ -43,7 +43,7 @@ def fading(values: Floats, before: float, after: float) -> Floats:
 
 
 def nearness(marked: NDArray[np.bool_]) -> Floats:
-    """1 on a marked line, then 1/2, 1/3 … with the distance to the nearest; 0 where there is none."""
+    """Return 1 on a marked line, then 1/2, 1/3 … with the distance to the nearest; 0 where there is none."""
     n = len(marked)
     at = np.flatnonzero(marked)
     if not len(at):
@@ -57,7 +57,7 @@ def nearness(marked: NDArray[np.bool_]) -> Floats:
 
 
 def rank(values: Floats) -> Floats:
-    """For each value which share of the others is smaller; what differs by a rounding error is the same."""
+    """Return for each value which share of the others is smaller; what differs by a rounding error is the same."""
     rounded = np.round(values, 9)
     shares: Floats = np.searchsorted(np.sort(rounded), rounded) / max(1, len(values) - 1)
     return shares
@@ -103,7 +103,7 @@ class Span(NamedTuple):
 
 
 def nest(spans: Iterable[Span], line_count: int) -> tuple[Block, ...]:
-    """The spans as a tree: a span that sticks out of its parent is clipped, a twin is dropped."""
+    """Return the spans as a tree: a span that sticks out of its parent is clipped, a twin is dropped."""
     blocks: list[Block] = []
     open_ends: list[int] = []
     last = (-1, -1)

@@ -1,7 +1,8 @@
 import pytest
 
+from kimi_proxy.features.failures import MARKS, WARNING_LEVEL, failure_level
 from kimi_proxy.features.pruning.engine import outline
-from kimi_proxy.features.pruning.signals import MARKED, WORRY, alarm_of, measure_trouble
+from kimi_proxy.features.pruning.signals import log_signals
 
 
 @pytest.mark.parametrize(
@@ -15,22 +16,22 @@ from kimi_proxy.features.pruning.signals import MARKED, WORRY, alarm_of, measure
         "  ✖ 3 problems",
     ],
 )
-def test_words_of_failure_raise_the_alarm(line: str) -> None:
-    assert alarm_of(line) == 1.0
+def test_a_word_of_failure_has_the_highest_level(line: str) -> None:
+    assert failure_level(line) == 1.0
 
 
 @pytest.mark.parametrize(
     "line", ["0 errors", "Failures: 0", "see error_log=/var/log/x", "gcc -Werror main.c", "all good"]
 )
-def test_a_word_of_failure_in_a_calm_line_raises_none(line: str) -> None:
-    assert alarm_of(line) < 1.0
+def test_a_word_of_failure_in_a_harmless_line_does_not_count(line: str) -> None:
+    assert failure_level(line) < 1.0
 
 
 @pytest.mark.parametrize(
     "line", ["warning: unused variable", "permission denied", "make returned 2", "connection timed out"]
 )
-def test_words_of_worry_raise_a_smaller_alarm(line: str) -> None:
-    assert alarm_of(line) == WORRY
+def test_a_word_of_warning_has_a_lower_level(line: str) -> None:
+    assert failure_level(line) == WARNING_LEVEL
 
 
 def test_what_the_outline_marks_is_a_signal_of_its_own() -> None:
@@ -43,8 +44,8 @@ def test_what_the_outline_marks_is_a_signal_of_its_own() -> None:
         "end",
     ]
     found = outline(lines, "logs")
-    signals = measure_trouble(lines, found, lambda: None)
+    signals = log_signals(lines, found, lambda: None)
 
     assert [signals["is_traceback"][row] for row in range(6)] == [0, 0, 1, 1, 1, 0]
-    for kind in MARKED:
+    for kind in MARKS:
         assert [why == kind for why in found.protected] == [bool(mark) for mark in signals[f"is_{kind}"]]

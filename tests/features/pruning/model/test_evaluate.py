@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 from tests.features.pruning.model.growing import SIGNALS, forest, leaf_of
 
-from kimi_proxy.features.pruning import model
-from kimi_proxy.features.pruning.model import LEAF_STEPS, ODDS_ONE, ODDS_SHIFT, ODDS_STEPS, Walker, stepped
+from kimi_proxy.features.pruning.model import LEAF_STEPS, ODDS_ONE, ODDS_SHIFT, ODDS_STEPS, CompiledForest, stepped
 from kimi_proxy.features.pruning.structure.blocks import Floats
 
 
@@ -19,7 +18,9 @@ def test_all_lines_at_once_reach_the_leaves_that_each_reaches_alone(seed: int) -
 
     sums = [sum(tree.leaves[leaf_of(tree, row)] for tree in grown.trees) for row in rows]
     steps = [min(max((total >> ODDS_SHIFT) + ODDS_STEPS // 2, 0), ODDS_STEPS - 1) for total in sums]
-    assert Walker.of(grown).likely(signals, lambda: None).tolist() == [grown.odds[step] / ODDS_ONE for step in steps]
+    assert CompiledForest.of(grown).probability(signals, lambda: None).tolist() == [
+        grown.odds[step] / ODDS_ONE for step in steps
+    ]
 
 
 def test_a_difference_in_the_last_digits_changes_nothing() -> None:
@@ -27,8 +28,8 @@ def test_a_difference_in_the_last_digits_changes_nothing() -> None:
     shaken = {name: values + 1e-15 for name, values in signals.items()}
 
     assert (
-        Walker.of(grown).likely(shaken, lambda: None).tolist()
-        == Walker.of(grown).likely(signals, lambda: None).tolist()
+        CompiledForest.of(grown).probability(shaken, lambda: None).tolist()
+        == CompiledForest.of(grown).probability(signals, lambda: None).tolist()
     )
 
 
@@ -40,7 +41,7 @@ def test_what_the_signals_add_is_what_lies_between_the_root_and_the_leaf() -> No
     grown, signals = forest(3), lines(3)
     rows = np.stack([stepped(signals[name]) for name in SIGNALS], axis=1).tolist()
 
-    shares = model.signal_shares(grown, Walker.of(grown), signals)
+    shares = CompiledForest.of(grown).contributions(signals)
     gained = [sum(tree.leaves[leaf_of(tree, row)] - tree.means[0] for tree in grown.trees) for row in rows]
     total = sum(shares[name] for name in SIGNALS)
     assert np.rint(total * LEAF_STEPS).astype(int).tolist() == gained
