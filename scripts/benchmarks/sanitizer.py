@@ -102,7 +102,7 @@ async def _session(wire: Wire, seed: int, home: Path, workers: Workers, figures:
 async def _turn(request: Request, sanitizer: Sanitizer, before: list[bytes], figures: Figures) -> list[bytes]:
     draft = Draft(request, Target("kimi", "kimi-k2"), Session("bench"))
     began = time.perf_counter()
-    left = (await sanitizer.stage(draft))(draft)
+    left = await sanitizer.shorten(draft)
     figures.added_ms.append((time.perf_counter() - began) * 1000)
     sent = [left.request.body[message.start : message.end] for message in left.request.messages]
     figures.turns += 1

@@ -18,7 +18,7 @@ from kimi_proxy.core.config import parse as settings
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.tokens import count
 from kimi_proxy.features.context import tokens_of
-from kimi_proxy.features.pipeline import Draft, run_steps
+from kimi_proxy.features.pipeline import Draft, name_of, run_stages
 from kimi_proxy.features.sessions import session_of
 from kimi_proxy.services.runtime import Runtime, running
 
@@ -75,8 +75,8 @@ async def _row(wire: Wire, size: int, threshold: int) -> Sequence[object]:
     shares = ", ".join(f"{name} {ms:.1f}" for name, ms in alone.items())
     events = " ".join(note.event for note in done.notes)
     times = (f"{each:.1f}" for each in (min(taken), median(taken), p95(taken)))
-    history = "compressed" if done.cut else "whole"
-    return (history, wire.format.name, f"{len(body):,}", *times, LIMITS_MS[size], shares, events)
+    history = "compressed" if done.compression else "whole"
+    return (history, wire.value, f"{len(body):,}", *times, LIMITS_MS[size], shares, events)
 
 
 def _config(wire: Wire, window: int, home: Path, threshold: int) -> Config:
@@ -104,7 +104,7 @@ def _body(wire: Wire, said: Sequence[JsonValue]) -> bytes:
 async def _once(runtime: Runtime, wire: Wire, body: bytes) -> tuple[Draft, float]:
     draft = _draft(runtime, wire, body)
     began = time.perf_counter()
-    done = await run_steps(draft, runtime.steps, _failed)
+    done = await run_stages(draft, runtime.chat.stages, _failed)
     return done, (time.perf_counter() - began) * 1000
 
 
@@ -113,10 +113,10 @@ async def _alone(runtime: Runtime, wire: Wire, body: bytes) -> dict[str, float]:
     taken: dict[str, list[float]] = {}
     for _ in range(TURNS // 2):
         draft = _draft(runtime, wire, body)
-        for step in runtime.steps:
+        for stage in runtime.chat.stages:
             began = time.perf_counter()
-            draft = await run_steps(draft, (step,), _failed)
-            taken.setdefault(type(step).__name__, []).append((time.perf_counter() - began) * 1000)
+            draft = await run_stages(draft, (stage,), _failed)
+            taken.setdefault(name_of(stage), []).append((time.perf_counter() - began) * 1000)
     return {name: median(values) for name, values in taken.items()}
 
 

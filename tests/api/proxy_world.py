@@ -12,7 +12,8 @@ from kimi_proxy.api.apps import proxy_app
 from kimi_proxy.api.server import serve
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.services.runtime import Runtime, running
+from kimi_proxy.lab.log_watcher import running_with_logs
+from kimi_proxy.services.runtime import Runtime
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Proxy:
 async def proxy(home: Path, toml: str, **environment: str) -> AsyncIterator[Proxy]:
     stop = asyncio.Event()
     ports: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    async with running(parse(toml, environment, home)) as runtime:
+    async with running_with_logs(parse(toml, environment, home)) as runtime:
         listening = asyncio.create_task(
             serve(
                 proxy_app(runtime),

@@ -10,7 +10,7 @@ from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.chat import parse as read
 from kimi_proxy.core.config import parse
 from kimi_proxy.features.models import Target
-from kimi_proxy.features.pipeline import Draft, run_steps
+from kimi_proxy.features.pipeline import Draft, run_stages
 from kimi_proxy.features.sessions import session_of
 from kimi_proxy.services.runtime import running
 
@@ -41,7 +41,7 @@ async def send(home: Path, memory: str, turns: list[int]) -> None:
     async with running(parse(SETTINGS, {}, home)) as runtime:
         await runtime.project_memory.save(memory)
         for turn in turns:
-            done = await run_steps(a_turn(turn), runtime.steps, _failed)
+            done = await run_stages(a_turn(turn), runtime.chat.stages, _failed)
             print(turn, done.target.key, sha256(done.request.body).hexdigest(), flush=True)
         await asyncio.Event().wait()
 

@@ -37,7 +37,8 @@ async def note_without_end(home: Path) -> None:
         for _ in range(AT_ONCE):
             draft = a_draft(noted)
             usage = Usage(input_tokens=100, output_tokens=10)
-            journal.began(draft, draft)(Exchange(draft, 200, "ok", ReplyFacts("m", "stop", usage), 0.1, 0.2))
+            journal.on_start(draft, draft)
+            journal.on_end(Exchange(draft, 200, "ok", ReplyFacts("m", "stop", usage), 0.1, 0.2))
             noted += 1
         await journal.caught_up()
         print(noted, flush=True)

@@ -32,7 +32,7 @@ OTHERS = [room(1000), room(100), room(200), room(50), room(400)]
 def test_the_smallest_model_with_room_to_spare_is_chosen(tokens: int, window: int | None):
     found = chosen(tokens, SMALL, OTHERS, 0.9)
 
-    assert (found and found.window) == window
+    assert (found and found.size) == window
 
 
 def test_there_may_be_none():
@@ -47,7 +47,7 @@ def test_whoever_asked_is_told_where_the_request_went():
     done = routed(a_draft(), Route(SMALL, room(200), 95, is_new=True))
 
     assert done.target.model == "m200"
-    assert done.said == ((b"x-kimi-proxy-model", b"p/m200"),)
+    assert done.answer_headers == ((b"x-kimi-proxy-model", b"p/m200"),)
     (note,) = done.notes
     assert note.event == "model_routed"
     assert note.fields == {
@@ -65,7 +65,7 @@ def test_whoever_asked_is_told_where_the_request_went():
 def test_a_request_without_a_better_place_goes_on_with_a_warning():
     done = routed(a_draft(), Route(SMALL, SMALL, 95, is_tight=True, is_newly_tight=True))
 
-    assert (done.target, done.said, done.reasons) == (SMALL.target, (), ("no_larger_model",))
+    assert (done.target, done.answer_headers, done.reasons) == (SMALL.target, (), ("no_larger_model",))
     assert [note.event for note in done.notes] == ["routing_unavailable"]
     assert routed(a_draft(), Route(SMALL, SMALL, 95, is_tight=True)).notes == ()
 
@@ -86,7 +86,7 @@ def test_a_request_with_room_to_spare_is_the_same_object():
 def test_a_name_that_no_header_can_hold_is_told_as_far_as_it_can_be():
     odd = ModelWindow(Target("p", "m", "p/été\n"), 200)
 
-    ((_, value),) = routed(a_draft(), Route(SMALL, odd, 95)).said
+    ((_, value),) = routed(a_draft(), Route(SMALL, odd, 95)).answer_headers
 
     assert value.isascii()
     assert b"\n" not in value

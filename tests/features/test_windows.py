@@ -50,7 +50,7 @@ def test_a_session_can_be_forgotten_and_so_can_all():
     windows.meet(["ses_a", "ses_b", "ses_c"])
     windows.forget("ses_a")
     assert ["ses_a" in windows, "ses_b" in windows] == [False, True]
-    windows.forget()
+    windows.forget(None)
     assert "ses_b" not in windows
 
 

@@ -105,7 +105,7 @@ class World:
 
     async def send(self, request: Request) -> Draft:
         draft = Draft(request, Target("kimi", "kimi-k2"), Session("s"))
-        return (await self.sanitizer.stage(draft))(draft)
+        return await self.sanitizer.shorten(draft)
 
 
 def messages(request: Request) -> list[bytes]:
@@ -203,8 +203,8 @@ def test_the_draft_is_the_same_object_if_nothing_was_done():
     async def run() -> None:
         world = World()
         draft = Draft(request(Wire.CHAT, [User("hi")]), Target("kimi", "m"), Session("s"))
-        assert (await world.sanitizer.stage(draft))(draft) == replace(draft)
-        assert (await world.sanitizer.stage(draft))(draft).request is draft.request
+        assert await world.sanitizer.shorten(draft) == replace(draft)
+        assert (await world.sanitizer.shorten(draft)).request is draft.request
         await world.workers.close()
 
     asyncio.run(run())

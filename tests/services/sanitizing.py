@@ -10,7 +10,7 @@ from tests.services.store.making import opened
 from kimi_proxy.core.chat import Request
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.features.models import Target
-from kimi_proxy.features.pipeline import Draft, run_steps
+from kimi_proxy.features.pipeline import Draft, run_stages
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.sanitizer import Sanitizer
@@ -33,7 +33,7 @@ class World:
     async def send(self, request: Request, session: str = "s-1") -> Draft:
         """The draft as it would leave."""
         draft = Draft(request, Target("kimi", "kimi-k2"), Session(session))
-        return await run_steps(draft, (self.sanitizer,), lambda step, error: None)
+        return await run_stages(draft, (self.sanitizer.shorten,), lambda step, error: None)
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.features.accounting import Account, prices_of
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.recording import Recording, read
-from kimi_proxy.services.chat.handler import Asked as Question
+from kimi_proxy.services.chat.handler import ChatRequest
 from kimi_proxy.services.runtime import Runtime, running
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
@@ -41,7 +41,7 @@ def toml(provider: Evil, wire: Wire, model: str, more: str = "") -> str:
 
 
 async def ask(runtime: Runtime, wire: Wire, raw: bytes) -> None:
-    async with runtime.chat.answer(Question(wire, raw)) as answer:
+    async with runtime.chat.answer(ChatRequest(wire, raw)) as answer:
         _ = [piece async for piece in answer.rest] if answer.rest else []
 
 

@@ -12,9 +12,9 @@ from tests.evil import Evil, answering, evil, http
 from kimi_proxy.core.chat import Wire, edit
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.errors import NoProvider
-from kimi_proxy.features.pipeline import Draft, Stage, Step
+from kimi_proxy.features.pipeline import Draft, Stage
 from kimi_proxy.proxy.upstream import Upstreams
-from kimi_proxy.services.chat.handler import Asked, Chat
+from kimi_proxy.services.chat.handler import Chat, ChatRequest
 from kimi_proxy.services.chat.relay import Answer
 from kimi_proxy.services.metrics import Metrics
 
@@ -22,37 +22,35 @@ LONG = "a long tool result"
 BODY = json.dumps({"model": "m", "messages": [{"role": "tool", "content": LONG}]}).encode()
 
 
-class Cuts:
-    async def stage(self, draft: Draft) -> Stage:
-        return lambda draft: replace(
-            draft, request=edit.with_texts(draft.request, {(0, 0): "short"}), said=((b"x-kimi-proxy-cut", b"1"),)
-        )
+async def cuts(draft: Draft) -> Draft:
+    request = edit.with_texts(draft.request, {(0, 0): "short"})
+    return replace(draft, request=request, answer_headers=((b"x-kimi-proxy-cut", b"1"),))
 
 
 class Breaks:
-    async def stage(self, draft: Draft) -> Stage:
+    async def stage(self, draft: Draft) -> Draft:
         raise RuntimeError
 
 
 @asynccontextmanager
-async def world(*steps: Step) -> AsyncIterator[tuple[Chat, Evil, Metrics]]:
+async def world(*stages: Stage) -> AsyncIterator[tuple[Chat, Evil, Metrics]]:
     metrics = Metrics()
     async with evil(answering(http(b"{}"))) as provider:
         config = parse(provider.toml(), {}, Path("home"))
         upstreams = Upstreams(config.providers, config.provider_keys)
         try:
-            yield Chat(config, upstreams, metrics, steps=steps), provider, metrics
+            yield Chat(config, upstreams, metrics, stages=stages), provider, metrics
         finally:
             await upstreams.close()
 
 
 async def ask(chat: Chat, body: bytes = BODY) -> Answer:
-    async with chat.answer(Asked(Wire.CHAT, body)) as answer:
+    async with chat.answer(ChatRequest(Wire.CHAT, body)) as answer:
         return answer
 
 
-async def test_what_a_step_changed_leaves_and_the_answer_says_so():
-    async with world(Cuts()) as (chat, provider, _):
+async def test_what_a_stage_changed_leaves_and_the_answer_says_so():
+    async with world(cuts) as (chat, provider, _):
         answer = await ask(chat)
 
     assert (answer.status, answer.body) == (200, b"{}")
@@ -60,8 +58,8 @@ async def test_what_a_step_changed_leaves_and_the_answer_says_so():
     assert provider.heard[0].body == BODY.replace(LONG.encode(), b"short")
 
 
-async def test_a_step_that_fails_changes_nothing_and_is_counted():
-    async with world(Breaks()) as (chat, provider, metrics):
+async def test_a_stage_that_fails_changes_nothing_and_is_counted():
+    async with world(Breaks().stage) as (chat, provider, metrics):
         answer = await ask(chat)
 
     assert (answer.status, provider.heard[0].body) == (200, BODY)

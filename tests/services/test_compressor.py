@@ -13,12 +13,13 @@ from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.chat.reply import Usage
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.features.compression import Preset
-from kimi_proxy.features.models import Target
-from kimi_proxy.features.pipeline import Draft, run_steps
+from kimi_proxy.features.models import Models, Target
+from kimi_proxy.features.pipeline import Draft, run_stages
 from kimi_proxy.features.sessions import Session
-from kimi_proxy.services.chat.compression import Compressor, Story, Summaries, Summary
+from kimi_proxy.services.chat.compression import Compressor
 from kimi_proxy.services.chat.counting import TokenCounter
-from kimi_proxy.services.chat.handler import RateLimiter
+from kimi_proxy.services.chat.rate_limiter import RateLimiter
+from kimi_proxy.services.chat.summaries import Summaries, Summary, SummaryTask
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store import CompressionRecord
 from kimi_proxy.services.store.sqlite.decisions import SqliteDecisions
@@ -28,7 +29,7 @@ SESSION = Session("ses_1")
 
 
 class Paid(Summaries):
-    async def asked(self, draft: Draft, story: Story) -> Summary:
+    async def from_provider(self, draft: Draft, task: SummaryTask) -> Summary:
         return Summary("Notes.", "provider", Usage(900, 40))
 
 
@@ -69,12 +70,12 @@ async def world(home: Path) -> AsyncIterator[tuple[Compressor, Late]]:
     async with opened(home) as store:
         log = Late(store.decisions)
         summaries = Paid(None, RateLimiter({}), Metrics(), 1.0)
-        yield Compressor({}, counting, store.originals, log, summaries, offers_tool=False), log
+        yield Compressor(Models({}, {}), counting, store.originals, log, summaries, offers_tool=False), log
     counting.close()
 
 
 async def sent(compressor: Compressor) -> Draft:
-    return await run_steps(talk(), (compressor,), lambda step, error: None)
+    return await run_stages(talk(), (compressor.repeat,), lambda step, error: None)
 
 
 async def test_what_the_disk_did_after_nobody_waited_any_more_is_what_stands(tmp_path: Path):
@@ -87,7 +88,7 @@ async def test_what_the_disk_did_after_nobody_waited_any_more_is_what_stands(tmp
             await compressor.undo(SESSION.id)
         undone = await sent(compressor)
 
-    assert [draft.cut is None for draft in (before, after, undone)] == [True, False, True]
+    assert [draft.compression is None for draft in (before, after, undone)] == [True, False, True]
 
 
 async def test_a_summary_is_paid_for_even_if_the_client_hangs_up_before_it_is_kept(tmp_path: Path):
@@ -102,4 +103,4 @@ async def test_a_summary_is_paid_for_even_if_the_client_hangs_up_before_it_is_ke
         after = await sent(compressor)
 
     assert [(note.event, note.fields["summary_input_tokens"]) for note in after.notes] == [("compression_paid", 900)]
-    assert after.cut is not None
+    assert after.compression is not None

@@ -38,7 +38,7 @@ async def test_a_decision_is_looked_up_once_in_a_while(tmp_path: Path):
     async with opened(tmp_path) as store:
         stored_decisions = CountedDecisions(store)
         decisions = ChatDecisions(store.originals, stored_decisions, 60, clock)
-        await decisions.settle([CUT], "ses_1")
+        await decisions.commit([CUT], "ses_1")
         told = [await decisions.known([OUTPUT]) for _ in range(3)]
         before = stored_decisions.reads
         clock.advance(61)
@@ -51,7 +51,7 @@ async def test_a_decision_is_looked_up_once_in_a_while(tmp_path: Path):
 async def test_what_went_whole_since_counts_for_more_than_what_is_remembered(tmp_path: Path):
     async with opened(tmp_path) as store:
         decisions = ChatDecisions(store.originals, store.decisions, 60, Clock(0.0))
-        await decisions.settle([CUT], "ses_1")
+        await decisions.commit([CUT], "ses_1")
         await decisions.known([OUTPUT])
         decisions.went_whole([OUTPUT], "store_unavailable")
         told = await decisions.known([OUTPUT])
@@ -63,10 +63,10 @@ async def test_what_is_owed_to_a_call_whose_id_was_used_before_is_told(tmp_path:
     async with opened(tmp_path) as store:
         stored_decisions = CountedDecisions(store)
         decisions = ChatDecisions(store.originals, stored_decisions, 60, Clock(0.0))
-        nothing = [await decisions.owed("ses_1", ["call_1"]) for _ in range(2)]
+        nothing = [await decisions.pending_results("ses_1", ["call_1"]) for _ in range(2)]
         before = stored_decisions.reads
-        await decisions.owe("ses_1", "call_1", "recovered lines")
-        owed = [await decisions.owed("ses_1", ["call_1"]) for _ in range(2)]
+        await decisions.save_pending_result("ses_1", "call_1", "recovered lines")
+        owed = [await decisions.pending_results("ses_1", ["call_1"]) for _ in range(2)]
 
     assert nothing == [{}, {}]
     assert owed == [{"call_1": "recovered lines"}] * 2

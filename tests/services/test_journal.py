@@ -19,7 +19,6 @@ from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, Note
 from kimi_proxy.features.sessions import Session, session_of
-from kimi_proxy.services import journal as backlog
 from kimi_proxy.services import journal as journals
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.relay import Exchange
@@ -85,15 +84,16 @@ def ended(draft: Draft, input_tokens: int = 0, outcome: str = "ok") -> Exchange:
 
 
 def note(world: World, draft: Draft, input_tokens: int = 0) -> None:
-    world.journal.began(draft, draft)(ended(draft, input_tokens))
+    world.journal.on_start(draft, draft)
+    world.journal.on_end(ended(draft, input_tokens))
 
 
 async def test_a_request_is_announced_with_an_estimate_and_concluded_with_the_count(tmp_path: Path):
     draft = a_draft()
     async with noting(tmp_path) as world:
-        end = world.journal.began(draft, draft)
+        world.journal.on_start(draft, draft)
         await until(lambda: "metric" in world.names)
-        end(ended(draft, 500))
+        world.journal.on_end(ended(draft, 500))
         await world.journal.caught_up()
 
         assert world.names == ["session_created", "metric", "memory_metrics_update", "metric_updated"]
@@ -127,7 +127,8 @@ async def test_what_a_stage_saved_is_estimated_from_both_requests(tmp_path: Path
     came, leaves = a_draft(a_log(200)), a_draft(a_log(20))
     leaves = replace(leaves, notes=(Note("sanitizer_event", {"outputs": 1}),), reasons=("unread",))
     async with noting(tmp_path) as world:
-        world.journal.began(came, leaves)(ended(leaves))
+        world.journal.on_start(came, leaves)
+        world.journal.on_end(ended(leaves))
         await world.journal.caught_up()
 
         (metric,) = (metric for _, metric in await world.store.sessions.metrics(None, 0, 10))
@@ -186,9 +187,10 @@ async def test_requests_of_two_conversations_that_interleave_stay_apart(tmp_path
     one, other = a_draft("fix the parser"), a_draft("write the docs")
     async with noting(tmp_path) as world:
         for _ in range(5):
-            ends = [(draft, world.journal.began(draft, draft)) for draft in (one, other)]
-            for draft, end in reversed(ends):
-                end(ended(draft, 10 if draft is one else 20))
+            for draft in (one, other):
+                world.journal.on_start(draft, draft)
+            for draft in (other, one):
+                world.journal.on_end(ended(draft, 10 if draft is one else 20))
         await world.journal.caught_up()
         sums = {session.id: session.input_tokens for session in await world.store.sessions.newest(10)}
     assert sums == {one.session.id: 50, other.session.id: 100}
@@ -197,11 +199,11 @@ async def test_requests_of_two_conversations_that_interleave_stay_apart(tmp_path
 async def test_a_session_that_somebody_deletes_while_it_talks_begins_again(tmp_path: Path):
     draft = a_draft()
     async with noting(tmp_path) as world:
-        end = world.journal.began(draft, draft)
+        world.journal.on_start(draft, draft)
         await world.journal.caught_up()
         await world.store.sessions.delete([draft.session.id])
         world.journal.forget(draft.session.id)
-        end(ended(draft, 10))
+        world.journal.on_end(ended(draft, 10))
         await world.journal.caught_up()
         assert world.names.count("session_created") == 2
         assert [session.requests for session in await world.store.sessions.newest(10)] == [1]
@@ -222,7 +224,7 @@ async def test_what_cannot_be_written_waits_for_the_disk_to_heal(tmp_path: Path)
 async def test_a_disk_that_never_heals_costs_the_oldest_notes_and_no_memory(tmp_path: Path):
     home = tmp_path / "home"
     home.write_text("in the way")
-    too_many = backlog.MAX_WAITING + 25
+    too_many = journals.MAX_UNWRITTEN + 25
     async with noting(home) as world:
         draft = a_draft()
         for noted in range(1, too_many + 1):
@@ -230,25 +232,25 @@ async def test_a_disk_that_never_heals_costs_the_oldest_notes_and_no_memory(tmp_
             if noted % 500 == 0 or noted == too_many:
                 await until(lambda noted=noted: world.concluded == noted, within_s=60)  # type: ignore[misc]
         assert world.dropped("disk") == 25
-    assert world.dropped("stopped") == backlog.MAX_WAITING
+    assert world.dropped("stopped") == journals.MAX_UNWRITTEN
 
 
 async def test_too_many_requests_at_once_are_dropped_and_counted_and_nobody_waits(tmp_path: Path):
     draft = a_draft()
     async with noting(tmp_path) as world:
-        for _ in range(journals.MAX_STEPS + 10):
-            world.journal.began(draft, draft)
+        for _ in range(journals.MAX_QUEUED + 10):
+            world.journal.on_start(draft, draft)
         assert world.dropped("busy") == 10
-        await until(lambda: world.names.count("metric") == journals.MAX_STEPS, within_s=60)
+        await until(lambda: world.names.count("metric") == journals.MAX_QUEUED, within_s=60)
         note(world, draft)
         await world.journal.caught_up()
         assert len(await world.written()) == 1
 
 
 async def test_large_requests_do_not_pile_up_in_memory_and_are_judged_by_their_length_instead(tmp_path: Path):
-    draft = a_draft("word " * (journals.MAX_WAITING_BYTES // 20))
+    draft = a_draft("word " * (journals.MAX_QUEUED_BYTES // 20))
     size = len(draft.request.body)
-    assert 2 * size < journals.MAX_WAITING_BYTES < 4 * size
+    assert 2 * size < journals.MAX_QUEUED_BYTES < 4 * size
     async with noting(tmp_path) as world:
         for _ in range(5):
             note(world, draft)

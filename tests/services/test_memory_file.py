@@ -102,7 +102,7 @@ async def test_of_many_saves_at_once_one_stands_whole(tmp_path: Path):
 SAVER = """
 import sys
 from pathlib import Path
-from kimi_proxy.services.memory_file import MemoryFile
+from kimi_proxy.services.chat.memory import MemoryFile
 
 number = 0
 while True:

@@ -14,7 +14,7 @@ from kimi_proxy.core.config.sections import MemorySettings as Settings
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.models import Target
-from kimi_proxy.features.pipeline import Draft, run_steps
+from kimi_proxy.features.pipeline import Draft, run_stages
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.memory import ProjectMemory
 from kimi_proxy.services.store import DecisionRecord
@@ -36,7 +36,7 @@ class World:
             raise error
 
         draft = Draft(request(wire, items), Target("p", "m"), Session(session))
-        return await run_steps(draft, (self.memory,), failed)
+        return await run_stages(draft, (self.memory.inject,), failed)
 
 
 @asynccontextmanager

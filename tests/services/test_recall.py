@@ -20,7 +20,7 @@ from kimi_proxy.core.chat.reply import ReplyReader
 from kimi_proxy.core.config import parse as parse_config
 from kimi_proxy.core.errors import UpstreamUnreadable
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.services.chat.handler import Asked as Question
+from kimi_proxy.services.chat.handler import ChatRequest
 from kimi_proxy.services.runtime import Runtime, running
 
 WIRES = pytest.mark.parametrize("wire", list(Wire))
@@ -71,7 +71,7 @@ async def world(home: Path, model: Model, more: str = "") -> AsyncIterator[tuple
 async def ask(runtime: Runtime, wire: Wire, items: Sequence[Item] = ITEMS, stream: bool = True) -> tuple[int, bytes]:
     options: JsonObject = {"stream_options": {"include_usage": True}} if stream and wire is Wire.CHAT else {}
     raw = request_body(wire, items, stream=stream, **options)
-    async with runtime.chat.answer(Question(wire, raw)) as answer:
+    async with runtime.chat.answer(ChatRequest(wire, raw)) as answer:
         rest = [piece async for piece in answer.rest] if answer.rest else []
         return answer.status, answer.body + b"".join(rest)
 
@@ -185,7 +185,7 @@ async def test_a_conversation_that_goes_on_from_nothing_cannot_either(tmp_path: 
     call = Call("own_1", "recover_text", {"id": foreign.decode()})
     model = Model(Wire.RESPONSES, [Says("", (call,)), Says("Never mind.")])
     raw = request_body(Wire.RESPONSES, [User("another question"), *ITEMS[1:]], previous_response_id=None)
-    async with world(tmp_path, model) as (runtime, _), runtime.chat.answer(Question(Wire.RESPONSES, raw)):
+    async with world(tmp_path, model) as (runtime, _), runtime.chat.answer(ChatRequest(Wire.RESPONSES, raw)):
         pass
 
     assert "never given out here" in json.loads(model.heard[1])["input"][-1]["output"]
@@ -240,7 +240,7 @@ async def test_a_client_that_hangs_up_ends_all_of_it(tmp_path: Path):
     model = Model(Wire.CHAT, [Says("Hm.", (recovering(),)), Says("A long answer. " * 500)])
     async with world(tmp_path, model) as (runtime, provider):
         raw = request_body(Wire.CHAT, ITEMS, stream=True)
-        async with runtime.chat.answer(Question(Wire.CHAT, raw)) as answer:
+        async with runtime.chat.answer(ChatRequest(Wire.CHAT, raw)) as answer:
             assert answer.rest is not None
             assert await anext(answer.rest)
         assert len(provider.heard) <= 2
@@ -252,7 +252,7 @@ async def test_whoever_goes_on_from_an_answer_by_its_id_goes_on_from_its_last_ro
     async with world(tmp_path, model) as (runtime, _):
         _, answer = await ask(runtime, Wire.RESPONSES)
         raw = request_body(Wire.RESPONSES, [User("And?")], previous_response_id="resp_1")
-        async with runtime.chat.answer(Question(Wire.RESPONSES, raw)):
+        async with runtime.chat.answer(ChatRequest(Wire.RESPONSES, raw)):
             pass
 
     assert b'"id":"resp_2"' not in answer.replace(b" ", b"")
@@ -327,7 +327,7 @@ async def test_whoever_goes_on_by_id_brings_a_result_for_our_call_too(tmp_path: 
         await ask(runtime, Wire.RESPONSES, stream=stream)
     async with world(tmp_path, model) as (runtime, _):
         for _ in range(2):
-            async with runtime.chat.answer(Question(Wire.RESPONSES, json.dumps(asked).encode())):
+            async with runtime.chat.answer(ChatRequest(Wire.RESPONSES, json.dumps(asked).encode())):
                 pass
 
     told = [json.loads(raw)["input"] for raw in model.heard[1:]]
@@ -340,7 +340,7 @@ async def test_whoever_goes_on_by_id_brings_a_result_for_a_call_that_was_one_too
     async with world(tmp_path, model, "recover_rounds = 1\n") as (runtime, _):
         await ask(runtime, Wire.RESPONSES)
         raw = request_body(Wire.RESPONSES, [User("And?")], previous_response_id="resp_0")
-        async with runtime.chat.answer(Question(Wire.RESPONSES, raw)):
+        async with runtime.chat.answer(ChatRequest(Wire.RESPONSES, raw)):
             pass
 
     told = json.loads(model.heard[2])

@@ -25,7 +25,8 @@ ON = RecordSettings(enabled=True)
 
 def sent(recorder: Recorder, asked: Request, session: str = "ses_a") -> None:
     draft = Draft(asked, Target("p", "m", "kimi"), Session(session))
-    recorder.began(draft, draft)(Exchange(draft, 200, "ok", ReplyFacts(usage=Usage(10, 2, 5)), 0.1, 0.2))
+    recorder.on_start(draft, draft)
+    recorder.on_end(Exchange(draft, 200, "ok", ReplyFacts(usage=Usage(10, 2, 5)), 0.1, 0.2))
 
 
 def conversation(turns: int, wire: Wire = Wire.CHAT) -> list[Request]:

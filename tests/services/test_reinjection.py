@@ -10,7 +10,7 @@ from kimi_proxy.core.config.providers import Model, Provider
 from kimi_proxy.core.config.sections import ReinjectionSettings as Settings
 from kimi_proxy.features.context import HEADING
 from kimi_proxy.features.models import Models, Target
-from kimi_proxy.features.pipeline import Draft, run_steps
+from kimi_proxy.features.pipeline import Draft, run_stages
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.context import Reinjection
 from kimi_proxy.services.chat.counting import TokenCounter
@@ -32,7 +32,7 @@ async def sent(asked: Request, settings: Settings | None = None) -> Draft:
     def failed(name: str, error: Exception) -> None:
         raise error
 
-    done = await run_steps(draft, (step,), failed)
+    done = await run_stages(draft, (step.remind,), failed)
     counting.close()
     return done
 

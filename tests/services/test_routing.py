@@ -17,7 +17,7 @@ from kimi_proxy.features.accounting import Account
 from kimi_proxy.features.context import Composition
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.models import Models
-from kimi_proxy.features.pipeline import Draft, run_steps
+from kimi_proxy.features.pipeline import Draft, run_stages
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.routing import Routing, Scale
@@ -53,7 +53,7 @@ class World:
         messages = [{"role": "user", "content": letter * (chars - 4)}]
         request = parse(json.encode({"model": model, "messages": messages}), Wire.CHAT)
         draft = Draft(request, self._models.target(model, Wire.CHAT), Session(session))
-        return await run_steps(draft, (self.routing,), self._failed)
+        return await run_stages(draft, (self.routing.route,), self._failed)
 
     def _failed(self, step: str, error: Exception) -> None:
         raise error
@@ -81,7 +81,7 @@ async def test_from_the_threshold_on_a_request_goes_to_the_smallest_sufficient_m
 
     assert [went(draft) for draft in drafts] == ["p/small", "p/middle", "p/middle", "p/large", "p/large"]
     assert drafts[3].target.model == "Upstream/Large"
-    assert drafts[0].said == drafts[0].notes == drafts[0].reasons == ()
+    assert drafts[0].answer_headers == drafts[0].notes == drafts[0].reasons == ()
 
 
 async def test_a_request_that_certainly_has_room_is_not_counted(tmp_path: Path):
@@ -110,7 +110,7 @@ async def test_news_are_told_as_news_once(tmp_path: Path):
         first, again = [await w.send(950) for _ in range(2)]
 
     assert [draft.notes[0].fields["new"] for draft in (first, again)] == [True, False]
-    assert first.said == again.said == ((b"x-kimi-proxy-model", b"p/middle"),)
+    assert first.answer_headers == again.answer_headers == ((b"x-kimi-proxy-model", b"p/middle"),)
 
 
 async def test_a_provider_that_counts_more_than_we_do_is_believed(tmp_path: Path):
@@ -169,7 +169,7 @@ async def test_a_model_that_the_settings_do_not_know_is_left_alone(tmp_path: Pat
     async with world(tmp_path) as w:
         draft = await w.send(5000, model="p/unheard-of")
 
-    assert (draft.target.model, draft.said, draft.reasons) == ("unheard-of", (), ())
+    assert (draft.target.model, draft.answer_headers, draft.reasons) == ("unheard-of", (), ())
 
 
 async def test_it_can_be_switched_off_and_the_threshold_moved(tmp_path: Path):
@@ -189,7 +189,7 @@ async def test_pictures_count_though_their_address_is_short(tmp_path: Path):
     async with world(tmp_path) as w:
         seen = await w.send(100)
         draft = replace(seen, request=parse(body, Wire.CHAT))
-        done = await run_steps(draft, (w.routing,), lambda step, error: None)
+        done = await run_stages(draft, (w.routing.route,), lambda step, error: None)
 
     assert len(body) < 900
     assert went(done) == "p/middle"
@@ -238,4 +238,4 @@ async def test_what_cannot_be_counted_in_time_stays_where_the_conversation_is(tm
             await w.send(1900, "ses_2")
 
     assert went(first) == went(again) == "p/large"
-    assert again.said == first.said
+    assert again.answer_headers == first.answer_headers

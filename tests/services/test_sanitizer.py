@@ -279,7 +279,7 @@ async def test_what_is_owed_stands_beside_its_result_from_then_on(tmp_path: Path
     later: list[Item] = [*BEGUN, *asked("c2", "ok")]
     async with world(tmp_path) as here:
         await here.send(request(Wire.CHAT, BEGUN))
-        await here.decisions.owe("s-1", "c2", "[recover_text …]\nline 7")
+        await here.decisions.save_pending_result("s-1", "c2", "[recover_text …]\nline 7")
         first = await here.send(request(Wire.CHAT, later))
     async with world(tmp_path) as here:
         again = await here.send(request(Wire.CHAT, [*later, Assistant("ok")]))

@@ -154,7 +154,7 @@ def proxy_app(runtime: Runtime) -> ASGIApp:
         *cuts.playground_routes(runtime.pruner),
         *settings.routes(runtime.settings),
         *compression.routes(runtime.compressions),
-        *sessions.context_routes(runtime.sessions, runtime.latest),
+        *sessions.context_routes(runtime.sessions, runtime.latest_requests),
         *compression.memory_routes(runtime.project_memory, runtime.sessions),
         Route("/api/mask/{mask_id}", gateway.endpoint(runtime.gateway), methods=["GET"]),
         Route("/health", _health(runtime), methods=["GET"]),

@@ -15,14 +15,14 @@ from kimi_proxy.core.chat.wires import BY_PATH, COUNT_PATHS, Wire, wire_of_clien
 from kimi_proxy.core.deadline import Deadline
 from kimi_proxy.core.errors import UpstreamError
 from kimi_proxy.features.models import Models
-from kimi_proxy.services.chat.handler import Asked, Chat
+from kimi_proxy.services.chat.handler import Chat, ChatRequest
 from kimi_proxy.services.chat.relay import Answer
 
 STALL_S = 120.0  # a client that reads nothing for so long counts as disconnected
 
 MODELS = ("/v1/models", "/models")
 
-Ask = Callable[[Asked], AbstractAsyncContextManager[Answer]]
+Ask = Callable[[ChatRequest], AbstractAsyncContextManager[Answer]]
 
 
 def routes(chat: Chat) -> list[Route]:
@@ -92,8 +92,8 @@ class ChatEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await Request(scope, receive).body()
-        asked = Asked(self._wire, body, tuple(scope["headers"]), scope["query_string"].decode("latin-1"))
-        async with until_disconnect(receive, send) as client, self._ask(asked) as answer:
+        incoming = ChatRequest(self._wire, body, tuple(scope["headers"]), scope["query_string"].decode("latin-1"))
+        async with until_disconnect(receive, send) as client, self._ask(incoming) as answer:
             await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
             await _send_body(answer, client)
 

@@ -12,7 +12,7 @@ from kimi_proxy.api.errors import json_answer, object_in
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.compression import Preset
 from kimi_proxy.features.tool import checked
-from kimi_proxy.services.chat.compressions import Compressions
+from kimi_proxy.services.chat.compression import SessionCompressions
 from kimi_proxy.services.chat.memory import ProjectMemory
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.sessions import Sessions
@@ -26,12 +26,12 @@ class Wish(BaseModel):
     force: bool = False
 
 
-def routes(compressions: Compressions) -> list[Route]:
+def routes(compressions: SessionCompressions) -> list[Route]:
     light = [] if compressions.light is None else _routes("/api/compaction", compressions.light, compressions)
     return [*_routes("/api/compress", compressions.usual, compressions), *light]
 
 
-def _routes(path: str, preset: Preset, compressions: Compressions) -> list[Route]:
+def _routes(path: str, preset: Preset, compressions: SessionCompressions) -> list[Route]:
     return [
         Route(f"{path}/stats", _all_stats(compressions), methods=["GET"]),
         Route(f"{path}/{{session_id}}", _compress(compressions, preset), methods=["POST"]),
@@ -41,40 +41,40 @@ def _routes(path: str, preset: Preset, compressions: Compressions) -> list[Route
     ]
 
 
-def _compress(compressions: Compressions, preset: Preset) -> Endpoint:
+def _compress(compressions: SessionCompressions, preset: Preset) -> Endpoint:
     async def compress(request: Request) -> Response:
         wish = checked(Wish, await object_in(request, 'send {"force": true}, or nothing'))
         is_forced = wish.force or request.query_params.get("force", "").lower() in ("1", "true")
         fullness = await compressions.fullness(_session(request), preset)
         if fullness.is_below and not is_forced:
-            return json_answer(fullness.told(), 400)
+            return json_answer(fullness.to_json(), 400)
         return json_answer(await compressions.compress(_session(request), preset))
 
     return compress
 
 
-def _simulate(compressions: Compressions, preset: Preset) -> Endpoint:
+def _simulate(compressions: SessionCompressions, preset: Preset) -> Endpoint:
     async def simulate(request: Request) -> Response:
         return json_answer(await compressions.simulate(_session(request), preset))
 
     return simulate
 
 
-def _undo(compressions: Compressions) -> Endpoint:
+def _undo(compressions: SessionCompressions) -> Endpoint:
     async def undo(request: Request) -> Response:
         return json_answer(await compressions.undo(_session(request)))
 
     return undo
 
 
-def _stats(compressions: Compressions) -> Endpoint:
+def _stats(compressions: SessionCompressions) -> Endpoint:
     async def stats(request: Request) -> Response:
         return json_answer(await compressions.stats(_session(request)))
 
     return stats
 
 
-def _all_stats(compressions: Compressions) -> Endpoint:
+def _all_stats(compressions: SessionCompressions) -> Endpoint:
     async def stats(request: Request) -> Response:
         return json_answer(await compressions.stats())
 

@@ -210,7 +210,7 @@ def _message(sessions: Sessions, latest: LatestRequests) -> Endpoint:
 
 def _gave_way(sessions: Sessions, latest: LatestRequests) -> Endpoint:
     async def gave_way(request: Request) -> Response:
-        return json_answer(await latest.gave_way(await _context_id(sessions, request), request.path_params["index"]))
+        return json_answer(await latest.summarized(await _context_id(sessions, request), request.path_params["index"]))
 
     return gave_way
 

@@ -58,8 +58,8 @@ def provider_routes(config: Config, chat: Chat) -> list[Route]:
 
     async def show_limits(request: Request) -> Response:
         limits: list[JsonObject] = [
-            {"provider": name, "requests_per_minute": rate.per_minute, "wait_s": round(wait_s, 3)}
-            for name, (rate, wait_s) in chat.turns.limits().items()
+            {"provider": name, "requests_per_minute": per_minute, "wait_s": round(wait_s, 3)}
+            for name, (per_minute, wait_s) in chat.rate_limiter.limits().items()
             if config.providers[name].enabled
         ]
         return json_answer({"providers": limits})

@@ -91,7 +91,7 @@ def _proxy_door(config: Config) -> Door:
 def _serve(config: Config, doors: Sequence[Door]) -> None:
     from kimi_proxy.api.server import refuse_exposure, run, stop_on_signals
     from kimi_proxy.core.logs import write_to_stderr
-    from kimi_proxy.services.runtime import running
+    from kimi_proxy.lab.log_watcher import running_with_logs
 
     for door in doors:
         refuse_exposure(door.host, config.token is not None)
@@ -99,7 +99,7 @@ def _serve(config: Config, doors: Sequence[Door]) -> None:
 
     async def life() -> None:
         with stop_on_signals() as stop:
-            async with running(config) as runtime:
+            async with running_with_logs(config) as runtime:
                 await listen(runtime, doors, stop, lambda addresses: _welcome(config, addresses["pruner"]))
 
     run(life())

@@ -1,55 +1,77 @@
-"""Recent answers, kept in memory: for a while, up to a number, and up to a weight in bytes."""
+"""A bounded cache in memory, limited by age, number of entries and bytes."""
 
+import math
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept(Generic[Value]):
+class _Entry(NamedTuple, Generic[Value]):
     value: Value
-    weight: int
-    until: float
+    size: int
+    expires: float
 
 
 class LruCache(Generic[Key, Value]):
-    """The least recently used leave first; a value heavier than the whole budget is not kept at all."""
+    """The least recently used entry leaves first; a value larger than `max_bytes` is not kept at all."""
 
-    def __init__(self, *, ttl_s: float, max_entries: int, max_bytes: int, now: Callable[[], float]) -> None:
-        self._ttl_s = ttl_s
+    def __init__(
+        self,
+        max_entries: int,
+        *,
+        max_bytes: float = math.inf,
+        ttl_s: float = math.inf,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._max_entries = max_entries
         self._max_bytes = max_bytes
+        self._ttl_s = ttl_s
         self._now = now
-        self._kept: OrderedDict[Key, _Kept[Value]] = OrderedDict()
+        self._entries: OrderedDict[Key, _Entry[Value]] = OrderedDict()
         self._bytes = 0
 
+    def __contains__(self, key: Key) -> bool:
+        """Whether `key` is kept; looking does not count as use."""
+        return key in self._entries and self._entries[key].expires > self._now()
+
+    def items(self) -> list[tuple[Key, Value]]:
+        """Return what is kept, the least recently used first."""
+        now = self._now()
+        return [(key, entry.value) for key, entry in self._entries.items() if entry.expires > now]
+
     def get(self, key: Key) -> Value | None:
-        kept = self._kept.get(key)
-        if kept is None:
+        entry = self._entries.get(key)
+        if entry is None:
             return None
-        if kept.until <= self._now():
+        if entry.expires <= self._now():
             self.forget(key)
             return None
-        self._kept.move_to_end(key)
-        return kept.value
+        self._entries.move_to_end(key)
+        return entry.value
 
-    def put(self, key: Key, value: Value, weight: int) -> None:
+    def put(self, key: Key, value: Value, size: int = 0) -> None:
         self.forget(key)
-        if weight > self._max_bytes:
+        if size > self._max_bytes:
             return
-        self._kept[key] = _Kept(value, weight, self._now() + self._ttl_s)
-        self._bytes += weight
-        while len(self._kept) > self._max_entries or self._bytes > self._max_bytes:
-            self.forget(next(iter(self._kept)))
+        self._entries[key] = _Entry(value, size, self._now() + self._ttl_s)
+        self._bytes += size
+        while len(self._entries) > self._max_entries or self._bytes > self._max_bytes:
+            self.forget(next(iter(self._entries)))
+
+    def pop(self, key: Key) -> Value | None:
+        """Return the value of `key` and forget it."""
+        value = self.get(key)
+        self.forget(key)
+        return value
 
     def forget(self, key: Key) -> None:
-        kept = self._kept.pop(key, None)
-        self._bytes -= kept.weight if kept else 0
+        entry = self._entries.pop(key, None)
+        self._bytes -= entry.size if entry else 0
 
     def clear(self) -> None:
-        self._kept.clear()
+        self._entries.clear()
         self._bytes = 0

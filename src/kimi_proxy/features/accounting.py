@@ -3,10 +3,11 @@
 import csv
 import io
 import math
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 
+from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.chat import Request
 from kimi_proxy.core.chat.reply import Usage
 from kimi_proxy.core.config.providers import Model
@@ -195,27 +196,21 @@ MAX_KNOWN = 1_000
 
 
 class PromptCacheBelief:
-    """Whether a model's provider has a cache at all, by what it told so far; believed until it was missed often."""
+    """Whether a model's provider has a prompt cache at all; believed until several requests in a row have missed it."""
 
     def __init__(self) -> None:
-        self._misses: OrderedDict[str, int] = OrderedDict()
+        self._misses: LruCache[str, int] = LruCache(MAX_KNOWN)
 
     def __getitem__(self, model: str) -> bool:
-        return self._misses.get(model, 0) < MISSES
+        return (self._misses.get(model) or 0) < MISSES
 
     def observe(self, model: str, sent: Sent, usage: Usage | None) -> None:
         if usage is None:
             return
         if usage.cached_tokens:
-            self._put(model, 0)
+            self._misses.put(model, 0)
         elif sent.old_after >= MIN_CACHED_TOKENS and not sent.is_rewritten:
-            self._put(model, self._misses.get(model, 0) + 1)
-
-    def _put(self, model: str, misses: int) -> None:
-        self._misses[model] = misses
-        self._misses.move_to_end(model)
-        if len(self._misses) > MAX_KNOWN:
-            self._misses.popitem(last=False)
+            self._misses.put(model, (self._misses.get(model) or 0) + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,22 +268,20 @@ def _count(note: Note, name: str) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
-MAX_SESSIONS = 10_000  # remembered; who talked last stays
+MAX_SESSIONS = 10_000
 
 
 class PrefixTracker:
-    """A provider's cache knows a beginning, and a model; whenever we change either, it has to read anew."""
+    """A prompt cache knows the beginning of a request, and a model; whenever we change either, it is lost."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, str] = OrderedDict()
+        self._known: LruCache[str, str] = LruCache(MAX_SESSIONS)
 
     def changes(self, session: str, prefix: str) -> bool:
-        """Whether a session's requests begin otherwise than before; of one that nobody knows, nobody can tell."""
-        before = self._known.pop(session, prefix)
-        self._known[session] = prefix
-        if len(self._known) > MAX_SESSIONS:
-            self._known.popitem(last=False)
-        return before != prefix
+        """Return whether a session's requests begin otherwise than before; False for a new one."""
+        before = self._known.get(session)
+        self._known.put(session, prefix)
+        return before not in (None, prefix)
 
 
 # A spreadsheet takes a cell that begins so for a formula, and runs it.

@@ -245,8 +245,8 @@ class Proposal:
     after: int = 0
 
     @property
-    def untold(self) -> list[Message]:
-        """The messages that no summary tells of yet."""
+    def unsummarized(self) -> list[Message]:
+        """Return the messages that no summary covers yet."""
         return [self.history.messages[place] for place in self.plan.removed if place >= self.after]
 
     @property
@@ -420,7 +420,7 @@ def compressed(draft: Draft, compression: ActiveCompression, offers_tool: bool) 
     if len(came.messages) <= compression.cut or came.fingerprint(compression.cut) != compression.fingerprint:
         return replace(draft, reasons=(*draft.reasons, "history_changed"))
     request = with_summary(draft.request, compression.cut, compression.kept, compression.message)
-    done = replace(draft, request=request, cut=compression, uncut=draft)
+    done = replace(draft, request=request, compression=compression, uncompressed=draft)
     if offers_tool and not draft.own_tool and stage.may_join(request):
         return replace(done, own_tool=stage.own_name(request), request=stage.joined(request))
     return done

@@ -1,23 +1,33 @@
-"""What is noted of a request's context: its four ingredients, and for the newest of a session how they lie."""
+"""What fills a context window: the ingredients of a request in tokens, where they lie, and what is buried."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, TypeAlias
 
-from kimi_proxy.core.chat import Message, Part, Request, Role
+from kimi_proxy.core.chat import Part, Request, Role
 from kimi_proxy.core.chat.body import PARAGRAPH
 from kimi_proxy.core.chat.edit import with_reminder
 from kimi_proxy.core.errors import Reason
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.features.memory import MemoryFound, TextWeight, segments, together
+from kimi_proxy.features.memory import MemoryFound, TextWeight, by_kind, segments
 from kimi_proxy.features.pipeline import Draft, Note
 
 MESSAGE_TOKENS = 4  # what separates a message from the next
 IMAGE_TOKENS = 1_600  # of the usual size; its bytes say nothing about it
 BLOB_TOKENS = 1_000  # at most, of anything else that is no text: a document, a sound
+SLICES = 20
+BURIED_SHARE = 0.5  # of the context window: a model hardly heeds what lies further from the end
+
+# What stands before instructions that are repeated, and what a stage that repeats them reports.
+HEADING = "[The instructions from the beginning of this conversation still apply. kimi-proxy repeats them:]"
+EVENT = "instructions_reinjected"
+TOO_LONG: Reason = "instructions_too_long"
+NO_PLACE: Reason = "no_place_for_instructions"
 
 Ingredient: TypeAlias = Literal["system", "memory", "tools", "chat"]
+Slice: TypeAlias = dict[Ingredient, int]
+Weigh: TypeAlias = Callable[[str], TextWeight]
 
 _OF_TOOLS = frozenset({"tool_call", "tool_result"})
 _WORDLESS = frozenset({"image", "other"})
@@ -25,7 +35,7 @@ _WORDLESS = frozenset({"image", "other"})
 
 @dataclass(frozen=True, slots=True)
 class MessageWeight:
-    """A message, and how many tokens the model reads before it."""
+    """The tokens of a message, and how many the model reads before it."""
 
     index: int  # -1 is what the API puts apart: `system`, `instructions`
     role: Role
@@ -36,14 +46,13 @@ class MessageWeight:
 
     @property
     def kind(self) -> Ingredient:
-        """What it is above all; a message is memory only if nothing else is in it to speak of."""
+        """Return what most of it is, without the memory in it."""
         if self.role == "system":
             return "system"
         return "tools" if self.tools_tokens > self.chat_tokens else "chat"
 
     @property
     def chat_tokens(self) -> int:
-        """Its words, or the system's."""
         return self.tokens - self.memory_tokens - self.tools_tokens
 
 
@@ -78,61 +87,44 @@ class Composition:
 
     @cached_property
     def everything(self) -> tuple[MessageWeight, ...]:
-        """In the order in which it is read, but for the descriptions of the tools, which come first."""
+        """Return all weights in the order in which the model reads; the descriptions of tools come before them."""
         return (self.apart, *self.messages)
 
+    def to_json(self) -> JsonObject:
+        return {"system": self.system, "memory": self.memory, "tools": self.tools, "chat": self.chat}
 
-def composition(request: Request, portion: Callable[[str], TextWeight]) -> Composition:
-    """Texts, tool calls, results, the descriptions of tools, and a flat rate for what is no text."""
+    def after(self, one: MessageWeight) -> int:
+        """Return how many tokens follow on a message."""
+        return self.total - one.before - one.tokens
+
+    def is_buried(self, one: MessageWeight, window: int | None, share: float = BURIED_SHARE) -> bool:
+        """Whether these are instructions on which more than a share of the context window follows."""
+        return window is not None and one.role == "system" and one.chat_tokens > 0 and self.after(one) > window * share
+
+
+def composition(request: Request, weigh: Weigh) -> Composition:
+    """Count texts, tool calls, tool results and the descriptions of tools; what is no text has a flat rate."""
     inside = {(part.start, part.end) for message in request.messages for part in message.parts}
     alone = [part for part in request.system if (part.start, part.end) not in inside]
     tools = request.members.get("tools")
-    definitions = 0 if tools is None else portion(bytes(tools).decode("utf-8", "replace")).tokens
+    definitions = 0 if tools is None else weigh(bytes(tools).decode("utf-8", "replace")).tokens
     found: list[MemoryFound] = []
-    apart = _weighed(-1, "system", alone, 0, definitions, portion, found)
-    messages = _in_a_row(request.messages, definitions + apart.tokens, portion, found)
-    return Composition(definitions, apart, messages, together(found))
-
-
-def tokens_of(request: Request, count: Callable[[str], int]) -> int:
-    return composition(request, lambda text: TextWeight(count(text))).total
-
-
-def is_certainly_below(request: Request, tokens: float) -> bool:
-    """Known without a count: a token has one byte at least. A picture may weigh more than the address it is behind."""
-    return len(request.body) < tokens and b"image" not in request.body
-
-
-def is_same(one: Request, other: Request) -> bool:
-    """Whether two requests weigh the same because they say the same."""
-    if one is other:
-        return True
-    names = (one.format.conversation, one.format.system_member, "tools")
-    return all(_raw(one, name) == _raw(other, name) for name in names)
-
-
-def _in_a_row(
-    messages: Iterable[Message], before: int, portion: Callable[[str], TextWeight], found: list[MemoryFound]
-) -> tuple[MessageWeight, ...]:
-    row: list[MessageWeight] = []
-    for index, message in enumerate(messages):
-        row.append(_weighed(index, message.role, message.parts, MESSAGE_TOKENS, before, portion, found))
-        before += row[-1].tokens
-    return tuple(row)
+    apart = _weighed(-1, "system", alone, definitions, weigh, found)
+    messages: list[MessageWeight] = []
+    before = definitions + apart.tokens
+    for index, message in enumerate(request.messages):
+        messages.append(_weighed(index, message.role, message.parts, before, weigh, found))
+        before += messages[-1].tokens
+    return Composition(definitions, apart, tuple(messages), by_kind(found))
 
 
 def _weighed(
-    index: int,
-    role: Role,
-    parts: Iterable[Part],
-    separating: int,
-    before: int,
-    portion: Callable[[str], TextWeight],
-    found: list[MemoryFound],
+    index: int, role: Role, parts: Iterable[Part], before: int, weigh: Weigh, found: list[MemoryFound]
 ) -> MessageWeight:
-    total, memory, tools = separating, 0, 0
+    """Return the weight of one message, and add the memory in it to `found`."""
+    total, memory, tools = 0 if index < 0 else MESSAGE_TOKENS, 0, 0
     for part in parts:
-        own = TextWeight(_flat(part)) if part.kind in _WORDLESS else portion(part.text)
+        own = TextWeight(_flat(part)) if part.kind in _WORDLESS else weigh(part.text)
         total += own.tokens
         memory += own.memory
         # What is no text has the id of a call if a tool answered with it.
@@ -145,24 +137,35 @@ def _flat(part: Part) -> int:
     return IMAGE_TOKENS if part.kind == "image" else min(BLOB_TOKENS, (part.end - part.start) // 4)
 
 
+def tokens_of(request: Request, count: Callable[[str], int]) -> int:
+    return composition(request, lambda text: TextWeight(count(text))).total
+
+
+def is_certainly_below(request: Request, tokens: float) -> bool:
+    """Return True if that is known without a count: a token has a byte at least, but an image more than its address."""
+    return len(request.body) < tokens and b"image" not in request.body
+
+
+def is_same(one: Request, other: Request) -> bool:
+    """Whether two requests weigh the same because what the model reads is the same."""
+    if one is other:
+        return True
+    names = (one.format.conversation, one.format.system_member, "tools")
+    return all(_raw(one, name) == _raw(other, name) for name in names)
+
+
 def _raw(request: Request, name: str) -> bytes:
     raw = request.members.get(name)
     return b"" if raw is None else bytes(raw)
 
 
-SLICES = 20
-BURIED_SHARE = 0.5  # of the window: what lies further from the end is hardly heeded
-
-Slice = dict[Ingredient, int]
-
-
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """The system's words, and those of them that are buried: more of the window than a given share follows on them."""
+    """The tokens of the system prompt, and those that are buried: more than a share of the window follows on them."""
 
     system_tokens: int
     buried_tokens: int
-    distance: int | None  # tokens after the last of these words; None if there are none
+    distance: int | None  # tokens after the last of it; None if there is none
 
     @property
     def is_sunk(self) -> bool:
@@ -171,16 +174,14 @@ class Sink:
 
 
 def sink(made: Composition, window: int | None, share: float = BURIED_SHARE) -> Sink:
-    """Nothing is buried in a window of unknown size."""
+    """Return what is buried; nothing in a window of unknown size."""
     spoken = [one for one in made.everything if one.role == "system" and one.chat_tokens]
-    after = [made.total - one.before - one.tokens for one in spoken]
-    limit = float("inf") if window is None else window * share
-    buried = sum(one.chat_tokens for one, distance in zip(spoken, after, strict=True) if distance > limit)
-    return Sink(sum(one.chat_tokens for one in spoken), buried, min(after, default=None))
+    buried = sum(one.chat_tokens for one in spoken if made.is_buried(one, window, share))
+    return Sink(sum(one.chat_tokens for one in spoken), buried, min(map(made.after, spoken), default=None))
 
 
 def distribution(made: Composition) -> tuple[Slice, ...]:
-    """What the model reads in equal slices, from the first token to the last."""
+    """Return what the model reads in equal slices, from the first token to the last."""
     total = made.total
     bounds = [total * each // SLICES for each in range(SLICES + 1)]
     slices: tuple[Slice, ...] = tuple({"system": 0, "memory": 0, "tools": 0, "chat": 0} for _ in range(SLICES))
@@ -197,15 +198,11 @@ def distribution(made: Composition) -> tuple[Slice, ...]:
 
 
 def _runs(made: Composition) -> Iterator[tuple[Ingredient, int]]:
+    """Return ingredients in their order; how the parts of one message lie in it does not show at this scale."""
     yield "tools", made.definitions
     for one in made.everything:
-        yield from _inside(one)
-
-
-def _inside(one: MessageWeight) -> Sequence[tuple[Ingredient, int]]:
-    """How the parts of a message lie in it does not show at this scale."""
-    words: Ingredient = "system" if one.role == "system" else "chat"
-    return ("memory", one.memory_tokens), ("tools", one.tools_tokens), (words, one.chat_tokens)
+        words: Ingredient = "system" if one.role == "system" else "chat"
+        yield from (("memory", one.memory_tokens), ("tools", one.tools_tokens), (words, one.chat_tokens))
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,10 +212,27 @@ class Layout:
     sink: Sink
     is_reminded: bool  # its instructions were repeated at the end
 
+    @property
+    def is_sunk(self) -> bool:
+        return self.sink.is_sunk and not self.is_reminded
+
+    def to_json(self) -> JsonObject:
+        return {
+            "distribution": [dict(each.items()) for each in self.slices],
+            "attention_sink": {
+                "is_sunk": self.is_sunk,
+                "system_tokens": self.sink.system_tokens,
+                "buried_tokens": self.sink.buried_tokens,
+                "distance": self.sink.distance,
+                "threshold": BURIED_SHARE,
+                "reinjected": self.is_reminded,
+            },
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """In tokens; together they are what was estimated."""
+    """What is stored of a composition: four counts in tokens, and for the newest request of a session its layout."""
 
     system: int
     memory: int
@@ -233,45 +247,23 @@ class Context:
 
     @property
     def is_sunk(self) -> bool:
-        layout = self.layout
-        return layout is not None and layout.sink.is_sunk and not layout.is_reminded
+        return self.layout is not None and self.layout.is_sunk
+
+    def to_json(self) -> JsonObject:
+        return {"system": self.system, "memory": self.memory, "tools": self.tools, "chat": self.chat}
+
+    def memory_to_json(self) -> JsonObject:
+        """Return the memory in a request, with a preview of each kind."""
+        found = self.layout.found if self.layout else ()
+        kinds: list[JsonValue] = [
+            {"kind": one.kind, "segments": one.count, "tokens": one.tokens, "preview": one.preview} for one in found
+        ]
+        return {"memory_tokens": self.memory, "memory_ratio": self.memory_ratio, "kinds": kinds}
 
 
 def context_of(made: Composition, window: int | None, is_reminded: bool) -> Context:
     layout = Layout(made.found, distribution(made), sink(made, window), is_reminded)
     return Context(made.system, made.memory, made.tools, made.chat, layout)
-
-
-def memory_told(context: Context) -> JsonObject:
-    """The memory of a session's newest request, in a few lines."""
-    found = context.layout.found if context.layout else ()
-    kinds: list[JsonValue] = [
-        {"kind": one.kind, "segments": one.count, "tokens": one.tokens, "preview": one.preview} for one in found
-    ]
-    return {"memory_tokens": context.memory, "memory_ratio": context.memory_ratio, "kinds": kinds}
-
-
-def layout_told(layout: Layout) -> JsonObject:
-    found = layout.sink
-    slices: list[JsonValue] = [dict(each.items()) for each in layout.slices]
-    return {
-        "distribution": slices,
-        "attention_sink": {
-            "is_sunk": found.is_sunk and not layout.is_reminded,
-            "system_tokens": found.system_tokens,
-            "buried_tokens": found.buried_tokens,
-            "distance": found.distance,
-            "threshold": BURIED_SHARE,
-            "reinjected": layout.is_reminded,
-        },
-    }
-
-
-HEADING = "[The instructions from the beginning of this conversation still apply. kimi-proxy repeats them:]"
-
-EVENT = "instructions_reinjected"
-TOO_LONG: Reason = "instructions_too_long"
-NO_PLACE: Reason = "no_place_for_instructions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,24 +274,24 @@ class Reminder:
 
 
 def instructions(request: Request) -> str:
-    """What the system says, without memory: that is no instruction, and a copy of it would be counted as more of it."""
+    """Return the system prompt without memory, which is no instruction; a copy would be counted as more of it."""
     texts = (_without_memory(part.text).strip() for part in request.system if part.kind == "text")
     return PARAGRAPH.join(text for text in texts if text)
 
 
 def is_reminded(request: Request) -> bool:
-    """Whether somebody before us has repeated the instructions."""
+    """Whether the instructions are repeated already, by another proxy before us."""
     return any(HEADING in part.text for message in request.messages[-1:] for part in message.parts)
 
 
 def reinjected(draft: Draft, reminder: Reminder) -> Draft:
-    """Only ever at the end: the next request comes without it, and all before it is what the provider's cache knows."""
+    """Add the reminder at the end: the next request comes without it, and the prompt cache knows all that is before."""
     request = with_reminder(draft.request, reminder.text)
     if request is None:
         return replace(draft, reasons=(*draft.reasons, NO_PLACE))
     sink = reminder.sink
-    told = {"tokens": reminder.tokens, "buried_tokens": sink.buried_tokens, "distance": sink.distance}
-    return replace(draft, request=request, notes=(*draft.notes, Note(EVENT, told)))
+    fields = {"tokens": reminder.tokens, "buried_tokens": sink.buried_tokens, "distance": sink.distance}
+    return replace(draft, request=request, notes=(*draft.notes, Note(EVENT, fields)))
 
 
 def _without_memory(text: str) -> str:

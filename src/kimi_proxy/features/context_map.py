@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from kimi_proxy.core.chat import Message, Part, Request
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.compression import History
-from kimi_proxy.features.context import BURIED_SHARE, HEADING, Composition, MessageWeight
+from kimi_proxy.features.context import HEADING, Composition, MessageWeight
 from kimi_proxy.features.pipeline import ActiveCompression
 
 PREVIEW_CHARS = 160
@@ -14,7 +14,7 @@ PREVIEW_CHARS = 160
 
 @dataclass(frozen=True)
 class Pair:
-    """A message that was sent, and those that stood in its place; none if it is all ours."""
+    """A message that was sent, and those that came in its place; none if we added it."""
 
     index: int
     sent: Message
@@ -27,7 +27,7 @@ class Pair:
 
 
 def pairs(came: Request, leaves: Request, cut: ActiveCompression | None) -> list[Pair]:
-    """In the order in which the model reads them."""
+    """Return them in the order in which the model reads them."""
     before, after = History(came), History(leaves)
     origins = dict(zip(after.at, _origins(before, cut), strict=False))
     summary = after.at[len(cut.kept)] if cut else None
@@ -42,7 +42,7 @@ def pairs(came: Request, leaves: Request, cut: ActiveCompression | None) -> list
 
 
 def _origins(before: History, cut: ActiveCompression | None) -> Iterator[tuple[Message, ...]]:
-    """What stood in each place after another, the summary's among them."""
+    """Return what came in each place, one after the other, the summary's among them."""
     if cut is None:
         yield from ((message,) for message in before.messages)
         return
@@ -51,7 +51,7 @@ def _origins(before: History, cut: ActiveCompression | None) -> Iterator[tuple[M
     yield from ((message,) for message in before.messages[cut.cut :])
 
 
-def told(pair: Pair, weighed: Composition, window: int | None) -> JsonObject:
+def sent_to_json(pair: Pair, weighed: Composition, window: int | None) -> JsonObject:
     weight = weighed.messages[pair.index]
     whole = window or max(1, weighed.total)
     return {
@@ -61,15 +61,9 @@ def told(pair: Pair, weighed: Composition, window: int | None) -> JsonObject:
         "tokens": weight.tokens,
         "memory_tokens": weight.memory_tokens,
         "start_percent": round(weight.before * 100 / whole, 2),
-        "flags": [*_flags(pair, weight), *(("buried",) if is_buried(weight, weighed, window) else ())],
+        "flags": [*_flags(pair, weight), *(("buried",) if weighed.is_buried(weight, window) else ())],
         "preview": words(pair.sent)[:PREVIEW_CHARS],
     }
-
-
-def is_buried(weight: MessageWeight, weighed: Composition, window: int | None) -> bool:
-    """Whether these are instructions that much of the window follows on."""
-    after = weighed.total - weight.before - weight.tokens
-    return window is not None and weight.role == "system" and weight.chat_tokens > 0 and after > window * BURIED_SHARE
 
 
 def _flags(pair: Pair, weight: MessageWeight) -> Iterator[str]:
@@ -84,7 +78,7 @@ def _flags(pair: Pair, weight: MessageWeight) -> Iterator[str]:
 
 
 def words(message: Message) -> str:
-    """All that a message says, tool calls with their names."""
+    """Return all texts of a message, tool calls with their names."""
     return "\n".join(_words(part) for part in message.parts)
 
 
@@ -94,8 +88,8 @@ def _words(part: Part) -> str:
     return f"{part.name}({part.text})" if part.kind == "tool_call" else part.text
 
 
-def gave_way(came: Request, cut: ActiveCompression | None) -> Mapping[int, Message]:
-    """By their index in the request as it came."""
+def summarized(came: Request, cut: ActiveCompression | None) -> Mapping[int, Message]:
+    """Return the messages that a summary stands for, by their index in the request as it came."""
     if cut is None:
         return {}
     history = History(came)

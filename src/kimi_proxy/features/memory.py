@@ -1,4 +1,4 @@
-"""What of a conversation is long-term memory: it is weighed apart, and never compressed away."""
+"""Long-term memory in a conversation: found in its texts, counted apart, and never summarized away."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -39,7 +39,7 @@ class Segment:
 
 
 def segments(text: str) -> tuple[Segment, ...]:
-    """In order, and apart: of those that lie in each other or overlap, one is left that covers all."""
+    """Return them in order and apart: where some overlap, one that covers all of them."""
     lowered = text.lower()
     if not any(opening in lowered for opening in _OPENINGS):
         return ()
@@ -61,7 +61,7 @@ def _tagged(text: str) -> Iterator[Segment]:
 
 
 def _called(text: str) -> Iterator[Segment]:
-    """`@recall(f(x))` ends where its own bracket closes; brackets outside of a call are nobody's business."""
+    """`@recall(f(x))` ends where its own bracket closes; brackets outside of a call do not count."""
     waiting: dict[str, list[tuple[int, str]]] = {"(": [], "[": []}
     calls = at = 0
     while found := (_BRACKET if calls else _CALL).search(text, at):
@@ -115,24 +115,24 @@ class TextWeight:
 
 
 def portion(text: str, count: Callable[[str], int]) -> TextWeight:
-    """Each segment is counted by itself; together they are never more than the text."""
+    """Return the weight of a text. Each segment is counted by itself; together they are never more than the text."""
     counted = count(text)
     pieces = [(one.kind, text[one.start : one.end]) for one in segments(text)]
     if not pieces:
         return TextWeight(counted)
-    found = together(MemoryFound(kind, 1, count(piece), _preview(piece)) for kind, piece in pieces)
+    found = by_kind(MemoryFound(kind, 1, count(piece), _preview(piece)) for kind, piece in pieces)
     return TextWeight(counted, min(counted, sum(one.tokens for one in found)), found)
 
 
-def together(found: Iterable[MemoryFound]) -> tuple[MemoryFound, ...]:
-    """One for each kind."""
-    by_kind: dict[str, MemoryFound] = {}
+def by_kind(found: Iterable[MemoryFound]) -> tuple[MemoryFound, ...]:
+    """Return one sum for each kind."""
+    sums: dict[str, MemoryFound] = {}
     for one in found:
-        first = by_kind.get(one.kind)
+        first = sums.get(one.kind)
         if first is not None:
             one = MemoryFound(one.kind, first.count + one.count, first.tokens + one.tokens, first.preview)
-        by_kind[one.kind] = one
-    return tuple(by_kind[kind] for kind in KINDS if kind in by_kind)
+        sums[one.kind] = one
+    return tuple(sums[kind] for kind in KINDS if kind in sums)
 
 
 def _preview(piece: str) -> str:
@@ -145,7 +145,7 @@ _PROJECT_TAG = re.compile(r"<(/?mcp-memory)", re.IGNORECASE)
 
 
 def block(content: JsonValue) -> str:
-    """The block that the model reads; none if there is nothing to say."""
+    """Return the block that the model reads; empty if there is no content."""
     text = content if isinstance(content, str) else json.encode(content).decode() if content else ""
     if not text.strip():
         return ""
@@ -161,8 +161,8 @@ def begins(request: Request) -> bool:
 
 
 def injected(draft: Draft, block: str, tokens: int | None = None) -> Draft:
-    """Told by the system, behind its own words. `tokens` are given where that happens for the first time."""
-    request = with_system(draft.request, block)
+    """Return `draft` with `block` behind the system prompt; `tokens` are given for the first request that has it."""
+    request = with_system(draft.request, block) if block else draft.request
     if request is draft.request:
         return draft
     notes = () if tokens is None else (Note("memory_injected", {"tokens": tokens}),)

@@ -1,16 +1,16 @@
-"""What a request comes to: its tokens, its share of the context window, its price."""
+"""What a request amounts to: its tokens, its share of the context window, its price."""
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.chat.reply import ReplyFacts, Usage
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.features.accounting import Account, Recalled, prices_of
 from kimi_proxy.features.context import Context
 
-# Shares of the window at which whoever watches is told, highest first.
+# Shares of the context window at which an alert is published, highest first.
 LEVELS = ((95.0, "critical"), (90.0, "warning"), (80.0, "caution"))
 
 
@@ -37,12 +37,12 @@ class Metric:
     cost_usd: float | None = None  # None if the settings know no price
     first_token_ms: int | None = None
     duration_ms: int | None = None
-    context: Context | None = None  # what it is made of; None if nobody looked
+    context: Context | None = None  # what it is made of; None if that was not counted
     account: Account | None = None  # what it saved after all; None until its answer is over, and if there was none
 
     @property
     def tokens(self) -> int:
-        """What fills the window. A provider that was asked again for the same answer has counted every turn."""
+        """Return what fills the window. A provider that was asked again for the same answer has counted every turn."""
         turns = 1 + (self.account.extra_turns if self.account else 0)
         return self.tokens_estimated if self.input_tokens is None else self.input_tokens // turns
 
@@ -68,13 +68,13 @@ class Ending:
 
     @property
     def counted(self) -> Usage | None:
-        """The provider's count, if it is one."""
+        """Return the provider's count, if it is one."""
         usage = self.reply.usage
         return usage if usage is not None and usage.input_tokens else None
 
 
 def ended(metric: Metric, ending: Ending, model: Model | None) -> Metric:
-    """`metric` with all that is known once the answer is over."""
+    """Return `metric` with all that is known once the answer is over."""
     counted = ending.counted
     return replace(
         metric,
@@ -95,7 +95,7 @@ def window_percent(tokens: int, max_context: int | None) -> float | None:
 
 
 def level(share: float | None) -> str:
-    """How near the end of the window is: ok, caution, warning, critical, or unknown."""
+    """Return how near the end of the window is: ok, caution, warning, critical, or unknown."""
     if share is None:
         return "unknown"
     return next((name for bound, name in LEVELS if share >= bound), "ok")
@@ -108,7 +108,7 @@ def is_worse_level(level: str, than: str) -> bool:
 
 
 def cost_usd(usage: Usage | None, model: Model | None) -> float | None:
-    """By the price table of the settings; without one, or without the provider's count, nobody knows."""
+    """Return the price by the table of the settings; None without one, or without the provider's count."""
     prices = prices_of(model)
     return None if usage is None or prices is None else prices.cost_usd(usage)
 
@@ -117,7 +117,7 @@ def _ms(seconds: float) -> int:
     return round(seconds * 1000)
 
 
-MAX_SESSIONS = 10_000  # remembered; who talked last stays
+MAX_SESSIONS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +130,11 @@ _NEW = _Level("ok", "estimate")
 
 
 class WindowLevels:
+    """Which sessions are known, how full their context windows are, and in which instructions are buried."""
+
     def __init__(self) -> None:
-        self._levels: OrderedDict[str, _Level] = OrderedDict()
-        self._sunk: set[str] = set()  # those whose instructions are buried
+        self._levels: LruCache[str, _Level] = LruCache(MAX_SESSIONS)
+        self._sunk: LruCache[str, bool] = LruCache(MAX_SESSIONS)
 
     def __contains__(self, session: str) -> bool:
         return session in self._levels
@@ -140,42 +142,29 @@ class WindowLevels:
     def meet(self, sessions: Iterable[str]) -> None:
         for session in sessions:
             if session not in self._levels:
-                self._remember(session, _NEW)
+                self._levels.put(session, _NEW)
 
     def sinks(self, session: str, is_sunk: bool) -> bool:
-        """Whether the instructions of a session have just been buried."""
-        was_sunk = session in self._sunk
+        """Return whether the instructions of a session have just been buried."""
+        was_sunk = self._sunk.pop(session) is not None
         if is_sunk:
-            self._sunk.add(session)
-        else:
-            self._sunk.discard(session)
+            self._sunk.put(session, True)
         return is_sunk and not was_sunk
 
-    def forget(self, session: str | None = None) -> None:
-        """One of them, or all."""
-        if session is None:
-            self._levels.clear()
-            self._sunk.clear()
-        else:
-            self._levels.pop(session, None)
-            self._sunk.discard(session)
+    def forget(self, session: str | None) -> None:
+        """Forget one of them, or all."""
+        for cache in (self._levels, self._sunk):
+            cache.clear() if session is None else cache.forget(session)
 
     def rise(self, metric: Metric) -> str | None:
-        """The level that a request has brought its session to, if it is worse than before."""
-        before = self._levels.get(metric.session, _NEW)
+        """Return the level that a request has brought its session to, if it is worse than before."""
+        before = self._levels.get(metric.session) or _NEW
         now = _Level(level(metric.percent), metric.counted_by)
         is_worse = is_worse_level(now.name, before.name)
         # Estimates and counts differ: going from one to the other must not look like a way back.
         if is_worse or (now.counted_by, before.counted_by) != ("estimate", "provider"):
-            self._remember(metric.session, now)
+            self._levels.put(metric.session, now)
         return now.name if is_worse else None
-
-    def _remember(self, session: str, level: _Level) -> None:
-        self._levels[session] = level
-        self._levels.move_to_end(session)
-        if len(self._levels) > MAX_SESSIONS:
-            gone, _ = self._levels.popitem(last=False)
-            self._sunk.discard(gone)
 
 
 MAX_AGE_S = 5.0  # an older one loses to the proxy's own count
@@ -187,7 +176,7 @@ class LogCount:
     source: str  # continue, kimi_log or kimi_context
     tokens: int
     max_context: int | None = None
-    conversation: str = ""  # what the agent calls it, where its log tells
+    conversation: str = ""  # what the agent calls it, if its log names it
 
 
 def is_count(number: object) -> bool:
@@ -198,8 +187,8 @@ def is_fresh(seen_at: float, now: float) -> bool:
     return 0 <= now - seen_at <= MAX_AGE_S
 
 
-# What a log says of a session, as long as that is worth more than our own newest count.
-Logged: TypeAlias = Callable[[Metric | None, str], LogCount | None]
+# Returns an agent's own count of a session, where that is worth more than our newest.
+NewerCount: TypeAlias = Callable[[Metric | None, str], LogCount | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,11 +203,12 @@ class Fill:
 
 
 def fill(newest: Metric | None, logged: LogCount | None) -> Fill:
+    """Return how full a window is, by the count of a log if there is one."""
     window = newest.max_context if newest else None
     if logged is not None:
         return Fill(logged.tokens, logged.max_context or window, "log")
     return Fill(newest.tokens, window, newest.counted_by) if newest else Fill(0, None, "estimate")
 
 
-def unlogged(newest: Metric | None, session: str) -> None:
+def no_newer_count(newest: Metric | None, session: str) -> None:
     """Where no log is watched."""

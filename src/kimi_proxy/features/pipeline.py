@@ -1,9 +1,8 @@
-"""What a chat request passes through, and the one place where a fault of ours lets it through unchanged."""
+"""The stages of a chat request, and the one place where a fault of ours lets it pass unchanged."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from kimi_proxy.core.chat import Request, edit
 from kimi_proxy.core.config.providers import Provider
@@ -12,26 +11,25 @@ from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.sessions import Session
 
-
-@dataclass(frozen=True, slots=True)
-class ActiveCompression:
-    """What a session's history was replaced by; the same bytes in every request from then on."""
-
-    id: str
-    cut: int  # messages before it gave way, without those of the system
-    kept: tuple[int, ...]  # those of them that stayed
-    fingerprint: bytes
-    message: str
-
-
 Header = tuple[bytes, bytes]
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class ActiveCompression:
+    """What a session's history is replaced by, in the same bytes in every request."""
+
+    id: str
+    cut: int  # messages before this place are summarized; the system's are not counted
+    kept: tuple[int, ...]  # the places before `cut` that stay
+    fingerprint: bytes
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
-    """Something that a stage did, for whoever watches."""
+    """An event that a stage has to report, published once the request has left."""
 
     event: str
     fields: Mapping[str, JsonValue] = field(default_factory=dict)
@@ -39,76 +37,54 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A request on its way, and what the stages say about it."""
+    """A request on its way, and what the stages report about it."""
 
     request: Request
     target: Target
     session: Session
     came: Request | None = field(default=None, repr=False)  # as the client sent it; None if that is `request`
     headers: tuple[Header, ...] = field(default=(), repr=False)  # the client's: secrets are among them
-    said: tuple[Header, ...] = ()  # what the answer tells of us, beside the provider's headers
+    answer_headers: tuple[Header, ...] = ()  # that the answer has beside the provider's
     notes: tuple[Note, ...] = ()
     reasons: tuple[AnyReason, ...] = ()  # why a stage that could have done something did not
-    hides_usage: bool = False  # we asked for what the client did not: it gets none of it
-    cut: ActiveCompression | None = None  # what was done about old messages
-    uncut: "Draft | None" = field(default=None, repr=False)  # before old messages gave way; None if none did
+    hides_usage: bool = False  # we asked for a count that the client did not ask for: it gets none of it
+    compression: ActiveCompression | None = None  # that was applied to old messages
+    uncompressed: "Draft | None" = field(default=None, repr=False)  # before that; None if nothing was
     own_tool: str = ""  # a tool of ours that the model may call; the client does not know it
 
 
-Stage = Callable[[Draft], Draft]
+Stage = Callable[[Draft], Awaitable[Draft]]  # what it cuts is on disk by the time it returns
 OnFault = Callable[[str, Exception], None]
 
 
-def unchanged(draft: Draft) -> Draft:
-    """The stage of a step that has nothing to do."""
-    return draft
-
-
-class Step(Protocol):
-    """Gives a stage in which everything is settled that the outside has a say in; what it cuts is on disk by then."""
-
-    async def stage(self, draft: Draft) -> Stage: ...
-
-
-async def run_steps(draft: Draft, steps: Sequence[Step], on_fault: OnFault) -> Draft:
-    """Each step in turn sees what those before it made of the request."""
-    for step in steps:
-        try:
-            draft = (await step.stage(draft))(draft)
-        except Exception as e:  # noqa: BLE001 - whatever broke, the user's request leaves
-            draft = _untouched(draft, type(step).__name__.lower(), e, on_fault)
-    return draft
-
-
-def run_stages(draft: Draft, stages: Sequence[Stage], on_fault: OnFault) -> Draft:
+async def run_stages(draft: Draft, stages: Sequence[Stage], on_fault: OnFault) -> Draft:
+    """Return what the stages, one after the other, make of `draft`; one that fails has done nothing."""
     for stage in stages:
         try:
-            draft = stage(draft)
+            draft = await stage(draft)
         except Exception as e:  # noqa: BLE001 - whatever broke, the user's request leaves
-            draft = _untouched(draft, name_of(stage), e, on_fault)
+            name = name_of(stage)
+            log.warning("stage failed", extra={"stage": name, "what": location(e)})
+            on_fault(name, e)
+            draft = replace(draft, reasons=(*draft.reasons, OtherReason(f"{name}_failed")))
     return draft
 
 
 def name_of(stage: Stage) -> str:
-    return str(getattr(stage, "__name__", type(stage).__name__))
+    """Return the name of a function; of a method, that of the class it belongs to."""
+    owner = getattr(stage, "__self__", None)
+    return str(getattr(stage, "__name__", "stage")) if owner is None else type(owner).__name__.lower()
 
 
-def _untouched(draft: Draft, name: str, error: Exception, on_fault: OnFault) -> Draft:
-    """What fails has done nothing, and the request goes on."""
-    log.warning("stage failed", extra={"stage": name, "what": location(error)})
-    on_fault(name, error)
-    return replace(draft, reasons=(*draft.reasons, OtherReason(f"{name}_failed")))
-
-
-def name_model(draft: Draft) -> Draft:
+async def name_model(draft: Draft) -> Draft:
     """Call the model what its provider calls it."""
     request = edit.with_model(draft.request, draft.target.model)
     return draft if request is draft.request else replace(draft, request=request)
 
 
 def ask_usage(providers: Mapping[str, Provider]) -> Stage:
-    def ask_usage(draft: Draft) -> Draft:
-        """Let the provider count, and keep the count from a client that did not ask for it."""
+    async def ask_usage(draft: Draft) -> Draft:
+        """Let the provider count tokens, and keep the count from a client that did not ask for it."""
         if not providers[draft.target.provider].include_usage:
             return draft
         request = edit.with_usage(draft.request)

@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,26 +20,19 @@ from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.lines import common_head
 from kimi_proxy.features import compression
 from kimi_proxy.features.accounting import Prices
-from kimi_proxy.features.compression import presets, transcript
+from kimi_proxy.features.compression import presets
 from kimi_proxy.features.context import composition
 from kimi_proxy.features.memory import TextWeight
-from kimi_proxy.features.models import Target
-from kimi_proxy.features.pipeline import Draft, Step, run_steps
+from kimi_proxy.features.models import Models, Target
+from kimi_proxy.features.pipeline import Draft, Stage, run_stages
 from kimi_proxy.features.recording import Recording, Taken
 from kimi_proxy.features.sessions import Session
-from kimi_proxy.services.chat.compression import (
-    MAX_TRANSCRIPT_TOKENS,
-    TRANSCRIPT_SHARE,
-    Compressor,
-    Story,
-    Summaries,
-    Summary,
-)
-from kimi_proxy.services.chat.compressions import AutoCompression
+from kimi_proxy.services.chat.compression import AutoCompression, Compressor
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.decisions import ChatDecisions
-from kimi_proxy.services.chat.handler import RateLimiter
+from kimi_proxy.services.chat.rate_limiter import RateLimiter
 from kimi_proxy.services.chat.sanitizer import Sanitizer
+from kimi_proxy.services.chat.summaries import Summaries, Summary, SummaryTask
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store import open_store
 from kimi_proxy.services.workers import Workers
@@ -368,14 +362,13 @@ class Clock:
 
 
 class CountedSummaries(Summaries):
-    """Nobody is asked: the summary is the heuristic one, at the price that asking would have had."""
+    """No provider is asked: the summary is the outline, at the price that asking would have had."""
 
-    async def asked(self, draft: Draft, story: Story) -> Summary:
-        outlined = await self.outlined(story)
-        room = min(MAX_TRANSCRIPT_TOKENS, int(TRANSCRIPT_SHARE * (story.window or MAX_TRANSCRIPT_TOKENS)))
-        told = transcript(story.messages, room, tokens.count)
-        question = compression.body(draft.request.wire, draft.target.model, story.before, told, story.max_tokens)
-        read = sum(block.tokens for block in blocks(Request(draft.request.wire, question), tokens.count))
+    async def from_provider(self, draft: Draft, task: SummaryTask) -> Summary:
+        outlined = await self.outlined(task)
+        wire, model = draft.request.wire, draft.target.model
+        question = compression.body(wire, model, task.before, task.transcript(), task.max_tokens)
+        read = sum(block.tokens for block in blocks(Request(wire, question), tokens.count))
         return replace(outlined, usage=Usage(read, tokens.count(settled(outlined.text))))
 
 
@@ -383,18 +376,18 @@ class Replay:
     def __init__(self, recording: Recording, config: Config) -> None:
         self._recording = recording
         self._config = config
-        self._count = _remembering(tokens.count)
+        self._count = cache(tokens.count)
 
     async def under(self, policy: str, prices: Prices | None, window: int | None) -> Outcome:
         clock, outcome = Clock(), Outcome(policy, cost_usd=None if prices is None else 0.0)
         with TemporaryDirectory(prefix="kimi-proxy-replay-") as folder:
-            async with _steps(policy, self._config, window, Path(folder), clock) as steps:
+            async with _stages(policy, self._config, window, Path(folder), clock) as stages:
                 providers: dict[Wire, CachingProvider] = {}
                 for taken, request, written in self._turns():
                     clock.at = taken.at
                     provider = providers.setdefault(taken.wire, CachingProvider(taken.wire, self._count))
                     turn = _Turn(request, written, taken, provider, prices, window)
-                    outcome = await self._played(turn, steps, outcome)
+                    outcome = await self._played(turn, stages, outcome)
         return outcome
 
     def _turns(self) -> list[tuple[Taken, Request, str]]:
@@ -405,9 +398,9 @@ class Replay:
         said = [written_after(one, other) for one, other in zip(requests, following, strict=True)]
         return list(zip(answered, requests, said, strict=True))
 
-    async def _played(self, turn: "_Turn", steps: Sequence[Step], outcome: Outcome) -> Outcome:
+    async def _played(self, turn: "_Turn", stages: Sequence[Stage], outcome: Outcome) -> Outcome:
         whole = Draft(turn.request, Target(NAME, turn.request.model, NAME), _SESSION, turn.request)
-        draft = await run_steps(whole, steps, _failed)
+        draft = await run_stages(whole, stages, _failed)
         outcome = _with_summaries(draft, turn.prices, outcome)
         sent = blocks(draft.request, self._count)
         usage = turn.taken.usage
@@ -434,9 +427,9 @@ class _Turn:
 
 
 @asynccontextmanager
-async def _steps(
+async def _stages(
     policy: str, config: Config, window: int | None, home: Path, clock: Clock
-) -> AsyncIterator[Sequence[Step]]:
+) -> AsyncIterator[Sequence[Stage]]:
     """The steps of the proxy itself, over a store that goes away with them."""
     if policy == OFF:
         yield ()
@@ -444,23 +437,24 @@ async def _steps(
     async with AsyncExitStack() as alive:
         store = await open_store(home, ttl_s=STORE_TTL_S, max_bytes=STORE_BYTES)
         alive.push_async_callback(store.close)
-        workers, metrics, counting = Workers(), Metrics(), TokenCounter()
+        workers, metrics, counter = Workers(), Metrics(), TokenCounter()
         alive.push_async_callback(workers.close)
-        alive.callback(counting.close)
+        alive.callback(counter.close)
         shortening = config.sanitizer.model_copy(update={"enabled": True, "budget_ms": BUDGET_MS})
         decisions = ChatDecisions(store.originals, store.decisions)
         sanitizer = Sanitizer(shortening, "http://127.0.0.1:8000", decisions, workers, metrics, draw=_drawn())
         if policy == SANITIZER:
-            yield (sanitizer,)
+            yield (sanitizer.shorten,)
             return
         settings = config.compression.model_copy(update={"automatic": True})
         usual, _ = presets(settings, config.compaction)
         summaries = CountedSummaries(None, RateLimiter({}), metrics, settings.summary_timeout_s)
-        models = {} if window is None else {NAME: Model(provider=NAME, max_context_size=window)}
+        models = Models({}, {} if window is None else {NAME: Model(provider=NAME, max_context_size=window)})
         compressor = Compressor(
-            models, counting, store.originals, store.decisions, summaries, shortening.recover_tool, now=clock
+            models, counter, store.originals, store.decisions, summaries, shortening.recover_tool, now=clock
         )
-        yield sanitizer, compressor, AutoCompression(settings, usual, compressor, store.sessions, clock)
+        automatic = AutoCompression(settings, usual, compressor, store.sessions, clock)
+        yield sanitizer.shorten, compressor.repeat, automatic.compress
 
 
 def _with_summaries(draft: Draft, prices: Prices | None, outcome: Outcome) -> Outcome:
@@ -487,14 +481,3 @@ def _drawn() -> Callable[[int], bytes]:
         return hashlib.shake_256(turn.to_bytes(8, "big")).digest(size)
 
     return draw
-
-
-def _remembering(count: Callable[[str], int]) -> Callable[[str], int]:
-    known: dict[str, int] = {}
-
-    def counted(text: str) -> int:
-        if text not in known:
-            known[text] = count(text)
-        return known[text]
-
-    return counted

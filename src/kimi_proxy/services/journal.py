@@ -1,4 +1,4 @@
-"""Notes what becomes of every chat request, behind the request's back: its bytes go first."""
+"""Notes what becomes of every chat request; the request does not wait for it."""
 
 import asyncio
 import logging
@@ -14,10 +14,8 @@ from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.core.errors import AnyReason, Reason, StoreUnavailable, location
 from kimi_proxy.core.markers import new_id
-from kimi_proxy.features import context as reinjection
 from kimi_proxy.features import metering
 from kimi_proxy.features.accounting import (
-    Account,
     Bill,
     PrefixTracker,
     PromptCacheBelief,
@@ -29,6 +27,7 @@ from kimi_proxy.features.accounting import (
     unanswered,
     weights,
 )
+from kimi_proxy.features.context import EVENT as REINJECTED
 from kimi_proxy.features.context import Context, context_of
 from kimi_proxy.features.metering import MAX_SESSIONS, Ending, Metric, WindowLevels
 from kimi_proxy.features.models import Target
@@ -36,59 +35,75 @@ from kimi_proxy.features.pipeline import Draft, Note
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services import serialize
 from kimi_proxy.services.chat.counting import TokenCounter
+from kimi_proxy.services.chat.handler import ChatObserver
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store import SessionRecord, SessionStore
 
-PAID = 200  # nobody pays for an answer of another status
+PAID = 200  # providers charge for no answer of another status
+
+MAX_UNWRITTEN = 10_000
+BATCH = 500  # written in one transaction
+FLUSH_S = 1.0
+
+MAX_QUEUED = 2_000  # events that wait to be noted
+MAX_QUEUED_BYTES = 16 * 1024**2  # of requests whose tokens wait to be counted
+BYTES_PER_TOKEN = 4
+PATIENCE_S = 2.0  # of a reader, for what was not noted yet
+RETRY_S = 10.0  # after the disk could not be read
+# AnyReason nothing was saved where no stage says more: tool results are short, or there are none.
+BELOW_THRESHOLD: Reason = "below_threshold"
+NOTHING_TO_DO: Reason = "nothing_to_do"
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class AccountStart:
+    """What a bill depends on that is known when the request leaves."""
+
     model: Model | None  # that answers
-    asked_for: Model | None  # by the client; another one if the request was routed
+    wanted: Model | None  # that the client asked for; another one if the request was routed
     is_rewritten: bool  # its beginning is not the one that the session had
+
+    @property
+    def window(self) -> int | None:
+        return self.model.max_context_size if self.model else None
 
 
 class Accounts:
+    """Works out what requests saved, with what it has seen of prompt caches so far."""
+
     def __init__(self, models: Mapping[str, Model], metrics: Metrics) -> None:
         self._models = models
         self._metrics = metrics
         self._prefixes = PrefixTracker()
-        self._caching = PromptCacheBelief()
+        self._prompt_caches = PromptCacheBelief()
 
-    def open(self, came: Draft, leaves: Draft) -> AccountStart:
-        model, asked_for = (self._models.get(one.target.key or "") for one in (leaves, came))
+    def start(self, came: Draft, leaves: Draft) -> AccountStart:
+        model, wanted = (self._models.get(one.target.key or "") for one in (leaves, came))
         routed = "" if leaves.target == came.target else leaves.target.model
-        prefix = f"{leaves.cut.id if leaves.cut else ''} {routed}"
-        return AccountStart(model, asked_for, self._prefixes.changes(leaves.session.id, prefix))
+        prefix = f"{leaves.compression.id if leaves.compression else ''} {routed}"
+        return AccountStart(model, wanted, self._prefixes.changes(leaves.session.id, prefix))
 
-    def settled(self, metric: Metric, opened: AccountStart, sent: Sent, ending: Ending) -> Metric:
-        """With what the request saved, after all that this cost."""
-        if ending.status != PAID and not sent.summaries:
+    def settled(self, metric: Metric, start: AccountStart, sent: Sent, ending: Ending) -> Metric:
+        """Return `metric` with what the request saved, after all that this cost."""
+        prices = prices_of(start.wanted), prices_of(start.model)
+        if ending.status == PAID:
+            model = f"{metric.provider} {metric.model}"
+            done = account(sent, Bill(ending.counted, ending.recalled, *prices, self._prompt_caches[model]))
+            self._prompt_caches.observe(model, sent, ending.counted)
+        elif sent.summaries:
+            done = unanswered(sent, prices[1])
+        else:
             return metric
-        told = self._account(metric, opened, sent, ending)
-        self._metrics.net_saved_tokens.labels(metric.provider).inc(told.net_saved_tokens)
-        return replace(metric, account=told)
-
-    def _account(self, metric: Metric, opened: AccountStart, sent: Sent, ending: Ending) -> Account:
-        prices = prices_of(opened.asked_for), prices_of(opened.model)
-        if ending.status != PAID:
-            return unanswered(sent, prices[1])
-        known = f"{metric.provider} {metric.model}"
-        told = account(sent, Bill(ending.counted, ending.recalled, *prices, self._caching[known]))
-        self._caching.observe(known, sent, ending.counted)
-        return told
-
-
-MAX_WAITING = 10_000
-BATCH = 500  # written in one transaction
-FLUSH_S = 1.0
+        self._metrics.net_saved_tokens.labels(metric.provider).inc(done.net_saved_tokens)
+        return replace(metric, account=done)
 
 
 class WriteQueue:
-    """When too much waits, the oldest is dropped and counted."""
+    """What is to be written to disk; when too much waits, the oldest is dropped and counted."""
 
     def __init__(self, session_store: SessionStore, metrics: Metrics) -> None:
         self._session_store = session_store
@@ -100,17 +115,17 @@ class WriteQueue:
 
     def open_session(self, session: SessionRecord) -> None:
         self._sessions[session.id] = session
-        if len(self._sessions) > MAX_WAITING:  # a request makes its session anew, without its name
+        if len(self._sessions) > MAX_UNWRITTEN:  # a request makes its session anew, without its name
             del self._sessions[next(iter(self._sessions))]
 
     def add(self, metric: Metric) -> None:
         self._metrics.append(metric)
-        if len(self._metrics) > MAX_WAITING:
+        if len(self._metrics) > MAX_UNWRITTEN:
             self._metrics.popleft()
             self._dropped.labels("disk").inc()
 
     async def flush(self) -> None:
-        """Write what waits; StoreUnavailable, and it goes on waiting, if the disk is sick."""
+        """Write what waits; if the disk fails, raise StoreUnavailable and keep it."""
         async with self._turn:
             while self._metrics or self._sessions:
                 sessions, batch = tuple(self._sessions.values()), tuple(islice(self._metrics, BATCH))
@@ -138,18 +153,6 @@ class WriteQueue:
             self._metrics.popleft()
 
 
-MAX_STEPS = 2_000  # that wait to be looked at
-MAX_WAITING_BYTES = 16 * 1024**2  # of requests whose tokens wait to be counted
-BYTES_PER_TOKEN = 4
-PATIENCE_S = 2.0  # of somebody who reads, for what was not noted yet
-RETRY_S = 10.0  # after the disk could not be read
-# Why nothing was saved where no step says more: outputs of tools are short, or there are none.
-BELOW_THRESHOLD: Reason = "below_threshold"
-NOTHING_TO_DO: Reason = "nothing_to_do"
-
-log = logging.getLogger(__name__)
-
-
 @dataclass(slots=True)
 class JournalEntry:
     """A request that is being noted."""
@@ -161,71 +164,74 @@ class JournalEntry:
     session: Session
     notes: tuple[Note, ...]
     reasons: tuple[AnyReason, ...]
-    opened: AccountStart
+    start: AccountStart
     metric: Metric | None = None  # once it is announced
     sent: Sent | None = None
 
 
-Step = Callable[[], Coroutine[None, None, None]]
+Work = Callable[[], Coroutine[None, None, None]]
 
 
-class Journal:
-    """Steps are taken one after the other; when too many wait, new ones are dropped and counted."""
+class Journal(ChatObserver):
+    """Events are noted one after the other; when too many wait, new ones are dropped and counted."""
 
     def __init__(
         self,
         session_store: SessionStore,
         models: Mapping[str, Model],
-        counting: TokenCounter,
+        counter: TokenCounter,
         metrics: Metrics,
         publish: Publish = no_op,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._session_store = session_store
-        self._counting = counting
+        self._counter = counter
         self._metrics = metrics
         self._publish = publish
         self._now = now
-        self._steps: asyncio.Queue[tuple[Step, int]] = asyncio.Queue(MAX_STEPS)
-        self._waiting_bytes = 0
+        self._running: dict[int, JournalEntry] = {}  # by the identity of the draft that left
+        self._queue: asyncio.Queue[tuple[Work, int]] = asyncio.Queue(MAX_QUEUED)
+        self._queued_bytes = 0
         self._windows = WindowLevels()
         self._accounts = Accounts(models, metrics)
-        self._reads_at = 0.0  # when to look who was there before us
-        self._backlog = WriteQueue(session_store, metrics)
-        self._noting = asyncio.create_task(self._take_steps())
+        self._reads_at = 0.0  # when to read which sessions there were before this process
+        self._unwritten = WriteQueue(session_store, metrics)
+        self._noting = asyncio.create_task(self._note())
 
-    def began(self, came: Draft, leaves: Draft) -> Callable[[Exchange], None]:
-        """Note that a request leaves; what this gives is to be told how that ended."""
-        entry = self._entry(came, leaves)
-        bodies = came.request, leaves.request
-        room = sum(len(request.body) for request in bodies)
-        # Nobody keeps what people say in memory for long: when much waits, its length has to do.
-        if self._waiting_bytes + room <= MAX_WAITING_BYTES:
-            is_noted = self._later(lambda: self._announce(entry, *bodies), room)
+    def on_start(self, came: Draft, leaves: Draft) -> None:
+        # All of the draft but its request, which may be large.
+        kept = leaves.request.wire, leaves.target, leaves.session, leaves.notes, leaves.reasons
+        entry = JournalEntry(new_id("req"), round(self._now(), 3), *kept, self._accounts.start(came, leaves))
+        requests = came.request, leaves.request
+        size = sum(len(request.body) for request in requests)
+        # What people write is not kept in memory for long: when much waits, its length has to do.
+        if self._queued_bytes + size <= MAX_QUEUED_BYTES:
+            is_noted = self._later(lambda: self._announce(entry, *requests), size)
         else:
-            before, after = (len(request.body) // BYTES_PER_TOKEN for request in bodies)
+            before, after = (len(request.body) // BYTES_PER_TOKEN for request in requests)
             is_noted = self._later(lambda: self._announced(entry, Weights(before), Weights(after)))
+        if is_noted:
+            self._running[id(leaves)] = entry
 
-        def ended(exchange: Exchange) -> None:
+    def on_end(self, exchange: Exchange) -> None:
+        entry = self._running.pop(id(exchange.draft), None)
+        if entry is not None:
             # Not the exchange itself: it holds the request.
-            ended = exchange.status, exchange.outcome, exchange.reply, exchange.first_byte_s, exchange.elapsed_s
-            ending = Ending(*ended, exchange.recalled)
-            if is_noted:
-                self._later(lambda: self._conclude(entry, ending))
-
-        return ended
+            end = exchange.status, exchange.outcome, exchange.reply, exchange.first_byte_s, exchange.elapsed_s
+            ending = Ending(*end, exchange.recalled)
+            self._later(lambda: self._conclude(entry, ending))
 
     def introduce(self, session: SessionRecord) -> None:
-        """Write a session down and tell of it."""
+        """Write a new session down and publish it."""
         self._windows.meet([session.id])
-        self._backlog.open_session(session)
+        self._unwritten.open_session(session)
         self._publish("session_created", {"session": serialize.session(session)})
 
     def renamed(self, session: SessionRecord) -> None:
         self._publish("session_renamed", {"session": serialize.session(session)})
 
-    def forget(self, session: str | None = None) -> None:
-        """Somebody deleted a session, or all: whoever comes back is new."""
+    def forget(self, session: str | None) -> None:
+        """Forget a session that was deleted, or all: if it comes back, it is new."""
         self._windows.forget(session)
         self._publish("session_deleted", {"session_id": session})
 
@@ -233,57 +239,51 @@ class Journal:
         """Wait for what has happened to be noted and written, for a while."""
         with suppress(TimeoutError, StoreUnavailable):
             async with asyncio.timeout(PATIENCE_S):
-                await self._steps.join()
+                await self._queue.join()
                 await self.flush()
 
     async def flush(self) -> None:
         """Write what waits; StoreUnavailable if that can't be done now."""
-        await self._backlog.flush()
+        await self._unwritten.flush()
 
     async def close(self) -> None:
         await self.caught_up()
         self._noting.cancel()
         await asyncio.wait([self._noting])
-        await self._backlog.close()
+        await self._unwritten.close()
 
-    def _later(self, step: Step, room: int = 0) -> bool:
-        """Whether there is room for a step."""
-        if self._steps.full():
+    def _later(self, work: Work, size: int = 0) -> bool:
+        """Queue `work`; return False if there is no room for it."""
+        if self._queue.full():
             self._metrics.journal_dropped.labels("busy").inc()
             return False
-        self._waiting_bytes += room
-        self._steps.put_nowait((step, room))
+        self._queued_bytes += size
+        self._queue.put_nowait((work, size))
         return True
 
-    async def _take_steps(self) -> None:
+    async def _note(self) -> None:
         while True:
-            step, room = await self._steps.get()
-            self._waiting_bytes -= room
+            work, size = await self._queue.get()
+            self._queued_bytes -= size
             try:
-                await step()
+                await work()
             except Exception as e:  # noqa: BLE001 - a note that can't be taken is no reason to take no more
                 log.warning("journal failed", extra={"what": location(e)})
                 self._metrics.journal_dropped.labels("fault").inc()
             finally:
-                self._steps.task_done()
-            await asyncio.sleep(0)  # between two steps, everybody else has a turn
-
-    def _entry(self, came: Draft, draft: Draft) -> JournalEntry:
-        """All of a draft but its request, which may be large."""
-        kept = draft.request.wire, draft.target, draft.session, draft.notes, draft.reasons
-        return JournalEntry(new_id("req"), round(self._now(), 3), *kept, self._accounts.open(came, draft))
+                self._queue.task_done()
+            await asyncio.sleep(0)  # lets everything else run between two notes
 
     async def _announce(self, entry: JournalEntry, came: Request, leaves: Request) -> None:
-        before, after = await self._counting.both(came, leaves)
-        model = entry.opened.model
-        window = model.max_context_size if model else None
-        context = context_of(after, window, any(note.event == reinjection.EVENT for note in entry.notes))
+        before, after = await self._counter.both(came, leaves)
+        is_reminded = any(note.event == REINJECTED for note in entry.notes)
+        context = context_of(after, entry.start.window, is_reminded)
         await self._announced(entry, weights(came, before), weights(leaves, after), context)
 
     async def _announced(
         self, entry: JournalEntry, before: Weights, after: Weights, context: Context | None = None
     ) -> None:
-        entry.sent = sent(before, after, entry.notes, entry.opened.is_rewritten)
+        entry.sent = sent(before, after, entry.notes, entry.start.is_rewritten)
         why = entry.reasons or (BELOW_THRESHOLD if before.has_outputs else NOTHING_TO_DO,)
         entry.metric = metric = _metric(entry, after.total, before.total - after.total, why, context)
         await self._meet(metric, entry.session.name)
@@ -291,9 +291,9 @@ class Journal:
         for note in entry.notes:
             self._publish(note.event, {"session_id": metric.session, "request_id": metric.id, **note.fields})
         if context is not None:
-            self._tell_context(metric, context)
+            self._publish_context(metric, context)
 
-    def _tell_context(self, metric: Metric, context: Context) -> None:
+    def _publish_context(self, metric: Metric, context: Context) -> None:
         self._publish("memory_metrics_update", serialize.memory(metric, context))
         if self._windows.sinks(metric.session, context.is_sunk) and context.layout is not None:
             self._publish("attention_sink_alert", serialize.sink(metric, context.layout.sink))
@@ -301,16 +301,16 @@ class Journal:
     async def _conclude(self, entry: JournalEntry, ending: Ending) -> None:
         if entry.metric is None or entry.sent is None:
             return
-        ended = metering.ended(entry.metric, ending, entry.opened.model)
-        metric = self._accounts.settled(ended, entry.opened, entry.sent, ending)
-        self._backlog.add(metric)
+        ended = metering.ended(entry.metric, ending, entry.start.model)
+        metric = self._accounts.settled(ended, entry.start, entry.sent, ending)
+        self._unwritten.add(metric)
         await self._meet(metric, entry.session.name)
         self._publish("metric_updated", {"metric": serialize.metric(metric)})
         if level := self._windows.rise(metric):
             self._publish("context_alert", serialize.alert(metric, level))
 
     async def _meet(self, metric: Metric, name: str) -> None:
-        """Tell of a session that nobody has met yet."""
+        """Introduce the session of a request if it is new."""
         if asyncio.get_running_loop().time() >= self._reads_at:
             await self._read_known()
         if metric.session not in self._windows:
@@ -318,7 +318,7 @@ class Journal:
             self.introduce(SessionRecord(metric.session, name, "", metric.provider, metric.model, at, at))
 
     async def _read_known(self) -> None:
-        """The sessions of earlier lives; once, because a look into the file costs as much as a whole request."""
+        """Read the sessions of earlier processes; once, because reading the disk costs as much as a whole request."""
         self._reads_at = asyncio.get_running_loop().time() + RETRY_S
         with suppress(StoreUnavailable):
             self._windows.meet(reversed(await self._session_store.newest_ids(MAX_SESSIONS // 2)))
@@ -326,7 +326,7 @@ class Journal:
 
 
 def _metric(entry: JournalEntry, estimated: int, saved: int, why: tuple[str, ...], context: Context | None) -> Metric:
-    target, model = entry.target, entry.opened.model
+    target = entry.target
     return Metric(
         id=entry.id,
         session=entry.session.id,
@@ -337,6 +337,6 @@ def _metric(entry: JournalEntry, estimated: int, saved: int, why: tuple[str, ...
         tokens_estimated=estimated,
         tokens_saved=saved,
         reasons=() if saved > 0 else why,
-        max_context=model.max_context_size if model else None,
+        max_context=entry.start.window,
         context=context,
     )

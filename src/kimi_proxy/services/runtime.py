@@ -4,25 +4,26 @@ import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kimi_proxy.core.config import Config
 from kimi_proxy.features.compression import presets
+from kimi_proxy.features.metering import NewerCount, no_newer_count
 from kimi_proxy.features.models import Models
-from kimi_proxy.features.pipeline import Step
+from kimi_proxy.features.pipeline import Stage
 from kimi_proxy.features.tool import AnyTool
-from kimi_proxy.services.chat.compression import Compressor, Summaries
-from kimi_proxy.services.chat.compressions import AutoCompression, Compressions
+from kimi_proxy.services.chat.compression import AutoCompression, Compressor, SessionCompressions
 from kimi_proxy.services.chat.context import LatestRequests, Reinjection
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.decisions import ChatDecisions
-from kimi_proxy.services.chat.handler import Chat, RateLimiter, together
-from kimi_proxy.services.chat.log_watcher import LogWatcher
+from kimi_proxy.services.chat.handler import Chat, ChatObserver
 from kimi_proxy.services.chat.memory import ProjectMemory
+from kimi_proxy.services.chat.rate_limiter import RateLimiter
 from kimi_proxy.services.chat.recall import Recall
 from kimi_proxy.services.chat.recorder import Recorder
 from kimi_proxy.services.chat.routing import Routing, Scale
 from kimi_proxy.services.chat.sanitizer import Sanitizer
+from kimi_proxy.services.chat.summaries import Summaries
 from kimi_proxy.services.cuts import Cuts
 from kimi_proxy.services.events import Hub
 from kimi_proxy.services.gateway import Gateway, reachable
@@ -40,94 +41,7 @@ from kimi_proxy.services.workers import Workers
 if TYPE_CHECKING:
     from kimi_proxy.proxy.upstream import Upstreams
 
-
-REMEMBER_S = 60.0  # what was decided about outputs is looked up so often
-
-
-@dataclass(frozen=True, slots=True)
-class ChatDoor:
-    chat: Chat
-    steps: Sequence[Step]
-    sanitizer: Sanitizer
-    sessions: Sessions
-    latest: LatestRequests
-    compressions: Compressions
-    memory: ProjectMemory
-    switches: Mapping[str, Service]  # what may be switched while it runs, by its name in the file
-
-
-@asynccontextmanager
-async def chat_door(
-    config: Config, store: Store, workers: Workers, metrics: Metrics, hub: Hub
-) -> AsyncIterator[ChatDoor]:
-    async with AsyncExitStack() as alive:
-        upstreams, turns = await _upstreams(config, alive), RateLimiter(config.providers)
-        counting = TokenCounter()
-        alive.callback(counting.close)
-        decisions = ChatDecisions(
-            store.originals, store.decisions, min(REMEMBER_S, config.mcp_pruner.prune_id_ttl_s / 10)
-        )
-        summaries = Summaries(upstreams, turns, metrics, config.compression.summary_timeout_s)
-        usual, light = presets(config.compression, config.compaction)
-        models = Models(config.providers, config.models)
-
-        # What may change a request on its way, in this order.
-        memory = ProjectMemory(config.home, config.memory, store.decisions, store.sessions)
-        sanitizer = Sanitizer(config.sanitizer, _address(config), decisions, workers, metrics)
-        compressor = Compressor(
-            *(config.models, counting, store.originals, store.decisions, summaries),
-            *(config.sanitizer.recover_tool, hub.publish),
-            owed=decisions.owed,
-        )
-        automatic = AutoCompression(config.compression, usual, compressor, store.sessions)
-        reinjection = Reinjection(config.reinjection, models, counting)
-        routing = Routing(config.sanitizer.routing, models, counting, store.decisions, Scale(store.sessions))
-        steps = (memory, sanitizer, compressor, automatic, reinjection, routing)
-
-        # Who looks on while it passes.
-        journal = Journal(store.sessions, config.models, counting, metrics, hub.publish)
-        alive.push_async_callback(journal.close)
-        logs = LogWatcher(config.log_watcher, hub.publish)
-        alive.push_async_callback(logs.close)
-        recorder = Recorder(config.record, config.home, config.models)
-        alive.push_async_callback(recorder.close)
-        latest = LatestRequests(counting, compressor.window_of)
-        began = together(journal.began, logs.began, latest.began, recorder.began)
-
-        recall = Recall(store.originals, decisions, metrics, config.sanitizer.recover_rounds)
-        sessions = Sessions(store.sessions, journal, (compressor.forget, latest.forget), logged=logs.beats)
-        yield ChatDoor(
-            chat=Chat(config, upstreams, metrics, began, steps=steps, recall=recall, turns=turns),
-            steps=steps,
-            sanitizer=sanitizer,
-            sessions=sessions,
-            latest=latest,
-            compressions=Compressions(compressor, sessions, store.sessions, usual, light),
-            memory=memory,
-            switches={
-                "sanitizer.enabled": sanitizer,
-                "sanitizer.routing.heavy_duty_fallback": routing,
-                "memory.inject": memory,
-                "reinjection.enabled": reinjection,
-                "compression.automatic": automatic,
-            },
-        )
-
-
-def _address(config: Config) -> str:
-    """Where people find the proxy."""
-    return f"http://{reachable(config.proxy.host)}:{config.proxy.port}"
-
-
-async def _upstreams(config: Config, alive: AsyncExitStack) -> "Upstreams | None":
-    if not any(provider.enabled for provider in config.providers.values()):
-        return None
-    # Only who has a provider pays the third of a second that its client takes to load.
-    from kimi_proxy.proxy.upstream import Upstreams
-
-    upstreams = Upstreams(config.providers, config.provider_keys, config.token)
-    alive.push_async_callback(upstreams.close)
-    return upstreams
+REMEMBER_S = 60.0  # decisions that were read within this time are not read again
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,29 +58,78 @@ class Runtime:
     cuts: Cuts
     settings: Settings
     chat: Chat
-    steps: Sequence[Step]  # everything that may change a chat request on its way
     sanitizer: Sanitizer
     sessions: Sessions
-    latest: LatestRequests
-    compressions: Compressions
+    latest_requests: LatestRequests
+    compressions: SessionCompressions
     project_memory: ProjectMemory
 
 
+@dataclass(frozen=True, slots=True)
+class ChatStages:
+    """Everything that may change a chat request."""
+
+    memory: ProjectMemory
+    sanitizer: Sanitizer
+    compressor: Compressor
+    automatic: AutoCompression
+    reinjection: Reinjection
+    routing: Routing
+
+    @property
+    def in_order(self) -> tuple[Stage, ...]:
+        return (
+            *(self.memory.inject, self.sanitizer.shorten, self.compressor.repeat),
+            *(self.automatic.compress, self.reinjection.remind, self.routing.route),
+        )
+
+    @property
+    def switches(self) -> Mapping[str, Service]:
+        """Return those that can be switched while they run, by their names in the file."""
+        return {
+            "sanitizer.enabled": self.sanitizer,
+            "sanitizer.routing.heavy_duty_fallback": self.routing,
+            "memory.inject": self.memory,
+            "reinjection.enabled": self.reinjection,
+            "compression.automatic": self.automatic,
+        }
+
+
 @asynccontextmanager
-async def running(config: Config) -> AsyncIterator[Runtime]:
-    settings, metrics, hub = config.mcp_pruner, Metrics(), Hub()
+async def running(
+    config: Config,
+    hub: Hub | None = None,
+    observers: Sequence[ChatObserver] = (),  # beside our own
+    newer_count: NewerCount = no_newer_count,
+) -> AsyncIterator[Runtime]:
+    """Start everything but the servers, and end it in the reverse order."""
+    metrics, hub = Metrics(), hub or Hub()
     async with AsyncExitStack() as alive:
-        store = await open_store(config.home, ttl_s=settings.prune_id_ttl_s, max_bytes=config.store.max_bytes)
-        alive.push_async_callback(store.close)
-        workers = Workers()
-        alive.push_async_callback(workers.close)
-        rerank = await _reranker(config, alive)
-        pruner = Pruner(settings, store.originals, workers, rerank, metrics, publish=hub.publish)
-        gateway = Gateway(config, store.originals, pruner, metrics, publish=hub.publish)
-        alive.push_async_callback(gateway.close)
-        supervisor = Supervisor(gateway)
-        alive.push_async_callback(supervisor.close)
-        door = await alive.enter_async_context(chat_door(config, store, workers, metrics, hub))
+        ttl_s = config.mcp_pruner.prune_id_ttl_s
+        store = _closed(alive, await open_store(config.home, ttl_s=ttl_s, max_bytes=config.store.max_bytes))
+        workers = _closed(alive, Workers())
+        pruner = Pruner(
+            config.mcp_pruner, store.originals, workers, _reranker(config, alive), metrics, publish=hub.publish
+        )
+        gateway = _closed(alive, Gateway(config, store.originals, pruner, metrics, publish=hub.publish))
+        supervisor = _closed(alive, Supervisor(gateway))
+
+        upstreams, rate_limiter = _upstreams(config, alive), RateLimiter(config.providers)
+        counter, models = TokenCounter(), Models(config.providers, config.models)
+        alive.callback(counter.close)
+        decisions = ChatDecisions(store.originals, store.decisions, min(REMEMBER_S, ttl_s / 10))
+        summaries = Summaries(upstreams, rate_limiter, metrics, config.compression.summary_timeout_s)
+        stages = _stages(config, store, workers, metrics, hub, counter, models, decisions, summaries)
+
+        journal = _closed(alive, Journal(store.sessions, config.models, counter, metrics, hub.publish))
+        recorder = _closed(alive, Recorder(config.record, config.home, config.models))
+        latest = LatestRequests(counter, models)
+        observers = (journal, latest, recorder, *observers)
+
+        recall = Recall(store.originals, decisions, metrics, config.sanitizer.recover_rounds)
+        forgetters = stages.compressor.forget, latest.forget
+        sessions = Sessions(store.sessions, journal, forgetters, newer_count=newer_count)
+        presets_on_demand = presets(config.compression, config.compaction)
         yield Runtime(
             config=config,
             store=store,
@@ -178,32 +141,74 @@ async def running(config: Config) -> AsyncIterator[Runtime]:
             hub=hub,
             agent_tools=await alive.enter_async_context(agent_tools(config, store.originals, pruner, os.environ)),
             cuts=Cuts(store.originals, store.decisions, pruner),
-            settings=Settings(config, door.switches, os.environ, hub.publish),
-            chat=door.chat,
-            steps=door.steps,
-            sanitizer=door.sanitizer,
-            sessions=door.sessions,
-            latest=door.latest,
-            compressions=door.compressions,
-            project_memory=door.memory,
+            settings=Settings(config, stages.switches, os.environ, hub.publish),
+            chat=Chat(config, upstreams, metrics, stages.in_order, observers, recall, rate_limiter),
+            sanitizer=stages.sanitizer,
+            sessions=sessions,
+            latest_requests=latest,
+            compressions=SessionCompressions(stages.compressor, sessions, store.sessions, *presets_on_demand),
+            project_memory=stages.memory,
         )
+
+
+def _stages(
+    config: Config,
+    store: Store,
+    workers: Workers,
+    metrics: Metrics,
+    hub: Hub,
+    counter: TokenCounter,
+    models: Models,
+    decisions: ChatDecisions,
+    summaries: Summaries,
+) -> ChatStages:
+    usual, _ = presets(config.compression, config.compaction)
+    address = f"http://{reachable(config.proxy.host)}:{config.proxy.port}"  # where people find the proxy
+    compressor = Compressor(
+        *(models, counter, store.originals, store.decisions, summaries, config.sanitizer.recover_tool, hub.publish),
+        pending_results=decisions.pending_results,
+    )
+    return ChatStages(
+        memory=ProjectMemory(config.home, config.memory, store.decisions, store.sessions),
+        sanitizer=Sanitizer(config.sanitizer, address, decisions, workers, metrics),
+        compressor=compressor,
+        automatic=AutoCompression(config.compression, usual, compressor, store.sessions),
+        reinjection=Reinjection(config.reinjection, models, counter),
+        routing=Routing(config.sanitizer.routing, models, counter, store.decisions, Scale(store.sessions)),
+    )
+
+
+class _Closable(Protocol):
+    async def close(self) -> None: ...
+
+
+Closable = TypeVar("Closable", bound=_Closable)
+
+
+def _closed(alive: AsyncExitStack, it: Closable) -> Closable:
+    """Return `it`, which is closed at the end."""
+    alive.push_async_callback(it.close)
+    return it
+
+
+def _upstreams(config: Config, alive: AsyncExitStack) -> "Upstreams | None":
+    if not any(provider.enabled for provider in config.providers.values()):
+        return None
+    # Its HTTP client takes a third of a second to load, which only those with a provider should pay.
+    from kimi_proxy.proxy.upstream import Upstreams
+
+    return _closed(alive, Upstreams(config.providers, config.provider_keys, config.token))
+
+
+def _reranker(config: Config, alive: AsyncExitStack) -> Rerank | None:
+    if config.mcp_pruner.backend != "deepinfra":
+        return None
+    # The HTTP client takes a quarter of a second to load, which only those who opted in should pay.
+    from kimi_proxy.proxy.pruners import Reranker
+
+    return _closed(alive, Reranker(config.mcp_pruner.deepinfra_endpoint_url, config.deepinfra_api_key))
 
 
 def _tools(pruner: Pruner) -> Mapping[str, AnyTool]:
     tools = (prune_text.tool(pruner), recover_text.tool(pruner), prune_text.health_tool())
-    by_name: dict[str, AnyTool] = {}
-    for tool in tools:
-        for name in (tool.name, *tool.aliases):
-            by_name[name] = tool
-    return by_name
-
-
-async def _reranker(config: Config, alive: AsyncExitStack) -> Rerank | None:
-    if config.mcp_pruner.backend != "deepinfra":
-        return None
-    # Only who opted in pays the quarter of a second that the HTTP client takes to load.
-    from kimi_proxy.proxy.pruners import Reranker
-
-    reranker = Reranker(config.mcp_pruner.deepinfra_endpoint_url, config.deepinfra_api_key)
-    alive.push_async_callback(reranker.close)
-    return reranker
+    return {name: tool for tool in tools for name in (tool.name, *tool.aliases)}

@@ -1,4 +1,4 @@
-"""Sessions as people ask for them: listed, looked at, renamed, deleted, taken away as a file."""
+"""Sessions as people ask for them: listed, looked at, renamed, deleted, exported."""
 
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -7,7 +7,7 @@ from kimi_proxy.core.errors import SessionNotFound
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features import metering
-from kimi_proxy.features.metering import Logged, Metric, fill, unlogged
+from kimi_proxy.features.metering import Metric, NewerCount, fill, no_newer_count
 from kimi_proxy.features.sessions import Session, named
 from kimi_proxy.services import serialize
 from kimi_proxy.services.events import moment
@@ -17,7 +17,7 @@ from kimi_proxy.services.store import Cursor, SessionRecord, SessionStore
 Forget = Callable[[str | None], None]  # one session, or all
 
 PAGE = 500  # requests read at once
-SHOWN_SESSIONS, SHOWN_METRICS = 50, 100  # to a viewer who has just come
+SHOWN_SESSIONS, SHOWN_METRICS = 50, 100  # to a viewer that has just connected
 
 _HINTS = {
     "ok": "there is room",
@@ -33,18 +33,18 @@ class Sessions:
         self,
         session_store: SessionStore,
         journal: Journal,
-        forgetters: Sequence[Forget] = (),  # who remembers something of sessions, beside the journal
+        forgetters: Sequence[Forget] = (),  # of what else is remembered about sessions
         now: Callable[[], float] = time.time,
-        logged: Logged = unlogged,
+        newer_count: NewerCount = no_newer_count,
     ) -> None:
         self._session_store = session_store
         self._journal = journal
         self._forgetters = (journal.forget, *forgetters)
         self._now = now
-        self._logged = logged
+        self._newer_count = newer_count
 
     async def create(self, name: str, title: str) -> SessionRecord:
-        """A session that requests can name; without a name, its id is one."""
+        """Return a new session that requests can name; without a name, its id is one."""
         session = named(name) if name else Session(new_id("ses"))
         now = round(self._now(), 3)
         self._journal.introduce(SessionRecord(session.id, session.name, title, "", "", now, now))
@@ -59,17 +59,17 @@ class Sessions:
         return found
 
     async def page(self, limit: int, after: Cursor | None) -> tuple[Sequence[SessionRecord], int]:
-        """Some sessions, the last used first, and how many there are in all."""
+        """Return some sessions, the last used first, and how many there are in all."""
         await self._journal.caught_up()
         return await self._session_store.newest(limit, after), await self._session_store.count()
 
     async def matching(self, words: str, limit: int) -> Sequence[SessionRecord]:
-        """Sessions in whose title, name, id, model or provider `words` stand."""
+        """Return sessions with `words` in their title, name, id, model or provider."""
         await self._journal.caught_up()
         return await self._session_store.search(words, limit)
 
     async def history(self, id_or_name: str, limit: int) -> Sequence[Metric]:
-        """The newest requests of a session, the newest last."""
+        """Return the newest requests of a session, the newest last."""
         return await self._session_store.newest_metrics(limit, (await self.session(id_or_name)).id)
 
     async def rename(self, id_or_name: str, title: str) -> SessionRecord:
@@ -80,7 +80,7 @@ class Sessions:
         return renamed
 
     async def delete(self, ids: Sequence[str]) -> int:
-        """How many of these there were."""
+        """Return how many of these there were."""
         await self._journal.caught_up()
         known = [named(each).id for each in ids]
         deleted = await self._session_store.delete(known)
@@ -99,11 +99,12 @@ class Sessions:
             forget(session)
 
     async def health(self, id_or_name: str) -> JsonObject:
-        """How full the window is by the newest request, what fills it where, and whether instructions are buried."""
+        """Return how full the context window is by the newest request, what fills it, and what is buried in it."""
         session = await self.session(id_or_name)
         newest = await self._session_store.newest_metric(session.id)
         _, layout = await self._session_store.newest_context(session.id)
-        filled = fill(newest, self._logged(newest, session.id))
+        noted = layout if isinstance(layout, Mapping) else {}
+        filled = fill(newest, self._newer_count(newest, session.id))
         level = metering.level(filled.percent) if newest else "ok"
         return {
             "session_id": session.id,
@@ -118,12 +119,13 @@ class Sessions:
             "tokens_saved": session.tokens_saved,
             "reasons": newest.reasons if newest else (),
             "hint": _HINTS[level],
-            "composition": serialize.composition(newest.context) if newest and newest.context else None,
-            **_layout(layout),
+            "composition": newest.context.to_json() if newest and newest.context else None,
+            # As it was noted with the newest request; None if it was not looked at.
+            **{name: noted.get(name) for name in ("distribution", "attention_sink")},
         }
 
     async def memory(self, id_or_name: str, limit: int) -> JsonObject:
-        """How much of a session's newest requests was memory, the newest last."""
+        """Return how much of a session's newest requests was memory, the newest last."""
         session = await self.session(id_or_name)
         history: list[JsonValue] = [
             {"at": moment(one.at), "tokens": one.tokens_estimated, **serialize.memory(one, one.context)}
@@ -134,12 +136,12 @@ class Sessions:
         return {"session_id": session.id, "memory_context": memory, "history": history}
 
     async def memory_stats(self) -> JsonObject:
-        """How much of all requests was memory."""
+        """Return how much of all requests was memory."""
         await self._journal.caught_up()
         return serialize.memory_sums(await self._session_store.memory_totals())
 
     async def metrics(self, id_or_name: str | None) -> AsyncIterator[Sequence[Metric]]:
-        """The requests of a session, or of all, some at a time; no read is a long one."""
+        """Return the requests of a session, or of all, some at a time; no read is a long one."""
         session = None if id_or_name is None else (await self.session(id_or_name)).id
         await self._journal.caught_up()
         after = 0
@@ -148,7 +150,7 @@ class Sessions:
             yield [metric for _, metric in page]
 
     async def snapshot(self) -> JsonObject:
-        """What a viewer needs to know before news make sense."""
+        """Return what a viewer needs before it can make sense of events."""
         await self._journal.caught_up()
         sessions = await self._session_store.newest(SHOWN_SESSIONS)
         metrics = await self._session_store.newest_metrics(SHOWN_METRICS)
@@ -157,9 +159,3 @@ class Sessions:
             "metrics": [serialize.metric(each) for each in metrics],
             "totals": serialize.sums(await self._session_store.totals()),
         }
-
-
-def _layout(noted: JsonValue) -> JsonObject:
-    """As it was noted with the newest request; None if nobody looked."""
-    layout = noted if isinstance(noted, Mapping) else {}
-    return {name: layout.get(name) for name in ("distribution", "attention_sink")}

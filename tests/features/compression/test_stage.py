@@ -39,7 +39,7 @@ def test_the_summary_stands_where_the_old_messages_stood(wire: Wire):
         "now",
     ]
     assert done.request.system[0].text == SYSTEM
-    assert done.cut is not None and done.uncut is not None and done.uncut.request is whole
+    assert done.compression is not None and done.uncompressed is not None and done.uncompressed.request is whole
 
 
 def _words(items: list[Item]) -> list[str]:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi_proxy.core import tokens
-from kimi_proxy.features.memory import PREVIEW_CHARS, MemoryFound, portion, segments, together
+from kimi_proxy.features.memory import PREVIEW_CHARS, MemoryFound, by_kind, portion, segments
 
 BLOCKS = (
     "<mcp-memory>Le café est à gauche.</mcp-memory>",
@@ -40,7 +40,7 @@ def test_each_kind_is_summed_up_with_the_beginning_of_its_first():
         MemoryFound("mcp-memory", 1, len("<mcp-memory>b\n  c</mcp-memory>"), "<mcp-memory>b c</mcp-memory>"),
         MemoryFound("@memory", 2, len("@memory[a]@memory[dd]"), "@memory[a]"),
     )
-    assert together([*found, *found])[1] == MemoryFound("@memory", 4, 2 * len("@memory[a]@memory[dd]"), "@memory[a]")
+    assert by_kind([*found, *found])[1] == MemoryFound("@memory", 4, 2 * len("@memory[a]@memory[dd]"), "@memory[a]")
 
 
 def test_a_preview_is_short_and_can_be_written_down():

@@ -1,438 +1,254 @@
-"""Compression at work: what was decided for a session is done to its requests, and can be taken back."""
+"""Compression of sessions: made on demand or by itself, repeated in every later request, and undone."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Literal, TypeAlias
 from weakref import WeakValueDictionary
 
-from kimi_proxy.core import json, tokens
+from kimi_proxy.core import json
 from kimi_proxy.core.cache import LruCache
-from kimi_proxy.core.chat import Message, Request
-from kimi_proxy.core.chat.reply import Usage
-from kimi_proxy.core.config.providers import Model
-from kimi_proxy.core.errors import (
-    CompressionRefusal,
-    CompressionRefused,
-    KimiProxyError,
-    NothingSeen,
-    StoreUnavailable,
-    UpstreamUnreadable,
-)
+from kimi_proxy.core.chat import Request
+from kimi_proxy.core.config.sections import CompressionSettings
+from kimi_proxy.core.errors import CompressionRefusal, CompressionRefused, NothingSeen, Reason, StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import new_id
-from kimi_proxy.features import compression
 from kimi_proxy.features.compression import (
     Limits,
     Preset,
     Proposal,
     can_compress,
     compressed,
-    outline,
     proposed,
-    transcript,
     with_summary,
 )
-from kimi_proxy.features.models import Target
-from kimi_proxy.features.pipeline import ActiveCompression, Draft, Note, Stage
+from kimi_proxy.features.context import is_certainly_below
+from kimi_proxy.features.metering import window_percent
+from kimi_proxy.features.models import Models
+from kimi_proxy.features.pipeline import ActiveCompression, Draft, Note
 from kimi_proxy.features.sanitizer.stage import EVENT as SANITIZED
 from kimi_proxy.features.sanitizer.stage import call_names, with_owed
-from kimi_proxy.proxy.headers import Question
 from kimi_proxy.services.chat.counting import TokenCounter
-from kimi_proxy.services.chat.handler import RateLimiter
+from kimi_proxy.services.chat.decisions import SCOPE
+from kimi_proxy.services.chat.routing import Scale
+from kimi_proxy.services.chat.summaries import Summaries, Summary, SummaryTask
 from kimi_proxy.services.events import Publish, no_op
-from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.originals import encoded
-from kimi_proxy.services.store import CompressionRecord, CompressionTotals, Decisions, Original, Originals
-
-if TYPE_CHECKING:
-    from kimi_proxy.proxy.upstream import Upstreams
-
+from kimi_proxy.services.sessions import Sessions
+from kimi_proxy.services.store import CompressionRecord, Decisions, Original, Originals, SessionStore
 
 DAY_S = 86_400
-REMEMBERED = 10_000
+MAX_SESSIONS = 10_000
+MAX_LAST, MAX_LAST_BYTES = 1_000, 64 * 1024**2
+ROW_S = 3600.0  # automatic compressions that follow each other within an hour are in a row
+
+EVENT = "compression_event"
+NOTHING_TO_COMPRESS: CompressionRefusal = "nothing_to_compress"
+
+# Returns the recall results that a session's model reads beside the results of these calls.
+PendingResults: TypeAlias = Callable[[str, Iterable[str]], Awaitable[Mapping[str, str]]]
+
+
+async def no_pending_results(session: str, calls: Iterable[str]) -> Mapping[str, str]:
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
 class CompressionState:
+    """What is on disk about the compressions of a session."""
+
     active: CompressionRecord | None
-    is_paused: bool  # somebody took the last one back: nothing happens by itself any more
-    automatic: tuple[float, ...]  # when it happened by itself, the newest first
+    is_paused: bool  # the last one was undone: there are no automatic ones any more
+    automatic: tuple[float, ...]  # when there were automatic ones, the newest first
 
 
-class CompressionStates:
-    """On disk; a session that was looked up is remembered, because a look costs as much as a whole request."""
-
-    def __init__(self, decisions: Decisions, now: Callable[[], float]) -> None:
-        self._decisions = decisions
-        self._known: LruCache[str, CompressionState] = LruCache(
-            ttl_s=DAY_S, max_entries=REMEMBERED, max_bytes=REMEMBERED, now=now
-        )
-
-    async def of(self, session: str) -> CompressionState:
-        """StoreUnavailable if nobody can tell."""
-        known = self._known.get(session)
-        if known is None:
-            known = _standing(await self._decisions.compressions(session))
-            self._known.put(session, known, 1)
-        return known
-
-    def forget(self, session: str | None = None) -> None:
-        """One of them, or all: the next look is at the disk."""
-        if session is None:
-            self._known.clear()
-        else:
-            self._known.forget(session)
-
-
-def _standing(rows: Sequence[CompressionRecord]) -> CompressionState:
+def _state(rows: Sequence[CompressionRecord]) -> CompressionState:
     live = [one for one in rows if one.undone is None]
     is_paused = bool(rows) and rows[0].undone is not None
     return CompressionState(live[0] if live else None, is_paused, tuple(one.at for one in live if one.is_automatic))
 
 
-MAX_ANSWER_BYTES = 1024**2
-MAX_TRANSCRIPT_TOKENS = 60_000
-TRANSCRIPT_SHARE = 0.5  # of the window
-
-log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    text: str
-    by: str  # provider or heuristic
-    usage: Usage | None = None  # what the provider charges for it
-
-
-@dataclass(frozen=True, slots=True)
-class Story:
-    """What is to be summarised: messages, and the summary of what came before them."""
-
-    messages: Sequence[Message]
-    before: str
-    max_tokens: int
-    window: int | None
-
-
-class Summaries:
-    def __init__(self, upstreams: "Upstreams | None", turns: RateLimiter, metrics: Metrics, timeout_s: float) -> None:
-        self._upstreams = upstreams
-        self._turns = turns
-        self._metrics = metrics
-        self._timeout_s = timeout_s
-
-    async def asked(self, draft: Draft, story: Story) -> Summary:
-        """The provider's summary; whatever keeps it from giving a good one, there is another."""
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                summary = await self._answered(draft, story)
-            if 0 < await asyncio.to_thread(tokens.count, summary.text) <= story.max_tokens:
-                return summary
-            self._fell_back("too_long" if summary.text else "no_words")
-            # What is of no use was paid for all the same.
-            return replace(await self.outlined(story), usage=summary.usage)
-        except TimeoutError:
-            self._fell_back("timeout")
-        except KimiProxyError as e:
-            self._fell_back(e.code)
-        return await self.outlined(story)
-
-    async def outlined(self, story: Story) -> Summary:
-        text = await asyncio.to_thread(outline, story.messages, story.before, story.max_tokens, tokens.count)
-        return Summary(text, "heuristic")
-
-    async def _answered(self, draft: Draft, story: Story) -> Summary:
-        if self._upstreams is None:
-            raise UpstreamUnreadable("no provider is switched on")
-        room = min(MAX_TRANSCRIPT_TOKENS, int(TRANSCRIPT_SHARE * (story.window or MAX_TRANSCRIPT_TOKENS)))
-        told = await asyncio.to_thread(transcript, story.messages, room, tokens.count)
-        wire, target = draft.request.wire, draft.target
-        body = compression.body(wire, target.model, story.before, told, story.max_tokens)
-        self._turns.take(target.provider)
-        async with self._upstreams.send(target.provider, Question(wire, body, draft.headers)) as reply:
-            if reply.status != 200 or reply.encoding:
-                raise UpstreamUnreadable(f"{target.provider} answered HTTP {reply.status} when asked for a summary")
-            answer = bytearray()
-            async for piece in reply.pieces():
-                answer += piece
-                if len(answer) > MAX_ANSWER_BYTES:
-                    raise UpstreamUnreadable(f"{target.provider} answered at great length when asked for a summary")
-        usage = wire.format.facts_of(bytes(answer)).usage
-        return Summary(compression.summary_in(wire, bytes(answer)), "provider", usage)
-
-    def _fell_back(self, code: str) -> None:
-        self._metrics.chat_faults.labels("summary", code).inc()
-        log.warning("no summary from the provider", extra={"what": code})
-
-
-def row(made: CompressionRecord) -> JsonObject:
-    return {
-        "compression_id": made.id,
-        "session_id": made.session,
-        "at": made.at,
-        "kind": made.kind,
-        "automatic": made.is_automatic,
-        **_saving(made.original_tokens, made.compressed_tokens),
-        "summary_by": made.summary_by,
-        "original_id": made.original,
-        "undone": made.undone is not None,
-    }
-
-
-def past(made: CompressionRecord) -> JsonObject:
-    """One of the history, with what stands in the place of the messages that it removed."""
-    removed = made.cut - len(made.kept)
-    return {**row(made), "undone_at": made.undone, "messages_removed": removed, "summary": made.summary}
-
-
-def compression_to_json(made: CompressionRecord, proposal: Proposal) -> JsonObject:
-    removed = len(proposal.plan.removed)
-    kept = len(proposal.history.request.messages) - removed
-    return {**row(made), "summary": made.summary, "messages_removed": removed, "messages_kept": kept}
-
-
-def event(told: JsonObject) -> JsonObject:
-    """Whoever watches hears that it happened, not what people said."""
-    return {name: value for name, value in told.items() if name not in ("summary", "at")}  # events have their own time
-
-
-def price(summary: Summary) -> JsonObject:
-    usage = summary.usage
-    return {
-        "summary_input_tokens": usage.input_tokens if usage else 0,
-        "summary_output_tokens": usage.output_tokens if usage else 0,
-    }
-
-
-def sums_to_json(sums: CompressionTotals) -> JsonObject:
-    counted: JsonObject = {"compressions": sums.compressions, "undone": sums.undone}
-    return counted | _saving(sums.original_tokens, sums.compressed_tokens)
-
-
-def _saving(before: int, after: int) -> JsonObject:
-    return {
-        "original_tokens": before,
-        "compressed_tokens": after,
-        "tokens_saved": before - after,
-        "compression_ratio": round((before - after) / before, 4) if before else 0.0,
-    }
-
-
-class PendingSummaryCosts:
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._owed: LruCache[str, tuple[Note, ...]] = LruCache(
-            ttl_s=DAY_S, max_entries=REMEMBERED, max_bytes=REMEMBERED, now=now
-        )
-
-    def owe(self, session: str, summary: Summary) -> None:
-        """Outlines cost nothing."""
-        if summary.usage is not None:
-            owed = (*(self._owed.get(session) or ()), Note("compression_paid", price(summary)))
-            self._owed.put(session, owed, len(owed))
-
-    def taken(self, session: str) -> tuple[Note, ...]:
-        """All that a session owes, once."""
-        owed = self._owed.get(session) or ()
-        self._owed.forget(session)
-        return owed
-
-
-SCOPE = "local"
-COMPRESSOR_REMEMBERED, MAX_BYTES = 1_000, 64 * 1024**2
-
-NOTHING_TO_COMPRESS: CompressionRefusal = "nothing_to_compress"
-
-# What a session's model is told beside the results of these calls.
-Owed: TypeAlias = Callable[[str, Iterable[str]], Awaitable[Mapping[str, str]]]
-
-
-async def nothing_owed(session: str, calls: Iterable[str]) -> Mapping[str, str]:
-    """Where no model asks for anything."""
-    return {}
-
-
 class Compressor:
-    """As a step it repeats what stands; `compress` makes more of it."""
+    """As a stage it repeats the active compression of a session; `compress` and `undo` change which one that is."""
 
     def __init__(
         self,
-        models: Mapping[str, Model],
-        counting: TokenCounter,
+        models: Models,
+        counter: TokenCounter,
         originals: Originals,
         decisions: Decisions,
         summaries: Summaries,
         offers_tool: bool,
         publish: Publish = no_op,
         now: Callable[[], float] = time.time,
-        owed: Owed = nothing_owed,
+        pending_results: PendingResults = no_pending_results,
     ) -> None:
         self._models = models
-        self._counting = counting
+        self._counter = counter
         self._originals = originals
         self._decisions = decisions
         self._summaries = summaries
         self._offers_tool = offers_tool
         self._publish = publish
         self._now = now
-        self._owed = owed
-        self._standings = CompressionStates(decisions, now)
-        # What was sent last, before anything of it gave way; in memory only, because people said it.
-        self._last: LruCache[str, Draft] = LruCache(
-            ttl_s=DAY_S, max_entries=COMPRESSOR_REMEMBERED, max_bytes=MAX_BYTES, now=now
+        self._pending_results = pending_results
+        # In memory, because a look at the disk costs as much as a whole request.
+        self._states: LruCache[str, CompressionState] = LruCache(MAX_SESSIONS, ttl_s=DAY_S, now=now)
+        # The last request of a session, uncompressed; in memory only, because people wrote it.
+        self._last: LruCache[str, Draft] = LruCache(MAX_LAST, max_bytes=MAX_LAST_BYTES, ttl_s=DAY_S, now=now)
+        # What summaries cost that no request has carried yet.
+        self._pending_costs: LruCache[str, tuple[Note, ...]] = LruCache(
+            MAX_SESSIONS, max_bytes=MAX_SESSIONS, ttl_s=DAY_S, now=now
         )
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._unpaid = PendingSummaryCosts(now)
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def stage(self, draft: Draft) -> Stage:
-        """The stage for this request: the same cut in the same words as before."""
-        self._last.put(draft.session.id, _unread(draft), len(draft.request.body))
-        active = (await self._standings.of(draft.session.id)).active
-        owed = await self._owed_to(draft) if active else {}
-        unpaid = self._unpaid.taken(draft.session.id)
+    async def repeat(self, draft: Draft) -> Draft:
+        """Return `draft` with the active compression applied, in the same bytes as in the request before."""
+        session = draft.session.id
+        self._last.put(session, _unparsed(draft), len(draft.request.body))
+        active = (await self.state(session)).active
+        costs = self._pending_costs.pop(session)
+        return await self._compressed(replace(draft, notes=(*draft.notes, *costs)) if costs else draft, active)
 
-        def repeated(draft: Draft) -> Draft:
-            paying = replace(draft, notes=(*draft.notes, *unpaid)) if unpaid else draft
-            return paying if active is None else self._done(paying, active, owed)
-
-        return repeated
-
-    async def standing(self, session: str) -> CompressionState:
-        return await self._standings.of(session)
+    async def state(self, session: str) -> CompressionState:
+        """Return what is on disk; raise StoreUnavailable if that cannot be read."""
+        known = self._states.get(session)
+        if known is None:
+            known = _state(await self._decisions.compressions(session))
+            self._states.put(session, known)
+        return known
 
     def last(self, session: str) -> Draft:
-        """What was sent last, before anything of it gave way."""
+        """Return the last request of a session, uncompressed; raise NothingSeen if there was none."""
         draft = self._last.get(session)
         if draft is None:
             raise NothingSeen(session)
         return draft
 
     def window(self, draft: Draft) -> int | None:
-        return self.window_of(draft.target)
-
-    def window_of(self, target: Target) -> int | None:
-        model = self._models.get(target.key or "")
-        return model.max_context_size if model else None
+        return self._models.window(draft.target)
 
     async def tokens(self, request: Request) -> int:
-        return (await self._counting.composition(request)).total
+        return (await self._counter.composition(request)).total
 
     async def now_sent(self, draft: Draft) -> Draft:
-        """The draft with what stands done to it."""
-        active = (await self._standings.of(draft.session.id)).active
-        return draft if active is None else self._done(draft, active, await self._owed_to(draft))
+        return await self._compressed(draft, (await self.state(draft.session.id)).active)
 
     async def simulate(self, session: str, preset: Preset) -> JsonObject:
-        """What would become of the session; nothing is asked, and nothing changes."""
+        """Return what would become of the session; no provider is asked, and nothing changes."""
         draft = self.last(session)
         proposal, now_tokens = await self._proposed(draft, preset)
-        summary = await self._summaries.outlined(await self._story(draft, proposal))
+        summary = await self._summaries.outlined(await self._task(draft, proposal))
         _, made = await self._made(draft, proposal, summary, now_tokens, preset, is_automatic=False)
-        return {**compression_to_json(made, proposal), "simulated": True}
+        return {**_made_to_json(made, proposal), "simulated": True}
 
-    async def compress(
-        self, draft: Draft, preset: Preset, is_automatic: bool = False
-    ) -> tuple[CompressionRecord, JsonObject]:
-        """Cut a session's history for good; CompressionRefused if that would win too little."""
-        async with self._turn(draft.session.id):
+    async def compress(self, draft: Draft, preset: Preset, is_automatic: bool = False) -> JsonObject:
+        """Compress a session for good; raise CompressionRefused if that would save too little."""
+        session = draft.session.id
+        async with self._lock(session):
             proposal, now_tokens = await self._proposed(draft, preset)
-            story = await self._story(draft, proposal)
-            summary = await (
-                self._summaries.asked(draft, story) if preset.asks_provider else self._summaries.outlined(story)
+            task = await self._task(draft, proposal)
+            summarize = (
+                self._summaries.from_provider(draft, task) if preset.asks_provider else self._summaries.outlined(task)
             )
+            summary = await summarize
             try:
                 original, made = await self._made(draft, proposal, summary, now_tokens, preset, is_automatic)
                 await self._originals.keep(original)
                 await self._decisions.add_compression(made)
             except (CompressionRefused, StoreUnavailable, asyncio.CancelledError):
-                self._unpaid.owe(draft.session.id, summary)
+                self._charge(session, summary)
                 raise
             finally:
-                # A disk that nobody waits for any more may do what it was told all the same.
-                self._standings.forget(draft.session.id)
-        told = {**compression_to_json(made, proposal), **price(summary)}
+                # A write that we no longer wait for may succeed all the same.
+                self._states.forget(session)
+        done = {**_made_to_json(made, proposal), **summary.cost_to_json()}
         if not is_automatic:
-            self._unpaid.owe(draft.session.id, summary)
-            self._publish("compression_event", event(told))
-        return made, told
+            self._charge(session, summary)
+            self._publish(EVENT, event_of(done))
+        return done
 
     async def undo(self, session: str) -> JsonObject:
-        """Take the newest back: the next request leaves as if it had never been."""
-        async with self._turn(session):
-            rows = await self._decisions.compressions(session)
-            standing = [one for one in rows if one.undone is None]
-            if not standing:
+        """Undo the newest: the next request leaves as if it had never been."""
+        async with self._lock(session):
+            live = [one for one in await self._decisions.compressions(session) if one.undone is None]
+            if not live:
                 raise CompressionRefused("nothing_to_undo", "this session is not compressed")
             try:
-                await self._decisions.undo_compression(standing[0].id, round(self._now(), 3))
+                await self._decisions.undo_compression(live[0].id, round(self._now(), 3))
             finally:
-                self._standings.forget(session)
-        told: JsonObject = {
-            "session_id": session,
-            "undone": standing[0].id,
-            "active": standing[1].id if len(standing) > 1 else None,
-        }
-        self._publish("compression_event", {**told, "event": "undone"})
-        return told
+                self._states.forget(session)
+        active = live[1].id if len(live) > 1 else None
+        done: JsonObject = {"session_id": session, "undone": live[0].id, "active": active}
+        self._publish(EVENT, {**done, "event": "undone"})
+        return done
 
     async def stats(self, session: str | None = None) -> JsonObject:
-        sums = sums_to_json(await self._decisions.compression_totals(session))
+        totals = await self._decisions.compression_totals(session)
+        counts: JsonObject = {"compressions": totals.compressions, "undone": totals.undone}
+        counts |= _saving(totals.original_tokens, totals.compressed_tokens)
         if session is None:
-            return sums
+            return counts
         rows = await self._decisions.compressions(session)
         active = next((one.id for one in rows if one.undone is None), None)
-        history: list[JsonValue] = [past(one) for one in rows]
-        return {"session_id": session, **sums, "active": active, "history": history}
+        history: list[JsonValue] = [_past_to_json(one) for one in rows]
+        return {"session_id": session, **counts, "active": active, "history": history}
 
-    def forget(self, session: str | None = None) -> None:
-        """Somebody deleted a session, or all."""
-        self._standings.forget(session)
-        if session is None:
-            self._last.clear()
-        else:
-            self._last.forget(session)
+    def forget(self, session: str | None) -> None:
+        """Forget a session that was deleted, or all."""
+        for cache in (self._states, self._last):
+            cache.clear() if session is None else cache.forget(session)
 
-    def _turn(self, session: str) -> asyncio.Lock:
-        lock = self._turns.get(session)
+    def _lock(self, session: str) -> asyncio.Lock:
+        lock = self._locks.get(session)
         if lock is None:
-            lock = self._turns[session] = asyncio.Lock()
+            lock = self._locks[session] = asyncio.Lock()
         return lock
 
-    def _done(self, draft: Draft, made: CompressionRecord, owed: Mapping[str, str]) -> Draft:
-        decided = ActiveCompression(made.id, made.cut, made.kept, made.fingerprint, made.message)
-        if not owed:
-            return compressed(draft, decided, self._offers_tool)
-        # Told before anything gives way: which of several calls with one id is meant, only the whole history knows.
-        telling = replace(draft, request=with_owed(draft.request, owed))
-        done = compressed(telling, decided, self._offers_tool)
-        return replace(done, uncut=draft) if done.cut is decided else replace(done, request=draft.request)
+    def _charge(self, session: str, summary: Summary) -> None:
+        """Let the next request of the session carry the cost; outlines cost nothing."""
+        if summary.usage is not None:
+            note = Note("compression_paid", summary.cost_to_json())
+            costs = (*(self._pending_costs.get(session) or ()), note)
+            self._pending_costs.put(session, costs, len(costs))
 
-    async def _owed_to(self, draft: Draft) -> Mapping[str, str]:
-        """What the model asked for beside the client's calls; where an output was cut as well, it is told already."""
+    async def _compressed(self, draft: Draft, active: CompressionRecord | None) -> Draft:
+        if active is None:
+            return draft
+        compression = ActiveCompression(active.id, active.cut, active.kept, active.fingerprint, active.message)
+        results = await self._results_of(draft)
+        if not results:
+            return compressed(draft, compression, self._offers_tool)
+        # Added before anything is cut: which of several calls with one id is meant, only the whole history shows.
+        done = compressed(replace(draft, request=with_owed(draft.request, results)), compression, self._offers_tool)
+        is_done = done.compression is compression
+        return replace(done, uncompressed=draft) if is_done else replace(done, request=draft.request)
+
+    async def _results_of(self, draft: Draft) -> Mapping[str, str]:
+        """Return pending recall results; where a tool result was cut, the sanitizer has added them already."""
         if not self._offers_tool or any(note.event == SANITIZED for note in draft.notes):
             return {}
         try:
-            return await self._owed(draft.session.id, call_names(draft.request))
+            return await self._pending_results(draft.session.id, call_names(draft.request))
         except StoreUnavailable:
             return {}
 
     async def _proposed(self, draft: Draft, preset: Preset) -> tuple[Proposal, int]:
-        """What could give way, and the tokens that are sent today."""
+        """Return what could be summarized, and the tokens that are sent today."""
         if not can_compress(draft.request):
             raise CompressionRefused(
                 "kept_by_provider", "the provider keeps the history of this conversation: begin a new one there"
             )
-        standing = (await self._standings.of(draft.session.id)).active
+        active = (await self.state(draft.session.id)).active
         sent = await self.now_sent(draft)
-        applies = standing if sent.request is not draft.request else None
+        after = active.cut if active and sent.request is not draft.request else 0
         now_tokens, window = await self.tokens(sent.request), self.window(draft)
         is_full = window is None or now_tokens >= window * preset.threshold_percentage / 100
         limits = Limits(preset.keep_exchanges, preset.summary_tokens, window, is_full)
-        weighed = await self._counting.composition(draft.request)
-        came, after = draft.came or draft.request, applies.cut if applies else 0
+        weighed = await self._counter.composition(draft.request)
+        came = draft.came or draft.request
         found = await asyncio.to_thread(proposed, came, draft.request, weighed, now_tokens, limits, after)
         if found is None:
             raise CompressionRefused(
@@ -440,15 +256,15 @@ class Compressor:
             )
         return found, now_tokens
 
-    async def _story(self, draft: Draft, proposal: Proposal) -> Story:
-        active = (await self._standings.of(draft.session.id)).active if proposal.after else None
+    async def _task(self, draft: Draft, proposal: Proposal) -> SummaryTask:
+        active = (await self.state(draft.session.id)).active if proposal.after else None
         before = active.summary if active else ""
-        return Story(proposal.untold, before, proposal.plan.summary_tokens, self.window(draft))
+        return SummaryTask(proposal.unsummarized, before, proposal.plan.summary_tokens, self.window(draft))
 
     async def _made(
         self, draft: Draft, proposal: Proposal, summary: Summary, now_tokens: int, preset: Preset, is_automatic: bool
     ) -> tuple[Original, CompressionRecord]:
-        """The compression as it would stand, with the original that it needs; never one that makes it longer."""
+        """Return the compression, with the original that it needs; raise CompressionRefused if it saves nothing."""
         id, plan = new_id("msk"), proposal.plan
         message = await asyncio.to_thread(proposal.message, summary.text, id)
         request = await asyncio.to_thread(with_summary, draft.request, plan.cut, plan.kept, message)
@@ -465,8 +281,173 @@ class Compressor:
         return Original(id, SCOPE, sha256(b"history\0" + raw).digest(), raw, about), made
 
 
-def _unread(draft: Draft) -> Draft:
-    """Only the bytes: what was read in them takes several times their room."""
+def _unparsed(draft: Draft) -> Draft:
+    """Return it with the bytes only: what was parsed from them takes several times their room."""
     came = draft.came or draft.request
     bare = Request(draft.request.wire, draft.request.body)
     return replace(draft, request=bare, came=bare if came is draft.request else Request(came.wire, came.body))
+
+
+class AutoCompression:
+    """The stage after the one that repeats a compression: it makes one if the context window is nearly full."""
+
+    def __init__(
+        self,
+        settings: CompressionSettings,
+        preset: Preset,
+        compressor: Compressor,
+        session_store: SessionStore,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.is_on = settings.automatic
+        self._settings = settings
+        self._preset = preset
+        self._compressor = compressor
+        self._scale = Scale(session_store)
+        self._now = now
+        self._tried: LruCache[str, float] = LruCache(MAX_SESSIONS)  # sessions for which it did not help, and when
+
+    async def compress(self, draft: Draft) -> Draft:
+        if not self.is_on or not await self._is_full(draft):
+            return draft
+        reason = self._why_not(await self._compressor.state(draft.session.id), draft.session.id)
+        if reason:
+            return replace(draft, reasons=(*draft.reasons, reason))
+        return await self._compressed(draft.uncompressed or draft)
+
+    async def _is_full(self, draft: Draft) -> bool:
+        limit = (self._compressor.window(draft) or 0) * self._preset.threshold_percentage / 100
+        if not limit or is_certainly_below(draft.request, limit):
+            return False
+        return await self._compressor.tokens(draft.request) * await self._scale.ratio(draft.session.id) >= limit
+
+    def _why_not(self, state: CompressionState, session: str) -> Reason | Literal[""]:
+        """Return why there is no automatic compression now; empty if there may be one."""
+        now = self._now()
+        if state.is_paused:
+            return "compression_taken_back"
+        # What lies ahead of us was written by a clock that has been set right since: it was long ago.
+        last = (*state.automatic[:1], self._tried.get(session) or 0.0)
+        if any(0 <= now - at < self._settings.cooldown_s for at in last):
+            return "compression_cooldown"
+        in_a_row = sum(1 for at in state.automatic if 0 <= now - at < ROW_S)
+        return "compression_limit" if in_a_row >= self._settings.max_in_a_row else ""
+
+    async def _compressed(self, uncompressed: Draft) -> Draft:
+        notes: tuple[Note, ...] = ()
+        reasons: tuple[Reason, ...] = ()
+        try:
+            done = await self._compressor.compress(uncompressed, self._preset, is_automatic=True)
+            notes = (Note(EVENT, event_of(done)),)
+        except (CompressionRefused, StoreUnavailable) as e:
+            reasons = (e.reason if isinstance(e, CompressionRefused) else "store_unavailable",)
+            self._tried.put(uncompressed.session.id, self._now())
+        # Another request may have compressed it meanwhile: what is active now is what leaves.
+        sent = await self._compressor.now_sent(uncompressed)
+        return replace(sent, notes=(*sent.notes, *notes), reasons=(*sent.reasons, *reasons))
+
+
+@dataclass(frozen=True, slots=True)
+class Fullness:
+    """How full the context window of a session is, by its newest request; None if its size is not known."""
+
+    percentage: float | None
+    threshold: float
+
+    @property
+    def is_below(self) -> bool:
+        return self.percentage is None or self.percentage < self.threshold
+
+    def to_json(self) -> JsonObject:
+        return {
+            "error": "below_threshold" if self.percentage is not None else "window_unknown",
+            "current_percentage": self.percentage,
+            "threshold": self.threshold,
+            "hint": _HINT if self.percentage is not None else _UNKNOWN,
+        }
+
+
+_HINT = 'there is room left: wait, or send {"force": true}; /simulate shows what would become of the session'
+_UNKNOWN = 'name the model in [models] with its max_context_size, or send {"force": true}'
+
+
+class SessionCompressions:
+    """Compression on demand, by the id or the name of a session."""
+
+    def __init__(
+        self,
+        compressor: Compressor,
+        sessions: Sessions,
+        session_store: SessionStore,
+        usual: Preset,
+        light: Preset | None,
+    ) -> None:
+        self.usual = usual
+        self.light = light
+        self._compressor = compressor
+        self._sessions = sessions
+        self._session_store = session_store
+
+    async def fullness(self, id_or_name: str, preset: Preset) -> Fullness:
+        session = await self._id(id_or_name)
+        newest = await self._session_store.newest_metric(session)
+        if newest is not None:
+            return Fullness(newest.percent, preset.threshold_percentage)
+        draft = await self._compressor.now_sent(self._compressor.last(session))
+        share = window_percent(await self._compressor.tokens(draft.request), self._compressor.window(draft))
+        return Fullness(share, preset.threshold_percentage)
+
+    async def compress(self, id_or_name: str, preset: Preset) -> JsonObject:
+        return await self._compressor.compress(self._compressor.last(await self._id(id_or_name)), preset)
+
+    async def simulate(self, id_or_name: str, preset: Preset) -> JsonObject:
+        return await self._compressor.simulate(await self._id(id_or_name), preset)
+
+    async def undo(self, id_or_name: str) -> JsonObject:
+        return await self._compressor.undo(await self._id(id_or_name))
+
+    async def stats(self, id_or_name: str | None = None) -> JsonObject:
+        session = None if id_or_name is None else await self._id(id_or_name)
+        return {"threshold": self.usual.threshold_percentage, **await self._compressor.stats(session)}
+
+    async def _id(self, id_or_name: str) -> str:
+        return (await self._sessions.session(id_or_name)).id
+
+
+def event_of(done: JsonObject) -> JsonObject:
+    """Return what is published: that it happened, not what people wrote. Events have a time of their own."""
+    return {name: value for name, value in done.items() if name not in ("summary", "at")}
+
+
+def _made_to_json(made: CompressionRecord, proposal: Proposal) -> JsonObject:
+    removed = len(proposal.plan.removed)
+    kept = len(proposal.history.request.messages) - removed
+    return {**_to_json(made), "summary": made.summary, "messages_removed": removed, "messages_kept": kept}
+
+
+def _past_to_json(made: CompressionRecord) -> JsonObject:
+    removed = made.cut - len(made.kept)
+    return {**_to_json(made), "undone_at": made.undone, "messages_removed": removed, "summary": made.summary}
+
+
+def _to_json(made: CompressionRecord) -> JsonObject:
+    return {
+        "compression_id": made.id,
+        "session_id": made.session,
+        "at": made.at,
+        "kind": made.kind,
+        "automatic": made.is_automatic,
+        **_saving(made.original_tokens, made.compressed_tokens),
+        "summary_by": made.summary_by,
+        "original_id": made.original,
+        "undone": made.undone is not None,
+    }
+
+
+def _saving(before: int, after: int) -> JsonObject:
+    return {
+        "original_tokens": before,
+        "compressed_tokens": after,
+        "tokens_saved": before - after,
+        "compression_ratio": round((before - after) / before, 4) if before else 0.0,
+    }

@@ -1,17 +1,17 @@
-"""The newest request of each session, as it came and as it left; in memory only, because people said it."""
+"""The newest request of each session as people look at it, and the system prompt repeated where it is buried."""
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.cache import LruCache
-from kimi_proxy.core.chat import Request
+from kimi_proxy.core.chat import Message, Request
 from kimi_proxy.core.config.sections import ReinjectionSettings as Settings
 from kimi_proxy.core.errors import InvalidParams, NothingSeen
-from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features import context_map
 from kimi_proxy.features.context import (
     HEADING,
@@ -26,15 +26,16 @@ from kimi_proxy.features.context import (
 from kimi_proxy.features.context_map import Pair
 from kimi_proxy.features.metering import window_percent
 from kimi_proxy.features.models import Models, Target
-from kimi_proxy.features.pipeline import ActiveCompression, Draft, Stage, unchanged
+from kimi_proxy.features.pipeline import ActiveCompression, Draft
 from kimi_proxy.services.chat.counting import TokenCounter
-from kimi_proxy.services.chat.relay import Exchange
+from kimi_proxy.services.chat.handler import ChatObserver
 from kimi_proxy.services.events import moment
 
 DAY_S = 86_400
 MAX_SESSIONS, MAX_BYTES = 1_000, 64 * 1024**2
 MAX_CHARS = 200_000  # of a message that is looked at
 MAX_MESSAGES = 5_000
+COUNT_S = 1.0  # a request that is not counted by then goes as it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,67 +44,68 @@ class LatestRequest:
     target: Target
     came: Request
     leaves: Request
-    cut: ActiveCompression | None
+    compression: ActiveCompression | None
+
+    @property
+    def pairs(self) -> list[Pair]:
+        return context_map.pairs(self.came, self.leaves, self.compression)
+
+    @property
+    def summarized(self) -> Mapping[int, Message]:
+        return context_map.summarized(self.came, self.compression)
 
 
-class LatestRequests:
-    def __init__(
-        self, counting: TokenCounter, window: Callable[[Target], int | None], now: Callable[[], float] = time.time
-    ) -> None:
-        self._counting = counting
-        self._window = window
+class LatestRequests(ChatObserver):
+    """The newest request of each session, as it came and as it left; in memory only, because people wrote it."""
+
+    def __init__(self, counter: TokenCounter, models: Models, now: Callable[[], float] = time.time) -> None:
+        self._counter = counter
+        self._models = models
         self._now = now
-        self._seen: LruCache[str, LatestRequest] = LruCache(
-            ttl_s=DAY_S, max_entries=MAX_SESSIONS, max_bytes=MAX_BYTES, now=now
-        )
+        self._requests: LruCache[str, LatestRequest] = LruCache(MAX_SESSIONS, max_bytes=MAX_BYTES, ttl_s=DAY_S, now=now)
 
-    def began(self, came: Draft, leaves: Draft) -> Callable[[Exchange], None]:
-        # Only the bytes: what was read in them takes several times their room.
+    def on_start(self, came: Draft, leaves: Draft) -> None:
+        # Only the bytes: what was parsed from them takes several times their room.
         before, after = (Request(draft.request.wire, draft.request.body) for draft in (came, leaves))
-        weight = len(after.body) + (0 if before.body is after.body else len(before.body))
-        self._seen.put(leaves.session.id, LatestRequest(self._now(), leaves.target, before, after, leaves.cut), weight)
-        return _unheard
+        size = len(after.body) + (0 if before.body is after.body else len(before.body))
+        latest = LatestRequest(self._now(), leaves.target, before, after, leaves.compression)
+        self._requests.put(leaves.session.id, latest, size)
 
-    def forget(self, session: str | None = None) -> None:
-        if session is None:
-            self._seen.clear()
-        else:
-            self._seen.forget(session)
+    def forget(self, session: str | None) -> None:
+        self._requests.clear() if session is None else self._requests.forget(session)
 
     async def context(self, session: str) -> JsonObject:
-        """The messages of the newest request, to scale."""
-        seen = self._of(session)
-        weighed, window = await self._counting.composition(seen.leaves), self._window(seen.target)
-        pairs = self._pairs(seen)
-        messages: list[JsonValue] = [context_map.told(pair, weighed, window) for pair in pairs[:MAX_MESSAGES]]
+        """Return the messages of the newest request, to scale."""
+        latest = self._latest(session)
+        weighed, window = await self._counter.composition(latest.leaves), self._models.window(latest.target)
+        pairs, summarized = latest.pairs, latest.summarized
+        came = await self._counter.composition(latest.came) if summarized else weighed
         return {
             "session_id": session,
-            "at": moment(seen.at),
-            "model": seen.target.key or seen.target.model,
+            "at": moment(latest.at),
+            "model": latest.target.key or latest.target.model,
             "max_context": window,
             "tokens": weighed.total,
             "percent": window_percent(weighed.total, window),
-            "composition": {
-                "system": weighed.system,
-                "memory": weighed.memory,
-                "tools": weighed.tools,
-                "chat": weighed.chat,
-            },
+            "composition": weighed.to_json(),
             "apart": {
                 "system_tokens": weighed.apart.tokens,
                 "tool_definitions_tokens": weighed.definitions,
-                "buried": context_map.is_buried(weighed.apart, weighed, window),
+                "buried": weighed.is_buried(weighed.apart, window),
             },
             "buried": sink(weighed, window).is_sunk,
-            "messages": messages,
+            "messages": [context_map.sent_to_json(pair, weighed, window) for pair in pairs[:MAX_MESSAGES]],
             "left_out": max(0, len(pairs) - MAX_MESSAGES),
-            "summary_index": _summary(pairs).index if seen.cut else None,
-            "gave_way": await self._gave_way(seen),
+            "summary_index": _summary(pairs).index if latest.compression else None,
+            "gave_way": [
+                context_map.summarized_to_json(index, message, came)
+                for index, message in islice(summarized.items(), MAX_MESSAGES)
+            ],
         }
 
     async def message(self, session: str, index: int) -> JsonObject:
-        """What was sent in a place, and what it was."""
-        pairs = self._pairs(self._of(session))
+        """Return what was sent in a place, and what came in it."""
+        pairs = self._latest(session).pairs
         if not 0 <= index < len(pairs):
             raise InvalidParams("index", f"the newest request has {len(pairs)} messages, counted from 0")
         pair = pairs[index]
@@ -118,13 +120,13 @@ class LatestRequests:
             "is_shortened": max(len(sent), len(came)) > MAX_CHARS,
         }
 
-    async def gave_way(self, session: str, index: int) -> JsonObject:
-        """A message that was not sent, and the summary that stands for it and its neighbours."""
-        seen = self._of(session)
-        message = context_map.gave_way(seen.came, seen.cut).get(index)
+    async def summarized(self, session: str, index: int) -> JsonObject:
+        """Return a message that was not sent, and the summary that stands for it and its neighbours."""
+        latest = self._latest(session)
+        message = latest.summarized.get(index)
         if message is None:
             raise InvalidParams("index", "no message of the newest request that has this index gave way to a summary")
-        summary = _summary(self._pairs(seen))
+        summary = _summary(latest.pairs)
         came, sent = context_map.words(message), context_map.words(summary.sent)
         return {
             "index": index,
@@ -135,62 +137,36 @@ class LatestRequests:
             "is_shortened": max(len(sent), len(came)) > MAX_CHARS,
         }
 
-    async def _gave_way(self, seen: LatestRequest) -> list[JsonValue]:
-        found = context_map.gave_way(seen.came, seen.cut)
-        if not found:
-            return []
-        weighed = await self._counting.composition(seen.came)
-        return [
-            context_map.summarized_to_json(index, message, weighed)
-            for index, message in islice(found.items(), MAX_MESSAGES)
-        ]
-
-    def _of(self, session: str) -> LatestRequest:
-        seen = self._seen.get(session)
-        if seen is None:
+    def _latest(self, session: str) -> LatestRequest:
+        latest = self._requests.get(session)
+        if latest is None:
             raise NothingSeen(session)
-        return seen
-
-    def _pairs(self, seen: LatestRequest) -> list[Pair]:
-        return context_map.pairs(seen.came, seen.leaves, seen.cut)
+        return latest
 
 
 def _summary(pairs: Sequence[Pair]) -> Pair:
-    """Of a request whose old messages gave way."""
     return next(pair for pair in pairs if pair.is_summary)
 
 
-def _unheard(exchange: Exchange) -> None:
-    """How it ended changes nothing of what was sent."""
-
-
-COUNT_S = 1.0  # a request that is not weighed by then goes as it is
-
-
-def _too_long(draft: Draft) -> Draft:
-    return replace(draft, reasons=(*draft.reasons, TOO_LONG))
-
-
 class Reinjection:
-    def __init__(self, settings: Settings, models: Models, counting: TokenCounter) -> None:
+    """Repeats the system prompt at the end of a request in which it is buried."""
+
+    def __init__(self, settings: Settings, models: Models, counter: TokenCounter) -> None:
         self.is_on = settings.enabled
         self._settings = settings
         self._models = models
-        self._counting = counting
+        self._counter = counter
 
-    async def stage(self, draft: Draft) -> Stage:
-        window = self._models.window(draft.target)
-        if not self.is_on or window is None:
-            return unchanged
-        if is_certainly_below(draft.request, window * self._settings.threshold):
-            return unchanged
+    async def remind(self, draft: Draft) -> Draft:
+        window, limits = self._models.window(draft.target), self._settings
+        if not self.is_on or window is None or is_certainly_below(draft.request, window * limits.threshold):
+            return draft
         async with asyncio.timeout(COUNT_S):
-            found = sink(await self._counting.composition(draft.request), window, self._settings.threshold)
+            found = sink(await self._counter.composition(draft.request), window, limits.threshold)
         words = instructions(draft.request) if found.is_sunk else ""
         if not words or is_reminded(draft.request):
-            return unchanged
-        if found.system_tokens > self._settings.max_tokens:
-            return _too_long
+            return draft
+        if found.system_tokens > limits.max_tokens:
+            return replace(draft, reasons=(*draft.reasons, TOO_LONG))
         text = f"{HEADING}\n{words}"
-        reminder = Reminder(text, tokens.count(text), found)
-        return lambda draft: reinjected(draft, reminder)
+        return reinjected(draft, Reminder(text, tokens.count(text), found))

@@ -1,65 +1,65 @@
-"""Counts the tokens of requests: each text once, because a conversation comes again with every turn."""
+"""Counts the tokens of requests, each text once: a conversation comes again with every turn."""
 
 import asyncio
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from weakref import WeakKeyDictionary
 
 from kimi_proxy.core import tokens
+from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.chat import Request
 from kimi_proxy.features import context
 from kimi_proxy.features.context import Composition
 from kimi_proxy.features.memory import TextWeight, portion
 
 MAX_KNOWN = 20_000
-# A request up to so many bytes, with no more than so many characters that are new, is counted here and now.
+# A request up to so many bytes, with no more than so many new characters, is counted in the event loop.
 SHORT_BYTES, SHORT_CHARS = 256 * 1024, 16 * 1024
-SLICE_CHARS = 16 * 1024  # the tokenizer lets nobody else run while it works: less than a millisecond at a time
+SLICE_CHARS = 16 * 1024  # the tokenizer holds the interpreter's lock: less than a millisecond at a time
 PAUSE_S = 0.0005
-MAX_CHARS = 4_000_000  # of a text; what is longer fits no window, and counting it would hold up everybody's
+MAX_CHARS = 4_000_000  # of a text; what is longer fits no context window, and counting it would delay all others
 
 
 class _TooLong(Exception):
-    """More is new than can be counted in passing."""
+    """More is new than can be counted in the event loop."""
 
 
 class TokenCounter:
     """What takes a moment is done at once, the rest in a thread, one request at a time and with many pauses.
 
-    There are two threads: whoever waits for an answer does not wait for what is only noted.
+    There are two threads: a request that is on its way does not wait for what the journal counts.
     """
 
     def __init__(self, count: Callable[[str], int] = tokens.count) -> None:
         self._count = count
-        self._known: OrderedDict[tuple[int, int], TextWeight] = OrderedDict()
+        self._known: LruCache[tuple[int, int], TextWeight] = LruCache(MAX_KNOWN)
         self._lock = threading.Lock()
-        # Several steps ask about the same request; it is forgotten with it.
-        self._weighed: WeakKeyDictionary[Request, Composition] = WeakKeyDictionary()
-        self._ahead = ThreadPoolExecutor(1, thread_name_prefix="counting")
-        self._behind = ThreadPoolExecutor(1, thread_name_prefix="noting")
+        # Several stages ask about the same request; it is forgotten with it.
+        self._compositions: WeakKeyDictionary[Request, Composition] = WeakKeyDictionary()
+        self._urgent = ThreadPoolExecutor(1, thread_name_prefix="counting")
+        self._later = ThreadPoolExecutor(1, thread_name_prefix="noting")
         self._is_warm = False  # the first count loads a vocabulary
 
     async def composition(self, request: Request) -> Composition:
-        """What a request is made of, in about so many tokens."""
-        return await self._of(request, self._ahead)
+        """Return what a request is made of, in tokens."""
+        return await self._of(request, self._urgent)
 
     async def both(self, came: Request, leaves: Request) -> tuple[Composition, Composition]:
-        """A request as it came and as it leaves, for notes that nobody waits for."""
-        before = await self._of(came, self._behind)
-        return before, before if context.is_same(came, leaves) else await self._of(leaves, self._behind)
+        """Return that of a request as it came and as it leaves, for notes that can wait."""
+        before = await self._of(came, self._later)
+        return before, before if context.is_same(came, leaves) else await self._of(leaves, self._later)
 
     def close(self) -> None:
-        for thread in (self._ahead, self._behind):
+        for thread in (self._urgent, self._later):
             thread.shutdown(wait=False, cancel_futures=True)
 
     async def _of(self, request: Request, thread: ThreadPoolExecutor) -> Composition:
-        weighed = self._weighed.get(request)
+        weighed = self._compositions.get(request)
         if weighed is None:
-            self._weighed[request] = weighed = await self._weigh(request, thread)
+            self._compositions[request] = weighed = await self._weigh(request, thread)
         return weighed
 
     async def _weigh(self, request: Request, thread: ThreadPoolExecutor) -> Composition:
@@ -67,7 +67,7 @@ class TokenCounter:
             with suppress(_TooLong):
                 return context.composition(request, self._in_passing())
         loop = asyncio.get_running_loop()
-        weighed = await loop.run_in_executor(thread, context.composition, request, self._portion)
+        weighed = await loop.run_in_executor(thread, context.composition, request, self._weigh_text)
         self._is_warm = True
         return weighed
 
@@ -76,27 +76,25 @@ class TokenCounter:
 
         def weigh(text: str) -> TextWeight:
             nonlocal left
-            known = self._recall(text)
+            known = self._known_weight(text)
             if known is not None:
                 return known
             left -= len(text)
             if left < 0:
                 raise _TooLong
-            return self._portion(text)
+            return self._weigh_text(text)
 
         return weigh
 
-    def _portion(self, text: str) -> TextWeight:
-        known = self._recall(text)
-        weighed = portion(text, self._counted) if known is None else known
-        with self._lock:
-            self._known[_key(text)] = weighed
-            self._known.move_to_end(_key(text))
-            if len(self._known) > MAX_KNOWN:
-                self._known.popitem(last=False)
-        return weighed
+    def _weigh_text(self, text: str) -> TextWeight:
+        weight = self._known_weight(text)
+        if weight is None:
+            weight = portion(text, self._counted)
+            with self._lock:
+                self._known.put(_key(text), weight)
+        return weight
 
-    def _recall(self, text: str) -> TextWeight | None:
+    def _known_weight(self, text: str) -> TextWeight | None:
         with self._lock:
             return self._known.get(_key(text))
 
@@ -112,5 +110,5 @@ class TokenCounter:
 
 
 def _key(text: str) -> tuple[int, int]:
-    """Python's hash is keyed by a secret of this process: nobody can make two texts look the same."""
+    """Python's hash is keyed by a secret of this process: no client can make two texts look the same."""
     return len(text), hash(text)

@@ -1,4 +1,4 @@
-"""What was decided about outputs of tools: on disk before anything is cut, and repeated from then on."""
+"""What was decided for a tool result: on disk before anything is cut, and repeated in every later request."""
 
 import asyncio
 import logging
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ShortenedOutput:
-    """What becomes of an output that was not sent before."""
+    """What becomes of a tool result that was not sent before."""
 
     output: Output
     goal: str
@@ -48,28 +48,28 @@ class ChatDecisions:
         self,
         originals: Originals,
         stored_decisions: Decisions,
-        remember_s: float = 0,  # what was read so lately is not read again
+        remember_s: float = 0,  # what was read within this time is not read again
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._originals = originals
         self._stored_decisions = stored_decisions
         self._recent: LruCache[bytes, Decision] = LruCache(
-            ttl_s=remember_s, max_entries=REMEMBER_MAX, max_bytes=REMEMBER_BYTES, now=now
+            REMEMBER_MAX, max_bytes=REMEMBER_BYTES, ttl_s=remember_s, now=now
         )
-        # Empty where nothing is owed: a call comes back with its result when the answer that made it is over.
-        self._recent_owed: LruCache[bytes, str] = LruCache(
-            ttl_s=remember_s, max_entries=REMEMBER_MAX, max_bytes=REMEMBER_BYTES, now=now
+        # Empty where none is pending: a call comes back with its result when the answer that made it is over.
+        self._recent_pending: LruCache[bytes, str] = LruCache(
+            REMEMBER_MAX, max_bytes=REMEMBER_BYTES, ttl_s=remember_s, now=now
         )
-        # Outputs that went out whole, which is not on disk yet; it counts for more than what is.
+        # Outputs that went out whole, which is not on disk yet; they count for more than what is.
         self._unwritten: dict[bytes, DecisionRecord] = {}
 
     async def known(self, outputs: Sequence[Output]) -> dict[bytes, Decision]:
-        """How these outputs were sent before, as far as they were; StoreUnavailable if nobody can tell."""
-        lately = {output.key: self._recent.get(output.key) for output in outputs}
-        found = {key: decision for key, decision in lately.items() if decision is not None}
+        """Return how these outputs were sent before, as far as they were; StoreUnavailable if that cannot be read."""
+        found = {key: known for output in outputs if (known := self._recent.get(key := output.key)) is not None}
         unread = [output for output in outputs if output.key not in found]
         found |= await self._looked_up(unread) if unread else {}
-        return found | {key: _decision(pin) for key, pin in self._unwritten_of(outputs).items()}
+        whole = (self._unwritten[output.key] for output in outputs if output.key in self._unwritten)
+        return found | {pin.key: _decision(pin) for pin in whole}
 
     async def _looked_up(self, outputs: Sequence[Output]) -> dict[bytes, Decision]:
         pins = dict(await self._stored_decisions.get(SCOPE, [output.key for output in outputs]))
@@ -81,59 +81,61 @@ class ChatDecisions:
             self._recent.put(key, _decision(pin), len(pin.shown or b""))
         return {key: _decision(pin) for key, pin in pins.items()}
 
-    async def settle(self, made: Sequence[ShortenedOutput], session: str) -> dict[bytes, Decision]:
-        """Put on disk what was made, and say what stands; StoreUnavailable if nothing of it could be kept."""
-        kept = await asyncio.gather(*(self._kept(one) for one in made))
-        pins = [_pin(one, is_kept, session) for one, is_kept in zip(made, kept, strict=True)]
+    async def commit(self, shortened: Sequence[ShortenedOutput], session: str) -> dict[bytes, Decision]:
+        """Put decisions and originals on disk, and return what is decided; StoreUnavailable if that failed."""
+        kept = await asyncio.gather(*(self._kept(one) for one in shortened))
+        pins = [_pin(one, is_kept, session) for one, is_kept in zip(shortened, kept, strict=True)]
         late = tuple(self._unwritten.values())
-        standing = await self._stored_decisions.add(SCOPE, [*late, *pins], forget=[pin.key for pin in late])
+        on_disk = await self._stored_decisions.add(SCOPE, [*late, *pins], forget=[pin.key for pin in late])
         for pin in late:
             self._unwritten.pop(pin.key, None)
         own = {pin.key for pin in pins}
-        return {key: replace(_decision(pin), is_new=True) for key, pin in standing.items() if key in own}
+        return {key: replace(_decision(pin), is_new=True) for key, pin in on_disk.items() if key in own}
 
-    async def owe(self, session: str, call: str, text: str) -> None:
-        """Remember what the model is told beside the result of this call, from the next request on."""
-        pin = DecisionRecord(_owed(session, call), "owed", encoded(text), session=session)
-        self._recent_owed.forget(pin.key)
+    async def save_pending_result(self, session: str, call: str, text: str) -> None:
+        """Remember a recall result that the model reads beside the result of this call, from the next request on."""
+        pin = DecisionRecord(_place("owed", session, call), "owed", encoded(text), session=session)
+        self._recent_pending.forget(pin.key)
         await self._stored_decisions.add(SCOPE, [pin])
 
-    async def owed(self, session: str, calls: Iterable[str]) -> dict[str, str]:
-        """What the model is told beside the results of these calls."""
-        places = {_owed(session, call): call for call in calls}
-        known = {place: self._recent_owed.get(place) for place in places}
+    async def pending_results(self, session: str, calls: Iterable[str]) -> dict[str, str]:
+        """Return the recall results that the model reads beside the results of these calls."""
+        places = {_place("owed", session, call): call for call in calls}
+        known = {place: self._recent_pending.get(place) for place in places}
         unread = [place for place, text in known.items() if text is None]
         pins = await self._stored_decisions.get(SCOPE, unread) if unread else {}
         for place in unread:
             known[place] = text = decoded(pins[place].shown or b"") if place in pins else ""
-            self._recent_owed.put(place, text, len(text))
+            self._recent_pending.put(place, text, len(text))
         return {places[place]: text for place, text in known.items() if text}
 
-    async def rename(self, shown: str, real: str) -> None:
-        """Remember which answer is meant by an id that the client knows."""
-        await self._stored_decisions.add(SCOPE, [DecisionRecord(_renamed(shown), "renamed", encoded(real))])
+    async def save_response_id(self, shown: str, real: str) -> None:
+        """Remember which response is meant by an id that the client knows."""
+        await self._stored_decisions.add(SCOPE, [DecisionRecord(_place("renamed", shown), "renamed", encoded(real))])
 
-    async def real_name(self, shown: str) -> str | None:
-        pin = (await self._stored_decisions.get(SCOPE, [_renamed(shown)])).get(_renamed(shown))
-        return None if pin is None or pin.shown is None else decoded(pin.shown)
+    async def real_response_id(self, shown: str) -> str | None:
+        return await self._text_of(_place("renamed", shown))
 
-    async def leave_open(self, answer: str, results: Mapping[str, str]) -> None:
-        """Remember the results of calls of ours in an answer that the provider keeps, by the ids of the calls."""
-        await self._stored_decisions.add(
-            SCOPE, [DecisionRecord(_open(answer), "open", encoded(json.encode(results).decode()))]
-        )
+    async def save_open_results(self, response_id: str, results: Mapping[str, str]) -> None:
+        """Remember recall results for a response that the provider keeps, by the ids of their calls."""
+        text = json.encode(results).decode()
+        await self._stored_decisions.add(SCOPE, [DecisionRecord(_place("open", response_id), "open", encoded(text))])
 
-    async def left_open(self, answer: str) -> Mapping[str, str]:
-        """What has to be told with the first request that goes on from an answer."""
-        pin = (await self._stored_decisions.get(SCOPE, [_open(answer)])).get(_open(answer))
-        results = None if pin is None or pin.shown is None else json.decode(pin.shown)
+    async def open_results(self, response_id: str) -> Mapping[str, str]:
+        """Return the results that the first request after a response has to carry."""
+        text = await self._text_of(_place("open", response_id))
+        results = None if text is None else json.decode(encoded(text))
         return {id: str(text) for id, text in results.items()} if isinstance(results, Mapping) else {}
+
+    async def _text_of(self, place: bytes) -> str | None:
+        pin = (await self._stored_decisions.get(SCOPE, [place])).get(place)
+        return None if pin is None or pin.shown is None else decoded(pin.shown)
 
     async def totals(self) -> DecisionTotals:
         return await self._stored_decisions.totals(SCOPE)
 
     async def newest(self, limit: int) -> Sequence[ListedOriginal]:
-        """What was cut last, by whichever door."""
+        """Return what was cut last, in chats and elsewhere."""
         return await self._originals.page(SCOPE, NEWEST, limit)
 
     def went_whole(self, outputs: Iterable[Output], why: Reason) -> dict[bytes, Decision]:
@@ -145,18 +147,15 @@ class ChatDecisions:
             self._unwritten.pop(next(iter(self._unwritten)))
         return self._unwritten.setdefault(output.key, DecisionRecord(output.key, why))
 
-    def _unwritten_of(self, outputs: Sequence[Output]) -> dict[bytes, DecisionRecord]:
-        return {output.key: self._unwritten[output.key] for output in outputs if output.key in self._unwritten}
-
     async def _lost(self, pins: Collection[DecisionRecord]) -> Mapping[bytes, Collection[str]]:
-        """The places whose originals are gone, and which."""
+        """Return the places whose originals are gone, and which."""
         ids = [id for pin in pins for id in pin.original_ids]
         live = await self._originals.live(SCOPE, ids) if ids else frozenset[str]()
         gone = {pin.key: frozenset(pin.original_ids) - live for pin in pins}
         return {place: missing for place, missing in gone.items() if missing}
 
     async def _kept_again(self, output: Output, pin: DecisionRecord) -> bool:
-        """An original that is gone comes with every request: it can be kept again under its id."""
+        """Keep an original that has expired again under its id: it comes with every request."""
         if len(pin.original_ids) > 1:
             return False
         try:
@@ -166,7 +165,7 @@ class ChatDecisions:
         return True
 
     async def _kept(self, made: ShortenedOutput) -> bool:
-        """Whether all that would be hidden is on disk."""
+        """Keep all that would be hidden; return whether that is on disk."""
         try:
             for hidden in made.shortened.hidden:
                 await self._originals.keep(await asyncio.to_thread(_original, hidden, made.output, made.goal))
@@ -176,16 +175,8 @@ class ChatDecisions:
         return True
 
 
-def _owed(session: str, call: str) -> bytes:
-    return sha256(b"owed\0" + encoded(session) + b"\0" + encoded(call)).digest()
-
-
-def _open(answer: str) -> bytes:
-    return sha256(b"open\0" + encoded(answer)).digest()
-
-
-def _renamed(shown: str) -> bytes:
-    return sha256(b"renamed\0" + encoded(shown)).digest()
+def _place(kind: str, *names: str) -> bytes:
+    return sha256(b"\0".join(map(encoded, (kind, *names)))).digest()
 
 
 def _original(hidden: Hidden, output: Output, goal: str) -> Original:
@@ -194,7 +185,7 @@ def _original(hidden: Hidden, output: Output, goal: str) -> Original:
 
 
 def _note(hidden: Hidden, goal: str) -> bytes:
-    """Where lines were cut, a note by which the cut can be explained."""
+    """Return a note by which a cut of lines can be explained."""
     if hidden.source_type is None:
         return json.encode({"what": "output"})
     options = Options(hidden.max_prune_ratio, 0, 0, annotate_lines=False, include_markers=True)

@@ -1,21 +1,21 @@
-"""Tells new conversations what is known of the project, and each of them the same for as long as it lives."""
+"""Project memory: a file, and a block of it in the system prompt of every conversation that begins."""
 
 import asyncio
 import logging
 import stat
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from kimi_proxy.core import json, tokens
+from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.config.sections import MemorySettings as Settings
 from kimi_proxy.core.errors import FileRefused, InvalidParams, ParseError, StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.memory import begins, block, injected
-from kimi_proxy.features.pipeline import Draft, Stage, unchanged
+from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.proxy import private_files
 from kimi_proxy.services.chat.decisions import SCOPE
 from kimi_proxy.services.events import moment
@@ -25,6 +25,9 @@ from kimi_proxy.services.store import DecisionRecord, Decisions, SessionStore
 NAME = "project_memory.json"
 MODE = 0o600
 LATEST = 2**32  # seconds; what is later was not written by a clock
+MAX_SESSIONS = 10_000  # whose block is kept in memory
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +38,14 @@ class MemoryContent:
 
 
 class MemoryFile:
-    """Read anew each time: other processes write it too, and people edit it."""
+    """Read every time: other processes write it too, and people edit it."""
 
     def __init__(self, home: Path, max_bytes: int) -> None:
         self.path = home.absolute() / NAME
         self._max_bytes = max_bytes
 
     def read(self) -> MemoryContent:
-        """What cannot be read is nothing, and says why."""
+        """Return what the file holds; nothing and why, if it cannot be read."""
         try:
             raw = private_files.read(self.path)
             if raw is None:
@@ -56,7 +59,7 @@ class MemoryFile:
             return MemoryContent(trouble=str(e))
 
     def write(self, content: JsonValue, now: float) -> MemoryContent:
-        """As a whole or not at all; what somebody broke by hand is put beside it."""
+        """Replace the file as a whole or not at all; one that is not readable is kept beside it."""
         raw = json.encode({"content": content, "updated": round(now, 3)})
         if json.has_lone_surrogates(content):
             raise InvalidParams("content", "it has half of a surrogate pair, which is no character: leave it out")
@@ -78,18 +81,13 @@ class MemoryFile:
 
 
 def _remembered(value: JsonValue) -> MemoryContent:
-    """As we write it, or as somebody else wrote it: then all of it is to be remembered."""
+    """Return the content as we write it; a file in another form is all content."""
     match value:
         case {"content": content, "updated": int() | float() as updated} if 0 <= updated < LATEST:
             return MemoryContent(content, float(updated))
         case {"content": content}:
             return MemoryContent(content)
     return MemoryContent(value)
-
-
-MAX_SESSIONS = 10_000  # remembered; who talked last stays
-
-log = logging.getLogger(__name__)
 
 
 class ProjectMemory:
@@ -106,8 +104,8 @@ class ProjectMemory:
         self._stored_decisions = stored_decisions
         self._session_store = session_store
         self._now = now
-        self._told: OrderedDict[str, str] = OrderedDict()  # session → its block; none if it began without
-        self._unsure: set[bytes] = set()  # places of sessions that began without because the disk was sick
+        self._blocks: LruCache[str, str] = LruCache(MAX_SESSIONS)  # by session; empty if it began without
+        self._unsure: set[bytes] = set()  # places of sessions that began without because the disk failed
 
     async def load(self) -> JsonObject:
         return self._shown(await asyncio.to_thread(self._file.read))
@@ -115,56 +113,54 @@ class ProjectMemory:
     async def save(self, content: JsonValue) -> JsonObject:
         return self._shown(await asyncio.to_thread(self._file.write, content, self._now()))
 
-    async def stage(self, draft: Draft) -> Stage:
-        known = self._told.get(draft.session.id)
-        if known is not None:
-            self._told.move_to_end(draft.session.id)
-            return _telling(known)
+    async def inject(self, draft: Draft) -> Draft:
+        """Return `draft` with the block that its conversation began with, or itself if that began without."""
+        block = self._blocks.get(draft.session.id)
+        if block is not None:
+            return injected(draft, block)
         # Conversations that began with memory keep it when it is switched off; without a file there is none of them.
         if not self.is_on and not self._file.path.exists():
-            return unchanged
+            return draft
         try:
-            return await self._met(draft)
+            return await self._first_seen(draft)
         except StoreUnavailable as e:
-            log.warning("project memory is not told", extra={"what": str(e)[:300]})
+            log.warning("project memory is not injected", extra={"what": str(e)[:300]})
             if self.is_on and begins(draft.request):
-                self._goes_without(draft.session.id)
-            return unchanged
+                self._go_without(draft.session.id)
+            return draft
 
-    async def _met(self, draft: Draft) -> Stage:
-        """A conversation that this process has not seen before."""
+    async def _first_seen(self, draft: Draft) -> Draft:
+        """Inject into a conversation that this process has not seen before."""
         if self._unsure:
             await self._stored_decisions.add(SCOPE, [], forget=list(self._unsure))
             self._unsure.clear()
-        place = _place(draft.session.id)
+        session, place = draft.session.id, _place(draft.session.id)
         pin = (await self._stored_decisions.get(SCOPE, [place])).get(place)
         if pin is not None and pin.shown is not None:
-            return _telling(self._know(draft.session.id, decoded(pin.shown)))
-        if not self.is_on or not begins(draft.request) or await self._has_begun(draft.session.id):
-            return _telling(self._know(draft.session.id, ""))
-        told = block((await asyncio.to_thread(self._file.read)).content)
-        # On disk before it is told: the next process has to tell the same.
-        standing = await self._stored_decisions.add(
-            SCOPE, [DecisionRecord(place, "memory", encoded(told), session=draft.session.id)]
+            return self._injected(draft, decoded(pin.shown))
+        if not self.is_on or not begins(draft.request) or await self._has_begun(session):
+            return self._injected(draft, "")
+        text = block((await asyncio.to_thread(self._file.read)).content)
+        # On disk before it is sent: the next process has to send the same.
+        pins = await self._stored_decisions.add(
+            SCOPE, [DecisionRecord(place, "memory", encoded(text), session=session)]
         )
-        told = self._know(draft.session.id, decoded(standing[place].shown or b""))
-        return _telling(told, tokens.count(told))
+        text = decoded(pins[place].shown or b"")
+        return self._injected(draft, text, tokens.count(text))
+
+    def _injected(self, draft: Draft, block: str, tokens: int | None = None) -> Draft:
+        self._blocks.put(draft.session.id, block)
+        return injected(draft, block, tokens)
 
     async def _has_begun(self, session: str) -> bool:
         known = await self._session_store.get(session)
         return known is not None and known.requests > 0
 
-    def _goes_without(self, session: str) -> None:
-        """It began without, and so it goes on. Whether the disk has it otherwise, nobody can tell now."""
-        self._know(session, "")
+    def _go_without(self, session: str) -> None:
+        """It began without memory, and goes on without; a block on disk, if there is one, is deleted later."""
+        self._blocks.put(session, "")
         if len(self._unsure) < MAX_SESSIONS:
             self._unsure.add(_place(session))
-
-    def _know(self, session: str, told: str) -> str:
-        self._told[session] = told
-        if len(self._told) > MAX_SESSIONS:
-            self._told.popitem(last=False)
-        return told
 
     def _shown(self, remembered: MemoryContent) -> JsonObject:
         text = block(remembered.content)
@@ -176,10 +172,6 @@ class ProjectMemory:
             "path": str(self._file.path),
             **({"trouble": remembered.trouble} if remembered.trouble else {}),
         }
-
-
-def _telling(told: str, tokens: int | None = None) -> Stage:
-    return (lambda draft: injected(draft, told, tokens)) if told else unchanged
 
 
 def _place(session: str) -> bytes:

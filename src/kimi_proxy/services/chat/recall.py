@@ -202,14 +202,14 @@ class Recall:
                     progress.count_pending(len(calls.own))
                     beside = call_name(draft.came or draft.request, calls.others[-1])
                     texts = [f"[{draft.own_tool} {call.arguments}]\n{text}" for call, text in results]
-                    await self._decisions.owe(draft.session.id, beside, "\n\n".join(texts))
+                    await self._decisions.save_pending_result(draft.session.id, beside, "\n\n".join(texts))
                 if is_stored:
-                    await self._decisions.leave_open(rounds.id, {call.id: text for call, text in results})
+                    await self._decisions.save_open_results(rounds.id, {call.id: text for call, text in results})
             except StoreUnavailable as e:
                 log.warning("what was recovered is not passed on", extra={"what": str(e)[:300]})
         if rounds.id != rounds.real_id:
             try:
-                await self._decisions.rename(rounds.id, rounds.real_id)
+                await self._decisions.save_response_id(rounds.id, rounds.real_id)
             except StoreUnavailable as e:
                 log.warning("an answer cannot be gone on from", extra={"what": str(e)[:300]})
 

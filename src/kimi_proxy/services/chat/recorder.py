@@ -4,19 +4,19 @@ import asyncio
 import logging
 import os
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.core.config.sections import RecordSettings
 from kimi_proxy.core.errors import location
 from kimi_proxy.features.accounting import prices_of
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.recording import Head, Taken, head_line, line
-from kimi_proxy.services.chat import handler
+from kimi_proxy.services.chat.handler import ChatObserver
 from kimi_proxy.services.chat.relay import Exchange
 
 FOLDER = "recordings"
@@ -26,7 +26,22 @@ MAX_KNOWN = 8  # conversations whose last request is remembered: of others all o
 log = logging.getLogger(__name__)
 
 
-class Recorder:
+@dataclass(frozen=True, slots=True)
+class _Running:
+    at: float
+    came: Draft
+    head: Head
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """The body that a file ends with, and how long the file is."""
+
+    size: int
+    body: str
+
+
+class Recorder(ChatObserver):
     """One thread writes; a disk that takes no writes costs requests nothing."""
 
     def __init__(
@@ -39,26 +54,29 @@ class Recorder:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="recorder") if settings.enabled else None
         self._loop = asyncio.get_running_loop()
         self._waiting = 0
-        self._before: OrderedDict[str, _Before] = OrderedDict()
+        self._running: dict[int, _Running] = {}  # by the identity of the draft that left
+        self._written_before: LruCache[str, _Written] = LruCache(MAX_KNOWN)
 
-    def began(self, came: Draft, leaves: Draft) -> handler.Ended:
-        """A request leaves; once it has ended it is written as it came."""
+    def on_start(self, came: Draft, leaves: Draft) -> None:
         if self._thread is None:
-            return handler.unheard
-        at, model = round(self._now(), 3), self._models.get(came.target.key or "")
+            return
+        model = self._models.get(came.target.key or "")
         head = Head(came.target.key or came.target.model, model.max_context_size if model else None, prices_of(model))
-        thread, request, session = self._thread, came.request, came.session.id
+        self._running[id(leaves)] = _Running(round(self._now(), 3), came, head)
 
-        def ended(exchange: Exchange) -> None:
-            body = request.body.decode("utf-8", "replace")
-            if self._waiting + len(body) > MAX_WAITING_CHARS:
-                log.warning("a request was not recorded", extra={"what": "too many wait to be written"})
-                return
-            taken = Taken(at, request.wire, body, exchange.status, exchange.reply.usage)
-            self._waiting += len(body)
-            thread.submit(self._written, session, head, taken)
-
-        return ended
+    def on_end(self, exchange: Exchange) -> None:
+        """Write the request as it came."""
+        running = self._running.pop(id(exchange.draft), None)
+        if running is None or self._thread is None:
+            return
+        request, session = running.came.request, running.came.session.id
+        body = request.body.decode("utf-8", "replace")
+        if self._waiting + len(body) > MAX_WAITING_CHARS:
+            log.warning("a request was not recorded", extra={"what": "too many wait to be written"})
+            return
+        taken = Taken(running.at, request.wire, body, exchange.status, exchange.reply.usage)
+        self._waiting += len(body)
+        self._thread.submit(self._written, session, running.head, taken)
 
     async def close(self) -> None:
         if self._thread is not None:
@@ -79,9 +97,9 @@ class Recorder:
         path.parent.mkdir(0o700, parents=True, exist_ok=True)
         with open(path, "ab", opener=_private) as file:
             size = file.tell()
-            known = self._before.pop(session, _Before(0, ""))
-            # Somebody else may have written, or taken the file away: then nobody knows what its last line says.
-            before = known.body if known.size == size else ""
+            known = self._written_before.get(session)
+            # Another process may have written to the file, or taken it away: then its last line is not known.
+            before = known.body if known and known.size == size else ""
             text = (b"" if size else head_line(head)) + line(taken, before)
             if size + len(text) > self._settings.max_bytes:
                 return
@@ -91,17 +109,7 @@ class Recorder:
             except OSError:
                 file.truncate(size)
                 raise
-        self._before[session] = _Before(size + len(text), taken.body)
-        if len(self._before) > MAX_KNOWN:
-            self._before.popitem(last=False)
-
-
-@dataclass(frozen=True, slots=True)
-class _Before:
-    """What a file ends with, and how long it is."""
-
-    size: int
-    body: str
+        self._written_before.put(session, _Written(size + len(text), taken.body))
 
 
 def _private(path: str, flags: int) -> int:

@@ -1,4 +1,4 @@
-"""The sanitizer at work: what was decided once is repeated, what is new is shortened within its time."""
+"""The sanitizer stage: what was decided about a tool result is repeated, a new one is shortened within its time."""
 
 import asyncio
 import logging
@@ -11,68 +11,26 @@ from typing import TypeVar
 
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
-from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.core.errors import Reason, StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.features.pipeline import Draft, Stage
+from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sanitizer import stage as offer
 from kimi_proxy.features.sanitizer.plan import Output, Plan, goal, plan
 from kimi_proxy.features.sanitizer.shorten import Shortened, Task
 from kimi_proxy.features.sanitizer.stage import EVENT, Decided, Decision, call_names, is_first_cut_worth, sanitize
 from kimi_proxy.services.chat.decisions import ChatDecisions, ShortenedOutput
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.store import DecisionTotals, ListedOriginal
+from kimi_proxy.services.store import ListedOriginal
 from kimi_proxy.services.workers import Workers
-
-# What is summed up over requests.
-_SUMMED = ("cut", "cut_now", "tokens_saved", "tool_tokens", "prefix_tokens_resent")
-
-
-class Savings:
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-        self._since_start: Counter[str] = Counter()
-
-    def count(self, decided: Decided, done: Draft) -> None:
-        """What was decided about a request, and what became of it."""
-        for decision in decided.decisions.values():
-            self._metrics.sanitizer_outputs.labels(decision.why).inc()
-        told: Mapping[str, JsonValue] = next((note.fields for note in done.notes if note.event == EVENT), {})
-        numbers = {name: number for name in _SUMMED if isinstance(number := told.get(name), int)}
-        self._since_start.update({"requests": 1, **numbers})
-        self._metrics.sanitizer_tokens_saved.inc(max(0, numbers.get("tokens_saved", 0)))
-
-    def told(self, totals: DecisionTotals) -> JsonObject:
-        """Outputs that were cut, each counted once, and what requests were spared of since the start."""
-        saved = totals.tokens_before - totals.tokens_after
-        return {
-            "outputs": dict(totals.outputs),
-            "tokens_before": totals.tokens_before,
-            "tokens_after": totals.tokens_after,
-            "tokens_saved": saved,
-            "saved_percent": round(100 * saved / totals.tokens_before, 1) if totals.tokens_before else 0.0,
-            "since_start": {name: self._since_start[name] for name in ("requests", *_SUMMED)},
-        }
-
-
-def mask_told(mask: ListedOriginal) -> JsonObject:
-    told: JsonObject = {"id": mask.id, "created_at": mask.created, "last_used_at": mask.last_used}
-    if mask.decision is None:
-        return told
-    decision = mask.decision
-    return told | {
-        "why": decision.why,
-        "preview": decision.preview,
-        "session": decision.session,
-        "tokens_before": decision.tokens_before,
-        "tokens_after": decision.tokens_after,
-    }
-
 
 COMMIT_GRACE_S = 0.25  # what was shortened in time, now or before, is worth waiting for the disk
 IN_LOOP_MAX_BYTES = 1024**2
-SMALL_REMEMBERED = 50_000
+MAX_SMALL = 50_000
 DAY_S = 86_400
 SEED_BYTES = 32
+
+# Fields of the event that are summed up over requests.
+_SUMMED = ("cut", "cut_now", "tokens_saved", "tool_tokens", "prefix_tokens_resent")
 
 Value = TypeVar("Value")
 
@@ -98,60 +56,73 @@ class Sanitizer:
         self._metrics = metrics
         self._now = now
         self._draw = draw
-        self._savings = Savings(metrics)
-        # Outputs below the threshold: to count their tokens again with every request would be a waste.
-        self._small: LruCache[bytes, bool] = LruCache(
-            ttl_s=DAY_S, max_entries=SMALL_REMEMBERED, max_bytes=SMALL_REMEMBERED, now=now
-        )
+        self._since_start: Counter[str] = Counter()
+        # Tool results below the threshold: to count their tokens again with every request would be a waste.
+        self._small: LruCache[bytes, bool] = LruCache(MAX_SMALL, ttl_s=DAY_S, now=now)
 
-    async def stage(self, draft: Draft) -> Stage:
-        """The stage for this request, with all decided that the outside has a say in."""
+    async def shorten(self, draft: Draft) -> Draft:
+        """Return `draft` with long tool results cut, as they were cut before; the originals are on disk by then."""
         decided = await self._decided(draft)
-
-        def sanitized(draft: Draft) -> Draft:
-            done = sanitize(draft, decided)
-            self._savings.count(decided, done)
-            return done
-
-        return sanitized
+        done = sanitize(draft, decided)
+        self._count(decided, done)
+        return done
 
     async def stats(self) -> JsonObject:
-        settings = self._settings
-        limits = {"threshold_tokens": settings.threshold_tokens, "preview_length": settings.preview_length}
-        return {"enabled": self.is_on, **limits, **self._savings.told(await self._decisions.totals())}
+        """Return the settings, all tool results that were cut, and what requests saved since the start."""
+        settings, totals = self._settings, await self._decisions.totals()
+        saved = totals.tokens_before - totals.tokens_after
+        return {
+            "enabled": self.is_on,
+            "threshold_tokens": settings.threshold_tokens,
+            "preview_length": settings.preview_length,
+            "outputs": dict(totals.outputs),
+            "tokens_before": totals.tokens_before,
+            "tokens_after": totals.tokens_after,
+            "tokens_saved": saved,
+            "saved_percent": round(100 * saved / totals.tokens_before, 1) if totals.tokens_before else 0.0,
+            "since_start": {name: self._since_start[name] for name in ("requests", *_SUMMED)},
+        }
 
     async def masks(self, limit: int) -> list[JsonObject]:
-        """What was cut last, by whichever door."""
-        return [mask_told(mask) for mask in await self._decisions.newest(limit)]
+        """Return what was cut last, in chats and elsewhere."""
+        return [_mask_to_json(mask) for mask in await self._decisions.newest(limit)]
+
+    def _count(self, decided: Decided, done: Draft) -> None:
+        for decision in decided.decisions.values():
+            self._metrics.sanitizer_outputs.labels(decision.why).inc()
+        fields: Mapping[str, JsonValue] = next((note.fields for note in done.notes if note.event == EVENT), {})
+        numbers = {name: number for name in _SUMMED if isinstance(number := fields.get(name), int)}
+        self._since_start.update({"requests": 1, **numbers})
+        self._metrics.sanitizer_tokens_saved.inc(max(0, numbers.get("tokens_saved", 0)))
 
     async def _decided(self, draft: Draft) -> Decided:
         deadline = self._now() + self._settings.budget_ms / 1000
         found = await self._plan(draft)
         outputs = [output for output in found.outputs if self._small.get(output.key) is None]
-        decisions = await self._made(draft, outputs, deadline) if outputs else {}
+        decisions = await self._decisions_on(draft, outputs, deadline) if outputs else {}
         long = tuple(output for output in outputs if output.key in decisions)
-        owed = await self._owed(draft) if any(one.shown is not None for one in decisions.values()) else {}
-        decided = Decided(replace(found, outputs=long), decisions, self._settings.recover_tool, owed)
+        pending: dict[str, str] = {}
+        if any(one.shown is not None for one in decisions.values()):
+            results = self._decisions.pending_results(draft.session.id, call_names(draft.request))
+            pending = await self._read(results, pending)
+        decided = Decided(replace(found, outputs=long), decisions, self._settings.recover_tool, pending)
         response_id = draft.request.previous_response_id
         return await self._with_previous_response(decided, response_id) if response_id else decided
 
     async def _with_previous_response(self, decided: Decided, response_id: str) -> Decided:
-        """Return `decided` with the recall results that the previous response still waits for."""
+        """Return `decided` with the recall results that `previous_response_id` still waits for."""
         nothing: Mapping[str, str] = {}
-        results = await self._read(self._decisions.left_open(response_id), nothing)
-        previous = await self._read(self._decisions.real_name(response_id), None)
+        results = await self._read(self._decisions.open_results(response_id), nothing)
+        previous = await self._read(self._decisions.real_response_id(response_id), None)
         return replace(decided, previous_response=previous, results=results)
 
-    async def _owed(self, draft: Draft) -> dict[str, str]:
-        return await self._read(self._decisions.owed(draft.session.id, call_names(draft.request)), {})
-
-    async def _read(self, work: Awaitable[Value], instead: Value) -> Value:
+    async def _read(self, work: Awaitable[Value], fallback: Value) -> Value:
         try:
             async with asyncio.timeout(COMMIT_GRACE_S):
                 return await work
         except (StoreUnavailable, TimeoutError) as e:
-            self._failed("remember", "store_unavailable", str(e))
-            return instead
+            self._fell_back("remember", "store_unavailable", str(e))
+            return fallback
 
     async def _plan(self, draft: Draft) -> Plan:
         request, threshold = draft.request, self._settings.threshold_tokens
@@ -159,47 +130,53 @@ class Sanitizer:
             return plan(request, threshold)
         return await asyncio.to_thread(plan, request, threshold)
 
-    async def _made(self, draft: Draft, outputs: Sequence[Output], deadline: float) -> dict[bytes, Decision]:
-        """A decision for each output that is long enough to need one."""
+    async def _decisions_on(self, draft: Draft, outputs: Sequence[Output], deadline: float) -> dict[bytes, Decision]:
+        """Return a decision for each output that is long enough to need one."""
         try:
             # Whatever the rest took: what was cut before would come back, and with it all that it had saved.
             async with asyncio.timeout(max(0.0, deadline - self._now()) + COMMIT_GRACE_S):
                 known = await self._decisions.known(outputs)
         except (StoreUnavailable, TimeoutError) as e:
-            self._failed("remember", "store_unavailable", str(e))
+            self._fell_back("remember", "store_unavailable", str(e))
             return self._all_whole(outputs)
         new = [output for output in outputs if output.key not in known]
         if not new:
             return known
         if not self.is_on:
             return known | self._decisions.went_whole(new, "switched_off")
-        made = await self._shortened(draft, new, deadline)
-        if all(decision.shown is None for decision in known.values()) and not self._is_worth(draft, made):
-            made = [replace(one, shortened=_whole(one)) for one in made]
-        return known | await self._settled(draft, made, deadline)
+        shortened = await self._shortened(draft, new, deadline)
+        if all(decision.shown is None for decision in known.values()) and not self._is_worth(draft, shortened):
+            # They stay whole, because that is what the prompt cache will have.
+            shortened = [
+                replace(one, shortened=_whole(one.output, "not_worth_resending")) if one.shortened.hidden else one
+                for one in shortened
+            ]
+        return known | await self._committed(draft, shortened, deadline)
 
-    def _is_worth(self, draft: Draft, made: Sequence[ShortenedOutput]) -> bool:
-        cut = [one.shortened for one in made if one.shortened.hidden]
+    def _is_worth(self, draft: Draft, shortened: Sequence[ShortenedOutput]) -> bool:
+        cut = [one.shortened for one in shortened if one.shortened.hidden]
         saved = sum(one.tokens_before - one.tokens_after for one in cut)
         return not cut or is_first_cut_worth(draft.request, saved, self._settings.recover_tool)
 
     def _all_whole(self, outputs: Sequence[Output]) -> dict[bytes, Decision]:
-        """Nobody can tell how they were sent before. What the model has not read was not."""
+        """How they were sent before cannot be read now. What the model has not read yet was not sent."""
         unread = self._decisions.went_whole((output for output in outputs if output.is_unread), "store_unavailable")
         return {output.key: Decision("store_unavailable") for output in outputs} | unread
 
     async def _shortened(self, draft: Draft, outputs: Sequence[Output], deadline: float) -> list[ShortenedOutput]:
         about = goal(draft.request)
         done = await asyncio.gather(*(self._one(draft, output, about, deadline) for output in outputs))
-        made = [ShortenedOutput(output, about, one) for output, one in zip(outputs, done, strict=True)]
-        for one in made:
-            if one.shortened.why == "below_threshold":
-                self._small.put(one.output.key, True, 1)
-        return [one for one in made if one.shortened.why != "below_threshold"]
+        long: list[ShortenedOutput] = []
+        for output, shortened in zip(outputs, done, strict=True):
+            if shortened.why == "below_threshold":
+                self._small.put(output.key, True)
+            else:
+                long.append(ShortenedOutput(output, about, shortened))
+        return long
 
     async def _one(self, draft: Draft, output: Output, about: str, deadline: float) -> Shortened:
         if output.whole_because:
-            return Shortened(output.text, output.whole_because, (), 0, 0)
+            return _whole(output, output.whole_because)
         settings = self._settings
         task = Task(
             text=output.text,
@@ -214,23 +191,25 @@ class Sanitizer:
         try:
             return await self._workers.shorten(task, max(0.0, deadline - self._now()))
         except TimeoutError:
-            return Shortened(output.text, "out_of_time", (), 0, 0)
+            return _whole(output, "out_of_time")
         except ChildProcessError as e:
-            self._failed("shorten", "failed", str(e))
-            return Shortened(output.text, "failed", (), 0, 0)
+            self._fell_back("shorten", "failed", str(e))
+            return _whole(output, "failed")
 
-    async def _settled(self, draft: Draft, made: Sequence[ShortenedOutput], deadline: float) -> dict[bytes, Decision]:
-        if not made:
+    async def _committed(
+        self, draft: Draft, shortened: Sequence[ShortenedOutput], deadline: float
+    ) -> dict[bytes, Decision]:
+        if not shortened:
             return {}
         try:
             async with asyncio.timeout(max(0.0, deadline - self._now()) + COMMIT_GRACE_S):
-                return await self._decisions.settle(made, draft.session.id)
+                return await self._decisions.commit(shortened, draft.session.id)
         except (StoreUnavailable, TimeoutError) as e:
-            self._failed("settle", "store_unavailable", str(e))
-            return self._decisions.went_whole((one.output for one in made), "store_unavailable")
+            self._fell_back("settle", "store_unavailable", str(e))
+            return self._decisions.went_whole((one.output for one in shortened), "store_unavailable")
 
     def _hint(self, draft: Draft) -> str:
-        """What a model can do that has no tool for it."""
+        """Return how a model without our tool gets at what was cut; empty if it has the tool."""
         request = draft.request
         if offer.is_offered(request) or (self._settings.recover_tool and offer.may_join(request)):
             return ""
@@ -239,12 +218,18 @@ class Sanitizer:
             f"GET {self._address}/api/mask/{{id}}?lines=START-END]"
         )
 
-    def _failed(self, step: str, code: str, what: str) -> None:
+    def _fell_back(self, step: str, code: str, what: str) -> None:
         self._metrics.chat_faults.labels(step, code).inc()
         log.warning("sanitizer fell back", extra={"step": step, "code": code, "what": what[:300]})
 
 
-def _whole(made: ShortenedOutput) -> Shortened:
-    """As it came; it stays so, because that is what the provider will have cached."""
-    why = "not_worth_resending" if made.shortened.hidden else made.shortened.why
-    return Shortened(made.output.text, why, (), 0, 0)
+def _whole(output: Output, why: Reason) -> Shortened:
+    return Shortened(output.text, why, (), 0, 0)
+
+
+def _mask_to_json(mask: ListedOriginal) -> JsonObject:
+    fields: JsonObject = {"id": mask.id, "created_at": mask.created, "last_used_at": mask.last_used}
+    if mask.decision is None:
+        return fields
+    names = ("why", "preview", "session", "tokens_before", "tokens_after")
+    return fields | {name: getattr(mask.decision, name) for name in names}

@@ -9,7 +9,7 @@ from kimi_proxy.core import json
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.accounting import Account, SavingsLine
-from kimi_proxy.features.context import Context, layout_told, memory_told
+from kimi_proxy.features.context import Context
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.services.store.protocols import Cursor, MemoryKind, MemoryTotals, SessionRecord, SessionTotals
 from kimi_proxy.services.store.sqlite.database import Moment, Tables, reads, writes
@@ -228,7 +228,7 @@ def _add_memory(connection: Connection, metric: Metric) -> None:
     connection.execute(
         "UPDATE sessions SET memory_context = ?, layout = ? WHERE id = ?",
         (
-            *(json.encode(memory_told(context)).decode(), json.encode(layout_told(context.layout)).decode()),
+            *(json.encode(context.memory_to_json()).decode(), json.encode(context.layout.to_json()).decode()),
             metric.session,
         ),
     )

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from kimi_proxy.features.metering import LogCount, Metric
 from kimi_proxy.features.sessions import named
-from kimi_proxy.services.chat.log_watcher import CountMatcher
+from kimi_proxy.lab.log_watcher import CountMatcher
 
 COUNT = LogCount("continue", 5_000, 32_768)
 METRIC = Metric("req_1", "a", 100.0, "p", "m", "chat", 10, 0, (), None, duration_ms=2_000)
@@ -55,10 +55,10 @@ def test_a_count_is_worth_more_than_ours_for_five_seconds():
     belonging.talked("a", 100.0)
     belonging.take(COUNT, 103.0)
 
-    assert belonging.beats(METRIC, "a", 108.0) is COUNT
-    assert belonging.beats(METRIC, "a", 108.1) is None
-    assert belonging.beats(None, "a", 104.0) is COUNT
-    assert belonging.beats(None, "b", 104.0) is None
+    assert belonging.newer(METRIC, "a", 108.0) is COUNT
+    assert belonging.newer(METRIC, "a", 108.1) is None
+    assert belonging.newer(None, "a", 104.0) is COUNT
+    assert belonging.newer(None, "b", 104.0) is None
 
 
 def test_a_clock_that_was_set_back_makes_nothing_fresh():
@@ -66,7 +66,7 @@ def test_a_clock_that_was_set_back_makes_nothing_fresh():
     belonging.talked("a", 100.0)
     belonging.take(COUNT, 103.0)
 
-    assert belonging.beats(METRIC, "a", 90.0) is None
+    assert belonging.newer(METRIC, "a", 90.0) is None
 
 
 def test_a_request_that_ended_after_the_count_is_the_newer_word():
@@ -74,7 +74,7 @@ def test_a_request_that_ended_after_the_count_is_the_newer_word():
     belonging.talked("a", 100.0)
     belonging.take(COUNT, 101.0)
 
-    assert belonging.beats(METRIC, "a", 102.5) is None
+    assert belonging.newer(METRIC, "a", 102.5) is None
 
 
 def test_no_number_of_sessions_fills_the_memory():
@@ -83,5 +83,5 @@ def test_no_number_of_sessions_fills_the_memory():
         belonging.talked(f"s{n}", 100.0, f"n{n}")
         belonging.take(replace(COUNT, conversation=f"n{n}"), 100.0)
 
-    assert belonging.beats(None, "s0", 100.0) is None
-    assert belonging.beats(None, "s2999", 100.0) is not None
+    assert belonging.newer(None, "s0", 100.0) is None
+    assert belonging.newer(None, "s2999", 100.0) is not None

@@ -3,7 +3,7 @@
 import pytest
 
 from kimi_proxy.features.metering import LogCount
-from kimi_proxy.services.chat.log_watcher import KimiContext, KimiLog
+from kimi_proxy.lab.log_watcher import KimiContext, KimiLog
 
 LOGGED = "2026-07-16 10:00:00.123 | DEBUG    | kimi_cli.soul.context:update_token_count:243 - "
 

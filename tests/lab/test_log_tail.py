@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kimi_proxy.services.chat.log_watcher import READ_AT_ONCE, SKIP_ABOVE, Tail
+from kimi_proxy.lab.log_watcher import READ_AT_ONCE, SKIP_ABOVE, Tail
 
 FDS = Path("/proc/self/fd")
 

@@ -3,7 +3,7 @@
 import pytest
 
 from kimi_proxy.features.metering import LogCount
-from kimi_proxy.services.chat.log_watcher import ContinueLog
+from kimi_proxy.lab.log_watcher import ContinueLog
 
 BLOCK = """\
 [2026-11-02T10:00:00] Error: Not enough context available to include the system message, last user message, and tools.

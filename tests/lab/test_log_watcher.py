@@ -15,7 +15,7 @@ from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sessions import Session
-from kimi_proxy.services.chat.log_watcher import MAX_CONVERSATIONS, LogWatcher
+from kimi_proxy.lab.log_watcher import MAX_CONVERSATIONS, LogWatcher
 
 USAGE = '{"role": "_usage", "token_count": %d}\n'
 LOGGED = "2026-07-16 10:00:00.123 | DEBUG | kimi_cli - Updating token count in context: %d\n"
@@ -87,7 +87,7 @@ def open_files() -> list[str]:
 def talk(watcher: LogWatcher, session: str, key: str = "") -> None:
     body = b'{"model": "m", "prompt_cache_key": "%s", "messages": []}' % key.encode()
     draft = Draft(parse(body, Wire.CHAT), Target("p", "m"), Session(session))
-    watcher.began(draft, draft)
+    watcher.on_start(draft, draft)
 
 
 @pytest.fixture
@@ -117,9 +117,9 @@ async def test_a_conversation_that_begins_later_is_found_and_known_by_the_key_of
         add(world.context("7e2c"), USAGE % 42)
         await world.heard.until("kimi_context", "ses_a", 42)
 
-        found = watcher.beats(None, "ses_a")
+        found = watcher.newer_count(None, "ses_a")
         assert found is not None
-        assert (found.tokens, watcher.beats(None, "ses_b")) == (42, None)
+        assert (found.tokens, watcher.newer_count(None, "ses_b")) == (42, None)
 
 
 async def test_files_may_be_moved_away_and_cut_under_it(world: World):

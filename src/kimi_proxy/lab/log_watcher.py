@@ -5,29 +5,31 @@ import os
 import re
 import stat
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from kimi_proxy.core import json
+from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.chat.body import string_of
+from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.sections import LogWatcherSettings as Settings
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.features import metering
 from kimi_proxy.features.metering import LogCount, Metric, is_count, is_fresh
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sessions import named
-from kimi_proxy.services.chat import handler
-from kimi_proxy.services.events import Publish, no_op
+from kimi_proxy.services.chat.handler import ChatObserver
+from kimi_proxy.services.events import Hub, Publish, no_op
+from kimi_proxy.services.runtime import Runtime, running
 
 MAX_LINE_BYTES = 64 * 1024
 
 
 class LineFeed:
-    """Holds a line until its end has come; one that is too long is let go, all of it."""
+    """Holds a line until its end has come; one that is too long is left out, all of it."""
 
     def __init__(self, max_line_bytes: int = MAX_LINE_BYTES) -> None:
         self._max = max_line_bytes
@@ -35,7 +37,7 @@ class LineFeed:
         self._is_skipping = False
 
     def feed(self, piece: bytes) -> list[str]:
-        """The lines that are complete now. What is no UTF-8 is shown as such and hurts nobody."""
+        """Return the lines that are complete now; bytes that are no UTF-8 become replacement characters."""
         *ended, rest = piece.split(b"\n")
         lines = [line for end in ended if (line := self._ended(end)) is not None]
         self._begin(rest)
@@ -64,7 +66,7 @@ class LineFeed:
             self._begun += rest
 
 
-# Continue's core.log: what a request weighed that was too heavy to be sent.
+# Continue's core.log: the tokens of a request that was too long to be sent.
 #
 # Not enough context available to include the system message, last user message, and tools.
 # There must be at least 1000 tokens remaining for output.
@@ -140,7 +142,7 @@ class KimiLog:
 
 
 class KimiContext:
-    """`{"role": "_usage", "token_count": 24804}` among what was said, which is none of our business."""
+    """`{"role": "_usage", "token_count": 24804}` among the messages, which are not read."""
 
     def __init__(self, conversation: str) -> None:
         self._conversation = conversation
@@ -161,10 +163,8 @@ class KimiContext:
         """Every line stands for itself."""
 
 
-Value = TypeVar("Value")
-
-MAX_SESSIONS = 1_000  # remembered; who talked last stays
-LATELY_S = 30.0  # who has not talked since is not meant by a log that names nobody
+MAX_SESSIONS = 1_000
+LATELY_S = 30.0  # a session that has not talked since is not meant by a log that names none
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,24 +179,24 @@ class CountMatcher:
     """A log that names a conversation means that one. One that names none means the only one that talks, if any."""
 
     def __init__(self) -> None:
-        self._talked: OrderedDict[str, float] = OrderedDict()
-        self._names: OrderedDict[str, str] = OrderedDict()  # what an agent calls a conversation → our session
-        self._counts: OrderedDict[str, SeenCount] = OrderedDict()
+        self._talked: LruCache[str, float] = LruCache(MAX_SESSIONS)
+        self._names: LruCache[str, str] = LruCache(MAX_SESSIONS)  # what an agent calls a conversation → our session
+        self._counts: LruCache[str, SeenCount] = LruCache(MAX_SESSIONS)
 
     def talked(self, session: str, at: float, name: str = "") -> None:
-        _put(self._talked, session, at)
+        self._talked.put(session, at)
         if name:
-            _put(self._names, name, session)
+            self._names.put(name, session)
 
     def take(self, count: LogCount, at: float) -> str | None:
-        """The session that `count` is about; None if nobody can tell."""
+        """Return the session that `count` is about; None if that is not known."""
         session = self._session(count, at)
         if session is not None:
-            _put(self._counts, session, SeenCount(count, at))
+            self._counts.put(session, SeenCount(count, at))
         return session
 
-    def beats(self, newest: Metric | None, session: str, now: float) -> LogCount | None:
-        """The log's count of a session, where it is worth more than our own."""
+    def newer(self, newest: Metric | None, session: str, now: float) -> LogCount | None:
+        """Return the log's count of a session if it is fresh and newer than our own."""
         seen = self._counts.get(session)
         if seen is None or not is_fresh(seen.at, now):
             return None
@@ -211,15 +211,8 @@ class CountMatcher:
         return lately[0] if len(lately) == 1 else None
 
 
-def _put(kept: OrderedDict[str, Value], key: str, value: Value) -> None:
-    kept[key] = value
-    kept.move_to_end(key)
-    if len(kept) > MAX_SESSIONS:
-        kept.popitem(last=False)
-
-
 READ_AT_ONCE = 1024**2
-# Whoever adds more than this between two looks has said too much to hear all of it: the newest is what counts.
+# Of more than this between two looks only the end is read: the newest count is what matters.
 SKIP_ABOVE = 8 * 1024**2
 KNOWN_BYTES = 64  # before the place where we are, by which a file is known again
 
@@ -236,7 +229,7 @@ class Tail:
         self._feed = LineFeed()
 
     def lines(self) -> list[str]:
-        """Those that are complete since the last look; OSError is nobody's business but the next look's."""
+        """Return those that are complete since the last look; what cannot be read now is read at the next look."""
         lines: list[str] = []
         with suppress(OSError):
             if self._was_replaced():
@@ -331,18 +324,18 @@ class _Watched:
 
     def counts(self) -> Iterator[LogCount]:
         lines = self.tail.lines()
-        told = [self.reader.feed(line) for line in lines] if lines else [self.reader.idle()]
-        return (count for count in told if count is not None)
+        counts = [self.reader.feed(line) for line in lines] if lines else [self.reader.idle()]
+        return (count for count in counts if count is not None)
 
 
-class LogWatcher:
+class LogWatcher(ChatObserver):
     """One task looks at every file in turn; the disk is read in a thread."""
 
     def __init__(self, settings: Settings, publish: Publish = no_op, now: Callable[[], float] = time.time) -> None:
         self._settings = settings
         self._publish = publish
         self._now = now
-        self._belonging = CountMatcher()
+        self._matcher = CountMatcher()
         self._logs = [
             _Watched(Tail(Path(settings.continue_log).expanduser()), ContinueLog()),
             _Watched(Tail(Path(settings.kimi_log).expanduser()), KimiLog()),
@@ -353,16 +346,14 @@ class LogWatcher:
         self._closing = asyncio.Event()
         self._watching = asyncio.create_task(self._watch()) if settings.enabled else None
 
-    def began(self, came: Draft, leaves: Draft) -> handler.Ended:
-        """A request of a session goes by. Kimi CLI names its conversation in it, as the key of the cache."""
+    def on_start(self, came: Draft, leaves: Draft) -> None:
+        """A session talks. Kimi CLI names its conversation in the request, as the key of the prompt cache."""
         if self._watching is not None:
             key = string_of(came.request.members.get("prompt_cache_key"))
-            self._belonging.talked(came.session.id, self._now(), key[:200])
-        return handler.unheard
+            self._matcher.talked(came.session.id, self._now(), key[:200])
 
-    def beats(self, newest: Metric | None, session: str) -> LogCount | None:
-        """What a log says of a session, as long as that is worth more than our own count."""
-        return self._belonging.beats(newest, session, self._now())
+    def newer_count(self, newest: Metric | None, session: str) -> LogCount | None:
+        return self._matcher.newer(newest, session, self._now())
 
     async def close(self) -> None:
         """A look that is under way comes to its end: it reads the files that are closed after it."""
@@ -375,7 +366,7 @@ class LogWatcher:
     async def _watch(self) -> None:
         while not self._closing.is_set():
             for count in await asyncio.to_thread(self._look):
-                self._tell(count)
+                self._report(count)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.poll_ms / 1000):
                     await self._closing.wait()
@@ -399,8 +390,8 @@ class LogWatcher:
             self._contexts[path] = _Watched(Tail(path, self._is_later), KimiContext(path.parent.name))
         self._is_later = True
 
-    def _tell(self, count: LogCount) -> None:
-        session = self._belonging.take(count, self._now())
+    def _report(self, count: LogCount) -> None:
+        session = self._matcher.take(count, self._now())
         self._publish(
             EVENT,
             {
@@ -421,3 +412,15 @@ def _newest(folder: Path) -> list[Path]:
             with suppress(OSError):  # it went away meanwhile
                 found.append((path.stat().st_mtime, path))
     return [path for _, path in sorted(found, reverse=True)[:MAX_CONVERSATIONS]]
+
+
+@asynccontextmanager
+async def running_with_logs(config: Config) -> AsyncIterator[Runtime]:
+    """Everything alive, with a log watcher among the observers of chat."""
+    hub = Hub()
+    watcher = LogWatcher(config.log_watcher, hub.publish)
+    try:
+        async with running(config, hub, (watcher,), watcher.newer_count) as runtime:
+            yield runtime
+    finally:
+        await watcher.close()

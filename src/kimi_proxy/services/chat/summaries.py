@@ -1,0 +1,105 @@
+"""Summaries of old exchanges: written by the provider of the conversation, or put together here."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kimi_proxy.core import tokens
+from kimi_proxy.core.chat import Message
+from kimi_proxy.core.chat.reply import Usage
+from kimi_proxy.core.errors import KimiProxyError, UpstreamUnreadable
+from kimi_proxy.core.json import JsonObject
+from kimi_proxy.features import compression
+from kimi_proxy.features.compression import outline, transcript
+from kimi_proxy.features.pipeline import Draft
+from kimi_proxy.proxy.headers import Question
+from kimi_proxy.services.chat.rate_limiter import RateLimiter
+from kimi_proxy.services.metrics import Metrics
+
+if TYPE_CHECKING:
+    from kimi_proxy.proxy.upstream import Upstreams
+
+MAX_ANSWER_BYTES = 1024**2
+MAX_TRANSCRIPT_TOKENS = 60_000
+TRANSCRIPT_SHARE = 0.5  # of the context window
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    text: str
+    by: str  # provider or heuristic
+    usage: Usage | None = None  # what the provider charges for it
+
+    def cost_to_json(self) -> JsonObject:
+        usage = self.usage or Usage()
+        return {"summary_input_tokens": usage.input_tokens, "summary_output_tokens": usage.output_tokens}
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryTask:
+    """The messages to summarize, and the summary of what came before them."""
+
+    messages: Sequence[Message]
+    before: str
+    max_tokens: int
+    window: int | None
+
+    def transcript(self) -> str:
+        room = min(MAX_TRANSCRIPT_TOKENS, int(TRANSCRIPT_SHARE * (self.window or MAX_TRANSCRIPT_TOKENS)))
+        return transcript(self.messages, room, tokens.count)
+
+
+class Summaries:
+    def __init__(
+        self, upstreams: "Upstreams | None", rate_limiter: RateLimiter, metrics: Metrics, timeout_s: float
+    ) -> None:
+        self._upstreams = upstreams
+        self._rate_limiter = rate_limiter
+        self._metrics = metrics
+        self._timeout_s = timeout_s
+
+    async def from_provider(self, draft: Draft, task: SummaryTask) -> Summary:
+        """Return the provider's summary; if it gives no usable one in time, the outline."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                summary = await self._asked(draft, task)
+            if 0 < await asyncio.to_thread(tokens.count, summary.text) <= task.max_tokens:
+                return summary
+            self._fell_back("too_long" if summary.text else "no_words")
+            # What is of no use was paid for all the same.
+            return replace(await self.outlined(task), usage=summary.usage)
+        except TimeoutError:
+            self._fell_back("timeout")
+        except KimiProxyError as e:
+            self._fell_back(e.code)
+        return await self.outlined(task)
+
+    async def outlined(self, task: SummaryTask) -> Summary:
+        text = await asyncio.to_thread(outline, task.messages, task.before, task.max_tokens, tokens.count)
+        return Summary(text, "heuristic")
+
+    async def _asked(self, draft: Draft, task: SummaryTask) -> Summary:
+        if self._upstreams is None:
+            raise UpstreamUnreadable("no provider is switched on")
+        wire, target = draft.request.wire, draft.target
+        text = await asyncio.to_thread(task.transcript)
+        body = compression.body(wire, target.model, task.before, text, task.max_tokens)
+        self._rate_limiter.take(target.provider)
+        async with self._upstreams.send(target.provider, Question(wire, body, draft.headers)) as answer:
+            if answer.status != 200 or answer.encoding:
+                raise UpstreamUnreadable(f"{target.provider} answered HTTP {answer.status} when asked for a summary")
+            held = bytearray()
+            async for piece in answer.pieces():
+                held += piece
+                if len(held) > MAX_ANSWER_BYTES:
+                    raise UpstreamUnreadable(f"{target.provider} answered at great length when asked for a summary")
+        usage = wire.format.facts_of(bytes(held)).usage
+        return Summary(compression.summary_in(wire, bytes(held)), "provider", usage)
+
+    def _fell_back(self, code: str) -> None:
+        self._metrics.chat_faults.labels("summary", code).inc()
+        log.warning("no summary from the provider", extra={"what": code})
