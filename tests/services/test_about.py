@@ -12,22 +12,22 @@ PRUNED = Pruned("x", (Annotation(Cut(2, 9, "hors focus"), "⟦…⟧"),), 12, 10
 
 def test_a_note_brings_back_the_question_and_the_cuts() -> None:
     question = a_question("text", goal="why? \ud800", annotate_lines=True)
-    note = originals.decode(originals.encode(question, PRUNED, "heuristic"), "prn_x")
+    note = originals.decode_note(originals.encode_note(question, PRUNED, "heuristic"), "prn_x")
     assert note.question == replace(question, text="", options=replace(question.options, timeout_ms=0))
     assert list(note.cuts) == [Cut(2, 9, "hors focus")]
 
 
 def test_the_same_question_makes_the_same_note_whatever_time_it_had() -> None:
     quick, slow = a_question("text", timeout_ms=1), a_question("text", timeout_ms=9_000)
-    assert originals.encode(quick, PRUNED, "heuristic") == originals.encode(slow, PRUNED, "heuristic")
+    assert originals.encode_note(quick, PRUNED, "heuristic") == originals.encode_note(slow, PRUNED, "heuristic")
 
 
 def test_a_note_stays_small() -> None:
-    assert len(originals.encode(a_question("text", goal="g" * 10**6), PRUNED, "heuristic")) < 12_000
+    assert len(originals.encode_note(a_question("text", goal="g" * 10**6), PRUNED, "heuristic")) < 12_000
 
 
 @pytest.mark.parametrize("note", [b"", b"{}", b"null", b'{"goal": 1}', b"\xff"])
 def test_another_kind_of_note_is_no_explanation(note: bytes) -> None:
     with pytest.raises(InvalidParams) as refused:
-        originals.decode(note, "prn_x")
+        originals.decode_note(note, "prn_x")
     assert refused.value.field == "prune_id"

@@ -3,8 +3,7 @@ from hypothesis import strategies as st
 from tests.texts import a_question
 
 from kimi_proxy.core.config import PrunerSettings
-from kimi_proxy.services import originals as fingerprints
-from kimi_proxy.services.originals import decoded, encoded, fingerprint
+from kimi_proxy.services.originals import SLICE_CHARS, decoded, encoded, fingerprint
 
 texts = st.text(st.characters(exclude_categories=()))
 
@@ -19,7 +18,7 @@ def test_a_stored_text_reads_back_whatever_it_holds(text: str) -> None:
 
 
 def test_a_text_that_is_encoded_in_slices_is_encoded_as_a_whole() -> None:
-    text = "é😀\ud800a" * fingerprints.SLICE_CHARS
+    text = "é😀\ud800a" * SLICE_CHARS
     assert encoded(text) == text.encode("utf-8", "surrogatepass")
 
 

@@ -1,4 +1,7 @@
-"""The life of a prune, from question to answer, and the way back."""
+"""The life of a prune: find the live id of the question, score and select in a worker, commit the original, answer.
+
+A fault of ours (store, worker, reranker, deadline) never reaches the caller: `_fail_open` answers with the whole text.
+"""
 
 import asyncio
 import logging
@@ -6,7 +9,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import tokens
@@ -35,34 +38,30 @@ from kimi_proxy.services.originals import decoded, encoded, fingerprint
 from kimi_proxy.services.store import Original, Originals
 from kimi_proxy.services.workers import Workers
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from kimi_proxy.proxy.pruners import Reranked
 
+USD_PER_TOKEN_SAVED = 0.01 / 1_000_000
+COMMIT_GRACE_S = 0.2  # a text that timed out is still committed; the answer may be 0.25 s late
+FIND_GRACE_S = 0.1
+MAX_TIMEOUT_S = 600.0
+EXPLAIN_TIMEOUT_S = 60.0
 MIN_RESERVE_S = 0.3  # enough for a first prune, which loads the vocabulary
+CACHE_MAX_BYTES = 64 * 1024**2
+NO_ID = "prn_" + "0" * 16  # stands for an id where nothing is kept
+IN_LOOP_MAX_CHARS = 256 * 1024  # up to here hashing and splitting take less than a millisecond or two
 
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+# Goal, lines and a timeout in seconds to one score per line.
+Rerank: TypeAlias = "Callable[[str, Sequence[str], float], Awaitable[Reranked]]"
 
-class Reranked(Protocol):
-    @property
-    def scores(self) -> list[float]: ...
-    @property
-    def latency_ms(self) -> int: ...
-    @property
-    def status(self) -> int: ...
-
-
-Rerank: TypeAlias = Callable[[str, Sequence[str], float], Awaitable[Reranked]]
-LocalScores: TypeAlias = Callable[[Question, float], Awaitable[list[float]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    max_docs: int
-    patience_s: float  # for the reranker
-    left_s: float  # for everything, pruning included
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Reranking:
-    """What an answer tells about the reranker."""
+    """What an answer says about the reranker."""
 
     docs_total: int = 0  # lines that are not blank
     docs_scored: int = 0
@@ -74,41 +73,6 @@ class Reranking:
     @property
     def has_failed(self) -> bool:
         return "deepinfra_error" in self.warnings
-
-
-async def rerank(
-    question: Question, ask: Rerank, local_scores: LocalScores, budget: Budget
-) -> tuple[Reranking, list[float] | None]:
-    """One score per line, or None where the reranker has nothing to say and the local scorer has to do."""
-    began = time.monotonic()
-    local = await local_scores(question, budget.left_s)
-    spent = time.monotonic() - began
-    lines = text_lines.split(question.text)
-    asked = score.choose(lines, local, budget.max_docs)
-    found = Reranking(docs_total=len(score.candidates_of(lines)))
-    if not asked:
-        return found, None
-    try:
-        heard = await ask(question.goal, [lines[i] for i in asked], _patience(budget, spent))
-    except RerankFailed as e:
-        log.warning("reranker failed", extra={"code": e.warning, "status": e.status, "what": str(e)})
-        latency_ms = round((time.monotonic() - began - spent) * 1000)
-        failed = replace(found, latency_ms=latency_ms, warnings=("deepinfra_error", e.warning))
-        return replace(failed, http_status=e.status), None
-    found = replace(found, docs_scored=len(asked), latency_ms=heard.latency_ms, http_status=heard.status)
-    if found.docs_total > found.docs_scored:
-        found = replace(found, warnings=("deepinfra_docs_truncated",))
-    return found, score.merge(local, asked, heard.scores)
-
-
-def _patience(budget: Budget, spent: float) -> float:
-    """Whatever the reranker does, there must be time left to prune without it."""
-    left = budget.left_s - spent
-    reserve = min(max(MIN_RESERVE_S, 3 * spent), left / 2)
-    return min(budget.patience_s, left - reserve)
-
-
-USD_PER_TOKEN_SAVED = 0.01 / 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +99,15 @@ class PruneAnswer:
         return "pruned" if self.pruned.annotations else "untouched"
 
     def from_cache(self) -> "PruneAnswer":
-        """The same answer, given again."""
+        """Return the same answer, marked as given again."""
         again = self.reranking and replace(self.reranking, latency_ms=0, cached=True)
         return replace(self, pruned=self.pruned.warned("cache_hit"), reranking=again)
+
+    def without_id(self, text: str) -> "PruneAnswer":
+        """Return the answer that leaves `text` whole, because nothing could bring it back."""
+        codes = (*self.pruned.warnings, "recovery_unavailable")
+        whole = untouched(text, self.pruned.original_lines, self.pruned.tokens_before, *codes)
+        return replace(self, prune_id=None, pruned=whole)
 
     def stats(self) -> JsonObject:
         pruned = self.pruned
@@ -160,7 +130,7 @@ class PruneAnswer:
         return {
             "prune_id": self.prune_id,
             "pruned_text": self.pruned.text,
-            "annotations": [_annotation(a) for a in self.pruned.annotations],
+            "annotations": [_annotation_to_json(annotation) for annotation in self.pruned.annotations],
             "stats": self.stats(),
             "warnings": list(self.pruned.warnings),
         }
@@ -180,7 +150,7 @@ class PruneAnswer:
         }
 
 
-def _annotation(annotation: Annotation) -> JsonObject:
+def _annotation_to_json(annotation: Annotation) -> JsonObject:
     cut = annotation.cut
     return {
         "kind": "pruned_block",
@@ -192,56 +162,9 @@ def _annotation(annotation: Annotation) -> JsonObject:
     }
 
 
-Key = TypeVar("Key", bound=Hashable)
-Value = TypeVar("Value")
-
-
-class InFlight(Generic[Key, Value]):
-    def __init__(self) -> None:
-        self._tasks: dict[Key, asyncio.Task[Value]] = {}
-        self._callers: dict[asyncio.Task[Value], int] = {}
-
-    async def share(self, key: Key, start: Callable[[], Coroutine[object, object, Value]]) -> Value:
-        """The answer to `key`, by the work under way if there is one, else by `start`.
-
-        A caller who gives up leaves the work to the others; the last one to give up ends it.
-        """
-        task = self._tasks.get(key) or self._begin(key, start)
-        self._callers[task] += 1
-        try:
-            return await asyncio.shield(task)
-        finally:
-            self._callers[task] -= 1
-            if self._callers[task] == 0:
-                await self._end(key, task)
-
-    def _begin(self, key: Key, start: Callable[[], Coroutine[object, object, Value]]) -> asyncio.Task[Value]:
-        task = self._tasks[key] = asyncio.create_task(start())
-        self._callers[task] = 0
-        return task
-
-    async def _end(self, key: Key, task: asyncio.Task[Value]) -> None:
-        # Whoever asks from here on begins anew instead of joining work that is being cancelled.
-        del self._tasks[key], self._callers[task]
-        if not task.done():
-            task.cancel()
-            await asyncio.wait({task})
-
-
-__all__ = ["Explanation", "PruneAnswer", "Pruner"]
-
-COMMIT_GRACE_S = 0.2  # a text that timed out is still committed; the answer may be 0.25 s late
-FIND_GRACE_S = 0.1
-MAX_TIMEOUT_S = 600.0
-EXPLAIN_WITHIN_S = 60.0
-RECENT_MAX_BYTES = 64 * 1024**2
-NO_ID = "prn_" + "0" * 16  # in the place of one, where nothing is kept
-IN_LOOP_MAX_CHARS = 256 * 1024  # up to here hashing and splitting take less than a millisecond or two
-
-
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """A question on its way, with what identifies it and when its time is over."""
+class PruneRequest:
+    """A question on its way, with what identifies it and its deadline."""
 
     question: Question
     scope: str
@@ -250,7 +173,7 @@ class Ask:
     deadline: float
 
     @property
-    def place(self) -> tuple[str, bytes]:
+    def cache_key(self) -> tuple[str, bytes]:
         return self.scope, self.key
 
     @property
@@ -259,17 +182,16 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
-    """An answer that is not committed yet; a lasting one would be given to the same question again."""
+class PendingAnswer:
+    """An answer whose original is not committed yet; a lasting one would be given to the same question again."""
 
     prune_id: str
-    pruned: Pruned
-    reranking: Reranking | None
+    answer: PruneAnswer
     is_lasting: bool
 
     @property
     def is_whole_by_fault(self) -> bool:
-        return not self.is_lasting and not self.pruned.annotations
+        return not self.is_lasting and not self.answer.pruned.annotations
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,137 +218,127 @@ class Pruner:
         self._config = config
         self._originals = originals
         self._workers = workers
-        self._rerank = rerank
+        self._ask_reranker = rerank
         self._metrics = metrics or Metrics()
         self._publish = publish
         self._in_flight: InFlight[tuple[str, bytes, int], PruneAnswer] = InFlight()
-        self._recent: LruCache[tuple[str, bytes], PruneAnswer] = LruCache(
+        self._cache: LruCache[tuple[str, bytes], PruneAnswer] = LruCache(
             ttl_s=config.cache_ttl_s,
             max_entries=config.cache_max_entries,
-            max_bytes=RECENT_MAX_BYTES,
+            max_bytes=CACHE_MAX_BYTES,
             now=now,
         )
 
     async def warm(self) -> None:
-        """For servers: load what the first question would otherwise wait for."""
+        """Load what the first question to a server would otherwise wait for."""
         await self._workers.warm()
 
     async def prune(self, question: Question, scope: str = "local") -> PruneAnswer:
-        """The lines that matter for the goal, or the whole text: a fault of ours never reaches the caller."""
+        """Return the lines that matter for the goal, or the whole text: a fault of ours never reaches the caller."""
         began = time.monotonic()
-        deadline = began + min(question.options.timeout_ms / 1000, MAX_TIMEOUT_S)
-        answer = await self._fail_open(
-            "prune", self._shared(question, scope, deadline), lambda code: self._unrecoverable(question, code)
-        )
+
+        def unrecoverable(code: WarningCode) -> PruneAnswer:
+            return PruneAnswer(None, _whole(question, code), self._no_reranking()).without_id(question.text)
+
+        work = self._shared(question, scope, deadline=began + _timeout_s(question))
+        answer = await self._fail_open("prune", work, unrecoverable)
         answer = replace(answer, elapsed_ms=round((time.monotonic() - began) * 1000))
         self._count(question, answer)
         self._publish("prune_event", {"prune_id": answer.prune_id, "outcome": answer.outcome, **answer.stats()})
         return answer
 
-    async def recover(
-        self, prune_id: str, ranges: Sequence[LineRange], with_numbers: bool, scope: str = "local"
-    ) -> str:
-        """The original lines of each range, byte for byte, in the order asked."""
-        try:
-            recovery.check(ranges)
-            text = (await self._original(prune_id, scope)).text
-            raw = await _aside(len(text), lambda: recovery.recover(decoded(text), ranges, with_numbers))
-        except KimiProxyError as e:
-            self._metrics.recoveries.labels(e.code).inc()
-            raise
-        self._metrics.recoveries.labels("ok").inc()
-        return raw
-
-    async def explain(self, prune_id: str, scope: str = "local") -> Explanation:
-        original = await self._original(prune_id, scope)
-        note = originals.decode(original.about, prune_id)
-        if len(original.text) > 4 * self._config.max_input_chars:
-            raise InvalidParams("prune_id", f"{prune_id} is too large to judge its lines: it was never pruned")
-        question = replace(note.question, text=decoded(original.text))
-        lines = await self._workers.explain(question, note.cuts, EXPLAIN_WITHIN_S)
-        return Explanation(prune_id, question, note.cuts, lines)
-
-    async def preview(self, question: Question, with_why: bool) -> tuple[Pruned, Sequence[LineWhy]]:
-        """What would be cut, and why each line would stay or go; nothing is kept, and no id is given."""
-        if len(question.text) > self._config.max_input_chars:
-            return _whole(question, "input_too_large"), ()
-        within_s = min(question.options.timeout_ms / 1000, MAX_TIMEOUT_S)
-        work = self._workers.prune(question, NO_ID, None, within_s)
-        pruned = await self._fail_open("preview", work, lambda code: _whole(question, code))
-        cuts = [annotation.cut for annotation in pruned.annotations]
-        why = self._workers.explain(question, cuts, within_s) if with_why else _nothing()
-        return pruned, await self._fail_open("preview", why, lambda code: [])
-
-    async def line_scores(self, question: Question) -> list[float]:
-        """What the engine thinks of each line, between 0 and 1; nothing if it has no time for it."""
-        within_s = min(question.options.timeout_ms / 1000, MAX_TIMEOUT_S)
-        return await self._fail_open("scores", self._workers.local_scores(question, within_s), lambda code: [])
-
     async def _shared(self, question: Question, scope: str, deadline: float) -> PruneAnswer:
-        """Equal questions that are asked at the same time are answered once."""
-        text, key = await _aside(len(question.text), lambda: self._identified(question))
-        ask = Ask(question, scope, text, key, deadline)
-        return await self._in_flight.share((scope, key, question.options.timeout_ms), lambda: self._answer(ask))
+        """Answer equal questions that are asked at the same time once."""
 
-    async def _answer(self, ask: Ask) -> PruneAnswer:
-        live_id = await self._live_id(ask)
-        recent = self._recent.get(ask.place)
-        if recent and recent.prune_id == live_id:
-            return recent.from_cache()
-        draft = await self._draft(ask, live_id or new_id("prn"))
+        def identify() -> PruneRequest:
+            text = encoded(question.text)
+            return PruneRequest(question, scope, text, fingerprint(question, text, self._config), deadline)
+
+        request = await _aside(len(question.text), identify)
+        key = (scope, request.key, question.options.timeout_ms)
+        return await self._in_flight.share(key, lambda: self._answer(request))
+
+    async def _answer(self, request: PruneRequest) -> PruneAnswer:
+        live_id = await self._live_id(request)
+        cached = self._cache.get(request.cache_key)
+        if cached and cached.prune_id == live_id:
+            return cached.from_cache()
+        pending = await self._selected(request, live_id or new_id("prn"))
         # No text is replaced by a marker before its original is on disk.
-        answer = await self._committed(ask, draft, is_known=live_id is not None)
-        if answer.prune_id and draft.is_lasting:
-            self._recent.put(ask.place, answer, _weight(answer))
+        answer = await self._committed(request, pending, is_known=live_id is not None)
+        if answer.prune_id and pending.is_lasting:
+            self._cache.put(request.cache_key, answer, _weight(answer))
         return answer
 
-    async def _live_id(self, ask: Ask) -> str | None:
-        """The id that this question was given before, if it is still honoured."""
-        found = _within(ask.left_s + FIND_GRACE_S, self._originals.find(ask.scope, ask.key))
+    async def _live_id(self, request: PruneRequest) -> str | None:
+        """Return the id that this question was given before, if it is still honoured."""
+        found = _within(request.left_s + FIND_GRACE_S, self._originals.find(request.scope, request.key))
         return await self._fail_open("find", found, lambda code: None)
 
-    async def _draft(self, ask: Ask, prune_id: str) -> Draft:
-        def whole(code: WarningCode) -> Draft:
-            return Draft(prune_id, _whole(ask.question, code), self._no_reranking(), is_lasting=False)
+    async def _selected(self, request: PruneRequest, prune_id: str) -> PendingAnswer:
+        """Score the lines and select among them within the deadline; the whole text if that fails."""
 
-        if len(ask.question.text) > self._config.max_input_chars:
+        def whole(code: WarningCode) -> PendingAnswer:
+            answer = PruneAnswer(prune_id, _whole(request.question, code), self._no_reranking())
+            return PendingAnswer(prune_id, answer, is_lasting=False)
+
+        async def selected() -> PendingAnswer:
+            reranking, scores = await self._reranked(request)
+            pruned = await self._workers.prune(request.question, prune_id, scores, request.left_s)
+            failed = reranking is not None and reranking.has_failed
+            warnings = reranking.warnings if reranking else ()
+            answer = PruneAnswer(prune_id, pruned.warned(*warnings, fallback=failed), reranking)
+            return PendingAnswer(prune_id, answer, is_lasting=not failed)
+
+        if len(request.question.text) > self._config.max_input_chars:
             return whole("input_too_large")
-        return await self._fail_open("engine", _within(ask.left_s, self._pruned(ask, prune_id)), whole)
+        return await self._fail_open("engine", _within(request.left_s, selected()), whole)
 
-    async def _pruned(self, ask: Ask, prune_id: str) -> Draft:
-        reranking, scores = await self._scores(ask)
-        pruned = await self._workers.prune(ask.question, prune_id, scores, ask.left_s)
-        failed = reranking is not None and reranking.has_failed
-        warnings = reranking.warnings if reranking else ()
-        return Draft(prune_id, pruned.warned(*warnings, fallback=failed), reranking, is_lasting=not failed)
-
-    async def _scores(self, ask: Ask) -> tuple[Reranking | None, list[float] | None]:
-        """What the reranker thinks of each line, for those who opted in."""
-        if self._rerank is None:
+    async def _reranked(self, request: PruneRequest) -> tuple[Reranking | None, list[float] | None]:
+        """Return what the answer says about the reranker, and one score per line; None leaves them to the engine."""
+        if self._ask_reranker is None:
             return None, None
-        config = self._config
-        budget = Budget(config.deepinfra_max_docs, config.deepinfra_timeout_ms / 1000, ask.left_s)
-        return await rerank(ask.question, self._rerank, self._workers.local_scores, budget)
+        question, began, left_s = request.question, time.monotonic(), request.left_s
+        local = await self._workers.local_scores(question, left_s)
+        spent = time.monotonic() - began
+        lines = text_lines.split(question.text)
+        chosen = score.choose(lines, local, self._config.deepinfra_max_docs)
+        found = Reranking(docs_total=len(score.candidates_of(lines)))
+        if not chosen:
+            return found, None
+        try:
+            timeout_s = self._reranker_timeout_s(left_s - spent, spent)
+            reranked = await self._ask_reranker(question.goal, [lines[i] for i in chosen], timeout_s)
+        except RerankFailed as e:
+            log.warning("reranker failed", extra={"code": e.warning, "status": e.status, "what": str(e)})
+            latency_ms = round((time.monotonic() - began - spent) * 1000)
+            codes: tuple[WarningCode, ...] = ("deepinfra_error", e.warning)
+            return replace(found, latency_ms=latency_ms, http_status=e.status, warnings=codes), None
+        found = replace(found, docs_scored=len(chosen), latency_ms=reranked.latency_ms, http_status=reranked.status)
+        if found.docs_total > found.docs_scored:
+            found = replace(found, warnings=("deepinfra_docs_truncated",))
+        return found, score.merge(local, chosen, reranked.scores)
 
-    async def _committed(self, ask: Ask, draft: Draft, is_known: bool) -> PruneAnswer:
-        answer = PruneAnswer(draft.prune_id, draft.pruned, draft.reranking)
-        if is_known and draft.is_whole_by_fault:
-            return answer  # it is on disk with the note of a better day, which still explains the markers given then
-        note = originals.encode(ask.question, draft.pruned, answer.backend)
-        original = Original(draft.prune_id, ask.scope, ask.key, ask.text, note)
+    def _reranker_timeout_s(self, left_s: float, spent_s: float) -> float:
+        """Return how long the reranker may take, so that there is time left to prune without it."""
+        reserve_s = min(max(MIN_RESERVE_S, 3 * spent_s), left_s / 2)
+        return min(self._config.deepinfra_timeout_ms / 1000, left_s - reserve_s)
+
+    async def _committed(self, request: PruneRequest, pending: PendingAnswer, is_known: bool) -> PruneAnswer:
+        """Return the answer once its original is on disk, else the whole text without an id."""
+        answer = pending.answer
+        if is_known and pending.is_whole_by_fault:
+            return answer  # it is on disk with an earlier note, which still explains the markers given then
+        note = originals.encode_note(request.question, answer.pruned, answer.backend)
+        original = Original(pending.prune_id, request.scope, request.key, request.text, note)
 
         async def keep() -> PruneAnswer:
-            await _within(ask.left_s + COMMIT_GRACE_S, self._originals.keep(original))
+            await _within(request.left_s + COMMIT_GRACE_S, self._originals.keep(original))
             return answer
 
-        return await self._fail_open("commit", keep(), lambda code: _without_id(ask.question, answer))
+        return await self._fail_open("commit", keep(), lambda code: answer.without_id(request.question.text))
 
-    async def _original(self, prune_id: str, scope: str) -> Original:
-        if not is_id(prune_id):
-            raise PruneIdNotFound(prune_id, "unknown")
-        return await self._originals.get(scope, prune_id)
-
-    async def _fail_open(self, step: str, work: Awaitable[Value], instead: Callable[[WarningCode], Value]) -> Value:
+    async def _fail_open(self, step: str, work: Awaitable[Value], fallback: Callable[[WarningCode], Value]) -> Value:
         """The one place where a fault of ours becomes an answer: with a code, a counter and a line in the log."""
         code: WarningCode
         try:
@@ -441,17 +353,57 @@ class Pruner:
             code, what = "internal_error", location(e)
         self._metrics.faults.labels(step, code).inc()
         log.warning("prune fell back", extra={"step": step, "code": code, "what": what})
-        return instead(code)
+        return fallback(code)
 
-    def _identified(self, question: Question) -> tuple[bytes, bytes]:
-        text = encoded(question.text)
-        return text, fingerprint(question, text, self._config)
+    async def recover(
+        self, prune_id: str, ranges: Sequence[LineRange], with_numbers: bool, scope: str = "local"
+    ) -> str:
+        """Return the original lines of each range, byte for byte, in the order of `ranges`."""
+        try:
+            recovery.check(ranges)
+            text = (await self._original(prune_id, scope)).text
+            raw = await _aside(len(text), lambda: recovery.recover(decoded(text), ranges, with_numbers))
+        except KimiProxyError as e:
+            self._metrics.recoveries.labels(e.code).inc()
+            raise
+        self._metrics.recoveries.labels("ok").inc()
+        return raw
 
-    def _unrecoverable(self, question: Question, code: WarningCode) -> PruneAnswer:
-        return _without_id(question, PruneAnswer(None, _whole(question, code), self._no_reranking()))
+    async def explain(self, prune_id: str, scope: str = "local") -> Explanation:
+        """Return why each line stayed or went; raise PruneIdNotFound, or InvalidParams if it was not pruned."""
+        original = await self._original(prune_id, scope)
+        note = originals.decode_note(original.about, prune_id)
+        if len(original.text) > 4 * self._config.max_input_chars:
+            raise InvalidParams("prune_id", f"{prune_id} is too large to judge its lines: it was never pruned")
+        question = replace(note.question, text=decoded(original.text))
+        lines = await self._workers.explain(question, note.cuts, EXPLAIN_TIMEOUT_S)
+        return Explanation(prune_id, question, note.cuts, lines)
+
+    async def preview(self, question: Question, with_why: bool) -> tuple[Pruned, Sequence[LineWhy]]:
+        """Return what would be cut, and why each line would stay or go; nothing is kept, and no id is given."""
+        if len(question.text) > self._config.max_input_chars:
+            return _whole(question, "input_too_large"), ()
+        timeout_s = _timeout_s(question)
+        work = self._workers.prune(question, NO_ID, None, timeout_s)
+        pruned = await self._fail_open("preview", work, lambda code: _whole(question, code))
+        if not with_why:
+            return pruned, []
+        cuts = [annotation.cut for annotation in pruned.annotations]
+        why = self._workers.explain(question, cuts, timeout_s)
+        return pruned, await self._fail_open("preview", why, lambda code: [])
+
+    async def line_scores(self, question: Question) -> list[float]:
+        """Return the engine's score of each line, between 0 and 1; nothing if it has no time for it."""
+        work = self._workers.local_scores(question, _timeout_s(question))
+        return await self._fail_open("scores", work, lambda code: [])
+
+    async def _original(self, prune_id: str, scope: str) -> Original:
+        if not is_id(prune_id):
+            raise PruneIdNotFound(prune_id, "unknown")
+        return await self._originals.get(scope, prune_id)
 
     def _no_reranking(self) -> Reranking | None:
-        return None if self._rerank is None else Reranking()
+        return None if self._ask_reranker is None else Reranking()
 
     def _count(self, question: Question, answer: PruneAnswer) -> None:
         counted = self._metrics
@@ -463,25 +415,14 @@ class Pruner:
             counted.warnings.labels(code).inc()
 
 
-async def _nothing() -> list[LineWhy]:
-    return []
+def _timeout_s(question: Question) -> float:
+    return min(question.options.timeout_ms / 1000, MAX_TIMEOUT_S)
 
 
 def _whole(question: Question, code: WarningCode) -> Pruned:
-    """The text as it came. Its tokens are estimated: counting them takes time, which may be what we lack."""
+    """Return the text as it came. Its tokens are estimated: counting them takes time, which may be what we lack."""
     lines = question.text.count("\n") + 1 if question.text else 0
     return untouched(question.text, lines, tokens.estimate(question.text), code)
-
-
-def _without_id(question: Question, answer: PruneAnswer) -> PruneAnswer:
-    """The text as it came, because nothing could bring it back."""
-    pruned = answer.pruned
-    codes = (*pruned.warnings, "recovery_unavailable")
-    return replace(
-        answer,
-        prune_id=None,
-        pruned=untouched(question.text, pruned.original_lines, pruned.tokens_before, *codes),
-    )
 
 
 async def _within(seconds: float, work: Awaitable[Value]) -> Value:
@@ -496,3 +437,32 @@ async def _aside(chars: int, work: Callable[[], Value]) -> Value:
 
 def _weight(answer: PruneAnswer) -> int:
     return sys.getsizeof(answer.pruned.text) + 512 * (1 + len(answer.pruned.annotations))
+
+
+class InFlight(Generic[Key, Value]):
+    """Work that is under way, shared by all who want its result."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[Key, asyncio.Task[Value]] = {}
+        self._callers: dict[asyncio.Task[Value], int] = {}
+
+    async def share(self, key: Key, start: Callable[[], Coroutine[object, object, Value]]) -> Value:
+        """Return the result for `key`, by the work under way if there is one, else by `start`.
+
+        A caller who gives up leaves the work to the others; the last one to give up ends it.
+        """
+        task = self._tasks.get(key)
+        if task is None:
+            task = self._tasks[key] = asyncio.create_task(start())
+            self._callers[task] = 0
+        self._callers[task] += 1
+        try:
+            return await asyncio.shield(task)
+        finally:
+            self._callers[task] -= 1
+            if self._callers[task] == 0:
+                # A caller that comes from here on begins anew instead of joining work that is being cancelled.
+                del self._tasks[key], self._callers[task]
+                if not task.done():
+                    task.cancel()
+                    await asyncio.wait({task})

@@ -191,7 +191,7 @@ def _note(hidden: Hidden, goal: str) -> bytes:
     options = Options(hidden.max_prune_ratio, 0, 0, annotate_lines=False, include_markers=True)
     annotations = tuple(Annotation(cut, "") for cut in hidden.cuts)
     pruned = Pruned("", annotations, hidden.text.count("\n") + 1, 0, 0)
-    return originals.encode(Question("", goal, hidden.source_type, options), pruned, "heuristic")
+    return originals.encode_note(Question("", goal, hidden.source_type, options), pruned, "heuristic")
 
 
 def _pin(made: ShortenedOutput, is_kept: bool, session: str) -> DecisionRecord:

@@ -54,7 +54,7 @@ async def _abbreviated(spool: Spool, keeper: Keeper) -> str:
     end = min(spool.kept, spool.size - len(tail))
     markers = [await _shelved(part, keeper) async for part in _parts(spool, len(head), end)]
     if len(markers) > LISTED_PARTS:
-        contents = await keeper.shelve(text_lines.join(markers).encode(), "contents")
+        contents = await keeper.keep_text(text_lines.join(markers).encode(), "contents")
         markers = [_marker(contents, len(markers), f"sommaire de {len(markers)} parties de la sortie")]
     if spool.lost:
         why = "the disk was full" if spool.full else "tools.max_output_bytes was reached"
@@ -97,7 +97,7 @@ def _as_utf8(part: bytes) -> bytes:
 
 
 async def _shelved(part: bytes, keeper: Keeper) -> str:
-    prune_id = await keeper.shelve(part, "output")
+    prune_id = await keeper.keep_text(part, "output")
     return _marker(prune_id, part.count(b"\n") + 1, "suite de la sortie")
 
 

@@ -180,7 +180,7 @@ def _there(endpoint: Endpoint, keeper: Keeper, settings: ToolSettings) -> Shorte
         pruned = Pruned(draft.text, draft.annotations, draft.lines, draft.tokens_before, draft.tokens_after)
         try:
             # No text is replaced by a marker before its original is on disk.
-            await keeper.keep(prune_id, key, raw, originals.encode(asked, pruned, "swe-pruner"))
+            await keeper.keep(prune_id, key, raw, originals.encode_note(asked, pruned, "swe-pruner"))
         except StoreUnavailable as e:
             raise PruneFailed(e.code, str(e)) from e
         return draft
