@@ -54,7 +54,7 @@ IN_LOOP_MAX_CHARS = 256 * 1024  # up to here hashing and splitting take less tha
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 # Goal, lines and a timeout in seconds to one score per line.
-Rerank: TypeAlias = "Callable[[str, Sequence[str], float], Awaitable[Reranked]]"
+Rerank: TypeAlias = Callable[[str, Sequence[str], float], Awaitable["Reranked"]]
 
 log = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
@@ -47,12 +47,12 @@ class ChatDecisions:
     def __init__(
         self,
         originals: Originals,
-        stored_decisions: Decisions,
+        decisions: Decisions,
         remember_s: float = 0,  # what was read within this time is not read again
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._originals = originals
-        self._stored_decisions = stored_decisions
+        self._stored = decisions
         self._recent: LruCache[bytes, Decision] = LruCache(
             REMEMBER_MAX, max_bytes=REMEMBER_BYTES, ttl_s=remember_s, now=now
         )
@@ -69,70 +69,73 @@ class ChatDecisions:
         unread = [output for output in outputs if output.key not in found]
         found |= await self._looked_up(unread) if unread else {}
         whole = (self._unwritten[output.key] for output in outputs if output.key in self._unwritten)
-        return found | {pin.key: _decision(pin) for pin in whole}
+        return found | {record.key: _decision(record) for record in whole}
 
     async def _looked_up(self, outputs: Sequence[Output]) -> dict[bytes, Decision]:
-        pins = dict(await self._stored_decisions.get(SCOPE, [output.key for output in outputs]))
-        lost = await self._lost(pins.values())
+        records = dict(await self._stored.get(SCOPE, [output.key for output in outputs]))
+        ids = [id for record in records.values() for id in record.original_ids]
+        live = await self._originals.live(SCOPE, ids) if ids else frozenset[str]()
         for output in outputs:
-            if output.key in lost and not await self._kept_again(output, pins[output.key]):
-                pins[output.key] = self._went_whole(output, "expired")
-        for key, pin in pins.items():
-            self._recent.put(key, _decision(pin), len(pin.shown or b""))
-        return {key: _decision(pin) for key, pin in pins.items()}
+            record = records.get(output.key)
+            if record and not live.issuperset(record.original_ids) and not await self._kept_again(output, record):
+                records[output.key] = self._went_whole(output, "expired")
+        decisions = {key: _decision(record) for key, record in records.items()}
+        for key, decision in decisions.items():
+            self._recent.put(key, decision, len(records[key].shown or b""))
+        return decisions
 
     async def commit(self, shortened: Sequence[ShortenedOutput], session: str) -> dict[bytes, Decision]:
         """Put decisions and originals on disk, and return what is decided; StoreUnavailable if that failed."""
         kept = await asyncio.gather(*(self._kept(one) for one in shortened))
-        pins = [_pin(one, is_kept, session) for one, is_kept in zip(shortened, kept, strict=True)]
+        records = [_record(one, is_kept, session) for one, is_kept in zip(shortened, kept, strict=True)]
         late = tuple(self._unwritten.values())
-        on_disk = await self._stored_decisions.add(SCOPE, [*late, *pins], forget=[pin.key for pin in late])
-        for pin in late:
-            self._unwritten.pop(pin.key, None)
-        own = {pin.key for pin in pins}
-        return {key: replace(_decision(pin), is_new=True) for key, pin in on_disk.items() if key in own}
+        on_disk = await self._stored.add(SCOPE, [*late, *records], forget=[record.key for record in late])
+        for record in late:
+            self._unwritten.pop(record.key, None)
+        own = {record.key for record in records}
+        return {key: replace(_decision(record), is_new=True) for key, record in on_disk.items() if key in own}
 
     async def save_pending_result(self, session: str, call: str, text: str) -> None:
         """Remember a recall result that the model reads beside the result of this call, from the next request on."""
-        pin = DecisionRecord(_place("owed", session, call), "owed", encoded(text), session=session)
-        self._recent_pending.forget(pin.key)
-        await self._stored_decisions.add(SCOPE, [pin])
+        record = DecisionRecord(_key("owed", session, call), "owed", encoded(text), session=session)
+        self._recent_pending.forget(record.key)
+        await self._stored.add(SCOPE, [record])
 
     async def pending_results(self, session: str, calls: Iterable[str]) -> dict[str, str]:
         """Return the recall results that the model reads beside the results of these calls."""
-        places = {_place("owed", session, call): call for call in calls}
-        known = {place: self._recent_pending.get(place) for place in places}
-        unread = [place for place, text in known.items() if text is None]
-        pins = await self._stored_decisions.get(SCOPE, unread) if unread else {}
-        for place in unread:
-            known[place] = text = decoded(pins[place].shown or b"") if place in pins else ""
-            self._recent_pending.put(place, text, len(text))
-        return {places[place]: text for place, text in known.items() if text}
+        keys = {_key("owed", session, call): call for call in calls}
+        known = {key: self._recent_pending.get(key) for key in keys}
+        unread = [key for key, text in known.items() if text is None]
+        records = await self._stored.get(SCOPE, unread) if unread else {}
+        for key in unread:
+            known[key] = text = decoded(records[key].shown or b"") if key in records else ""
+            self._recent_pending.put(key, text, len(text))
+        return {keys[key]: text for key, text in known.items() if text}
 
     async def save_response_id(self, shown: str, real: str) -> None:
         """Remember which response is meant by an id that the client knows."""
-        await self._stored_decisions.add(SCOPE, [DecisionRecord(_place("renamed", shown), "renamed", encoded(real))])
+        await self._stored.add(SCOPE, [DecisionRecord(_key("renamed", shown), "renamed", encoded(real))])
 
     async def real_response_id(self, shown: str) -> str | None:
-        return await self._text_of(_place("renamed", shown))
+        return await self._text_of(_key("renamed", shown))
 
     async def save_open_results(self, response_id: str, results: Mapping[str, str]) -> None:
         """Remember recall results for a response that the provider keeps, by the ids of their calls."""
         text = json.encode(results).decode()
-        await self._stored_decisions.add(SCOPE, [DecisionRecord(_place("open", response_id), "open", encoded(text))])
+        await self._stored.add(SCOPE, [DecisionRecord(_key("open", response_id), "open", encoded(text))])
 
     async def open_results(self, response_id: str) -> Mapping[str, str]:
         """Return the results that the first request after a response has to carry."""
-        text = await self._text_of(_place("open", response_id))
+        text = await self._text_of(_key("open", response_id))
         results = None if text is None else json.decode(encoded(text))
         return {id: str(text) for id, text in results.items()} if isinstance(results, Mapping) else {}
 
-    async def _text_of(self, place: bytes) -> str | None:
-        pin = (await self._stored_decisions.get(SCOPE, [place])).get(place)
-        return None if pin is None or pin.shown is None else decoded(pin.shown)
+    async def _text_of(self, key: bytes) -> str | None:
+        record = (await self._stored.get(SCOPE, [key])).get(key)
+        return None if record is None or record.shown is None else decoded(record.shown)
 
     async def totals(self) -> DecisionTotals:
-        return await self._stored_decisions.totals(SCOPE)
+        return await self._stored.totals(SCOPE)
 
     async def newest(self, limit: int) -> Sequence[ListedOriginal]:
         """Return what was cut last, in chats and elsewhere."""
@@ -147,19 +150,12 @@ class ChatDecisions:
             self._unwritten.pop(next(iter(self._unwritten)))
         return self._unwritten.setdefault(output.key, DecisionRecord(output.key, why))
 
-    async def _lost(self, pins: Collection[DecisionRecord]) -> Mapping[bytes, Collection[str]]:
-        """Return the places whose originals are gone, and which."""
-        ids = [id for pin in pins for id in pin.original_ids]
-        live = await self._originals.live(SCOPE, ids) if ids else frozenset[str]()
-        gone = {pin.key: frozenset(pin.original_ids) - live for pin in pins}
-        return {place: missing for place, missing in gone.items() if missing}
-
-    async def _kept_again(self, output: Output, pin: DecisionRecord) -> bool:
+    async def _kept_again(self, output: Output, record: DecisionRecord) -> bool:
         """Keep an original that has expired again under its id: it comes with every request."""
-        if len(pin.original_ids) > 1:
+        if len(record.original_ids) > 1:
             return False
         try:
-            await self._originals.keep(_original(Hidden(pin.original_ids[0], output.text), output, ""))
+            await self._originals.keep(_original(Hidden(record.original_ids[0], output.text), output, ""))
         except StoreUnavailable:
             return False
         return True
@@ -175,7 +171,7 @@ class ChatDecisions:
         return True
 
 
-def _place(kind: str, *names: str) -> bytes:
+def _key(kind: str, *names: str) -> bytes:
     return sha256(b"\0".join(map(encoded, (kind, *names)))).digest()
 
 
@@ -194,7 +190,7 @@ def _note(hidden: Hidden, goal: str) -> bytes:
     return originals.encode_note(Question("", goal, hidden.source_type, options), pruned, "heuristic")
 
 
-def _pin(made: ShortenedOutput, is_kept: bool, session: str) -> DecisionRecord:
+def _record(made: ShortenedOutput, is_kept: bool, session: str) -> DecisionRecord:
     done = made.shortened
     if not is_kept:
         return DecisionRecord(made.output.key, "store_unavailable", session=session)
@@ -211,6 +207,6 @@ def _pin(made: ShortenedOutput, is_kept: bool, session: str) -> DecisionRecord:
     )
 
 
-def _decision(pin: DecisionRecord) -> Decision:
-    shown = None if pin.shown is None else decoded(pin.shown)
-    return Decision(OtherReason(pin.why), shown, pin.tokens_before, pin.tokens_after)
+def _decision(record: DecisionRecord) -> Decision:
+    shown = None if record.shown is None else decoded(record.shown)
+    return Decision(OtherReason(record.why), shown, record.tokens_before, record.tokens_after)
