@@ -38,11 +38,7 @@ def server(answer: Callable[[JsonObject], JsonValue], status: int = 200) -> Iter
 
 
 def asked(address: str) -> str:
-    endpoint = PrunerEndpoint(address)
-    try:
-        return endpoint.prune(QUESTION)
-    finally:
-        endpoint.close()
+    return PrunerEndpoint(address).prune(QUESTION)
 
 
 def test_a_prune_address_is_asked_in_swe_pruner_s_words():

@@ -14,7 +14,7 @@ from tests.swe_pruner_server import serving
 from tests.upstream import Heard, Script, http, scripted
 
 from kimi_proxy.core.errors import RerankFailed
-from kimi_proxy.proxy.pruners import RERANKER_MAX_ANSWER_BYTES, Reranked, Reranker, read_scores
+from kimi_proxy.proxy.pruners import MAX_SCORES_BYTES, Reranked, Reranker, read_scores
 
 KEY = SecretStr("sk_canary_4711")
 DOCUMENTS = ["first", "second", "third"]
@@ -97,8 +97,8 @@ async def test_an_answer_of_a_gigabyte_is_left_unread() -> None:
 
     def pour(heard: Heard) -> list[bytes]:
         nonlocal sent
-        sent = 8 * RERANKER_MAX_ANSWER_BYTES
-        return [head, *([b"0.5," * (RERANKER_MAX_ANSWER_BYTES // 4)] * 8)]
+        sent = 8 * MAX_SCORES_BYTES
+        return [head, *([b"0.5," * (MAX_SCORES_BYTES // 4)] * 8)]
 
     began = time.monotonic()
     async with scripted(pour) as server:

@@ -116,9 +116,9 @@ async def _days(addresses: Mapping[str, str], model: ScriptedModel, stop: asynci
 
     from kimi_proxy.lab.demo import Agent
     from kimi_proxy.lab.demo_day import Script, day
-    from kimi_proxy.proxy.local_server import Visitor
+    from kimi_proxy.proxy.http import JsonClient
 
-    proxy, pruner = Visitor(addresses["proxy"]), Visitor(addresses["pruner"])
+    proxy, pruner = JsonClient(addresses["proxy"]), JsonClient(addresses["pruner"])
     async with aclosing(proxy), aclosing(pruner):
         agent = Agent(proxy, pruner, pace.speed, remark)
         try:

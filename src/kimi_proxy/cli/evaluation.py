@@ -105,17 +105,12 @@ def _failures(command: str, repo: Path, tell: Tell) -> list[Case]:
 def _judged(cases: list[Case], urls: list[str], tell: Tell) -> list[Judged]:
     from kimi_proxy.lab.evaluation import PrunerEndpoint, contestants, evaluate
 
-    endpoints = [PrunerEndpoint(url) for url in urls]
-    try:
-        against = contestants(endpoints, urls)
-        judged: list[Judged] = []
-        for done in evaluate(cases, against):
-            judged.append(done)
-            tell("judging", len(judged), len(cases) * len(against))
-        return judged
-    finally:
-        for endpoint in endpoints:
-            endpoint.close()
+    against = contestants([PrunerEndpoint(url) for url in urls], urls)
+    judged: list[Judged] = []
+    for done in evaluate(cases, against):
+        judged.append(done)
+        tell("judging", len(judged), len(cases) * len(against))
+    return judged
 
 
 @contextmanager

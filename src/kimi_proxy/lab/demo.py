@@ -33,7 +33,7 @@ from kimi_proxy.lab.demo_day import (
     Script,
     Spoken,
 )
-from kimi_proxy.proxy.local_server import Visitor
+from kimi_proxy.proxy.http import JsonClient
 
 # A small window fills up while somebody watches.
 _MODELS = (
@@ -358,7 +358,7 @@ class Talk:
 
 
 class Agent:
-    def __init__(self, proxy: Visitor, pruner: Visitor, speed: float, tell: Tell) -> None:
+    def __init__(self, proxy: JsonClient, pruner: JsonClient, speed: float, tell: Tell) -> None:
         self._proxy = proxy
         self._pruner = pruner
         self._speed = speed

@@ -1,5 +1,6 @@
 """A pruner behind an address: asked in swe-pruner's words on `/prune`, in JSON-RPC anywhere else."""
 
+import asyncio
 import os
 import random
 import subprocess
@@ -10,8 +11,6 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
-
-import httpx
 
 from kimi_proxy.core import json, lines, markers, tokens
 from kimi_proxy.core import lines as text_lines
@@ -26,6 +25,7 @@ from kimi_proxy.lab import cases as sections
 from kimi_proxy.lab import judging
 from kimi_proxy.lab.cases import Case, Commit
 from kimi_proxy.lab.judging import RANKERS, Judged, Kept
+from kimi_proxy.proxy import http
 from kimi_proxy.proxy.commands import NEVER_PASSED, run_guarded
 from kimi_proxy.proxy.process import Command
 from kimi_proxy.proxy.pruners import sendable
@@ -125,7 +125,6 @@ class PrunerEndpoint:
             raise PruneFailed("http_error", f"{address} is not an http or https address")
         self._address = address if parts.path.strip("/") else urlunsplit(parts._replace(path="/rpc"))
         self._is_swe = urlsplit(self._address).path.rstrip("/").endswith("/prune")
-        self._client = httpx.Client(trust_env=False, follow_redirects=False, timeout=PATIENCE_S)
 
     def prune(self, question: Question) -> str:
         """The text as the server would hand it to a model."""
@@ -133,19 +132,16 @@ class PrunerEndpoint:
         answer = self._post(asked)
         return _swe_text(answer) if self._is_swe else _rpc_text(answer)
 
-    def close(self) -> None:
-        self._client.close()
-
     def _post(self, asked: JsonObject) -> JsonValue:
         headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
         try:
-            reply = self._client.post(self._address, content=json.encode(asked), headers=headers)
-        except (httpx.HTTPError, httpx.InvalidURL) as e:
+            status, body = asyncio.run(http.post(self._address, json.encode(asked), headers, PATIENCE_S))
+        except http.FAILURES as e:
             raise PruneFailed("http_error", f"{self._address} does not answer: {type(e).__name__}") from e
-        if reply.status_code != httpx.codes.OK:
-            raise PruneFailed("http_error", f"{self._address} answered HTTP {reply.status_code}")
+        if status != 200:
+            raise PruneFailed("http_error", f"{self._address} answered HTTP {status}")
         try:
-            return json.decode(reply.content)
+            return json.decode(body)
         except ParseError as e:
             raise PruneFailed("invalid_response", f"{self._address} did not answer with JSON") from e
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
-import httpx
 from pydantic import SecretStr
 
 from kimi_proxy.core import json
@@ -100,36 +99,6 @@ def _read(status: int, body: bytes) -> JsonObject:
         case dict(value):
             return value
     raise UpstreamError(f"kimi-proxy answered HTTP {status}")
-
-
-PATIENCE_S = 60.0
-
-
-class Visitor:
-    def __init__(self, address: str) -> None:
-        self._client = httpx.AsyncClient(base_url=address, trust_env=False, timeout=PATIENCE_S)
-
-    async def ask(self, method: str, path: str, body: JsonObject | None = None, **headers: str) -> JsonValue:
-        """The JSON of an answer."""
-        return json.decode(await self.raw(method, path, body, **headers))
-
-    async def raw(self, method: str, path: str, body: JsonObject | None = None, **headers: str) -> bytes:
-        """All of an answer; UpstreamError with its words if it is an error."""
-        content = None if body is None else json.encode(body)
-        sent = {"content-type": "application/json"} if body is not None else {}
-        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
-        try:
-            async with self._client.stream(method, path, content=content, headers=sent) as reply:
-                answer = await reply.aread()
-        except httpx.HTTPError as e:
-            raise UpstreamUnreachable(f"{self._client.base_url} does not answer: {type(e).__name__}") from e
-        if reply.status_code >= httpx.codes.BAD_REQUEST:
-            said = answer[:300].decode("utf-8", "replace")
-            raise UpstreamError(f"{method} {path} was answered with {reply.status_code}: {said}")
-        return answer
-
-    async def aclose(self) -> None:
-        await self._client.aclose()
 
 
 MAX_LINE_BYTES = 64 * 1024

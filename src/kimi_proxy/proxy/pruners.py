@@ -1,4 +1,4 @@
-"""DeepInfra's reranker: one question, many lines, one score for each. Called only by users who opted in."""
+"""Pruners elsewhere: a swe-pruner server, and DeepInfra's reranker, which scores many lines for one question."""
 
 import asyncio
 import math
@@ -7,61 +7,59 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
 
-import httpx
 from pydantic import SecretStr
 
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import ParseError, PruneFailed, RerankFailed
 from kimi_proxy.core.json import JsonValue
+from kimi_proxy.proxy import http
 
-MAX_ANSWER_BYTES = 128 * 1024**2  # it may tell the score of every token
-_IDLE_S = 600.0  # the caller's own limit is shorter
+MAX_ANSWER_BYTES = 128 * 1024**2  # it may hold the score of every token
+MAX_SCORES_BYTES = 1024**2  # 512 scores are about 10 kB
+MAX_GOAL_CHARS = 4_000
+MAX_DOCUMENT_CHARS = 2_000  # a longer line is judged by its beginning
+
 _TEXTS = ("pruned_code", "content", "text")
+_NESTS = ("result", "results", "output", "data")
+# Uncompressed, because a small compressed answer may be a decompression bomb.
+_HEADERS = {"content-type": "application/json", "accept": "application/json", "accept-encoding": "identity"}
 
 
 class SwePruner:
-    """Follows no redirect and heeds no proxy variable: the text goes to the endpoint or nowhere."""
+    """A swe-pruner server. The text goes to the endpoint or nowhere: no redirect is followed, no proxy is used."""
 
     def __init__(self, endpoint: str) -> None:
-        self._endpoint = _prune_address(endpoint)
-        self._client = httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=_IDLE_S)
+        parts = urlsplit(endpoint)
+        # The endpoint as given, with the contract's path if it names only a server.
+        self._endpoint = endpoint if parts.path.strip("/") else urlunsplit(parts._replace(path="/prune"))
+        self._client = http.client()
 
     async def prune(self, code: str, query: str, within_s: float) -> str:
-        """What the server keeps of `code`; PruneFailed says why there is nothing."""
+        """Return what the server keeps of `code`; PruneFailed says why there is nothing."""
         body = json.encode({"code": sendable(code), "query": sendable(query)})
         try:
-            async with asyncio.timeout(within_s):
-                status, answer = await self._post(body)
-        except (TimeoutError, httpx.TimeoutException) as e:
+            async with (
+                asyncio.timeout(within_s),
+                http.opened(self._client, "POST", self._endpoint, body, _HEADERS) as response,
+            ):
+                answer = await http.read(response, MAX_ANSWER_BYTES)
+        except TimeoutError as e:
             raise PruneFailed("timeout", f"no answer within {within_s * 1000:.0f} ms") from e
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as e:
-            # The message of an httpx error may hold the address, which may hold a secret.
+        except http.FAILURES as e:
+            # The message of a client's error may hold the address, which may hold a secret.
             raise PruneFailed("http_error", f"no answer: {type(e).__name__}") from e
-        if not 200 <= status < 300:
-            raise PruneFailed("http_error", f"the pruner answered HTTP {status}")
+        if answer is None:
+            raise PruneFailed("invalid_response", "the pruner's answer is too large")
+        if not 200 <= response.status < 300:
+            raise PruneFailed("http_error", f"the pruner answered HTTP {response.status}")
         return read_text(answer)
 
     async def close(self) -> None:
-        await self._client.aclose()
-
-    async def _post(self, body: bytes) -> tuple[int, bytes]:
-        headers = {"content-type": "application/json", "accept": "application/json", "accept-encoding": "identity"}
-        request = self._client.build_request("POST", self._endpoint, content=body, headers=headers)
-        response = await self._client.send(request, stream=True)
-        try:
-            answer = bytearray()
-            # Raw, because a small compressed answer may unfold to gigabytes; we asked for none.
-            async for chunk in response.aiter_raw():
-                answer += chunk
-                if len(answer) > MAX_ANSWER_BYTES:
-                    raise PruneFailed("invalid_response", "the pruner's answer is too large")
-            return response.status_code, bytes(answer)
-        finally:
-            await response.aclose()
+        await self._client.close()
 
 
 def read_text(answer: bytes) -> str:
-    """The first string among the names that servers give it."""
+    """Return the first string among the names that servers give it."""
     try:
         found = json.fields(answer, (*_TEXTS, "error_msg"))
     except ParseError as e:
@@ -75,21 +73,8 @@ def read_text(answer: bytes) -> str:
 
 
 def sendable(text: str) -> str:
-    """`text` with question marks for lone surrogates, which no JSON reader has to accept."""
+    """Return `text` with question marks for lone surrogates, which no JSON reader has to accept."""
     return text.encode("utf-8", "replace").decode()
-
-
-def _prune_address(endpoint: str) -> str:
-    """The endpoint as given, with the contract's path if it names only a server."""
-    parts = urlsplit(endpoint)
-    return endpoint if parts.path.strip("/") else urlunsplit(parts._replace(path="/prune"))
-
-
-RERANKER_MAX_ANSWER_BYTES = 1024**2  # 512 scores are about 10 kB
-MAX_GOAL_CHARS = 4_000
-MAX_DOCUMENT_CHARS = 2_000  # a longer line is judged by its beginning
-_RERANKER_IDLE_S = 120.0  # the caller's own limit is shorter
-_NESTS = ("result", "results", "output", "data")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,70 +85,55 @@ class Reranked:
 
 
 class Reranker:
-    """Follows no redirect and heeds no proxy variable: the key and the lines go to the endpoint or nowhere."""
+    """DeepInfra's reranker, called only for users who opted in.
+
+    The key and the lines go to the endpoint or nowhere: no redirect is followed, no proxy is used.
+    """
 
     def __init__(self, endpoint: str, api_key: SecretStr | None) -> None:
         self._endpoint = endpoint
         self._api_key = api_key
-        self._client = httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=_RERANKER_IDLE_S)
+        self._client = http.client()
 
     async def __call__(self, goal: str, documents: Sequence[str], within_s: float) -> Reranked:
-        """One score per document, higher is better; RerankFailed says why there are none."""
-        request = self._request(goal, documents)
+        """Return one score per document, higher is better; RerankFailed says why there are none."""
+        headers = self._headers()
+        lines = [sendable(document[:MAX_DOCUMENT_CHARS]) for document in documents]
+        body = json.encode({"queries": [sendable(goal[:MAX_GOAL_CHARS])], "documents": lines})
         began = time.monotonic()
         try:
-            async with asyncio.timeout(within_s):
-                status, body = await self._send(request)
-        except (httpx.HTTPError, TimeoutError, OSError) as e:
-            # The message of an httpx error may hold the address, which may hold a secret.
+            async with (
+                asyncio.timeout(within_s),
+                http.opened(self._client, "POST", self._endpoint, body, headers) as response,
+            ):
+                answer = await http.read(response, MAX_SCORES_BYTES)
+        except http.FAILURES as e:
+            # The message of a client's error may hold the address, which may hold a secret.
             raise RerankFailed("deepinfra_http_error", f"no answer: {type(e).__name__}") from e
-        if status != httpx.codes.OK:
+        status = response.status
+        if status != 200:
             raise RerankFailed("deepinfra_http_error", f"the reranker answered HTTP {status}", status)
-        scores = read_scores(body, len(documents), status)
+        if answer is None:
+            raise RerankFailed("deepinfra_parse_error", "the answer is too large for a list of scores", status)
+        scores = read_scores(answer, len(documents), status)
         return Reranked(scores, round((time.monotonic() - began) * 1000), status)
 
     async def close(self) -> None:
-        await self._client.aclose()
+        await self._client.close()
 
-    def _request(self, goal: str, documents: Sequence[str]) -> httpx.Request:
+    def _headers(self) -> dict[str, str]:
         if self._api_key is None:
             raise RerankFailed("deepinfra_config_error", "DEEPINFRA_API_KEY is not set")
-        question = {
-            "queries": [_sendable(goal, MAX_GOAL_CHARS)],
-            "documents": [_sendable(d, MAX_DOCUMENT_CHARS) for d in documents],
-        }
-        headers = {
-            "authorization": f"Bearer {self._api_key.get_secret_value()}",
-            "content-type": "application/json",
-            "accept": "application/json",
-            "accept-encoding": "identity",
-        }
-        try:
-            request = self._client.build_request("POST", self._endpoint, content=json.encode(question), headers=headers)
-        except (httpx.InvalidURL, ValueError) as e:
-            raise RerankFailed("deepinfra_config_error", "the endpoint or the key cannot be sent") from e
-        if request.url.scheme not in ("http", "https"):
+        key, address = self._api_key.get_secret_value(), urlsplit(self._endpoint)
+        if address.scheme not in ("http", "https") or not address.netloc:
             raise RerankFailed("deepinfra_config_error", "the endpoint is not an http or https address")
-        return request
-
-    async def _send(self, request: httpx.Request) -> tuple[int, bytes]:
-        response = await self._client.send(request, stream=True)
-        try:
-            body = bytearray()
-            # Raw, because a small compressed answer may unfold to gigabytes; we asked for none.
-            async for chunk in response.aiter_raw():
-                body += chunk
-                if len(body) > RERANKER_MAX_ANSWER_BYTES:
-                    break
-            return response.status_code, bytes(body)
-        finally:
-            await response.aclose()
+        if not (key.isascii() and key.isprintable()):
+            raise RerankFailed("deepinfra_config_error", "the key cannot be sent in a header")
+        return {**_HEADERS, "authorization": f"Bearer {key}"}
 
 
 def read_scores(body: bytes, count: int, status: int) -> list[float]:
-    """The scores in an answer of any accepted shape, in the order of the documents."""
-    if len(body) > RERANKER_MAX_ANSWER_BYTES:
-        raise RerankFailed("deepinfra_parse_error", "the answer is too large for a list of scores", status)
+    """Return the scores in an answer of any accepted shape, in the order of the documents."""
     try:
         scores = _scores(json.decode(body))
     except ParseError as e:
@@ -218,8 +188,3 @@ def _number(item: JsonValue) -> float | None:
     except OverflowError:  # a whole number of hundreds of digits
         return None
     return number if math.isfinite(number) else None
-
-
-def _sendable(text: str, max_chars: int) -> str:
-    """The beginning of `text`; lone surrogates, which no JSON reader has to accept, become question marks."""
-    return text[:max_chars].encode("utf-8", "replace").decode()

@@ -1,7 +1,6 @@
 """Asks a provider, and hands over its answer piece by piece as it comes."""
 
 import asyncio
-import io
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
@@ -19,14 +18,10 @@ from kimi_proxy.core.errors import (
     UpstreamUnreachable,
     UpstreamUnreadable,
 )
-from kimi_proxy.proxy import headers
+from kimi_proxy.proxy import headers, http
 from kimi_proxy.proxy.headers import Question
 
 KEEP_ALIVE_S = 15.0  # shorter than servers keep a connection, so that it is rarely closed under our hands
-MAX_LINE_BYTES = 64 * 1024
-MAX_PLAIN_BYTES = 512 * 1024  # a longer body is written in pieces, to let others have their turn
-
-_NO_AUTO_HEADERS = frozenset({"User-Agent", "Accept", "Accept-Encoding", "Content-Type"})
 
 
 class Reply:
@@ -38,7 +33,6 @@ class Reply:
         self._idle_s = provider.idle_timeout_s
         self._first_by = asked_at + provider.first_token_timeout_s
         self._all_by = asked_at + provider.total_timeout_s
-        self._was_closed = False
         self.status = response.status
         self.headers = headers.to_client(response.raw_headers)
         self.media_type = response.content_type
@@ -54,7 +48,7 @@ class Reply:
     async def pieces(self) -> AsyncIterator[bytes]:
         """The body as it comes; UpstreamTimeout if nothing does for too long, UpstreamDisconnected if it breaks off."""
         content, now, is_first = self._response.content, asyncio.get_running_loop().time, True
-        patience = Deadline(min(self._first_by, self._all_by), self._give_up, self._check)
+        patience = Deadline(min(self._first_by, self._all_by), self._give_up, http.ConnectionCheck(self._response))
         try:
             while piece := await content.readany():
                 # While the client takes its time, the provider is not to blame.
@@ -72,14 +66,6 @@ class Reply:
     def _give_up(self) -> None:
         self._response.content.set_exception(TimeoutError())
 
-    def _check(self) -> None:
-        """The parser keeps quiet about some broken answers, and waits on a line that is closed."""
-        connection, content = self._response.connection, self._response.content
-        is_closed = connection is None or connection.transport is None or connection.transport.is_closing()
-        if is_closed and self._was_closed and not content.is_eof():
-            content.set_exception(aiohttp.ClientPayloadError())
-        self._was_closed = is_closed
-
 
 class Upstreams:
     """The providers that are switched on. Follows no redirect, keeps no cookie, heeds no variable unasked."""
@@ -91,8 +77,8 @@ class Upstreams:
         self._keys = {name: key.get_secret_value().encode() for name, key in keys.items()}
         self._token = token.get_secret_value() if token else None
         self._proxies = {name: _proxy_of(provider) for name, provider in self._providers.items()}
-        self._usual = _client(aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S))
-        self._fresh = _client(aiohttp.TCPConnector(limit=0, force_close=True))
+        self._usual = http.client(aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S))
+        self._fresh = http.client(aiohttp.TCPConnector(limit=0, force_close=True))
 
     async def close(self) -> None:
         await self._usual.close()
@@ -127,27 +113,14 @@ class Upstreams:
     async def _asked(
         self, client: aiohttp.ClientSession, name: str, provider: Provider, question: Question
     ) -> aiohttp.ClientResponse:
-        body = question.body
         return await client.post(
             _url(provider, question),
-            data=body if len(body) < MAX_PLAIN_BYTES else io.BytesIO(body),
+            data=http.payload(question.body),
             headers=_headers(question, self._keys.get(name), self._token),
             allow_redirects=False,
             proxy=self._proxies[name],
             timeout=aiohttp.ClientTimeout(total=None, connect=provider.connect_timeout_s),
         )
-
-
-def _client(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(
-        connector=connector,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        skip_auto_headers=_NO_AUTO_HEADERS,
-        auto_decompress=False,
-        trust_env=False,
-        max_line_size=MAX_LINE_BYTES,
-        max_field_size=MAX_LINE_BYTES,
-    )
 
 
 def _proxy_of(provider: Provider) -> str | None:

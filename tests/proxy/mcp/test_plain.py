@@ -56,7 +56,6 @@ async def test_no_header_of_ours_tells_a_secret():
         "host",
         "accept",
         "accept-encoding",
-        "connection",
         "user-agent",
         "content-type",
         "content-length",

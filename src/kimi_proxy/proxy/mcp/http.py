@@ -5,21 +5,23 @@ import base64
 import itertools
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 
-import httpx
+import aiohttp
 
 from kimi_proxy.core import json, jsonrpc, mcp
 from kimi_proxy.core.errors import UpstreamError, UpstreamUnreachable, UpstreamUnreadable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.mcp import STATELESS_VERSIONS, enveloped
 from kimi_proxy.core.sse import SseEvent, SseParser
+from kimi_proxy.proxy import http
 from kimi_proxy.proxy.mcp import protocol
 from kimi_proxy.proxy.mcp.protocol import MAX_ANSWER_BYTES, Hello, with_id, within
 
-CONNECT_S = 10.0
 RETRY_MS = 1000  # what a stream that closes early waits for if it does not say
+MAX_CONNECTIONS = 256
+KEEP_ALIVE_S = 3.0  # servers keep an idle connection for five seconds and more; ours are dropped first
 _PRINTABLE = re.compile(r"(?!\s)[\x20-\x7e]*(?<!\s)")
 
 HEADERS = {
@@ -29,7 +31,7 @@ HEADERS = {
 }
 
 
-class Refused(UpstreamError):
+class HttpRefused(UpstreamError):
     """A status that is no success. `answer` is the JSON-RPC error in it, if it holds one that names no request."""
 
     def __init__(self, server: str, status: int, body: bytes, answer: JsonObject | None = None) -> None:
@@ -40,7 +42,7 @@ class Refused(UpstreamError):
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class McpReply:
     """The answer, and the headers it came with."""
 
     message: JsonObject | None
@@ -48,119 +50,111 @@ class Reply:
 
 
 class Exchange:
-    """An address and a pool of connections to it. Heeds no proxy variable and follows no redirect."""
+    """Posts JSON-RPC messages to an address, and finds their answers in JSON or in a stream of events."""
 
     def __init__(self, server: str, url: str, headers: Mapping[str, str] | None = None) -> None:
         self._server = server
         self._url = url
-        self._http = httpx.AsyncClient(
-            headers={**HEADERS, **(headers or {}), "user-agent": f"kimi-proxy/{mcp.OURSELVES['version']}"},
-            trust_env=False,
-            follow_redirects=False,
-            timeout=httpx.Timeout(None, connect=CONNECT_S),
-            # Servers keep an idle connection for five seconds and more; ours are dropped first.
-            limits=httpx.Limits(max_connections=256, max_keepalive_connections=32, keepalive_expiry=3),
-        )
+        self._headers = {**HEADERS, **(headers or {}), "user-agent": f"kimi-proxy/{mcp.OURSELVES['version']}"}
+        connector = aiohttp.TCPConnector(limit=MAX_CONNECTIONS, keepalive_timeout=KEEP_ALIVE_S)
+        self._client = http.client(connector, decompress=True, cookies=True)
 
     async def close(self) -> None:
-        await self._http.aclose()
+        await self._client.close()
 
     async def delete(self, headers: Mapping[str, str]) -> None:
-        await self._http.delete(self._url, headers=headers)
+        async with self._opened("DELETE", None, headers):
+            pass
 
-    async def send(self, message: JsonObject, headers: Mapping[str, str] | None = None) -> Reply:
+    async def send(self, message: JsonObject, headers: Mapping[str, str] | None = None) -> McpReply:
         """Post `message`; a request gets its answer, a notification or a response gets None."""
-        body = json.encode(message)
-        async with self._http.stream("POST", self._url, content=body, headers=headers) as response:
+        async with self._opened("POST", json.encode(message), headers) as response:
             if "method" not in message or "id" not in message:
-                return Reply(None, response.headers)
+                return McpReply(None, response.headers)
             if _is_stream(response):
-                return Reply(await self._streamed(response, message["id"], headers), response.headers)
-            return Reply(self._found(response, await self._body(response), message["id"]), response.headers)
+                return McpReply(await self._streamed(response, message["id"], headers), response.headers)
+            return McpReply(await self._answer(response, message["id"]), response.headers)
 
-    def _found(self, response: httpx.Response, body: bytes, call_id: JsonValue) -> JsonObject:
+    def _opened(
+        self, method: str, body: bytes | None, headers: Mapping[str, str] | None
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        return http.opened(self._client, method, self._url, body, {**self._headers, **(headers or {})})
+
+    async def _answer(self, response: aiohttp.ClientResponse, call_id: JsonValue) -> JsonObject:
+        body = await http.read(response, MAX_ANSWER_BYTES)
+        if body is None:
+            raise UpstreamUnreadable(f"{self._server} answered more than {MAX_ANSWER_BYTES} bytes")
+        is_success = 200 <= response.status < 300
         found = None
         try:
-            found = self._answer_in(body, call_id)
+            messages = protocol.messages(body, self._server)
+            found = next((message for message in messages if protocol.answers(message, call_id)), None)
         except UpstreamUnreadable:
-            if response.is_success:
+            if is_success:
                 raise
-        if not response.is_success and (found is None or found.get("id") is None):
-            raise Refused(self._server, response.status_code, body[:4096], found)
+        if not is_success and (found is None or found.get("id") is None):
+            raise HttpRefused(self._server, response.status, body[:4096], found)
         if found is None:
             raise UpstreamUnreadable(f"{self._server} answered, but not to this request")
         return found
 
-    def _answer_in(self, body: bytes, call_id: JsonValue) -> JsonObject | None:
-        for message in protocol.messages(body, self._server):
-            if protocol.answers(message, call_id):  # type: ignore[arg-type]
-                return message
-        return None
-
-    async def _body(self, response: httpx.Response) -> bytes:
-        pieces: list[bytes] = []
-        size = 0
-        async for piece in response.aiter_bytes():
-            pieces.append(piece)
-            size += len(piece)
-            if size > MAX_ANSWER_BYTES:
-                raise UpstreamUnreadable(f"{self._server} answered more than {MAX_ANSWER_BYTES} bytes")
-        return b"".join(pieces)
-
     async def _streamed(
-        self, response: httpx.Response, call_id: JsonValue, headers: Mapping[str, str] | None
+        self, response: aiohttp.ClientResponse, call_id: JsonValue, headers: Mapping[str, str] | None
     ) -> JsonObject:
-        """The answer among the events; a stream that a server closes early is taken up again."""
-        seen = SseEvent(b"")
-        async for event in self._events(response):
-            seen = _later(seen, event)
-            if (answer := await self._among(event, call_id, headers)) is not None:
-                return answer
-        while seen.id is not None:
-            await asyncio.sleep(max(seen.retry_ms if seen.retry_ms is not None else RETRY_MS, 50) / 1000)
-            again = {**(headers or {}), "accept": "text/event-stream", "last-event-id": seen.id}
-            async with self._http.stream("GET", self._url, headers=again) as resumed:
+        """Return the answer among the events; a stream that a server closes early is taken up again."""
+        answer, last = await self._answer_in_events(response, SseEvent(b""), call_id, headers)
+        while answer is None and last.id is not None:
+            await asyncio.sleep(max(last.retry_ms if last.retry_ms is not None else RETRY_MS, 50) / 1000)
+            again = {**(headers or {}), "accept": "text/event-stream", "last-event-id": last.id}
+            async with self._opened("GET", None, again) as resumed:
                 if not _is_stream(resumed):
                     break
-                async for event in self._events(resumed):
-                    seen = _later(seen, event)
-                    if (answer := await self._among(event, call_id, headers)) is not None:
-                        return answer
-        raise UpstreamUnreadable(f"{self._server} ended its stream of events without an answer")
+                answer, last = await self._answer_in_events(resumed, last, call_id, headers)
+        if answer is None:
+            raise UpstreamUnreadable(f"{self._server} ended its stream of events without an answer")
+        return answer
 
-    async def _events(self, response: httpx.Response) -> AsyncIterator[SseEvent]:
+    async def _answer_in_events(
+        self,
+        response: aiohttp.ClientResponse,
+        last: SseEvent,
+        call_id: JsonValue,
+        headers: Mapping[str, str] | None,
+    ) -> tuple[JsonObject | None, SseEvent]:
+        """Return the answer, or None at the end of the stream; and the last event id and retry time that it named."""
         parser = SseParser()
-        async for piece in response.aiter_bytes():
+        async for piece in http.pieces(response):
             for event in parser.feed(piece):
-                yield event
+                last = SseEvent(
+                    b"",
+                    id=last.id if event.id is None else event.id,
+                    retry_ms=last.retry_ms if event.retry_ms is None else event.retry_ms,
+                )
+                if (answer := await self._answer_in_event(event, call_id, headers)) is not None:
+                    return answer, last
             if parser.waiting_bytes > MAX_ANSWER_BYTES:
                 raise UpstreamUnreadable(f"{self._server} sent an event of more than {MAX_ANSWER_BYTES} bytes")
+        return None, last
 
-    async def _among(self, event: SseEvent, call_id: JsonValue, headers: Mapping[str, str] | None) -> JsonObject | None:
+    async def _answer_in_event(
+        self, event: SseEvent, call_id: JsonValue, headers: Mapping[str, str] | None
+    ) -> JsonObject | None:
         if not event.data.strip():
             return None
         for message in protocol.messages(event.data, self._server):
-            if protocol.answers(message, call_id):  # type: ignore[arg-type]
+            if protocol.answers(message, call_id):
                 return message
-            reply, heard = protocol.reply_to_server(message), jsonrpc.listener()
+            reply, on_notice = protocol.reply_to_server(message), jsonrpc.listener()
             if reply is not None:
                 await self.send(reply, headers)
-            elif heard is not None and "method" in message:
-                heard(message)
+            elif on_notice is not None and "method" in message:
+                on_notice(message)
         return None
 
 
-def _later(seen: SseEvent, event: SseEvent) -> SseEvent:
-    return SseEvent(
-        b"",
-        id=seen.id if event.id is None else event.id,
-        retry_ms=seen.retry_ms if event.retry_ms is None else event.retry_ms,
-    )
-
-
-def _is_stream(response: httpx.Response) -> bool:
+def _is_stream(response: aiohttp.ClientResponse) -> bool:
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return response.is_success and kind == "text/event-stream"
+    return 200 <= response.status < 300 and kind == "text/event-stream"
 
 
 def stateless_headers(message: JsonObject) -> dict[str, str]:
@@ -182,20 +176,20 @@ def header_value(text: str) -> str:
 
 @asynccontextmanager
 async def translated(server: str, timeout_s: float) -> AsyncIterator[None]:
-    """What goes wrong on the way to a server, in our words and within `timeout_s`."""
-    try:
-        async with within(server, timeout_s):
+    """Translate what goes wrong on the way to a server into our errors, within `timeout_s`."""
+    async with within(server, timeout_s):
+        try:
             yield
-    except (httpx.ConnectTimeout, httpx.PoolTimeout) as e:
-        raise UpstreamUnreachable(f"{server} cannot be reached: it did not accept a connection in time") from e
-    except httpx.ConnectError as e:
-        raise UpstreamUnreachable(f"{server} cannot be reached: start it, or correct its url") from e
-    except httpx.DecodingError as e:
-        raise UpstreamUnreadable(f"{server} sent a body that cannot be decompressed") from e
-    except (httpx.TransportError, httpx.StreamError, OSError) as e:
-        raise UpstreamUnreachable(f"the connection to {server} broke before it answered") from e
-    except httpx.InvalidURL as e:
-        raise UpstreamUnreachable(f"the url of {server} cannot be used") from e
+        except aiohttp.ConnectionTimeoutError as e:
+            raise UpstreamUnreachable(f"{server} cannot be reached: it did not accept a connection in time") from e
+        except aiohttp.InvalidURL as e:
+            raise UpstreamUnreachable(f"the url of {server} cannot be used") from e
+        except aiohttp.ClientConnectorError as e:
+            raise UpstreamUnreachable(f"{server} cannot be reached: start it, or correct its url") from e
+        except (aiohttp.ClientError, OSError) as e:
+            if isinstance(e, aiohttp.ClientPayloadError) and "content-encoding" in str(e):
+                raise UpstreamUnreadable(f"{server} sent a body that cannot be decompressed") from e
+            raise UpstreamUnreachable(f"the connection to {server} broke before it answered") from e
 
 
 class Plain:
@@ -207,7 +201,7 @@ class Plain:
         try:
             async with translated(self._server, timeout_s):
                 answer = (await self._exchange.send(message)).message
-        except Refused as e:
+        except HttpRefused as e:
             if e.answer is None:
                 raise
             answer = e.answer
@@ -330,7 +324,7 @@ class Session:
         session = {} if self.id is None else {"mcp-session-id": self.id}
         return {"mcp-protocol-version": self.hello.version, **session}
 
-    def is_lost(self, refusal: Refused) -> bool:
+    def is_lost(self, refusal: HttpRefused) -> bool:
         """A server that restarted does not know our session: 404 by the book, 400 in many servers."""
         if self.id is None:
             return False
@@ -353,7 +347,7 @@ class Streamable:
         session = await self._met()
         try:
             return await self._through(session, message, timeout_s)
-        except Refused as e:
+        except HttpRefused as e:
             if e.answer is not None and not session.is_lost(e):
                 return with_id(e.answer, message["id"])
             if not session.is_lost(e):
@@ -365,7 +359,7 @@ class Streamable:
     async def close(self) -> None:
         session = self._session
         if session is not None and session.id is not None:
-            with suppress(httpx.HTTPError, TimeoutError):
+            with suppress(aiohttp.ClientError, OSError):
                 async with asyncio.timeout(1):
                     await self._exchange.delete(session.headers({}))
         await self._exchange.close()
@@ -394,7 +388,7 @@ class Streamable:
             return {}
         if not self._mirrors.knows(str(params.get("name"))):
             listing = enveloped(protocol.request("tools/list", {}))
-            with suppress(Refused, UpstreamUnreadable):
+            with suppress(HttpRefused, UpstreamUnreadable):
                 self._mirrors.learn(await self._sent(session, listing, {}) or {})
         return {name: header_value(value) for name, value in self._mirrors.headers(message).items()}
 
@@ -411,7 +405,7 @@ class Streamable:
         return await self._discovered() or await self._initialized()
 
     async def _discovered(self) -> Session | None:
-        with suppress(Refused, UpstreamUnreadable):
+        with suppress(HttpRefused, UpstreamUnreadable):
             for _ in range(2):
                 found = await self._exchange.send(protocol.DISCOVER, stateless_headers(protocol.DISCOVER))
                 match found.message:

@@ -9,7 +9,6 @@ from typing import Protocol
 from kimi_proxy.core import json, jsonrpc, mcp
 from kimi_proxy.core.errors import ParseError, UpstreamTimeout, UpstreamUnreadable
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.core.jsonrpc import RpcId
 
 # A result of 50 MB is slow, a result of this size is a mistake.
 MAX_ANSWER_BYTES = 128 * 1024**2
@@ -31,7 +30,7 @@ def is_response(message: JsonObject) -> bool:
     return "method" not in message and ("result" in message or "error" in message)
 
 
-def answers(message: JsonObject, call_id: RpcId) -> bool:
+def answers(message: JsonObject, call_id: JsonValue) -> bool:
     """Whether `message` is the response to the request of that id.
 
     Some servers turn the number 1 into "1", and an error may say that it could not read the id.

@@ -6,7 +6,7 @@ import pytest
 from tests.upstream import scripted
 
 from kimi_proxy.core.errors import UpstreamError, UpstreamUnreachable
-from kimi_proxy.proxy.local_server import Visitor
+from kimi_proxy.proxy.http import JsonClient
 
 
 def reply(status: bytes, body: bytes) -> bytes:
@@ -16,9 +16,9 @@ def reply(status: bytes, body: bytes) -> bytes:
 async def test_it_sends_json_and_reads_json():
     async with (
         scripted(lambda heard: reply(b"200 OK", b'{"a": [1]}')) as server,
-        aclosing(Visitor(f"http://127.0.0.1:{server.port}")) as visitor,
+        aclosing(JsonClient(f"http://127.0.0.1:{server.port}")) as client,
     ):
-        answer = await visitor.ask("POST", "/x", {"é": 1}, x_session_id="s-1")
+        answer = await client.ask("POST", "/x", {"é": 1}, x_session_id="s-1")
 
     assert answer == {"a": [1]}
     (heard,) = server.heard
@@ -29,13 +29,13 @@ async def test_it_sends_json_and_reads_json():
 async def test_a_refusal_says_what_was_said():
     async with (
         scripted(lambda heard: reply(b"400 Bad Request", b"not now")) as server,
-        aclosing(Visitor(f"http://127.0.0.1:{server.port}")) as visitor,
+        aclosing(JsonClient(f"http://127.0.0.1:{server.port}")) as client,
     ):
         with pytest.raises(UpstreamError, match="POST /x was answered with 400: not now"):
-            await visitor.ask("POST", "/x", {})
+            await client.ask("POST", "/x", {})
 
 
 async def test_nobody_there_is_told():
-    async with aclosing(Visitor("http://127.0.0.1:9")) as visitor:
+    async with aclosing(JsonClient("http://127.0.0.1:9")) as client:
         with pytest.raises(UpstreamUnreachable):
-            await visitor.raw("GET", "/")
+            await client.raw("GET", "/")

@@ -1,0 +1,137 @@
+"""The one HTTP client. It follows no redirect, reads no proxy variable, and bounds what it reads."""
+
+import asyncio
+import io
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from math import inf
+
+import aiohttp
+
+from kimi_proxy.core import json
+from kimi_proxy.core.deadline import Deadline
+from kimi_proxy.core.errors import UpstreamError, UpstreamUnreachable
+from kimi_proxy.core.json import JsonObject, JsonValue
+
+CONNECT_S = 10.0
+LOCAL_TIMEOUT_S = 60.0
+MAX_PLAIN_BYTES = 512 * 1024  # a longer body is written in pieces, to let others have their turn
+MAX_LINE_BYTES = 64 * 1024
+MAX_LOCAL_ANSWER_BYTES = 256 * 1024**2
+
+FAILURES = (aiohttp.ClientError, OSError, ValueError)  # TimeoutError is an OSError
+_NO_AUTO_HEADERS = frozenset({"User-Agent", "Accept", "Accept-Encoding", "Content-Type"})
+
+
+def client(
+    connector: aiohttp.TCPConnector | None = None, decompress: bool = False, cookies: bool = False
+) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=connector or aiohttp.TCPConnector(limit=0),
+        cookie_jar=aiohttp.CookieJar(unsafe=True) if cookies else aiohttp.DummyCookieJar(),
+        skip_auto_headers=_NO_AUTO_HEADERS,
+        auto_decompress=decompress,
+        trust_env=False,
+        max_line_size=MAX_LINE_BYTES,
+        max_field_size=MAX_LINE_BYTES,
+    )
+
+
+@asynccontextmanager
+async def opened(
+    client: aiohttp.ClientSession,
+    method: str,
+    url: str,
+    body: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> AsyncIterator[aiohttp.ClientResponse]:
+    """Yield the response to a request, its status and headers known and its body unread."""
+    timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_S)
+    response = await client.request(
+        method, url, data=payload(body), headers=headers, allow_redirects=False, timeout=timeout
+    )
+    try:
+        yield response
+    finally:
+        response.close()
+
+
+def payload(body: bytes | None) -> bytes | io.BytesIO | None:
+    return body if body is None or len(body) < MAX_PLAIN_BYTES else io.BytesIO(body)
+
+
+async def post(url: str, body: bytes, headers: Mapping[str, str], within_s: float) -> tuple[int, bytes]:
+    """Return status and body of one answer, at most 256 MiB of it; raise one of FAILURES if there is none."""
+    async with asyncio.timeout(within_s), client() as once, opened(once, "POST", url, body, headers) as response:
+        return response.status, await read(response, MAX_LOCAL_ANSWER_BYTES) or b""
+
+
+class ConnectionCheck:
+    """Breaks off a body whose connection is closed, called once a second.
+
+    aiohttp's C parser (3.14.5) is silent about some broken answers, such as a bad chunk size, and would wait forever.
+    """
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self._was_closed = False
+
+    def __call__(self) -> None:
+        connection, content = self._response.connection, self._response.content
+        is_closed = connection is None or connection.transport is None or connection.transport.is_closing()
+        if is_closed and self._was_closed and not content.is_eof():
+            content.set_exception(aiohttp.ClientPayloadError())
+        self._was_closed = is_closed
+
+
+async def pieces(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Yield the body as it comes, at most as long as the caller's own timeout; raise ClientError if it breaks off."""
+    check = Deadline(inf, lambda: None, ConnectionCheck(response))
+    try:
+        while piece := await response.content.readany():
+            yield piece
+    finally:
+        check.stop()
+
+
+async def read(response: aiohttp.ClientResponse, max_bytes: int) -> bytes | None:
+    """Return the whole body; None if it is longer than `max_bytes`, and the rest of it stays unread."""
+    body = bytearray()
+    async for piece in pieces(response):
+        body += piece
+        if len(body) > max_bytes:
+            return None
+    return bytes(body)
+
+
+class JsonClient:
+    """A client of our own servers, for the demonstration."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address.rstrip("/")
+        self._client = client()
+
+    async def ask(self, method: str, path: str, body: JsonObject | None = None, **headers: str) -> JsonValue:
+        """Return the JSON of an answer."""
+        return json.decode(await self.raw(method, path, body, **headers))
+
+    async def raw(self, method: str, path: str, body: JsonObject | None = None, **headers: str) -> bytes:
+        """Return all of an answer; raise UpstreamError with its text if it is an error."""
+        sent = {"content-type": "application/json"} if body is not None else {}
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        content = None if body is None else json.encode(body)
+        try:
+            async with (
+                asyncio.timeout(LOCAL_TIMEOUT_S),
+                opened(self._client, method, self._address + path, content, sent) as response,
+            ):
+                answer = await read(response, MAX_LOCAL_ANSWER_BYTES)
+        except FAILURES as e:
+            raise UpstreamUnreachable(f"{self._address} does not answer: {type(e).__name__}") from e
+        if answer is None or response.status >= 400:
+            problem = (answer or b"the answer is too large")[:300].decode("utf-8", "replace")
+            raise UpstreamError(f"{method} {path} was answered with {response.status}: {problem}")
+        return answer
+
+    async def aclose(self) -> None:
+        await self._client.close()
