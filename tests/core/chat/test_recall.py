@@ -19,7 +19,9 @@ SECOND = Says(" There it is.", (THEIRS,), "", (150, 9), "answer-2")
 
 
 def asked_again(rounds: RecallRounds, asked: Request, answers: list[str]) -> Request:
-    return edit.with_items(asked, rounds.follow_up(answers))
+    ids = [call.id for call in rounds.calls.own]
+    results = asked.format.new_tool_results(zip(ids, answers, strict=True))
+    return edit.with_items(asked, [*rounds.next_round(), *results])
 
 
 def played(wire: Wire, *rounds: Says, ends: bool = True) -> tuple[bytes, list[JsonObject]]:

@@ -4,7 +4,7 @@ Values are read as views into the body, so that one of them can be replaced and 
 fields, the order of keys, `1e400`, `-0` and the spelling of escapes."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, TypeAlias
@@ -111,6 +111,21 @@ class JsonBody:
 
     def part(self, kind: Kind, raw: Raw, call_id: str = "", name: str = "", failed: bool = False) -> Part:
         return Part(kind, *self.span(raw), self.body, call_id, name, failed)
+
+    def parts(
+        self, content: Raw | None, kind: Kind, kinds: Mapping[str, Kind], call_id: str = "", failed: bool = False
+    ) -> Iterator[Part]:
+        """Return the parts of a string or of blocks: texts are of `kind`, `kinds` has what types of blocks are."""
+        if content is not None and is_string(content):
+            yield self.part(kind, content, call_id, failed=failed)
+            return
+        for raw in array_of(content):
+            block = object_of(raw)
+            found, text = kinds.get(string_of(block.get("type")), "other"), block.get("text") or block.get("refusal")
+            if found == "text" and text is not None:
+                yield self.part(kind, text, call_id, failed=failed)
+            else:
+                yield self.part("image" if found == "image" else "other", raw, call_id)
 
     def has(self, name: str) -> bool:
         """Whether there is such a member, and it is not null; an empty name is no member's."""

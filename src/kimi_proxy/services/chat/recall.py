@@ -158,7 +158,8 @@ class Recall:
         """Ask again with an answer to each of our calls; if it is refused, their length may be the reason."""
         calls = rounds.calls.own
         answers = await self._answers(calls, progress)
-        progress.request = edit.with_items(progress.request, rounds.follow_up(answers))
+        results = progress.request.format.new_tool_results(zip((call.id for call in calls), answers, strict=True))
+        progress.request = edit.with_items(progress.request, [*rounds.next_round(), *results])
         progress.count_round(len(calls), rounds.usage_before)
         reply = await progress.ask_again(progress.request)
         shorter = [_fitting(text, SHORT_CHARS) for text in answers]

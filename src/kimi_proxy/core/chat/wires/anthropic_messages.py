@@ -12,6 +12,7 @@ from kimi_proxy.core import json
 from kimi_proxy.core.chat.body import (
     Edit,
     JsonBody,
+    Kind,
     Message,
     Part,
     RawObject,
@@ -29,10 +30,8 @@ from kimi_proxy.core.chat.body import (
 from kimi_proxy.core.chat.wires.protocol import ReplyFacts, Usage, WireFormat, count
 from kimi_proxy.core.chat.wires.recall import (
     RecallBody,
-    RecallCall,
     RecallRounds,
     RecallStream,
-    RoundCalls,
     as_index,
     as_object,
     as_objects,
@@ -43,6 +42,7 @@ from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.sse import SseEvent
 
+_RESULT_KINDS: dict[str, Kind] = {"text": "text", "image": "image"}
 # What each kind of delta adds to, in the block that it belongs to.
 _GROWS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 
@@ -53,14 +53,13 @@ class _MessagesRounds(RecallRounds):
     def _content(self) -> Sequence[tuple[JsonObject, str]]:
         """The blocks of this round, each with the arguments of a call as the model wrote them."""
 
-    @property
-    def calls(self) -> RoundCalls:
-        calls = [(block, arguments) for block, arguments in self._content if block.get("type") == "tool_use"]
-        own = (RecallCall(as_text(block.get("id")), text) for block, text in calls if self._is_own(block))
-        return RoundCalls(tuple(own), tuple(as_text(block.get("id")) for block, _ in calls if not self._is_own(block)))
+    def _calls(self) -> Iterator[tuple[str, str, str]]:
+        for block, arguments in self._content:
+            if block.get("type") == "tool_use":
+                yield as_text(block.get("id")), as_text(block.get("name")), arguments
 
-    def _conversation(self, results: Iterable[tuple[str, str]]) -> list[JsonObject]:
-        return [{"role": "assistant", "content": [block for block, _ in self._content]}, *_tool_results(results)]
+    def _said(self) -> list[JsonObject]:
+        return [{"role": "assistant", "content": [block for block, _ in self._content]}]
 
     def _is_own(self, block: JsonObject) -> bool:
         return block.get("type") == "tool_use" and block.get("name") == self._own
@@ -94,8 +93,7 @@ class MessagesRecallStream(_MessagesRounds, RecallStream):
         self._blocks: dict[int, JsonObject] = {}
         self._arguments: dict[int, str] = {}
         self._places: dict[int, int] = {}  # of shown blocks, for the client
-        self._usage = None
-        self._is_over = False
+        self._usage, self._is_over = None, False
         self._held = []
 
     def _feed(self, event: SseEvent, value: JsonObject, raw: bytes) -> bytes:
@@ -117,10 +115,6 @@ class MessagesRecallStream(_MessagesRounds, RecallStream):
         if not is_stop or value.get("type") != "message_delta":
             return value
         return {**value, "delta": {**as_object(value.get("delta")), "stop_reason": "end_turn"}}
-
-    @property
-    def calls(self) -> RoundCalls:
-        return super().calls if self._is_over else RoundCalls()
 
     @property
     def _content(self) -> Sequence[tuple[JsonObject, str]]:
@@ -199,7 +193,8 @@ class AnthropicMessages(WireFormat):
         return {"name": name, "description": description, "input_schema": schema}
 
     def new_tool_results(self, results: Iterable[tuple[str, str]]) -> list[JsonObject]:
-        return _tool_results(results)
+        blocks = [{"type": "tool_result", "tool_use_id": call_id, "content": text} for call_id, text in results]
+        return [{"role": "user", "content": blocks}]
 
     def summary_request(self, model: str, instructions: str, prompt: str, max_tokens: int) -> JsonObject:
         messages = [self.new_message("user", prompt)]
@@ -280,25 +275,9 @@ def _block_parts(body: JsonBody, raw: Raw) -> Iterator[Part]:
 
 def _result_parts(body: JsonBody, raw: Raw, result: RawObject) -> Iterator[Part]:
     content, call_id = result.get("content"), string_of(result.get("tool_use_id"))
-    failed = is_true(result.get("is_error"))
-    if content is not None and is_string(content):
-        yield body.part("tool_result", content, call_id, failed=failed)
-        return
-    blocks = array_of(content)
-    if not blocks:  # it says nothing, and answers its call
+    if content is None or not (is_string(content) or array_of(content)):  # it says nothing, and answers its call
         yield body.part("other", raw, call_id)
-    for each in blocks:
-        block = object_of(each)
-        match string_of(block.get("type")), block:
-            case "text", {"text": text}:
-                yield body.part("tool_result", text, call_id, failed=failed)
-            case kind, _:
-                yield body.part("image" if kind == "image" else "other", each, call_id)
-
-
-def _tool_results(results: Iterable[tuple[str, str]]) -> list[JsonObject]:
-    blocks = [{"type": "tool_result", "tool_use_id": call_id, "content": text} for call_id, text in results]
-    return [{"role": "user", "content": blocks}]
+    yield from body.parts(content, "tool_result", _RESULT_KINDS, call_id, is_true(result.get("is_error")))
 
 
 def _input(block: JsonObject) -> str:

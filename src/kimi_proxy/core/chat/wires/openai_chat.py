@@ -17,7 +17,6 @@ from kimi_proxy.core.chat.body import (
     RawObject,
     Role,
     array_of,
-    is_array,
     is_string,
     members_of,
     object_of,
@@ -29,10 +28,8 @@ from kimi_proxy.core.chat.body import (
 from kimi_proxy.core.chat.wires.protocol import DONE, ReplyFacts, Usage, WireFormat, count
 from kimi_proxy.core.chat.wires.recall import (
     RecallBody,
-    RecallCall,
     RecallRounds,
     RecallStream,
-    RoundCalls,
     as_index,
     as_object,
     as_objects,
@@ -71,21 +68,18 @@ class _ChatRounds(RecallRounds):
     @abstractmethod
     def _message(self) -> JsonObject: ...
 
-    @property
-    def calls(self) -> RoundCalls:
-        calls = as_objects(self._message.get("tool_calls"))
-        own = (RecallCall(as_text(call.get("id")), _arguments(call)) for call in calls if self._is_own(call))
-        return RoundCalls(tuple(own), tuple(as_text(call.get("id")) for call in calls if not self._is_own(call)))
+    def _calls(self) -> Iterator[tuple[str, str, str]]:
+        for call in as_objects(self._message.get("tool_calls")):
+            function = as_object(call.get("function"))
+            yield as_text(call.get("id")), as_text(function.get("name")), as_text(function.get("arguments"))
 
-    def _conversation(self, results: Iterable[tuple[str, str]]) -> list[JsonObject]:
-        calls = [
-            {**call, "function": {**as_object(call.get("function")), "arguments": valid_arguments(_arguments(call))}}
-            for call in as_objects(self._message.get("tool_calls"))
-        ]
-        return [{**self._message, "tool_calls": calls}, *_tool_results(results)]
-
-    def _is_own(self, call: JsonObject) -> bool:
-        return as_object(call.get("function")).get("name") == self._own
+    def _said(self) -> list[JsonObject]:
+        calls: list[JsonObject] = []
+        for call in as_objects(self._message.get("tool_calls")):
+            function = as_object(call.get("function"))
+            arguments = valid_arguments(as_text(function.get("arguments")))
+            calls.append({**call, "function": {**function, "arguments": arguments}})
+        return [{**self._message, "tool_calls": calls}]
 
 
 class ChatRecallBody(_ChatRounds, RecallBody):
@@ -93,12 +87,13 @@ class ChatRecallBody(_ChatRounds, RecallBody):
 
     def joined(self) -> JsonObject:
         message, choice = self._message, self._choice
-        others = [call for call in as_objects(message.get("tool_calls")) if not self._is_own(call)]
-        finish = choice.get("finish_reason") if others or not message.get("tool_calls") else "stop"
+        calls = as_objects(message.get("tool_calls"))
+        others = [call for call in calls if as_object(call.get("function")).get("name") != self._own]
+        finish = "stop" if calls and not others else choice.get("finish_reason")
         rest = {key: value for key, value in message.items() if key != "tool_calls"}
         content: JsonObject = {"content": self._content()} if self._content_before else {}
-        calls: JsonObject = {"tool_calls": others} if others else {}
-        choice = {**choice, "message": {**rest, **content, **calls}, "finish_reason": finish}
+        shown: JsonObject = {"tool_calls": others} if others else {}
+        choice = {**choice, "message": {**rest, **content, **shown}, "finish_reason": finish}
         return {**self._body, "choices": [choice], "usage": self._total_usage()}
 
     def _begin(self) -> None:
@@ -128,10 +123,10 @@ class ChatRecallStream(_ChatRounds, RecallStream):
     def _begin(self) -> None:
         self._content = ""
         self._reasoning: dict[str, str] = {}
-        self._calls: list[_StreamedCall] = []
+        self._streamed: list[_StreamedCall] = []
         self._at: dict[int, _StreamedCall] = {}
-        self._usage = None
-        self._held = []  # not empty once a round with a call of ours is over
+        self._usage, self._is_over = None, False
+        self._held = []
 
     def _feed(self, event: SseEvent, value: JsonObject, raw: bytes) -> bytes:
         if value.get("error") and not value.get("choices"):
@@ -149,6 +144,7 @@ class ChatRecallStream(_ChatRounds, RecallStream):
         if not self._has_own or event.data != DONE:
             return raw
         self._held.append((event, None))
+        self._is_over = True
         return b""
 
     def _ended(self, value: JsonObject, is_stop: bool) -> JsonObject:
@@ -160,17 +156,13 @@ class ChatRecallStream(_ChatRounds, RecallStream):
         }
 
     @property
-    def calls(self) -> RoundCalls:
-        return super().calls if self._held else RoundCalls()
-
-    @property
     def _message(self) -> JsonObject:
-        calls = [call.to_json() for call in self._calls]
+        calls = [call.to_json() for call in self._streamed]
         return {"role": "assistant", "content": self._content or None, **self._reasoning, "tool_calls": calls}
 
     @property
     def _has_own(self) -> bool:
-        return any(call.name == self._own for call in self._calls)
+        return any(call.name == self._own for call in self._streamed)
 
     def _take(self, delta: JsonObject) -> list[tuple[JsonObject, _StreamedCall]]:
         """Add what a chunk says to what was said; return the pieces of calls in it, each with its call."""
@@ -194,7 +186,7 @@ class ChatRecallStream(_ChatRounds, RecallStream):
         is_named = index is None and bool(as_object(piece.get("function")).get("name"))
         if known is None or is_named or (id and known.id and id != known.id):
             known = self._at[index or 0] = _StreamedCall()
-            self._calls.append(known)
+            self._streamed.append(known)
         known.id = known.id or id
         return known
 
@@ -205,6 +197,7 @@ class ChatRecallStream(_ChatRounds, RecallStream):
         finish = choice.get("finish_reason")
         if self._has_own and (finish or not choice):
             self._held.append((event, _with_choice(chunk, choice, {}, finish)))
+            self._is_over = True
             chunk, finish = {**chunk, "usage": None}, None
         if not any(shown.values()) and not finish and not chunk.get("usage"):
             return b""
@@ -217,7 +210,7 @@ class ChatRecallStream(_ChatRounds, RecallStream):
 
     def _without_own(self, delta: JsonObject, pieces: Sequence[tuple[JsonObject, _StreamedCall]]) -> JsonObject:
         # Clients that put the pieces together expect the first call to have the first index.
-        others = [call for call in self._calls if call.name != self._own]
+        others = [call for call in self._streamed if call.name != self._own]
         moved = [{**piece, "index": others.index(call)} for piece, call in pieces if call in others]
         hidden = {"tool_calls", "role"} if self._is_later else {"tool_calls"}
         rest = {key: value for key, value in delta.items() if key not in hidden}
@@ -248,7 +241,7 @@ class OpenAiChat(WireFormat):
         return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
 
     def new_tool_results(self, results: Iterable[tuple[str, str]]) -> list[JsonObject]:
-        return _tool_results(results)
+        return [{"role": "tool", "tool_call_id": call_id, "content": text} for call_id, text in results]
 
     def add_system(self, body: JsonBody, messages: tuple[Message, ...], text: str) -> list[Edit]:
         """Add to the first message if it is the system's, else a message before it."""
@@ -308,28 +301,12 @@ class OpenAiChat(WireFormat):
     def _message(self, body: JsonBody, raw: Raw) -> Message:
         fields = object_of(raw)
         role = role_of(fields.get("role"))
-        parts = (*_content(body, fields, role), *_calls(body, fields))
+        call_id = string_of(fields.get("tool_call_id"))
+        content = body.parts(fields.get("content"), "tool_result" if role == "tool" else "text", _KINDS, call_id)
+        parts = (*content, *_calls(body, fields))
         if role == "tool" and not parts:  # it says nothing, and answers its call
-            parts = (body.part("other", raw, string_of(fields.get("tool_call_id"))),)
+            parts = (body.part("other", raw, call_id),)
         return Message(role, parts, *body.span(raw))
-
-
-def _content(body: JsonBody, fields: RawObject, role: Role) -> Iterator[Part]:
-    content = fields.get("content")
-    call_id = string_of(fields.get("tool_call_id"))
-    kind_of_text: Kind = "tool_result" if role == "tool" else "text"
-    if content is None:
-        return
-    if is_string(content):
-        yield body.part(kind_of_text, content, call_id)
-    for block in array_of(content) if is_array(content) else ():
-        members = object_of(block)
-        kind = _KINDS.get(string_of(members.get("type")), "other")
-        text = members.get("text") or members.get("refusal")
-        if kind == "text" and text is not None:
-            yield body.part(kind_of_text, text, call_id)
-        else:
-            yield body.part("image" if kind == "image" else "other", block, call_id)
 
 
 def _calls(body: JsonBody, fields: RawObject) -> Iterator[Part]:
@@ -351,14 +328,6 @@ def _is_usage_alone(raw: bytes) -> bool:
         if has_none and value_of(members.get("usage")) is not None:
             return True
     return False
-
-
-def _tool_results(results: Iterable[tuple[str, str]]) -> list[JsonObject]:
-    return [{"role": "tool", "tool_call_id": call_id, "content": text} for call_id, text in results]
-
-
-def _arguments(call: JsonObject) -> str:
-    return as_text(as_object(call.get("function")).get("arguments"))
 
 
 def _blocks(content: JsonValue) -> list[JsonObject]:

@@ -11,6 +11,7 @@ from kimi_proxy.core import json
 from kimi_proxy.core.chat.body import (
     Edit,
     JsonBody,
+    Kind,
     Message,
     Part,
     RawObject,
@@ -26,7 +27,6 @@ from kimi_proxy.core.chat.body import (
 from kimi_proxy.core.chat.wires.protocol import ReplyFacts, Usage, WireFormat, count
 from kimi_proxy.core.chat.wires.recall import (
     RecallBody,
-    RecallCall,
     RecallRounds,
     RecallStream,
     RoundCalls,
@@ -40,7 +40,10 @@ from kimi_proxy.core.chat.wires.recall import (
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.sse import SseEvent
 
-_TEXTS = frozenset({"input_text", "output_text", "text", "refusal"})
+_KINDS: dict[str, Kind] = {
+    **dict.fromkeys(("input_text", "output_text", "text", "refusal"), "text"),
+    "input_image": "image",
+}
 _BEGINS = frozenset({"response.created", "response.in_progress", "response.queued"})
 _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
@@ -53,20 +56,20 @@ class _ResponsesRounds(RecallRounds):
     def _output(self) -> Sequence[JsonObject]:
         """The items of this round."""
 
-    @property
-    def calls(self) -> RoundCalls:
-        calls = [item for item in self._output if as_text(item.get("type")).endswith("_call")]
-        own = (
-            RecallCall(as_text(item.get("call_id")), as_text(item.get("arguments")))
-            for item in calls
-            if self._is_own(item)
-        )
-        # What the provider does by itself, such as a search, has no id to answer.
-        others = (as_text(item.get("call_id")) for item in calls if not self._is_own(item))
-        return RoundCalls(tuple(own), tuple(id for id in others if id))
+    def _calls(self) -> Iterator[tuple[str, str, str]]:
+        """What the provider does by itself, such as a search, has no id to answer."""
+        for item in self._output:
+            id, is_own = as_text(item.get("call_id")), self._is_own(item)
+            if is_own or (id and as_text(item.get("type")).endswith("_call")):
+                yield id, self._own if is_own else "", as_text(item.get("arguments"))
 
-    def _conversation(self, results: Iterable[tuple[str, str]]) -> list[JsonObject]:
-        return [*map(_sent_back, self._output), *_tool_results(results)]
+    def _said(self) -> list[JsonObject]:
+        return [
+            {**item, "arguments": valid_arguments(as_text(item.get("arguments")))}
+            if item.get("type") == "function_call"
+            else item
+            for item in self._output
+        ]
 
     def _is_own(self, item: JsonObject) -> bool:
         return item.get("type") == "function_call" and item.get("name") == self._own
@@ -103,8 +106,7 @@ class ResponsesRecallStream(_ResponsesRounds, RecallStream):
     def _begin(self) -> None:
         self._shown_before = self._shown()
         self._items = {}
-        self._usage = None
-        self._is_over = False
+        self._usage, self._is_over = None, False
         self._held = []
 
     def _feed(self, event: SseEvent, value: JsonObject, raw: bytes) -> bytes:
@@ -122,10 +124,6 @@ class ResponsesRecallStream(_ResponsesRounds, RecallStream):
 
     def _ended(self, value: JsonObject, is_stop: bool) -> JsonObject:
         return self._numbered(value)
-
-    @property
-    def calls(self) -> RoundCalls:
-        return super().calls if self._is_over else RoundCalls()
 
     @property
     def _output(self) -> Sequence[JsonObject]:
@@ -199,7 +197,7 @@ class OpenAiResponses(WireFormat):
         return {"type": "function", "name": name, "description": description, "parameters": schema, "strict": False}
 
     def new_tool_results(self, results: Iterable[tuple[str, str]]) -> list[JsonObject]:
-        return _tool_results(results)
+        return [{"type": "function_call_output", "call_id": call_id, "output": text} for call_id, text in results]
 
     def add_items(self, body: JsonBody, items: Sequence[JsonObject]) -> Edit:
         """An `input` that is a text becomes the first message."""
@@ -254,7 +252,7 @@ class OpenAiResponses(WireFormat):
 def _item(body: JsonBody, raw: Raw, fields: RawObject) -> tuple[Role, Iterator[Part]]:
     kind, call_id = string_of(fields.get("type")), string_of(fields.get("call_id"))
     if kind in ("message", "") and "role" in fields:
-        return role_of(fields.get("role")), _content(body, fields.get("content"))
+        return role_of(fields.get("role")), body.parts(fields.get("content"), "text", _KINDS)
     if kind == "reasoning":
         return "assistant", iter((body.part("thinking", raw),))
     if kind.endswith("_call_output"):
@@ -262,20 +260,6 @@ def _item(body: JsonBody, raw: Raw, fields: RawObject) -> tuple[Role, Iterator[P
     if kind.endswith("_call"):
         return "assistant", iter((_call(body, raw, fields, call_id),))
     return "other", iter((body.part("other", raw),))
-
-
-def _content(body: JsonBody, content: Raw | None) -> Iterator[Part]:
-    if content is None:
-        return
-    if is_string(content):
-        yield body.part("text", content)
-    for raw in array_of(content) if is_array(content) else ():
-        block = object_of(raw)
-        kind, text = string_of(block.get("type")), block.get("text") or block.get("refusal")
-        if kind in _TEXTS and text is not None:
-            yield body.part("text", text)
-        else:
-            yield body.part("image" if kind == "input_image" else "other", raw)
 
 
 def _call(body: JsonBody, raw: Raw, fields: RawObject, call_id: str) -> Part:
@@ -286,25 +270,9 @@ def _call(body: JsonBody, raw: Raw, fields: RawObject, call_id: str) -> Part:
 
 def _result(body: JsonBody, raw: Raw, fields: RawObject, call_id: str) -> Iterator[Part]:
     output = fields.get("output")
-    blocks = array_of(output)
-    if output is None or (is_array(output) and not blocks):  # it says nothing, and answers its call
+    if output is None or (is_array(output) and not array_of(output)):  # it says nothing, and answers its call
         yield body.part("other", raw, call_id)
     elif is_array(output):
-        for block in blocks:
-            members = object_of(block)
-            kind, text = string_of(members.get("type")), members.get("text")
-            if kind in _TEXTS and text is not None:
-                yield body.part("tool_result", text, call_id)
-            else:
-                yield body.part("image" if kind == "input_image" else "other", block, call_id)
+        yield from body.parts(output, "tool_result", _KINDS, call_id)
     else:
         yield body.part("tool_result", output, call_id)
-
-
-def _tool_results(results: Iterable[tuple[str, str]]) -> list[JsonObject]:
-    return [{"type": "function_call_output", "call_id": call_id, "output": text} for call_id, text in results]
-
-
-def _sent_back(item: JsonObject) -> JsonObject:
-    is_call = item.get("type") == "function_call"
-    return {**item, "arguments": valid_arguments(as_text(item.get("arguments")))} if is_call else item

@@ -42,13 +42,7 @@ class Usage:
 
     def merged(self, other: "Usage") -> "Usage":
         """Return the larger of each count: in a stream counts only grow, and may come twice or in parts."""
-        return Usage(
-            max(self.input_tokens, other.input_tokens),
-            max(self.output_tokens, other.output_tokens),
-            max(self.cached_tokens, other.cached_tokens),
-            max(self.cache_write_tokens, other.cache_write_tokens),
-            max(self.reasoning_tokens, other.reasoning_tokens),
-        )
+        return Usage(*(max(getattr(self, name), getattr(other, name)) for name in self.__slots__))
 
 
 @dataclass(frozen=True, slots=True)

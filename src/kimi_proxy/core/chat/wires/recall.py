@@ -4,7 +4,7 @@ The model calls the tool in the middle of an answer; the provider is asked again
 answer goes on where the first one stopped. What all wire formats share of that is here."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeGuard
 
@@ -37,29 +37,36 @@ class RecallRounds(ABC):
     def __init__(self, own: str) -> None:
         self._own = own
         self._usage: JsonValue = None  # of this round
-        self.usage_before: JsonValue = None  # what the provider counted for the rounds that are over
+        self._is_over = False  # this round
         self._is_later = False  # this is not the first round
+        self.usage_before: JsonValue = None  # what the provider counted for the rounds that are over
 
     @property
-    @abstractmethod
     def calls(self) -> RoundCalls:
         """The calls of this round; none before it is over."""
+        calls = list(self._calls()) if self._is_over else []
+        own = tuple(RecallCall(id, arguments) for id, name, arguments in calls if name == self._own)
+        return RoundCalls(own, tuple(id for id, name, _ in calls if name != self._own))
 
-    def follow_up(self, answers: Sequence[str]) -> list[JsonObject]:
-        """Return what the conversation goes on with: this round, and an answer to each of our calls. Begin the next."""
-        items = self._conversation(zip((call.id for call in self.calls.own), answers, strict=True))
+    def next_round(self) -> list[JsonObject]:
+        """Begin the next round; return what the model said in this one, to be sent back with our results."""
+        said = self._said()
         self.usage_before = self._total_usage()
         self._is_later = True
         self._begin()
-        return items
+        return said
 
     @abstractmethod
-    def _conversation(self, results: Iterable[tuple[str, str]]) -> list[JsonObject]:
-        """Return what the model said in this round, followed by the results for ids of calls."""
+    def _calls(self) -> Iterator[tuple[str, str, str]]:
+        """The tool calls of this round: their ids, names and arguments."""
+
+    @abstractmethod
+    def _said(self) -> list[JsonObject]:
+        """What the model said in this round, as items of a conversation."""
 
     @abstractmethod
     def _begin(self) -> None:
-        """Forget the round that is over, except for what the client has seen of it."""
+        """Forget this round, except for what the client has seen of it."""
 
     def _total_usage(self) -> JsonValue:
         return summed(self.usage_before, self._usage)
@@ -74,7 +81,7 @@ class RecallBody(RecallRounds):
 
     def take(self, body: JsonObject) -> RoundCalls:
         """Read a round; return its calls."""
-        self._body, self._usage = body, body.get("usage")
+        self._body, self._usage, self._is_over = body, body.get("usage"), True
         return self.calls
 
     @abstractmethod
