@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from kimi_proxy.core.chat import Part, Request
-from kimi_proxy.core.chat.body import object_of, string_of
+from kimi_proxy.core.chat import Part, Request, read
 from kimi_proxy.core.markers import new_id
 
 MAX_NAME_CHARS = 200
@@ -55,9 +54,9 @@ def family(model: str) -> str:
 
 def _name(request: Request, headers: Mapping[bytes, bytes]) -> str:
     members = request.members
-    metadata = object_of(members.get("metadata"))
+    metadata = read.members(members.get("metadata"))
     said = (headers.get(name, b"").decode("latin-1") for name in _HEADERS)
-    told = (string_of(raw) for raw in (metadata.get("session_id"), members.get("external_session_id")))
+    told = (read.string(raw) for raw in (metadata.get("session_id"), members.get("external_session_id")))
     return next((name[:MAX_NAME_CHARS] for name in (*said, *told) if name.strip()), "")
 
 

@@ -305,6 +305,7 @@ class Talk:
 
     def __init__(self, conversation: Conversation) -> None:
         self.conversation = conversation
+        self._format = conversation.wire.format
         self.messages: list[JsonValue] = []
         self.turn = 0
 
@@ -314,13 +315,13 @@ class Talk:
 
     def body(self) -> JsonObject:
         about: JsonObject = {"model": self.conversation.model, "stream": True, "tools": self._tools()}
-        if self.is_anthropic:
-            return {**about, "max_tokens": 1024, "system": self.conversation.system, "messages": self.messages}
-        system: JsonObject = {"role": "system", "content": self.conversation.system}
-        return {**about, "messages": [system, *self.messages]}
+        system = self.conversation.system
+        if self._format.system_member:
+            return {**about, "max_tokens": 1024, self._format.system_member: system, "messages": self.messages}
+        return {**about, "messages": [self._format.new_message("system", system), *self.messages]}
 
     def say(self, text: str) -> None:
-        self.messages.append({"role": "user", "content": text})
+        self.messages.append(self._format.new_message("user", text))
 
     def hear(self, said: Heard) -> None:
         if self.is_anthropic:
@@ -339,22 +340,11 @@ class Talk:
 
     def answer(self, results: list[tuple[str, str]]) -> None:
         """What each call printed, by its id."""
-        if self.is_anthropic:
-            blocks: list[JsonValue] = [
-                {"type": "tool_result", "tool_use_id": id, "content": text} for id, text in results
-            ]
-            self.messages.append({"role": "user", "content": blocks})
-            return
-        self.messages += [{"role": "tool", "tool_call_id": id, "content": text} for id, text in results]
+        self.messages += self._format.new_tool_results(results)
 
     def _tools(self) -> list[JsonValue]:
         schema: JsonObject = {"type": "object", "properties": {}, "additionalProperties": True}
-        if self.is_anthropic:
-            return [{"name": name, "description": about, "input_schema": schema} for name, about in TOOLS.items()]
-        return [
-            {"type": "function", "function": {"name": name, "description": about, "parameters": schema}}
-            for name, about in TOOLS.items()
-        ]
+        return [self._format.new_tool(name, about, schema) for name, about in TOOLS.items()]
 
 
 class Agent:

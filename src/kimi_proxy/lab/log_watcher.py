@@ -13,7 +13,7 @@ from typing import Protocol
 
 from kimi_proxy.core import json
 from kimi_proxy.core.cache import LruCache
-from kimi_proxy.core.chat.body import string_of
+from kimi_proxy.core.chat import read
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.sections import LogWatcherSettings as Settings
 from kimi_proxy.core.errors import ParseError
@@ -349,7 +349,7 @@ class LogWatcher(ChatObserver):
     def on_start(self, came: Draft, leaves: Draft) -> None:
         """A session talks. Kimi CLI names its conversation in the request, as the key of the prompt cache."""
         if self._watching is not None:
-            key = string_of(came.request.members.get("prompt_cache_key"))
+            key = read.string(came.request.members.get("prompt_cache_key"))
             self._matcher.talked(came.session.id, self._now(), key[:200])
 
     def newer_count(self, newest: Metric | None, session: str) -> LogCount | None:

@@ -14,20 +14,17 @@ import numpy as np
 from msgspec import Raw
 
 from kimi_proxy.core import json
+from kimi_proxy.core.chat import read
+from kimi_proxy.core.chat.read import RawObject
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject, JsonValue
 
-RawObject: TypeAlias = dict[str, Raw]
 Edit: TypeAlias = tuple[int, int, bytes]  # start and end of what is replaced, and what by
 Role: TypeAlias = Literal["system", "user", "assistant", "tool", "other"]
 Kind: TypeAlias = Literal["text", "tool_call", "tool_result", "thinking", "image", "other"]
 
 PARAGRAPH = "\n\n"  # between the text of a client and what we add to it
 
-_OBJECT = msgspec.json.Decoder(RawObject)
-_ARRAY = msgspec.json.Decoder(list[Raw])
-_STRING = msgspec.json.Decoder(str)
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _ROLES: dict[str, Role] = {
     "system": "system",
     "developer": "system",
@@ -65,7 +62,7 @@ class Part:
         if not self.is_string:
             return raw.decode()
         try:
-            return _STRING.decode(raw)
+            return read.STRING.decode(raw)
         except msgspec.DecodeError:  # lone surrogates
             return str(json.decode(raw))
 
@@ -92,14 +89,14 @@ class JsonBody:
         self.body = body
         readable = body
         try:
-            self.members: RawObject = _OBJECT.decode(body)
+            self.members: RawObject = read.OBJECT.decode(body)
         except RecursionError as e:
             raise ParseError("JSON is nested too deep") from e
         except msgspec.DecodeError:
             readable = _without_lone_surrogates(body)
             try:
-                self.members = _OBJECT.decode(readable)
-            except _UNREADABLE as e:
+                self.members = read.OBJECT.decode(readable)
+            except read.UNREADABLE as e:
                 raise ParseError(f"not a JSON object: {e}") from e
         self._readable = readable  # views look into it
         self._address = _address(readable)
@@ -116,12 +113,12 @@ class JsonBody:
         self, content: Raw | None, kind: Kind, kinds: Mapping[str, Kind], call_id: str = "", failed: bool = False
     ) -> Iterator[Part]:
         """Return the parts of a string or of blocks: texts are of `kind`, `kinds` has what types of blocks are."""
-        if content is not None and is_string(content):
+        if content is not None and read.is_string(content):
             yield self.part(kind, content, call_id, failed=failed)
             return
-        for raw in array_of(content):
-            block = object_of(raw)
-            found, text = kinds.get(string_of(block.get("type")), "other"), block.get("text") or block.get("refusal")
+        for raw in read.array(content):
+            block = read.members(raw)
+            found, text = kinds.get(read.string(block.get("type")), "other"), block.get("text") or block.get("refusal")
             if found == "text" and text is not None:
                 yield self.part(kind, text, call_id, failed=failed)
             else:
@@ -143,77 +140,23 @@ class JsonBody:
     def append(self, name: str, items: Sequence[JsonValue]) -> Edit:
         """Add to the end of an array; one that is missing is added to the body."""
         raw = self.members.get(name)
-        if raw is None or not is_array(raw):
+        if raw is None or not read.is_array(raw):
             return self.set(name, items)
         end = self.span(raw)[1] - 1
-        return end, end, (b"," if array_of(raw) else b"") + json.encode(items)[1:-1]
+        return end, end, (b"," if read.array(raw) else b"") + json.encode(items)[1:-1]
 
     def add_text(self, content: Raw, text: str) -> list[Edit]:
         """Add to the end of a string, or as the last of several blocks; nothing where it is neither."""
         end = self.span(content)[1] - 1
-        if is_string(content):
+        if read.is_string(content):
             return [(end, end, json.encode(PARAGRAPH + text if len(bytes(content)) > 2 else text)[1:-1])]
-        if is_array(content):
-            return [(end, end, (b"," if array_of(content) else b"") + json.encode(text_block(text)))]
+        if read.is_array(content):
+            return [(end, end, (b"," if read.array(content) else b"") + json.encode(text_block(text)))]
         return []
-
-
-def object_of(raw: Raw | None) -> RawObject:
-    """Return the members of an object; none if `raw` is something else."""
-    try:
-        return {} if raw is None else _OBJECT.decode(raw)
-    except _UNREADABLE:
-        return {}
-
-
-def array_of(raw: Raw | None) -> list[Raw]:
-    """Return the elements of an array; none if `raw` is something else."""
-    try:
-        return [] if raw is None else _ARRAY.decode(raw)
-    except _UNREADABLE:
-        return []
-
-
-def string_of(raw: Raw | None) -> str:
-    """Return the text of a string; none if `raw` is something else."""
-    try:
-        return "" if raw is None else _STRING.decode(raw)
-    except _UNREADABLE:
-        return ""
-
-
-def value_of(raw: Raw | None) -> JsonValue:
-    """Return a value; None if it cannot be read."""
-    try:
-        value: JsonValue = None if raw is None else msgspec.json.decode(raw)
-        return value
-    except _UNREADABLE:
-        return None
-
-
-def members_of(data: bytes) -> RawObject | None:
-    """Return the members of the JSON object that `data` is; None if it is something else."""
-    try:
-        json.refuse_many_values(data)
-        return _OBJECT.decode(data)
-    except (*_UNREADABLE, ParseError):
-        return None
-
-
-def is_string(raw: Raw) -> bool:
-    return memoryview(raw)[0] == ord('"')
-
-
-def is_array(raw: Raw) -> bool:
-    return memoryview(raw)[0] == ord("[")
-
-
-def is_true(raw: Raw | None) -> bool:
-    return raw is not None and bytes(raw) == b"true"
 
 
 def role_of(raw: Raw | None) -> Role:
-    return _ROLES.get(string_of(raw), "other")
+    return _ROLES.get(read.string(raw), "other")
 
 
 def text_block(text: str) -> JsonObject:

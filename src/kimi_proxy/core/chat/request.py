@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from kimi_proxy.core.chat.body import JsonBody, Message, Part, RawObject, array_of, object_of, string_of
+from kimi_proxy.core.chat import read
+from kimi_proxy.core.chat.body import JsonBody, Message, Part
+from kimi_proxy.core.chat.read import RawObject
 from kimi_proxy.core.chat.wires import Wire
 from kimi_proxy.core.chat.wires.protocol import WireFormat
 from kimi_proxy.core.errors import InvalidParams
@@ -30,7 +32,7 @@ class Request:
 
     @cached_property
     def model(self) -> str:
-        return string_of(self.members.get("model"))
+        return read.string(self.members.get("model"))
 
     @cached_property
     def is_stream(self) -> bool:
@@ -47,7 +49,7 @@ class Request:
 
     @cached_property
     def tool_names(self) -> tuple[str, ...]:
-        return tuple(self.format.tool_name(object_of(raw)) for raw in array_of(self.members.get("tools")))
+        return tuple(self.format.tool_name(read.members(raw)) for raw in read.array(self.members.get("tools")))
 
     @property
     def is_stored(self) -> bool:
@@ -58,7 +60,7 @@ class Request:
     def previous_response_id(self) -> str:
         """The answer that the client continues from by its id; empty if the whole conversation is here."""
         name = self.format.previous_response
-        return string_of(self.members.get(name)) if name else ""
+        return read.string(self.members.get(name)) if name else ""
 
     @property
     def is_continued(self) -> bool:

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from kimi_proxy.core import json, tokens
-from kimi_proxy.core.chat import Request, edit
-from kimi_proxy.core.chat.body import array_of, object_of
+from kimi_proxy.core.chat import Request, edit, read
 from kimi_proxy.core.chat.edit import Place
 from kimi_proxy.core.errors import AnyReason
 from kimi_proxy.core.json import JsonObject
@@ -39,8 +38,8 @@ _OUR_WORDS = (b'"prune_id"', b'"start_char"')
 
 def names(request: Request) -> Iterator[tuple[str, bool]]:
     """The client's tools that are called like ours, and whether they are ours."""
-    for raw in array_of(request.members.get("tools")):
-        name = request.format.tool_name(object_of(raw))
+    for raw in read.array(request.members.get("tools")):
+        name = request.format.tool_name(read.members(raw))
         if recovery.NAME in name:
             yield name, any(word in bytes(raw) for word in _OUR_WORDS)
 

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import Request, edit
@@ -25,7 +25,7 @@ from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.sanitizer.stage import call_name
 from kimi_proxy.features.tool import checked
-from kimi_proxy.proxy.headers import Header, Question
+from kimi_proxy.proxy.headers import Question
 from kimi_proxy.services.chat.decisions import SCOPE, ChatDecisions
 from kimi_proxy.services.chat.relay import ReplyStream
 from kimi_proxy.services.metrics import Metrics
@@ -46,19 +46,17 @@ OnRecall = Callable[[Recalled], None]  # is called with what was recalled so far
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
 class RewrittenReply:
     """A provider's reply with a body of ours."""
 
-    status: int
-    headers: list[Header]
-    media_type: str
-    encoding: str
-    is_delimited: bool
-    body: AsyncIterator[bytes]
+    def __init__(self, reply: ReplyStream, body: AsyncIterator[bytes]) -> None:
+        self.status, self.media_type, self.encoding = reply.status, reply.media_type, reply.encoding
+        self.headers = [(name, value) for name, value in reply.headers if name != b"content-length"]
+        self.is_delimited = reply.is_delimited
+        self._body = body
 
     def pieces(self) -> AsyncIterator[bytes]:
-        return self.body
+        return self._body
 
 
 class _Progress:
@@ -82,19 +80,12 @@ class _Progress:
     def add_text(self, text: str) -> None:
         self._texts.append(text.encode("utf-8", "surrogatepass"))
 
-    def count_round(self, calls: int, usage: JsonValue) -> None:
-        """The provider is asked again; `usage` is what it counted so far."""
+    def count(self, calls: int, rounds: int, usage: JsonValue) -> None:
+        """Add up what was recalled; `usage` is what the provider counted so far."""
         before = self._recalled
-        first = before.first if before.turns else self.request.format.usage(usage)
-        self._count(Recalled(before.calls + calls, before.turns + 1, first))
-
-    def count_pending(self, calls: int) -> None:
-        """What was recalled goes into a later request."""
-        self._count(replace(self._recalled, calls=self._recalled.calls + calls))
-
-    def _count(self, recalled: Recalled) -> None:
-        self._recalled = recalled
-        self._on_recall(recalled)
+        first = before.first if before.turns or not rounds else self.request.format.usage(usage)
+        self._recalled = Recalled(before.calls + calls, before.turns + rounds, first)
+        self._on_recall(self._recalled)
 
 
 class Recall:
@@ -119,7 +110,7 @@ class Recall:
             if reply.status != 200 or reply.encoding not in _PLAIN:
                 yield reply
             elif reply.media_type == _STREAM:
-                yield _with_body(reply, self._stream(reply, progress))
+                yield RewrittenReply(reply, self._stream(reply, progress))
             else:
                 yield await self._whole(reply, progress)
 
@@ -145,14 +136,14 @@ class Recall:
             body, rest = await _read(reply)
             answer = None if reply.status != 200 or rest is not None else _object(body)
             if answer is None:
-                return _with_body(reply, _pieces(body, rest))
+                return RewrittenReply(reply, _pieces(body, rest))
             calls = rounds.take(answer)
             if not left or not calls.own or calls.others:
                 break
             reply = await self._next_round(rounds, progress)
         is_changed = rounds.calls.own or progress.request is not progress.draft.request
         await self._keep_pending(rounds, progress)
-        return _with_body(reply, _pieces(json.encode(rounds.joined()) if is_changed else body, None))
+        return RewrittenReply(reply, _pieces(json.encode(rounds.joined()) if is_changed else body, None))
 
     async def _next_round(self, rounds: RecallRounds, progress: _Progress) -> ReplyStream:
         """Ask again with an answer to each of our calls; if it is refused, their length may be the reason."""
@@ -160,7 +151,7 @@ class Recall:
         answers = await self._answers(calls, progress)
         results = progress.request.format.new_tool_results(zip((call.id for call in calls), answers, strict=True))
         progress.request = edit.with_items(progress.request, [*rounds.next_round(), *results])
-        progress.count_round(len(calls), rounds.usage_before)
+        progress.count(len(calls), 1, rounds.usage_before)
         reply = await progress.ask_again(progress.request)
         shorter = [_fitting(text, SHORT_CHARS) for text in answers]
         if reply.status not in _REFUSED or shorter == answers:
@@ -200,7 +191,7 @@ class Recall:
             results = list(zip(calls.own, answers, strict=True))
             try:
                 if calls.others:
-                    progress.count_pending(len(calls.own))
+                    progress.count(len(calls.own), 0, None)
                     beside = call_name(draft.came or draft.request, calls.others[-1])
                     texts = [f"[{draft.own_tool} {call.arguments}]\n{text}" for call, text in results]
                     await self._decisions.save_pending_result(draft.session.id, beside, "\n\n".join(texts))
@@ -245,11 +236,6 @@ async def _pieces(body: bytes, rest: AsyncIterator[bytes] | None) -> AsyncIterat
     if rest is not None:
         async for piece in rest:
             yield piece
-
-
-def _with_body(reply: ReplyStream, body: AsyncIterator[bytes]) -> RewrittenReply:
-    headers = [(name, value) for name, value in reply.headers if name != b"content-length"]
-    return RewrittenReply(reply.status, headers, reply.media_type, reply.encoding, reply.is_delimited, body)
 
 
 def _object(body: bytes) -> JsonObject | None:

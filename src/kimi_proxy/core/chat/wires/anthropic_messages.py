@@ -9,35 +9,11 @@ from typing import ClassVar
 from msgspec import Raw
 
 from kimi_proxy.core import json
-from kimi_proxy.core.chat.body import (
-    Edit,
-    JsonBody,
-    Kind,
-    Message,
-    Part,
-    RawObject,
-    Role,
-    array_of,
-    is_array,
-    is_string,
-    is_true,
-    object_of,
-    role_of,
-    string_of,
-    text_block,
-    value_of,
-)
+from kimi_proxy.core.chat import read
+from kimi_proxy.core.chat.body import Edit, JsonBody, Kind, Message, Part, Role, role_of, text_block
+from kimi_proxy.core.chat.read import RawObject
 from kimi_proxy.core.chat.wires.protocol import ReplyFacts, Usage, WireFormat, count
-from kimi_proxy.core.chat.wires.recall import (
-    RecallBody,
-    RecallRounds,
-    RecallStream,
-    as_index,
-    as_object,
-    as_objects,
-    as_text,
-    event_bytes,
-)
+from kimi_proxy.core.chat.wires.recall import RecallBody, RecallRounds, RecallStream, event_bytes
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.sse import SseEvent
@@ -56,7 +32,7 @@ class _MessagesRounds(RecallRounds):
     def _calls(self) -> Iterator[tuple[str, str, str]]:
         for block, arguments in self._content:
             if block.get("type") == "tool_use":
-                yield as_text(block.get("id")), as_text(block.get("name")), arguments
+                yield read.as_text(block.get("id")), read.as_text(block.get("name")), arguments
 
     def _said(self) -> list[JsonObject]:
         return [{"role": "assistant", "content": [block for block, _ in self._content]}]
@@ -79,7 +55,7 @@ class MessagesRecallBody(_MessagesRounds, RecallBody):
 
     @property
     def _content(self) -> Sequence[tuple[JsonObject, str]]:
-        return [(block, _input(block)) for block in as_objects(self._body.get("content"))]
+        return [(block, _input(block)) for block in read.as_objects(self._body.get("content"))]
 
     @property
     def _others(self) -> tuple[JsonObject, ...]:
@@ -99,12 +75,12 @@ class MessagesRecallStream(_MessagesRounds, RecallStream):
     def _feed(self, event: SseEvent, value: JsonObject, raw: bytes) -> bytes:
         match value.get("type"):
             case "message_start":
-                self._usage = as_object(value.get("message")).get("usage")
+                self._usage = read.as_object(value.get("message")).get("usage")
                 return b"" if self._is_later else raw
             case "content_block_start" | "content_block_delta" | "content_block_stop":
                 return self._block(event, value, raw)
             case "message_delta":
-                self._usage = {**as_object(self._usage), **as_object(value.get("usage"))}
+                self._usage = {**read.as_object(self._usage), **read.as_object(value.get("usage"))}
                 self._is_over = True
                 return self._end(event, {**value, "usage": self._total_usage()} if self._is_later else value, raw)
             case "message_stop":
@@ -114,7 +90,7 @@ class MessagesRecallStream(_MessagesRounds, RecallStream):
     def _ended(self, value: JsonObject, is_stop: bool) -> JsonObject:
         if not is_stop or value.get("type") != "message_delta":
             return value
-        return {**value, "delta": {**as_object(value.get("delta")), "stop_reason": "end_turn"}}
+        return {**value, "delta": {**read.as_object(value.get("delta")), "stop_reason": "end_turn"}}
 
     @property
     def _content(self) -> Sequence[tuple[JsonObject, str]]:
@@ -123,15 +99,15 @@ class MessagesRecallStream(_MessagesRounds, RecallStream):
         return [(_with_input(block, text), text) for block, text in said]
 
     def _block(self, event: SseEvent, value: JsonObject, raw: bytes) -> bytes:
-        index = as_index(value.get("index"))
+        index = read.as_index(value.get("index"))
         if index is None:
             return raw
         if value.get("type") == "content_block_start":
-            block = self._blocks[index] = as_object(value.get("content_block"))
+            block = self._blocks[index] = read.as_object(value.get("content_block"))
             if not self._is_own(block):
                 self._places[index] = self._shown
                 self._shown += 1
-        self._grow(index, as_object(value.get("delta")))
+        self._grow(index, read.as_object(value.get("delta")))
         if self._is_own(self._blocks.get(index, {})):
             return b""
         place = self._places.get(index, index)
@@ -139,10 +115,10 @@ class MessagesRecallStream(_MessagesRounds, RecallStream):
 
     def _grow(self, index: int, delta: JsonObject) -> None:
         block = self._blocks.get(index)
-        name = _GROWS.get(as_text(delta.get("type")))
+        name = _GROWS.get(read.as_text(delta.get("type")))
         if block is not None and name is not None:
-            block[name] = as_text(block.get(name)) + as_text(delta.get(name))
-        self._arguments[index] = self._arguments.get(index, "") + as_text(delta.get("partial_json"))
+            block[name] = read.as_text(block.get(name)) + read.as_text(delta.get(name))
+        self._arguments[index] = self._arguments.get(index, "") + read.as_text(delta.get("partial_json"))
 
     def _end(self, event: SseEvent, value: JsonObject, raw: bytes) -> bytes:
         if self.calls.own:
@@ -201,8 +177,8 @@ class AnthropicMessages(WireFormat):
         return {"model": model, "system": instructions, "messages": messages, "max_tokens": max_tokens}
 
     def answer_text(self, answer: JsonObject) -> str:
-        blocks = as_objects(answer.get("content"))
-        return "".join(as_text(block.get("text")) for block in blocks if block.get("type") == "text")
+        blocks = read.as_objects(answer.get("content"))
+        return "".join(read.as_text(block.get("text")) for block in blocks if block.get("type") == "text")
 
     def usage(self, value: JsonValue) -> Usage | None:
         """Here `input_tokens` are only those that came after the cache."""
@@ -219,11 +195,11 @@ class AnthropicMessages(WireFormat):
         return b"event: error\n" + super().error_event(status, code, message)
 
     def _message(self, body: JsonBody, raw: Raw) -> Message:
-        fields = object_of(raw)
+        fields = read.members(raw)
         return Message(role_of(fields.get("role")), tuple(_parts(body, fields.get("content"))), *body.span(raw))
 
     def _add_to_message(self, body: JsonBody, content: Raw, text: str) -> list[Edit]:
-        if not is_string(content):
+        if not read.is_string(content):
             return body.add_text(content, text)
         # A block of its own: what the prompt cache has of the message ends where it ended before.
         start, end = body.span(content)
@@ -231,38 +207,38 @@ class AnthropicMessages(WireFormat):
         return [(start, end, b'[{"type":"text","text":' + body.body[start:end] + b"}," + block + b"]")]
 
     def _event(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts:
-        match string_of(members.get("type")):
+        match read.string(members.get("type")):
             case "message_start":
-                return self._whole(facts, object_of(members.get("message")))
+                return self._whole(facts, read.members(members.get("message")))
             case "message_delta":
-                finish = string_of(object_of(members.get("delta")).get("stop_reason"))
-                return facts.updated(None, finish, self.usage(value_of(members.get("usage"))))
+                finish = read.string(read.members(members.get("delta")).get("stop_reason"))
+                return facts.updated(None, finish, self.usage(read.value(members.get("usage"))))
             case "message_stop":
                 return replace(facts, is_complete=True)
             case _:
                 return facts
 
     def _whole(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts:
-        finish, usage = string_of(members.get("stop_reason")), self.usage(value_of(members.get("usage")))
+        finish, usage = read.string(members.get("stop_reason")), self.usage(read.value(members.get("usage")))
         return facts.updated(members.get("model"), finish, usage)
 
 
 def _parts(body: JsonBody, content: Raw | None) -> Iterator[Part]:
     if content is None:
         return
-    if is_string(content):
+    if read.is_string(content):
         yield body.part("text", content)
-    for block in array_of(content) if is_array(content) else ():
+    for block in read.array(content) if read.is_array(content) else ():
         yield from _block_parts(body, block)
 
 
 def _block_parts(body: JsonBody, raw: Raw) -> Iterator[Part]:
-    block = object_of(raw)
-    match string_of(block.get("type")), block:
+    block = read.members(raw)
+    match read.string(block.get("type")), block:
         case "text", {"text": text}:
             yield body.part("text", text)
         case "tool_use", {"input": arguments}:
-            yield body.part("tool_call", arguments, string_of(block.get("id")), string_of(block.get("name")))
+            yield body.part("tool_call", arguments, read.string(block.get("id")), read.string(block.get("name")))
         case "tool_result", _:
             yield from _result_parts(body, raw, block)
         case "thinking", {"thinking": thought}:
@@ -274,10 +250,10 @@ def _block_parts(body: JsonBody, raw: Raw) -> Iterator[Part]:
 
 
 def _result_parts(body: JsonBody, raw: Raw, result: RawObject) -> Iterator[Part]:
-    content, call_id = result.get("content"), string_of(result.get("tool_use_id"))
-    if content is None or not (is_string(content) or array_of(content)):  # it says nothing, and answers its call
+    content, call_id = result.get("content"), read.string(result.get("tool_use_id"))
+    if content is None or not (read.is_string(content) or read.array(content)):  # it says nothing, and answers its call
         yield body.part("other", raw, call_id)
-    yield from body.parts(content, "tool_result", _RESULT_KINDS, call_id, is_true(result.get("is_error")))
+    yield from body.parts(content, "tool_result", _RESULT_KINDS, call_id, read.is_true(result.get("is_error")))
 
 
 def _input(block: JsonObject) -> str:

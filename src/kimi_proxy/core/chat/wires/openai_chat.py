@@ -8,32 +8,14 @@ from dataclasses import dataclass, field
 from msgspec import Raw
 
 from kimi_proxy.core import json
-from kimi_proxy.core.chat.body import (
-    Edit,
-    JsonBody,
-    Kind,
-    Message,
-    Part,
-    RawObject,
-    Role,
-    array_of,
-    is_string,
-    members_of,
-    object_of,
-    role_of,
-    string_of,
-    text_block,
-    value_of,
-)
+from kimi_proxy.core.chat import read
+from kimi_proxy.core.chat.body import Edit, JsonBody, Kind, Message, Part, Role, role_of, text_block
+from kimi_proxy.core.chat.read import RawObject
 from kimi_proxy.core.chat.wires.protocol import DONE, ReplyFacts, Usage, WireFormat, count
 from kimi_proxy.core.chat.wires.recall import (
     RecallBody,
     RecallRounds,
     RecallStream,
-    as_index,
-    as_object,
-    as_objects,
-    as_text,
     event_bytes,
     summed,
     valid_arguments,
@@ -69,15 +51,19 @@ class _ChatRounds(RecallRounds):
     def _message(self) -> JsonObject: ...
 
     def _calls(self) -> Iterator[tuple[str, str, str]]:
-        for call in as_objects(self._message.get("tool_calls")):
-            function = as_object(call.get("function"))
-            yield as_text(call.get("id")), as_text(function.get("name")), as_text(function.get("arguments"))
+        for call in read.as_objects(self._message.get("tool_calls")):
+            function = read.as_object(call.get("function"))
+            yield (
+                read.as_text(call.get("id")),
+                read.as_text(function.get("name")),
+                read.as_text(function.get("arguments")),
+            )
 
     def _said(self) -> list[JsonObject]:
         calls: list[JsonObject] = []
-        for call in as_objects(self._message.get("tool_calls")):
-            function = as_object(call.get("function"))
-            arguments = valid_arguments(as_text(function.get("arguments")))
+        for call in read.as_objects(self._message.get("tool_calls")):
+            function = read.as_object(call.get("function"))
+            arguments = valid_arguments(read.as_text(function.get("arguments")))
             calls.append({**call, "function": {**function, "arguments": arguments}})
         return [{**self._message, "tool_calls": calls}]
 
@@ -87,8 +73,8 @@ class ChatRecallBody(_ChatRounds, RecallBody):
 
     def joined(self) -> JsonObject:
         message, choice = self._message, self._choice
-        calls = as_objects(message.get("tool_calls"))
-        others = [call for call in calls if as_object(call.get("function")).get("name") != self._own]
+        calls = read.as_objects(message.get("tool_calls"))
+        others = [call for call in calls if read.as_object(call.get("function")).get("name") != self._own]
         finish = "stop" if calls and not others else choice.get("finish_reason")
         rest = {key: value for key, value in message.items() if key != "tool_calls"}
         content: JsonObject = {"content": self._content()} if self._content_before else {}
@@ -101,11 +87,11 @@ class ChatRecallBody(_ChatRounds, RecallBody):
 
     @property
     def _choice(self) -> JsonObject:
-        return (as_objects(self._body.get("choices")) or [{}])[0]
+        return (read.as_objects(self._body.get("choices")) or [{}])[0]
 
     @property
     def _message(self) -> JsonObject:
-        return as_object(self._choice.get("message"))
+        return read.as_object(self._choice.get("message"))
 
     def _content(self) -> JsonValue:
         """What was said in all rounds: a text, or blocks where one of them comes in blocks."""
@@ -132,8 +118,8 @@ class ChatRecallStream(_ChatRounds, RecallStream):
         if value.get("error") and not value.get("choices"):
             return raw
         self._id = self._id or value.get("id")
-        choice = (as_objects(value.get("choices")) or [{}])[0]
-        delta = as_object(choice.get("delta"))
+        choice = (read.as_objects(value.get("choices")) or [{}])[0]
+        delta = read.as_object(choice.get("delta"))
         pieces = self._take(delta)
         self._usage = value.get("usage") or choice.get("usage") or self._usage
         if not self._has_own and not self._is_later:
@@ -148,12 +134,8 @@ class ChatRecallStream(_ChatRounds, RecallStream):
         return b""
 
     def _ended(self, value: JsonObject, is_stop: bool) -> JsonObject:
-        if not is_stop:
-            return value
-        return {
-            **value,
-            "choices": [{**choice, "finish_reason": "stop"} for choice in as_objects(value.get("choices"))],
-        }
+        choices = [{**choice, "finish_reason": "stop"} for choice in read.as_objects(value.get("choices"))]
+        return {**value, "choices": choices} if is_stop else value
 
     @property
     def _message(self) -> JsonObject:
@@ -166,24 +148,24 @@ class ChatRecallStream(_ChatRounds, RecallStream):
 
     def _take(self, delta: JsonObject) -> list[tuple[JsonObject, _StreamedCall]]:
         """Add what a chunk says to what was said; return the pieces of calls in it, each with its call."""
-        self._content += as_text(delta.get("content"))
+        self._content += read.as_text(delta.get("content"))
         for name in _REASONING:
-            if thought := as_text(delta.get(name)):
+            if thought := read.as_text(delta.get(name)):
                 self._reasoning[name] = self._reasoning.get(name, "") + thought
-        pieces = [(piece, self._call_of(piece)) for piece in as_objects(delta.get("tool_calls"))]
+        pieces = [(piece, self._call_of(piece)) for piece in read.as_objects(delta.get("tool_calls"))]
         for piece, call in pieces:
-            function = as_object(piece.get("function"))
-            name = as_text(function.get("name"))
+            function = read.as_object(piece.get("function"))
+            name = read.as_text(function.get("name"))
             call.name += name if name != call.name else ""  # some providers repeat it with every piece
-            call.arguments += as_text(function.get("arguments"))
+            call.arguments += read.as_text(function.get("arguments"))
             call.more |= {key: value for key, value in piece.items() if key not in _CALL_MEMBERS}
         return pieces
 
     def _call_of(self, piece: JsonObject) -> _StreamedCall:
         """Return the call that a piece belongs to: some providers give every call the same index, or none."""
-        index, id = as_index(piece.get("index")), as_text(piece.get("id"))
+        index, id = read.as_index(piece.get("index")), read.as_text(piece.get("id"))
         known = self._at.get(index or 0)
-        is_named = index is None and bool(as_object(piece.get("function")).get("name"))
+        is_named = index is None and bool(read.as_object(piece.get("function")).get("name"))
         if known is None or is_named or (id and known.id and id != known.id):
             known = self._at[index or 0] = _StreamedCall()
             self._streamed.append(known)
@@ -232,7 +214,7 @@ class OpenAiChat(WireFormat):
         return tuple(found for message in messages if message.role == "system" for found in message.parts)
 
     def tool_name(self, tool: RawObject) -> str:
-        return string_of(object_of(tool.get("function")).get("name")) or string_of(tool.get("name"))
+        return read.string(read.members(tool.get("function")).get("name")) or read.string(tool.get("name"))
 
     def new_message(self, role: Role, text: str) -> JsonObject:
         return {"role": role, "content": text}
@@ -256,7 +238,7 @@ class OpenAiChat(WireFormat):
         options = body.members.get("stream_options")
         if options is None:
             return body.set("stream_options", {"include_usage": True})
-        members = object_of(options)
+        members = read.members(options)
         if "include_usage" in members or not bytes(options).startswith(b"{"):
             return None
         end = body.span(options)[1] - 1
@@ -273,8 +255,8 @@ class OpenAiChat(WireFormat):
         return {"model": model, "messages": messages, "max_tokens": max_tokens, "stream": False}
 
     def answer_text(self, answer: JsonObject) -> str:
-        choice = next(iter(as_objects(answer.get("choices"))), {})
-        return as_text(as_object(choice.get("message")).get("content"))
+        choice = next(iter(read.as_objects(answer.get("choices"))), {})
+        return read.as_text(read.as_object(choice.get("message")).get("content"))
 
     def usage(self, value: JsonValue) -> Usage | None:
         """Imitators put cached tokens in three different places."""
@@ -290,18 +272,18 @@ class OpenAiChat(WireFormat):
 
     def _whole(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts:
         """Kimi counts inside of the choice, Groq in a member of its own."""
-        choice = next((object_of(raw) for raw in array_of(members.get("choices"))[:1]), {})
-        counted = members.get("usage") or choice.get("usage") or object_of(members.get("x_groq")).get("usage")
+        choice = next((read.members(raw) for raw in read.array(members.get("choices"))[:1]), {})
+        counted = members.get("usage") or choice.get("usage") or read.members(members.get("x_groq")).get("usage")
         return facts.updated(
-            members.get("model"), string_of(choice.get("finish_reason")), self.usage(value_of(counted))
+            members.get("model"), read.string(choice.get("finish_reason")), self.usage(read.value(counted))
         )
 
     _event = _whole
 
     def _message(self, body: JsonBody, raw: Raw) -> Message:
-        fields = object_of(raw)
+        fields = read.members(raw)
         role = role_of(fields.get("role"))
-        call_id = string_of(fields.get("tool_call_id"))
+        call_id = read.string(fields.get("tool_call_id"))
         content = body.parts(fields.get("content"), "tool_result" if role == "tool" else "text", _KINDS, call_id)
         parts = (*content, *_calls(body, fields))
         if role == "tool" and not parts:  # it says nothing, and answers its call
@@ -310,28 +292,28 @@ class OpenAiChat(WireFormat):
 
 
 def _calls(body: JsonBody, fields: RawObject) -> Iterator[Part]:
-    if (thought := fields.get("reasoning_content")) is not None and is_string(thought):
+    if (thought := fields.get("reasoning_content")) is not None and read.is_string(thought):
         yield body.part("thinking", thought)
-    for raw in array_of(fields.get("tool_calls")):
-        call = object_of(raw)
-        function = object_of(call.get("function") or call.get("custom"))
+    for raw in read.array(fields.get("tool_calls")):
+        call = read.members(raw)
+        function = read.members(call.get("function") or call.get("custom"))
         arguments = function.get("arguments") or function.get("input")
-        call_id, name = string_of(call.get("id")), string_of(function.get("name"))
+        call_id, name = read.string(call.get("id")), read.string(function.get("name"))
         yield body.part("tool_call", raw if arguments is None else arguments, call_id, name)
 
 
 def _is_usage_alone(raw: bytes) -> bool:
     for event in SseParser().feed(raw + b"\n\n"):
-        members = members_of(event.data) or {}
+        members = read.json_object(event.data) or {}
         choices = members.get("choices")
         has_none = choices is not None and bytes(choices).strip(b"[ \t\r\n]") == b""
-        if has_none and value_of(members.get("usage")) is not None:
+        if has_none and read.value(members.get("usage")) is not None:
             return True
     return False
 
 
 def _blocks(content: JsonValue) -> list[JsonObject]:
-    return [text_block(content)] if isinstance(content, str) else as_objects(content)
+    return [text_block(content)] if isinstance(content, str) else read.as_objects(content)
 
 
 def _with_choice(chunk: JsonObject, choice: JsonObject, delta: JsonObject, finish: JsonValue) -> JsonObject:

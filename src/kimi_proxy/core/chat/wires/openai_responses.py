@@ -8,32 +8,15 @@ from dataclasses import replace
 from msgspec import Raw
 
 from kimi_proxy.core import json
-from kimi_proxy.core.chat.body import (
-    Edit,
-    JsonBody,
-    Kind,
-    Message,
-    Part,
-    RawObject,
-    Role,
-    array_of,
-    is_array,
-    is_string,
-    object_of,
-    role_of,
-    string_of,
-    value_of,
-)
+from kimi_proxy.core.chat import read
+from kimi_proxy.core.chat.body import Edit, JsonBody, Kind, Message, Part, Role, role_of
+from kimi_proxy.core.chat.read import RawObject
 from kimi_proxy.core.chat.wires.protocol import ReplyFacts, Usage, WireFormat, count
 from kimi_proxy.core.chat.wires.recall import (
     RecallBody,
     RecallRounds,
     RecallStream,
     RoundCalls,
-    as_index,
-    as_object,
-    as_objects,
-    as_text,
     event_bytes,
     valid_arguments,
 )
@@ -59,13 +42,13 @@ class _ResponsesRounds(RecallRounds):
     def _calls(self) -> Iterator[tuple[str, str, str]]:
         """What the provider does by itself, such as a search, has no id to answer."""
         for item in self._output:
-            id, is_own = as_text(item.get("call_id")), self._is_own(item)
-            if is_own or (id and as_text(item.get("type")).endswith("_call")):
-                yield id, self._own if is_own else "", as_text(item.get("arguments"))
+            id, is_own = read.as_text(item.get("call_id")), self._is_own(item)
+            if is_own or (id and read.as_text(item.get("type")).endswith("_call")):
+                yield id, self._own if is_own else "", read.as_text(item.get("arguments"))
 
     def _said(self) -> list[JsonObject]:
         return [
-            {**item, "arguments": valid_arguments(as_text(item.get("arguments")))}
+            {**item, "arguments": valid_arguments(read.as_text(item.get("arguments")))}
             if item.get("type") == "function_call"
             else item
             for item in self._output
@@ -81,7 +64,7 @@ class _ResponsesRounds(RecallRounds):
 
 class ResponsesRecallBody(_ResponsesRounds, RecallBody):
     def take(self, body: JsonObject) -> RoundCalls:
-        self.id = self.real_id = as_text(body.get("id"))
+        self.id = self.real_id = read.as_text(body.get("id"))
         return super().take(body)
 
     def joined(self) -> JsonObject:
@@ -92,7 +75,7 @@ class ResponsesRecallBody(_ResponsesRounds, RecallBody):
 
     @property
     def _output(self) -> Sequence[JsonObject]:
-        return as_objects(self._body.get("output"))
+        return read.as_objects(self._body.get("output"))
 
 
 class ResponsesRecallStream(_ResponsesRounds, RecallStream):
@@ -110,10 +93,10 @@ class ResponsesRecallStream(_ResponsesRounds, RecallStream):
         self._held = []
 
     def _feed(self, event: SseEvent, value: JsonObject, raw: bytes) -> bytes:
-        self.real_id = as_text(as_object(value.get("response")).get("id")) or self.real_id
+        self.real_id = read.as_text(read.as_object(value.get("response")).get("id")) or self.real_id
         self.id = self.id or self.real_id
-        kind, index = as_text(value.get("type")), as_index(value.get("output_index"))
-        if index is not None and (item := as_object(value.get("item"))):
+        kind, index = read.as_text(value.get("type")), read.as_index(value.get("output_index"))
+        if index is not None and (item := read.as_object(value.get("item"))):
             self._items[index] = item
         if kind in _ENDS:
             return self._end(event, value, raw)
@@ -132,7 +115,7 @@ class ResponsesRecallStream(_ResponsesRounds, RecallStream):
     def _moved(self, event: SseEvent, value: JsonObject, index: int | None, raw: bytes) -> bytes:
         """Return the event in its place among those that the client sees."""
         if not self._is_moved:
-            number = as_index(value.get("sequence_number"))
+            number = read.as_index(value.get("sequence_number"))
             self._number = self._number if number is None else number
             return raw
         value = self._numbered(value)
@@ -148,8 +131,8 @@ class ResponsesRecallStream(_ResponsesRounds, RecallStream):
         return {**value, "sequence_number": self._number}
 
     def _end(self, event: SseEvent, value: JsonObject, raw: bytes) -> bytes:
-        response = as_object(value.get("response"))
-        for index, item in enumerate(as_objects(response.get("output"))):
+        response = read.as_object(value.get("response"))
+        for index, item in enumerate(read.as_objects(response.get("output"))):
             self._items.setdefault(index, item)
         self._usage = response.get("usage")
         self._is_over = True
@@ -177,13 +160,13 @@ class OpenAiResponses(WireFormat):
 
     def messages(self, body: JsonBody) -> tuple[Message, ...]:
         items = body.members.get("input")
-        if items is not None and is_string(items):
+        if items is not None and read.is_string(items):
             return (Message("user", (body.part("text", items),), *body.span(items)),)
         return super().messages(body)
 
     def system(self, body: JsonBody, messages: tuple[Message, ...]) -> tuple[Part, ...]:
         instructions = body.members.get("instructions")
-        first = () if instructions is None or not is_string(instructions) else (body.part("text", instructions),)
+        first = () if instructions is None or not read.is_string(instructions) else (body.part("text", instructions),)
         return first + tuple(found for message in messages if message.role == "system" for found in message.parts)
 
     def is_answer_stored(self, body: JsonBody) -> bool:
@@ -202,7 +185,7 @@ class OpenAiResponses(WireFormat):
     def add_items(self, body: JsonBody, items: Sequence[JsonObject]) -> Edit:
         """An `input` that is a text becomes the first message."""
         text = body.members.get("input")
-        if text is None or not is_string(text):
+        if text is None or not read.is_string(text):
             return super().add_items(body, items)
         return body.set("input", [self.new_message("user", body.part("text", text).text), *items])
 
@@ -214,9 +197,9 @@ class OpenAiResponses(WireFormat):
         return asked | {"max_output_tokens": max_tokens, "store": False}
 
     def answer_text(self, answer: JsonObject) -> str:
-        items = (item for item in as_objects(answer.get("output")) if item.get("type") == "message")
-        blocks = (block for item in items for block in as_objects(item.get("content")))
-        return "".join(as_text(block.get("text")) for block in blocks if block.get("type") == "output_text")
+        items = (item for item in read.as_objects(answer.get("output")) if item.get("type") == "message")
+        blocks = (block for item in items for block in read.as_objects(item.get("content")))
+        return "".join(read.as_text(block.get("text")) for block in blocks if block.get("type") == "output_text")
 
     def usage(self, value: JsonValue) -> Usage | None:
         if not isinstance(value, Mapping):
@@ -234,23 +217,23 @@ class OpenAiResponses(WireFormat):
         return b"event: error\ndata: " + json.encode(top | self.error_body(status, code, message)) + b"\n\n"
 
     def _message(self, body: JsonBody, raw: Raw) -> Message:
-        role, parts = _item(body, raw, object_of(raw))
+        role, parts = _item(body, raw, read.members(raw))
         return Message(role, tuple(parts), *body.span(raw))
 
     def _event(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts:
         if "response" not in members:
             return facts
-        facts = self._whole(facts, object_of(members["response"]))
-        return replace(facts, is_complete=True) if string_of(members.get("type")) in _ENDS else facts
+        facts = self._whole(facts, read.members(members["response"]))
+        return replace(facts, is_complete=True) if read.string(members.get("type")) in _ENDS else facts
 
     def _whole(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts:
-        status = string_of(members.get("status"))
+        status = read.string(members.get("status"))
         finish = "" if status in ("in_progress", "queued") else status
-        return facts.updated(members.get("model"), finish, self.usage(value_of(members.get("usage"))))
+        return facts.updated(members.get("model"), finish, self.usage(read.value(members.get("usage"))))
 
 
 def _item(body: JsonBody, raw: Raw, fields: RawObject) -> tuple[Role, Iterator[Part]]:
-    kind, call_id = string_of(fields.get("type")), string_of(fields.get("call_id"))
+    kind, call_id = read.string(fields.get("type")), read.string(fields.get("call_id"))
     if kind in ("message", "") and "role" in fields:
         return role_of(fields.get("role")), body.parts(fields.get("content"), "text", _KINDS)
     if kind == "reasoning":
@@ -264,15 +247,15 @@ def _item(body: JsonBody, raw: Raw, fields: RawObject) -> tuple[Role, Iterator[P
 
 def _call(body: JsonBody, raw: Raw, fields: RawObject, call_id: str) -> Part:
     arguments = fields.get("arguments") or fields.get("input") or fields.get("action")
-    name = string_of(fields.get("name")) or string_of(fields.get("type"))
+    name = read.string(fields.get("name")) or read.string(fields.get("type"))
     return body.part("tool_call", raw if arguments is None else arguments, call_id, name)
 
 
 def _result(body: JsonBody, raw: Raw, fields: RawObject, call_id: str) -> Iterator[Part]:
     output = fields.get("output")
-    if output is None or (is_array(output) and not array_of(output)):  # it says nothing, and answers its call
+    if output is None or (read.is_array(output) and not read.array(output)):  # it says nothing, and answers its call
         yield body.part("other", raw, call_id)
-    elif is_array(output):
+    elif read.is_array(output):
         yield from body.parts(output, "tool_result", _KINDS, call_id)
     else:
         yield body.part("tool_result", output, call_id)

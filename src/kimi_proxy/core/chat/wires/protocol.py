@@ -11,21 +11,9 @@ from typing import ClassVar
 from msgspec import Raw
 
 from kimi_proxy.core import json
-from kimi_proxy.core.chat.body import (
-    Edit,
-    JsonBody,
-    Message,
-    Part,
-    RawObject,
-    Role,
-    array_of,
-    is_array,
-    is_string,
-    is_true,
-    members_of,
-    object_of,
-    string_of,
-)
+from kimi_proxy.core.chat import read
+from kimi_proxy.core.chat.body import Edit, JsonBody, Message, Part, Role
+from kimi_proxy.core.chat.read import RawObject
 from kimi_proxy.core.chat.wires.recall import RecallBody, RecallStream
 from kimi_proxy.core.json import JsonObject, JsonValue
 
@@ -57,7 +45,7 @@ class ReplyFacts:
 
     def updated(self, model: Raw | None, finish: str, usage: Usage | None) -> "ReplyFacts":
         """Return the same object if nothing is new: most events only carry text."""
-        name = self.model or string_of(model)
+        name = self.model or read.string(model)
         if name == self.model and not finish and usage is None:
             return self
         both = self.usage.merged(usage) if self.usage and usage else usage or self.usage
@@ -109,7 +97,7 @@ class WireFormat(ABC):
     # Requests
 
     def messages(self, body: JsonBody) -> tuple[Message, ...]:
-        return tuple(self._message(body, raw) for raw in array_of(body.members.get(self.conversation)))
+        return tuple(self._message(body, raw) for raw in read.array(body.members.get(self.conversation)))
 
     @abstractmethod
     def _message(self, body: JsonBody, raw: Raw) -> Message: ...
@@ -119,7 +107,7 @@ class WireFormat(ABC):
         """Return what the client says to the model before the conversation."""
 
     def tool_name(self, tool: RawObject) -> str:
-        return string_of(tool.get("name"))
+        return read.string(tool.get("name"))
 
     def is_answer_stored(self, body: JsonBody) -> bool:
         """Whether the provider keeps its answer, to be continued from by its id."""
@@ -162,12 +150,12 @@ class WireFormat(ABC):
         return events
 
     def is_stream(self, body: JsonBody) -> bool:
-        return is_true(body.members.get("stream"))
+        return read.is_true(body.members.get("stream"))
 
     def _content_of(self, body: JsonBody, at: int) -> Raw | None:
         """Return what a message says, if it is a string or blocks."""
-        content = object_of(array_of(body.members.get(self.conversation))[at]).get("content")
-        return content if content is not None and (is_string(content) or is_array(content)) else None
+        content = read.members(read.array(body.members.get(self.conversation))[at]).get("content")
+        return content if content is not None and (read.is_string(content) or read.is_array(content)) else None
 
     def _add_to_message(self, body: JsonBody, content: Raw, text: str) -> list[Edit]:
         return body.add_text(content, text)
@@ -198,12 +186,12 @@ class WireFormat(ABC):
             return replace(facts, is_complete=True)
         if facts.model and data.startswith(b"{") and data.endswith(b"}") and not self._news.search(data):
             return facts
-        members = members_of(data)
+        members = read.json_object(data)
         return replace(facts, unreadable=facts.unreadable + 1) if members is None else self._event(facts, members)
 
     def facts_of(self, body: bytes) -> ReplyFacts:
         """Return what a whole answer says."""
-        members = members_of(body)
+        members = read.json_object(body)
         if members is None:
             return ReplyFacts(unreadable=1)
         return replace(self._whole(ReplyFacts(), members), is_complete=True)

@@ -137,22 +137,6 @@ def event_bytes(event: SseEvent, value: JsonValue) -> bytes:
     return name + b"data: " + json.encode(value) + b"\n\n"
 
 
-def as_object(value: JsonValue) -> JsonObject:
-    return dict(value) if isinstance(value, Mapping) else {}
-
-
-def as_objects(value: JsonValue) -> list[JsonObject]:
-    return [dict(item) for item in value if isinstance(item, Mapping)] if isinstance(value, list | tuple) else []
-
-
-def as_text(value: JsonValue) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def as_index(value: JsonValue) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
 def valid_arguments(arguments: str) -> str:
     """Return what the model wrote, or `{}`: some providers refuse a whole conversation for what is no JSON object."""
     try:
