@@ -1,4 +1,4 @@
-"""What is asked of the pruner and what it answers."""
+"""The question to the pruner, and its result."""
 
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -45,7 +45,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """A cut as the answer tells it; `marker` is the line that stands in its place."""
+    """A cut as the answer lists it; `marker` is the line that stands in its place."""
 
     cut: Cut
     marker: str
@@ -68,7 +68,7 @@ class Pruned:
         return sum(a.cut.count for a in self.annotations)
 
     def warned(self, *codes: WarningCode, fallback: bool = False) -> "Pruned":
-        """The same answer with more warnings."""
+        """Return the same result with more warnings."""
         return replace(
             self,
             warnings=(*self.warnings, *(c for c in codes if c not in self.warnings)),
@@ -77,5 +77,5 @@ class Pruned:
 
 
 def untouched(text: str, original_lines: int, tokens: int, *warnings: WarningCode) -> Pruned:
-    """The answer that changes nothing; with a warning it is a fallback."""
+    """Return the result that changes nothing; with a warning it is a fallback."""
     return Pruned(text, (), original_lines, tokens, tokens, bool(warnings), warnings)

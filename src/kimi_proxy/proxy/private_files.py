@@ -1,4 +1,4 @@
-"""A file is replaced as a whole or not at all: same mode, same owner, through its symbolic links."""
+"""Files that only their user can read, and files of other programs that are replaced as a whole or not at all."""
 
 import os
 import stat
@@ -13,12 +13,12 @@ from kimi_proxy.core.errors import FileRefused
 DIRECTORY = 0o700
 FILE = 0o600
 
-# Which file a path led to. While someone holds it open, no other file can have the same pair.
+# Which file a path led to: device and inode. While a process holds it open, no other file can have the same pair.
 Identity = tuple[int, int]
 
 
 def private_file(path: Path) -> Identity:
-    """Create `path` if it is missing, close it to others if it is open to them, and say which file it is."""
+    """Create `path` if it is missing, take all rights from other users, and return which file it is."""
     _private_directory(path.parent)
     try:
         found = path.stat()
@@ -33,6 +33,7 @@ def private_file(path: Path) -> Identity:
 
 
 def identity(path: Path) -> Identity | None:
+    """Return which file `path` leads to; None if there is none."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -82,11 +83,11 @@ def _make(directory: Path) -> None:
 
 
 LOCK_WAIT_S = 3.0
-STALE_S = 10.0  # after which whoever locks this way takes a lock for forgotten
+STALE_S = 10.0  # after this time other programs, too, take a lock for forgotten
 
 
 def read(path: Path) -> bytes | None:
-    """What the file holds; None if there is none."""
+    """Return what the file holds, None if there is none; raise FileRefused if it cannot be read."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise FileRefused(f"{path} is not a file")
@@ -98,23 +99,23 @@ def read(path: Path) -> bytes | None:
 
 
 def missing_directories(path: Path) -> list[Path]:
-    """Those that have to be made for `path`, the outermost first."""
+    """Return those that have to be made for `path`, the outermost first."""
     return [each for each in path.parents if not each.exists()][::-1]
 
 
 def replace(path: Path, content: bytes, new_mode: int = 0o644) -> None:
-    """Write `content` to `path`."""
+    """Write `content` to `path` with its mode and owner, through symbolic links; raise FileRefused if that fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         found = path.stat() if path.exists() else None
         if found is not None:
-            _refuse_strange(path, found)
+            _refuse_unsafe(path, found)
         handle, name = tempfile.mkstemp(prefix=".kimi-proxy-", dir=path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
                 file.flush()
-                _dress(file.fileno(), found, new_mode)
+                _set_mode(file.fileno(), found, new_mode)
                 os.fsync(file.fileno())
             Path(name).replace(path)
         except BaseException:
@@ -138,12 +139,12 @@ def remove(path: Path, made: Sequence[Path]) -> None:
 
 @contextmanager
 def locked(lock: Path | None) -> Iterator[None]:
-    """Hold a lock that is a directory, as Claude Code does while it writes its own file."""
+    """Hold a lock that is a directory, as Claude Code does while it writes its own file; FileRefused after 3 s."""
     if lock is None or not lock.parent.is_dir():
         yield
         return
     deadline = time.monotonic() + LOCK_WAIT_S
-    while not _taken(lock):
+    while not _take(lock):
         if time.monotonic() > deadline:
             raise FileRefused(f"{lock} is held by another program: try again")
         time.sleep(0.05)
@@ -154,7 +155,7 @@ def locked(lock: Path | None) -> Iterator[None]:
             lock.rmdir()
 
 
-def _taken(lock: Path) -> bool:
+def _take(lock: Path) -> bool:
     try:
         lock.mkdir()
     except FileExistsError:
@@ -167,14 +168,14 @@ def _taken(lock: Path) -> bool:
     return True
 
 
-def _refuse_strange(path: Path, found: os.stat_result) -> None:
+def _refuse_unsafe(path: Path, found: os.stat_result) -> None:
     if found.st_nlink > 1:
         raise FileRefused(f"{path} has other names (hard links) that would keep the old text: change it by hand")
     if not os.access(path, os.W_OK):
         raise FileRefused(f"{path} may not be written")
 
 
-def _dress(handle: int, found: os.stat_result | None, new_mode: int) -> None:
+def _set_mode(handle: int, found: os.stat_result | None, new_mode: int) -> None:
     if found is None:
         umask = os.umask(0)
         os.umask(umask)

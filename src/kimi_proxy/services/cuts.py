@@ -1,4 +1,4 @@
-"""Every prune and mask, for people: listed, laid beside what was sent, and searched."""
+"""Every prune and mask for people to read: listed, compared with what was sent, and searched."""
 
 import asyncio
 import time
@@ -15,15 +15,24 @@ from kimi_proxy.core.markers import is_id
 from kimi_proxy.features import masking
 from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.services.events import moment
-from kimi_proxy.services.originals import decoded
+from kimi_proxy.services.originals import SCOPE, decoded
 from kimi_proxy.services.pruner import Explanation, Pruner
 from kimi_proxy.services.store import NEWEST, DecisionRecord, Decisions, ListedOriginal, Originals, StoredText
 
 CHARS_PER_TOKEN = 4
+SCAN = 4  # originals looked at for one that is listed: some were kept and then nothing was cut
+REASONS = 3
+SHOWN_CHARS = 400_000  # of one text at once
+LINE_CHARS = 4000  # of one line; recovering it gives all of it
+SEARCHED = 1000  # the newest originals
+BATCH = 20
+SEARCH_S = 1.5
+EXCERPT_CHARS = 160
+REMEMBERED, REMEMBERED_BYTES, REMEMBERED_S = 8, 64 * 1024**2, 300
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class CutNote:
     """What the note beside an original says of its cuts."""
 
     door: str  # pruner, chat or gateway
@@ -43,123 +52,74 @@ class Note:
         return sum(end - start + 1 for start, end, _ in self.cuts)
 
 
-def read(id: str, about: bytes, pin: DecisionRecord | None) -> Note:
-    """What can be told of the original `id` and, if it is an output in a conversation, of its pin."""
-    try:
-        value = json.decode(about)
-    except ParseError:
-        value = None
-    match value:
-        case {"what": "mask", "server": str(server), "limits": dict(limits), "chars": int(chars), "lines": int(rows)}:
-            masked = MaskingSettings.model_validate(limits)
-            return Note(
-                "gateway", "mask", server=server, lines=rows, chars=chars, tokens=_sizes(chars, masked), limits=masked
-            )
-        case {"what": "mask", "server": str(server)}:
-            return Note("gateway", "mask", server=server)
-        case {"what": "history", "session": str(session)}:
-            return Note("chat", "history", session=session)
-        case {"what": "history"}:
-            return Note("chat", "history")
-        case {"goal": str(goal), "source_type": str(kind), "cuts": list(cuts), "stats": dict(stats)}:
-            count, sizes = _stats(stats)
-            found = tuple(_cuts(cuts))
-            return Note("chat" if pin else "pruner", "prune", goal, kind, cuts=found, lines=count, tokens=sizes)
-        case {"what": str(what)}:
-            return Note("chat" if what == "output" else "tools", "output")
-        case _:
-            return Note("chat" if pin else "pruner", "mask" if id.startswith("msk_") else "output")
-
-
-def _sizes(chars: int, limits: MaskingSettings) -> tuple[int, int]:
-    """Tokens of a masked text, estimated by its length: to count them would mean to read it."""
-    return chars // CHARS_PER_TOKEN, min(chars, limits.head_chars + limits.tail_chars) // CHARS_PER_TOKEN
-
-
-def _cuts(found: Sequence[JsonValue]) -> Iterator[tuple[int, int, str]]:
-    for cut in found:
-        match cut:
-            case {"start": int(start), "end": int(end), "reason": str(reason)}:
-                yield start, end, reason
-
-
-def _stats(stats: Mapping[str, JsonValue]) -> tuple[int | None, tuple[int, int] | None]:
-    match stats:
-        case {"original_lines": int(count), "tokens_est_before": int(before), "tokens_est_after": int(after)}:
-            return count, (before, after) if before else None
-    return None, None
-
-
-SCOPE = "local"
-SCAN = 4  # originals looked at for one that is listed: some were kept and then nothing was cut
-REASONS = 3
-SHOWN_CHARS = 400_000  # of one text at once
-LINE_CHARS = 4000  # of one line; all of it comes by the way back
-SEARCHED = 1000  # the newest originals
-BATCH = 20
-SEARCH_S = 1.5
-EXCERPT_CHARS = 160
-REMEMBERED, REMEMBERED_BYTES, REMEMBERED_S = 8, 64 * 1024**2, 300
-
-
 class Cuts:
     def __init__(
         self,
         originals: Originals,
-        stored_decisions: Decisions,
+        decisions: Decisions,
         pruner: Pruner,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._originals = originals
-        self._stored_decisions = stored_decisions
+        self._decisions = decisions
         self._pruner = pruner
         self._now = now
-        # Somebody who scrolls through a text asks for it page by page.
+        # The dashboard reads a text page by page while it is scrolled.
         self._explained: LruCache[str, Explanation] = LruCache(
             ttl_s=REMEMBERED_S, max_entries=REMEMBERED, max_bytes=REMEMBERED_BYTES, now=now
         )
 
     async def page(self, limit: int, before: int | None) -> JsonObject:
-        """What was cut, newest first, and where the next page begins; None if there is none."""
+        """Return what was cut, newest first, and where the next page begins; None if there is none."""
         found: list[JsonValue] = []
         at = NEWEST if before is None else before
         for _ in range(SCAN):
-            masks = await self._originals.page(SCOPE, at, limit)
-            for mask in masks:
-                at = mask.seq
-                if (row := _row(mask)) is not None:
+            originals = await self._originals.page(SCOPE, at, limit)
+            for original in originals:
+                at = original.seq
+                if (row := _row(original)) is not None:
                     found.append(row)
                 if len(found) == limit:
                     return {"cuts": found, "before": at}
-            if len(masks) < limit:
+            if len(originals) < limit:
                 return {"cuts": found, "before": None}
         return {"cuts": found, "before": at}
 
     async def one(self, id: str, start: int, count: int) -> JsonObject:
-        """An original beside what was sent of it: line by line where lines were cut, else as two texts."""
+        """Return an original beside what was sent of it: line by line where lines were cut, else as two texts.
+
+        Raise PruneIdNotFound if it is unknown or has expired.
+        """
         if not is_id(id):
             raise PruneIdNotFound(id, "unknown")
         original = await self._originals.get(SCOPE, id)
-        pin = await self._stored_decisions.of_original(SCOPE, id)
-        note, text = read(id, original.about, pin), decoded(original.text)
-        about: JsonObject = {"id": id, **_told(note, pin), "chars": len(text)}
+        decision = await self._decisions.of_original(SCOPE, id)
+        note, text = read_note(id, original.about, decision), decoded(original.text)
+        about: JsonObject = {"id": id, **_to_json(note, decision), "chars": len(text)}
         if note.cuts:
             return {**about, "by": "lines", **await self._by_lines(id, start, count)}
-        return {**about, "by": "text", **_beside(id, text, note, pin)}
+        return {**about, "by": "text", **_beside(id, text, note, decision)}
 
     async def search(self, wanted: str, limit: int) -> JsonObject:
-        """Lines of the newest originals that hold `wanted`, whatever its case; `stopped` says what was in the way."""
+        """Return lines of the newest originals that hold `wanted` in any case; `stopped` says why there may be more."""
         if not wanted.strip():
             raise InvalidParams("q", "give some text to look for")
         deadline = self._now() + SEARCH_S
         hits: list[JsonValue] = []
-        searched, at, stopped = 0, NEWEST, None
-        while stopped is None:
+        searched, at, stopped = 0, NEWEST, ""
+        while not stopped:
             batch = await self._originals.texts(SCOPE, at, BATCH)
             hits += await asyncio.to_thread(_hits, batch, wanted.casefold(), limit - len(hits))
             at, searched = batch[-1].seq if batch else 0, searched + len(batch)
-            stopped = _stopped(len(hits) >= limit, len(batch) < BATCH, searched, self._now() >= deadline)
-        return {"hits": hits, "searched": searched, "stopped": None if stopped == "end" else stopped}
+            if len(hits) >= limit:
+                stopped = "enough"
+            elif len(batch) < BATCH:
+                return {"hits": hits, "searched": searched, "stopped": None}
+            elif searched >= SEARCHED:
+                stopped = "oldest"
+            elif self._now() >= deadline:
+                stopped = "time"
+        return {"hits": hits, "searched": searched, "stopped": stopped}
 
     async def _by_lines(self, id: str, start: int, count: int) -> JsonObject:
         explained = self._explained.get(id)
@@ -176,49 +136,26 @@ class Cuts:
         }
 
 
-def _rows(rows: Sequence[LineWhy], texts: Sequence[str]) -> Iterator[JsonObject]:
-    left = SHOWN_CHARS
-    for row in rows:
-        text = texts[row.line - 1][:LINE_CHARS]
-        left -= len(text)
-        if left < 0:
-            return
-        yield {"line": row.line, "text": text, "kept": row.kept, "score": row.score, "why": row.why}
-
-
-def _beside(id: str, text: str, note: Note, pin: DecisionRecord | None) -> JsonObject:
-    """Both texts as far as they can be shown at once."""
-    sent = decoded(pin.shown) if pin is not None and pin.shown is not None else None
-    if sent is None and note.limits is not None:
-        cut = masking.look(text, note.limits)
-        sent = cut.shown(id) if isinstance(cut, masking.Cut) else None
-    return {
-        "original": text[:SHOWN_CHARS],
-        "sent": None if sent is None else sent[:SHOWN_CHARS],
-        "truncated": max(len(text), len(sent or "")) > SHOWN_CHARS,
-    }
-
-
-def _row(mask: ListedOriginal) -> JsonObject | None:
-    """A cut as it is listed; None if nothing was cut."""
-    note = read(mask.id, mask.about, mask.decision)
+def _row(original: ListedOriginal) -> JsonObject | None:
+    """Return a cut as it is listed; None if nothing was cut."""
+    note = read_note(original.id, original.about, original.decision)
     if note.kind == "prune" and not note.cuts:
         return None
-    times: JsonObject = {"created_at": moment(mask.created), "last_used_at": moment(mask.last_used)}
-    return {"id": mask.id, **times, **_told(note, mask.decision)}
+    times: JsonObject = {"created_at": moment(original.created), "last_used_at": moment(original.last_used)}
+    return {"id": original.id, **times, **_to_json(note, original.decision)}
 
 
-def _told(note: Note, pin: DecisionRecord | None) -> JsonObject:
-    before, after = (pin.tokens_before, pin.tokens_after) if pin else note.tokens or (None, None)
+def _to_json(note: CutNote, decision: DecisionRecord | None) -> JsonObject:
+    before, after = (decision.tokens_before, decision.tokens_after) if decision else note.tokens or (None, None)
     return {
         "kind": note.kind,
         "door": note.door,
-        "why": pin.why if pin else None,
+        "why": decision.why if decision else None,
         "goal": note.goal[:500],
         "source_type": note.source_type,
         "server": note.server,
-        "session_id": pin.session if pin else note.session,
-        "preview": pin.preview if pin else "",
+        "session_id": decision.session if decision else note.session,
+        "preview": decision.preview if decision else "",
         "reasons": list(dict.fromkeys(reason for _, _, reason in note.cuts))[:REASONS],
         "blocks": len(note.cuts),
         "original_lines": note.lines,
@@ -229,25 +166,85 @@ def _told(note: Note, pin: DecisionRecord | None) -> JsonObject:
     }
 
 
+def _rows(rows: Sequence[LineWhy], texts: Sequence[str]) -> Iterator[JsonObject]:
+    left = SHOWN_CHARS
+    for row in rows:
+        text = texts[row.line - 1][:LINE_CHARS]
+        left -= len(text)
+        if left < 0:
+            return
+        yield {"line": row.line, "text": text, "kept": row.kept, "score": row.score, "why": row.why}
+
+
+def _beside(id: str, text: str, note: CutNote, decision: DecisionRecord | None) -> JsonObject:
+    """Return both texts as far as they can be shown at once."""
+    sent = decoded(decision.shown) if decision is not None and decision.shown is not None else None
+    if sent is None and note.limits is not None:
+        cut = masking.look(text, note.limits)
+        sent = cut.shown(id) if isinstance(cut, masking.Cut) else None
+    return {
+        "original": text[:SHOWN_CHARS],
+        "sent": None if sent is None else sent[:SHOWN_CHARS],
+        "truncated": max(len(text), len(sent or "")) > SHOWN_CHARS,
+    }
+
+
 def _hits(batch: Sequence[StoredText], wanted: str, limit: int) -> list[JsonValue]:
-    return list(islice((hit for kept in batch for hit in _hits_in(kept, wanted)), limit))
+    return list(islice((hit for original in batch for hit in _hits_in(original, wanted)), limit))
 
 
-def _hits_in(kept: StoredText, wanted: str) -> Iterator[JsonObject]:
-    text = decoded(kept.text)
+def _hits_in(original: StoredText, wanted: str) -> Iterator[JsonObject]:
+    text = decoded(original.text)
     if wanted not in text.casefold():
         return
     for number, line in enumerate(lines.split(text), 1):
         at = line.casefold().find(wanted)
         if at >= 0:
-            yield {"id": kept.id, "line": number, "text": line[max(0, at - 40) :][:EXCERPT_CHARS]}
+            yield {"id": original.id, "line": number, "text": line[max(0, at - 40) :][:EXCERPT_CHARS]}
 
 
-def _stopped(is_full: bool, is_end: bool, searched: int, is_late: bool) -> str | None:
-    if is_full:
-        return "enough"
-    if is_end:
-        return "end"
-    if searched >= SEARCHED:
-        return "oldest"
-    return "time" if is_late else None
+def read_note(id: str, about: bytes, decision: DecisionRecord | None) -> CutNote:
+    """Return what the note of the original `id` says; it has a decision if it is an output in a conversation."""
+    try:
+        value = json.decode(about)
+    except ParseError:
+        value = None
+    match value:
+        case {"what": "mask", "server": str(server), "limits": dict(limits), "chars": int(chars), "lines": int(rows)}:
+            masked = MaskingSettings.model_validate(limits)
+            return CutNote(
+                "gateway", "mask", server=server, lines=rows, chars=chars, tokens=_sizes(chars, masked), limits=masked
+            )
+        case {"what": "mask", "server": str(server)}:
+            return CutNote("gateway", "mask", server=server)
+        case {"what": "history", "session": str(session)}:
+            return CutNote("chat", "history", session=session)
+        case {"what": "history"}:
+            return CutNote("chat", "history")
+        case {"goal": str(goal), "source_type": str(kind), "cuts": list(cuts), "stats": dict(stats)}:
+            count, sizes = _stats(stats)
+            found = tuple(_cuts(cuts))
+            return CutNote("chat" if decision else "pruner", "prune", goal, kind, cuts=found, lines=count, tokens=sizes)
+        case {"what": str(what)}:
+            return CutNote("chat" if what == "output" else "tools", "output")
+        case _:
+            return CutNote("chat" if decision else "pruner", "mask" if id.startswith("msk_") else "output")
+
+
+def _sizes(chars: int, limits: MaskingSettings) -> tuple[int, int]:
+    """Return the tokens of a masked text before and after, by its length: to count them would mean to read it."""
+    return chars // CHARS_PER_TOKEN, min(chars, limits.head_chars + limits.tail_chars) // CHARS_PER_TOKEN
+
+
+def _cuts(found: Sequence[JsonValue]) -> Iterator[tuple[int, int, str]]:
+    for cut in found:
+        match cut:
+            case {"start": int(start), "end": int(end), "reason": str(reason)}:
+                yield start, end, reason
+
+
+def _stats(stats: Mapping[str, JsonValue]) -> tuple[int | None, tuple[int, int] | None]:
+    match stats:
+        case {"original_lines": int(count), "tokens_est_before": int(before), "tokens_est_after": int(after)}:
+            return count, (before, after) if before else None
+    return None, None

@@ -36,7 +36,7 @@ def fingerprint(question: Question, text: bytes, config: PrunerSettings) -> byte
     """Return 32 bytes that depend on all that may change the answer, and not on the time that it may take."""
     options, is_local = question.options, config.backend == "heuristic"
     backend = "heuristic" if is_local else ["deepinfra", config.deepinfra_endpoint_url, config.deepinfra_max_docs]
-    asked = json.encode(
+    identity = json.encode(
         [
             engine.VERSION,
             backend,
@@ -48,7 +48,7 @@ def fingerprint(question: Question, text: bytes, config: PrunerSettings) -> byte
             options.include_markers,
         ]
     )
-    digest = sha256(len(asked).to_bytes(8, "big") + asked)
+    digest = sha256(len(identity).to_bytes(8, "big") + identity)
     digest.update(text)
     return digest.digest()
 

@@ -248,7 +248,7 @@ class Pruner:
         return answer
 
     async def _shared(self, question: Question, scope: str, deadline: float) -> PruneAnswer:
-        """Answer equal questions that are asked at the same time once."""
+        """Answer equal questions that arrive at the same time once."""
 
         def identify() -> PruneRequest:
             text = encoded(question.text)

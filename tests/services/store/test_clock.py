@@ -7,7 +7,7 @@ from tests import fakes
 from tests.services.store.making import an_original, opened
 
 from kimi_proxy.core.errors import PruneIdNotFound
-from kimi_proxy.services.store.sqlite.database import CONFIRM_S, LEAP_S, Clock, Moment
+from kimi_proxy.services.store.sqlite.database import CONFIRM_S, LEAP_S, Moment, WallClock
 
 DAY_S = 86_400.0
 NOW = 1_700_000_000.0
@@ -15,7 +15,7 @@ NOW = 1_700_000_000.0
 
 def test_small_steps_are_believed_at_once() -> None:
     wall = fakes.Clock(NOW)
-    clock = Clock(wall)
+    clock = WallClock(wall)
     for step in (1, LEAP_S, -LEAP_S, 0):
         wall.advance(step)
         assert clock.look() == Moment(wall(), wall())
@@ -24,7 +24,7 @@ def test_small_steps_are_believed_at_once() -> None:
 @pytest.mark.parametrize("leap", [30 * DAY_S, -30 * DAY_S, LEAP_S + 1])
 def test_a_leap_is_believed_when_a_second_look_confirms_it(leap: float) -> None:
     wall = fakes.Clock(NOW)
-    clock = Clock(wall)
+    clock = WallClock(wall)
     wall.advance(leap)
     assert clock.look() == Moment(min(NOW, wall()), max(NOW, wall()))
     wall.advance(CONFIRM_S - 1)
@@ -36,7 +36,7 @@ def test_a_leap_is_believed_when_a_second_look_confirms_it(leap: float) -> None:
 @pytest.mark.parametrize("leap", [30 * DAY_S, -30 * DAY_S])
 def test_a_leap_that_is_taken_back_never_happened(leap: float) -> None:
     wall = fakes.Clock(NOW)
-    clock = Clock(wall)
+    clock = WallClock(wall)
     wall.advance(leap)
     clock.look()
     wall.advance(60 - leap)
@@ -45,15 +45,15 @@ def test_a_leap_that_is_taken_back_never_happened(leap: float) -> None:
 
 def test_a_second_leap_starts_the_doubt_again() -> None:
     wall = fakes.Clock(NOW)
-    clock = Clock(wall)
+    clock = WallClock(wall)
     for _ in range(5):
         wall.advance(DAY_S)
         assert clock.look().earliest == NOW
 
 
 def test_time_that_passed_since_the_last_stamp_on_file_is_a_leap_too() -> None:
-    assert Clock(fakes.Clock(NOW), last_seen=NOW - DAY_S).look() == Moment(NOW - DAY_S, NOW)
-    assert Clock(fakes.Clock(NOW), last_seen=NOW - 60).look() == Moment(NOW, NOW)
+    assert WallClock(fakes.Clock(NOW), last_seen=NOW - DAY_S).look() == Moment(NOW - DAY_S, NOW)
+    assert WallClock(fakes.Clock(NOW), last_seen=NOW - 60).look() == Moment(NOW, NOW)
 
 
 @pytest.mark.parametrize("leap", [30 * DAY_S, -30 * DAY_S])

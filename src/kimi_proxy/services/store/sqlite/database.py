@@ -43,7 +43,7 @@ class Moment:
         return self.earliest == self.latest
 
 
-class Clock:
+class WallClock:
     """Believes small steps at once, and a leap only when a second look confirms it."""
 
     def __init__(self, wall: Callable[[], float], last_seen: float | None = None) -> None:
@@ -75,7 +75,7 @@ class Database:
 
     def __init__(self, path: Path, now: Callable[[], float], timeout_s: float, connect: Connect = connect) -> None:
         self.path = path
-        self.clock = Clock(now, last_seen=0.0)  # nothing is certain until the newest stamp on file was read
+        self.clock = WallClock(now, last_seen=0.0)  # nothing is certain until the newest stamp on file was read
         self.trouble: str | None = None
         self.turn = asyncio.Lock()  # of the writer thread
         self._timeout_s = timeout_s

@@ -46,7 +46,7 @@ _SYSTEM_WORDS = {
 
 @contextmanager
 def store_errors(path: Path) -> Iterator[None]:
-    """Whatever SQLite or the system raises about `path` leaves as StoreUnavailable."""
+    """Raise StoreUnavailable for whatever SQLite or the system raises about `path`."""
     try:
         yield
     except sqlite3.Error as e:
@@ -61,14 +61,14 @@ def is_damage(error: sqlite3.Error) -> bool:
 
 
 def _code(error: sqlite3.Error) -> int:
-    """The primary result code; errors that Python raises by itself have none."""
+    """Return the primary result code; errors that Python raises by itself have none."""
     extended: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     return extended & 0xFF
 
 
 def set_aside(path: Path, seen: Identity) -> None:
     """Rename the damaged file `seen` at `path`, unless another process already has."""
-    with _alone_in(path.parent):
+    with _locked(path.parent):
         if identity(path) != seen:
             return
         damaged = path.with_name(f"{path.name}.corrupt-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
@@ -83,6 +83,7 @@ def set_aside(path: Path, seen: Identity) -> None:
 
 
 def set_aside_files(path: Path) -> tuple[str, ...]:
+    """Return the damaged files that were set aside."""
     found = path.parent.glob(f"{path.name}.corrupt-*")
     return tuple(sorted(str(f) for f in found if not f.name.endswith("-journal")))
 
@@ -92,8 +93,8 @@ def _journal(path: Path) -> Path:
 
 
 @contextmanager
-def _alone_in(directory: Path) -> Iterator[None]:
-    """Two processes that find the same damage must not rename each other's fresh file."""
+def _locked(directory: Path) -> Iterator[None]:
+    """Hold the lock of a directory: two processes that find the same damage must not rename each other's fresh file."""
     if sys.platform == "win32":  # a file that is open elsewhere can't be renamed there
         yield
         return
@@ -123,7 +124,7 @@ def connect(path: Path, timeout_s: float) -> sqlite3.Connection:
 
 @contextmanager
 def reading(path: Path, timeout_s: float, connect: Connect = connect) -> Iterator[sqlite3.Connection]:
-    """A connection for a few quick queries; each ends its own read lock. No file is an empty store."""
+    """Give a connection for a few quick queries; each ends its own read lock. No file is an empty store."""
     with closing(connect(path, timeout_s) if identity(path) else _empty()) as connection:
         connection.execute("PRAGMA query_only = ON")
         yield connection
@@ -131,7 +132,7 @@ def reading(path: Path, timeout_s: float, connect: Connect = connect) -> Iterato
 
 @contextmanager
 def writing(path: Path, timeout_s: float, connect: Connect = connect) -> Iterator[sqlite3.Connection]:
-    """One transaction on a file of the newest schema. When the block ends well, all of it is on disk.
+    """Give a transaction on a file of the newest schema. When the block ends well, all of it is on disk.
 
     A damaged file is renamed while our lock still keeps other writers out, and the error goes on.
     """
@@ -140,7 +141,7 @@ def writing(path: Path, timeout_s: float, connect: Connect = connect) -> Iterato
         try:
             _prepare(connection)
             connection.execute("BEGIN IMMEDIATE")
-            _still(path, seen)
+            _refuse_moved(path, seen)
             schema.bring_up(connection)
             yield connection
             connection.execute("COMMIT")
@@ -150,13 +151,13 @@ def writing(path: Path, timeout_s: float, connect: Connect = connect) -> Iterato
                     connection.close()
                 set_aside(path, seen)
             raise
-    _still(path, seen)
+    _refuse_moved(path, seen)
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
     for setting in _FOR_WRITING:
         connection.execute(setting).fetchall()
-    if connection.execute("PRAGMA page_count").fetchone() == (0,):  # heard only while the file is empty
+    if connection.execute("PRAGMA page_count").fetchone() == (0,):  # takes effect only while the file is empty
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
 
 
@@ -166,7 +167,7 @@ def _empty() -> sqlite3.Connection:
     return connection
 
 
-def _still(path: Path, seen: Identity) -> None:
-    """A commit into a file that was moved or deleted under us must not be acknowledged."""
+def _refuse_moved(path: Path, seen: Identity) -> None:
+    """Raise StoreUnavailable if the file was moved or deleted meanwhile: its commit must not be acknowledged."""
     if identity(path) != seen:
         raise StoreUnavailable(f"{path} was moved or deleted while it was written: it starts afresh")

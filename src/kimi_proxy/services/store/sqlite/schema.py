@@ -17,7 +17,7 @@ LEVEL = 3  # logs and code shrink to a quarter or less, at hundreds of megabytes
 
 
 def write_a_page(connection: sqlite3.Connection) -> None:
-    """Sign the file as ours ("kimi"). Signing it again changes nothing, and shows that the disk takes writes."""
+    """Mark the file as ours ("kimi"). Doing it again changes nothing, and shows that the disk takes writes."""
     connection.execute("PRAGMA application_id = 1802071401")
 
 
@@ -231,7 +231,7 @@ VERSION = len(MIGRATIONS)
 
 
 def bring_up(connection: sqlite3.Connection) -> None:
-    """Apply the missing steps in the caller's transaction, so that all of them are done or none."""
+    """Apply the missing steps in the caller's transaction, all or none; raise StoreUnavailable for a newer schema."""
     found = version(connection)
     if found > VERSION:
         raise StoreUnavailable(

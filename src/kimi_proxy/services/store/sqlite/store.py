@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.store.protocols import StoreUsage
-from kimi_proxy.services.store.sqlite.database import Clock, Database
+from kimi_proxy.services.store.sqlite.database import Database, WallClock
 from kimi_proxy.services.store.sqlite.decisions import SqliteDecisions
 from kimi_proxy.services.store.sqlite.file import Connect, connect, set_aside_files
 from kimi_proxy.services.store.sqlite.originals import SqliteOriginals
@@ -52,7 +52,7 @@ class SqliteStore:
             async with database.timeout():
                 await store.originals.flush()
                 # A leap of the clock since the newest stamp on file waits for a second look.
-                database.clock = Clock(now, await store.originals.newest_use())
+                database.clock = WallClock(now, await store.originals.newest_use())
         return store
 
     async def usage(self) -> StoreUsage:
@@ -106,7 +106,7 @@ class SqliteStore:
         swept = loop.time()
         while True:
             await asyncio.sleep(min(FLUSH_S, self._ttl_s / 10))
-            # Between two looks that are far apart, time that has passed can't be told from a leap.
+            # Between two looks that are far apart, time that has passed looks like a leap.
             self._database.clock.look()
             has_work = self.originals.has_unwritten_uses or self._database.trouble
             if has_work or loop.time() - swept >= SWEEP_S:
