@@ -18,7 +18,7 @@ from kimi_proxy.features import recovery
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sanitizer.plan import plan
-from kimi_proxy.features.sanitizer.shorten import Shortened, Task, is_json, shorten
+from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task, is_json, shorten
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.decisions import SCOPE, ChatDecisions
 from kimi_proxy.services.chat.sanitizer import Sanitizer
@@ -89,7 +89,7 @@ def conversations(draw: st.DrawFn) -> list[list[Item]]:
 
 
 class Inline(Workers):
-    async def shorten(self, task: Task, within_s: float) -> Shortened:
+    async def shorten(self, task: Task, within_s: float) -> ShortenedText:
         return shorten(task)
 
 
@@ -150,7 +150,7 @@ def _check_members(came: Request, left: Request) -> None:
 
 
 async def _check_parts(came: Request, left: Request, world: World) -> None:
-    outputs = {(output.spot, output.start): output for output in plan(came, THRESHOLD).outputs}
+    outputs = {(output.spot, output.start): output for output in plan(came, THRESHOLD)}
     spots = {output.spot for output in outputs.values()}
     for at, message in enumerate(came.messages):
         for index, part in enumerate(message.parts):

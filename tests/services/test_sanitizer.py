@@ -17,7 +17,7 @@ from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.features import recovery
 from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.sanitizer.shorten import Shortened, Task
+from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task
 from kimi_proxy.services.chat.decisions import SCOPE
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.originals import decoded
@@ -165,7 +165,7 @@ async def test_a_store_that_cannot_keep_lets_everything_out_whole_and_that_stays
 class Stuck(Workers):
     """Workers that never come back in time."""
 
-    async def shorten(self, task: Task, within_s: float) -> Shortened:
+    async def shorten(self, task: Task, within_s: float) -> ShortenedText:
         async with asyncio.timeout(within_s):
             await asyncio.Event().wait()
         raise AssertionError
@@ -329,7 +329,7 @@ async def test_a_first_cut_that_loses_more_of_the_cache_than_it_saves_is_not_mad
 
 async def test_an_output_that_nobody_can_shorten_leaves_the_cuts_before_it_as_they_are(tmp_path: Path):
     class Stumbling(Workers):
-        async def shorten(self, task: Task, within_s: float) -> Shortened:
+        async def shorten(self, task: Task, within_s: float) -> ShortenedText:
             if "stumble" in task.text:
                 task = replace(task, goal=None)  # type: ignore[arg-type]
             return await super().shorten(task, within_s)

@@ -14,7 +14,7 @@ from kimi_proxy.core.config.providers import Model
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.context import Composition
 from kimi_proxy.features.pipeline import Note
-from kimi_proxy.features.sanitizer.plan import recovers
+from kimi_proxy.features.sanitizer.plan import is_recovery_tool
 
 MILLION = 1_000_000
 
@@ -235,7 +235,7 @@ def weights(request: Request, weighed: Composition) -> Weights:
         asked |= {part.call_id: part.name for part in message.parts if part.kind == "tool_call"}
         results = [part.call_id for part in message.parts if part.kind == "tool_result"]
         has_outputs = has_outputs or bool(results)
-        if any(recovers(asked.get(call_id, "")) for call_id in results):
+        if any(is_recovery_tool(asked.get(call_id, "")) for call_id in results):
             places.append(at)
     new = sum(1 for at in places if at > (said[-1] if said else -1))
     recovered = sum(weighed.messages[at].tools_tokens for at in places)

@@ -16,7 +16,7 @@ from kimi_proxy.core.errors import location
 from kimi_proxy.core.prune import Cut, Pruned, Question
 from kimi_proxy.features.pruning import engine
 from kimi_proxy.features.pruning.explain import LineWhy
-from kimi_proxy.features.sanitizer.shorten import Shortened, Task, shorten
+from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task, shorten
 
 # What a worker process is asked and what it answers: length-prefixed MessagePack, never pickle.
 #
@@ -72,7 +72,7 @@ class ShortenedAnswer(msgspec.Struct, frozen=True):
 
     shown: bytes
     hidden: list[bytes | None]
-    shortened: Shortened
+    shortened: ShortenedText
 
 
 _jobs: msgspec.msgpack.Decoder[Job] = msgspec.msgpack.Decoder(PruneJob | ScoreJob | ExplainJob | ShortenJob)
@@ -135,7 +135,7 @@ def _shorten(task: Task) -> bytes:
     return msgspec.msgpack.encode(ShortenedAnswer(_bytes(done.shown), hidden, bare))
 
 
-def shortened(message: bytes, task: Task) -> Shortened:
+def shortened(message: bytes, task: Task) -> ShortenedText:
     answer = _shortened.decode(message)
     texts = (task.text if raw is None else _text(raw) for raw in answer.hidden)
     hidden = (replace(one, text=text) for one, text in zip(answer.shortened.hidden, texts, strict=True))

@@ -18,7 +18,7 @@ from kimi_proxy.core.errors import location
 from kimi_proxy.core.prune import Cut, Pruned, Question
 from kimi_proxy.features.pruning import engine
 from kimi_proxy.features.pruning.explain import LineWhy
-from kimi_proxy.features.sanitizer.shorten import Shortened, Task, shorten
+from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task, shorten
 from kimi_proxy.proxy.process import STDIN, Command, Process
 from kimi_proxy.services import worker
 
@@ -133,7 +133,7 @@ class Workers:
             return await self._in_thread(lambda check: engine.explain(question, cuts, check), within_s)
         return worker.whys(await self._in_child(worker.explain_job(question, cuts, within_s)))
 
-    async def shorten(self, task: Task, within_s: float) -> Shortened:
+    async def shorten(self, task: Task, within_s: float) -> ShortenedText:
         """A chat request waits for this: it cannot also wait for a child to start."""
         size = len(task.text)
         if size <= self._thread_max_chars or (not self._has_idle() and size <= HURRIED_MAX_CHARS):
@@ -281,7 +281,7 @@ class Workers:
         task.add_done_callback(self._tasks.discard)
 
 
-def _shortened(task: Task, check: worker.Check) -> Shortened:
+def _shortened(task: Task, check: worker.Check) -> ShortenedText:
     """As a child does it, faults included: whoever waits for several outputs loses only this one."""
     try:
         return shorten(task, check)

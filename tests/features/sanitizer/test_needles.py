@@ -7,10 +7,10 @@ from tests import outputs
 from tests.outputs import Printed
 
 from kimi_proxy.features.sanitizer.plan import Origin
-from kimi_proxy.features.sanitizer.shorten import Shortened, Task, shorten
+from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task, shorten
 
 
-def shortened(printed: Printed, is_unread: bool = True) -> Shortened:
+def shortened(printed: Printed, is_unread: bool = True) -> ShortenedText:
     return shorten(Task(printed.text, printed.goal, Origin(), is_unread, 1000, 200, b"seed"))
 
 

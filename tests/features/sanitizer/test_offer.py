@@ -21,27 +21,27 @@ def with_tool(wire: Wire, name: str, *properties: str) -> Request:
 @WIRES
 def test_it_joins_at_the_end_of_the_clients_tools(wire: Wire):
     before = request(wire, [User("go")])
-    after = stage.joined(before)
+    after = stage.with_recall_tool(before)
 
-    assert stage.may_join(before)
+    assert stage.may_offer_tool(before)
     assert after.tool_names == (*before.tool_names, recovery.NAME)
     assert json.loads(after.body)["tools"][:-1] == json.loads(before.body)["tools"]
 
 
 @WIRES
 def test_a_client_without_tools_gets_none(wire: Wire):
-    assert not stage.may_join(request(wire, [User("go")], tools=()))
+    assert not stage.may_offer_tool(request(wire, [User("go")], tools=()))
 
 
 def test_where_several_answers_are_asked_for_it_does_not_join():
-    assert not stage.may_join(request(Wire.CHAT, [User("go")], n=2))
-    assert stage.may_join(request(Wire.CHAT, [User("go")], n=1))
+    assert not stage.may_offer_tool(request(Wire.CHAT, [User("go")], n=2))
+    assert stage.may_offer_tool(request(Wire.CHAT, [User("go")], n=1))
 
 
 def test_where_the_provider_notes_all_that_is_asked_it_does_not_join():
     """To ask again would be noted as a second question."""
-    assert not stage.may_join(request(Wire.RESPONSES, [User("go")], conversation="conv_1"))
-    assert stage.may_join(request(Wire.RESPONSES, [User("go")], conversation=None))
+    assert not stage.may_offer_tool(request(Wire.RESPONSES, [User("go")], conversation="conv_1"))
+    assert stage.may_offer_tool(request(Wire.RESPONSES, [User("go")], conversation=None))
 
 
 @WIRES
@@ -51,12 +51,12 @@ def test_where_the_provider_notes_all_that_is_asked_it_does_not_join():
 )
 def test_a_client_that_offers_it_by_way_of_mcp_gets_none(wire: Wire, name: str, properties: tuple[str, ...]):
     assert stage.is_offered(with_tool(wire, name, *properties))
-    assert not stage.may_join(with_tool(wire, name, *properties))
+    assert not stage.may_offer_tool(with_tool(wire, name, *properties))
 
 
 @WIRES
 def test_where_the_name_is_taken_ours_takes_another(wire: Wire):
     taken = with_tool(wire, "recover_text", "bucket")
 
-    assert stage.may_join(taken)
-    assert stage.joined(taken).tool_names[-1] == recovery.SPARE_NAME
+    assert stage.may_offer_tool(taken)
+    assert stage.with_recall_tool(taken).tool_names[-1] == recovery.SPARE_NAME

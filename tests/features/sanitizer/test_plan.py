@@ -6,7 +6,7 @@ import pytest
 from tests.conversations import Assistant, Call, Item, Result, User, request
 
 from kimi_proxy.core.chat import Wire, parse
-from kimi_proxy.features.sanitizer.plan import Origin, Plan, plan
+from kimi_proxy.features.sanitizer.plan import Origin, ToolOutput, plan
 
 LONG = "a line of output that goes on and on\n" * 100
 WIRES = pytest.mark.parametrize("wire", list(Wire))
@@ -16,17 +16,17 @@ def asked(call_id: str, text: str, name: str = "bash", **arguments: str) -> list
     return [Assistant("", (Call(call_id, name, dict(arguments)),)), Result(call_id, text)]
 
 
-def planned(wire: Wire, items: list[Item], threshold_tokens: int = 1000) -> Plan:
+def planned(wire: Wire, items: list[Item], threshold_tokens: int = 1000) -> tuple[ToolOutput, ...]:
     return plan(request(wire, items), threshold_tokens)
 
 
 def keys(wire: Wire, items: list[Item]) -> list[bytes]:
-    return [output.key for output in planned(wire, items).outputs]
+    return [output.key for output in planned(wire, items)]
 
 
 @WIRES
 def test_long_results_of_tools_are_found_with_what_the_tool_was_asked(wire: Wire):
-    (output,) = planned(wire, [User("go"), *asked("c1", LONG, command="make")]).outputs
+    (output,) = planned(wire, [User("go"), *asked("c1", LONG, command="make")])
 
     assert (output.text, output.origin, output.is_unread) == (LONG, Origin("bash", command="make"), True)
 
@@ -35,14 +35,14 @@ def test_long_results_of_tools_are_found_with_what_the_tool_was_asked(wire: Wire
 def test_nothing_else_is(wire: Wire):
     items: list[Item] = [User(LONG), Assistant(LONG), *asked("c1", "short"), *asked("c2", "x", path=LONG)]
 
-    assert planned(wire, items) == Plan(())
+    assert planned(wire, items) == ()
 
 
 @WIRES
 def test_what_the_model_has_answered_is_read(wire: Wire):
     items: list[Item] = [User("go"), *asked("c1", LONG), *asked("c2", LONG + "2"), Result("c3", LONG + "3")]
 
-    assert [output.is_unread for output in planned(wire, items).outputs] == [False, True, True]
+    assert [output.is_unread for output in planned(wire, items)] == [False, True, True]
 
 
 @WIRES
@@ -67,7 +67,7 @@ def test_what_was_recovered_is_left_alone_and_the_old_cut_keeps_its_place(wire: 
     items: list[Item] = [User("go"), *asked("c1", LONG)]
     again: list[Item] = [*items, *asked("c2", LONG, name, prune_id="prn_0123456789abcdef")]
 
-    assert [output.whole_because for output in planned(wire, again).outputs] == ["", "recovered"]
+    assert [output.whole_because for output in planned(wire, again)] == ["", "recovered"]
     assert keys(wire, again)[0] == keys(wire, items)[0]
 
 
@@ -75,28 +75,28 @@ def test_what_was_recovered_is_left_alone_and_the_old_cut_keeps_its_place(wire: 
 def test_a_result_belongs_to_the_call_before_it(wire: Wire):
     items: list[Item] = [User("go"), *asked("call_0", LONG, command="make"), *asked("call_0", LONG, "recover_text")]
 
-    assert [output.whole_because for output in planned(wire, items).outputs] == ["", "recovered"]
-    assert planned(wire, items[:3]).outputs[0].key == planned(wire, items).outputs[0].key
+    assert [output.whole_because for output in planned(wire, items)] == ["", "recovered"]
+    assert planned(wire, items[:3])[0].key == planned(wire, items)[0].key
 
 
 @WIRES
 def test_whoever_asks_for_the_same_text_again_gets_all_of_it(wire: Wire):
     items: list[Item] = [User("go"), *asked("c1", LONG), *asked("c2", LONG)]
 
-    assert [output.whole_because for output in planned(wire, items).outputs] == ["", "asked_again"]
+    assert [output.whole_because for output in planned(wire, items)] == ["", "asked_again"]
 
 
 @WIRES
 def test_what_a_client_tells_the_model_behind_a_result_is_left_alone(wire: Wire):
     reminder = "\n\n<system-reminder>\nMind the gap.\n</system-reminder>"
-    (output,) = planned(wire, [User("go"), *asked("c1", f"{LONG}{reminder}{reminder}\n")]).outputs
+    (output,) = planned(wire, [User("go"), *asked("c1", f"{LONG}{reminder}{reminder}\n")])
 
     assert output.text.rstrip() == LONG.rstrip()
 
 
 @WIRES
 def test_sections_in_a_users_text_are_found_and_the_words_around_are_not(wire: Wire):
-    (output,) = planned(wire, [User(f"Why?\n<console>{LONG}</console>\nTell me.")]).outputs
+    (output,) = planned(wire, [User(f"Why?\n<console>{LONG}</console>\nTell me.")])
 
     assert (output.text, output.origin) == (LONG, Origin("console"))
 
@@ -105,7 +105,7 @@ def test_results_told_as_text_are_found():
     blocks = [{"type": "text", "text": "[execute_command for 'npm test'] Result:"}, {"type": "text", "text": LONG}]
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": blocks}]}).encode()
 
-    (output,) = plan(parse(body, Wire.MESSAGES), 1000).outputs
+    (output,) = plan(parse(body, Wire.MESSAGES), 1000)
 
     assert (output.text, output.origin) == (LONG, Origin("execute_command", command="npm test"))
 
@@ -116,7 +116,7 @@ def test_a_recovery_told_as_text_is_left_alone():
     messages = [{"role": "assistant", "content": said}, {"role": "user", "content": blocks}]
     body = json.dumps({"model": "m", "messages": messages}).encode()
 
-    assert [o.whole_because for o in plan(parse(body, Wire.MESSAGES), 1000).outputs] == ["recovered"]
+    assert [o.whole_because for o in plan(parse(body, Wire.MESSAGES), 1000)] == ["recovered"]
 
 
 def test_images_and_odd_bodies_are_left_alone():
@@ -125,4 +125,4 @@ def test_images_and_odd_bodies_are_left_alone():
     messages = [{"role": "user", "content": [result]}, {"role": "user"}, 7, "text", {"role": "user", "content": 7}]
     body = json.dumps({"model": "m", "messages": messages}).encode()
 
-    assert plan(parse(body, Wire.MESSAGES), 1000) == Plan(())
+    assert plan(parse(body, Wire.MESSAGES), 1000) == ()

@@ -8,17 +8,17 @@ from tests import outputs
 
 from kimi_proxy.core.markers import is_id, read, read_mask
 from kimi_proxy.features.sanitizer.plan import Origin
-from kimi_proxy.features.sanitizer.shorten import Shortened, Task, shorten
+from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task, shorten
 
 MINIFIED = "function a(b){return b+1};" * 1000
 
 
-def shortened(text: str, origin: Origin = Origin("bash"), **more: object) -> Shortened:  # noqa: B008 - it is frozen
+def shortened(text: str, origin: Origin = Origin("bash"), **more: object) -> ShortenedText:  # noqa: B008 - it is frozen
     settings = {"is_unread": True, "threshold_tokens": 1000, "preview_chars": 200, "seed": b"seed", **more}
     return shorten(Task(text, "why does it fail?", origin, **settings))  # type: ignore[arg-type]
 
 
-def whole(done: Shortened) -> str:
+def whole(done: ShortenedText) -> str:
     """Why nothing was done, after checking that nothing was."""
     assert done.hidden == ()
     assert done.tokens_before == done.tokens_after

@@ -131,7 +131,7 @@ class Hidden:
 
 
 @dataclass(frozen=True, slots=True)
-class Shortened:
+class ShortenedText:
     """`why` says what was done, or why nothing was; with nothing hidden, the text is shown whole."""
 
     shown: str
@@ -255,21 +255,21 @@ def suits(text: str) -> bool:
     return len(text) > LONG_LINE_CHARS * (text.count("\n") + 1)
 
 
-def shorten_preview(task: Task, names: Names, before: int) -> Shortened:
+def shorten_preview(task: Task, names: Names, before: int) -> ShortenedText:
     head, tail = _ends(task)
     mask_id = names.new("msk")
     start, end = head, len(task.text) - tail
     if end <= start:
-        return Shortened(task.text, "nothing_to_cut", (), before, before)
+        return ShortenedText(task.text, "nothing_to_cut", (), before, before)
     if task.kind == "logs" and failure_level(task.text[start:end]) == 1.0:
-        return Shortened(task.text, "failures", (), before, before)
+        return ShortenedText(task.text, "failures", (), before, before)
     marker = str(MaskMarker(mask_id, len(task.text), head, tail))
     hint = f"\n{task.hint.replace('{id}', mask_id)}" if task.hint else ""
     shown = task.text[:start] + marker + task.text[end:] + hint
     after = tokens.count(shown)
     if after >= before or len(shown) >= len(task.text):
-        return Shortened(task.text, "nothing_to_cut", (), before, before)
-    return Shortened(shown, "masked", (Hidden(mask_id, task.text),), before, after)
+        return ShortenedText(task.text, "nothing_to_cut", (), before, before)
+    return ShortenedText(shown, "masked", (Hidden(mask_id, task.text),), before, after)
 
 
 def _ends(task: Task) -> tuple[int, int]:
@@ -282,7 +282,7 @@ def _ends(task: Task) -> tuple[int, int]:
 _AS: dict[str, SourceType] = {"listing": "docs", "logs": "logs", "code": "code", "docs": "docs"}
 
 
-def shorten_lines(task: Task, names: Names, before: int, check: Callable[[], None]) -> Shortened:
+def shorten_lines(task: Task, names: Names, before: int, check: Callable[[], None]) -> ShortenedText:
     """The lines that matter for the goal, exactly as they were, around markers."""
     lines = text_lines.split(task.text)
     judged, kind = bare_lines(lines), _AS[task.kind]
@@ -298,20 +298,20 @@ def shorten_lines(task: Task, names: Names, before: int, check: Callable[[], Non
     return _shown(task, text, Hidden(prune_id, task.text, kind, ratio, cuts), before)
 
 
-def _shown(task: Task, text: str, hidden: Hidden, before: int) -> Shortened:
+def _shown(task: Task, text: str, hidden: Hidden, before: int) -> ShortenedText:
     if not hidden.cuts:
-        return Shortened(task.text, "nothing_to_cut", (), before, before)
+        return ShortenedText(task.text, "nothing_to_cut", (), before, before)
     hint = task.hint.replace("{id}", hidden.id)
     shown = f"{text}{'' if text.endswith(chr(10)) else chr(10)}{hint}" if hint else text
     after = tokens.count(shown)
     if after >= before:
-        return Shortened(task.text, "nothing_to_cut", (), before, before)
-    return Shortened(shown, "pruned", (hidden,), before, after)
+        return ShortenedText(task.text, "nothing_to_cut", (), before, before)
+    return ShortenedText(shown, "pruned", (hidden,), before, after)
 
 
 BYTES_PER_TOKEN = 3
 
-Inside: TypeAlias = Callable[[Task, Names, Callable[[], None]], Shortened]
+Inside: TypeAlias = Callable[[Task, Names, Callable[[], None]], ShortenedText]
 Edit: TypeAlias = tuple[int, int, bytes]
 
 _REST_OF_LINE = re.compile(rb"[ \t]*,?[ \t]*\n")
@@ -324,9 +324,9 @@ class _Found:
     strings: tuple[tuple[int, int], ...]
 
 
-def shorten_members(task: Task, names: Names, before: int, check: Callable[[], None], inside: Inside) -> Shortened:
+def shorten_members(task: Task, names: Names, before: int, check: Callable[[], None], inside: Inside) -> ShortenedText:
     """`inside` shortens a long string of the text."""
-    whole = Shortened(task.text, "nothing_to_cut", (), before, before)
+    whole = ShortenedText(task.text, "nothing_to_cut", (), before, before)
     raw = _bytes(task.text)
     top = rawjson.view(raw)
     if top is None:
@@ -343,7 +343,7 @@ def shorten_members(task: Task, names: Names, before: int, check: Callable[[], N
     after = tokens.count(shown)
     if not edits or after >= before or not deepjson.is_json(shown):
         return whole
-    return Shortened(shown, "pruned", (own, *hidden), before, after)
+    return ShortenedText(shown, "pruned", (own, *hidden), before, after)
 
 
 def _bytes(text: str) -> bytes:
@@ -433,29 +433,29 @@ def _never() -> None:
     """The deadline of a caller who has none."""
 
 
-def shorten(task: Task, check: Callable[[], None] = _never) -> Shortened:
+def shorten(task: Task, check: Callable[[], None] = _never) -> ShortenedText:
     before = tokens.count(task.text)
     if before <= task.threshold_tokens:
-        return Shortened(task.text, "below_threshold", (), before, before)
+        return ShortenedText(task.text, "below_threshold", (), before, before)
     task = replace(task, kind=kind_of(task.origin, task.text))
     why = _why_not(task, before)
     if why:
-        return Shortened(task.text, why, (), before, before)
+        return ShortenedText(task.text, why, (), before, before)
     names = Names(task.seed)
     if task.kind == "json":
         return shorten_members(task, names, before, check, _inside)
     return _text(task, names, before, check)
 
 
-def _inside(task: Task, names: Names, check: Callable[[], None]) -> Shortened:
+def _inside(task: Task, names: Names, check: Callable[[], None]) -> ShortenedText:
     """A string of a JSON text; one that is JSON itself stays whole, for there is no end to it."""
     before = tokens.count(task.text)
     if task.kind == "json":
-        return Shortened(task.text, "nothing_to_cut", (), before, before)
+        return ShortenedText(task.text, "nothing_to_cut", (), before, before)
     return _text(task, names, before, check)
 
 
-def _text(task: Task, names: Names, before: int, check: Callable[[], None]) -> Shortened:
+def _text(task: Task, names: Names, before: int, check: Callable[[], None]) -> ShortenedText:
     if suits(task.text):
         return shorten_preview(task, names, before)
     return shorten_lines(task, names, before, check)

@@ -1,7 +1,7 @@
-"""The sanitizer as a stage: everything is decided, what is left is to do it and to say so."""
+"""The sanitizer as a stage: show what was decided about each output, and offer the tool that brings back the rest."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -12,7 +12,153 @@ from kimi_proxy.core.errors import AnyReason
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features import recovery
 from kimi_proxy.features.pipeline import Draft, Note
-from kimi_proxy.features.sanitizer.plan import Output, Plan
+from kimi_proxy.features.sanitizer.plan import ToolOutput
+
+EVENT = "sanitizer_event"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is done about an output: what is shown of it, or why all of it is."""
+
+    why: AnyReason
+    shown: str | None = None
+    tokens_before: int = 0
+    tokens_after: int = 0
+    is_new: bool = False  # it was made for this request; others are repeated
+
+
+@dataclass(frozen=True, slots=True)
+class RequestDecisions:
+    """The long outputs of a request, and a decision for the key of each."""
+
+    outputs: tuple[ToolOutput, ...]
+    decisions: Mapping[bytes, Decision]
+    offers_tool: bool
+    pending_results: Mapping[str, str] = field(default_factory=dict)  # to show beside results, by their unique call ids
+    previous_response: str | None = None  # the one that is meant, where the client knows another name for it
+    results: Mapping[str, str] = field(default_factory=dict)  # of calls of ours in it, by their ids
+
+
+def sanitize(draft: Draft, decided: RequestDecisions) -> Draft:
+    """Show what was decided, and offer the tool that brings back the rest with the first cut and from then on."""
+    if decided.previous_response is not None:
+        draft = replace(draft, request=edit.with_previous_response(draft.request, decided.previous_response))
+    if decided.results:
+        results = draft.request.format.new_tool_results(decided.results.items())
+        draft = replace(draft, request=edit.with_items(draft.request, results))
+    made = [decided.decisions[output.key] for output in decided.outputs]
+    reasons = tuple(sorted({decision.why for decision in made if decision.shown is None}))
+    draft = replace(draft, reasons=(*draft.reasons, *reasons)) if reasons else draft
+    shown = {key: decision.shown for key, decision in decided.decisions.items() if decision.shown is not None}
+    if not shown:
+        return draft
+    request = _with_shown(draft.request, decided.outputs, shown, decided.pending_results)
+    if decided.offers_tool and may_offer_tool(request):
+        draft = replace(draft, own_tool=own_tool_name(request))
+        request = with_recall_tool(request)
+    note = Note(EVENT, _counts(made) | _price(made, draft))
+    return replace(draft, request=request, notes=(*draft.notes, note))
+
+
+def _with_shown(
+    request: Request, outputs: Sequence[ToolOutput], shown: Mapping[bytes, str], pending_results: Mapping[str, str]
+) -> Request:
+    """Return `request` with each output that was cut as it is shown, by its key; all others stay as they came."""
+    by_spot: dict[Place, list[ToolOutput]] = defaultdict(list)
+    for output in outputs:
+        if output.key in shown:
+            by_spot[output.spot].append(output)
+    texts: dict[Place, str] = {}
+    for spot, found in by_spot.items():
+        text, at = request.part(*spot).text, 0
+        pieces: list[str] = []
+        for output in sorted(found, key=lambda output: output.start):
+            pieces += (text[at : output.start], shown[output.key])
+            at = output.end
+        texts[spot] = "".join((*pieces, text[at:]))
+    return with_pending_results(request, pending_results, texts)
+
+
+def with_pending_results(
+    request: Request, pending_results: Mapping[str, str], texts: Mapping[Place, str] | None = None
+) -> Request:
+    """Return `request` with other `texts`, and with recall results at the end of the last text of the call's result."""
+    texts = dict(texts or {})
+    last = {call: spot for spot, call in _results(request) if call in pending_results} if pending_results else {}
+    for call, spot in last.items():
+        texts[spot] = f"{texts.get(spot, request.part(*spot).text)}\n\n{pending_results[call]}"
+    return edit.with_texts(request, texts) if texts else request
+
+
+def result_call_ids(request: Request) -> list[str]:
+    """Return the unique ids of the calls whose results stand in a request."""
+    return [call for _, call in _results(request)]
+
+
+def unique_call_id(request: Request, call_id: str) -> str:
+    """Return an id for a call in the answer to a request: some models number their calls anew in every turn."""
+    parts = (part for message in request.messages for part in message.parts)
+    return _unique(call_id, sum(1 for part in parts if part.kind == "tool_call" and part.call_id == call_id))
+
+
+def _results(request: Request) -> Iterator[tuple[Place, str]]:
+    """Yield where texts of results stand, and the unique ids of their calls."""
+    calls: Counter[str] = Counter()
+    for at, message in enumerate(request.messages):
+        for index, part in enumerate(message.parts):
+            if part.kind == "tool_call":
+                calls[part.call_id] += 1
+            elif part.kind == "tool_result" and part.call_id and part.is_string:
+                yield (at, index), _unique(part.call_id, calls[part.call_id] - 1)
+
+
+def _unique(call_id: str, before: int) -> str:
+    return f"{call_id}\0{before}" if before > 0 else call_id
+
+
+def _counts(made: Sequence[Decision]) -> JsonObject:
+    cut = [decision for decision in made if decision.shown is not None]
+    before, after = sum(d.tokens_before for d in cut), sum(d.tokens_after for d in cut)
+    return {
+        "outputs": len(made),
+        "cut": len(cut),
+        "cut_now": sum(1 for decision in cut if decision.is_new),
+        "tokens_before": before,
+        "tokens_after": after,
+        "tokens_saved": before - after,
+        "why": dict(Counter(decision.why for decision in made)),
+    }
+
+
+def _price(made: Sequence[Decision], draft: Draft) -> JsonObject:
+    """Return what our tool costs: its description, and once the whole prompt cache, which begins with tools."""
+    if not draft.own_tool:
+        return {"tool_tokens": 0, "prefix_tokens_resent": 0}
+    joins = all(decision.is_new for decision in made if decision.shown is not None)
+    return {"tool_tokens": tool_tokens(), "prefix_tokens_resent": resent_tokens(draft.request) if joins else 0}
+
+
+BYTES_PER_TOKEN = 4  # about
+
+# Tokens that may be sent again for one that is left out. Putting a token into Anthropic's cache costs 1.25 times the
+# price of input, reading it there 0.1 times: after about twenty turns in which it is not read, one that is left out has
+# paid for three (`kimi-proxy replay` computes what that comes to).
+RESENT_PER_SAVED = 3
+
+
+def is_first_cut_worth(request: Request, saved_tokens: int, offers_tool: bool) -> bool:
+    """Return whether the saving pays for the prompt cache that a new tool loses; where none joins, nothing is lost."""
+    if not offers_tool or not may_offer_tool(request):
+        return True
+    return resent_tokens(request) <= RESENT_PER_SAVED * saved_tokens
+
+
+def resent_tokens(request: Request) -> int:
+    """Return what the provider's prompt cache holds, if it does: everything up to its last answer, tools first."""
+    answered = [message.start for message in request.messages if message.role == "assistant"]
+    return answered[-1] // BYTES_PER_TOKEN if answered else 0
+
 
 DESCRIPTION = """\
 Read what was left out of a tool's output in this conversation, exactly as it was. Where lines were left out to save \
@@ -36,192 +182,40 @@ SCHEMA: JsonObject = {
 _OUR_WORDS = (b'"prune_id"', b'"start_char"')
 
 
-def names(request: Request) -> Iterator[tuple[str, bool]]:
-    """The client's tools that are called like ours, and whether they are ours."""
-    for raw in read.array(request.members.get("tools")):
-        name = request.format.tool_name(read.members(raw))
-        if recovery.NAME in name:
-            yield name, any(word in bytes(raw) for word in _OUR_WORDS)
+@cache
+def tool_tokens() -> int:
+    """Return what a request pays for the tool."""
+    return tokens.count(DESCRIPTION + json.encode(SCHEMA).decode())
 
 
-def is_offered(request: Request) -> bool:
-    """Whether the client itself offers a tool of ours, by way of MCP."""
-    return any(is_ours for _, is_ours in names(request))
+def with_recall_tool(request: Request) -> Request:
+    return edit.with_tool(request, own_tool_name(request), DESCRIPTION, SCHEMA)
 
 
-def may_join(request: Request) -> bool:
-    """A client without tools may have a model, or a user, that cannot do with any.
+def own_tool_name(request: Request) -> str:
+    """Return what our tool is called where it joins."""
+    return recovery.SPARE_NAME if recovery.NAME in dict(_recall_tools(request)) else recovery.NAME
 
-    Nor can several answers to one question be gone on from as one, or one that is noted before we have gone on from it.
+
+def may_offer_tool(request: Request) -> bool:
+    """Return whether our tool may join the client's.
+
+    A client without tools may have a model, or a user, that cannot do with any. Several answers to one question cannot
+    be continued as one, nor one that the provider stores before we have continued it.
     """
     answers = request.members.get("n")
     is_one = answers is None or bytes(answers) in (b"1", b"null")
     return bool(request.tool_names) and is_one and not request.is_stored and not is_offered(request)
 
 
-def own_name(request: Request) -> str:
-    """What our tool is called where it joins."""
-    taken = {name for name, _ in names(request)}
-    return recovery.SPARE_NAME if recovery.NAME in taken else recovery.NAME
+def is_offered(request: Request) -> bool:
+    """Return whether the client itself offers a tool of ours, by way of MCP."""
+    return any(is_ours for _, is_ours in _recall_tools(request))
 
 
-@cache
-def tool_tokens() -> int:
-    """What a request pays for the tool."""
-    return tokens.count(DESCRIPTION + json.encode(SCHEMA).decode())
-
-
-def joined(request: Request) -> Request:
-    return edit.with_tool(request, own_name(request), DESCRIPTION, SCHEMA)
-
-
-BYTES_PER_TOKEN = 4  # about
-
-# Tokens that may be sent again for one that is left out. Putting a token into Anthropic's cache costs 1.25 times the
-# price of input, reading it there 0.1 times: after about twenty turns in which it is not read, one that is left out has
-# paid for three (`kimi-proxy replay` tells what that comes to).
-RESENT_PER_SAVED = 3
-
-
-def resent_tokens(request: Request) -> int:
-    """What the provider has cached, if it has: everything up to its last answer, which begins with the tools."""
-    answered = [message.start for message in request.messages if message.role == "assistant"]
-    return answered[-1] // BYTES_PER_TOKEN if answered else 0
-
-
-def is_first_cut_worth(request: Request, saved_tokens: int, offers_tool: bool) -> bool:
-    """Where no tool joins, nothing is lost."""
-    if not offers_tool or not may_join(request):
-        return True
-    return resent_tokens(request) <= RESENT_PER_SAVED * saved_tokens
-
-
-def apply(request: Request, plan: Plan, shown: Mapping[bytes, str], owed: Mapping[str, str]) -> Request:
-    """`shown` has a text for the key of each output that was cut; all others stay as they came.
-
-    `owed` has what is told beside the result of a call, by the call's name.
-    """
-    by_spot: dict[Place, list[Output]] = defaultdict(list)
-    for output in plan.outputs:
-        if output.key in shown:
-            by_spot[output.spot].append(output)
-    texts = {spot: _spliced(request.part(*spot).text, outputs, shown) for spot, outputs in by_spot.items()}
-    for spot, more in _beside(request, owed):
-        texts[spot] = f"{texts.get(spot, request.part(*spot).text)}\n\n{more}"
-    return edit.with_texts(request, texts) if texts else request
-
-
-def with_owed(request: Request, owed: Mapping[str, str]) -> Request:
-    """With what is told beside the results of calls, by their names, and nothing else changed."""
-    texts = {spot: f"{request.part(*spot).text}\n\n{more}" for spot, more in _beside(request, owed)}
-    return edit.with_texts(request, texts)
-
-
-def call_names(request: Request) -> list[str]:
-    """Of the calls whose results stand in a request."""
-    return [name for _, name in _results(request)]
-
-
-def call_name(request: Request, call_id: str) -> str:
-    """Of a call in the answer to a request. Some models number their calls anew in every turn: an id is no name."""
-    parts = (part for message in request.messages for part in message.parts)
-    return _name(call_id, sum(1 for part in parts if part.kind == "tool_call" and part.call_id == call_id))
-
-
-def _results(request: Request) -> Iterator[tuple[Place, str]]:
-    """Where texts of results stand, and the names of their calls."""
-    calls: Counter[str] = Counter()
-    for at, message in enumerate(request.messages):
-        for index, part in enumerate(message.parts):
-            if part.kind == "tool_call":
-                calls[part.call_id] += 1
-            elif part.kind == "tool_result" and part.call_id and part.is_string:
-                yield (at, index), _name(part.call_id, calls[part.call_id] - 1)
-
-
-def _name(call_id: str, before: int) -> str:
-    return f"{call_id}\0{before}" if before > 0 else call_id
-
-
-def _beside(request: Request, owed: Mapping[str, str]) -> Iterator[tuple[Place, str]]:
-    """Where what is owed is told: at the end of the last text of its result."""
-    last = {name: spot for spot, name in _results(request) if name in owed} if owed else {}
-    return ((spot, owed[name]) for name, spot in last.items())
-
-
-def _spliced(text: str, outputs: list[Output], shown: Mapping[bytes, str]) -> str:
-    pieces: list[str] = []
-    at = 0
-    for output in sorted(outputs, key=lambda output: output.start):
-        pieces += (text[at : output.start], shown[output.key])
-        at = output.end
-    return "".join((*pieces, text[at:]))
-
-
-EVENT = "sanitizer_event"
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What is done about an output: what is shown of it, or why all of it is."""
-
-    why: AnyReason
-    shown: str | None = None
-    tokens_before: int = 0
-    tokens_after: int = 0
-    is_new: bool = False  # it was made for this request; others are repeated
-
-
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """A plan, and a decision for the key of each of its outputs."""
-
-    plan: Plan
-    decisions: Mapping[bytes, Decision]
-    offers_tool: bool
-    owed: Mapping[str, str] = field(default_factory=dict)  # what is told beside the result of a call, by its name
-    previous_response: str | None = None  # the one that is meant, where the client knows another name for it
-    results: Mapping[str, str] = field(default_factory=dict)  # of calls of ours in it, by their ids
-
-
-def sanitize(draft: Draft, decided: Decided) -> Draft:
-    """Show what was decided, and offer the tool that brings back the rest with the first cut and from then on."""
-    if decided.previous_response is not None:
-        draft = replace(draft, request=edit.with_previous_response(draft.request, decided.previous_response))
-    if decided.results:
-        results = draft.request.format.new_tool_results(decided.results.items())
-        draft = replace(draft, request=edit.with_items(draft.request, results))
-    made = [decided.decisions[output.key] for output in decided.plan.outputs]
-    reasons = tuple(sorted({decision.why for decision in made if decision.shown is None}))
-    draft = replace(draft, reasons=(*draft.reasons, *reasons)) if reasons else draft
-    shown = {key: decision.shown for key, decision in decided.decisions.items() if decision.shown is not None}
-    if not shown:
-        return draft
-    request = apply(draft.request, decided.plan, shown, decided.owed)
-    if decided.offers_tool and may_join(request):
-        draft = replace(draft, own_tool=own_name(request))
-        request = joined(request)
-    told = Note(EVENT, _told(made) | _price(made, draft))
-    return replace(draft, request=request, notes=(*draft.notes, told))
-
-
-def _told(made: list[Decision]) -> JsonObject:
-    cut = [decision for decision in made if decision.shown is not None]
-    before, after = sum(d.tokens_before for d in cut), sum(d.tokens_after for d in cut)
-    return {
-        "outputs": len(made),
-        "cut": len(cut),
-        "cut_now": sum(1 for decision in cut if decision.is_new),
-        "tokens_before": before,
-        "tokens_after": after,
-        "tokens_saved": before - after,
-        "why": dict(Counter(decision.why for decision in made)),
-    }
-
-
-def _price(made: list[Decision], draft: Draft) -> JsonObject:
-    """What our tool costs: its description, and once all that the provider had cached, which begins with tools."""
-    if not draft.own_tool:
-        return {"tool_tokens": 0, "prefix_tokens_resent": 0}
-    joins = all(decision.is_new for decision in made if decision.shown is not None)
-    return {"tool_tokens": tool_tokens(), "prefix_tokens_resent": resent_tokens(draft.request) if joins else 0}
+def _recall_tools(request: Request) -> Iterator[tuple[str, bool]]:
+    """Yield the client's tools that are called like ours, and whether they are ours."""
+    for raw in read.array(request.members.get("tools")):
+        name = request.format.tool_name(read.members(raw))
+        if recovery.NAME in name:
+            yield name, any(word in bytes(raw) for word in _OUR_WORDS)

@@ -29,7 +29,7 @@ from kimi_proxy.features.metering import window_percent
 from kimi_proxy.features.models import Models
 from kimi_proxy.features.pipeline import ActiveCompression, Draft, Note
 from kimi_proxy.features.sanitizer.stage import EVENT as SANITIZED
-from kimi_proxy.features.sanitizer.stage import call_names, with_owed
+from kimi_proxy.features.sanitizer.stage import result_call_ids, with_pending_results
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.decisions import SCOPE
 from kimi_proxy.services.chat.routing import Scale
@@ -222,7 +222,9 @@ class Compressor:
         if not results:
             return compressed(draft, compression, self._offers_tool)
         # Added before anything is cut: which of several calls with one id is meant, only the whole history shows.
-        done = compressed(replace(draft, request=with_owed(draft.request, results)), compression, self._offers_tool)
+        done = compressed(
+            replace(draft, request=with_pending_results(draft.request, results)), compression, self._offers_tool
+        )
         is_done = done.compression is compression
         return replace(done, uncompressed=draft) if is_done else replace(done, request=draft.request)
 
@@ -231,7 +233,7 @@ class Compressor:
         if not self._offers_tool or any(note.event == SANITIZED for note in draft.notes):
             return {}
         try:
-            return await self._pending_results(draft.session.id, call_names(draft.request))
+            return await self._pending_results(draft.session.id, result_call_ids(draft.request))
         except StoreUnavailable:
             return {}
 

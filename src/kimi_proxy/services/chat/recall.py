@@ -23,7 +23,7 @@ from kimi_proxy.features import recovery
 from kimi_proxy.features.accounting import Recalled
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.recovery import Recover
-from kimi_proxy.features.sanitizer.stage import call_name
+from kimi_proxy.features.sanitizer.stage import unique_call_id
 from kimi_proxy.features.tool import checked
 from kimi_proxy.proxy.headers import Question
 from kimi_proxy.services.chat.decisions import SCOPE, ChatDecisions
@@ -192,7 +192,7 @@ class Recall:
             try:
                 if calls.others:
                     progress.count(len(calls.own), 0, None)
-                    beside = call_name(draft.came or draft.request, calls.others[-1])
+                    beside = unique_call_id(draft.came or draft.request, calls.others[-1])
                     texts = [f"[{draft.own_tool} {call.arguments}]\n{text}" for call, text in results]
                     await self._decisions.save_pending_result(draft.session.id, beside, "\n\n".join(texts))
                 if is_stored:

@@ -15,9 +15,16 @@ from kimi_proxy.core.errors import Reason, StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sanitizer import stage as offer
-from kimi_proxy.features.sanitizer.plan import Output, Plan, goal, plan
-from kimi_proxy.features.sanitizer.shorten import Shortened, Task
-from kimi_proxy.features.sanitizer.stage import EVENT, Decided, Decision, call_names, is_first_cut_worth, sanitize
+from kimi_proxy.features.sanitizer.plan import ToolOutput, goal, plan
+from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task
+from kimi_proxy.features.sanitizer.stage import (
+    EVENT,
+    Decision,
+    RequestDecisions,
+    is_first_cut_worth,
+    result_call_ids,
+    sanitize,
+)
 from kimi_proxy.services.chat.decisions import ChatDecisions, ShortenedOutput
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store import ListedOriginal
@@ -87,7 +94,7 @@ class Sanitizer:
         """Return what was cut last, in chats and elsewhere."""
         return [_mask_to_json(mask) for mask in await self._decisions.newest(limit)]
 
-    def _count(self, decided: Decided, done: Draft) -> None:
+    def _count(self, decided: RequestDecisions, done: Draft) -> None:
         for decision in decided.decisions.values():
             self._metrics.sanitizer_outputs.labels(decision.why).inc()
         fields: Mapping[str, JsonValue] = next((note.fields for note in done.notes if note.event == EVENT), {})
@@ -95,21 +102,21 @@ class Sanitizer:
         self._since_start.update({"requests": 1, **numbers})
         self._metrics.sanitizer_tokens_saved.inc(max(0, numbers.get("tokens_saved", 0)))
 
-    async def _decided(self, draft: Draft) -> Decided:
+    async def _decided(self, draft: Draft) -> RequestDecisions:
         deadline = self._now() + self._settings.budget_ms / 1000
         found = await self._plan(draft)
-        outputs = [output for output in found.outputs if self._small.get(output.key) is None]
+        outputs = [output for output in found if self._small.get(output.key) is None]
         decisions = await self._decisions_on(draft, outputs, deadline) if outputs else {}
         long = tuple(output for output in outputs if output.key in decisions)
         pending: dict[str, str] = {}
         if any(one.shown is not None for one in decisions.values()):
-            results = self._decisions.pending_results(draft.session.id, call_names(draft.request))
+            results = self._decisions.pending_results(draft.session.id, result_call_ids(draft.request))
             pending = await self._read(results, pending)
-        decided = Decided(replace(found, outputs=long), decisions, self._settings.recover_tool, pending)
+        decided = RequestDecisions(long, decisions, self._settings.recover_tool, pending)
         response_id = draft.request.previous_response_id
         return await self._with_previous_response(decided, response_id) if response_id else decided
 
-    async def _with_previous_response(self, decided: Decided, response_id: str) -> Decided:
+    async def _with_previous_response(self, decided: RequestDecisions, response_id: str) -> RequestDecisions:
         """Return `decided` with the recall results that `previous_response_id` still waits for."""
         nothing: Mapping[str, str] = {}
         results = await self._read(self._decisions.open_results(response_id), nothing)
@@ -124,13 +131,15 @@ class Sanitizer:
             self._fell_back("remember", "store_unavailable", str(e))
             return fallback
 
-    async def _plan(self, draft: Draft) -> Plan:
+    async def _plan(self, draft: Draft) -> tuple[ToolOutput, ...]:
         request, threshold = draft.request, self._settings.threshold_tokens
         if len(request.body) <= IN_LOOP_MAX_BYTES:
             return plan(request, threshold)
         return await asyncio.to_thread(plan, request, threshold)
 
-    async def _decisions_on(self, draft: Draft, outputs: Sequence[Output], deadline: float) -> dict[bytes, Decision]:
+    async def _decisions_on(
+        self, draft: Draft, outputs: Sequence[ToolOutput], deadline: float
+    ) -> dict[bytes, Decision]:
         """Return a decision for each output that is long enough to need one."""
         try:
             # Whatever the rest took: what was cut before would come back, and with it all that it had saved.
@@ -158,12 +167,12 @@ class Sanitizer:
         saved = sum(one.tokens_before - one.tokens_after for one in cut)
         return not cut or is_first_cut_worth(draft.request, saved, self._settings.recover_tool)
 
-    def _all_whole(self, outputs: Sequence[Output]) -> dict[bytes, Decision]:
+    def _all_whole(self, outputs: Sequence[ToolOutput]) -> dict[bytes, Decision]:
         """How they were sent before cannot be read now. What the model has not read yet was not sent."""
         unread = self._decisions.went_whole((output for output in outputs if output.is_unread), "store_unavailable")
         return {output.key: Decision("store_unavailable") for output in outputs} | unread
 
-    async def _shortened(self, draft: Draft, outputs: Sequence[Output], deadline: float) -> list[ShortenedOutput]:
+    async def _shortened(self, draft: Draft, outputs: Sequence[ToolOutput], deadline: float) -> list[ShortenedOutput]:
         about = goal(draft.request)
         done = await asyncio.gather(*(self._one(draft, output, about, deadline) for output in outputs))
         long: list[ShortenedOutput] = []
@@ -174,7 +183,7 @@ class Sanitizer:
                 long.append(ShortenedOutput(output, about, shortened))
         return long
 
-    async def _one(self, draft: Draft, output: Output, about: str, deadline: float) -> Shortened:
+    async def _one(self, draft: Draft, output: ToolOutput, about: str, deadline: float) -> ShortenedText:
         if output.whole_because:
             return _whole(output, output.whole_because)
         settings = self._settings
@@ -211,7 +220,7 @@ class Sanitizer:
     def _hint(self, draft: Draft) -> str:
         """Return how a model without our tool gets at what was cut; empty if it has the tool."""
         request = draft.request
-        if offer.is_offered(request) or (self._settings.recover_tool and offer.may_join(request)):
+        if offer.is_offered(request) or (self._settings.recover_tool and offer.may_offer_tool(request)):
             return ""
         return (
             "[kimi-proxy left out what the markers name; files are whole. To read it: MCP tool recover_text, or "
@@ -223,8 +232,8 @@ class Sanitizer:
         log.warning("sanitizer fell back", extra={"step": step, "code": code, "what": what[:300]})
 
 
-def _whole(output: Output, why: Reason) -> Shortened:
-    return Shortened(output.text, why, (), 0, 0)
+def _whole(output: ToolOutput, why: Reason) -> ShortenedText:
+    return ShortenedText(output.text, why, (), 0, 0)
 
 
 def _mask_to_json(mask: ListedOriginal) -> JsonObject:
