@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from tests.api import wire, world
 
-from kimi_proxy.api.apps import site
+from kimi_proxy.api.apps import mcp_app
 from kimi_proxy.api.guard import Rules
 from kimi_proxy.core.errors import InvalidRange, KimiProxyError, PruneIdNotFound, StoreUnavailable, UpstreamError
 
@@ -29,7 +29,7 @@ async def fail(request: Request) -> Response:
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
     routes = [Route(path, fail) for path in ERRORS]
-    with world.listening(site(world.catalog(), Rules(), routes, lambda refusal: None)) as port:
+    with world.listening(mcp_app(world.catalog(), Rules(), routes, lambda refusal: None)) as port:
         yield port
 
 

@@ -12,8 +12,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from kimi_proxy.api.apps import site
-from kimi_proxy.api.errors import json_answer
+from kimi_proxy.api.answers import json_answer
+from kimi_proxy.api.apps import mcp_app
 from kimi_proxy.api.guard import Rules
 from kimi_proxy.api.mcp import Catalog
 from kimi_proxy.api.server import serve
@@ -135,7 +135,7 @@ async def show_metrics(request: Request) -> Response:
 
 def app(rules: Rules | None = None, signals: Signals | None = None) -> ASGIApp:
     routes = [Route("/health", show_health), Route("/metrics", show_metrics)]
-    return site(catalog(signals), rules or Rules(), routes, lambda refusal: None)
+    return mcp_app(catalog(signals), rules or Rules(), routes, lambda refusal: None)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from kimi_proxy.api.errors import json_answer
+from kimi_proxy.api.answers import json_answer
 from kimi_proxy.core.chat.wires import BY_PATH, COUNT_PATHS, Wire, wire_of_client
 from kimi_proxy.core.deadline import Deadline
 from kimi_proxy.core.errors import UpstreamError

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from kimi_proxy.api.errors import listed, unpacks
+from kimi_proxy.api.answers import accepts_gzip, header_values
 
 FOLDER = Path(__file__).parent.parent / "dashboard"
 PAGE = "index.html"
@@ -90,9 +90,9 @@ def _file(request: Request) -> Response:
 def _answer(request: Request, path: str) -> Response:
     asset = _asset(path)
     headers = {**HEADERS, "etag": asset.etag}
-    if asset.etag in listed(request, "if-none-match"):
+    if asset.etag in header_values(request, "if-none-match"):
         return Response(status_code=304, headers=headers)
-    if unpacks(request):
+    if accepts_gzip(request):
         return Response(asset.packed, headers={**headers, "content-encoding": "gzip"}, media_type=asset.media_type)
     return Response(asset.body, headers=headers, media_type=asset.media_type)
 

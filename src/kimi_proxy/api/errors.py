@@ -1,8 +1,6 @@
 """Our errors as others read them: JSON-RPC errors, advice for a model, HTTP answers in the shape of each API."""
 
-import gzip
 import math
-import re
 from collections.abc import Mapping
 from typing import Literal
 
@@ -10,35 +8,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from kimi_proxy.core import json, jsonrpc
+from kimi_proxy.api.answers import json_answer
+from kimi_proxy.core import jsonrpc
 from kimi_proxy.core.chat.wires import BY_PATH
 from kimi_proxy.core.errors import InvalidParams, KimiProxyError, RateLimited
-from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.jsonrpc import RpcId
-
-WORTH_BYTES = 4096
-LEVEL = 1  # each is packed while somebody waits
-
-_REFUSED = re.compile(r"\s*q\s*=\s*0(\.0*)?\s*")
-
-
-def listed(request: Request, header: str) -> set[str]:
-    """The values of a header that lists some, without what follows a `;`, unless that refuses them."""
-    values = (each.strip().partition(";") for each in request.headers.get(header, "").split(","))
-    return {value.strip() for value, _, weight in values if not _REFUSED.fullmatch(weight)}
-
-
-def unpacks(request: Request) -> bool:
-    return "gzip" in listed(request, "accept-encoding")
-
-
-def packed_answer(request: Request, value: JsonValue) -> Response:
-    """For lists that grow with what has happened."""
-    body, headers = json.encode(value), {"vary": "accept-encoding"}
-    if len(body) >= WORTH_BYTES and unpacks(request):
-        body, headers = gzip.compress(body, LEVEL, mtime=0), {**headers, "content-encoding": "gzip"}
-    return Response(body, headers=headers, media_type="application/json")
-
 
 INTERNAL = "internal error: the server's log has the details"
 
@@ -121,15 +96,3 @@ def problem(
 
 def _path(request: Request) -> str:
     return str(request.scope["path"])
-
-
-def json_answer(value: JsonValue, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(json.encode(value), status, headers, "application/json")
-
-
-async def object_in(request: Request, advice: str) -> dict[str, JsonValue]:
-    """No body is an empty object; `advice` says what to send in place of anything else."""
-    value = json.decode((await request.body()).strip() or b"{}")
-    if not isinstance(value, dict):
-        raise InvalidParams("body", advice)
-    return value

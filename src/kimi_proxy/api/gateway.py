@@ -11,7 +11,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from kimi_proxy.api import mcp
-from kimi_proxy.api.errors import json_answer, object_in, rpc_failure
+from kimi_proxy.api.answers import json_answer, object_in
+from kimi_proxy.api.errors import rpc_failure
 from kimi_proxy.api.mcp import NOTHING, Reply
 from kimi_proxy.api.rpc import EVENTS, announced, json_reply, unless_gone
 from kimi_proxy.core import json, jsonrpc

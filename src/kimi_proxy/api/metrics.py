@@ -1,10 +1,9 @@
-"""`GET /metrics`: what passes through the doors and how full the store is, for Prometheus."""
-
-from collections.abc import Awaitable, Callable
+"""`GET /metrics` of the pruner, for Prometheus: tool calls, refusals, and how full the store is."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from kimi_proxy.api.guard import Refusal
 from kimi_proxy.services.runtime import Runtime
@@ -17,25 +16,12 @@ _SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0
 
 class Traffic:
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._refusals = Counter(
-            "kimi_proxy_http_refusals",
-            "Requests that the guard turned away, by reason.",
-            ["code"],
-            registry=registry,
-        )
-        self._calls = Counter(
-            "kimi_proxy_tool_calls",
-            "Tool calls: ok, or the code of the error.",
-            ["tool", "outcome"],
-            registry=registry,
-        )
-        self._seconds = Histogram(
-            "kimi_proxy_tool_seconds",
-            "Time that tool calls took.",
-            ["tool"],
-            buckets=_SECONDS,
-            registry=registry,
-        )
+        name, about = "kimi_proxy_http_refusals", "Requests that the guard turned away, by reason."
+        self._refusals = Counter(name, about, ["code"], registry=registry)
+        name, about = "kimi_proxy_tool_calls", "Tool calls: ok, or the code of the error."
+        self._calls = Counter(name, about, ["tool", "outcome"], registry=registry)
+        name, about = "kimi_proxy_tool_seconds", "Time that tool calls took."
+        self._seconds = Histogram(name, about, ["tool"], buckets=_SECONDS, registry=registry)
 
     def refused(self, refusal: Refusal) -> None:
         self._refusals.labels(refusal.code).inc()
@@ -45,23 +31,23 @@ class Traffic:
         self._seconds.labels(tool).observe(seconds)
 
 
-class Fullness:
+class StoreGauges:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._originals = Gauge("kimi_proxy_store_originals", "Originals kept.", registry=registry)
         self._bytes = Gauge("kimi_proxy_store_bytes", "Room that the store takes on disk.", registry=registry)
         self._degraded = Gauge("kimi_proxy_store_degraded", "1 while nothing can be kept.", registry=registry)
 
-    def show(self, usage: StoreUsage) -> None:
+    def set(self, usage: StoreUsage) -> None:
         self._originals.set(usage.originals)
         self._bytes.set(usage.bytes_on_disk)
         self._degraded.set(usage.state != "ok")
 
 
-def endpoint(runtime: Runtime) -> Callable[[Request], Awaitable[Response]]:
-    fullness = Fullness(runtime.metrics.registry)
+def route(runtime: Runtime) -> Route:
+    gauges = StoreGauges(runtime.metrics.registry)
 
     async def metrics(request: Request) -> Response:
-        fullness.show(await runtime.store.usage())
+        gauges.set(await runtime.store.usage())
         return Response(runtime.metrics.text(), media_type=TEXT)
 
-    return metrics
+    return Route("/metrics", metrics, methods=["GET"])

@@ -1,13 +1,10 @@
-"""`/api/settings`: what is in force, and what may be switched while it runs."""
-
-from collections.abc import Awaitable, Callable
+"""`/api/settings`, `/api/providers` and `/api/models`: what is in force, and what may be switched at run time."""
 
 from pydantic import ConfigDict, RootModel
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
-from kimi_proxy.api.errors import json_answer, object_in
+from kimi_proxy.api.answers import json_route, object_in
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.providers import Model, Provider
 from kimi_proxy.core.errors import InvalidParams
@@ -16,58 +13,45 @@ from kimi_proxy.features.tool import checked
 from kimi_proxy.services.chat.handler import Chat
 from kimi_proxy.services.settings import Settings
 
-Endpoint = Callable[[Request], Awaitable[Response]]
-
 ADVICE = 'send what to change, such as {"sanitizer.enabled": false}'
 
 
-class Change(RootModel[dict[str, bool]]):
+class ChangeSettings(RootModel[dict[str, bool]]):
     model_config = ConfigDict(strict=True)
 
 
-def routes(settings: Settings) -> list[Route]:
-    return [
-        Route("/api/settings", _show(settings), methods=["GET"]),
-        Route("/api/settings", _change(settings), methods=["PATCH"]),
-    ]
+def settings_routes(settings: Settings) -> list[Route]:
+    async def show(request: Request) -> JsonObject:
+        return settings.told()
 
-
-def _show(settings: Settings) -> Endpoint:
-    async def show(request: Request) -> Response:
-        return json_answer(settings.told())
-
-    return show
-
-
-def _change(settings: Settings) -> Endpoint:
-    async def change(request: Request) -> Response:
-        body = await object_in(request, ADVICE)
-        if not body:
+    async def change(request: Request) -> JsonObject:
+        wanted = await object_in(request, ADVICE)
+        if not wanted:
             raise InvalidParams("body", ADVICE)
-        return json_answer(await settings.change(checked(Change, body).root))
+        return await settings.change(checked(ChangeSettings, wanted).root)
 
-    return change
+    return [json_route("GET", "/api/settings", show), json_route("PATCH", "/api/settings", change)]
 
 
 def provider_routes(config: Config, chat: Chat) -> list[Route]:
-    async def list_providers(request: Request) -> Response:
-        return json_answer({"providers": [_provider(name, config) for name in config.providers]})
+    async def list_providers(request: Request) -> JsonObject:
+        return {"providers": [_provider(name, config) for name in config.providers]}
 
-    async def list_models(request: Request) -> Response:
-        return json_answer({"models": [_model(name, config) for name in config.models]})
+    async def list_models(request: Request) -> JsonObject:
+        return {"models": [_model(name, config) for name in config.models]}
 
-    async def show_limits(request: Request) -> Response:
+    async def show_limits(request: Request) -> JsonObject:
         limits: list[JsonObject] = [
             {"provider": name, "requests_per_minute": per_minute, "wait_s": round(wait_s, 3)}
             for name, (per_minute, wait_s) in chat.rate_limiter.limits().items()
             if config.providers[name].enabled
         ]
-        return json_answer({"providers": limits})
+        return {"providers": limits}
 
     return [
-        Route("/api/providers", list_providers, methods=["GET"]),
-        Route("/api/models", list_models, methods=["GET"]),
-        Route("/api/rate-limit", show_limits, methods=["GET"]),
+        json_route("GET", "/api/providers", list_providers),
+        json_route("GET", "/api/models", list_models),
+        json_route("GET", "/api/rate-limit", show_limits),
     ]
 
 
@@ -84,7 +68,7 @@ def _provider(name: str, config: Config) -> JsonObject:
 
 
 def _key(provider: Provider, has_key: bool) -> str:
-    """Whose key the provider gets. Nothing of the key itself is told, not even its end."""
+    """Return whose key the provider gets. No part of the key itself is shown, not even its end."""
     if not provider.key_variable:
         return "client"
     return "configured" if has_key else "missing"

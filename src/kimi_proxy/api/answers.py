@@ -1,0 +1,86 @@
+"""Reading requests and answering in JSON: what every route of the API shares."""
+
+import gzip
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from kimi_proxy.core import json
+from kimi_proxy.core.errors import InvalidParams
+from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.features.tool import checked
+
+GZIP_MIN_BYTES = 4096
+GZIP_LEVEL = 1  # a client waits while it is compressed
+
+Handler = Callable[[Request], Awaitable["JsonValue | Response"]]
+M = TypeVar("M", bound=BaseModel)
+
+_REFUSED = re.compile(r"\s*q\s*=\s*0(\.0*)?\s*")
+
+
+def json_route(method: str, path: str, handler: Handler, *, compressed: bool = False) -> Route:
+    """Return a route that sends what `handler` returns as JSON; `compressed` is for lists that grow with use."""
+
+    async def endpoint(request: Request) -> Response:
+        value = await handler(request)
+        if isinstance(value, Response):
+            return value
+        return gzip_answer(request, value) if compressed else json_answer(value)
+
+    return Route(path, endpoint, methods=[method])
+
+
+def json_answer(value: JsonValue, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(json.encode(value), status, headers, "application/json")
+
+
+def gzip_answer(request: Request, value: JsonValue) -> Response:
+    """Return JSON, compressed if it is long and the client accepts that."""
+    body, headers = json.encode(value), {"vary": "accept-encoding"}
+    if len(body) >= GZIP_MIN_BYTES and accepts_gzip(request):
+        body, headers = gzip.compress(body, GZIP_LEVEL, mtime=0), {**headers, "content-encoding": "gzip"}
+    return Response(body, headers=headers, media_type="application/json")
+
+
+def accepts_gzip(request: Request) -> bool:
+    return "gzip" in header_values(request, "accept-encoding")
+
+
+def header_values(request: Request, header: str) -> set[str]:
+    """Return the values that a header lists, without parameters, and without those of weight 0."""
+    values = (each.strip().partition(";") for each in request.headers.get(header, "").split(","))
+    return {value.strip() for value, _, weight in values if not _REFUSED.fullmatch(weight)}
+
+
+def query(request: Request, model: type[M]) -> M:
+    """Return the query parameters as `model`. Raise InvalidParams."""
+    return checked(model, dict(request.query_params))
+
+
+async def body(request: Request, model: type[M], advice: str) -> M:
+    """Return the JSON body as `model`. Raise InvalidParams."""
+    return checked(model, await object_in(request, advice))
+
+
+async def object_in(request: Request, advice: str) -> JsonObject:
+    """Return the JSON object in the body, {} without a body. Raise InvalidParams with `advice` for another value."""
+    value = json.decode((await request.body()).strip() or b"{}")
+    if not isinstance(value, dict):
+        raise InvalidParams("body", advice)
+    return value
+
+
+def whole_number(request: Request, parameter: str) -> dict[str, int]:
+    """Return `{parameter: number}` if the query has it. Raise InvalidParams if it is not a whole number."""
+    given = request.query_params.get(parameter)
+    if given is None:
+        return {}
+    if not (given.isascii() and given.isdigit() and len(given) < 10):
+        raise InvalidParams(parameter, "give a whole number")
+    return {parameter: int(given)}

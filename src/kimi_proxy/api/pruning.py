@@ -1,0 +1,86 @@
+"""Prunes and masks over HTTP: those that were made, a playground that stores nothing, and swe-pruner's `/prune`."""
+
+from dataclasses import asdict
+
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.routing import Route
+
+from kimi_proxy.api.answers import body, json_route, query
+from kimi_proxy.core import json
+from kimi_proxy.core.errors import InvalidParams
+from kimi_proxy.core.json import JsonObject
+from kimi_proxy.core.prune import Question
+from kimi_proxy.features.tool import checked
+from kimi_proxy.services.cuts import Cuts
+from kimi_proxy.services.pruner import PruneAnswer, Pruner
+from kimi_proxy.services.tools import pruning
+from kimi_proxy.services.tools.prune_text import PruneText
+from kimi_proxy.services.tools.pruning import SwePrune
+
+
+class _Query(BaseModel):
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+
+class CutPage(_Query):
+    limit: int = Field(default=50, ge=1, le=200)
+    before: int | None = Field(default=None, ge=0, le=2**62)
+
+
+class CutLines(_Query):
+    start: int = Field(default=1, ge=1, le=10**9, alias="from")
+    lines: int = Field(default=2000, ge=1, le=5000)
+
+
+class CutSearch(_Query):
+    q: str = Field(max_length=500)
+    limit: int = Field(default=50, ge=1, le=200)
+
+
+class Preview(PruneText):
+    """The arguments of `prune_text`, and whether each line should be explained."""
+
+    explain: bool = False
+
+
+def cut_routes(cuts: Cuts) -> list[Route]:
+    """`/api/cuts`: every prune and mask, one beside what was sent of it, and a search in the originals."""
+
+    async def page(request: Request) -> JsonObject:
+        asked = query(request, CutPage)
+        return await cuts.page(asked.limit, asked.before)
+
+    async def one(request: Request) -> JsonObject:
+        asked = query(request, CutLines)
+        return await cuts.one(str(request.path_params["cut_id"]), asked.start, asked.lines)
+
+    async def search(request: Request) -> JsonObject:
+        asked = query(request, CutSearch)
+        return await cuts.search(asked.q, asked.limit)
+
+    return [
+        json_route("GET", "/api/cuts", page, compressed=True),
+        json_route("GET", "/api/cuts/search", search),
+        json_route("GET", "/api/cuts/{cut_id}", one, compressed=True),
+    ]
+
+
+def playground_route(pruner: Pruner) -> Route:
+    async def preview(request: Request) -> JsonObject:
+        asked = await body(request, Preview, "send the arguments of prune_text")
+        question = Question(asked.text, asked.goal_hint, asked.source_type, asked.options.plain())
+        pruned, why = await pruner.preview(question, asked.explain)
+        return {**PruneAnswer(None, pruned).json(), "lines": [asdict(line) for line in why]}
+
+    return json_route("POST", "/api/playground/prune", preview)
+
+
+def swe_prune_route(pruner: Pruner) -> Route:
+    async def prune(request: Request) -> JsonObject:
+        value = json.decode(await request.body())
+        if not isinstance(value, dict):
+            raise InvalidParams("body", "must be an object with code and query")
+        return await pruning.prune(checked(SwePrune, value), pruner)
+
+    return json_route("POST", "/prune", prune)
