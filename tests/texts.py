@@ -21,7 +21,7 @@ def a_question(
     *,
     max_prune_ratio: float = 0.8,
     min_keep_lines: int = 1,
-    timeout_ms: int = 30_000,
+    timeout_ms: int = 120_000,
     annotate_lines: bool = False,
     include_markers: bool = True,
 ) -> Question:

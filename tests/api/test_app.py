@@ -65,7 +65,7 @@ RECOVER_SCHEMA = """
 OPTIONS: JsonObject = {
     "max_prune_ratio": 0.6,
     "min_keep_lines": 5,
-    "timeout_ms": 20_000,
+    "timeout_ms": 60_000,
     "annotate_lines": False,
     "include_markers": True,
 }

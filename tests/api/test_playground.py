@@ -9,7 +9,7 @@ TEXT = "\n".join(["def needle():", "    return 1", "", *(f"def other_{n}():\n   
 OPTIONS = {
     "max_prune_ratio": 0.7,
     "min_keep_lines": 5,
-    "timeout_ms": 5000,
+    "timeout_ms": 60_000,
     "annotate_lines": False,
     "include_markers": True,
 }

@@ -177,7 +177,7 @@ def pruned(shop: Product, text: str, goal: str) -> None:
     options = {
         "max_prune_ratio": 0.6,
         "min_keep_lines": 1,
-        "timeout_ms": 20_000,
+        "timeout_ms": 60_000,
         "annotate_lines": False,
         "include_markers": True,
     }
@@ -185,7 +185,7 @@ def pruned(shop: Product, text: str, goal: str) -> None:
     answer = httpx.post(
         f"http://{where['host']}:{where['port']}/rpc",
         json={"jsonrpc": "2.0", "id": 1, "method": "prune_text", "params": asked},
-        timeout=60,
+        timeout=120,
         trust_env=False,
     ).json()
     assert answer["result"]["annotations"], answer

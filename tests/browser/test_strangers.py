@@ -55,7 +55,7 @@ def toml(told: Provider) -> str:
     return f"""{told.toml()}
 [sanitizer]
 threshold_tokens = 200
-budget_ms = 20000
+budget_ms = 60000
 [log]
 level = "error"
 [mcp.servers.evil]

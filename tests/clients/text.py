@@ -11,7 +11,7 @@ QUESTION = {
     "options": {
         "max_prune_ratio": 0.6,
         "min_keep_lines": 5,
-        "timeout_ms": 20_000,
+        "timeout_ms": 60_000,
         "annotate_lines": False,
         "include_markers": True,
     },

@@ -98,7 +98,7 @@ OPTIONS = st.builds(
     Options,
     max_prune_ratio=st.one_of(st.sampled_from([0.0, 0.3, 0.55, 0.7, 0.9, 1.0]), st.floats(0, 1)),
     min_keep_lines=st.one_of(st.integers(0, 5), st.integers(0, 200)),
-    timeout_ms=st.just(5000),
+    timeout_ms=st.just(60_000),
     annotate_lines=st.booleans(),
     include_markers=st.booleans(),
 )

@@ -126,7 +126,7 @@ async def test_long_texts_are_pruned_for_the_goal_and_still_recoverable(tmp_path
     lines = [f"2026-01-01 12:00:00 INFO request {i} served" for i in range(3000)]
     lines[1500] = "2026-01-01 12:00:00 ERROR the database said no"
     text = "\n".join(lines)
-    more = "pruning = { enabled = true, max_prune_ratio = 0.99, min_keep_lines = 5, timeout_ms = 20000 }"
+    more = "pruning = { enabled = true, max_prune_ratio = 0.99, min_keep_lines = 5, timeout_ms = 60000 }"
     async with scripted(says(text)) as upstream, gateway(at(upstream.port, more), tmp_path) as made:
         shown = text_of(await made.answer("s", call("logs", path="server.log", goal="why does the database fail")))
         assert "ERROR the database said no" in shown

@@ -23,7 +23,7 @@ from kimi_proxy.services import runner as run_folder
 from kimi_proxy.services.runner import COMMAND, TRANSITIONS, Event, PrunerRun, State, pruner_run
 
 S, E = State, Event
-QUICK = RunnerSettings(startup_timeout_ms=20_000, shutdown_timeout_ms=10_000, probe_interval_ms=20, probe_failures=3)
+QUICK = RunnerSettings(startup_timeout_ms=60_000, shutdown_timeout_ms=60_000, probe_interval_ms=20, probe_failures=3)
 
 
 def server(how: str, *more: str) -> tuple[str, ...]:

@@ -51,7 +51,7 @@ def arguments(**changed: JsonValue) -> JsonObject:
     options: JsonObject = {
         "max_prune_ratio": 0.8,
         "min_keep_lines": 5,
-        "timeout_ms": 30_000,
+        "timeout_ms": 60_000,
         "annotate_lines": True,
         "include_markers": True,
     }
