@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tests.cli.forks import PATIENCE_S, Forks, forks
 
 COMMAND = (sys.executable, "-m", "kimi_proxy")
-PATIENCE_S = 60
 
 
 @dataclass(frozen=True)
@@ -20,14 +20,19 @@ class Cli:
     """`cli("prune", "-")` runs `kimi-proxy prune -` in `here`."""
 
     here: Path
+    forks: Forks
     env: dict[str, str] = field(default_factory=dict)
 
     def __call__(
         self, *args: str, stdin: bytes = b"", env: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[bytes]:
+        return self.forks.run(args, stdin, self.here, {**self.env, **(env or {})})
+
+    def from_scratch(self, *args: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
+        """The same in a process that has imported nothing yet."""
         return subprocess.run(
             [*COMMAND, *args],
-            input=stdin,
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             cwd=self.here,
             env={**self.env, **(env or {})},
@@ -52,8 +57,14 @@ class Cli:
                 process.kill()
 
 
+@pytest.fixture(scope="session")
+def command_forks() -> Iterator[Forks]:
+    with forks() as running:
+        yield running
+
+
 @pytest.fixture
-def cli(tmp_path: Path) -> Cli:
+def cli(tmp_path: Path, command_forks: Forks) -> Cli:
     here = tmp_path / "here"
     here.mkdir()
     env = {
@@ -63,7 +74,7 @@ def cli(tmp_path: Path) -> Cli:
         "MCP_PRUNER_PORT": "0",
         "KIMI_PROXY_PORT": "0",
     }
-    return Cli(here, env)
+    return Cli(here, command_forks, env)
 
 
 def stop(process: "subprocess.Popen[bytes]", how: signal.Signals = signal.SIGINT) -> tuple[int, bytes]:

@@ -120,7 +120,7 @@ def test_secrets_are_not_told(cli: Cli):
 def test_a_dependency_that_does_not_load_is_told_without_a_traceback(cli: Cli, tmp_path: Path):
     (tmp_path / "platformdirs.py").write_text("raise ImportError('libc is too old')")
 
-    done = cli("doctor", env={"PYTHONPATH": str(tmp_path)})
+    done = cli.from_scratch("doctor", env={"PYTHONPATH": str(tmp_path)})
 
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.startswith(b"kimi-proxy: a dependency does not load: libc is too old")

@@ -12,7 +12,7 @@ COMMANDS = sorted(typer.main.get_command(app).commands)
 
 
 def test_the_version_is_one_line(cli: Cli):
-    done = cli("--version")
+    done = cli.from_scratch("--version")
 
     assert (done.returncode, done.stdout, done.stderr) == (0, f"kimi-proxy {__version__}\n".encode(), b"")
 
@@ -54,7 +54,7 @@ def test_a_project_cannot_have_its_own_reader_send_text_elsewhere(cli: Cli):
 
 
 def test_heavy_things_are_not_loaded_to_show_the_help(cli: Cli):
-    done = cli("--help", env={"PYTHONPROFILEIMPORTTIME": "1"})
+    done = cli.from_scratch("--help", env={"PYTHONPROFILEIMPORTTIME": "1"})
 
     loaded = {line.rsplit(b"|", 1)[-1].strip() for line in done.stderr.splitlines()}
     assert b"typer" in loaded

@@ -87,7 +87,7 @@ def test_what_the_server_pruned_the_command_recovers(cli: Cli):
     options = {
         "max_prune_ratio": 0.7,
         "min_keep_lines": 1,
-        "timeout_ms": 30_000,
+        "timeout_ms": 60_000,
         "annotate_lines": False,
         "include_markers": True,
     }
