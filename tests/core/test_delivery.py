@@ -22,8 +22,8 @@ async def test_a_door_tells_its_own_listeners_once():
         # A tool may answer from a task below the door's.
         await asyncio.create_task(register(name))
         assert (name, sent) not in told
-        jsonrpc.tell(listeners, sent)
-        jsonrpc.tell(listeners, not sent)
+        jsonrpc.report(listeners, sent)
+        jsonrpc.report(listeners, not sent)
 
     async def register(name: str) -> None:
         jsonrpc.when_sent(lambda sent: told.append((name, sent)))

@@ -13,8 +13,8 @@ from starlette.routing import Route
 from kimi_proxy.api import mcp
 from kimi_proxy.api.answers import json_answer, object_in
 from kimi_proxy.api.errors import rpc_failure
-from kimi_proxy.api.mcp import NOTHING, Reply
-from kimi_proxy.api.rpc import EVENTS, announced, json_reply, unless_gone
+from kimi_proxy.api.mcp import NOTHING, RpcReply
+from kimi_proxy.api.rpc import EVENTS, json_reply, names_version, unless_gone, with_notices
 from kimi_proxy.core import json, jsonrpc
 from kimi_proxy.core.errors import BadRequest, InvalidParams, KimiProxyError, MethodNotFound, location
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -27,6 +27,8 @@ from kimi_proxy.services.supervisor import LOG_LINES, Supervisor
 
 PATH = "/api/mcp-gateway/{server_name}"
 
+Endpoint = Callable[[Request], Awaitable[Response]]
+
 log = logging.getLogger(__name__)
 
 
@@ -37,70 +39,58 @@ def routes(gateway: Gateway) -> list[Route]:
     ]
 
 
-def _endpoint(gateway: Gateway, door: mcp.Door) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(gateway: Gateway, versions: mcp.ProtocolVersions) -> Endpoint:
     async def post(request: Request) -> Response:
         headers, body = request.scope["headers"], await request.body()
-        work = reply(gateway, request.path_params["server_name"], body, door, headers)
-        # In the old era a lost connection says nothing; in the new one it takes the question back.
-        work = unless_gone(work, request.receive) if _takes_back(headers) else work
-        # Whoever wants to hear of the progress says so.
+        work = reply(gateway, request.path_params["server_name"], body, versions, headers)
+        # With a handshake a lost connection says nothing; without one it takes the request back.
+        work = unless_gone(work, request.receive) if names_version(headers, STATELESS_VERSIONS) else work
+        # A client that wants notices of progress says so.
         if b"progressToken" in body and any(EVENTS in accepted for accepted in request.headers.getlist("accept")):
-            return await announced(work)
+            return await with_notices(work)
         return json_reply(await work)
 
     return post
 
 
-def _takes_back(headers: mcp.Headers) -> bool:
-    versions = {value.decode("latin-1") for name, value in headers if name == mcp.VERSION_HEADER}
-    return not versions.isdisjoint(STATELESS_VERSIONS)
-
-
-async def reply(gateway: Gateway, server: str, raw: bytes, door: mcp.Door, headers: mcp.Headers) -> Reply:
+async def reply(
+    gateway: Gateway, server: str, raw: bytes, versions: mcp.ProtocolVersions, headers: mcp.Headers
+) -> RpcReply:
     message: JsonValue = None
     try:
         message = json.decode(raw)
         gateway.check(server)
         if isinstance(message, list):
-            return _of_batch(await gateway.handle_rpc(server, message))
-        era = _era(message, door, headers)
+            answers = await gateway.handle_rpc(server, message)
+            status = 200 if isinstance(answers, list) else BadRequest.http_status
+            return NOTHING if answers is None else RpcReply(answers, status)
+        version = _version(message, versions, headers)
         answer = await gateway.answer(server, message)
-        return NOTHING if answer is None else Reply(answer, _status(answer, era))
+        if answer is None:
+            return NOTHING
+        # A server's own error is an answer like any other, except where the protocol ties it to a status.
+        return RpcReply(answer, version.status_of(answer) if version.enveloped else 200)
     except KimiProxyError as e:
-        return Reply(rpc_failure(jsonrpc.id_of(message), e), e.http_status)
-    except Exception as e:  # noqa: BLE001 - whoever waits for this id gets an answer, whatever broke
+        return RpcReply(rpc_failure(jsonrpc.id_of(message), e), e.http_status)
+    except Exception as e:  # noqa: BLE001 - the caller waits for this id: it gets an answer, whatever broke
         log.error("gateway failed", extra={"server": server[:80], "what": location(e)})
-        return Reply(rpc_failure(jsonrpc.id_of(message), e), KimiProxyError.http_status)
+        return RpcReply(rpc_failure(jsonrpc.id_of(message), e), KimiProxyError.http_status)
 
 
-def _of_batch(answers: JsonValue) -> Reply:
-    if answers is None:
-        return NOTHING
-    return Reply(answers, 200 if isinstance(answers, list) else BadRequest.http_status)
-
-
-def _era(message: JsonValue, door: mcp.Door, headers: mcp.Headers) -> mcp.Era:
-    """The era that a message is of; one that comes in an envelope has to come in a good one."""
+def _version(message: JsonValue, versions: mcp.ProtocolVersions, headers: mcp.Headers) -> mcp.ProtocolVersion:
+    """Return the protocol version of a message; raise if it comes in an envelope that is not in order."""
     call = jsonrpc.read(message)
     if call is None or call.notification:
-        return door.era
-    era = door.era_of(call, headers)
-    if era.enveloped:
-        mcp.check(call, headers, era.versions)
+        return versions.default
+    version = versions.of(call, headers)
+    if version.enveloped:
+        mcp.check_envelope(call, headers, version.versions)
         if call.method in REMOVED:
             raise MethodNotFound(call.method)
-    return era
+    return version
 
 
-def _status(answer: JsonObject, era: mcp.Era) -> int:
-    """A server's own error is an answer like any other, except where the protocol ties it to a status."""
-    return era.status_of(answer) if era.enveloped else 200
-
-
-Endpoint = Callable[[Request], Awaitable[Response]]
-
-
-class Chosen(BaseModel):
+class ServerNames(BaseModel):
     """Which servers; none means all that we run."""
 
     model_config = ConfigDict(extra="forbid")
@@ -108,54 +98,46 @@ class Chosen(BaseModel):
     names: list[str] = Field(default=[], max_length=1000)
 
 
-class Asked(BaseModel):
+class LogLines(BaseModel):
     lines: int = Field(default=LOG_LINES, ge=1, le=100_000)
 
 
 def server_routes(supervisor: Supervisor) -> list[Route]:
-    return [
-        Route("/api/mcp/servers", _servers_status(supervisor), methods=["GET"]),
-        Route("/api/memory/servers", _servers_status(supervisor), methods=["GET"]),
-        Route("/api/mcp/servers/up", _told(supervisor.up), methods=["POST"]),
-        Route("/api/mcp/servers/down", _told(supervisor.down), methods=["POST"]),
-        Route("/api/mcp/servers/restart", _told(supervisor.restart), methods=["POST"]),
-        Route("/api/mcp/servers/{server_name}/logs", _logs(supervisor), methods=["GET"]),
-    ]
-
-
-def _servers_status(supervisor: Supervisor) -> Endpoint:
     async def status(request: Request) -> Response:
         return json_answer({"servers": await supervisor.status()})
 
-    return status
-
-
-def _told(work: Callable[[list[str]], Awaitable[list[JsonObject]]]) -> Endpoint:
-    async def told(request: Request) -> Response:
-        chosen = checked(Chosen, await object_in(request, 'send {"names": ["…"]}, or nothing for all'))
-        return json_answer({"servers": await work(chosen.names)})
-
-    return told
-
-
-def _logs(supervisor: Supervisor) -> Endpoint:
     async def logs(request: Request) -> Response:
         name = request.path_params["server_name"]
-        lines = checked(Asked, dict(request.query_params)).lines
+        lines = checked(LogLines, dict(request.query_params)).lines
         return json_answer({"name": name, "log": supervisor.logs(name, lines)})
 
-    return logs
+    return [
+        Route("/api/mcp/servers", status, methods=["GET"]),
+        Route("/api/memory/servers", status, methods=["GET"]),
+        Route("/api/mcp/servers/up", _for_servers(supervisor.up), methods=["POST"]),
+        Route("/api/mcp/servers/down", _for_servers(supervisor.down), methods=["POST"]),
+        Route("/api/mcp/servers/restart", _for_servers(supervisor.restart), methods=["POST"]),
+        Route("/api/mcp/servers/{server_name}/logs", logs, methods=["GET"]),
+    ]
+
+
+def _for_servers(work: Callable[[list[str]], Awaitable[list[JsonObject]]]) -> Endpoint:
+    async def post(request: Request) -> Response:
+        chosen = checked(ServerNames, await object_in(request, 'send {"names": ["…"]}, or nothing for all'))
+        return json_answer({"servers": await work(chosen.names)})
+
+    return post
 
 
 _RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18})?)?", re.ASCII)
 
 
-def endpoint(gateway: Gateway) -> Callable[[Request], Awaitable[Response]]:
+def endpoint(gateway: Gateway) -> Endpoint:
     async def read_original(request: Request) -> Response:
         mask_id = request.path_params["mask_id"]
-        asked = {"id": mask_id, **_span(request, "lines", "line"), **_span(request, "chars", "char")}
+        arguments = {"id": mask_id, **_span(request, "lines", "line"), **_span(request, "chars", "char")}
         text = await gateway.original(mask_id)
-        part = recovery.part(text, checked(Recover, asked))
+        part = recovery.part(text, checked(Recover, arguments))
         return json_answer({"id": mask_id, "original_chars": len(text), "text": part})
 
     return read_original

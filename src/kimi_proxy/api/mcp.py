@@ -1,4 +1,7 @@
-"""One dispatch for every door: a decoded message in, what to send back out."""
+"""MCP as a server: from a decoded message to what is sent back, in every protocol version that we speak.
+
+Read it from top to bottom: the catalog of tools, the methods of the protocol, the versions with their envelope, the
+dispatch that `/rpc`, `/mcp` and standard input share."""
 
 import base64
 import binascii
@@ -9,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kimi_proxy.api.errors import advice, rpc_failure
-from kimi_proxy.core import json, jsonrpc
+from kimi_proxy.core import json, jsonrpc, mcp
 from kimi_proxy.core.errors import (
     HeaderMismatch,
     InvalidParams,
@@ -24,107 +27,92 @@ from kimi_proxy.core.jsonrpc import Call, RpcId
 from kimi_proxy.features.tool import Answer, AnyTool
 from kimi_proxy.services.tools.request import parse_failed
 
-VERSION = "io.modelcontextprotocol/protocolVersion"
-CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
-SERVER_INFO = "io.modelcontextprotocol/serverInfo"
-
 VERSION_HEADER = b"mcp-protocol-version"
 METHOD_HEADER = b"mcp-method"
 NAME_HEADER = b"mcp-name"
 
-# Methods whose Mcp-Name header repeats one of their params.
-NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+MAX_BATCH = 100
+FRESH_MS = 300_000  # lists change with the server's version only; five minutes are safe across an upgrade
+
+# Lists that stay empty are declared all the same: to serve what wasn't declared breaks the protocol.
+SERVER_CAPABILITIES: JsonObject = {"tools": {"listChanged": False}, "resources": {}, "prompts": {}}
 
 Headers = Iterable[tuple[bytes, bytes]]
+Observe = Callable[[str, str, float], None]  # tool, outcome, seconds
 
 _BASE64 = re.compile(r"=\?base64\?(.*)\?=")
 
-
-def meta_of(call: Call) -> Mapping[str, JsonValue]:
-    meta = call.params.get("_meta")
-    return meta if isinstance(meta, Mapping) else {}
-
-
-def check(call: Call, headers: Headers | None, supported: tuple[str, ...]) -> None:
-    """Refuse a request whose envelope is incomplete, contradicts its headers, or names another version."""
-    meta = meta_of(call)
-    for key in (VERSION, CAPABILITIES):
-        if key not in meta:
-            raise InvalidParams(f"_meta.{key}", "every request must carry it")
-    version = meta[VERSION]
-    if not isinstance(version, str):
-        raise InvalidParams(f"_meta.{VERSION}", "must be a string")
-    if headers is not None:
-        _check_headers(call, version, headers)
-    if version not in supported:
-        raise UnsupportedVersion(version, supported)
-
-
-def header(headers: Headers, name: bytes) -> str | None:
-    """The one value of a header; two copies could be read differently by two readers."""
-    values = [value for key, value in headers if key == name]
-    if len(values) > 1:
-        raise HeaderMismatch(f"{name.decode()} appears more than once")
-    return values[0].decode("latin-1").strip() if values else None
-
-
-def _check_headers(call: Call, version: str, headers: Headers) -> None:
-    _must_equal(headers, VERSION_HEADER, version)
-    _must_equal(headers, METHOD_HEADER, call.method)
-    name = call.params.get(NAMED_BY.get(call.method, ""))
-    if isinstance(name, str):
-        _must_equal(headers, NAME_HEADER, name)
-
-
-def _must_equal(headers: Headers, name: bytes, expected: str) -> None:
-    given = header(headers, name)
-    if given is None or _plain(given) != expected:
-        said = "is missing" if given is None else "differs from the body"
-        raise HeaderMismatch(f"the header {name.decode()} {said}")
-
-
-def _plain(value: str) -> str | None:
-    """A header's text; None, which equals nothing, if its base64 form is broken."""
-    encoded = _BASE64.fullmatch(value)
-    if encoded is None:
-        return value
-    try:
-        raw = base64.b64decode(encoded[1], validate=True)
-        return raw.decode("utf-8") if base64.b64encode(raw).decode("ascii") == encoded[1] else None
-    except (binascii.Error, UnicodeDecodeError):
-        return None
-
-
-Observe = Callable[[str, str, float], None]  # tool, outcome, seconds
+log = logging.getLogger(__name__)
 
 
 def unobserved(tool: str, outcome: str, seconds: float) -> None:
-    """Nobody counts."""
+    """Count nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """A named registry; an alias is a further key of the same tool, and isn't listed."""
+    """The tools that one server offers; an alias is a further key of the same tool, and isn't listed."""
 
     name: str
     version: str
     instructions: str
     tools: Mapping[str, AnyTool]
     observe: Observe = unobserved
-    ends_with_caller: bool = False  # calls are dropped when their caller hangs up, in every era
+    ends_with_caller: bool = False  # calls are dropped when their caller hangs up, in every protocol version
 
     def info(self) -> JsonObject:
         return {"name": self.name, "version": self.version}
-
-    def listing(self) -> list[JsonObject]:
-        """The tools as clients see them, in the registry's own order."""
-        return [_described(tool) for name, tool in self.tools.items() if name == tool.name]
 
     def tool(self, name: str) -> AnyTool:
         found = self.tools.get(name)
         if found is None:
             raise InvalidParams("name", f"no tool {name[:80]!r} here; there are {', '.join(self.tools)}")
         return found
+
+    async def call(self, tool: AnyTool, arguments: JsonObject) -> Answer:
+        """Return the tool's answer, and count its outcome."""
+        start, outcome = time.perf_counter(), "failed"
+        try:
+            answer = await tool.call(arguments)
+            outcome = "error" if answer.is_error else "ok"
+        except KimiProxyError as e:
+            outcome = e.code
+            raise
+        finally:
+            self.observe(tool.name, outcome, time.perf_counter() - start)
+        return answer
+
+
+# The methods of the protocol.
+
+Method = Callable[[Catalog, JsonObject], Awaitable[JsonObject]]
+
+
+async def initialize(catalog: Catalog, params: JsonObject) -> JsonObject:
+    wanted, versions = params.get("protocolVersion"), mcp.HANDSHAKE_VERSIONS
+    return {
+        "protocolVersion": wanted if isinstance(wanted, str) and wanted in versions else versions[0],
+        "capabilities": SERVER_CAPABILITIES,
+        "serverInfo": catalog.info(),
+        "instructions": catalog.instructions,
+    }
+
+
+async def discover(catalog: Catalog, params: JsonObject) -> JsonObject:
+    return {
+        "supportedVersions": mcp.STATELESS_VERSIONS,
+        "capabilities": SERVER_CAPABILITIES,
+        "instructions": catalog.instructions,
+    }
+
+
+async def ping(catalog: Catalog, params: JsonObject) -> JsonObject:
+    return {}
+
+
+async def list_tools(catalog: Catalog, params: JsonObject) -> JsonObject:
+    """Return the tools as clients see them, in the catalog's own order."""
+    return {"tools": [_described(tool) for name, tool in catalog.tools.items() if name == tool.name]}
 
 
 def _described(tool: AnyTool) -> JsonObject:
@@ -135,44 +123,6 @@ def _described(tool: AnyTool) -> JsonObject:
         "annotations": {"readOnlyHint": tool.read_only},
     }
     return {**described, "title": tool.title} if tool.title else described
-
-
-Method = Callable[[Catalog, JsonObject], Awaitable[JsonObject]]
-
-# Lists that stay empty are declared all the same: to serve what wasn't declared breaks the protocol.
-SERVER_CAPABILITIES: JsonObject = {"tools": {"listChanged": False}, "resources": {}, "prompts": {}}
-
-
-def initialize(versions: tuple[str, ...]) -> Method:
-    async def agree(catalog: Catalog, params: JsonObject) -> JsonObject:
-        asked = params.get("protocolVersion")
-        return {
-            "protocolVersion": asked if isinstance(asked, str) and asked in versions else versions[0],
-            "capabilities": SERVER_CAPABILITIES,
-            "serverInfo": catalog.info(),
-            "instructions": catalog.instructions,
-        }
-
-    return agree
-
-
-def discover(versions: tuple[str, ...]) -> Method:
-    async def introduce(catalog: Catalog, params: JsonObject) -> JsonObject:
-        return {
-            "supportedVersions": versions,
-            "capabilities": SERVER_CAPABILITIES,
-            "instructions": catalog.instructions,
-        }
-
-    return introduce
-
-
-async def ping(catalog: Catalog, params: JsonObject) -> JsonObject:
-    return {}
-
-
-async def list_tools(catalog: Catalog, params: JsonObject) -> JsonObject:
-    return {"tools": catalog.listing()}
 
 
 def empty(key: str) -> Method:
@@ -192,36 +142,26 @@ def nothing_at(field: str, kind: str) -> Method:
 class NotOffered(InvalidParams):
     """A resource or a prompt of a server that has none."""
 
-    def __init__(self, field: str, kind: str, asked: JsonValue) -> None:
+    def __init__(self, field: str, kind: str, wanted: JsonValue) -> None:
         super().__init__(field, f"this server has no {kind}")
-        self.asked = asked
+        self.wanted = wanted
 
     def data(self) -> JsonObject:
-        return {**super().data(), self.field: self.asked}
+        return {**super().data(), self.field: self.wanted}
 
 
 async def call_tool(catalog: Catalog, params: JsonObject) -> JsonObject:
     """Run a tool; what is wrong with the call is an error of the protocol."""
-    tool, arguments = _chosen(catalog, params)
-    return _rendered(await _observed(catalog, tool, arguments))
+    return _tool_result(await catalog.call(*_chosen(catalog, params)))
 
 
 async def call_tool_kindly(catalog: Catalog, params: JsonObject) -> JsonObject:
-    """Run a tool; what is wrong with its arguments is told to the model, which can mend them."""
+    """Run a tool; what is wrong with its arguments is a result that the model reads, so that it can mend them."""
     tool, arguments = _chosen(catalog, params)
     try:
-        answer = await _observed(catalog, tool, arguments)
+        return _tool_result(await catalog.call(tool, arguments))
     except KimiProxyError as e:
-        answer = Answer(advice(e), is_error=True)
-    return _rendered(answer)
-
-
-def direct(name: str) -> Method:
-    async def call(catalog: Catalog, params: JsonObject) -> JsonObject:
-        arguments = {key: value for key, value in params.items() if key != "_meta"}
-        return _bare(await _observed(catalog, catalog.tool(name), arguments))
-
-    return call
+        return _tool_result(Answer(advice(e), is_error=True))
 
 
 def _chosen(catalog: Catalog, params: JsonObject) -> tuple[AnyTool, JsonObject]:
@@ -233,20 +173,7 @@ def _chosen(catalog: Catalog, params: JsonObject) -> tuple[AnyTool, JsonObject]:
     return catalog.tool(name), arguments or {}
 
 
-async def _observed(catalog: Catalog, tool: AnyTool, arguments: JsonObject) -> Answer:
-    start, outcome = time.perf_counter(), "failed"
-    try:
-        answer = await tool.call(arguments)
-        outcome = "error" if answer.is_error else "ok"
-    except KimiProxyError as e:
-        outcome = e.code
-        raise
-    finally:
-        catalog.observe(tool.name, outcome, time.perf_counter() - start)
-    return answer
-
-
-def _rendered(answer: Answer) -> JsonObject:
+def _tool_result(answer: Answer) -> JsonObject:
     result: JsonObject = {"content": [{"type": "text", "text": answer.text}], "isError": answer.is_error}
     if answer.structured is not None:
         result["structuredContent"] = answer.structured
@@ -255,28 +182,23 @@ def _rendered(answer: Answer) -> JsonObject:
     return result
 
 
-def _bare(answer: Answer) -> JsonObject:
-    """The tool's own object, without the wrapping of MCP."""
-    return {"text": answer.text} if answer.structured is None else answer.structured
+def tool_as_method(name: str) -> Method:
+    """Return a method that takes a tool's arguments and returns the tool's own object, without MCP's wrapping."""
+
+    async def call(catalog: Catalog, params: JsonObject) -> JsonObject:
+        arguments = {key: value for key, value in params.items() if key != "_meta"}
+        answer = await catalog.call(catalog.tool(name), arguments)
+        return {"text": answer.text} if answer.structured is None else answer.structured
+
+    return call
 
 
-# Lists change with the server's version only; five minutes are safe across an upgrade.
-FRESH_MS = 300_000
-CACHEABLE = frozenset({"server/discover", "tools/list", "resources/list", "resources/templates/list", "prompts/list"})
-
-OFFERS: dict[str, Method] = {
-    "tools/list": list_tools,
-    "resources/list": empty("resources"),
-    "resources/templates/list": empty("resourceTemplates"),
-    "resources/read": nothing_at("uri", "resources"),
-    "prompts/list": empty("prompts"),
-    "prompts/get": nothing_at("name", "prompts"),
-}
+# The protocol versions.
 
 
 @dataclass(frozen=True, slots=True)
-class Era:
-    """How a span of the protocol's history is spoken."""
+class ProtocolVersion:
+    """The methods of a group of MCP revisions, and the form of their requests and results."""
 
     versions: tuple[str, ...]
     methods: Mapping[str, Method]
@@ -292,153 +214,188 @@ class Era:
                 return 200
 
     async def serve(self, call: Call, catalog: Catalog, headers: Headers | None) -> JsonObject:
-        """The result of `call`, in the form that this era expects."""
+        """Return the result of `call`, in the form that this version expects."""
         if self.enveloped:
-            check(call, headers, self.versions)
-        result = await self._method(call.method, catalog)(catalog, call.params)
-        return _stamped(call.method, result, catalog) if self.enveloped else result
+            check_envelope(call, headers, self.versions)
+        if call.method in self.methods:
+            method = self.methods[call.method]
+        elif self.tools_as_methods and call.method in catalog.tools:
+            method = tool_as_method(call.method)
+        else:
+            raise MethodNotFound(call.method)
+        result = await method(catalog, call.params)
+        return _enveloped_result(call.method, result, catalog) if self.enveloped else result
 
-    def _method(self, name: str, catalog: Catalog) -> Method:
-        if name in self.methods:
-            return self.methods[name]
-        if self.tools_as_methods and name in catalog.tools:
-            return direct(name)
-        raise MethodNotFound(name)
 
-
-def _stamped(method: str, result: JsonObject, catalog: Catalog) -> JsonObject:
+def _enveloped_result(method: str, result: JsonObject, catalog: Catalog) -> JsonObject:
     meta = result.get("_meta")
-    fresh: JsonObject = {"ttlMs": FRESH_MS, "cacheScope": "public"} if method in CACHEABLE else {}
+    fresh: JsonObject = {"ttlMs": FRESH_MS, "cacheScope": "public"} if method in mcp.CACHEABLE else {}
     return {
         **result,
         **fresh,
         "resultType": "complete",
-        "_meta": {**(meta if isinstance(meta, Mapping) else {}), SERVER_INFO: catalog.info()},
+        "_meta": {**(meta if isinstance(meta, Mapping) else {}), mcp.META_SERVER: catalog.info()},
     }
 
 
-_HANDSHAKE_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
-_STATELESS_VERSIONS = ("2026-07-28",)
-_HELLO: dict[str, Method] = {"initialize": initialize(_HANDSHAKE_VERSIONS), "ping": ping}
+def check_envelope(call: Call, headers: Headers | None, supported: tuple[str, ...]) -> None:
+    """Raise if a request's envelope is incomplete, contradicts its headers, or names another version."""
+    meta = mcp.meta_of({"params": call.params})
+    for key in (mcp.META_VERSION, mcp.META_CAPABILITIES):
+        if key not in meta:
+            raise InvalidParams(f"_meta.{key}", "every request must carry it")
+    version = meta[mcp.META_VERSION]
+    if not isinstance(version, str):
+        raise InvalidParams(f"_meta.{mcp.META_VERSION}", "must be a string")
+    if headers is not None:
+        _must_equal(headers, VERSION_HEADER, version)
+        _must_equal(headers, METHOD_HEADER, call.method)
+        name = call.params.get(mcp.NAMED_BY.get(call.method, ""))
+        if isinstance(name, str):
+            _must_equal(headers, NAME_HEADER, name)
+    if version not in supported:
+        raise UnsupportedVersion(version, supported)
+
+
+def _must_equal(headers: Headers, name: bytes, expected: str) -> None:
+    values = [value for key, value in headers if key == name]
+    if len(values) > 1:  # two copies could be read differently by two readers
+        raise HeaderMismatch(f"{name.decode()} appears more than once")
+    if not values or _plain(values[0].decode("latin-1").strip()) != expected:
+        problem = "differs from the body" if values else "is missing"
+        raise HeaderMismatch(f"the header {name.decode()} {problem}")
+
+
+def _plain(value: str) -> str | None:
+    """Return a header's text; None, which equals nothing, if its base64 form is broken."""
+    encoded = _BASE64.fullmatch(value)
+    if encoded is None:
+        return value
+    try:
+        raw = base64.b64decode(encoded[1], validate=True)
+        return raw.decode("utf-8") if base64.b64encode(raw).decode("ascii") == encoded[1] else None
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+
+
+_LISTS: dict[str, Method] = {
+    "tools/list": list_tools,
+    "resources/list": empty("resources"),
+    "resources/templates/list": empty("resourceTemplates"),
+    "resources/read": nothing_at("uri", "resources"),
+    "prompts/list": empty("prompts"),
+    "prompts/get": nothing_at("name", "prompts"),
+}
+_BY_HANDSHAKE: dict[str, Method] = {"initialize": initialize, "ping": ping, **_LISTS}
 
 # The contract's own JSON-RPC: errors are JSON-RPC errors under HTTP 200, and a tool is also a method.
-PLAIN = Era(_HANDSHAKE_VERSIONS, {**_HELLO, **OFFERS, "tools/call": call_tool}, tools_as_methods=True)
+PLAIN = ProtocolVersion(mcp.HANDSHAKE_VERSIONS, {**_BY_HANDSHAKE, "tools/call": call_tool}, tools_as_methods=True)
 
 # `initialize` first; a tool's complaint is a result that the model reads.
-HANDSHAKE = Era(
-    _HANDSHAKE_VERSIONS,
-    {**_HELLO, **OFFERS, "tools/call": call_tool_kindly},
+HANDSHAKE = ProtocolVersion(
+    mcp.HANDSHAKE_VERSIONS,
+    {**_BY_HANDSHAKE, "tools/call": call_tool_kindly},
     statuses={-32700: 400, -32600: 400},
 )
 
 # No handshake: each request carries its envelope, each result says what it is.
-STATELESS = Era(
-    _STATELESS_VERSIONS,
-    {"server/discover": discover(_STATELESS_VERSIONS), **OFFERS, "tools/call": call_tool_kindly},
-    statuses={
-        -32700: 400,
-        -32600: 400,
-        -32602: 400,
-        -32020: 400,
-        -32021: 400,
-        -32022: 400,
-        -32601: 404,
-        -32603: 500,
-    },
+STATELESS = ProtocolVersion(
+    mcp.STATELESS_VERSIONS,
+    {"server/discover": discover, **_LISTS, "tools/call": call_tool_kindly},
+    statuses={**dict.fromkeys((-32700, -32600, -32602, -32020, -32021, -32022), 400), -32601: 404, -32603: 500},
     enveloped=True,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
-    """The eras that one entrance speaks: `era`, and `enveloped` to whoever sends an envelope."""
+class ProtocolVersions:
+    """What one address speaks: `default`, and `stateless` to clients that send an envelope."""
 
-    era: Era
-    enveloped: Era | None = None
+    default: ProtocolVersion
+    stateless: ProtocolVersion | None = None
 
-    def era_of(self, call: Call, headers: Headers) -> Era:
-        """A plain `initialize` selects the old era, whatever its headers say."""
-        if self.enveloped is None:
-            return self.era
-        if VERSION in meta_of(call) or call.method == "server/discover":
-            return self.enveloped
+    def of(self, call: Call, headers: Headers) -> ProtocolVersion:
+        """Return the version of a call; a plain `initialize` selects the handshake, whatever its headers say."""
+        if self.stateless is None:
+            return self.default
+        if mcp.is_stateless({"params": call.params}) or call.method == "server/discover":
+            return self.stateless
         version = next((v.decode("latin-1") for k, v in headers if k == VERSION_HEADER), None)
-        known = version is None or version in self.era.versions
-        return self.era if known or call.method == "initialize" else self.enveloped
+        known = version is None or version in self.default.versions
+        return self.default if known or call.method == "initialize" else self.stateless
 
 
-RPC = Door(PLAIN)
-MCP = Door(HANDSHAKE, STATELESS)
+RPC = ProtocolVersions(PLAIN)
+MCP = ProtocolVersions(HANDSHAKE, STATELESS)
 
 
-MAX_BATCH = 100
-
-log = logging.getLogger(__name__)
+# The dispatch.
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """What to send back, and the HTTP status for it; None if nothing was asked."""
+class RpcReply:
+    """What to send back, and the HTTP status for it; None if nothing is due."""
 
     value: JsonValue
     status: int
 
 
-NOTHING = Reply(None, 202)
+NOTHING = RpcReply(None, 202)
 
 
-async def reply(raw: bytes, door: Door, catalog: Catalog, headers: Headers | None = None) -> Reply:
+async def reply(raw: bytes, versions: ProtocolVersions, catalog: Catalog, headers: Headers | None = None) -> RpcReply:
     """Answer one JSON text; `headers` are those it came with, if it came over HTTP."""
     try:
         message = json.decode(raw)
     except ParseError as e:
         parse_failed(str(e))
-        return _refusal(None, e, door.era)
-    return await reply_to(message, door, catalog, headers)
+        return _refusal(None, e, versions.default)
+    return await reply_to(message, versions, catalog, headers)
 
 
-async def reply_to(message: JsonValue, door: Door, catalog: Catalog, headers: Headers | None = None) -> Reply:
+async def reply_to(
+    message: JsonValue, versions: ProtocolVersions, catalog: Catalog, headers: Headers | None = None
+) -> RpcReply:
     try:
         if isinstance(message, list):
-            return await _reply_to_all(message, door.era, catalog)
+            return await _reply_to_all(message, versions.default, catalog)
         call = jsonrpc.read(message)
     except InvalidRequest as e:
-        return _refusal(jsonrpc.id_of(message), e, door.era)
+        return _refusal(jsonrpc.id_of(message), e, versions.default)
     if call is None or call.notification:
         return NOTHING
-    era = door.era_of(call, headers or ())
-    response = await answer(call, era, catalog, headers)
-    return Reply(response, era.status_of(response))
+    version = versions.of(call, headers or ())
+    response = await _answer(call, version, catalog, headers)
+    return RpcReply(response, version.status_of(response))
 
 
-async def answer(call: Call, era: Era, catalog: Catalog, headers: Headers | None = None) -> JsonObject:
-    """The response to a call: its result, or what was wrong with it."""
+async def _answer(call: Call, version: ProtocolVersion, catalog: Catalog, headers: Headers | None = None) -> JsonObject:
+    """Return the response to a call: its result, or what was wrong with it."""
     try:
-        result = await era.serve(call, catalog, headers)
+        result = await version.serve(call, catalog, headers)
     except KimiProxyError as e:
         return rpc_failure(call.id, e)
-    except Exception as e:  # whoever waits for this id gets an answer, whatever broke
+    except Exception as e:  # the caller waits for this id: it gets an answer, whatever broke
         log.exception("call failed", extra={"method": call.method[:80]})
         return rpc_failure(call.id, e)
     return jsonrpc.success(call.id, result)
 
 
-async def _reply_to_all(messages: Sequence[JsonValue], era: Era, catalog: Catalog) -> Reply:
+async def _reply_to_all(messages: Sequence[JsonValue], version: ProtocolVersion, catalog: Catalog) -> RpcReply:
     if not 0 < len(messages) <= MAX_BATCH:
         raise InvalidRequest(f"a batch holds 1 to {MAX_BATCH} messages")
-    responses = [await _reply_to_one(message, era, catalog) for message in messages]
-    asked = [response for response in responses if response is not None]
-    return Reply(asked, 200) if asked else NOTHING
+    responses: list[JsonValue] = []
+    for message in messages:
+        try:
+            call = jsonrpc.read(message)
+        except InvalidRequest as e:
+            responses.append(rpc_failure(jsonrpc.id_of(message), e))
+        else:
+            if call is not None and not call.notification:
+                responses.append(await _answer(call, version, catalog))
+    return RpcReply(responses, 200) if responses else NOTHING
 
 
-async def _reply_to_one(message: JsonValue, era: Era, catalog: Catalog) -> JsonObject | None:
-    try:
-        call = jsonrpc.read(message)
-    except InvalidRequest as e:
-        return rpc_failure(jsonrpc.id_of(message), e)
-    return None if call is None or call.notification else await answer(call, era, catalog)
-
-
-def _refusal(call_id: RpcId, error: KimiProxyError, era: Era) -> Reply:
+def _refusal(call_id: RpcId, error: KimiProxyError, version: ProtocolVersion) -> RpcReply:
     response = rpc_failure(call_id, error)
-    return Reply(response, era.status_of(response))
+    return RpcReply(response, version.status_of(response))

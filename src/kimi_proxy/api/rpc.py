@@ -1,4 +1,4 @@
-"""A door over HTTP: POST a JSON-RPC message, get its answer as JSON, or 202 if it asks for nothing."""
+"""JSON-RPC over HTTP: POST a message, get its answer as JSON or as the last of some events, or 202 if none is due."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -8,7 +8,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from kimi_proxy.api import mcp
-from kimi_proxy.api.mcp import Catalog, Door, Reply
+from kimi_proxy.api.mcp import Catalog, ProtocolVersions, RpcReply
 from kimi_proxy.core import json, jsonrpc
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.jsonrpc import DeliveryListener
@@ -17,109 +17,27 @@ MAX_WAITING = 1000  # notices that a slow reader has not taken; more are dropped
 EVENTS = "text/event-stream"
 
 
-def json_reply(reply: Reply) -> Response:
-    if reply.value is None:
-        return Response(status_code=reply.status)
-    return Response(json.encode(reply.value), reply.status, media_type="application/json")
-
-
-async def announced(work: Coroutine[None, None, Reply]) -> Response:
-    """The answer as JSON, or as the last of a stream of events if the server has something to tell before."""
-    waiting: asyncio.Queue[JsonObject] = asyncio.Queue()
-
-    def heard(notice: JsonObject) -> None:
-        if waiting.qsize() < MAX_WAITING:
-            waiting.put_nowait(notice)
-
-    jsonrpc.listen(heard)
-    doing = asyncio.create_task(work)
-    try:
-        first = await _next(waiting, doing)
-    except BaseException:
-        await _dropped(doing)
-        raise
-    if first is None:
-        return json_reply(doing.result())
-    return StreamingResponse(_events(first, waiting, doing), media_type=EVENTS, headers={"cache-control": "no-store"})
-
-
-async def _events(
-    first: JsonObject, waiting: "asyncio.Queue[JsonObject]", doing: "asyncio.Task[Reply]"
-) -> AsyncIterator[bytes]:
-    notice: JsonObject | None = first
-    try:
-        while notice is not None:
-            yield _event(notice)
-            notice = await _next(waiting, doing)
-        yield _event(doing.result().value)
-    finally:
-        await _dropped(doing)
-
-
-async def _next(waiting: "asyncio.Queue[JsonObject]", doing: "asyncio.Task[Reply]") -> JsonObject | None:
-    """The next notice; None if the answer is there, and all that came before it is told."""
-    if waiting.empty() and not doing.done():
-        coming = asyncio.create_task(waiting.get())
-        await asyncio.wait({coming, doing}, return_when=asyncio.FIRST_COMPLETED)
-        if coming.done():
-            return coming.result()
-        coming.cancel()
-    return None if waiting.empty() else waiting.get_nowait()
-
-
-async def _dropped(doing: "asyncio.Task[Reply]") -> None:
-    doing.cancel()
-    await asyncio.wait({doing})
-
-
-def _event(message: JsonValue) -> bytes:
-    return b"event: message\ndata: " + json.encode(message) + b"\n\n"
-
-
-def endpoint(door: Door, catalog: Catalog) -> Callable[[Request], Awaitable[Response]]:
+def endpoint(versions: ProtocolVersions, catalog: Catalog) -> Callable[[Request], Awaitable[Response]]:
     async def post(request: Request) -> Response:
         headers = request.scope["headers"]
         listeners = jsonrpc.collect()
-        work = mcp.reply(await request.body(), door, catalog, headers)
-        # In the old era a lost connection says nothing; in the new one it takes the question back. But no command
-        # goes on when nobody waits for it.
-        ends = catalog.ends_with_caller or _cancels(door, headers)
+        work = mcp.reply(await request.body(), versions, catalog, headers)
+        stateless = versions.stateless
+        # With a handshake a lost connection says nothing; without one it takes the request back. But no command goes
+        # on when its caller is gone.
+        ends = catalog.ends_with_caller or (stateless is not None and names_version(headers, stateless.versions))
         reply = await (unless_gone(work, request.receive) if ends else work)
-        if reply.value is None:
-            return Response(status_code=reply.status)
-        return Announced(listeners, reply.value, reply.status)
+        return json_reply(reply) if reply.value is None else DeliveryResponse(listeners, reply.value, reply.status)
 
     return post
 
 
-class Announced(Response):
-    """A JSON answer whose writers are told whether it could be sent."""
-
-    def __init__(self, listeners: list[DeliveryListener], value: JsonValue, status: int) -> None:
-        self._listeners = listeners
-        try:
-            super().__init__(json.encode(value), status, media_type="application/json")
-        except BaseException:
-            jsonrpc.tell(listeners, False)
-            raise
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        except BaseException:
-            jsonrpc.tell(self._listeners, False)
-            raise
-        jsonrpc.tell(self._listeners, True)
+def names_version(headers: mcp.Headers, versions: tuple[str, ...]) -> bool:
+    """Return whether the headers of a request name one of these protocol versions."""
+    return any(name == mcp.VERSION_HEADER and value.decode("latin-1") in versions for name, value in headers)
 
 
-def _cancels(door: Door, headers: mcp.Headers) -> bool:
-    era = door.enveloped
-    return era is not None and any(
-        name == mcp.VERSION_HEADER and value.decode("latin-1") in era.versions for name, value in headers
-    )
-
-
-async def unless_gone(work: Coroutine[None, None, Reply], receive: Receive) -> Reply:
+async def unless_gone(work: Coroutine[None, None, RpcReply], receive: Receive) -> RpcReply:
     """Do `work`, or drop it when the client hangs up."""
     doing, gone = asyncio.ensure_future(work), asyncio.ensure_future(_hang_up(receive))
     try:
@@ -134,3 +52,82 @@ async def unless_gone(work: Coroutine[None, None, Reply], receive: Receive) -> R
 async def _hang_up(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+def json_reply(reply: RpcReply) -> Response:
+    if reply.value is None:
+        return Response(status_code=reply.status)
+    return Response(json.encode(reply.value), reply.status, media_type="application/json")
+
+
+class DeliveryResponse(Response):
+    """A JSON answer that reports to its listeners whether it could be sent."""
+
+    def __init__(self, listeners: list[DeliveryListener], value: JsonValue, status: int) -> None:
+        self._listeners = listeners
+        try:
+            super().__init__(json.encode(value), status, media_type="application/json")
+        except BaseException:
+            jsonrpc.report(listeners, False)
+            raise
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        except BaseException:
+            jsonrpc.report(self._listeners, False)
+            raise
+        jsonrpc.report(self._listeners, True)
+
+
+async def with_notices(work: Coroutine[None, None, RpcReply]) -> Response:
+    """Return the answer as JSON, or as the last of a stream of events if the server sends notices before it."""
+    notices: asyncio.Queue[JsonObject] = asyncio.Queue()
+
+    def on_notice(notice: JsonObject) -> None:
+        if notices.qsize() < MAX_WAITING:
+            notices.put_nowait(notice)
+
+    jsonrpc.listen(on_notice)
+    doing = asyncio.create_task(work)
+    try:
+        first = await _next(notices, doing)
+    except BaseException:
+        await _dropped(doing)
+        raise
+    if first is None:
+        return json_reply(doing.result())
+    return StreamingResponse(_events(first, notices, doing), media_type=EVENTS, headers={"cache-control": "no-store"})
+
+
+async def _events(
+    first: JsonObject, notices: "asyncio.Queue[JsonObject]", doing: "asyncio.Task[RpcReply]"
+) -> AsyncIterator[bytes]:
+    notice: JsonObject | None = first
+    try:
+        while notice is not None:
+            yield _event(notice)
+            notice = await _next(notices, doing)
+        yield _event(doing.result().value)
+    finally:
+        await _dropped(doing)
+
+
+async def _next(notices: "asyncio.Queue[JsonObject]", doing: "asyncio.Task[RpcReply]") -> JsonObject | None:
+    """Return the next notice; None if the answer is there, and all notices before it were returned."""
+    if notices.empty() and not doing.done():
+        coming = asyncio.create_task(notices.get())
+        await asyncio.wait({coming, doing}, return_when=asyncio.FIRST_COMPLETED)
+        if coming.done():
+            return coming.result()
+        coming.cancel()
+    return None if notices.empty() else notices.get_nowait()
+
+
+async def _dropped(doing: "asyncio.Task[RpcReply]") -> None:
+    doing.cancel()
+    await asyncio.wait({doing})
+
+
+def _event(message: JsonValue) -> bytes:
+    return b"event: message\ndata: " + json.encode(message) + b"\n\n"

@@ -233,7 +233,7 @@ class Conversation:
             reply = await mcp.reply_to(message, MCP, self._catalog)
         finally:
             self._by_id.pop(key, None)
-        jsonrpc.tell(listeners, await self._say(reply.value))
+        jsonrpc.report(listeners, await self._say(reply.value))
 
     def _take_back(self, request: str | int) -> None:
         task = self._by_id.get((type(request), request))

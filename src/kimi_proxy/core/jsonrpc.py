@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0 envelopes: read from strangers, written for them."""
+"""JSON-RPC 2.0: messages read without trust, answers written, and listeners for what happens on the way."""
 
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -23,7 +23,7 @@ class Call:
 
 
 def read(message: JsonValue) -> Call | None:
-    """The call that `message` makes; None if it is a response, which asks for nothing."""
+    """Return the call that `message` makes, None if it is a response; raise InvalidRequest if it is neither."""
     if not isinstance(message, dict):
         raise InvalidRequest("a JSON-RPC request is an object with jsonrpc, method and params")
     if message.get("jsonrpc") != "2.0":
@@ -43,13 +43,13 @@ def read(message: JsonValue) -> Call | None:
 
 
 def id_of(message: JsonValue) -> RpcId:
-    """The id to answer a message with that could not be read as a call."""
+    """Return the id to answer a message with that could not be read as a call."""
     found = message.get("id") if isinstance(message, dict) else None
     return found if _is_id(found) else None
 
 
 def _is_id(value: JsonValue) -> TypeGuard[str | int | float]:
-    """A text or a number; 1e400 is read as no number that could be written again."""
+    """Return whether it is a text or a number; 1e400 is read as no number that could be written again."""
     return isinstance(value, str | int | float) and not isinstance(value, bool) and value not in (inf, -inf)
 
 
@@ -72,27 +72,24 @@ def failure_of(call_id: RpcId, error: KimiProxyError) -> JsonObject:
     return failure(call_id, error.rpc_code, message, data)
 
 
-# What a server tells of a request while it works on it, passed to whoever waits for the answer.
-#
-# A door calls `listen` in the request's own context, and whoever speaks to the server finds the listener there.
+# Notices that a server sends about a request while it works on it. The endpoint calls `listen` in the request's own
+# context, and the client of the server finds the listener there.
 
 Listener = Callable[[JsonObject], None]
 
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
-def listen(heard: Listener) -> None:
-    _listener.set(heard)
+def listen(on_notice: Listener) -> None:
+    _listener.set(on_notice)
 
 
 def listener() -> Listener | None:
     return _listener.get()
 
 
-# Whether an answer reached its reader, told to whoever wrote it.
-#
-# A door calls `collect` before it answers a request, in the request's own context, and `tell` when the answer
-# was sent or could not be. Where no door collects, an answer counts as sent when it is given.
+# Whether an answer was delivered. The endpoint calls `collect` before it answers a request, in the request's own
+# context, and `report` when the answer was sent or could not be; without it an answer counts as sent when it is made.
 
 DeliveryListener = Callable[[bool], None]
 
@@ -113,7 +110,7 @@ def when_sent(listener: DeliveryListener) -> None:
         listeners.append(listener)
 
 
-def tell(listeners: list[DeliveryListener], sent: bool) -> None:
-    """Each listener is told once."""
+def report(listeners: list[DeliveryListener], sent: bool) -> None:
+    """Call each listener, once however often this is called."""
     while listeners:
         listeners.pop(0)(sent)

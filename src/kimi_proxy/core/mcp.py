@@ -1,4 +1,4 @@
-"""The words of the Model Context Protocol, in both of its eras.
+"""The Model Context Protocol in its two forms, with a handshake and stateless, and how one becomes the other.
 
 Until 2025-11-25 a connection begins with `initialize`. Since 2026-07-28 there is no handshake:
 each request says in `params._meta` what it speaks, each result says in `resultType` what it is."""
@@ -21,16 +21,9 @@ _ENVELOPE = frozenset({META_VERSION, META_CAPABILITIES, META_CLIENT})
 # Methods whose Mcp-Name header repeats one of their params.
 NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 CACHEABLE = frozenset(
-    {
-        "server/discover",
-        "tools/list",
-        "prompts/list",
-        "resources/list",
-        "resources/templates/list",
-        "resources/read",
-    }
+    ("server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read")
 )
-# What the handshake era had and the stateless one has not.
+# What servers with a handshake have and stateless ones have not.
 REMOVED = frozenset({"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
 
 OURSELVES: JsonObject = {"name": "kimi-proxy", "version": __version__}
@@ -48,7 +41,7 @@ def is_stateless(message: Mapping[str, JsonValue]) -> bool:
 
 
 def enveloped(message: JsonObject) -> JsonObject:
-    """`message` as the stateless era wants it; a client that wrote its own envelope keeps it."""
+    """Return `message` in the envelope of the stateless protocol; a client that wrote its own keeps it."""
     if is_stateless(message):
         return message
     params = message.get("params")
@@ -58,7 +51,7 @@ def enveloped(message: JsonObject) -> JsonObject:
 
 
 def bare(message: JsonObject) -> JsonObject:
-    """`message` without the envelope of the stateless era, which servers of the other era may refuse."""
+    """Return `message` without the stateless envelope, which servers with a handshake may refuse."""
     if not is_stateless(message):
         return message
     meta = {key: value for key, value in meta_of(message).items() if key not in _ENVELOPE}
@@ -68,7 +61,7 @@ def bare(message: JsonObject) -> JsonObject:
 
 
 def with_progress_token(message: JsonObject, token: JsonValue) -> JsonObject:
-    """A request under another progress token, if it has one."""
+    """Return a request under another progress token, if it has one."""
     meta, params = meta_of(message), message.get("params")
     if PROGRESS not in meta or not isinstance(params, Mapping):
         return message
@@ -76,16 +69,16 @@ def with_progress_token(message: JsonObject, token: JsonValue) -> JsonObject:
 
 
 def with_progress(notice: JsonObject, token: JsonValue) -> JsonObject:
-    """A notice of progress under another token."""
+    """Return a notice of progress under another token."""
     params = notice.get("params")
     return {**notice, "params": {**(params if isinstance(params, Mapping) else {}), PROGRESS: token}}
 
 
 def stamped(method: str, result: JsonObject, server: JsonValue) -> JsonObject:
-    """A result of the handshake era as the stateless era wants it."""
+    """Return a result of a server with a handshake in the form of the stateless protocol."""
     if "resultType" in result:
         return result
-    # Nobody told us how long the list stays true.
+    # The server did not say how long the list stays valid.
     fresh: JsonObject = {"ttlMs": 0, "cacheScope": "private"} if method in CACHEABLE else {}
     meta = result.get("_meta")
     known: JsonObject = {} if server is None else {META_SERVER: server}

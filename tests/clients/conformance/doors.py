@@ -1,4 +1,4 @@
-"""The fixtures behind the doors of the product: its own dispatch, eras, guard and server."""
+"""The fixtures behind the product: its own dispatch, protocol versions, guard and server."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -11,7 +11,7 @@ from tests.clients.conformance.fixtures import CAPABILITIES, METHODS, OLDER, Ref
 from kimi_proxy.api import rpc
 from kimi_proxy.api.apps import guarded
 from kimi_proxy.api.guard import Rules
-from kimi_proxy.api.mcp import HANDSHAKE, STATELESS, Catalog, Door, Method
+from kimi_proxy.api.mcp import HANDSHAKE, STATELESS, Catalog, Method, ProtocolVersions
 from kimi_proxy.api.server import serve
 from kimi_proxy.core.errors import BadRequest
 from kimi_proxy.core.json import JsonObject
@@ -59,7 +59,7 @@ def discover(params: JsonObject) -> JsonObject:
     return {"supportedVersions": STATELESS_VERSIONS, "capabilities": CAPABILITIES}
 
 
-DOOR = Door(
+VERSIONS = ProtocolVersions(
     replace(HANDSHAKE, methods=methods({**METHODS, **OLDER, "initialize": initialize})),
     replace(STATELESS, methods=methods({**METHODS, "server/discover": discover})),
 )
@@ -67,7 +67,7 @@ DOOR = Door(
 
 @asynccontextmanager
 async def fixtures_on_a_port() -> AsyncIterator[int]:
-    app = guarded([Route("/mcp", rpc.endpoint(DOOR, CATALOG), methods=["POST"])], Rules(), lambda refusal: None)
+    app = guarded([Route("/mcp", rpc.endpoint(VERSIONS, CATALOG), methods=["POST"])], Rules(), lambda refusal: None)
     stop = asyncio.Event()
     ports: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     ready = lambda host, port: ports.set_result(port)  # noqa: E731

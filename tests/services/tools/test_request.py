@@ -289,7 +289,7 @@ def tool(row: Row) -> AgentTool[Arguments]:
 async def answer(row: Row) -> Answer:
     listeners = jsonrpc.collect()
     found = await tool(row).call(row.arguments)
-    jsonrpc.tell(listeners, row.sent)
+    jsonrpc.report(listeners, row.sent)
     return found
 
 
