@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from kimi_proxy.api.answers import json_answer
 from kimi_proxy.core import jsonrpc
-from kimi_proxy.core.chat.wires import BY_PATH
+from kimi_proxy.core.chat.wires import wire_of_path
 from kimi_proxy.core.errors import InvalidParams, KimiProxyError, RateLimited
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.jsonrpc import RpcId
@@ -89,8 +89,8 @@ def problem(
     data: JsonObject | None = None,
 ) -> Response:
     """An error as the clients of `path` expect it; `data` is what a program may want to read beside the message."""
-    if path in BY_PATH:
-        return json_answer(BY_PATH[path].format.error_body(status, code, message), status, headers)
+    if wire := wire_of_path(path):
+        return json_answer(wire.format.error_body(status, code, message), status, headers)
     return json_answer({"error": {**(data or {}), "code": code, "message": message}}, status, headers)
 
 

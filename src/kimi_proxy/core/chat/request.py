@@ -49,7 +49,7 @@ class Request:
 
     @cached_property
     def tool_names(self) -> tuple[str, ...]:
-        return tuple(self.format.tool_name(read.members(raw)) for raw in read.array(self.members.get("tools")))
+        return tuple(name for name, _ in self.format.tools(self.json))
 
     @property
     def is_stored(self) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from kimi_proxy.core import json, tokens
-from kimi_proxy.core.chat import Request, edit, read
+from kimi_proxy.core.chat import Request, edit
 from kimi_proxy.core.chat.edit import Place
 from kimi_proxy.core.errors import AnyReason
 from kimi_proxy.core.json import JsonObject
@@ -215,7 +215,6 @@ def is_offered(request: Request) -> bool:
 
 def _recall_tools(request: Request) -> Iterator[tuple[str, bool]]:
     """Yield the client's tools that are called like ours, and whether they are ours."""
-    for raw in read.array(request.members.get("tools")):
-        name = request.format.tool_name(read.members(raw))
+    for name, raw in request.format.tools(request.json):
         if recovery.NAME in name:
             yield name, any(word in bytes(raw) for word in _OUR_WORDS)

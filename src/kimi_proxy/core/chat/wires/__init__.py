@@ -26,6 +26,11 @@ COUNT_PATHS = {wire.format.paths[0] + wire.format.count_tokens: wire for wire in
 BY_PATH = {path: wire for wire in Wire for path in wire.format.paths} | COUNT_PATHS
 
 
+def wire_of_path(path: str) -> Wire | None:
+    """Return the wire format of requests to a path of ours; None if it is no path of an API."""
+    return BY_PATH.get(path)
+
+
 def wire_of_client(headers: Container[str]) -> Wire:
     """Return the wire format of a client that asks where all of them do, by the headers that it sends."""
     return next((wire for wire in Wire if wire.format.client_header in headers), Wire.CHAT)

@@ -213,7 +213,7 @@ class OpenAiChat(WireFormat):
     def system(self, body: JsonBody, messages: tuple[Message, ...]) -> tuple[Part, ...]:
         return tuple(found for message in messages if message.role == "system" for found in message.parts)
 
-    def tool_name(self, tool: RawObject) -> str:
+    def _tool_name(self, tool: RawObject) -> str:
         return read.string(read.members(tool.get("function")).get("name")) or read.string(tool.get("name"))
 
     def new_message(self, role: Role, text: str) -> JsonObject:

@@ -4,7 +4,7 @@ The defaults are OpenAI's, which most providers imitate."""
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -106,7 +106,11 @@ class WireFormat(ABC):
     def system(self, body: JsonBody, messages: tuple[Message, ...]) -> tuple[Part, ...]:
         """Return what the client says to the model before the conversation."""
 
-    def tool_name(self, tool: RawObject) -> str:
+    def tools(self, body: JsonBody) -> Iterator[tuple[str, Raw]]:
+        """Return the tools that the client offers, each with its name."""
+        return ((self._tool_name(read.members(raw)), raw) for raw in read.array(body.members.get("tools")))
+
+    def _tool_name(self, tool: RawObject) -> str:
         return read.string(tool.get("name"))
 
     def is_answer_stored(self, body: JsonBody) -> bool:
