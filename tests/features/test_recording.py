@@ -10,9 +10,9 @@ from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.chat.reply import Usage
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.features.accounting import Prices
-from kimi_proxy.features.recording import Head, Taken, head_line, line, read
+from kimi_proxy.features.recording import RecordedRequest, RecordingHead, head_line, line, read
 
-HEAD = Head("kimi-k2", 131_072, Prices(0.6, 0.15, 0.6, 2.5))
+HEAD = RecordingHead("kimi-k2", 131_072, Prices(0.6, 0.15, 0.6, 2.5))
 TEXTS = st.lists(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=40) | st.sampled_from(["aab", "aaab", ""]),
     min_size=1,
@@ -21,7 +21,7 @@ TEXTS = st.lists(
 
 
 def written(*bodies: str) -> list[bytes]:
-    taken = [Taken(float(at), Wire.CHAT, body, 200, Usage(10, 5, 3, 2)) for at, body in enumerate(bodies)]
+    taken = [RecordedRequest(float(at), Wire.CHAT, body, 200, Usage(10, 5, 3, 2)) for at, body in enumerate(bodies)]
     return [head_line(HEAD), *(line(one, before) for one, before in zip(taken, ("", *bodies), strict=False))]
 
 
@@ -42,9 +42,9 @@ def test_what_two_requests_share_is_written_once():
 
 
 def test_an_answer_without_a_count_has_none():
-    one = Taken(1.0, Wire.MESSAGES, "{}", 502, None)
+    one = RecordedRequest(1.0, Wire.MESSAGES, "{}", 502, None)
 
-    assert read([head_line(Head("m")), line(one, "")]).requests == (one,)
+    assert read([head_line(RecordingHead("m")), line(one, "")]).requests == (one,)
 
 
 def test_empty_lines_and_further_heads_are_passed_over():
@@ -78,4 +78,4 @@ def test_what_is_no_recording_is_refused_with_its_line(lines: list[bytes], compl
 def test_a_head_with_half_a_price_list_has_no_prices():
     head = b'{"recording": 1, "model": "m", "prices": {"input": 1}, "max_context": -5}\n'
 
-    assert read([head, *written("{}")[1:]]).head == Head("m")
+    assert read([head, *written("{}")[1:]]).head == RecordingHead("m")

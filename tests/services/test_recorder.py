@@ -14,7 +14,7 @@ from kimi_proxy.core.config.sections import RecordSettings
 from kimi_proxy.features.accounting import Prices
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.recording import Head, Recording, read
+from kimi_proxy.features.recording import Recording, RecordingHead, read
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.recorder import MAX_KNOWN, Recorder
 from kimi_proxy.services.chat.relay import Exchange
@@ -52,7 +52,7 @@ async def test_a_conversation_is_written_as_it_came_with_what_the_settings_know(
     await recorder.close()
 
     recording = recorded(tmp_path / "recordings" / "ses_a.jsonl")
-    assert recording.head == Head("kimi", 1000, Prices(1, 1, 1, 0))
+    assert recording.head == RecordingHead("kimi", 1000, Prices(1, 1, 1, 0))
     assert [taken.body.encode() for taken in recording.requests] == [one.body for one in asked]
     assert {(taken.at, taken.status, taken.usage) for taken in recording.requests} == {(5.0, 200, Usage(10, 2, 5))}
 

@@ -8,8 +8,8 @@ from tests.conversations import Assistant, Call, Item, Result, User, body
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import Config, parse
 from kimi_proxy.features.accounting import Prices
-from kimi_proxy.features.recording import Head, Recording, Taken, read
-from kimi_proxy.lab.replay import BOTH, OFF, POLICIES, SANITIZER, Outcome, Replay
+from kimi_proxy.features.recording import RecordedRequest, Recording, RecordingHead, read
+from kimi_proxy.lab.replay import BOTH, OFF, POLICIES, SANITIZER, Replay, ReplayOutcome
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
 NAMES = ("debugging", "refactoring", "log-hunt")
@@ -26,7 +26,7 @@ def config(tmp_path: Path) -> Config:
     return parse("", {}, tmp_path)
 
 
-async def played(recorded: Recording, config: Config, window: int | None = None) -> dict[str, Outcome]:
+async def played(recorded: Recording, config: Config, window: int | None = None) -> dict[str, ReplayOutcome]:
     head, replay = recorded.head, Replay(recorded, config)
     return {policy: await replay.under(policy, head.prices, window or head.max_context) for policy in POLICIES}
 
@@ -58,8 +58,8 @@ def turns(*items: Item, wire: Wire = Wire.CHAT, every_s: float = 10.0) -> Record
     """A request before each thing that the model says."""
     said = [at for at, item in enumerate(items) if isinstance(item, Assistant)]
     bodies = [body(wire, items[:at]).decode() for at in said]
-    taken = [Taken(at * every_s, wire, one, 200, None) for at, one in enumerate(bodies)]
-    return Recording(Head("m", 100_000, PRICES), tuple(taken))
+    taken = [RecordedRequest(at * every_s, wire, one, 200, None) for at, one in enumerate(bodies)]
+    return Recording(RecordingHead("m", 100_000, PRICES), tuple(taken))
 
 
 LOG = "".join(
@@ -102,7 +102,7 @@ async def test_a_summary_is_an_extra_turn_that_is_paid_for(config: Config):
 
 async def test_requests_that_nobody_answered_cost_nothing(config: Config):
     recorded = recording("log-hunt")
-    failed = Taken(0.0, Wire.RESPONSES, recorded.requests[0].body, 429, None)
+    failed = RecordedRequest(0.0, Wire.RESPONSES, recorded.requests[0].body, 429, None)
     with_failure = Recording(recorded.head, (failed, *recorded.requests))
 
     assert await played(with_failure, config) == await played(recorded, config)

@@ -1,4 +1,4 @@
-"""Settings that change while everything runs, and the file that remembers them."""
+"""LiveSettings that change while everything runs, and the file that remembers them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import pytest
 from kimi_proxy.core.config import Config, parse
 from kimi_proxy.core.errors import FileRefused, InvalidParams
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.services.settings import Settings
+from kimi_proxy.services.settings import LiveSettings
 
 WRITTEN = """\
 # what we decided in March
@@ -34,9 +34,9 @@ def config(home: Path, toml: str | None = WRITTEN, **env: str) -> Config:
     return parse(toml or "", env, home).model_copy(update={"file": file})
 
 
-def settings(home: Path, toml: str | None = WRITTEN, **env: str) -> tuple[Settings, Lamp]:
+def settings(home: Path, toml: str | None = WRITTEN, **env: str) -> tuple[LiveSettings, Lamp]:
     lamp = Lamp()
-    return Settings(config(home, toml, **env), {"sanitizer.enabled": lamp}, env), lamp
+    return LiveSettings(config(home, toml, **env), {"sanitizer.enabled": lamp}, env), lamp
 
 
 async def test_a_change_counts_at_once_and_keeps_comments_and_order(tmp_path: Path):
@@ -93,7 +93,7 @@ async def test_a_disk_that_refuses_is_told(tmp_path: Path):
         raise FileRefused("the disk is full")
 
     lamp = Lamp()
-    changing = Settings(config(tmp_path), {"sanitizer.enabled": lamp}, {}, replace=refuse)
+    changing = LiveSettings(config(tmp_path), {"sanitizer.enabled": lamp}, {}, replace=refuse)
 
     assert (await changing.change({"sanitizer.enabled": False}))["problem"] == "the disk is full"
     assert not lamp.is_on
@@ -111,7 +111,7 @@ async def test_what_may_not_be_switched_is_refused_and_nothing_changes(tmp_path:
 
 async def test_viewers_are_told(tmp_path: Path):
     heard: list[tuple[str, Mapping[str, JsonValue]]] = []
-    changing = Settings(
+    changing = LiveSettings(
         config(tmp_path), {"sanitizer.enabled": Lamp()}, {}, lambda event, fields: heard.append((event, fields))
     )
 
@@ -122,7 +122,7 @@ async def test_viewers_are_told(tmp_path: Path):
 
 def test_of_secrets_only_that_they_are_set_is_told(tmp_path: Path):
     toml = "[providers.kimi]\nenabled = true\n"
-    told = settings(tmp_path, toml, KIMI_API_KEY="sk-very-secret", KIMI_PROXY_TOKEN="t-very-secret")[0].told()
+    told = settings(tmp_path, toml, KIMI_API_KEY="sk-very-secret", KIMI_PROXY_TOKEN="t-very-secret")[0].to_json()
 
     assert "very-secret" not in str(told)
     secrets = told["secrets"]

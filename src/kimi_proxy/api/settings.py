@@ -11,7 +11,7 @@ from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.tool import checked
 from kimi_proxy.services.chat.handler import Chat
-from kimi_proxy.services.settings import Settings
+from kimi_proxy.services.settings import LiveSettings
 
 ADVICE = 'send what to change, such as {"sanitizer.enabled": false}'
 
@@ -20,9 +20,9 @@ class ChangeSettings(RootModel[dict[str, bool]]):
     model_config = ConfigDict(strict=True)
 
 
-def settings_routes(settings: Settings) -> list[Route]:
+def settings_routes(settings: LiveSettings) -> list[Route]:
     async def show(request: Request) -> JsonObject:
-        return settings.told()
+        return settings.to_json()
 
     async def change(request: Request) -> JsonObject:
         wanted = await object_in(request, ADVICE)

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kimi_proxy.core.config import Config
-    from kimi_proxy.features.recording import Head, Recording
+    from kimi_proxy.features.recording import Recording, RecordingHead
     from kimi_proxy.lab.cases import Case
     from kimi_proxy.lab.judging import Judged
-    from kimi_proxy.lab.replay import Outcome
+    from kimi_proxy.lab.replay import ReplayOutcome
     from kimi_proxy.lab.report import Report
 
     Tell = Callable[[str, int, int], None]
@@ -167,9 +167,9 @@ def _recording(file: Path) -> Recording:
         raise typer.BadParameter(f"cannot read {file}: {e.strerror}", param_hint="FILE") from e
 
 
-def _head(recording: Recording, config: Config, model: str) -> Head:
+def _head(recording: Recording, config: Config, model: str) -> RecordingHead:
     from kimi_proxy.features.accounting import prices_of
-    from kimi_proxy.features.recording import Head
+    from kimi_proxy.features.recording import RecordingHead
 
     if not model:
         return recording.head
@@ -177,18 +177,18 @@ def _head(recording: Recording, config: Config, model: str) -> Head:
         raise typer.BadParameter(
             f"the settings have no [models.{model!r}]; KIMI_PROXY_CONFIG names their file", param_hint="--model"
         )
-    return Head(model, config.models[model].max_context_size, prices_of(config.models[model]))
+    return RecordingHead(model, config.models[model].max_context_size, prices_of(config.models[model]))
 
 
-async def _played(recording: Recording, config: Config, head: Head) -> list[Outcome]:
+async def _played(recording: Recording, config: Config, head: RecordingHead) -> list[ReplayOutcome]:
     from kimi_proxy.lab.replay import POLICIES, Replay
 
     replay = Replay(recording, config)
     return [await replay.under(policy, head.prices, head.max_context) for policy in POLICIES]
 
 
-def _tell(file: Path, recording: Recording, head: Head, outcomes: list[Outcome], as_json: bool) -> None:
-    from kimi_proxy.lab.replay import table, told
+def _tell(file: Path, recording: Recording, head: RecordingHead, outcomes: list[ReplayOutcome], as_json: bool) -> None:
+    from kimi_proxy.lab.replay import table
 
     answered = [taken for taken in recording.requests if taken.status == 200]
     counted = [taken.usage for taken in answered if taken.usage is not None]
@@ -200,7 +200,7 @@ def _tell(file: Path, recording: Recording, head: Head, outcomes: list[Outcome],
             "output_tokens": sum(usage.output_tokens for usage in counted),
         }
         about = {"file": file.name, "model": head.model, "max_context": head.max_context, "requests": len(answered)}
-        write_json({**about, "recorded": known, "policies": [told(outcome, outcomes[0]) for outcome in outcomes]})
+        write_json({**about, "recorded": known, "policies": [outcome.to_json(outcomes[0]) for outcome in outcomes]})
         return
     minutes = (recording.requests[-1].at - recording.requests[0].at) / 60
     window = f", window of {head.max_context:,}" if head.max_context else ""

@@ -1,4 +1,4 @@
-"""What was saved, and what saving it cost."""
+"""What a request saved, what saving it cost, and reports of both."""
 
 import csv
 import io
@@ -17,6 +17,11 @@ from kimi_proxy.features.pipeline import Note
 from kimi_proxy.features.sanitizer.plan import is_recovery_tool
 
 MILLION = 1_000_000
+MIN_CACHED_TOKENS = 2048  # what is shorter may go uncached anywhere
+MISSES = 3  # requests that should have hit and did not, after which a model is believed to have no prompt cache
+MAX_MODELS, MAX_SESSIONS = 1_000, 10_000
+# A spreadsheet takes a cell that begins so for a formula, and runs it.
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +29,12 @@ class Prices:
     """USD for a million tokens."""
 
     input: float
-    cached: float  # read from the provider's cache
+    cached: float  # read from the prompt cache
     cache_write: float  # put there
     output: float
 
     def cost_usd(self, usage: Usage) -> float:
-        """Whatever a provider counts, no token is paid for twice."""
+        """Return the price of what a provider counted; no token is paid for twice, whatever the count."""
         cached = min(usage.cached_tokens, usage.input_tokens)
         written = min(usage.cache_write_tokens, usage.input_tokens - cached)
         plain = usage.input_tokens - cached - written
@@ -38,7 +43,7 @@ class Prices:
 
 
 def prices_of(model: Model | None) -> Prices | None:
-    """None if the settings know no price; what the cache does costs as much as any input unless they say otherwise."""
+    """Return None if the settings know no price; cache reads and writes cost as much as input unless they say more."""
     if model is None or not (model.input_usd_per_million or model.output_usd_per_million):
         return None
     plain, given = model.input_usd_per_million, model.model_fields_set
@@ -48,14 +53,6 @@ def prices_of(model: Model | None) -> Prices | None:
         cache_write=model.cache_write_usd_per_million if "cache_write_usd_per_million" in given else plain,
         output=model.output_usd_per_million,
     )
-
-
-# What a request saved, after everything that saving cost.
-#
-# "Before" is the request as it came, sent to the same provider, with the cache hits that it would have had. From what
-# it has more than "after" we take the cache reads that were lost because we changed what the provider had cached, the
-# turns and tokens in which the model read something back, and the calls that asked for summaries. What is left is the
-# net, and it may be less than nothing.
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +81,14 @@ class Recalled:
 
 @dataclass(frozen=True, slots=True)
 class Account:
+    """What a request saved, after everything that saving cost.
+
+    "Before" is the request as it came, sent to the same provider, with the cache hits that it would have had. From what
+    it has more than "after" we take the cache reads that were lost because we changed what the provider had cached, the
+    turns and tokens in which the model read something back, and the calls that asked for summaries. What is left is the
+    net, and it may be less than nothing.
+    """
+
     tokens_before: int
     tokens_after: int  # of the request itself
     cache_lost_tokens: int = 0  # would have been read from the cache, and were paid for anew
@@ -93,50 +98,49 @@ class Account:
     summaries: int = 0
     summary_tokens: int = 0
     net_saved_tokens: int = 0
-    cost_before_usd: float | None = None  # None if the settings know no price, or the provider told no count
+    cost_before_usd: float | None = None  # None if the settings know no price, or the provider sent no count
     net_saved_usd: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What the answer cost: the provider's count of all turns, and prices of the model that was asked for and of the
-    one that answered."""
+    """What the answer cost: the provider's count of all turns, and the prices of the models."""
 
     usage: Usage | None
     recalled: Recalled = field(default_factory=Recalled)
-    prices_before: Prices | None = None
-    prices: Prices | None = None
-    caches: bool = True  # the provider is believed to have a cache
+    prices_before: Prices | None = None  # of the model that the client asked for
+    prices: Prices | None = None  # of the one that answered
+    caches: bool = True  # the model is believed to have a prompt cache
 
 
 def account(sent: Sent, bill: Bill) -> Account:
-    """Counted by the provider where it did; without its count ours has to do, and nobody knows of money."""
+    """Return the account in the provider's tokens if it counted; otherwise in ours, and without money."""
     counted = _Counted(sent, bill)
-    asked = sent.summary.input_tokens + sent.summary.output_tokens
-    spent = counted.recovered + counted.again
-    told = Account(
+    summary_tokens = sent.summary.input_tokens + sent.summary.output_tokens
+    recovery_tokens = counted.recovered + counted.again
+    done = Account(
         tokens_before=counted.before,
         tokens_after=counted.after,
         cache_lost_tokens=counted.lost,
         recoveries=sent.recoveries + bill.recalled.calls,
         extra_turns=bill.recalled.turns,
-        recovery_tokens=spent,
+        recovery_tokens=recovery_tokens,
         summaries=sent.summaries,
-        summary_tokens=asked,
-        net_saved_tokens=counted.before - counted.after - counted.lost - spent - asked,
+        summary_tokens=summary_tokens,
+        net_saved_tokens=counted.before - counted.after - counted.lost - recovery_tokens - summary_tokens,
     )
     if bill.usage is None or bill.prices_before is None or bill.prices is None:
-        return told
+        return done
     before = bill.prices_before.cost_usd(counted.usage_before)
     net = before - bill.prices.cost_usd(bill.usage) - bill.prices.cost_usd(sent.summary)
-    return replace(told, cost_before_usd=before, net_saved_usd=round(net, 9))
+    return replace(done, cost_before_usd=before, net_saved_usd=round(net, 9))
 
 
 def unanswered(sent: Sent, prices: Prices | None) -> Account:
-    """Nobody pays for an answer that did not come, but for the summaries that the request carries."""
-    asked = sent.summary.input_tokens + sent.summary.output_tokens
-    told = Account(sent.after, sent.after, summaries=sent.summaries, summary_tokens=asked, net_saved_tokens=-asked)
-    return told if prices is None else replace(told, net_saved_usd=-prices.cost_usd(sent.summary))
+    """Return the account of a request without an answer: only the summaries that it carries were paid for."""
+    paid = sent.summary.input_tokens + sent.summary.output_tokens
+    done = Account(sent.after, sent.after, summaries=sent.summaries, summary_tokens=paid, net_saved_tokens=-paid)
+    return done if prices is None else replace(done, net_saved_usd=-prices.cost_usd(sent.summary))
 
 
 class _Counted:
@@ -159,12 +163,12 @@ class _Counted:
 
     @property
     def lost(self) -> int:
-        """Of what the provider could have had in its cache, what it read anew."""
+        """Return what the provider read anew of what it could have had in its prompt cache."""
         return max(0, min(self._old_after, self.after) - self._cached) if self._is_lost else 0
 
     @property
     def again(self) -> int:
-        """What further turns read, and what the first one wrote to ask for them."""
+        """Return what further turns read, and what the first one wrote to ask for them."""
         usage, first = self._bill.usage, self._first
         if not self._bill.recalled.turns or usage is None:
             return 0
@@ -172,7 +176,7 @@ class _Counted:
 
     @property
     def usage_before(self) -> Usage:
-        """Had nothing been done: one turn, with the hits that it would have had."""
+        """Return what would have been charged had nothing been done: one turn, with the hits that it would have had."""
         usage, first = self._bill.usage or Usage(), self._first
         would = self.before - self.recovered
         plain = max(0, self.after - self._cached - first.cache_write_tokens)
@@ -182,24 +186,22 @@ class _Counted:
 
     @property
     def _hits(self) -> int:
-        """Where we broke the cache, all that is old. Where it hit, as much as it did and what was cut from what is old:
-        that would have been read cheaply, so little is saved by cutting it. Where nothing hit, nothing would have."""
+        """Return the cache hits that the request would have had.
+
+        Where we broke the cache, all that is old. Where it hit, as much as it did and what was cut from what is old:
+        that would have been read cheaply, so little is saved by cutting it. Where nothing hit, nothing would have.
+        """
         would = self.before - self.recovered
         if self._is_lost:
             return min(would, max(self._cached, self._old_before))
         return min(would, self._cached + max(0, self._old_before - self._old_after)) if self._cached else 0
 
 
-MIN_CACHED_TOKENS = 2048  # what is shorter may go uncached anywhere
-MISSES = 3  # requests that should have hit and did not, after which nobody believes in a cache
-MAX_KNOWN = 1_000
-
-
 class PromptCacheBelief:
     """Whether a model's provider has a prompt cache at all; believed until several requests in a row have missed it."""
 
     def __init__(self) -> None:
-        self._misses: LruCache[str, int] = LruCache(MAX_KNOWN)
+        self._misses: LruCache[str, int] = LruCache(MAX_MODELS)
 
     def __getitem__(self, model: str) -> bool:
         return (self._misses.get(model) or 0) < MISSES
@@ -225,17 +227,17 @@ class Weights:
 
 
 def weights(request: Request, weighed: Composition) -> Weights:
-    """What is old in a request, and what in it was read back by a tool that the client has."""
+    """Return what is old in a request, and what in it was read back by a tool that the client has."""
     said = [at for at, message in enumerate(request.messages) if message.role == "assistant"]
     old = weighed.messages[said[-1]].before if said else 0
-    asked: dict[str, str] = {}
+    tools: dict[str, str] = {}  # by the id of a call
     places: list[int] = []
     has_outputs = False
     for at, message in enumerate(request.messages):
-        asked |= {part.call_id: part.name for part in message.parts if part.kind == "tool_call"}
+        tools |= {part.call_id: part.name for part in message.parts if part.kind == "tool_call"}
         results = [part.call_id for part in message.parts if part.kind == "tool_result"]
         has_outputs = has_outputs or bool(results)
-        if any(is_recovery_tool(asked.get(call_id, "")) for call_id in results):
+        if any(is_recovery_tool(tools.get(call_id, "")) for call_id in results):
             places.append(at)
     new = sum(1 for at in places if at > (said[-1] if said else -1))
     recovered = sum(weighed.messages[at].tools_tokens for at in places)
@@ -243,7 +245,7 @@ def weights(request: Request, weighed: Composition) -> Weights:
 
 
 def sent(came: Weights, leaves: Weights, notes: Iterable[Note], is_rewritten: bool) -> Sent:
-    """All that a request carries on its way out, with what its notes tell of costs."""
+    """Return all that a request carries on its way out, with the costs in its notes."""
     resent, summaries, summary = 0, 0, Usage()
     for note in notes:
         resent += _count(note, "prefix_tokens_resent")
@@ -251,24 +253,14 @@ def sent(came: Weights, leaves: Weights, notes: Iterable[Note], is_rewritten: bo
         summaries += read > 0
         summary = Usage(summary.input_tokens + read, summary.output_tokens + written)
     return Sent(
-        came.total,
-        leaves.total,
-        came.old,
-        leaves.old,
-        is_rewritten or resent > 0,
-        came.recovered,
-        came.recoveries,
-        summaries,
-        summary,
+        *(came.total, leaves.total, came.old, leaves.old, is_rewritten or resent > 0),
+        *(came.recovered, came.recoveries, summaries, summary),
     )
 
 
 def _count(note: Note, name: str) -> int:
     value = note.fields.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
-
-
-MAX_SESSIONS = 10_000
 
 
 class PrefixTracker:
@@ -284,13 +276,9 @@ class PrefixTracker:
         return before not in (None, prefix)
 
 
-# A spreadsheet takes a cell that begins so for a formula, and runs it.
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-
-
 @dataclass(frozen=True, slots=True)
 class SavingsLine:
-    """What the requests of a session to a model came to. Money is a sum as far as prices are known."""
+    """The sums over the requests of a session to a model. Money is summed as far as prices are known."""
 
     reasons: Mapping[str, int]  # why nothing was saved, and in how many requests
     session: str
@@ -319,7 +307,7 @@ _COUNTS = tuple(name for name in NAMES if name not in (*_TEXTS, *_MONEY))
 
 
 def summed(lines: Iterable[SavingsLine], model: str = "") -> SavingsLine:
-    """All of them as one; a price that nobody knows adds nothing."""
+    """Return the sum of all; a price that is not known adds nothing."""
     lines = list(lines)
     counts = [sum(getattr(line, name) for line in lines) for name in _COUNTS]
     money = [_sum([getattr(line, name) for line in lines]) for name in _MONEY]
@@ -335,9 +323,9 @@ def by_model(lines: Sequence[SavingsLine]) -> list[SavingsLine]:
 
 
 def as_json(lines: Sequence[SavingsLine], since: str | None) -> JsonObject:
-    sessions: list[JsonValue] = [_told(line, *_TEXTS) for line in lines]
-    models: list[JsonValue] = [_told(line, "model") for line in by_model(lines)]
-    totals = {"sessions": len({line.session for line in lines}), **_told(summed(lines))}
+    sessions: list[JsonValue] = [_to_json(line, *_TEXTS) for line in lines]
+    models: list[JsonValue] = [_to_json(line, "model") for line in by_model(lines)]
+    totals = {"sessions": len({line.session for line in lines}), **_to_json(summed(lines))}
     return {"since": since, "totals": totals, "models": models, "sessions": sessions}
 
 
@@ -352,7 +340,7 @@ def as_csv(lines: Sequence[SavingsLine]) -> str:
 
 
 def as_text(lines: Sequence[SavingsLine], since: str | None) -> str:
-    """For people: what all of it came to, and each session under it."""
+    """Return it for people: the sums, and each session under them."""
     after = f" since {since}" if since else ""
     if not lines:
         return f"no requests{after}\n"
@@ -365,7 +353,7 @@ def as_text(lines: Sequence[SavingsLine], since: str | None) -> str:
 
 
 def _sum_of(all: SavingsLine) -> list[str]:
-    told = [
+    rows = [
         ("as they came", all.tokens_before, all.cost_before_usd),
         ("as they left", all.tokens_after, all.cost_usd),
         ("cache reads lost", all.cache_lost_tokens, None),
@@ -373,9 +361,9 @@ def _sum_of(all: SavingsLine) -> list[str]:
         (f"summaries ({all.summaries:,})", all.summary_tokens, None),
         ("saved after all", all.net_saved_tokens, all.net_saved_usd),
     ]
-    width = max(len(name) for name, *_ in told)
+    width = max(len(name) for name, *_ in rows)
     share = f"  {100 * all.net_saved_tokens / all.tokens_before:.1f} %" if all.tokens_before else ""
-    lines = [f"  {name:<{width}}  {tokens:>14,} tokens{_usd(usd)}" for name, tokens, usd in told]
+    lines = [f"  {name:<{width}}  {tokens:>14,} tokens{_usd(usd)}" for name, tokens, usd in rows]
     return [*lines[:-1], lines[-1] + share]
 
 
@@ -404,10 +392,10 @@ def _cells(line: SavingsLine) -> tuple[str, ...]:
     return (line.title or line.session)[:40], line.model[:40], *(f"{count:,}" for count in counts), *money
 
 
-def _told(line: SavingsLine, *texts: str) -> JsonObject:
-    told: JsonObject = {name: getattr(line, name) for name in (*texts, *_COUNTS)}
+def _to_json(line: SavingsLine, *texts: str) -> JsonObject:
+    counts: JsonObject = {name: getattr(line, name) for name in (*texts, *_COUNTS)}
     money = {name: None if (usd := getattr(line, name)) is None else round(usd, 6) for name in _MONEY}
-    return {**told, **money, "reasons": dict(_often(line))}
+    return {**counts, **money, "reasons": dict(_often(line))}
 
 
 def _often(line: SavingsLine) -> list[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""Old exchanges of a conversation give way to a summary: planned, worded and applied here, decided by the service."""
+"""Compression of a conversation: which old exchanges a summary can replace, the summary, and the request with it."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,6 +15,20 @@ from kimi_proxy.features.context import Composition
 from kimi_proxy.features.pipeline import ActiveCompression, Draft
 from kimi_proxy.features.sanitizer import stage
 
+TARGET = 0.6  # of the context window, or of the conversation where the window is not known
+SUMMARY_SHARE = 4  # a summary has at most the fourth part of what it replaces
+LEAST_REMOVED = 400  # tokens; below, a summary would hardly be shorter
+LEAST_SAVED = 0.1  # of the conversation
+
+# What clients send in the user's name before the user writes anything.
+_PREAMBLES = (
+    *("<system-reminder>", "<user_instructions>", "<environment_context>", "<permissions"),
+    "# AGENTS.md instructions",
+)
+_VOLATILE = "<system-reminder>"  # comes and goes between the turns of a conversation
+# Memory that the model was given, or asked to keep; results of MCP tools are summarized like the rest.
+_KEPT = frozenset({"mcp-memory", "[MEMORY]", "@memory", "@remember"})
+
 
 @dataclass(frozen=True, slots=True)
 class Preset:
@@ -26,7 +40,7 @@ class Preset:
 
 
 def presets(settings: CompressionSettings, compaction: CompactionSettings) -> tuple[Preset, Preset | None]:
-    """The usual one, and the light one if it is switched on."""
+    """Return the usual one, and the light one if it is switched on."""
     usual = Preset(
         *("compression", settings.threshold_percentage, settings.keep_exchanges),
         *(settings.summary_tokens, settings.ask_provider),
@@ -41,26 +55,15 @@ def presets(settings: CompressionSettings, compaction: CompactionSettings) -> tu
     return usual, light if compaction.enabled else None
 
 
-# What clients say to the model in the user's name before the user says anything.
-_PREAMBLES = (
-    "<system-reminder>",
-    "<user_instructions>",
-    "<environment_context>",
-    "<permissions",
-    "# AGENTS.md instructions",
-)
-_FICKLE = "<system-reminder>"  # comes and goes between the turns of a conversation
-
-
 @dataclass(frozen=True)
 class History:
-    """Places are counted without the system's messages, which clients and other steps add and move."""
+    """Places are counted without the system's messages, which clients and other stages add and move."""
 
     request: Request
 
     @cached_property
     def at(self) -> tuple[int, ...]:
-        """The index in the request of each place."""
+        """Return the index in the request of each place."""
         return tuple(at for at, message in enumerate(self.request.messages) if message.role != "system")
 
     @cached_property
@@ -69,24 +72,24 @@ class History:
 
     @cached_property
     def exchanges(self) -> tuple[int, ...]:
-        """Where somebody begins to say something, and the history can be cut."""
+        """Return where the user begins to write, and the history can be cut."""
         asks = (at for at, message in enumerate(self.messages) if is_ask(message))
         return tuple(at for at in asks if not (at and is_ask(self.messages[at - 1])) and self._can_cut(at))
 
     @cached_property
     def steps(self) -> tuple[int, ...]:
-        """Where the model goes on after the results of its tools, and the history can be cut."""
-        told = (at for at in range(1, len(self.messages)) if _is_result(self.messages[at - 1]))
-        return tuple(at for at in told if self.messages[at].role == "assistant" and self._can_cut(at))
+        """Return where the model goes on after tool results, and the history can be cut."""
+        after = (at for at in range(1, len(self.messages)) if _is_result(self.messages[at - 1]))
+        return tuple(at for at in after if self.messages[at].role == "assistant" and self._can_cut(at))
 
     @cached_property
     def preamble(self) -> tuple[int, ...]:
-        """Instructions of the client that stand in the user's first messages."""
+        """Return the places of client instructions among the user's first messages."""
         first = next((at for at, message in enumerate(self.messages) if message.role == "assistant"), 0)
         return tuple(at for at in range(first) if _is_preamble(self.messages[at]))
 
     def fingerprint(self, cut: int) -> bytes:
-        """Of what was said before the cut. Results of tools are known by their calls: clients shorten old ones."""
+        """Return a hash of what stands before the cut. Tool results count by their calls: clients shorten old ones."""
         digest = blake2b(digest_size=32)
         for message in self.messages[:cut]:
             digest.update(f"{message.role}\n".encode())
@@ -95,24 +98,24 @@ class History:
         return digest.digest()
 
     def _can_cut(self, place: int) -> bool:
-        return not any(asked < place <= answered for asked, answered in self._calls)
+        return not any(call < place <= result for call, result in self._calls)
 
     @cached_property
     def _calls(self) -> Sequence[tuple[int, int]]:
-        """Where each call stands, and the last of its results. Some clients number their calls anew in every turn."""
-        asked: dict[str, int] = {}
-        spans: dict[tuple[str, int], int] = {}
+        """Return the places of each call and of its last result. Some clients number their calls anew in every turn."""
+        calls: dict[str, int] = {}
+        results: dict[tuple[str, int], int] = {}
         for at, message in enumerate(self.messages):
             for part in message.parts:
                 if part.kind == "tool_call":
-                    asked[part.call_id] = at
-                elif part.call_id in asked:
-                    spans[part.call_id, asked[part.call_id]] = at
-        return [(call, answered) for (_, call), answered in spans.items()]
+                    calls[part.call_id] = at
+                elif part.call_id in calls:
+                    results[part.call_id, calls[part.call_id]] = at
+        return [(call, result) for (_, call), result in results.items()]
 
 
 def is_ask(message: Message) -> bool:
-    """Whether somebody says something, rather than a tool."""
+    """Whether this is a message of the user, and no tool result."""
     return message.role == "user" and not any(part.call_id for part in message.parts)
 
 
@@ -126,21 +129,15 @@ def _is_preamble(message: Message) -> bool:
 
 def _said(message: Message) -> Iterator[bytes]:
     for part in message.parts:
-        if part.kind == "text" and not part.text.lstrip().startswith(_FICKLE):
+        if part.kind == "text" and not part.text.lstrip().startswith(_VOLATILE):
             yield part.text.strip().encode("utf-8", "surrogatepass")
         elif part.kind in ("tool_call", "tool_result"):
             yield f"{part.kind} {part.call_id} {part.name}".encode("utf-8", "surrogatepass")
 
 
-TARGET = 0.6  # of the window, or of the conversation where the window is not known
-SUMMARY_SHARE = 4  # a summary has at most the fourth part of what it replaces
-LEAST_REMOVED = 400  # tokens; below, a summary would hardly be shorter
-LEAST_SAVED = 0.1  # of the conversation
-
-
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """Everything before `cut` goes but what the system says and the places in `kept`."""
+class CompressionPlan:
+    """Everything before `cut` is removed but the system's messages and the places in `kept`."""
 
     cut: int
     kept: tuple[int, ...]
@@ -154,18 +151,20 @@ class Limits:
     keep_exchanges: int
     summary_tokens: int
     window: int | None
-    is_full: bool  # then fewer exchanges may stay than wished, if the wish does not help
+    is_full: bool  # then fewer exchanges may stay than wished
 
 
-def plan(history: History, weights: Sequence[int], total: int, now_tokens: int, limits: Limits) -> Plan | None:
-    """The plan that keeps most and still makes room; None if too little could go.
+def plan(
+    history: History, weights: Sequence[int], total: int, now_tokens: int, limits: Limits
+) -> CompressionPlan | None:
+    """Return the plan that keeps most and still makes room; None if too little could be removed.
 
     `weights` has tokens by place, `total` those of all, `now_tokens` those that are sent today.
     """
-    best: Plan | None = None
+    best: CompressionPlan | None = None
     target = TARGET * (limits.window or total)
     for cut in _cuts(history, limits):
-        best = _planned(history, cut, lambda place: weights[place], limits) or best
+        best = _planned(history, cut, weights, limits) or best
         if best is not None and _left(best, total) <= target:
             break
     if best is None or now_tokens - _left(best, total) < LEAST_SAVED * now_tokens:
@@ -173,12 +172,12 @@ def plan(history: History, weights: Sequence[int], total: int, now_tokens: int, 
     return best
 
 
-def _left(plan: Plan, total: int) -> int:
+def _left(plan: CompressionPlan, total: int) -> int:
     return total - plan.removed_tokens + plan.summary_tokens
 
 
 def _cuts(history: History, limits: Limits) -> Iterator[int]:
-    """Places to cut at, from the one that keeps most on."""
+    """Return places to cut at, those that keep most first."""
     messages, exchanges = history.messages, history.exchanges
     is_open = bool(messages) and messages[-1].role != "assistant"
     wished = limits.keep_exchanges + is_open
@@ -189,26 +188,23 @@ def _cuts(history: History, limits: Limits) -> Iterator[int]:
         yield from [step for step in history.steps if step > last][-limits.keep_exchanges :]
 
 
-def _planned(history: History, cut: int, weight: Callable[[int], int], limits: Limits) -> Plan | None:
+def _planned(history: History, cut: int, weights: Sequence[int], limits: Limits) -> CompressionPlan | None:
     kept = tuple(sorted({*history.preamble, *_current_ask(history, cut)} & set(range(cut))))
     removed = tuple(place for place in range(cut) if place not in kept)
-    tokens = sum(map(weight, removed))
+    tokens = sum(weights[place] for place in removed)
     if tokens < LEAST_REMOVED:
         return None
-    return Plan(cut, kept, removed, tokens, min(limits.summary_tokens, tokens // SUMMARY_SHARE))
+    return CompressionPlan(cut, kept, removed, tokens, min(limits.summary_tokens, tokens // SUMMARY_SHARE))
 
 
 def _current_ask(history: History, cut: int) -> Iterator[int]:
-    """What the model is busy with: the last that was said, with what was said right before it."""
+    """Return what the model is busy with: the last messages of the user."""
     if not any(map(is_ask, history.messages[cut:])):
         last = next((at for at in range(cut - 1, -1, -1) if is_ask(history.messages[at])), -1)
         while last >= 0 and is_ask(history.messages[last]):
             yield last
             last -= 1
 
-
-# Memory that the model was given, or asked to keep; what tools of MCP said is part of the story.
-_KEPT = frozenset({"mcp-memory", "[MEMORY]", "@memory", "@remember"})
 
 _HEAD = """\
 [KIMI_PROXY_HISTORY_SUMMARIZED messages={messages} id={id}]
@@ -224,10 +220,10 @@ def summary_message(summary: str, memories: Sequence[str], messages: int, origin
 
 
 def quoted_memories(messages: Iterable[Message]) -> list[str]:
-    """Blocks of memory in these messages, each once; they are never summarised away."""
+    """Return the blocks of memory in these messages, each once; they are never summarized away."""
     found: dict[str, None] = {}
-    for said in messages:
-        for part in said.parts:
+    for message in messages:
+        for part in message.parts:
             if part.kind in ("text", "tool_result"):
                 for segment in memory.segments(part.text):
                     if segment.kind in _KEPT:
@@ -237,11 +233,11 @@ def quoted_memories(messages: Iterable[Message]) -> list[str]:
 
 @dataclass(frozen=True)
 class Proposal:
-    """`after` is the place up to which an earlier summary tells the story already."""
+    """`after` is the place up to which an earlier summary stands for the messages already."""
 
     came: History
-    history: History  # the same messages, as far as other steps changed them
-    plan: Plan
+    history: History  # the same messages, as other stages changed them
+    plan: CompressionPlan
     after: int = 0
 
     @property
@@ -255,7 +251,7 @@ class Proposal:
 
     @property
     def original(self) -> str:
-        """The removed messages as the client sent them, one after the other."""
+        """Return the removed messages as the client sent them, one a line."""
         messages, body = self.came.messages, self.came.request.body
         raw = (body[messages[place].start : messages[place].end] for place in self.plan.removed)
         return b"\n".join(raw).decode("utf-8", "surrogatepass")
@@ -268,7 +264,7 @@ class Proposal:
 def proposed(
     came: Request, request: Request, weighed: Composition, now_tokens: int, limits: Limits, after: int = 0
 ) -> Proposal | None:
-    """What could give way in `request`; None if too little could. `now_tokens` are sent today, with what was done."""
+    """Return what could be summarized in `request`; None if too little could. `now_tokens` are sent today."""
     history = History(request)
     weights = [weighed.messages[at].tokens for at in history.at]
     found = plan(history, weights, weighed.total, now_tokens, limits)
@@ -288,7 +284,7 @@ class _Line:
 
 
 def outline(messages: Sequence[Message], before: str, max_tokens: int, count: Callable[[str], int]) -> str:
-    """As much of the story as fits: what people asked goes last, single calls of tools go first.
+    """Return as many lines as fit: what the user wrote is left out last, single tool calls first.
 
     `before` is the summary of what came before these messages.
     """
@@ -326,7 +322,7 @@ def _outline_said(who: str, text: str, chars: int, worth: int) -> Iterator[_Line
 
 
 def _result(part: Part) -> Iterator[_Line]:
-    """Results are long and mostly of use at once; trouble is worth remembering."""
+    """Tool results are long and mostly of use at once; failures are worth keeping."""
     found = next((line for line in part.text[-20_000:].split("\n") if _TROUBLE.search(line[:500])), None)
     if found is not None or part.failed:
         yield _Line(f"  trouble: {_short(found or part.text, RESULT_CHARS)}", 2)
@@ -343,21 +339,19 @@ _BETWEEN = "\n[… {left} characters left out …]\n"
 
 
 def transcript(messages: Sequence[Message], max_tokens: int, count: Callable[[str], int]) -> str:
-    """All messages in their order; the longer the conversation, the less of each long part."""
+    """Return all messages in their order; the longer the conversation, the less of each long part."""
     text = ""
     for head, tail in _WIDTHS:
-        text = "\n\n".join(_told(messages, head, tail))
+        text = "\n\n".join(filter(None, (_passage(message, head, tail) for message in messages)))
         if count(text) <= max_tokens:
             return text
-    return _middle_out(text, max_tokens * len(text) // max(1, count(text)))
+    half = max_tokens * len(text) // max(1, count(text)) // 2
+    return shortened(text, half, half - len(_BETWEEN))
 
 
-def _told(messages: Iterable[Message], head: int, tail: int) -> Iterator[str]:
-    for message in messages:
-        parts = [_part(part, head, tail) for part in message.parts]
-        told = "\n".join(part for part in parts if part)
-        if told:
-            yield f"## {message.role}\n{told}"
+def _passage(message: Message, head: int, tail: int) -> str:
+    text = "\n".join(filter(None, (_part(part, head, tail) for part in message.parts)))
+    return f"## {message.role}\n{text}" if text else ""
 
 
 def _part(part: Part, head: int, tail: int) -> str:
@@ -379,10 +373,6 @@ def shortened(text: str, head: int, tail: int) -> str:
     if left <= len(_BETWEEN):
         return text
     return f"{text[:head]}{_BETWEEN.format(left=left)}{text[-tail:] if tail else ''}"
-
-
-def _middle_out(text: str, max_chars: int) -> str:
-    return shortened(text, max_chars // 2, max_chars // 2 - len(_BETWEEN))
 
 
 INSTRUCTIONS = """\
@@ -415,7 +405,7 @@ def summary_in(wire: Wire, answer: bytes) -> str:
 
 
 def compressed(draft: Draft, compression: ActiveCompression, offers_tool: bool) -> Draft:
-    """The draft with the summary in place of what it stands for, as long as the client tells the same history."""
+    """Return the draft with the summary in place of old messages, if the client still sends the same history."""
     came = History(draft.came or draft.request)
     if len(came.messages) <= compression.cut or came.fingerprint(compression.cut) != compression.fingerprint:
         return replace(draft, reasons=(*draft.reasons, "history_changed"))
@@ -433,5 +423,5 @@ def with_summary(request: Request, cut: int, kept: tuple[int, ...], message: str
 
 
 def can_compress(request: Request) -> bool:
-    """Not what the provider keeps for the client: only the end of it passes here."""
+    """Return False where the provider keeps the history for the client: only its end passes here."""
     return not request.is_continued

@@ -121,19 +121,19 @@ MAX_SESSIONS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Level:
+class _WindowLevel:
     name: str
     counted_by: str
 
 
-_NEW = _Level("ok", "estimate")
+_NEW = _WindowLevel("ok", "estimate")
 
 
 class WindowLevels:
     """Which sessions are known, how full their context windows are, and in which instructions are buried."""
 
     def __init__(self) -> None:
-        self._levels: LruCache[str, _Level] = LruCache(MAX_SESSIONS)
+        self._levels: LruCache[str, _WindowLevel] = LruCache(MAX_SESSIONS)
         self._sunk: LruCache[str, bool] = LruCache(MAX_SESSIONS)
 
     def __contains__(self, session: str) -> bool:
@@ -159,7 +159,7 @@ class WindowLevels:
     def rise(self, metric: Metric) -> str | None:
         """Return the level that a request has brought its session to, if it is worse than before."""
         before = self._levels.get(metric.session) or _NEW
-        now = _Level(level(metric.percent), metric.counted_by)
+        now = _WindowLevel(level(metric.percent), metric.counted_by)
         is_worse = is_worse_level(now.name, before.name)
         # Estimates and counts differ: going from one to the other must not look like a way back.
         if is_worse or (now.counted_by, before.counted_by) != ("estimate", "provider"):

@@ -24,7 +24,10 @@ class Models:
         self._models = models
 
     def target(self, name: str, wire: Wire) -> Target:
-        """A name of the settings, else a name that some provider knows, else the part after the first `/`."""
+        """Find a name of the settings, else one that a provider knows, else take the part after the first `/`.
+
+        Raise NoProvider if none can answer.
+        """
         if name in self._models:
             return self._checked(self._configured(name), wire)
         by_name = (self._configured(key) for key in self._models)
@@ -32,16 +35,16 @@ class Models:
         return known[0] if known else self._unknown(name, wire)
 
     def offered(self) -> Iterator[tuple[str, Model]]:
-        """The models that clients may name, with their settings."""
+        """Return the models that clients may name, with their settings."""
         return ((key, model) for key, model in self._models.items() if model.provider in self._providers)
 
     def window(self, target: Target) -> int | None:
-        """How many tokens fit; None if the settings do not know the model."""
+        """Return the size of the context window in tokens; None if the settings do not know the model."""
         model = self._models.get(target.key or "")
         return None if model is None else model.max_context_size
 
     def siblings(self, target: Target) -> Iterator[Target]:
-        """All that the settings know of the same provider."""
+        """Return all models of the same provider."""
         return (self._configured(key) for key, model in self.offered() if model.provider == target.provider)
 
     def _configured(self, key: str) -> Target:

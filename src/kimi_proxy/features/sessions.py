@@ -1,4 +1,4 @@
-"""Which conversation a request belongs to."""
+"""The session that a request belongs to."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -16,14 +16,14 @@ _HEADERS = (b"x-session-id", b"thread-id", b"session-id", b"session_id", b"conve
 _ID = re.compile(r"ses_[0-9a-hjkmnp-tv-z]{16}", re.ASCII)
 _FAMILY = re.compile(r"[a-z]+")
 # Claude Code begins its system prompt with a line that differs in every request.
-_FICKLE = "x-anthropic-billing-header"
+_VOLATILE = "x-anthropic-billing-header"
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
     """A conversation, known by the name that its client gives it or by what it began with.
 
-    The id is made of that alone, so that every process finds the same one, with a store or without.
+    The id is a hash of that alone, so that every process finds the same one, with a store or without.
     """
 
     id: str
@@ -31,13 +31,13 @@ class Session:
 
 
 def session_of(request: Request, headers: Mapping[bytes, bytes], provider: str) -> Session:
-    """Two clients never share one because they talk at the same time, only because they say that they do."""
+    """Return the session of a request; two clients share one only if both name it or begin in the same words."""
     name = _name(request, headers)
     return named(name) if name else Session(_id(b"began", *_beginning(request, provider)))
 
 
 def named(name: str) -> Session:
-    """The session that a client calls so; one of our own ids is that session."""
+    """Return the session that a client calls `name`; one of our own ids is that session."""
     name = name.encode("utf-8", "replace").decode()  # half of a surrogate pair can neither be hashed nor stored
     return Session(name) if is_session_id(name) else Session(_id(b"named", name.encode()), name)
 
@@ -55,13 +55,13 @@ def family(model: str) -> str:
 def _name(request: Request, headers: Mapping[bytes, bytes]) -> str:
     members = request.members
     metadata = read.members(members.get("metadata"))
-    said = (headers.get(name, b"").decode("latin-1") for name in _HEADERS)
-    told = (read.string(raw) for raw in (metadata.get("session_id"), members.get("external_session_id")))
-    return next((name[:MAX_NAME_CHARS] for name in (*said, *told) if name.strip()), "")
+    in_headers = (headers.get(name, b"").decode("latin-1") for name in _HEADERS)
+    in_body = (read.string(raw) for raw in (metadata.get("session_id"), members.get("external_session_id")))
+    return next((name[:MAX_NAME_CHARS] for name in (*in_headers, *in_body) if name.strip()), "")
 
 
 def _beginning(request: Request, provider: str) -> Iterable[bytes]:
-    """What stays as it is while the conversation goes on; a client may add to the system's words later."""
+    """Return what stays the same while a conversation goes on; a client may add to the system prompt later."""
     messages = request.messages
     first = next((at for at, message in enumerate(messages) if message.role == "user"), len(messages))
     said = messages[first].parts if first < len(messages) else ()
@@ -71,13 +71,13 @@ def _beginning(request: Request, provider: str) -> Iterable[bytes]:
 
 
 def _words(parts: Iterable[Part]) -> Iterable[bytes]:
-    """Texts alone: marks around them, such as those for the cache, come and go, and clients spell JSON as they like."""
+    """Return texts alone: what stands around them, such as marks for the prompt cache, comes and goes."""
     texts = (part.text for part in parts if part.kind == "text")
-    return (_head(text) for text in texts if not text.startswith(_FICKLE))
+    return (_head(text) for text in texts if not text.startswith(_VOLATILE))
 
 
 def _head(text: str) -> bytes:
-    """Its beginning and its length tell a text from others well enough, and a long one in no time."""
+    """Return the beginning and the length of a text: enough to know it from others, and fast for long ones."""
     return f"{len(text)} {text[:MAX_HEAD_CHARS]}".encode("utf-8", "surrogatepass")
 
 

@@ -1,6 +1,10 @@
-"""Plays a recorded conversation again, offline, under one policy after the other."""
+"""Plays a recorded conversation again, offline: what it would have cost under each policy.
+
+The stages are those of the proxy; a provider's prompt cache, and what the model would have read back, are simulated.
+"""
 
 import hashlib
+import itertools
 import logging
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
@@ -12,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from kimi_proxy.core import tokens
-from kimi_proxy.core.chat import Message, Part, Request, Wire
+from kimi_proxy.core.chat import Part, Request, Wire
 from kimi_proxy.core.chat.reply import Usage
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.providers import Model
@@ -25,7 +29,7 @@ from kimi_proxy.features.context import composition
 from kimi_proxy.features.memory import TextWeight
 from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import Draft, Stage, run_stages
-from kimi_proxy.features.recording import Recording, Taken
+from kimi_proxy.features.recording import RecordedRequest, Recording
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.compression import AutoCompression, Compressor
 from kimi_proxy.services.chat.counting import TokenCounter
@@ -37,6 +41,26 @@ from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store import open_store
 from kimi_proxy.services.workers import Workers
 
+OFF, SANITIZER, BOTH = "off", "sanitizer", "sanitizer + compression"
+POLICIES = (OFF, SANITIZER, BOTH)
+
+BUDGET_MS = 60_000  # a busy machine must not change what comes out
+STORE_TTL_S = 10 * 365 * 86_400.0
+STORE_BYTES = 4 * 1024**3
+CALL_TOKENS = 60  # of a call by which the model reads something back: its name, an id, two numbers
+NAME = "recorded"
+
+# Of prompt caches.
+MIN_TOKENS = 1024
+STEP_TOKENS = 128
+TTL_S = 300.0
+
+MIN_LINE_CHARS = 20
+MIN_WORD_CHARS = 12
+
+_SESSION = Session("ses_0000000000000000")
+_WORD = re.compile(rf"[\w./:@#-]{{{MIN_WORD_CHARS},}}")
+_NUMBER = re.compile(r"^\s*\d+\s*[\t→│|:]")
 # Ids are drawn at random. As the same one, they weigh the same in every run.
 _ID = re.compile(r"\b(prn|msk|cmp)_[0-9a-hjkmnp-tv-z]{16}\b", re.ASCII)
 # Clients move these marks to the end of the conversation with every request; they are no part of the text.
@@ -45,27 +69,29 @@ _HAS_MARK = b'"cache_control"'
 
 Count = Callable[[str], int]
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class PromptBlock:
     text: str
     tokens: int
     is_marked: bool = False  # the client asks to have everything up to its end cached
 
 
-def blocks(request: Request, count: Count) -> tuple[Block, ...]:
-    """The descriptions of the tools, the system's words that stand apart, and each message."""
+def blocks(request: Request, count: Count) -> tuple[PromptBlock, ...]:
+    """Return the descriptions of the tools, the system prompt that stands apart, and each message."""
     weighed = composition(request, lambda text: TextWeight(count(settled(text))))
     members = request.members
     tools = bytes(members.get("tools") or b"")
     apart = bytes(members.get(request.format.system_member) or b"")
     made = [
-        Block(_MARK.sub(b"", tools).decode("utf-8", "replace"), weighed.definitions, _HAS_MARK in tools),
-        Block(_MARK.sub(b"", apart).decode("utf-8", "replace"), weighed.apart.tokens, _HAS_MARK in apart),
+        PromptBlock(_MARK.sub(b"", tools).decode("utf-8", "replace"), weighed.definitions, _HAS_MARK in tools),
+        PromptBlock(_MARK.sub(b"", apart).decode("utf-8", "replace"), weighed.apart.tokens, _HAS_MARK in apart),
     ]
     for message, one in zip(request.messages, weighed.messages, strict=True):
         raw = request.body[message.start : message.end]
-        made.append(Block(settled(_text(message.role, message.parts)), one.tokens, _HAS_MARK in raw))
+        made.append(PromptBlock(settled(_text(message.role, message.parts)), one.tokens, _HAS_MARK in raw))
     return tuple(block for block in made if block.tokens)
 
 
@@ -74,41 +100,27 @@ def settled(text: str) -> str:
 
 
 def _text(role: str, parts: Iterable[Part]) -> str:
-    told = [role]
+    texts = [role]
     for part in parts:
-        words = part.body[part.start : part.end].decode("utf-8", "replace") if not part.text else part.text
-        told.append(f"{part.kind} {part.name} {part.call_id}\n{words}")
-    return "\n".join(told)
-
-
-# What a model wrote that it can only have read in lines that a policy would have cut.
-#
-# The recorded model saw everything. Where it quotes, in an answer or in the arguments of a call, a line of at least
-# 20 characters or a word of at least 12 that stands in what was cut and nowhere in what was left, it would have had
-# to read that back first. It is taken to read all of the lines in a row that were cut there.
-
-MIN_LINE_CHARS = 20
-MIN_WORD_CHARS = 12
-
-_WORD = re.compile(rf"[\w./:@#-]{{{MIN_WORD_CHARS},}}")
-_NUMBER = re.compile(r"^\s*\d+\s*[\t→│|:]")
+        text = part.text or part.body[part.start : part.end].decode("utf-8", "replace")
+        texts.append(f"{part.kind} {part.name} {part.call_id}\n{text}")
+    return "\n".join(texts)
 
 
 def written_after(request: Request, following: Request | None) -> str:
-    """What the model answered, as the next request tells it; nothing if the client tells another history."""
-    if following is None:
-        return ""
-    asked, told = request.messages, following.messages
-    answer: list[Message] = []
-    for message in told[len(asked) :]:
-        if message.role != "assistant":
-            break
-        answer.append(message)
+    """Return what the model answered, by the next request; empty if that has another history."""
+    later = following.messages[len(request.messages) :] if following else ()
+    answer = itertools.takewhile(lambda message: message.role == "assistant", later)
     return "\n".join(part.text for message in answer for part in message.parts)
 
 
 def needed(came: Request, left: Request, written: str) -> list[str]:
-    """The passages that were cut and that `written` draws on."""
+    """Return the passages that were cut and that `written` draws on.
+
+    The recorded model saw everything. Where it quotes, in an answer or in the arguments of a call, a line of at least
+    20 characters or a word of at least 12 that stands in what was cut and nowhere in what was left, it would have had
+    to read that back first. It is taken to read all of the lines in a row that were cut there.
+    """
     if came.body == left.body or not written:
         return []
     said = f"{written}\n{_unescaped(written)}"
@@ -121,7 +133,7 @@ def needed(came: Request, left: Request, written: str) -> list[str]:
 
 
 def _runs(text: str, seen_lines: set[str]) -> Iterator[str]:
-    """Lines in a row that nothing shows any more; empty ones among them are no end."""
+    """Return lines in a row that are not seen any more; empty ones among them are no end."""
     run: list[str] = []
     for line in text.split("\n"):
         bare = _bare(line)
@@ -143,12 +155,12 @@ def _is_quoted(run: str, words: set[str], said: str) -> bool:
 
 
 def _bare(line: str) -> str:
-    """A line without the number that a tool put before it."""
+    """Return a line without the number that a tool put before it."""
     return _NUMBER.sub("", line, count=1).strip()
 
 
 def _unescaped(written: str) -> str:
-    """The arguments of a call are JSON, in which a quote is told as two characters."""
+    """The arguments of a call are JSON, in which a quote is two characters."""
     return written.replace('\\"', '"').replace("\\n", "\n").replace("\\t", "\t").replace("\\\\", "\\")
 
 
@@ -162,31 +174,26 @@ def _texts(request: Request) -> dict[str, None]:
     return dict.fromkeys(part.text for message in request.messages for part in message.parts)
 
 
-# A model of a provider: what it reads from its cache, what it puts there, and what it reads anew.
-#
-# OpenAI and those who speak its API keep the beginning of every request by themselves and find the longest one that a
-# new request shares, in steps of 128 tokens. Anthropic keeps a request up to each block that the client marks, and
-# finds only such ends again. Both need 1,024 tokens at least and forget after five minutes without use.
-
-MIN_TOKENS = 1024
-STEP_TOKENS = 128
-TTL_S = 300.0
-
-
 class CachingProvider:
-    """Asked in the order of time; deterministic."""
+    """Simulates a provider's prompt cache: what it reads there, what it puts there, and what it reads anew.
+
+    OpenAI and those who speak its API keep the beginning of every request by themselves and find the longest one that a
+    new request shares, in steps of 128 tokens. Anthropic keeps a request up to each block that the client marks, and
+    finds only such ends again. Both need 1,024 tokens at least and forget after five minutes without use.
+    Requests come in the order of time.
+    """
 
     def __init__(self, wire: Wire, count: Count, ttl_s: float = TTL_S) -> None:
         self._cache = _Marked(ttl_s) if wire.format.has_cache_marks else _Prefixes(ttl_s, count)
 
-    def ask(self, request: Sequence[Block], output_tokens: int, at: float) -> Usage:
+    def ask(self, request: Sequence[PromptBlock], output_tokens: int, at: float) -> Usage:
         cached, written = self._cache.ask(request, at)
         return Usage(sum(block.tokens for block in request), output_tokens, cached, written)
 
 
 @dataclass(slots=True)
 class _Kept:
-    blocks: tuple[Block, ...]
+    blocks: tuple[PromptBlock, ...]
     used: float
 
 
@@ -198,7 +205,7 @@ class _Prefixes:
         self._count = count
         self._kept: list[_Kept] = []
 
-    def ask(self, request: Sequence[Block], at: float) -> tuple[int, int]:
+    def ask(self, request: Sequence[PromptBlock], at: float) -> tuple[int, int]:
         self._kept = [kept for kept in self._kept if at - kept.used <= self._ttl_s]
         shared = [(self._shared(kept.blocks, request), kept) for kept in self._kept]
         most, found = max(shared, key=lambda one: one[0], default=(0, None))
@@ -209,7 +216,7 @@ class _Prefixes:
         self._kept.append(_Kept(tuple(request), at))
         return (most // STEP_TOKENS * STEP_TOKENS if most >= MIN_TOKENS else 0), 0
 
-    def _shared(self, kept: Sequence[Block], request: Sequence[Block]) -> int:
+    def _shared(self, kept: Sequence[PromptBlock], request: Sequence[PromptBlock]) -> int:
         tokens = 0
         for one, other in zip(kept, request, strict=False):
             if one.text == other.text:
@@ -226,7 +233,7 @@ class _Marked:
         self._ttl_s = ttl_s
         self._ends: dict[bytes, float] = {}
 
-    def ask(self, request: Sequence[Block], at: float) -> tuple[int, int]:
+    def ask(self, request: Sequence[PromptBlock], at: float) -> tuple[int, int]:
         digest, tokens, cached, marked = sha256(), 0, 0, 0
         marks: list[bytes] = []
         last = max((place for place, block in enumerate(request) if block.is_marked), default=-1)
@@ -246,7 +253,7 @@ class _Marked:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReplayOutcome:
     policy: str
     requests: int = 0  # that the client sent
     input_tokens: int = 0  # of these all: cached, written and plain ones
@@ -265,7 +272,16 @@ class Outcome:
         """Read at the full price."""
         return self.input_tokens - self.cached_tokens - self.cache_write_tokens
 
-    def with_request(self, usage: Usage, prices: Prices | None, window: int | None = None) -> "Outcome":
+    def to_json(self, off: "ReplayOutcome") -> JsonObject:
+        """Return it beside the outcome of doing nothing; a saving below zero is a loss."""
+        is_priced = self.cost_usd is not None and off.cost_usd is not None
+        return {
+            **{name: getattr(self, name) for name in _FIELDS},
+            "tokens_saved_percent": saved_percent(self.input_tokens, off.input_tokens),
+            "cost_saved_percent": saved_percent(self.cost_usd or 0, off.cost_usd or 0) if is_priced else None,
+        }
+
+    def with_request(self, usage: Usage, prices: Prices | None, window: int | None = None) -> "ReplayOutcome":
         grown = replace(
             self,
             requests=self.requests + 1,
@@ -274,10 +290,10 @@ class Outcome:
         )
         return grown._with(usage, prices)
 
-    def with_extra_turn(self, usage: Usage, prices: Prices | None) -> "Outcome":
+    def with_extra_turn(self, usage: Usage, prices: Prices | None) -> "ReplayOutcome":
         return replace(self, extra_turns=self.extra_turns + 1)._with(usage, prices)
 
-    def _with(self, usage: Usage, prices: Prices | None) -> "Outcome":
+    def _with(self, usage: Usage, prices: Prices | None) -> "ReplayOutcome":
         return replace(
             self,
             input_tokens=self.input_tokens + usage.input_tokens,
@@ -288,26 +304,10 @@ class Outcome:
         )
 
 
-def told(outcome: Outcome, off: Outcome) -> JsonObject:
-    """An outcome beside the one of doing nothing; a saving below zero is a loss."""
-    is_priced = outcome.cost_usd is not None and off.cost_usd is not None
-    return {
-        "policy": outcome.policy,
-        "requests": outcome.requests,
-        "input_tokens": outcome.input_tokens,
-        "plain_tokens": outcome.plain_tokens,
-        "cached_tokens": outcome.cached_tokens,
-        "cache_write_tokens": outcome.cache_write_tokens,
-        "output_tokens": outcome.output_tokens,
-        "largest_tokens": outcome.largest_tokens,
-        "too_long": outcome.too_long,
-        "recoveries": outcome.recoveries,
-        "extra_turns": outcome.extra_turns,
-        "compressions": outcome.compressions,
-        "cost_usd": outcome.cost_usd,
-        "tokens_saved_percent": saved_percent(outcome.input_tokens, off.input_tokens),
-        "cost_saved_percent": saved_percent(outcome.cost_usd or 0, off.cost_usd or 0) if is_priced else None,
-    }
+_FIELDS = (
+    *("policy", "requests", "input_tokens", "plain_tokens", "cached_tokens", "cache_write_tokens", "output_tokens"),
+    *("largest_tokens", "too_long", "recoveries", "extra_turns", "compressions", "cost_usd"),
+)
 
 
 def saved_percent(now: float, before: float) -> float | None:
@@ -318,15 +318,15 @@ _COUNTS = ("input", "plain", "from cache", "to cache", "output", "largest", "too
 _HEAD = ("", *_COUNTS, "USD", "saved")
 
 
-def table(outcomes: list[Outcome]) -> list[str]:
-    """For people; the first outcome is the one of doing nothing."""
+def table(outcomes: list[ReplayOutcome]) -> list[str]:
+    """Return a table for people; the first outcome is the one of doing nothing."""
     off = outcomes[0]
     rows = [_HEAD, *(_cells(outcome, off) for outcome in outcomes)]
     widths = [max(len(row[at]) for row in rows) for at in range(len(_HEAD))]
     return [f"{row[0]:<{widths[0]}}  {'  '.join(map(str.rjust, row[1:], widths[1:]))}".rstrip() for row in rows]
 
 
-def _cells(outcome: Outcome, off: Outcome) -> tuple[str, ...]:
+def _cells(outcome: ReplayOutcome, off: ReplayOutcome) -> tuple[str, ...]:
     counts = (
         *(outcome.input_tokens, outcome.plain_tokens, outcome.cached_tokens, outcome.cache_write_tokens),
         *(outcome.output_tokens, outcome.largest_tokens, outcome.too_long, outcome.recoveries, outcome.extra_turns),
@@ -337,23 +337,9 @@ def _cells(outcome: Outcome, off: Outcome) -> tuple[str, ...]:
     return outcome.policy, *(f"{count:,}" for count in counts), price, "–" if saved is None else f"{saved:.1f} %"
 
 
-OFF, SANITIZER, BOTH = "off", "sanitizer", "sanitizer + compression"
-POLICIES = (OFF, SANITIZER, BOTH)
-
-BUDGET_MS = 60_000  # a busy machine must not change what comes out
-STORE_TTL_S = 10 * 365 * 86_400.0
-STORE_BYTES = 4 * 1024**3
-CALL_TOKENS = 60  # of a call by which the model reads something back: its name, an id, two numbers
-NAME = "recorded"
-
-_SESSION = Session("ses_0000000000000000")
-
-log = logging.getLogger(__name__)
-
-
 @dataclass(slots=True)
-class Clock:
-    """Shows the time of the recording."""
+class RecordingClock:
+    """A clock that shows the time of the recording."""
 
     at: float = 0.0
 
@@ -378,8 +364,8 @@ class Replay:
         self._config = config
         self._count = cache(tokens.count)
 
-    async def under(self, policy: str, prices: Prices | None, window: int | None) -> Outcome:
-        clock, outcome = Clock(), Outcome(policy, cost_usd=None if prices is None else 0.0)
+    async def under(self, policy: str, prices: Prices | None, window: int | None) -> ReplayOutcome:
+        clock, outcome = RecordingClock(), ReplayOutcome(policy, cost_usd=None if prices is None else 0.0)
         with TemporaryDirectory(prefix="kimi-proxy-replay-") as folder:
             async with _stages(policy, self._config, window, Path(folder), clock) as stages:
                 providers: dict[Wire, CachingProvider] = {}
@@ -390,15 +376,15 @@ class Replay:
                     outcome = await self._played(turn, stages, outcome)
         return outcome
 
-    def _turns(self) -> list[tuple[Taken, Request, str]]:
-        """Requests that were answered, each with what the model wrote; nobody pays for the others."""
+    def _turns(self) -> list[tuple[RecordedRequest, Request, str]]:
+        """Return the requests that were answered, each with what the model wrote; the others cost nothing."""
         answered = [taken for taken in self._recording.requests if taken.status == 200]
         requests = [Request(taken.wire, taken.body.encode()) for taken in answered]
         following = [*requests[1:], None]
-        said = [written_after(one, other) for one, other in zip(requests, following, strict=True)]
-        return list(zip(answered, requests, said, strict=True))
+        written = [written_after(one, other) for one, other in zip(requests, following, strict=True)]
+        return list(zip(answered, requests, written, strict=True))
 
-    async def _played(self, turn: "_Turn", stages: Sequence[Stage], outcome: Outcome) -> Outcome:
+    async def _played(self, turn: "_Turn", stages: Sequence[Stage], outcome: ReplayOutcome) -> ReplayOutcome:
         whole = Draft(turn.request, Target(NAME, turn.request.model, NAME), _SESSION, turn.request)
         draft = await run_stages(whole, stages, _failed)
         outcome = _with_summaries(draft, turn.prices, outcome)
@@ -411,7 +397,7 @@ class Replay:
         called = CALL_TOKENS * len(passages)
         outcome = outcome.with_request(turn.provider.ask(sent, called, turn.taken.at), turn.prices, turn.window)
         read = "\n".join(passages)
-        again = (*sent, Block(f"call {read[:40]}", called), Block(read, self._count(read)))
+        again = (*sent, PromptBlock(f"call {read[:40]}", called), PromptBlock(read, self._count(read)))
         outcome = outcome.with_extra_turn(turn.provider.ask(again, output, turn.taken.at), turn.prices)
         return replace(outcome, recoveries=outcome.recoveries + len(passages))
 
@@ -420,7 +406,7 @@ class Replay:
 class _Turn:
     request: Request
     written: str
-    taken: Taken
+    taken: RecordedRequest
     provider: CachingProvider
     prices: Prices | None
     window: int | None
@@ -428,9 +414,9 @@ class _Turn:
 
 @asynccontextmanager
 async def _stages(
-    policy: str, config: Config, window: int | None, home: Path, clock: Clock
+    policy: str, config: Config, window: int | None, home: Path, clock: RecordingClock
 ) -> AsyncIterator[Sequence[Stage]]:
-    """The steps of the proxy itself, over a store that goes away with them."""
+    """Yield the stages of the proxy itself, over a store that is deleted afterwards."""
     if policy == OFF:
         yield ()
         return
@@ -457,7 +443,7 @@ async def _stages(
         yield sanitizer.shorten, compressor.repeat, automatic.compress
 
 
-def _with_summaries(draft: Draft, prices: Prices | None, outcome: Outcome) -> Outcome:
+def _with_summaries(draft: Draft, prices: Prices | None, outcome: ReplayOutcome) -> ReplayOutcome:
     for note in draft.notes:
         match note.fields:
             case {"summary_input_tokens": int(read), "summary_output_tokens": int(written)}:
@@ -467,17 +453,11 @@ def _with_summaries(draft: Draft, prices: Prices | None, outcome: Outcome) -> Ou
     return outcome
 
 
-def _failed(step: str, error: Exception) -> None:
-    log.error("a step failed in a replay", extra={"step": step, "what": type(error).__name__})
+def _failed(stage: str, error: Exception) -> None:
+    log.error("a stage failed in a replay", extra={"stage": stage, "what": type(error).__name__})
 
 
 def _drawn() -> Callable[[int], bytes]:
-    """Seeds that are the same in every run."""
-    turn = 0
-
-    def draw(size: int) -> bytes:
-        nonlocal turn
-        turn += 1
-        return hashlib.shake_256(turn.to_bytes(8, "big")).digest(size)
-
-    return draw
+    """Return a source of seeds that are the same in every run."""
+    turns = itertools.count(1)
+    return lambda size: hashlib.shake_256(next(turns).to_bytes(8, "big")).digest(size)

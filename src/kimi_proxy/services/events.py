@@ -1,4 +1,4 @@
-"""Tells everybody who watches what happens, and waits for nobody."""
+"""Publishes events to every viewer, and waits for none of them."""
 
 import asyncio
 import time
@@ -9,21 +9,21 @@ from datetime import UTC, datetime
 from functools import cached_property
 
 from kimi_proxy.core import json
-from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonValue
 
 QUEUE = 256  # events that wait for one viewer
 HISTORY = 1024  # events that a viewer who comes back can still have
 MAX_VIEWERS = 100
 
-# An event's name and its fields: counts, ids and reasons; never a prompt, a key or what a tool said.
+# Called with an event's name and its fields: counts, ids and reasons; never a prompt, a key or a tool result.
 Publish = Callable[[str, Mapping[str, JsonValue]], None]
 
 
 def no_op(event: str, fields: Mapping[str, JsonValue]) -> None:
-    """Where nobody watches."""
+    """Publish nothing."""
 
 
-class Event:
+class HubEvent:
     def __init__(self, seq: int, name: str, at: float, fields: Mapping[str, JsonValue]) -> None:
         self.seq = seq
         self._name = name
@@ -32,23 +32,23 @@ class Event:
 
     @cached_property
     def text(self) -> str:
-        """As it is sent; made when the first viewer needs it, and the same for all."""
+        """Return it as it is sent; made when the first viewer needs it, and the same for all."""
         return frame(self._name, self.seq, self._at, self._fields)
 
 
 class Viewer:
-    """What waits for one viewer; when that is too much, the oldest goes, and the viewer is told."""
+    """The events that wait for one viewer; when they are too many, the oldest goes, and the viewer gets a gap event."""
 
-    def __init__(self, joined_at: int, missed: list[Event] | None) -> None:
+    def __init__(self, joined_at: int, missed: list[HubEvent] | None) -> None:
         self.joined_at = joined_at  # the number of the newest event when it came
         self.is_up_to_date = missed is not None  # it knows all that came before what waits for it
-        self._waiting: deque[Event] = deque(missed or ())
+        self._waiting: deque[HubEvent] = deque(missed or ())
         self._lost = 0
         self._news = asyncio.Event()
         if self._waiting:
             self._news.set()
 
-    def tell(self, event: Event) -> None:
+    def push(self, event: HubEvent) -> None:
         self._waiting.append(event)
         while len(self._waiting) > QUEUE:
             self._waiting.popleft()
@@ -71,15 +71,15 @@ class Hub:
         self._now = now
         # Numbers go on after a restart, so that a viewer of the old process is not taken for one of this.
         self._seq = int(now() * 1000)
-        self._history: deque[Event] = deque(maxlen=HISTORY)
+        self._history: deque[HubEvent] = deque(maxlen=HISTORY)
         self._viewers: set[Viewer] = set()
 
     def publish(self, event: str, fields: Mapping[str, JsonValue]) -> None:
         self._seq += 1
-        told = Event(self._seq, event, self._now(), fields)
-        self._history.append(told)
+        published = HubEvent(self._seq, event, self._now(), fields)
+        self._history.append(published)
         for viewer in self._viewers:
-            viewer.tell(told)
+            viewer.push(published)
 
     @property
     def viewers(self) -> int:
@@ -91,7 +91,7 @@ class Hub:
 
     @contextmanager
     def joined(self, since: int | None = None) -> Iterator[Viewer]:
-        """A viewer who hears of everything after the event `since`, if that is still known, else from now on."""
+        """Yield a viewer of all events after the one numbered `since`, if that is still known, else from now on."""
         viewer = Viewer(self._seq, None if since is None else self._after(since))
         self._viewers.add(viewer)
         try:
@@ -99,7 +99,7 @@ class Hub:
         finally:
             self._viewers.discard(viewer)
 
-    def _after(self, since: int) -> list[Event] | None:
+    def _after(self, since: int) -> list[HubEvent] | None:
         first = self._history[0].seq if self._history else self._seq + 1
         if not first - 1 <= since <= self._seq:
             return None
@@ -112,10 +112,9 @@ def frame(name: str, seq: int, at: float, fields: Mapping[str, JsonValue]) -> st
 
 
 def moment(at: float) -> str:
-    """Wall time as people and programs read it."""
+    """Return wall time as people and programs read it."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _gap(lost: int, resumes_at: int) -> str:
-    told: JsonObject = {"type": "gap", "seq": resumes_at - 1, "missed": lost}
-    return json.encode(told).decode()
+    return json.encode({"type": "gap", "seq": resumes_at - 1, "missed": lost}).decode()

@@ -1,4 +1,4 @@
-"""What is counted, for Prometheus to read; one registry per runtime, none for the process."""
+"""Counters for Prometheus; one registry per runtime, none for the process."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -16,7 +16,7 @@ class Metrics:
         self._of_the_sanitizer()
 
     def text(self) -> bytes:
-        """Everything counted, in Prometheus' text format."""
+        """Return all counters in Prometheus' text format."""
         return generate_latest(self.registry)
 
     def _of_the_pruner(self) -> None:
@@ -91,8 +91,8 @@ class Metrics:
             "Tokens that requests did not carry because outputs were cut, counted in every request.",
         )
 
-    def _counter(self, name: str, told: str, labels: tuple[str, ...] = ()) -> Counter:
-        return Counter(f"kimi_proxy_{name}", told, labels, registry=self.registry)
+    def _counter(self, name: str, help: str, labels: tuple[str, ...] = ()) -> Counter:
+        return Counter(f"kimi_proxy_{name}", help, labels, registry=self.registry)
 
-    def _histogram(self, name: str, told: str, buckets: tuple[float, ...], labels: tuple[str, ...] = ()) -> Histogram:
-        return Histogram(f"kimi_proxy_{name}", told, labels, buckets=buckets, registry=self.registry)
+    def _histogram(self, name: str, help: str, buckets: tuple[float, ...], labels: tuple[str, ...] = ()) -> Histogram:
+        return Histogram(f"kimi_proxy_{name}", help, labels, buckets=buckets, registry=self.registry)

@@ -31,7 +31,7 @@ from kimi_proxy.services.journal import Journal
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner, Rerank
 from kimi_proxy.services.sessions import Sessions
-from kimi_proxy.services.settings import Service, Settings
+from kimi_proxy.services.settings import LiveSettings, Switchable
 from kimi_proxy.services.store import Store, open_store
 from kimi_proxy.services.supervisor import Supervisor
 from kimi_proxy.services.tools import prune_text, recover_text
@@ -56,7 +56,7 @@ class Runtime:
     hub: Hub
     agent_tools: Mapping[str, AnyTool]  # read, grep and bash
     cuts: Cuts
-    settings: Settings
+    settings: LiveSettings
     chat: Chat
     sanitizer: Sanitizer
     sessions: Sessions
@@ -84,7 +84,7 @@ class ChatStages:
         )
 
     @property
-    def switches(self) -> Mapping[str, Service]:
+    def switches(self) -> Mapping[str, Switchable]:
         """Return those that can be switched while they run, by their names in the file."""
         return {
             "sanitizer.enabled": self.sanitizer,
@@ -141,7 +141,7 @@ async def running(
             hub=hub,
             agent_tools=await alive.enter_async_context(agent_tools(config, store.originals, pruner, os.environ)),
             cuts=Cuts(store.originals, store.decisions, pruner),
-            settings=Settings(config, stages.switches, os.environ, hub.publish),
+            settings=LiveSettings(config, stages.switches, os.environ, hub.publish),
             chat=Chat(config, upstreams, metrics, stages.in_order, observers, recall, rate_limiter),
             sanitizer=stages.sanitizer,
             sessions=sessions,

@@ -17,18 +17,18 @@ from kimi_proxy.services.events import Publish, no_op
 EVENT = "settings_event"
 
 
-class Service(Protocol):
+class Switchable(Protocol):
     """Something that can be switched while it works."""
 
     is_on: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Switch:
+class SettingSwitch:
     """A setting by its name in the file, and what it switches."""
 
     name: str
-    service: Service
+    service: Switchable
 
     @property
     def table(self) -> tuple[str, ...]:
@@ -43,34 +43,34 @@ ProblemCode = Literal["no_file", "file_refused", "file_unreadable"]
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """Why a change could not be written down."""
+class SettingsProblem:
+    """Why a change could not be written to the file."""
 
     code: ProblemCode
     text: str
 
-    def told(self) -> JsonObject:
+    def to_json(self) -> JsonObject:
         return {"problem": self.text, "problem_code": self.code}
 
 
-class Settings:
+class LiveSettings:
     def __init__(
         self,
         config: Config,
-        switches: Mapping[str, Service],
+        switches: Mapping[str, Switchable],
         env: Mapping[str, str],
         publish: Publish = no_op,
         replace: Callable[[Path, bytes], None] = private_files.replace,
     ) -> None:
         self._config = config
-        self._switches = {name: Switch(name, service) for name, service in switches.items()}
+        self._switches = {name: SettingSwitch(name, service) for name, service in switches.items()}
         self._env = env
         self._publish = publish
         self._replace = replace
         self._writing = asyncio.Lock()
 
-    def told(self) -> JsonObject:
-        """What is in force. Of secrets, only whether they are set."""
+    def to_json(self) -> JsonObject:
+        """Return what is in force; of secrets, only whether they are set."""
         return {
             "file": str(self._config.file) if self._config.file else None,
             "switches": self._values(),
@@ -88,36 +88,35 @@ class Settings:
                 self._switches[name].service.is_on = is_on
             problem = await asyncio.to_thread(self._write, wanted)
         self._publish(EVENT, {"switches": self._values()})
-        why: JsonObject = {"problem": None, "problem_code": None} if problem is None else problem.told()
-        return {**self.told(), "saved": problem is None, **why}
+        why: JsonObject = {"problem": None, "problem_code": None} if problem is None else problem.to_json()
+        return {**self.to_json(), "saved": problem is None, **why}
 
     def _values(self) -> JsonObject:
         return {name: switch.service.is_on for name, switch in self._switches.items()}
 
     def _secrets(self) -> JsonObject:
-        """The variables that hold one."""
+        """Return for each environment variable that holds one whether it is set."""
         config = self._config
-        named = {"KIMI_PROXY_TOKEN": config.token, "DEEPINFRA_API_KEY": config.deepinfra_api_key}
         keys = {
             p.key_variable: config.provider_keys.get(name) for name, p in config.providers.items() if p.key_variable
         }
-        known = {**keys, **named}
+        known = {**keys, "KIMI_PROXY_TOKEN": config.token, "DEEPINFRA_API_KEY": config.deepinfra_api_key}
         return {name: bool(secret) or bool(self._env.get(name)) for name, secret in known.items()}
 
-    def _write(self, wanted: Mapping[str, bool]) -> "Problem | None":
-        """Why it could not be written down, if it could not."""
+    def _write(self, wanted: Mapping[str, bool]) -> "SettingsProblem | None":
+        """Write the file; return why that could not be done, if so."""
         file = self._config.file
         if file is None:
-            return Problem("no_file", "there is no configuration file: write one, and start again")
+            return SettingsProblem("no_file", "there is no configuration file: write one, and start again")
         try:
             before = (private_files.read(file) or b"").decode("utf-8")
             after = self._edited(before, wanted)
             if after != before:
                 self._replace(file, after.encode())
         except FileRefused as e:
-            return Problem("file_refused", str(e))
+            return SettingsProblem("file_refused", str(e))
         except (ConfigError, UnicodeDecodeError) as e:
-            return Problem("file_unreadable", str(e))
+            return SettingsProblem("file_unreadable", str(e))
         return None
 
     def _edited(self, text: str, wanted: Mapping[str, bool]) -> str:
@@ -128,7 +127,7 @@ class Settings:
         return text
 
 
-def _put(text: str, switch: Switch, is_on: bool) -> str:
+def _put(text: str, switch: SettingSwitch, is_on: bool) -> str:
     try:
         return toml.merge(text, switch.table, {switch.key: is_on})
     except FileRefused:
@@ -142,7 +141,7 @@ def _put(text: str, switch: Switch, is_on: bool) -> str:
 
 
 def _shown(config: Config) -> JsonObject:
-    """Every section as it is in force. Environments and arguments of commands may hold what nobody should see."""
+    """Return every section as it is in force, without environments and arguments of commands: they may hold secrets."""
     left_out = {"home", "token", "deepinfra_api_key", "provider_keys", "file", "mcp", "providers", "models"}
     shown: JsonObject = config.model_dump(mode="json", exclude=left_out)
     return shown

@@ -1,7 +1,7 @@
 """A cache is believed in until it was missed often enough."""
 
 from kimi_proxy.core.chat.reply import Usage
-from kimi_proxy.features.accounting import MAX_KNOWN, MISSES, PromptCacheBelief, Sent
+from kimi_proxy.features.accounting import MAX_MODELS, MISSES, PromptCacheBelief, Sent
 
 LONG = Sent(9_000, 9_000, 8_000, 8_000)
 MISS, HIT = Usage(9_000, 1), Usage(9_000, 1, cached_tokens=8_000)
@@ -38,7 +38,7 @@ def test_no_number_of_models_fills_the_memory():
     caching = PromptCacheBelief()
     for _ in range(MISSES):
         caching.observe("first", LONG, MISS)
-    for n in range(MAX_KNOWN):
+    for n in range(MAX_MODELS):
         caching.observe(f"m{n}", LONG, HIT)
 
     assert caching["first"]

@@ -6,12 +6,14 @@ import pytest
 from tests.conversations import Assistant, Call, Item, Result, User, request
 
 from kimi_proxy.core.chat import Wire
-from kimi_proxy.features.compression import History, Limits, Plan, plan
+from kimi_proxy.features.compression import CompressionPlan, History, Limits, plan
 
 TOKENS = 100  # of each message
 
 
-def planned(items: Sequence[Item], keep: int = 5, window: int | None = None, is_full: bool = True) -> Plan | None:
+def planned(
+    items: Sequence[Item], keep: int = 5, window: int | None = None, is_full: bool = True
+) -> CompressionPlan | None:
     history = History(request(Wire.CHAT, items))
     total = TOKENS * len(history.messages)
     return plan(history, [TOKENS] * len(history.messages), total, total, Limits(keep, 1500, window or total, is_full))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.conversations import SYSTEM, Assistant, Call, Item, Result, User, request, texts
 
 from kimi_proxy.core.chat import Request, Wire
-from kimi_proxy.features.compression import History, Limits, Plan, can_compress, compressed, plan
+from kimi_proxy.features.compression import CompressionPlan, History, Limits, can_compress, compressed, plan
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import ActiveCompression, Draft
 from kimi_proxy.features.sessions import Session
@@ -147,7 +147,7 @@ def test_every_call_stays_with_its_results(items: list[Item], wire: Wire, keep: 
     assert done.messages[-1].role == "user"
 
 
-def decided_by(whole: Request, found: Plan) -> ActiveCompression:
+def decided_by(whole: Request, found: CompressionPlan) -> ActiveCompression:
     return decided(whole, found.cut, found.kept)
 
 

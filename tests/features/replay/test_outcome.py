@@ -2,13 +2,13 @@
 
 from kimi_proxy.core.chat.reply import Usage
 from kimi_proxy.features.accounting import Prices
-from kimi_proxy.lab.replay import Outcome, table, told
+from kimi_proxy.lab.replay import ReplayOutcome, table
 
 PRICES = Prices(1, 0.1, 2, 10)
 
 
 def test_requests_and_extra_turns_are_both_paid_for():
-    outcome = Outcome("off").with_request(Usage(1000, 10, 400, 100), PRICES, window=900)
+    outcome = ReplayOutcome("off").with_request(Usage(1000, 10, 400, 100), PRICES, window=900)
     outcome = outcome.with_extra_turn(Usage(500, 5), PRICES)
 
     assert (outcome.requests, outcome.extra_turns, outcome.too_long, outcome.largest_tokens) == (1, 1, 1, 1000)
@@ -17,17 +17,17 @@ def test_requests_and_extra_turns_are_both_paid_for():
 
 
 def test_a_loss_is_shown_as_one():
-    off = Outcome("off").with_request(Usage(1000, 10), PRICES)
-    worse = Outcome("worse").with_request(Usage(1100, 10), PRICES)
+    off = ReplayOutcome("off").with_request(Usage(1000, 10), PRICES)
+    worse = ReplayOutcome("worse").with_request(Usage(1100, 10), PRICES)
 
-    assert told(worse, off)["tokens_saved_percent"] == -10.0
-    assert told(worse, off)["cost_saved_percent"] == -9.1
+    assert worse.to_json(off)["tokens_saved_percent"] == -10.0
+    assert worse.to_json(off)["cost_saved_percent"] == -9.1
     assert table([off, worse])[2].endswith("-9.1 %")
 
 
-def test_without_prices_tokens_are_compared_and_no_money_is_told():
-    off = Outcome("off").with_request(Usage(1000, 10), None)
-    less = Outcome("less").with_request(Usage(750, 10), None)
+def test_without_prices_tokens_are_compared_and_no_money_is_shown():
+    off = ReplayOutcome("off").with_request(Usage(1000, 10), None)
+    less = ReplayOutcome("less").with_request(Usage(750, 10), None)
 
-    assert told(less, off)["cost_saved_percent"] is None
+    assert less.to_json(off)["cost_saved_percent"] is None
     assert table([off, less])[2].split()[-3:] == ["–", "25.0", "%"]

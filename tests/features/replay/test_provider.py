@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.chat.reply import Usage
-from kimi_proxy.lab.replay import Block, CachingProvider
+from kimi_proxy.lab.replay import CachingProvider, PromptBlock
 
 
-def block(text: str, is_marked: bool = False) -> Block:
+def block(text: str, is_marked: bool = False) -> PromptBlock:
     """A character is a token."""
-    return Block(text, len(text), is_marked)
+    return PromptBlock(text, len(text), is_marked)
 
 
 def openai() -> CachingProvider:
@@ -89,7 +89,7 @@ ASKED = st.lists(st.tuples(BLOCKS, st.floats(0, 400)), max_size=8)
 
 
 @given(ASKED, st.sampled_from([Wire.CHAT, Wire.MESSAGES, Wire.RESPONSES]))
-def test_every_token_is_read_once_from_somewhere(asked: list[tuple[list[Block], float]], wire: Wire):
+def test_every_token_is_read_once_from_somewhere(asked: list[tuple[list[PromptBlock], float]], wire: Wire):
     provider, again = CachingProvider(wire, len), CachingProvider(wire, len)
     at = 0.0
     for request, later in asked:

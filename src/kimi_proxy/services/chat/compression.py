@@ -350,7 +350,7 @@ class AutoCompression:
 
 
 @dataclass(frozen=True, slots=True)
-class Fullness:
+class WindowFullness:
     """How full the context window of a session is, by its newest request; None if its size is not known."""
 
     percentage: float | None
@@ -390,14 +390,14 @@ class SessionCompressions:
         self._sessions = sessions
         self._session_store = session_store
 
-    async def fullness(self, id_or_name: str, preset: Preset) -> Fullness:
+    async def fullness(self, id_or_name: str, preset: Preset) -> WindowFullness:
         session = await self._id(id_or_name)
         newest = await self._session_store.newest_metric(session)
         if newest is not None:
-            return Fullness(newest.percent, preset.threshold_percentage)
+            return WindowFullness(newest.percent, preset.threshold_percentage)
         draft = await self._compressor.now_sent(self._compressor.last(session))
         share = window_percent(await self._compressor.tokens(draft.request), self._compressor.window(draft))
-        return Fullness(share, preset.threshold_percentage)
+        return WindowFullness(share, preset.threshold_percentage)
 
     async def compress(self, id_or_name: str, preset: Preset) -> JsonObject:
         return await self._compressor.compress(self._compressor.last(await self._id(id_or_name)), preset)

@@ -15,7 +15,7 @@ from kimi_proxy.core.config.sections import RecordSettings
 from kimi_proxy.core.errors import location
 from kimi_proxy.features.accounting import prices_of
 from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.recording import Head, Taken, head_line, line
+from kimi_proxy.features.recording import RecordedRequest, RecordingHead, head_line, line
 from kimi_proxy.services.chat.handler import ChatObserver
 from kimi_proxy.services.chat.relay import Exchange
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 class _Running:
     at: float
     came: Draft
-    head: Head
+    head: RecordingHead
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,9 @@ class Recorder(ChatObserver):
         if self._thread is None:
             return
         model = self._models.get(came.target.key or "")
-        head = Head(came.target.key or came.target.model, model.max_context_size if model else None, prices_of(model))
+        head = RecordingHead(
+            came.target.key or came.target.model, model.max_context_size if model else None, prices_of(model)
+        )
         self._running[id(leaves)] = _Running(round(self._now(), 3), came, head)
 
     def on_end(self, exchange: Exchange) -> None:
@@ -74,7 +76,7 @@ class Recorder(ChatObserver):
         if self._waiting + len(body) > MAX_WAITING_CHARS:
             log.warning("a request was not recorded", extra={"what": "too many wait to be written"})
             return
-        taken = Taken(running.at, request.wire, body, exchange.status, exchange.reply.usage)
+        taken = RecordedRequest(running.at, request.wire, body, exchange.status, exchange.reply.usage)
         self._waiting += len(body)
         self._thread.submit(self._written, session, running.head, taken)
 
@@ -82,7 +84,7 @@ class Recorder(ChatObserver):
         if self._thread is not None:
             await asyncio.to_thread(self._thread.shutdown)
 
-    def _written(self, session: str, head: Head, taken: Taken) -> None:
+    def _written(self, session: str, head: RecordingHead, taken: RecordedRequest) -> None:
         try:
             self._write(self._folder / f"{session}.jsonl", session, head, taken)
         except OSError as e:
@@ -93,7 +95,7 @@ class Recorder(ChatObserver):
     def _leave(self, size: int) -> None:
         self._waiting -= size
 
-    def _write(self, path: Path, session: str, head: Head, taken: Taken) -> None:
+    def _write(self, path: Path, session: str, head: RecordingHead, taken: RecordedRequest) -> None:
         path.parent.mkdir(0o700, parents=True, exist_ok=True)
         with open(path, "ab", opener=_private) as file:
             size = file.tell()
