@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.api.watching import World, world
-from tests.services.store.test_ledger import a_metric, a_session
+from tests.services.store.making import a_metric, a_session
 
 from kimi_proxy.api.sessions import COLUMNS, FORMULA
 from kimi_proxy.core.json import JsonObject, JsonValue

@@ -34,7 +34,7 @@ async def test_a_full_disk_refuses_and_still_reads_and_heals(tmp_path: Path) -> 
         lost = an_original(os.urandom(100_000))
         assert "full: free some space" in await refusal(store, lost)
         assert await store.originals.get("local", before.id) == before
-        assert await reason(store, lost.id) == "unknown"
+        assert await reason(store.originals, lost.id) == "unknown"
         assert (await store.usage()).state.startswith("degraded: ")
         disk.is_full = False
         await keeps_again(store)
@@ -118,7 +118,7 @@ async def test_a_store_whose_directory_is_deleted_starts_afresh(tmp_path: Path) 
     async with opened(tmp_path / "home") as store:
         await store.originals.keep(original)
         shutil.rmtree(tmp_path / "home")
-        assert await reason(store, original.id) == "unknown"
+        assert await reason(store.originals, original.id) == "unknown"
         assert await store.originals.find("local", original.key) is None
         await keeps_again(store)
 

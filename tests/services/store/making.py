@@ -10,7 +10,8 @@ import pytest
 
 from kimi_proxy.core.errors import PruneIdNotFound
 from kimi_proxy.core.markers import new_id
-from kimi_proxy.services.store.protocols import Original
+from kimi_proxy.features.metering import Metric
+from kimi_proxy.services.store import Original, Originals, SessionRecord, SessionStore
 from kimi_proxy.services.store.sqlite.file import Connect, connect
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 
@@ -41,7 +42,40 @@ async def opened(
         await store.close()
 
 
-async def reason(store: SqliteStore, id: str, scope: str = "local") -> str:
+async def reason(originals: Originals, id: str, scope: str = "local") -> str:
     with pytest.raises(PruneIdNotFound) as error:
-        await store.originals.get(scope, id)
+        await originals.get(scope, id)
     return error.value.reason
+
+
+def a_session(id: str = "ses_a", at: float = 100.0, **fields: str) -> SessionRecord:
+    named = {"name": "", "title": "", "provider": "p", "model": "m"} | fields
+    return SessionRecord(id, named["name"], named["title"], named["provider"], named["model"], at, at)
+
+
+def a_metric(id: str = "req_1", session: str = "ses_a", at: float = 100.0) -> Metric:
+    return Metric(
+        id=id,
+        session=session,
+        at=at,
+        provider="p",
+        model="m",
+        api="chat",
+        tokens_estimated=90,
+        tokens_saved=5,
+        reasons=("below_threshold", "failures"),
+        max_context=1000,
+        status=200,
+        outcome="ok",
+        finish="stop",
+        input_tokens=100,
+        cached_tokens=40,
+        output_tokens=7,
+        cost_usd=0.25,
+        first_token_ms=12,
+        duration_ms=34,
+    )
+
+
+async def all_metrics(sessions: SessionStore, session: str | None = None) -> list[Metric]:
+    return [metric for _, metric in await sessions.metrics(session, 0, 10_000)]

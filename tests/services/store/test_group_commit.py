@@ -84,7 +84,7 @@ async def test_a_batch_holds_neither_too_many_nor_too_much() -> None:
     assert max(len(batch) for batch in disk.batches) == MAX_BATCH
 
 
-async def test_everyone_in_a_batch_hears_of_its_failure() -> None:
+async def test_everyone_in_a_batch_gets_its_failure() -> None:
     disk = Disk()
     disk.error = StoreUnavailable("full")
     disk.allowed.release(10)
@@ -93,7 +93,7 @@ async def test_everyone_in_a_batch_hears_of_its_failure() -> None:
     assert outcomes == [disk.error] * 5
 
 
-async def test_a_keep_that_nobody_waits_for_is_withdrawn_and_the_others_go_on() -> None:
+async def test_an_original_whose_caller_gave_up_is_withdrawn_and_the_others_go_on() -> None:
     disk = Disk()
     group = grouping(disk.commit, max_bytes=1_000_000)
     keeps = [a_keep() for _ in range(3)]

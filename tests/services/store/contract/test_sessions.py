@@ -1,58 +1,23 @@
-"""Sessions and requests as the file keeps them."""
+"""What a store promises of sessions, their requests and the memory in them."""
 
-import sqlite3
-from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from tests.fakes import Clock
-from tests.services.store.making import an_original, opened
+from tests.services.store.contract.conftest import Opening
+from tests.services.store.making import a_metric, a_session, all_metrics, an_original
 
-from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.features.context import Context, Layout, Sink
+from kimi_proxy.features.memory import MemoryFound
 from kimi_proxy.features.metering import Metric
-from kimi_proxy.services.store import SessionRecord, SessionStore
-from kimi_proxy.services.store.sqlite.sessions import KEEP_S
-from kimi_proxy.services.store.sqlite.store import store_path
+from kimi_proxy.services.store import MemoryKind, MemoryTotals
 
 DAY_S = 86_400.0
+HALF_A_YEAR_S = 180 * DAY_S
+LAYOUT = Layout((MemoryFound("@recall", 2, 30, "@recall(a)"),), (), Sink(5, 0, 10), is_reminded=False)
 
 
-def a_session(id: str = "ses_a", at: float = 100.0, **fields: str) -> SessionRecord:
-    named = {"name": "", "title": "", "provider": "p", "model": "m"} | fields
-    return SessionRecord(id, named["name"], named["title"], named["provider"], named["model"], at, at)
-
-
-def a_metric(id: str = "req_1", session: str = "ses_a", at: float = 100.0) -> Metric:
-    return Metric(
-        id=id,
-        session=session,
-        at=at,
-        provider="p",
-        model="m",
-        api="chat",
-        tokens_estimated=90,
-        tokens_saved=5,
-        reasons=("below_threshold", "failures"),
-        max_context=1000,
-        status=200,
-        outcome="ok",
-        finish="stop",
-        input_tokens=100,
-        cached_tokens=40,
-        output_tokens=7,
-        cost_usd=0.25,
-        first_token_ms=12,
-        duration_ms=34,
-    )
-
-
-async def all_metrics(session_store: SessionStore, session: str | None = None) -> list[Metric]:
-    return [metric for _, metric in await session_store.metrics(session, 0, 10_000)]
-
-
-async def test_what_was_written_comes_back_after_a_restart(tmp_path: Path) -> None:
+async def test_what_was_written_comes_back_after_a_restart(tmp_path: Path, opened: Opening) -> None:
     bare = replace(
         a_metric("req_2"), input_tokens=None, cached_tokens=None, output_tokens=None, cost_usd=None, reasons=()
     )
@@ -73,7 +38,7 @@ async def test_what_was_written_comes_back_after_a_restart(tmp_path: Path) -> No
         assert await store.sessions.newest_metric("ses_a") == bare
 
 
-async def test_what_is_written_twice_counts_once(tmp_path: Path) -> None:
+async def test_what_is_written_twice_counts_once(tmp_path: Path, opened: Opening) -> None:
     async with opened(tmp_path) as store:
         for _ in range(3):
             await store.sessions.write([a_session()], [a_metric()])
@@ -83,7 +48,7 @@ async def test_what_is_written_twice_counts_once(tmp_path: Path) -> None:
         assert await all_metrics(store.sessions) == [a_metric()]
 
 
-async def test_a_cost_that_nobody_knows_is_not_zero(tmp_path: Path) -> None:
+async def test_a_cost_that_nobody_knows_is_not_zero(tmp_path: Path, opened: Opening) -> None:
     async with opened(tmp_path) as store:
         await store.sessions.write([a_session()], [replace(a_metric(), cost_usd=None)])
         session = await store.sessions.get("ses_a")
@@ -91,7 +56,7 @@ async def test_a_cost_that_nobody_knows_is_not_zero(tmp_path: Path) -> None:
     assert session.cost_usd is None
 
 
-async def test_a_request_of_a_session_that_was_deleted_begins_it_again(tmp_path: Path) -> None:
+async def test_a_request_of_a_session_that_was_deleted_begins_it_again(tmp_path: Path, opened: Opening) -> None:
     async with opened(tmp_path) as store:
         await store.sessions.write([a_session(title="old")], [])
         assert await store.sessions.delete(["ses_a"]) == 1
@@ -101,7 +66,7 @@ async def test_a_request_of_a_session_that_was_deleted_begins_it_again(tmp_path:
     assert (session.title, session.requests, session.model) == ("", 1, "m")
 
 
-async def test_a_session_talks_to_whom_its_newest_request_talked(tmp_path: Path) -> None:
+async def test_a_session_talks_to_whom_its_newest_request_talked(tmp_path: Path, opened: Opening) -> None:
     async with opened(tmp_path) as store:
         await store.sessions.write(
             [a_session(at=50.0)], [a_metric(), replace(a_metric("req_2", at=200.0), model="larger")]
@@ -111,7 +76,7 @@ async def test_a_session_talks_to_whom_its_newest_request_talked(tmp_path: Path)
     assert (session.model, session.created, session.last_used) == ("larger", 50.0, 200.0)
 
 
-async def test_sessions_come_in_pages_the_last_used_first(tmp_path: Path) -> None:
+async def test_sessions_come_in_pages_the_last_used_first(tmp_path: Path, opened: Opening) -> None:
     sessions = [a_session(f"ses_{n}", at=float(n // 2)) for n in range(9)]
     async with opened(tmp_path) as store:
         await store.sessions.write(sessions, [])
@@ -122,7 +87,7 @@ async def test_sessions_come_in_pages_the_last_used_first(tmp_path: Path) -> Non
     assert [session.id for session in (*first, *second, *third)] == [f"ses_{n}" for n in reversed(range(9))]
 
 
-async def test_requests_come_by_session_and_in_their_order(tmp_path: Path) -> None:
+async def test_requests_come_by_session_and_in_their_order(tmp_path: Path, opened: Opening) -> None:
     metrics = [a_metric(f"req_{n}", f"ses_{n % 2}", float(n)) for n in range(20)]
     async with opened(tmp_path) as store:
         await store.sessions.write([], metrics)
@@ -132,7 +97,7 @@ async def test_requests_come_by_session_and_in_their_order(tmp_path: Path) -> No
         assert [m for _, m in await store.sessions.metrics(None, page[-1][0], 7)] == metrics[7:14]
 
 
-async def test_renaming_and_deleting_touch_nobody_else(tmp_path: Path) -> None:
+async def test_renaming_and_deleting_touch_nobody_else(tmp_path: Path, opened: Opening) -> None:
     async with opened(tmp_path) as store:
         session_store = store.sessions
         await session_store.write([a_session("ses_a"), a_session("ses_b")], [a_metric(), a_metric("req_2", "ses_b")])
@@ -147,9 +112,9 @@ async def test_renaming_and_deleting_touch_nobody_else(tmp_path: Path) -> None:
         assert (await session_store.count(), await all_metrics(session_store)) == (0, [])
 
 
-async def test_what_is_older_than_half_a_year_goes(tmp_path: Path) -> None:
+async def test_what_is_older_than_half_a_year_goes(tmp_path: Path, opened: Opening) -> None:
     clock = Clock(400 * DAY_S)
-    old = clock.at - KEEP_S - DAY_S
+    old = clock.at - HALF_A_YEAR_S - DAY_S
     async with opened(tmp_path, now=clock) as store:
         await store.sessions.write([a_session("ses_old", old)], [a_metric("req_old", "ses_old", old)])
         await store.sessions.write([a_session("ses_new", clock.at)], [a_metric("req_new", "ses_new", clock.at)])
@@ -157,7 +122,7 @@ async def test_what_is_older_than_half_a_year_goes(tmp_path: Path) -> None:
         assert [s.id for s in await store.sessions.newest(10)] == ["ses_new"]
 
 
-async def test_a_clock_that_leaps_ahead_takes_nothing_along(tmp_path: Path) -> None:
+async def test_a_clock_that_leaps_ahead_takes_nothing_along(tmp_path: Path, opened: Opening) -> None:
     clock = Clock(400 * DAY_S)
     async with opened(tmp_path, now=clock) as store:
         await store.originals.keep(an_original())
@@ -167,47 +132,62 @@ async def test_a_clock_that_leaps_ahead_takes_nothing_along(tmp_path: Path) -> N
         assert len(await all_metrics(store.sessions)) == 2
 
 
-async def test_the_tables_of_the_contract_exist(tmp_path: Path) -> None:
+def a_measured(id: str, session: str = "ses_1", context: Context | None = None, at: float = 1.0) -> Metric:
+    return Metric(id, session, at, "p", "m", "chat", 100, 0, (), None, context=context)
+
+
+def a_context(layout: Layout = LAYOUT) -> Context:
+    return Context(10, 30, 20, 40, layout)
+
+
+async def test_requests_are_summed_and_kinds_counted_by_the_newest_of_each_session(tmp_path: Path, opened: Opening):
+    more = replace(LAYOUT, found=(MemoryFound("@recall", 3, 45, "@recall(a)"),))
     async with opened(tmp_path) as store:
-        original = an_original(b"what a tool said")
-        await store.originals.keep(original)
-    with closing(sqlite3.connect(store_path(tmp_path))) as connection:
-        columns = {row[1] for row in connection.execute("PRAGMA table_info(sessions)")}
-        logged = {row[1] for row in connection.execute("PRAGMA table_info(compression_log)")}
-        masked = connection.execute("SELECT handle FROM masked_content").fetchall()
-    assert "memory_context" in columns
-    assert {"session_id", "timestamp", "original_tokens", "compressed_tokens", "compression_ratio"} <= logged
-    assert masked == [(original.id,)]
+        requests = [
+            a_measured("req_1", context=a_context()),
+            a_measured("req_2", context=a_context(more)),
+            a_measured("req_3", "ses_2", a_context()),
+            a_measured("req_4", "ses_3", Context(1, 0, 2, 3, Layout((), (), Sink(0, 0, None), is_reminded=False))),
+            a_measured("req_5", "ses_4"),  # not measured
+        ]
+        await store.sessions.write((), requests)
+        sums = await store.sessions.memory_totals()
+
+    assert sums == MemoryTotals(4, 3, 2, 31, 90, 62, 123, (MemoryKind("@recall", 2, 5, 75),))
 
 
-async def test_a_file_of_the_first_schema_is_brought_up_and_keeps_its_originals(tmp_path: Path) -> None:
-    original = an_original()
+async def test_what_is_read_back_has_the_counts_and_the_session_has_the_rest(tmp_path: Path, opened: Opening):
     async with opened(tmp_path) as store:
-        await store.originals.keep(original)
-    with closing(sqlite3.connect(store_path(tmp_path), isolation_level=None)) as connection:
-        for view in ("masked_content", "memory_metrics"):
-            connection.execute(f"DROP VIEW {view}")
-        for table in ("sessions", "metrics", "compression_log", "pin", "memory_segments"):
-            connection.execute(f"DROP TABLE IF EXISTS {table}")
-        connection.execute("PRAGMA user_version = 1")
+        await store.sessions.write((), [a_measured("req_1", context=a_context())])
+        (read,) = await store.sessions.newest_metrics(1)
+        memory, layout = await store.sessions.newest_context("ses_1")
+        nothing = await store.sessions.newest_context("ses_2")
+
+    assert read.context == Context(10, 30, 20, 40)
+    assert memory == {
+        "memory_tokens": 30,
+        "memory_ratio": 0.3,
+        "kinds": [{"kind": "@recall", "segments": 2, "tokens": 30, "preview": "@recall(a)"}],
+    }
+    assert isinstance(layout, dict)
+    assert layout["attention_sink"]["distance"] == 10
+    assert nothing == (None, None)
+
+
+async def test_a_request_that_is_written_twice_is_there_once(tmp_path: Path, opened: Opening):
     async with opened(tmp_path) as store:
-        assert await store.originals.get("local", original.id) == original
-        await store.sessions.write([a_session()], [a_metric()])
-        assert await all_metrics(store.sessions) == [a_metric()]
+        for _ in range(2):
+            await store.sessions.write((), [a_measured("req_1", context=a_context())])
+        sums = await store.sessions.memory_totals()
+
+    assert (sums.requests, sums.kinds) == (1, (MemoryKind("@recall", 1, 2, 30),))
 
 
-def cannot_write(path: Path) -> Callable[[], None]:
-    path.write_text("in the way")
-    return path.unlink
+async def test_segments_go_with_their_age(tmp_path: Path, opened: Opening):
+    now = 1_800_000_000.0
+    async with opened(tmp_path, now=lambda: now) as store:
+        await store.sessions.write((), [a_measured("req_1", context=a_context(), at=now - HALF_A_YEAR_S - 1)])
+        await store.sessions.write((), [a_measured("req_2", "ses_2", at=now)])
+        sums = await store.sessions.memory_totals()
 
-
-async def test_a_store_that_cannot_be_written_says_so_and_heals(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    make_room = cannot_write(home)
-    async with opened(home, timeout_s=2.0) as store:
-        with pytest.raises(StoreUnavailable):
-            await store.sessions.write([a_session()], [a_metric()])
-        assert "degraded" in (await store.usage()).state
-        make_room()
-        await store.sessions.write([a_session()], [a_metric()])
-        assert await all_metrics(store.sessions) == [a_metric()]
+    assert sums.kinds == ()

@@ -9,10 +9,10 @@ from kimi_proxy.services.store.sqlite.schema import CompressedText, compress, de
 
 
 @pytest.mark.parametrize("text", [b"", b"\x00", b"\xed\xa0\x80", b"line\n" * 100_000])
-def test_what_is_packed_comes_out_the_same(text: bytes) -> None:
-    packed = compress(text)
-    assert packed.hash == hashlib.sha256(text).digest()
-    assert decompress(packed) == text
+def test_what_is_compressed_comes_out_the_same(text: bytes) -> None:
+    compressed = compress(text)
+    assert compressed.hash == hashlib.sha256(text).digest()
+    assert decompress(compressed) == text
 
 
 def test_repetitive_text_shrinks() -> None:

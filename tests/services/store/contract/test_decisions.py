@@ -1,0 +1,146 @@
+"""What a store promises of decisions: the first one for a key stays, and is repeated until it expires."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.fakes import Clock
+from tests.services.store.contract.conftest import Opening
+from tests.services.store.making import TTL_S, an_original
+
+from kimi_proxy.services.store import (
+    NEWEST,
+    CompressionRecord,
+    CompressionTotals,
+    DecisionRecord,
+    Decisions,
+    DecisionTotals,
+    Originals,
+)
+
+HERE, THERE = b"h" * 32, b"t" * 32
+CUT = DecisionRecord(HERE, "pruned", "kept ⟦…⟧\n".encode(), ("prn_1", "prn_2"), "kept and more", "s-1", 900, 90)
+WHOLE = DecisionRecord(THERE, "unread", session="s-1", tokens_before=1200, tokens_after=1200)
+MADE = CompressionRecord(
+    *("cmp_1", "ses_a", 100.0, 9000, 900, 12, (2, 5), b"f" * 32),
+    *("read this \ud800", "summary é", "prn_1", "provider", "compression", False),
+)
+
+
+def timeless(record: DecisionRecord) -> DecisionRecord:
+    return replace(record, created=0.0, last_used=0.0)
+
+
+async def test_decisions_come_back_after_a_restart(tmp_path: Path, opened: Opening):
+    async with opened(tmp_path) as store:
+        decided = await store.decisions.add("local", [CUT, WHOLE])
+    async with opened(tmp_path) as store:
+        found = await store.decisions.get("local", [HERE, b"nobody" * 5, THERE])
+
+    assert {key: timeless(record) for key, record in decided.items()} == {HERE: CUT, THERE: WHOLE}
+    assert found == decided
+
+
+async def test_the_first_decision_for_a_key_stays_and_is_returned_to_later_ones(decisions: Decisions):
+    await decisions.add("local", [CUT])
+    decided = await decisions.add("local", [replace(CUT, shown=b"other", why="masked")])
+
+    assert timeless(decided[HERE]) == CUT
+
+
+async def test_a_decision_that_is_forgotten_makes_room_for_another(decisions: Decisions):
+    await decisions.add("local", [CUT])
+    decided = await decisions.add("local", [replace(WHOLE, key=HERE)], forget=[HERE])
+
+    assert timeless(decided[HERE]) == replace(WHOLE, key=HERE)
+
+
+async def test_scopes_know_nothing_of_each_other(decisions: Decisions):
+    await decisions.add("local", [CUT])
+
+    assert await decisions.get("other", [HERE]) == {}
+    assert await decisions.of_original("other", "prn_1") is None
+
+
+async def test_a_decision_is_found_by_the_original_of_its_part_and_by_no_other(decisions: Decisions):
+    await decisions.add("local", [CUT, WHOLE])
+    found = await decisions.of_original("local", "prn_1")
+
+    assert found is not None
+    assert timeless(found) == CUT
+    assert [await decisions.of_original("local", id) for id in ("prn_2", "prn_", "prn_11")] == [None] * 3
+
+
+async def test_a_session_and_a_preview_may_hold_any_characters(decisions: Decisions):
+    odd = replace(CUT, preview="\ud800\x00é", session="\udcff")
+    decided = await decisions.add("local", [odd])
+
+    assert timeless(decided[HERE]) == odd
+
+
+async def test_what_was_cut_is_listed_newest_first_and_summed_up(tmp_path: Path, opened: Opening):
+    later = replace(CUT, key=b"x" * 32, original_ids=("prn_3",), tokens_after=100)
+    async with opened(tmp_path) as store:
+        for id in ("prn_1", "prn_2", "prn_3"):
+            await store.originals.keep(replace(an_original(id.encode()), id=id))
+        await store.decisions.add("local", [CUT, WHOLE, later])
+        listed = await store.originals.page("local", NEWEST, 10)
+        rest = await store.originals.page("local", listed[0].seq, 10)
+        totals = await store.decisions.totals("local")
+
+    decided = [(original.id, original.decision and timeless(original.decision)) for original in listed]
+    assert decided == [("prn_3", replace(later, shown=None)), ("prn_2", None), ("prn_1", replace(CUT, shown=None))]
+    assert rest == listed[1:]
+    assert totals == DecisionTotals({"pruned": 2, "unread": 1}, 1800, 190)
+
+
+async def test_texts_come_newest_first_in_pages(originals: Originals):
+    kept = [an_original(b"text %d" % n) for n in range(5)]
+    for original in [*kept, an_original(b"elsewhere", scope="other")]:
+        await originals.keep(original)
+    first = await originals.texts("local", NEWEST, 3)
+    second = await originals.texts("local", first[-1].seq, 3)
+
+    assert [(found.id, found.text) for found in (*first, *second)] == [(o.id, o.text) for o in reversed(kept)]
+
+
+async def test_an_idle_decision_goes_and_a_used_one_stays(tmp_path: Path, opened: Opening):
+    clock = Clock()
+    async with opened(tmp_path, now=clock) as store:
+        await store.decisions.add("local", [CUT, WHOLE])
+        for _ in range(3):
+            clock.advance(TTL_S * 0.6)
+            await store.decisions.get("local", [HERE])
+            await store.decisions.add("local", [])
+        found = await store.decisions.get("local", [HERE, THERE])
+
+    assert set(found) == {HERE}
+
+
+@pytest.mark.parametrize("used", [True, False])
+async def test_naming_an_original_again_keeps_it_alive(tmp_path: Path, opened: Opening, used: bool):
+    clock = Clock()
+    original = an_original()
+    async with opened(tmp_path, now=clock) as store:
+        await store.originals.keep(original)
+        for _ in range(3):
+            clock.advance(TTL_S * 0.6)
+            live = await store.originals.live("local", [original.id, "prn_unknown"]) if used else frozenset()
+        assert live == ({original.id} if used else frozenset())
+        assert await store.originals.live("local", [original.id]) == live
+        assert await store.originals.live("other", [original.id]) == frozenset()
+
+
+async def test_compressions_come_back_newest_first_and_can_be_undone(tmp_path: Path, opened: Opening):
+    later = replace(MADE, id="cmp_2", at=200.0, is_automatic=True)
+    async with opened(tmp_path) as store:
+        for made in (MADE, later, later):
+            await store.decisions.add_compression(made)
+        await store.decisions.undo_compression("cmp_1", 300.0)
+    async with opened(tmp_path) as store:
+        found = await store.decisions.compressions("ses_a")
+        elsewhere = await store.decisions.compressions("ses_b")
+        totals = [await store.decisions.compression_totals(session) for session in ("ses_a", None, "ses_b")]
+
+    assert (found, elsewhere) == ([later, replace(MADE, undone=300.0)], [])
+    assert totals == [CompressionTotals(2, 1, 18000, 1800)] * 2 + [CompressionTotals(0, 0, 0, 0)]
