@@ -19,7 +19,7 @@ from kimi_proxy.core.errors import (
     WarningCode,
 )
 from kimi_proxy.features.routing import NO_LARGER_MODEL
-from kimi_proxy.proxy.mcp.program import State
+from kimi_proxy.proxy.mcp.program import ProgramState
 from kimi_proxy.services.settings import ProblemCode
 
 LANGUAGES = ("en", "fr")
@@ -62,7 +62,7 @@ UPSTREAM = {kind.code for kind in kinds(UpstreamError)} - {"prune_failed"}  # wh
         ("outcome", UPSTREAM | {f"{code}_advice" for code in UPSTREAM} | {"rate_limited", "no_provider"}),
         ("warnings", literals(WarningCode)),
         ("settings", {f"problem {code}" for code in literals(ProblemCode)}),
-        ("servers", {f"state_{state}" for state in literals(State)}),
+        ("servers", {f"state_{state}" for state in literals(ProgramState)}),
         ("servers", {f"way_{transport}" for transport in literals(Transport)}),
         ("cuts", {f"why_{done}" for done in literals(Shortening)}),
     ],

@@ -20,7 +20,7 @@ from kimi_proxy.api.server import serve
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import InvalidRange, PruneIdNotFound, StoreUnavailable
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.features.tool import Answer, AnyTool, Tool
+from kimi_proxy.features.tool import AnyTool, Tool, ToolAnswer
 
 HEALTH: JsonObject = {"status": "healthy", "server": "mcp-pruner", "version": "0.1.0"}
 PRUNE_SCHEMA: JsonObject = {
@@ -58,15 +58,15 @@ class Signals:
     go_on: threading.Event = field(default_factory=threading.Event)
 
 
-def said(value: JsonObject) -> Answer:
-    return Answer(json.encode(value).decode(), value)
+def said(value: JsonObject) -> ToolAnswer:
+    return ToolAnswer(json.encode(value).decode(), value)
 
 
-async def prune_text(arguments: PruneText) -> Answer:
+async def prune_text(arguments: PruneText) -> ToolAnswer:
     return said({"pruned_text": arguments.text, "chars": len(arguments.text)})
 
 
-async def recover_text(arguments: RecoverText) -> Answer:
+async def recover_text(arguments: RecoverText) -> ToolAnswer:
     match arguments.prune_id:
         case "prn_expired":
             raise PruneIdNotFound(arguments.prune_id, "expired")
@@ -80,20 +80,20 @@ async def recover_text(arguments: RecoverText) -> Answer:
             raise PruneIdNotFound(unknown, "unknown")
 
 
-async def health(arguments: Nothing) -> Answer:
+async def health(arguments: Nothing) -> ToolAnswer:
     return said(HEALTH)
 
 
-async def broken(arguments: Nothing) -> Answer:
+async def broken(arguments: Nothing) -> ToolAnswer:
     raise RuntimeError("a secret of the inside")
 
 
-async def plain(arguments: Nothing) -> Answer:
-    return Answer("only text", is_error=True)
+async def plain(arguments: Nothing) -> ToolAnswer:
+    return ToolAnswer("only text", is_error=True)
 
 
 def slow(signals: Signals) -> Tool[Nothing]:
-    async def wait(arguments: Nothing) -> Answer:
+    async def wait(arguments: Nothing) -> ToolAnswer:
         signals.begun.set()
         try:
             while not signals.go_on.is_set():  # noqa: ASYNC110 - a test in another thread sets it

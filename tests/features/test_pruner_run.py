@@ -1,6 +1,6 @@
 """The table of runs: complete, and without ways that nobody described."""
 
-from kimi_proxy.services.runner import TRANSITIONS, Event, State
+from kimi_proxy.services.runner import TRANSITIONS, RunEvent, State
 
 
 def test_every_state_but_the_first_can_be_reached():
@@ -14,7 +14,7 @@ def test_the_end_leads_nowhere_else():
 
 
 def test_every_event_happens_somewhere():
-    assert {event for _, event in TRANSITIONS} == set(Event)
+    assert {event for _, event in TRANSITIONS} == set(RunEvent)
 
 
 def test_no_run_goes_back():
@@ -25,7 +25,7 @@ def test_no_run_goes_back():
 
 
 def test_a_run_can_end_wherever_it_stands():
-    last = {state for state, event in TRANSITIONS if event in (Event.PHASE_ENDED, Event.GIVEN_UP)}
+    last = {state for state, event in TRANSITIONS if event in (RunEvent.PHASE_ENDED, RunEvent.GIVEN_UP)}
 
     # A run that begins has decided before anything can end it.
     assert last == set(State) - {State.INIT, State.SHUTDOWN}

@@ -17,7 +17,7 @@ import pytest
 from tests.processes import within
 
 from kimi_proxy.core.errors import ToolFailed
-from kimi_proxy.proxy.commands import Outcome, child_env, in_thread, run_guarded, run_plain
+from kimi_proxy.proxy.commands import CommandOutcome, child_env, in_thread, run_guarded, run_plain
 from kimi_proxy.proxy.files import TAIL_BYTES, Spool
 from kimi_proxy.proxy.process import Command
 
@@ -31,7 +31,7 @@ GONE_WITHIN_S = 60.0
 class Ran:
     """A command that was run to its end; `word` is in its processes' arguments, to find them by."""
 
-    outcome: Outcome
+    outcome: CommandOutcome
     output: bytes
     seconds: float
     word: str
@@ -122,11 +122,11 @@ def test_a_program_that_does_not_exist_is_a_failure_of_the_tool():
             runner(Command(("no-such-program",), child_env(os.environ), HERE))
 
 
-def run_plain_for_test(command: Command, timeout_s: float = 120) -> Outcome:
+def run_plain_for_test(command: Command, timeout_s: float = 120) -> CommandOutcome:
     return run_plain(command, timeout_s, lambda piece: True, threading.Event())
 
 
-def run_guarded_for_test(command: Command) -> Outcome:
+def run_guarded_for_test(command: Command) -> CommandOutcome:
     return run_guarded(command, 120, 100, lambda piece: None, threading.Event())
 
 
@@ -192,7 +192,7 @@ async def test_a_cancelled_command_is_ended_with_all_it_started():
     word = f"word{secrets.token_hex(6)}"
     started = threading.Event()
 
-    def work(stop: threading.Event) -> Outcome:
+    def work(stop: threading.Event) -> CommandOutcome:
         script = f"(setsid {sleeper(word)} &); echo go; sleep 600"
         return run_guarded(bash(script), 120, 100, lambda piece: started.set(), stop)
 

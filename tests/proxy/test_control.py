@@ -9,7 +9,7 @@ import pytest
 from pydantic import SecretStr
 
 from kimi_proxy.core.errors import BadRequest, UpstreamError, UpstreamUnreachable
-from kimi_proxy.proxy.local_server import Control
+from kimi_proxy.proxy.local_server import ControlClient
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def http(body: bytes, status: str = "200 OK") -> bytes:
 
 def test_it_sends_its_token_and_reads_an_object():
     with answering(http(b'{"servers":[]}')) as (url, heard):
-        answer = Control(url, SecretStr("t" * 20), 10).get("/api/mcp/servers")
+        answer = ControlClient(url, SecretStr("t" * 20), 10).get("/api/mcp/servers")
 
     assert answer == {"servers": []}
     assert heard[0].startswith(b"GET /api/mcp/servers HTTP/1.1\r\n")
@@ -56,7 +56,7 @@ def test_it_sends_its_token_and_reads_an_object():
 )
 def test_what_goes_wrong_is_an_error_of_ours(answer: bytes, error: type[Exception], problem: str):
     with answering(answer) as (url, _), pytest.raises(error, match=problem):
-        Control(url, None, 10).post("/api/mcp/servers/up", {"names": []})
+        ControlClient(url, None, 10).post("/api/mcp/servers/up", {"names": []})
 
 
 def test_nobody_there_is_an_error_too():
@@ -65,4 +65,4 @@ def test_nobody_there_is_an_error_too():
         port = free.getsockname()[1]
 
     with pytest.raises(UpstreamUnreachable, match=f"127.0.0.1:{port} did not answer"):
-        Control(f"http://127.0.0.1:{port}", None, 10).get("/")
+        ControlClient(f"http://127.0.0.1:{port}", None, 10).get("/")

@@ -7,7 +7,7 @@ from threading import Thread
 
 import pytest
 
-from kimi_proxy.proxy.local_server import Occupant, occupant, url
+from kimi_proxy.proxy.local_server import PortOwner, port_owner, url
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def _http(body: bytes) -> bytes:
 def test_our_own_server_is_named():
     health = b'{"server":"mcp-pruner","version":"9.9","status":"healthy","more":1}'
     with answering(_http(health)) as port:
-        assert occupant("127.0.0.1", port) == Occupant("mcp-pruner", "9.9", "healthy")
+        assert port_owner("127.0.0.1", port) == PortOwner("mcp-pruner", "9.9", "healthy")
 
 
 @pytest.mark.parametrize(
@@ -44,9 +44,9 @@ def test_our_own_server_is_named():
 )
 def test_a_stranger_is_a_stranger_whatever_it_says(reply: bytes):
     with answering(reply) as port:
-        found = occupant("127.0.0.1", port)
+        found = port_owner("127.0.0.1", port)
 
-    assert found == Occupant()
+    assert found == PortOwner()
     assert "not kimi-proxy" in str(found)
 
 
@@ -54,7 +54,7 @@ def test_a_free_port_has_no_occupant():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
 
-    assert occupant("127.0.0.1", port) is None
+    assert port_owner("127.0.0.1", port) is None
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from kimi_proxy.core.config import parse
 from kimi_proxy.core.errors import CallRefused, UnknownServer, UpstreamTimeout, UpstreamUnreachable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import MaskMarker, PruneMarker, read_mask
-from kimi_proxy.proxy.mcp import Upstreams
+from kimi_proxy.proxy.mcp import McpClients
 from kimi_proxy.services.gateway import Gateway
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.originals import decoded, encoded
@@ -45,7 +45,7 @@ enabled = false
 """
 
 
-class World(Upstreams):
+class World(McpClients):
     """The servers behind the gateway, replaced by a function, with a store in memory."""
 
     def __init__(
@@ -64,7 +64,7 @@ class World(Upstreams):
         config = parse(SETTINGS, {}, Path("/x"))
         metrics = Metrics()
         gateway = Gateway(config, self.store, Pruner(config.mcp_pruner, self.store, Workers()), metrics, {})
-        gateway.upstreams = self
+        gateway.clients = self
         return gateway
 
     async def forward_jsonrpc(self, server_name: str, message: JsonObject) -> JsonObject | None:

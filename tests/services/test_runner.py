@@ -20,9 +20,9 @@ from kimi_proxy.core.config import Config, parse
 from kimi_proxy.core.config.sections import RunnerSettings
 from kimi_proxy.core.errors import ConfigError
 from kimi_proxy.services import runner as run_folder
-from kimi_proxy.services.runner import COMMAND, TRANSITIONS, Event, PrunerRun, State, pruner_run
+from kimi_proxy.services.runner import COMMAND, TRANSITIONS, PrunerRun, RunEvent, State, pruner_run
 
-S, E = State, Event
+S, E = State, RunEvent
 QUICK = RunnerSettings(startup_timeout_ms=60_000, shutdown_timeout_ms=60_000, probe_interval_ms=20, probe_failures=3)
 
 
@@ -40,7 +40,7 @@ class World:
 
     def __init__(self, home: Path, caplog: pytest.LogCaptureFixture) -> None:
         self.home = home
-        self.seen: set[tuple[State, Event]] = set()
+        self.seen: set[tuple[State, RunEvent]] = set()
         self._caplog = caplog
         caplog.set_level(logging.INFO, "kimi_proxy.services.runner")
 

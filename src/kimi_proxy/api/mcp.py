@@ -23,8 +23,8 @@ from kimi_proxy.core.errors import (
     UnsupportedVersion,
 )
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.core.jsonrpc import Call, RpcId
-from kimi_proxy.features.tool import Answer, AnyTool
+from kimi_proxy.core.jsonrpc import RpcCall, RpcId
+from kimi_proxy.features.tool import AnyTool, ToolAnswer
 from kimi_proxy.services.tools.request import parse_failed
 
 VERSION_HEADER = b"mcp-protocol-version"
@@ -69,7 +69,7 @@ class Catalog:
             raise InvalidParams("name", f"no tool {name[:80]!r} here; there are {', '.join(self.tools)}")
         return found
 
-    async def call(self, tool: AnyTool, arguments: JsonObject) -> Answer:
+    async def call(self, tool: AnyTool, arguments: JsonObject) -> ToolAnswer:
         """Return the tool's answer, and count its outcome."""
         start, outcome = time.perf_counter(), "failed"
         try:
@@ -161,7 +161,7 @@ async def call_tool_kindly(catalog: Catalog, params: JsonObject) -> JsonObject:
     try:
         return _tool_result(await catalog.call(tool, arguments))
     except KimiProxyError as e:
-        return _tool_result(Answer(advice(e), is_error=True))
+        return _tool_result(ToolAnswer(advice(e), is_error=True))
 
 
 def _chosen(catalog: Catalog, params: JsonObject) -> tuple[AnyTool, JsonObject]:
@@ -173,7 +173,7 @@ def _chosen(catalog: Catalog, params: JsonObject) -> tuple[AnyTool, JsonObject]:
     return catalog.tool(name), arguments or {}
 
 
-def _tool_result(answer: Answer) -> JsonObject:
+def _tool_result(answer: ToolAnswer) -> JsonObject:
     result: JsonObject = {"content": [{"type": "text", "text": answer.text}], "isError": answer.is_error}
     if answer.structured is not None:
         result["structuredContent"] = answer.structured
@@ -213,7 +213,7 @@ class ProtocolVersion:
             case _:
                 return 200
 
-    async def serve(self, call: Call, catalog: Catalog, headers: Headers | None) -> JsonObject:
+    async def serve(self, call: RpcCall, catalog: Catalog, headers: Headers | None) -> JsonObject:
         """Return the result of `call`, in the form that this version expects."""
         if self.enveloped:
             check_envelope(call, headers, self.versions)
@@ -238,7 +238,7 @@ def _enveloped_result(method: str, result: JsonObject, catalog: Catalog) -> Json
     }
 
 
-def check_envelope(call: Call, headers: Headers | None, supported: tuple[str, ...]) -> None:
+def check_envelope(call: RpcCall, headers: Headers | None, supported: tuple[str, ...]) -> None:
     """Raise if a request's envelope is incomplete, contradicts its headers, or names another version."""
     meta = mcp.meta_of({"params": call.params})
     for key in (mcp.META_VERSION, mcp.META_CAPABILITIES):
@@ -314,7 +314,7 @@ class ProtocolVersions:
     default: ProtocolVersion
     stateless: ProtocolVersion | None = None
 
-    def of(self, call: Call, headers: Headers) -> ProtocolVersion:
+    def of(self, call: RpcCall, headers: Headers) -> ProtocolVersion:
         """Return the version of a call; a plain `initialize` selects the handshake, whatever its headers say."""
         if self.stateless is None:
             return self.default
@@ -369,7 +369,9 @@ async def reply_to(
     return RpcReply(response, version.status_of(response))
 
 
-async def _answer(call: Call, version: ProtocolVersion, catalog: Catalog, headers: Headers | None = None) -> JsonObject:
+async def _answer(
+    call: RpcCall, version: ProtocolVersion, catalog: Catalog, headers: Headers | None = None
+) -> JsonObject:
     """Return the response to a call: its result, or what was wrong with it."""
     try:
         result = await version.serve(call, catalog, headers)

@@ -18,7 +18,7 @@ from kimi_proxy.core.errors import ConfigError, KimiProxyError
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features import clients
 from kimi_proxy.features.pruning.model import Scorers, installed
-from kimi_proxy.proxy.local_server import occupant, url
+from kimi_proxy.proxy.local_server import port_owner, url
 from kimi_proxy.services.store import Original, Store, open_store, sqlite_version
 
 Level = Literal["ok", "warning", "error"]
@@ -123,7 +123,7 @@ def port(config: Config) -> Check:
 
 
 def _port(host: str, number: int, server: str, variable: str) -> Check:
-    address, found = url(host, number), occupant(host, number)
+    address, found = url(host, number), port_owner(host, number)
     if found is None:
         return Check("port", "ok", f"{address} is free")
     if found.server == server:

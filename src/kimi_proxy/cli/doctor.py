@@ -14,7 +14,7 @@ from kimi_proxy.cli.pruning import with_runtime
 
 if TYPE_CHECKING:
     from kimi_proxy.cli.checks import Check
-    from kimi_proxy.proxy.local_server import Occupant
+    from kimi_proxy.proxy.local_server import PortOwner
     from kimi_proxy.services.store import StoreUsage
 
 
@@ -61,11 +61,11 @@ def status(as_json: Json = False) -> None:
     Exit code: 0 it runs, 3 it does not.
     """
     from kimi_proxy.cli.console import load
-    from kimi_proxy.proxy.local_server import occupant, url
+    from kimi_proxy.proxy.local_server import port_owner, url
 
     settings = load(here=Path())
     where = settings.config.mcp_pruner
-    found = occupant(where.host, where.port)
+    found = port_owner(where.host, where.port)
     usage = with_runtime(lambda runtime: runtime.store.usage())
     running = found is not None and bool(found.server)
     if as_json:
@@ -84,7 +84,7 @@ def status(as_json: Json = False) -> None:
     raise typer.Exit(0 if running else EXIT_NOT_RUNNING)
 
 
-def _state(found: Occupant | None, address: str) -> str:
+def _state(found: PortOwner | None, address: str) -> str:
     if found is None:
         return f"not running: nothing answers on {address}; start it with kimi-proxy start\n"
     if not found.server:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from kimi_proxy.core.config import Config
     from kimi_proxy.core.json import JsonObject
-    from kimi_proxy.proxy.local_server import Control
+    from kimi_proxy.proxy.local_server import ControlClient
     from kimi_proxy.proxy.process import Pid
 
 
@@ -32,30 +32,30 @@ MARGIN_S = 15.0  # what a server may take to end, and we to say so
 class Host:
     """`background` is its process if `kimi-proxy mcp up` started it."""
 
-    control: Control
+    control: ControlClient
     background: Pid | None
 
 
 def found(config: Config) -> Host | None:
     """The one of this home, else whoever is on its port."""
-    from kimi_proxy.proxy.local_server import occupant, url
+    from kimi_proxy.proxy.local_server import port_owner, url
     from kimi_proxy.services import background
 
     running = background.running(config.home)
     if running is not None:
         ours = running.pid if background.is_background(config.home, running.pid) else None
         return Host(control(config, running.addresses["proxy"]), ours)
-    there = occupant(config.proxy.host, config.proxy.port) if config.proxy.port else None
+    there = port_owner(config.proxy.host, config.proxy.port) if config.proxy.port else None
     if there is not None and there.server == "kimi-proxy":
         return Host(control(config, url(config.proxy.host, config.proxy.port)), None)
     return None
 
 
-def control(config: Config, url: str) -> Control:
-    from kimi_proxy.proxy.local_server import Control
+def control(config: Config, url: str) -> ControlClient:
+    from kimi_proxy.proxy.local_server import ControlClient
 
     patience_s = max(config.mcp.ready_timeout_s, config.compression.summary_timeout_s)
-    return Control(url, config.token, patience_s + MARGIN_S)
+    return ControlClient(url, config.token, patience_s + MARGIN_S)
 
 
 # The MCP servers behind the gateway: `kimi-proxy mcp up`, `down`, `restart`, `status` and `logs`.

@@ -133,14 +133,16 @@ async def listen(
 
 async def _open(door: Door, runtime: Runtime, stop: asyncio.Event, opened: Callable[[Door, str], None]) -> None:
     from kimi_proxy.api.server import serve
-    from kimi_proxy.proxy.local_server import occupant, url
+    from kimi_proxy.proxy.local_server import port_owner, url
 
     def ready(host: str, port: int) -> None:
         opened(door, url(host, port))
 
     token = runtime.config.token is not None
     try:
-        await serve(door.app(runtime), door.host, door.port, stop=stop, token=token, on_ready=ready, occupant=occupant)
+        await serve(
+            door.app(runtime), door.host, door.port, stop=stop, token=token, on_ready=ready, occupant=port_owner
+        )
     finally:
         stop.set()
 

@@ -13,7 +13,7 @@ RpcId: TypeAlias = "str | int | float | None"
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RpcCall:
     """A request, or, without an id, a notification."""
 
     method: str
@@ -22,7 +22,7 @@ class Call:
     notification: bool
 
 
-def read(message: JsonValue) -> Call | None:
+def read(message: JsonValue) -> RpcCall | None:
     """Return the call that `message` makes, None if it is a response; raise InvalidRequest if it is neither."""
     if not isinstance(message, dict):
         raise InvalidRequest("a JSON-RPC request is an object with jsonrpc, method and params")
@@ -39,7 +39,7 @@ def read(message: JsonValue) -> Call | None:
     params = message.get("params")
     if params is not None and not isinstance(params, dict):
         raise InvalidRequest("params must be an object")
-    return Call(method, dict(params or {}), call_id, "id" not in message)
+    return RpcCall(method, dict(params or {}), call_id, "id" not in message)
 
 
 def id_of(message: JsonValue) -> RpcId:
@@ -111,6 +111,6 @@ def when_sent(listener: DeliveryListener) -> None:
 
 
 def report(listeners: list[DeliveryListener], sent: bool) -> None:
-    """Call each listener, once however often this is called."""
+    """RpcCall each listener, once however often this is called."""
     while listeners:
         listeners.pop(0)(sent)

@@ -10,7 +10,7 @@ from kimi_proxy.core import mcp
 from kimi_proxy.core.config.servers import McpServer
 from kimi_proxy.core.errors import CallRefused
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.core.jsonrpc import Call
+from kimi_proxy.core.jsonrpc import RpcCall
 from kimi_proxy.core.markers import quoted_id
 from kimi_proxy.features import recovery
 
@@ -56,13 +56,13 @@ _TEXT_WORDS = frozenset(
 _LOOKS_LIKE_PATH = re.compile(r"/(?!/)|~|\.\.?[/\\]|file:|[A-Za-z]:\\")
 
 
-def tool_name(call: Call) -> str:
+def tool_name(call: RpcCall) -> str:
     """Return the tool that a `tools/call` names, or an empty string."""
     name = call.params.get("name") if call.method == "tools/call" else None
     return name if isinstance(name, str) else ""
 
 
-def check_call(server: McpServer, call: Call) -> None:
+def check_call(server: McpServer, call: RpcCall) -> None:
     """Raise CallRefused if the tool is not allowed, or an argument holds a marker in place of its text."""
     name = tool_name(call)
     if server.tools and name not in server.tools:
@@ -70,7 +70,7 @@ def check_call(server: McpServer, call: Call) -> None:
     marked = None if server.allow_marker_writes else _quoted_id(call.params.get("arguments"))
     if marked is None:
         return
-    way = f" Call {recovery.NAME} with id {marked!r} to read the original text," if marked else ""
+    way = f" RpcCall {recovery.NAME} with id {marked!r} to read the original text," if marked else ""
     raise CallRefused(
         "marker",
         "an argument holds a marker of kimi-proxy in place of the text it hides: written to a file, "
@@ -142,14 +142,14 @@ def _without_scheme(value: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class CallGoal:
     """What a call is after, and the file or tool that its answer is named by."""
 
     text: str
     source: str
 
 
-def goal_of(call: Call) -> Goal:
+def goal_of(call: RpcCall) -> CallGoal:
     """Return the goal that the caller states in `_meta`, else the words of its own arguments."""
     meta = mcp.meta_of({"params": call.params})
     arguments = call.params.get("arguments")
@@ -157,10 +157,10 @@ def goal_of(call: Call) -> Goal:
     words = [value for value in given.values() if isinstance(value, str) and "\n" not in value]
     stated = next((meta[key] for key in ("goal", "kimi-proxy/goal") if isinstance(meta.get(key), str)), None)
     path = next((argument.path for argument in path_arguments(arguments)), None)
-    return Goal(str(stated or " ".join(words))[:GOAL_MAX_CHARS], tool_name(call) if path is None else path)
+    return CallGoal(str(stated or " ".join(words))[:GOAL_MAX_CHARS], tool_name(call) if path is None else path)
 
 
-def is_maskable(call: Call) -> bool:
+def is_maskable(call: RpcCall) -> bool:
     """Return whether the result of `call` may be shortened."""
     return call.method not in _UNTOUCHED and tool_name(call) not in _OWN_TOOLS
 

@@ -122,7 +122,7 @@ _CONTAINERS = (dict, list)
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class MaskCut:
     """A text that hides `text[start:end]` behind a marker; `among` the members of a JSON text it is one too."""
 
     text: str
@@ -149,19 +149,19 @@ class Document:
     """A JSON text; what is long in it are the strings at `tokens`, each from a quote to a quote."""
 
     text: str
-    tokens: tuple[tuple[int, int, "Cut | Document"], ...]
+    tokens: tuple[tuple[int, int, "MaskCut | Document"], ...]
 
     @property
     def saving(self) -> int:
         return sum(inside.saving for _, _, inside in self.tokens)
 
 
-Long: TypeAlias = Cut | Document
+Long: TypeAlias = MaskCut | Document
 Place = tuple[JsonValue, int, str | int]  # a container, the index of the place around it, and its key there
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MaskPlan:
     """The long strings of a value: `spots` are the index of a place, a key there, and what it holds."""
 
     value: JsonValue
@@ -169,22 +169,22 @@ class Plan:
     spots: tuple[tuple[int, str | int, Long], ...]
 
     @property
-    def cuts(self) -> tuple[Cut, ...]:
+    def cuts(self) -> tuple[MaskCut, ...]:
         """What has to be kept, each text once."""
         found = {cut.text: cut for _, _, long in self.spots for cut in _cuts(long)}
         return tuple(found.values())
 
 
-def plan(value: JsonValue, limits: MaskingSettings) -> Plan:
+def plan(value: JsonValue, limits: MaskingSettings) -> MaskPlan:
     """Find the strings of `value` that are worth hiding."""
     if not _has_long(value, limits.max_chars):
-        return Plan(value, (), ())
+        return MaskPlan(value, (), ())
     places, strings = _walk(value, limits.max_chars)
     spots = ((place, key, look(text, limits)) for place, key, text in strings)
-    return Plan(value, places, tuple((p, k, long) for p, k, long in spots if long is not None))
+    return MaskPlan(value, places, tuple((p, k, long) for p, k, long in spots if long is not None))
 
 
-def apply(plan: Plan, shown: Mapping[str, str]) -> JsonValue:
+def apply(plan: MaskPlan, shown: Mapping[str, str]) -> JsonValue:
     """The value with each cut's text as `shown` has it; what `shown` doesn't have stays whole.
 
     Only the containers on the way to a change are copied; without any, it is the value itself.
@@ -225,10 +225,10 @@ def look(text: str, limits: MaskingSettings) -> Long | None:
     opening, closing = text[:64].lstrip()[:1], text[-64:].rstrip()[-1:]
     if _BRACKETS.get(opening) == closing and deepjson.is_json(text):
         return _look_inside(text, limits)
-    return _worth_it(Cut(text, limits.head_chars, len(text) - limits.tail_chars))
+    return _worth_it(MaskCut(text, limits.head_chars, len(text) - limits.tail_chars))
 
 
-def _worth_it(cut: Cut) -> Cut | None:
+def _worth_it(cut: MaskCut) -> MaskCut | None:
     hidden = cut.end - cut.start
     if hidden <= 0 or cut.saving <= 0:
         return None
@@ -249,7 +249,7 @@ def _look_inside(text: str, limits: MaskingSettings) -> Long | None:
     if left <= max(limits.max_chars, len(text) // 2) or read_mask(text) is not None:
         return document
     middle = middle_members(text, limits.head_chars, limits.tail_chars)
-    cut = None if middle is None else _worth_it(Cut(text, *middle))
+    cut = None if middle is None else _worth_it(MaskCut(text, *middle))
     return cut if cut is not None and deepjson.is_json(cut.shown(_ANY_ID)) else document
 
 
@@ -262,7 +262,7 @@ def _tokens(text: str, limits: MaskingSettings) -> Iterator[tuple[int, int, Long
 
 
 def _render(long: Long, shown: Mapping[str, str]) -> str:
-    if isinstance(long, Cut):
+    if isinstance(long, MaskCut):
         return shown.get(long.text, long.text)
     pieces: list[str] = []
     done = 0
@@ -277,8 +277,8 @@ def _render(long: Long, shown: Mapping[str, str]) -> str:
     return "".join((*pieces, long.text[done:])) if pieces else long.text
 
 
-def _cuts(long: Long) -> Iterator[Cut]:
-    if isinstance(long, Cut):
+def _cuts(long: Long) -> Iterator[MaskCut]:
+    if isinstance(long, MaskCut):
         yield long
     else:
         for _, _, inside in long.tokens:

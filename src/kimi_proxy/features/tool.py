@@ -22,7 +22,7 @@ Integer = Annotated[int, BeforeValidator(_whole)]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ToolAnswer:
     """What a tool says: text for the model, the same as JSON where a program reads it too."""
 
     text: str
@@ -39,12 +39,12 @@ class Tool(Generic[Arguments]):
     description: str
     schema: JsonObject
     arguments: type[Arguments]
-    function: Callable[[Arguments], Awaitable[Answer]]
+    function: Callable[[Arguments], Awaitable[ToolAnswer]]
     title: str = ""
     aliases: tuple[str, ...] = ()
     read_only: bool = True
 
-    async def call(self, arguments: Mapping[str, JsonValue]) -> Answer:
+    async def call(self, arguments: Mapping[str, JsonValue]) -> ToolAnswer:
         """Check `arguments` and run the tool; InvalidParams names the field that is wrong."""
         return await self.function(checked(self.arguments, arguments))
 
@@ -63,7 +63,7 @@ class AnyTool(Protocol):
     @property
     def read_only(self) -> bool: ...
 
-    async def call(self, arguments: Mapping[str, JsonValue]) -> Answer: ...
+    async def call(self, arguments: Mapping[str, JsonValue]) -> ToolAnswer: ...
 
 
 def checked(model: type[Arguments], arguments: Mapping[str, JsonValue]) -> Arguments:
@@ -74,7 +74,7 @@ def checked(model: type[Arguments], arguments: Mapping[str, JsonValue]) -> Argum
         raise InvalidParams(".".join(map(str, problem["loc"])) or "arguments", problem["msg"]) from e
 
 
-class State(StrEnum):
+class RequestState(StrEnum):
     RECEIVED = "req:received"
     VALIDATING = "req:validating"
     INVALID_REQUEST = "req:invalid_request"
@@ -90,10 +90,12 @@ class State(StrEnum):
     INTERNAL_ERROR = "req:internal_error"
 
 
-TERMINAL = frozenset((State.INVALID_REQUEST, State.TOOL_ERROR, State.RESPONDED, State.INTERNAL_ERROR))
+TERMINAL = frozenset(
+    (RequestState.INVALID_REQUEST, RequestState.TOOL_ERROR, RequestState.RESPONDED, RequestState.INTERNAL_ERROR)
+)
 
 
-class Event(StrEnum):
+class RequestEvent(StrEnum):
     ACCEPTED = "request accepted"
     UNPARSABLE = "request body parse error"
     INVALID = "arguments invalid"
@@ -120,51 +122,51 @@ class Event(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Transition:
-    to: State
+class RequestTransition:
+    to: RequestState
     logs: tuple[str, ...] = ()
 
 
-_S, _E = State, Event
+_S, _E = RequestState, RequestEvent
 
 # A failing command's output is the most useful there is: with output, a failure goes on like a success,
 # and the answer says that it is an error.
-TRANSITIONS: Mapping[tuple[State, Event], Transition] = {
-    (_S.RECEIVED, _E.ACCEPTED): Transition(_S.VALIDATING, ("tool.request_received",)),
-    (_S.RECEIVED, _E.UNPARSABLE): Transition(_S.INVALID_REQUEST, ("tool.request_parse_failed",)),
-    (_S.VALIDATING, _E.INVALID): Transition(_S.INVALID_REQUEST, ("tool.request_invalid",)),
-    (_S.VALIDATING, _E.VALID): Transition(_S.EXECUTING_TOOL, ("tool.exec_start",)),
-    (_S.EXECUTING_TOOL, _E.FAILED): Transition(_S.TOOL_ERROR, ("tool.exec_failed",)),
-    (_S.EXECUTING_TOOL, _E.FAILED_WITH_OUTPUT): Transition(_S.RAW_OUTPUT_READY, ("tool.exec_failed",)),
-    (_S.EXECUTING_TOOL, _E.TIMED_OUT): Transition(_S.TOOL_ERROR, ("tool.exec_timeout", "tool.exec_failed")),
-    (_S.EXECUTING_TOOL, _E.TIMED_OUT_WITH_OUTPUT): Transition(
+TRANSITIONS: Mapping[tuple[RequestState, RequestEvent], RequestTransition] = {
+    (_S.RECEIVED, _E.ACCEPTED): RequestTransition(_S.VALIDATING, ("tool.request_received",)),
+    (_S.RECEIVED, _E.UNPARSABLE): RequestTransition(_S.INVALID_REQUEST, ("tool.request_parse_failed",)),
+    (_S.VALIDATING, _E.INVALID): RequestTransition(_S.INVALID_REQUEST, ("tool.request_invalid",)),
+    (_S.VALIDATING, _E.VALID): RequestTransition(_S.EXECUTING_TOOL, ("tool.exec_start",)),
+    (_S.EXECUTING_TOOL, _E.FAILED): RequestTransition(_S.TOOL_ERROR, ("tool.exec_failed",)),
+    (_S.EXECUTING_TOOL, _E.FAILED_WITH_OUTPUT): RequestTransition(_S.RAW_OUTPUT_READY, ("tool.exec_failed",)),
+    (_S.EXECUTING_TOOL, _E.TIMED_OUT): RequestTransition(_S.TOOL_ERROR, ("tool.exec_timeout", "tool.exec_failed")),
+    (_S.EXECUTING_TOOL, _E.TIMED_OUT_WITH_OUTPUT): RequestTransition(
         _S.RAW_OUTPUT_READY, ("tool.exec_timeout", "tool.exec_failed")
     ),
-    (_S.EXECUTING_TOOL, _E.SUCCEEDED): Transition(_S.RAW_OUTPUT_READY, ("tool.exec_ok",)),
-    (_S.RAW_OUTPUT_READY, _E.CAPTURED): Transition(_S.PRUNE_CHECK),
-    (_S.PRUNE_CHECK, _E.NO_QUESTION): Transition(_S.RESPOND_RAW),
-    (_S.PRUNE_CHECK, _E.UNCONFIGURED): Transition(_S.RESPOND_RAW),
-    (_S.PRUNE_CHECK, _E.TOO_LARGE): Transition(_S.RESPOND_RAW),
-    (_S.PRUNE_CHECK, _E.ELIGIBLE): Transition(_S.CALLING_PRUNER, ("pruner.call_start",)),
-    (_S.CALLING_PRUNER, _E.PRUNED): Transition(_S.RESPOND_PRUNED, ("pruner.call_ok",)),
-    (_S.CALLING_PRUNER, _E.PRUNER_TIMED_OUT): Transition(
+    (_S.EXECUTING_TOOL, _E.SUCCEEDED): RequestTransition(_S.RAW_OUTPUT_READY, ("tool.exec_ok",)),
+    (_S.RAW_OUTPUT_READY, _E.CAPTURED): RequestTransition(_S.PRUNE_CHECK),
+    (_S.PRUNE_CHECK, _E.NO_QUESTION): RequestTransition(_S.RESPOND_RAW),
+    (_S.PRUNE_CHECK, _E.UNCONFIGURED): RequestTransition(_S.RESPOND_RAW),
+    (_S.PRUNE_CHECK, _E.TOO_LARGE): RequestTransition(_S.RESPOND_RAW),
+    (_S.PRUNE_CHECK, _E.ELIGIBLE): RequestTransition(_S.CALLING_PRUNER, ("pruner.call_start",)),
+    (_S.CALLING_PRUNER, _E.PRUNED): RequestTransition(_S.RESPOND_PRUNED, ("pruner.call_ok",)),
+    (_S.CALLING_PRUNER, _E.PRUNER_TIMED_OUT): RequestTransition(
         _S.PRUNER_ERROR_FALLBACK, ("pruner.timeout", "pruner.call_failed")
     ),
-    (_S.CALLING_PRUNER, _E.PRUNER_HTTP_ERROR): Transition(
+    (_S.CALLING_PRUNER, _E.PRUNER_HTTP_ERROR): RequestTransition(
         _S.PRUNER_ERROR_FALLBACK, ("pruner.http_error", "pruner.call_failed")
     ),
-    (_S.CALLING_PRUNER, _E.PRUNER_INVALID): Transition(
+    (_S.CALLING_PRUNER, _E.PRUNER_INVALID): RequestTransition(
         _S.PRUNER_ERROR_FALLBACK, ("pruner.invalid_response", "pruner.call_failed")
     ),
-    (_S.CALLING_PRUNER, _E.PRUNER_FAULT): Transition(_S.PRUNER_ERROR_FALLBACK, ("pruner.call_failed",)),
-    (_S.PRUNER_ERROR_FALLBACK, _E.FELL_BACK): Transition(_S.RESPOND_RAW),
-    (_S.RESPOND_RAW, _E.WRITTEN): Transition(_S.RESPONDED, ("tool.respond_ok",)),
-    (_S.RESPOND_PRUNED, _E.WRITTEN): Transition(_S.RESPONDED, ("tool.respond_ok",)),
-    (_S.RESPOND_RAW, _E.UNWRITTEN): Transition(_S.INTERNAL_ERROR, ("tool.respond_failed",)),
-    (_S.RESPOND_PRUNED, _E.UNWRITTEN): Transition(_S.INTERNAL_ERROR, ("tool.respond_failed",)),
+    (_S.CALLING_PRUNER, _E.PRUNER_FAULT): RequestTransition(_S.PRUNER_ERROR_FALLBACK, ("pruner.call_failed",)),
+    (_S.PRUNER_ERROR_FALLBACK, _E.FELL_BACK): RequestTransition(_S.RESPOND_RAW),
+    (_S.RESPOND_RAW, _E.WRITTEN): RequestTransition(_S.RESPONDED, ("tool.respond_ok",)),
+    (_S.RESPOND_PRUNED, _E.WRITTEN): RequestTransition(_S.RESPONDED, ("tool.respond_ok",)),
+    (_S.RESPOND_RAW, _E.UNWRITTEN): RequestTransition(_S.INTERNAL_ERROR, ("tool.respond_failed",)),
+    (_S.RESPOND_PRUNED, _E.UNWRITTEN): RequestTransition(_S.INTERNAL_ERROR, ("tool.respond_failed",)),
     **{
-        (state, _E.EXCEPTION): Transition(_S.INTERNAL_ERROR, ("tool.internal_error",))
-        for state in State
+        (state, _E.EXCEPTION): RequestTransition(_S.INTERNAL_ERROR, ("tool.internal_error",))
+        for state in RequestState
         if state not in TERMINAL
     },
 }

@@ -10,7 +10,7 @@ from kimi_proxy.api.mcp import Catalog
 from kimi_proxy.api.server import run
 from kimi_proxy.api.stdio import converse, private
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.features.tool import Answer, Tool
+from kimi_proxy.features.tool import Tool, ToolAnswer
 from kimi_proxy.lab import demo_texts
 from kimi_proxy.lab.demo_day import TOOLS
 
@@ -26,11 +26,11 @@ class Chapter(BaseModel):
 
 
 def catalog() -> Catalog:
-    async def find_tickets(asked: Subject) -> Answer:
-        return Answer(demo_texts.tickets(Random(SEED)))  # noqa: S311 - a story, no secret
+    async def find_tickets(asked: Subject) -> ToolAnswer:
+        return ToolAnswer(demo_texts.tickets(Random(SEED)))  # noqa: S311 - a story, no secret
 
-    async def read_runbook(asked: Chapter) -> Answer:
-        return Answer(demo_texts.runbook(Random(SEED)))  # noqa: S311
+    async def read_runbook(asked: Chapter) -> ToolAnswer:
+        return ToolAnswer(demo_texts.runbook(Random(SEED)))  # noqa: S311
 
     tools = (
         Tool("find_tickets", TOOLS["find_tickets"], _schema("about"), Subject, find_tickets),

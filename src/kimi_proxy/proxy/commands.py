@@ -42,7 +42,7 @@ Ending = Literal["exited", "timeout", "processes", "stopped", "enough", "lost"]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CommandOutcome:
     """How a command ended. `exit_code` is negative for a signal, None if it had no end of its own."""
 
     ending: Ending
@@ -67,7 +67,9 @@ async def in_thread(work: Callable[[threading.Event], Value], threads: Executor 
         stop.set()
 
 
-def run_plain(command: Command, timeout_s: float, write: Callable[[bytes], bool], stop: threading.Event) -> Outcome:
+def run_plain(
+    command: Command, timeout_s: float, write: Callable[[bytes], bool], stop: threading.Event
+) -> CommandOutcome:
     """Run a program that leaves no others behind. `write` returns whether it wants more of its output."""
     started = time.monotonic()
     with tempfile.TemporaryFile() as errors, _popen(command, command.argv, errors.fileno()) as process:
@@ -79,12 +81,12 @@ def run_plain(command: Command, timeout_s: float, write: Callable[[bytes], bool]
         code = process.wait()
         errors.seek(0)
         problems = errors.read(ERRORS_MAX_BYTES).decode("utf-8", "replace")
-    return Outcome(endings[0] if endings else "exited", code, _ms_since(started), errors=problems)
+    return CommandOutcome(endings[0] if endings else "exited", code, _ms_since(started), errors=problems)
 
 
 def run_guarded(
     command: Command, timeout_s: float, max_processes: int, write: Callable[[bytes], None], stop: threading.Event
-) -> Outcome:
+) -> CommandOutcome:
     """Run a command below a guard (`process_group.py`): all that it starts is gone within `timeout_s` + 3 seconds."""
     started = time.monotonic()
     tag = secrets.token_hex(8)
@@ -101,7 +103,9 @@ def run_guarded(
     finally:
         os.close(reading)
     # A command may kill its own guard. Its processes still carry the tag.
-    return _outcome(json.decode(line), started) if line else Outcome("lost", None, _ms_since(started), _sweep(tag))
+    return (
+        _outcome(json.decode(line), started) if line else CommandOutcome("lost", None, _ms_since(started), _sweep(tag))
+    )
 
 
 def _popen(
@@ -156,14 +160,14 @@ def _readable(sinks: Mapping[int, object]) -> list[int]:
     return [fd for fd, _ in poll.poll(LOOK_EVERY_S * 1000)]
 
 
-def _outcome(report: JsonValue, started: float) -> Outcome:
+def _outcome(report: JsonValue, started: float) -> CommandOutcome:
     match report:
         case {"why": "exec", "error": str(problem)}:
             raise ToolFailed("exec_failed", f"{problem}: the command could not be started")
         case {"why": ("exited" | "timeout" | "processes" | "stopped") as why, **rest}:
             status, leftovers = rest.get("status"), rest.get("ended")
             code = os.waitstatus_to_exitcode(status) if isinstance(status, int) else None
-            return Outcome(why, code, _ms_since(started), leftovers if isinstance(leftovers, int) else 0)
+            return CommandOutcome(why, code, _ms_since(started), leftovers if isinstance(leftovers, int) else 0)
     raise ToolFailed("exec_failed", "the command's guard ended without a report")
 
 

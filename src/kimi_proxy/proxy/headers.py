@@ -90,7 +90,7 @@ def _is_token(credentials: bytes, token: str | None) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class UpstreamRequest:
     wire: Wire
     body: bytes
     headers: tuple[Header, ...] = ()  # the client's

@@ -22,7 +22,7 @@ ANY = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - nam
 
 
 @dataclass(frozen=True, slots=True)
-class Occupant:
+class PortOwner:
     """A program that holds a port; `server` is empty when it is not one of ours."""
 
     server: str = ""
@@ -39,7 +39,7 @@ def url(host: str, port: int) -> str:
     return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
 
 
-def occupant(host: str, port: int) -> Occupant | None:
+def port_owner(host: str, port: int) -> PortOwner | None:
     """Who listens there; None if nobody does."""
     connection = HTTPConnection(ANY.get(host, host), port, timeout=TIMEOUT_S)
     try:
@@ -50,20 +50,20 @@ def occupant(host: str, port: int) -> Occupant | None:
         connection.request("GET", "/health")
         return _introduced(json.decode(connection.getresponse().read(MAX_ANSWER_BYTES)))
     except (OSError, HTTPException, ParseError):
-        return Occupant()
+        return PortOwner()
     finally:
         connection.close()
 
 
-def _introduced(health: JsonValue) -> Occupant:
+def _introduced(health: JsonValue) -> PortOwner:
     match health:
         case {"server": "mcp-pruner" | "kimi-proxy" as server, "version": str(version), "status": str(status)}:
-            return Occupant(server, version, status)
+            return PortOwner(server, version, status)
         case _:
-            return Occupant()
+            return PortOwner()
 
 
-class Control:
+class ControlClient:
     def __init__(self, url: str, token: SecretStr | None, timeout_s: float) -> None:
         self._url = url
         self._token = token

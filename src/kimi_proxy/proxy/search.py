@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kimi_proxy.core.errors import ToolFailed
-from kimi_proxy.proxy.commands import Outcome, run_plain
+from kimi_proxy.proxy.commands import CommandOutcome, run_plain
 from kimi_proxy.proxy.process import Command
 
 # Up to here all hits are collected, in whatever order they come, and sorted: the same search gives
@@ -59,7 +59,7 @@ class Found:
 
     hits: list[Hit]
     total: int | None
-    outcome: Outcome
+    outcome: CommandOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def search(
     """Search with ripgrep at `rg`, or with grep if there is none."""
     program = _ripgrep(rg) if rg else _system_grep(place)
 
-    def run(in_order: bool, max_matches: int) -> tuple[list[Hit], Outcome]:
+    def run(in_order: bool, max_matches: int) -> tuple[list[Hit], CommandOutcome]:
         collector = _Collector(program, max_matches)
         command = Command(program.argv(query, place, in_order), env, place.directory)
         outcome = run_plain(command, timeout_s, collector.write, stop)

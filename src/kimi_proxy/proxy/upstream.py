@@ -19,12 +19,12 @@ from kimi_proxy.core.errors import (
     UpstreamUnreadable,
 )
 from kimi_proxy.proxy import headers, http
-from kimi_proxy.proxy.headers import Question
+from kimi_proxy.proxy.headers import UpstreamRequest
 
 KEEP_ALIVE_S = 15.0  # shorter than servers keep a connection, so that it is rarely closed under our hands
 
 
-class Reply:
+class ProviderReply:
     """An answer whose status and headers are known, and whose body is on its way."""
 
     def __init__(self, response: aiohttp.ClientResponse, name: str, provider: Provider, asked_at: float) -> None:
@@ -85,7 +85,7 @@ class Upstreams:
         await self._fresh.close()
 
     @asynccontextmanager
-    async def send(self, name: str, question: Question) -> AsyncIterator[Reply]:
+    async def send(self, name: str, question: UpstreamRequest) -> AsyncIterator[ProviderReply]:
         """Ask the provider of that name; its answer is open as long as the block runs."""
         provider = self._providers[name]
         asked_at = asyncio.get_running_loop().time()
@@ -93,11 +93,11 @@ class Upstreams:
         try:
             if 300 <= response.status < 400 or response.status < 200:
                 raise UpstreamUnreadable(f"{name} answered HTTP {response.status}: correct its base_url")
-            yield Reply(response, name, provider, asked_at)
+            yield ProviderReply(response, name, provider, asked_at)
         finally:
             response.close()
 
-    async def _opened(self, name: str, provider: Provider, question: Question) -> aiohttp.ClientResponse:
+    async def _opened(self, name: str, provider: Provider, question: UpstreamRequest) -> aiohttp.ClientResponse:
         try:
             async with asyncio.timeout(provider.first_token_timeout_s):
                 try:
@@ -111,7 +111,7 @@ class Upstreams:
             raise _translated(name, provider, e) from e
 
     async def _asked(
-        self, client: aiohttp.ClientSession, name: str, provider: Provider, question: Question
+        self, client: aiohttp.ClientSession, name: str, provider: Provider, question: UpstreamRequest
     ) -> aiohttp.ClientResponse:
         return await client.post(
             _url(provider, question),
@@ -130,13 +130,13 @@ def _proxy_of(provider: Provider) -> str | None:
     return None if proxy_bypass(address.hostname or "") else getproxies().get(address.scheme)
 
 
-def _url(provider: Provider, question: Question) -> str:
+def _url(provider: Provider, question: UpstreamRequest) -> str:
     path = question.wire.format.upstream_path(provider.base_url)
     query = f"?{question.query}" if question.query else ""
     return f"{provider.base_url}{path}{question.below}{query}"
 
 
-def _headers(question: Question, key: bytes | None, token: str | None) -> list[tuple[str, str]]:
+def _headers(question: UpstreamRequest, key: bytes | None, token: str | None) -> list[tuple[str, str]]:
     wire_format = question.wire.format
     key_header = None if key is None else wire_format.key_header(key)
     passed = [

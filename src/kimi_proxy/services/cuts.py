@@ -181,7 +181,7 @@ def _beside(id: str, text: str, note: CutNote, decision: DecisionRecord | None) 
     sent = decoded(decision.shown) if decision is not None and decision.shown is not None else None
     if sent is None and note.limits is not None:
         cut = masking.look(text, note.limits)
-        sent = cut.shown(id) if isinstance(cut, masking.Cut) else None
+        sent = cut.shown(id) if isinstance(cut, masking.MaskCut) else None
     return {
         "original": text[:SHOWN_CHARS],
         "sent": None if sent is None else sent[:SHOWN_CHARS],

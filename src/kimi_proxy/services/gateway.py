@@ -27,16 +27,16 @@ from kimi_proxy.core.errors import (
     UpstreamUnreachable,
 )
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.core.jsonrpc import Call
+from kimi_proxy.core.jsonrpc import RpcCall
 from kimi_proxy.core.markers import is_id, new_id
 from kimi_proxy.core.prune import Options, Question
 from kimi_proxy.features import gateway, masking, recovery
-from kimi_proxy.features.gateway import CLOSED, CircuitBreaker, Goal, PathArgument
-from kimi_proxy.features.masking import Cut, Plan
+from kimi_proxy.features.gateway import CLOSED, CallGoal, CircuitBreaker, PathArgument
+from kimi_proxy.features.masking import MaskCut, MaskPlan
 from kimi_proxy.features.pruning import source_type
 from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.tool import checked
-from kimi_proxy.proxy.mcp import Upstreams
+from kimi_proxy.proxy.mcp import McpClients
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.originals import decoded, encoded
@@ -93,7 +93,7 @@ class Gateway:
         publish: Publish = no_op,
     ) -> None:
         self.servers, headers = _with_own_pruner(config)
-        self.upstreams = Upstreams(self.servers, os.environ if env is None else env, headers)
+        self.clients = McpClients(self.servers, os.environ if env is None else env, headers)
         self.call_stats: defaultdict[str, CallStats] = defaultdict(CallStats)
         self._originals = originals
         self._pruner = pruner
@@ -105,7 +105,7 @@ class Gateway:
         self._tool_digests: dict[tuple[str, str], bytes] = {}
 
     async def close(self) -> None:
-        await self.upstreams.close()
+        await self.clients.close()
 
     async def handle_rpc(self, server_name: str, request_json: JsonValue) -> JsonValue:
         """Return the response to a request, a notification (None) or a batch; errors are responses too."""
@@ -165,7 +165,7 @@ class Gateway:
 
     # Our recovery tool, offered beside the server's own tools.
 
-    def _is_recovery(self, server_name: str, server: McpServer, call: Call) -> bool:
+    def _is_recovery(self, server_name: str, server: McpServer, call: RpcCall) -> bool:
         return server.masking.enabled and gateway.tool_name(call) in (
             recovery.SPARE_NAME,
             self._recovery_name(server_name),
@@ -175,7 +175,7 @@ class Gateway:
         is_taken = recovery.NAME in self._listed_tools.get(server_name, ())
         return recovery.SPARE_NAME if is_taken else recovery.NAME
 
-    async def _recovered(self, message: JsonObject, call: Call) -> JsonObject:
+    async def _recovered(self, message: JsonObject, call: RpcCall) -> JsonObject:
         arguments = call.params.get("arguments")
         try:
             asked = checked(Recover, arguments if isinstance(arguments, dict) else {})
@@ -188,7 +188,7 @@ class Gateway:
             result = mcp.stamped("tools/call", result, mcp.OURSELVES)
         return jsonrpc.success(jsonrpc.id_of(message), result)
 
-    def _with_recovery_tool(self, name: str, server: McpServer, call: Call, result: JsonValue) -> JsonValue:
+    def _with_recovery_tool(self, name: str, server: McpServer, call: RpcCall, result: JsonValue) -> JsonValue:
         """Return the list of the server's tools that may be called, with our own on the last page."""
         if not isinstance(result, dict) or not isinstance(result.get("tools"), list):
             return result
@@ -213,7 +213,7 @@ class Gateway:
         self._circuits[name] = self._circuits.get(name, CLOSED).tried(began)
         stats.calls += 1
         try:
-            answer = await self.upstreams.forward_jsonrpc(name, message)
+            answer = await self.clients.forward_jsonrpc(name, message)
         except KimiProxyError as e:
             self._failed(name, e)
             raise
@@ -250,7 +250,7 @@ class Gateway:
 
     # Prune and mask, originals first.
 
-    async def _shown(self, name: str, server: McpServer, call: Call, answer: JsonObject) -> JsonObject:
+    async def _shown(self, name: str, server: McpServer, call: RpcCall, answer: JsonObject) -> JsonObject:
         """Return the server's answer as the agent sees it; unchanged, it is the same object."""
         error, result = answer.get("error"), answer.get("result")
         if isinstance(error, dict) and "data" in error:
@@ -274,7 +274,7 @@ class Gateway:
         limits: MaskingSettings,
         value: JsonValue,
         pruning: PruningSettings | None = None,
-        goal: Goal | None = None,
+        goal: CallGoal | None = None,
     ) -> JsonValue:
         if not limits.enabled:
             return value
@@ -287,13 +287,13 @@ class Gateway:
             shown = await self._pruned(pruning, goal, [cut.text for cut in plan.cuts if cut.among is None])
             # A text that is still too long after it was pruned is masked as well.
             left = ((text, masking.look(shown[text], limits) if text in shown else cut) for text, cut in cuts.items())
-            cuts = {text: cut for text, cut in left if isinstance(cut, Cut)}
+            cuts = {text: cut for text, cut in left if isinstance(cut, MaskCut)}
         # No text is replaced by a marker before its original is on disk.
         ids = await self._keep(name, [cut.text for cut in cuts.values()])
         shown |= {text: cut.shown(ids[cut.text]) for text, cut in cuts.items() if cut.text in ids}
         return masking.apply(plan, shown)
 
-    async def _pruned(self, settings: PruningSettings, goal: Goal, texts: Sequence[str]) -> dict[str, str]:
+    async def _pruned(self, settings: PruningSettings, goal: CallGoal, texts: Sequence[str]) -> dict[str, str]:
         """Return each text that could be pruned for the goal, as it is then."""
         pruned: dict[str, str] = {}
         options = Options(settings.max_prune_ratio, settings.min_keep_lines, settings.timeout_ms, False, True)
@@ -344,13 +344,13 @@ def _keyed(text: str) -> tuple[bytes, bytes]:
     return raw, sha256(b"mask\0" + raw).digest()
 
 
-async def _planned(value: JsonValue, limits: MaskingSettings) -> Plan:
+async def _planned(value: JsonValue, limits: MaskingSettings) -> MaskPlan:
     if masking.is_small(value):
         return masking.plan(value, limits)
     return await asyncio.to_thread(masking.plan, value, limits)
 
 
-async def _check_paths(root: str, call: Call) -> None:
+async def _check_paths(root: str, call: RpcCall) -> None:
     """Raise CallRefused if a path among the arguments leads out of the server's root, links followed."""
     paths = list(gateway.path_arguments(call.params.get("arguments"))) if root else []
     escape = await asyncio.to_thread(_first_escape, root, paths) if paths else None

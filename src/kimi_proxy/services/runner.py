@@ -25,7 +25,7 @@ from kimi_proxy.core.errors import ConfigError, UpstreamUnreachable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features.clients import Agent, ClaudeServer, ToolsEndpoint
-from kimi_proxy.proxy.local_server import LocalServer, occupant, url
+from kimi_proxy.proxy.local_server import LocalServer, port_owner, url
 from kimi_proxy.proxy.private_files import private_file
 from kimi_proxy.proxy.process import EXIT_SIGNAL, FORWARDED, Command, Foreground
 from kimi_proxy.services.tools.prune_text import SERVER
@@ -40,7 +40,7 @@ class State(StrEnum):
     SHUTDOWN = "run:shutdown"
 
 
-class Event(StrEnum):
+class RunEvent(StrEnum):
     SWITCHED_OFF = "JEEVES_MCP_PRUNER_ENABLED=false"
     INVALID_CONFIG = "invalid configuration"
     SWITCHED_ON = "JEEVES_MCP_PRUNER_ENABLED=true"
@@ -55,28 +55,30 @@ class Event(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Transition:
+class RunTransition:
     to: State
     logs: tuple[str, ...] = ()
 
 
-_S, _E = State, Event
+_S, _E = State, RunEvent
 
-TRANSITIONS: Mapping[tuple[State, Event], Transition] = {
-    (_S.INIT, _E.SWITCHED_OFF): Transition(_S.DISABLED, ("mcp_pruner.disabled",)),
-    (_S.INIT, _E.INVALID_CONFIG): Transition(_S.DISABLED, ("mcp_pruner.config_invalid",)),
-    (_S.INIT, _E.SWITCHED_ON): Transition(_S.STARTING),
-    (_S.STARTING, _E.HEALTHY): Transition(_S.RUNNING, ("mcp_pruner.ready",)),
-    (_S.STARTING, _E.SPAWN_FAILED): Transition(_S.DISABLED, ("mcp_pruner.spawn_error", "mcp_pruner.start_failed")),
-    (_S.STARTING, _E.EXITED): Transition(_S.DISABLED, ("mcp_pruner.exited", "mcp_pruner.start_failed")),
-    (_S.STARTING, _E.START_TIMEOUT): Transition(_S.DISABLED, ("mcp_pruner.start_timeout", "mcp_pruner.start_failed")),
-    (_S.STARTING, _E.GIVEN_UP): Transition(_S.DISABLED, ("mcp_pruner.start_failed",)),
-    (_S.RUNNING, _E.EXITED): Transition(_S.DEGRADED, ("mcp_pruner.exited", "mcp_pruner.degraded")),
-    (_S.RUNNING, _E.UNREACHABLE): Transition(_S.DEGRADED, ("mcp_pruner.unreachable", "mcp_pruner.degraded")),
-    (_S.RUNNING, _E.PHASE_ENDED): Transition(_S.SHUTDOWN, ("mcp_pruner.stopped",)),
-    (_S.DISABLED, _E.PHASE_ENDED): Transition(_S.SHUTDOWN, ("mcp_pruner.not_running",)),
-    (_S.DEGRADED, _E.PHASE_ENDED): Transition(_S.SHUTDOWN, ("mcp_pruner.shutdown_after_degraded",)),
-    (_S.SHUTDOWN, _E.REFUSED_TO_EXIT): Transition(_S.SHUTDOWN, ("mcp_pruner.kill_escalated",)),
+TRANSITIONS: Mapping[tuple[State, RunEvent], RunTransition] = {
+    (_S.INIT, _E.SWITCHED_OFF): RunTransition(_S.DISABLED, ("mcp_pruner.disabled",)),
+    (_S.INIT, _E.INVALID_CONFIG): RunTransition(_S.DISABLED, ("mcp_pruner.config_invalid",)),
+    (_S.INIT, _E.SWITCHED_ON): RunTransition(_S.STARTING),
+    (_S.STARTING, _E.HEALTHY): RunTransition(_S.RUNNING, ("mcp_pruner.ready",)),
+    (_S.STARTING, _E.SPAWN_FAILED): RunTransition(_S.DISABLED, ("mcp_pruner.spawn_error", "mcp_pruner.start_failed")),
+    (_S.STARTING, _E.EXITED): RunTransition(_S.DISABLED, ("mcp_pruner.exited", "mcp_pruner.start_failed")),
+    (_S.STARTING, _E.START_TIMEOUT): RunTransition(
+        _S.DISABLED, ("mcp_pruner.start_timeout", "mcp_pruner.start_failed")
+    ),
+    (_S.STARTING, _E.GIVEN_UP): RunTransition(_S.DISABLED, ("mcp_pruner.start_failed",)),
+    (_S.RUNNING, _E.EXITED): RunTransition(_S.DEGRADED, ("mcp_pruner.exited", "mcp_pruner.degraded")),
+    (_S.RUNNING, _E.UNREACHABLE): RunTransition(_S.DEGRADED, ("mcp_pruner.unreachable", "mcp_pruner.degraded")),
+    (_S.RUNNING, _E.PHASE_ENDED): RunTransition(_S.SHUTDOWN, ("mcp_pruner.stopped",)),
+    (_S.DISABLED, _E.PHASE_ENDED): RunTransition(_S.SHUTDOWN, ("mcp_pruner.not_running",)),
+    (_S.DEGRADED, _E.PHASE_ENDED): RunTransition(_S.SHUTDOWN, ("mcp_pruner.shutdown_after_degraded",)),
+    (_S.SHUTDOWN, _E.REFUSED_TO_EXIT): RunTransition(_S.SHUTDOWN, ("mcp_pruner.kill_escalated",)),
 }
 
 
@@ -132,7 +134,7 @@ log = logging.getLogger(__name__)
 # With -P a folder in the agent's working directory cannot stand in for a module of ours.
 COMMAND = (sys.executable, "-P", "-m", "kimi_proxy", "tools", "--port", "0")
 POLL_S = 0.05
-EXPECTED = (Event.SWITCHED_OFF, Event.SWITCHED_ON, Event.HEALTHY, Event.PHASE_ENDED)
+EXPECTED = (RunEvent.SWITCHED_OFF, RunEvent.SWITCHED_ON, RunEvent.HEALTHY, RunEvent.PHASE_ENDED)
 
 
 @asynccontextmanager
@@ -193,19 +195,19 @@ class PrunerRun:
         try:
             config = load()
         except ConfigError as e:
-            self._step(Event.INVALID_CONFIG, problem=str(e))
+            self._step(RunEvent.INVALID_CONFIG, problem=str(e))
             return
         if not config.tools.enabled:
-            self._step(Event.SWITCHED_OFF, reason="config_disabled", problem="they are switched off")
+            self._step(RunEvent.SWITCHED_OFF, reason="config_disabled", problem="they are switched off")
             return
         self._settings = config.runner
-        self._step(Event.SWITCHED_ON)
+        self._step(RunEvent.SWITCHED_ON)
         token = secrets.token_urlsafe(32)
         env = {**env, "KIMI_PROXY_TOKEN": token}
         try:
             self._server = await LocalServer.start(Command(command, env, cwd), self.folder / SERVER_FOLDER)
         except UpstreamUnreachable as e:
-            self._step(Event.SPAWN_FAILED, problem=str(e))
+            self._step(RunEvent.SPAWN_FAILED, problem=str(e))
             return
         await self._wait_for(self._server, token)
 
@@ -215,14 +217,14 @@ class PrunerRun:
             self._watch.cancel()
             await asyncio.wait({self._watch})
         if self.state is State.STARTING:
-            await self._give_up(Event.GIVEN_UP, problem="the run ended before the server was ready")
-        ending = TRANSITIONS[self.state, Event.PHASE_ENDED]
+            await self._give_up(RunEvent.GIVEN_UP, problem="the run ended before the server was ready")
+        ending = TRANSITIONS[self.state, RunEvent.PHASE_ENDED]
         self.state, self._endpoint = ending.to, None
         if self._server is not None and not await self._server.end(grace_s=self._settings.shutdown_timeout_ms / 1000):
-            self._step(Event.REFUSED_TO_EXIT, pid=self._server.pid)
+            self._step(RunEvent.REFUSED_TO_EXIT, pid=self._server.pid)
         with suppress(OSError):
             self.config_file.unlink(missing_ok=True)
-        self._log(Event.PHASE_ENDED, ending.logs, {})
+        self._log(RunEvent.PHASE_ENDED, ending.logs, {})
 
     async def _wait_for(self, server: LocalServer, token: str) -> None:
         timeout_ms = self._settings.startup_timeout_ms
@@ -233,9 +235,9 @@ class PrunerRun:
         finally:
             ready.cancel()
         if server.exited.done():
-            await self._give_up(Event.EXITED, **self._end_of(server))
+            await self._give_up(RunEvent.EXITED, **self._end_of(server))
         elif not ready.done():
-            await self._give_up(Event.START_TIMEOUT, problem=f"the server was not ready within {timeout_ms} ms")
+            await self._give_up(RunEvent.START_TIMEOUT, problem=f"the server was not ready within {timeout_ms} ms")
         else:
             await self._advertise(server, *ready.result(), token)
 
@@ -244,10 +246,10 @@ class PrunerRun:
         try:
             write_config(self.folder, endpoint.claude_mcp_servers())
         except OSError as e:
-            await self._give_up(Event.GIVEN_UP, problem=f"the agent's configuration cannot be written: {e}")
+            await self._give_up(RunEvent.GIVEN_UP, problem=f"the agent's configuration cannot be written: {e}")
             return
         self._endpoint = endpoint
-        self._step(Event.HEALTHY, host=host, port=port, pid=server.pid)
+        self._step(RunEvent.HEALTHY, host=host, port=port, pid=server.pid)
         self._watch = asyncio.create_task(self._watched(server, host, port))
 
     async def _watched(self, server: LocalServer, host: str, port: int) -> None:
@@ -255,19 +257,19 @@ class PrunerRun:
         while failures < self._settings.probe_failures:
             await asyncio.wait({server.exited}, timeout=self._settings.probe_interval_ms / 1000)
             if server.exited.done():
-                self._degrade(Event.EXITED, **self._end_of(server))
+                self._degrade(RunEvent.EXITED, **self._end_of(server))
                 return
             failures = 0 if await _is_ours(host, port) else failures + 1
-        self._degrade(Event.UNREACHABLE, problem=f"the server did not answer {failures} times")
+        self._degrade(RunEvent.UNREACHABLE, problem=f"the server did not answer {failures} times")
 
-    def _degrade(self, event: Event, **fields: JsonValue) -> None:
+    def _degrade(self, event: RunEvent, **fields: JsonValue) -> None:
         """From here on nobody is told of the tools; what the agent starts later does not look for them."""
         self._step(event, **fields)
         self._endpoint = None
         with suppress(OSError):
             write_config(self.folder, {})
 
-    async def _give_up(self, event: Event, **fields: JsonValue) -> None:
+    async def _give_up(self, event: RunEvent, **fields: JsonValue) -> None:
         if self._server is not None:
             await self._server.end(grace_s=0)
         self._step(event, **fields)
@@ -278,13 +280,13 @@ class PrunerRun:
         said = last_words(self.folder)
         return {"exit_code": code, "problem": f"the server ended {how}{said and f', saying: {said}'}"}
 
-    def _step(self, event: Event, **fields: JsonValue) -> None:
+    def _step(self, event: RunEvent, **fields: JsonValue) -> None:
         transition = TRANSITIONS[self.state, event]
         self.state = transition.to
         self.problem = str(fields.get("problem", "")) or self.problem
         self._log(event, transition.logs, fields)
 
-    def _log(self, event: Event, names: Sequence[str], fields: JsonObject) -> None:
+    def _log(self, event: RunEvent, names: Sequence[str], fields: JsonObject) -> None:
         level = logging.INFO if event in EXPECTED else logging.WARNING
         for name in names:
             log.log(level, name, extra={"run": self.folder.name, "state": self.state, **fields})
@@ -300,7 +302,7 @@ async def _ready(server: LocalServer) -> tuple[str, int]:
 
 async def _is_ours(host: str, port: int) -> bool:
     """A port proves nothing: whoever answers there must say that it is the pruner."""
-    found = await asyncio.to_thread(occupant, host, port)
+    found = await asyncio.to_thread(port_owner, host, port)
     return found is not None and found.server == SERVER
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from kimi_proxy.core.config.servers import ALIASES, McpServer
 from kimi_proxy.core.errors import KimiProxyError, ServerNotRun, UnknownServer, UpstreamTimeout
 from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.proxy.mcp.clients import AnyProgram
 from kimi_proxy.proxy.mcp.program import ProgramStatus
-from kimi_proxy.proxy.mcp.upstreams import AnyProgram
 from kimi_proxy.services.gateway import CallStats, Gateway
 
 PATIENCE_S = 2.0  # for a server's answer
@@ -52,7 +52,7 @@ class RollCall:
     def _program_status(self, name: str) -> ProgramStatus | None:
         """Of the program behind a server, if we run it."""
         server = self._servers[name]
-        program = self._gateway.upstreams.program(name) if server.enabled and server.is_run else None
+        program = self._gateway.clients.program(name) if server.enabled and server.is_run else None
         return None if program is None else program.status()
 
     async def _look(self, name: str) -> Look:
@@ -73,7 +73,7 @@ class RollCall:
         count, cursor = 0, None
         for page in range(MAX_PAGES):
             began = self._now()
-            answer = await self._gateway.upstreams.forward_jsonrpc(name, _list(page, cursor))
+            answer = await self._gateway.clients.forward_jsonrpc(name, _list(page, cursor))
             stats.took(self._now() - began)
             result = answer.get("result") if answer else None
             tools, cursor = (
@@ -220,7 +220,7 @@ class Supervisor:
         table = f"[mcp.servers.{name}]"
         if not server.enabled:
             raise ServerNotRun("switched_off", f"{name} is switched off: set enabled = true under {table}")
-        program = self._gateway.upstreams.program(name) if server.is_run else None
+        program = self._gateway.clients.program(name) if server.is_run else None
         if program is None:
             where = f"{name} is not run here, but by somebody else at {server.url}"
             hint = f": set run = true under {table} to change that" if server.command else ""

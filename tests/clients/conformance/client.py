@@ -9,14 +9,14 @@ import os
 import sys
 
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.proxy.mcp.http import Streamable
+from kimi_proxy.proxy.mcp.http import StreamableHttp
 
 PATIENCE_S = 60.0
 EXAMPLES: dict[JsonValue, JsonValue] = {"number": 5, "integer": 5, "boolean": True}
 
 
 async def main(url: str) -> None:
-    client = Streamable("conformance", url, PATIENCE_S)
+    client = StreamableHttp("conformance", url, PATIENCE_S)
 
     async def ask(method: str, **params: JsonValue) -> JsonObject:
         message: JsonObject = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}

@@ -3,7 +3,7 @@
 import pytest
 
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.proxy.mcp.http import BadMirror, Mirror, Mirrors, read
+from kimi_proxy.proxy.mcp.http import BadHeaderArgument, HeaderArgument, HeaderArguments, header_arguments
 
 
 def marked(name: JsonValue, kind: str = "string") -> JsonValue:
@@ -13,16 +13,22 @@ def marked(name: JsonValue, kind: str = "string") -> JsonValue:
 def test_marks_are_found_at_every_depth_of_properties():
     schema: JsonValue = {"properties": {"a": marked("A"), "b": {"properties": {"c": marked("C", "integer")}}, "d": {}}}
 
-    assert set(read(schema)) == {Mirror(("a",), "mcp-param-A"), Mirror(("b", "c"), "mcp-param-C")}
+    assert set(header_arguments(schema)) == {
+        HeaderArgument(("a",), "mcp-param-A"),
+        HeaderArgument(("b", "c"), "mcp-param-C"),
+    }
 
 
 @pytest.mark.parametrize("schema", [None, 3, {}, {"properties": 3}, {"properties": {"a": True}}])
 def test_a_schema_without_marks_mirrors_nothing(schema: JsonValue):
-    assert read(schema) == ()
+    assert header_arguments(schema) == ()
 
 
 def test_a_mark_in_an_example_is_no_mark():
-    assert read({"properties": {"a": {"type": "object", "default": marked("A"), "examples": [marked("B")]}}}) == ()
+    assert (
+        header_arguments({"properties": {"a": {"type": "object", "default": marked("A"), "examples": [marked("B")]}}})
+        == ()
+    )
 
 
 @pytest.mark.parametrize(
@@ -41,8 +47,8 @@ def test_a_mark_in_an_example_is_no_mark():
     ],
 )
 def test_a_mark_that_no_header_can_follow_is_refused(schema: JsonValue):
-    with pytest.raises(BadMirror):
-        read(schema)
+    with pytest.raises(BadHeaderArgument):
+        header_arguments(schema)
 
 
 @pytest.mark.parametrize(
@@ -59,11 +65,11 @@ def test_a_mark_that_no_header_can_follow_is_refused(schema: JsonValue):
     ],
 )
 def test_a_value_is_written_as_text_or_left_out(arguments: JsonValue, value: str | None):
-    assert Mirror(("a", "b"), "mcp-param-B").value(arguments) == value
+    assert HeaderArgument(("a", "b"), "mcp-param-B").value(arguments) == value
 
 
 def test_an_answer_that_is_no_list_teaches_nothing():
-    mirrors = Mirrors()
+    mirrors = HeaderArguments()
     for answer in ({}, {"result": 3}, {"result": {"tools": 3}}, {"error": {}}):
         assert mirrors.learn(answer) is answer  # type: ignore[arg-type]
     assert mirrors.headers({"params": {"name": "x"}}) == {}

@@ -18,16 +18,16 @@ from kimi_proxy.core.errors import (
     UpstreamUnreadable,
 )
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.proxy.mcp.http import Plain
+from kimi_proxy.proxy.mcp.http import PlainHttp
 
 CALL: JsonObject = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "read"}}
 PATIENCE_S = 60.0
 
 
 @asynccontextmanager
-async def client_of(script: Script) -> AsyncIterator[tuple[Plain, Upstream]]:
+async def client_of(script: Script) -> AsyncIterator[tuple[PlainHttp, Upstream]]:
     async with scripted(script) as upstream:
-        client = Plain("files", upstream.url)
+        client = PlainHttp("files", upstream.url)
         try:
             yield client, upstream
         finally:
@@ -151,7 +151,7 @@ async def test_many_requests_at_once_each_get_their_own_answer():
 async def test_a_server_that_is_down_is_unreachable():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        client = Plain("files", f"http://127.0.0.1:{taken.getsockname()[1]}/rpc")
+        client = PlainHttp("files", f"http://127.0.0.1:{taken.getsockname()[1]}/rpc")
         with pytest.raises(UpstreamUnreachable, match="files cannot be reached: start it"):
             await client.forward(CALL, PATIENCE_S)
         await client.close()

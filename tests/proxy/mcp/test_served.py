@@ -15,8 +15,8 @@ from tests.processes import runs, until
 
 from kimi_proxy.core.errors import UpstreamTimeout, UpstreamUnreachable
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.proxy.mcp.http import Streamable
-from kimi_proxy.proxy.mcp.stdio import Served
+from kimi_proxy.proxy.mcp.http import StreamableHttp
+from kimi_proxy.proxy.mcp.stdio import HttpProgramClient
 from kimi_proxy.proxy.process import Command, OrphanCleanup
 
 SCRIPT = str(Path(__file__).parents[2] / "http_server.py")
@@ -36,11 +36,15 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def served(mode: str = "", port: int = 0, start_timeout_s: float = PATIENCE_S) -> AsyncIterator[Served]:
+async def served(
+    mode: str = "", port: int = 0, start_timeout_s: float = PATIENCE_S
+) -> AsyncIterator[HttpProgramClient]:
     orphans, port = OrphanCleanup(), port or free_port()
     command = Command((sys.executable, "-I", "-S", SCRIPT, str(port), mode), {"PATH": os.environ["PATH"]})
     url = f"http://127.0.0.1:{port}/mcp"
-    client = Served("script", url, command, lambda: Streamable("script", url, 5), start_timeout_s, orphans)
+    client = HttpProgramClient(
+        "script", url, command, lambda: StreamableHttp("script", url, 5), start_timeout_s, orphans
+    )
     try:
         yield client
     finally:
@@ -52,7 +56,7 @@ def call(name: str) -> JsonObject:
     return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": {}}}
 
 
-async def pids(client: Served) -> list[int]:
+async def pids(client: HttpProgramClient) -> list[int]:
     match await client.forward(call("pid"), PATIENCE_S):
         case {"result": {"pid": int(pid), "children": list(children)}}:
             return [pid, *(int(str(child)) for child in children)]

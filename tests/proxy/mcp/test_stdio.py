@@ -16,7 +16,7 @@ from tests.processes import runs, until
 from kimi_proxy.core import jsonrpc
 from kimi_proxy.core.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable, UpstreamUnreadable
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.proxy.mcp.stdio import Stdio
+from kimi_proxy.proxy.mcp.stdio import StdioClient
 from kimi_proxy.proxy.process import Command, OrphanCleanup
 
 SCRIPT = str(Path(__file__).parents[2] / "stdio_server.py")
@@ -34,9 +34,9 @@ def command(*arguments: str, env: dict[str, str] | None = None, cwd: str | None 
 
 
 @asynccontextmanager
-async def running(what: Command, start_timeout_s: float = PATIENCE_S) -> AsyncIterator[Stdio]:
+async def running(what: Command, start_timeout_s: float = PATIENCE_S) -> AsyncIterator[StdioClient]:
     orphans = OrphanCleanup()
-    client = Stdio("script", what, start_timeout_s, orphans)
+    client = StdioClient("script", what, start_timeout_s, orphans)
     try:
         yield client
     finally:
@@ -48,7 +48,7 @@ def call(name: str, call_id: JsonValue = 1, **arguments: JsonValue) -> JsonObjec
     return {"jsonrpc": "2.0", "id": call_id, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
 
 
-async def result(client: Stdio, message: JsonObject, timeout_s: float = PATIENCE_S) -> JsonValue:
+async def result(client: StdioClient, message: JsonObject, timeout_s: float = PATIENCE_S) -> JsonValue:
     got = await client.forward(message, timeout_s)
     assert got is not None
     assert got["id"] == message["id"]
@@ -147,7 +147,7 @@ async def test_a_servers_own_requests_get_a_polite_answer():
 
 
 async def test_progress_is_told_to_whoever_waits_though_two_chose_the_same_token():
-    async def heard_by(who: str, client: Stdio) -> tuple[list[JsonObject], JsonValue]:
+    async def heard_by(who: str, client: StdioClient) -> tuple[list[JsonObject], JsonValue]:
         told: list[JsonObject] = []
         jsonrpc.listen(told.append)
         message = call("progress", who=who)

@@ -1,4 +1,4 @@
-"""A server that speaks MCP over Streamable HTTP, in either era."""
+"""A server that speaks MCP over StreamableHttp HTTP, in either era."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ from tests.upstream import (
 from kimi_proxy.core import jsonrpc
 from kimi_proxy.core.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable, UpstreamUnreadable
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.proxy.mcp.http import Streamable
+from kimi_proxy.proxy.mcp.http import StreamableHttp
 
 PATIENCE_S = 60.0
 VERSION = "io.modelcontextprotocol/protocolVersion"
@@ -44,9 +44,9 @@ def call(name: str = "read", call_id: JsonValue = 1) -> JsonObject:
 
 
 @asynccontextmanager
-async def client_of(script: Script) -> AsyncIterator[tuple[Streamable, Upstream]]:
+async def client_of(script: Script) -> AsyncIterator[tuple[StreamableHttp, Upstream]]:
     async with scripted(script) as upstream:
-        client = Streamable("files", upstream.url, PATIENCE_S)
+        client = StreamableHttp("files", upstream.url, PATIENCE_S)
         try:
             yield client, upstream
         finally:

@@ -15,7 +15,7 @@ from tests.services.tools.toolbox import toolbox
 from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.markers import read as read_marker
-from kimi_proxy.features.tool import Answer
+from kimi_proxy.features.tool import ToolAnswer
 from kimi_proxy.proxy.search import ripgrep
 
 SECRET = "needle from outside"
@@ -31,7 +31,7 @@ class World:
     folder: Path
     rg: str | None
 
-    async def call(self, **arguments: JsonValue) -> Answer:
+    async def call(self, **arguments: JsonValue) -> ToolAnswer:
         async with toolbox(self.folder, rg=self.rg) as box:
             return await box.call("grep", **arguments)
 

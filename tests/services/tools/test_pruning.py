@@ -11,7 +11,7 @@ from tests.swe_pruner_server import Script, answering, request_of, response, say
 
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.markers import read as read_marker
-from kimi_proxy.features.tool import Answer
+from kimi_proxy.features.tool import ToolAnswer
 
 LINES = [f"line {n} of the file, with words enough to be worth a marker" for n in range(1, 101)]
 TEXT = "\n".join(LINES)
@@ -26,7 +26,9 @@ def folder(tmp_path: Path) -> Path:
     return place
 
 
-async def ask(folder: Path, script: Script, store: MemoryOriginals | None = None, budget_ms: int = 60_000) -> Answer:
+async def ask(
+    folder: Path, script: Script, store: MemoryOriginals | None = None, budget_ms: int = 60_000
+) -> ToolAnswer:
     async with serving(script) as address:
         variables = {"JEEVES_PRUNER_ENDPOINT": address, "PRUNER_TIMEOUT_MS": str(budget_ms)}
         async with toolbox(folder, store, **variables) as box:

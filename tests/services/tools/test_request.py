@@ -13,15 +13,15 @@ from kimi_proxy.core import jsonrpc
 from kimi_proxy.core.errors import InvalidParams, PruneFailed, ToolFailed
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.prune import Annotation, Cut, SourceType
-from kimi_proxy.features.tool import TRANSITIONS, Answer, Event, State
+from kimi_proxy.features.tool import TRANSITIONS, RequestEvent, RequestState, ToolAnswer
 from kimi_proxy.services.tools import request
-from kimi_proxy.services.tools.pruning import Pruning, Shortened
-from kimi_proxy.services.tools.request import AgentTool, Output, Problem, parse_failed
+from kimi_proxy.services.tools.pruning import PrunedOutput, Pruning
+from kimi_proxy.services.tools.request import AgentTool, ToolOutput, ToolProblem, parse_failed
 
-S = State
+S = RequestState
 TEXT = "one\ntwo\nthree\nfour"
 MARKER = "⟦PRUNÉ: prune_id=prn_0123456789abcdef lignes 2-3 (2) raison=hors focus⟧"
-SHORTENED = Shortened(
+SHORTENED = PrunedOutput(
     f"one\n{MARKER}\nfour", TEXT, "prn_0123456789abcdef", (Annotation(Cut(2, 3, "hors focus"), MARKER),), 40, 20
 )
 START = ["tool.request_received", "tool.exec_start"]
@@ -35,27 +35,27 @@ class Arguments(BaseModel):
     context_focus_question: str | None = None
 
 
-Run = Callable[[Arguments], Output]
-Shorten = Callable[[str], Shortened]
+Run = Callable[[Arguments], ToolOutput]
+Shorten = Callable[[str], PrunedOutput]
 
 
-def found(asked: Arguments) -> Output:
+def found(asked: Arguments) -> ToolOutput:
     return request.of_text(TEXT, "docs")
 
 
 def failing(reason: str, text: str = TEXT) -> Run:
-    return lambda asked: request.of_text(text, "logs", problem=Problem(reason, f"it failed: {reason}"))
+    return lambda asked: request.of_text(text, "logs", problem=ToolProblem(reason, f"it failed: {reason}"))
 
 
-def raising(error: Exception) -> Callable[[object], Output]:
-    def raise_it(asked: object) -> Output:
+def raising(error: Exception) -> Callable[[object], ToolOutput]:
+    def raise_it(asked: object) -> ToolOutput:
         raise error
 
     return raise_it
 
 
 def pruner_raising(error: Exception) -> Shorten:
-    def raise_it(text: str) -> Shortened:
+    def raise_it(text: str) -> PrunedOutput:
         raise error
 
     return raise_it
@@ -66,7 +66,7 @@ class Row:
     """A row of the contract, what makes it happen, and what it promises."""
 
     name: str
-    path: tuple[State, ...]
+    path: tuple[RequestState, ...]
     logs: list[str]
     pruning: JsonObject | None = None
     run: Run = found
@@ -176,7 +176,7 @@ ROWS = [
         (*UNTIL_PRUNER, S.RESPOND_PRUNED, S.RESPONDED),
         [*OK, "pruner.call_start", "pruner.call_ok", "tool.respond_ok"],
         {"attempted": True, "applied": False, "reason": "nothing_to_prune", "tokens_before": 4, "tokens_after": 4},
-        shorten=lambda text: Shortened(text, text, "prn_0123456789abcdef", (), 4, 4),
+        shorten=lambda text: PrunedOutput(text, text, "prn_0123456789abcdef", (), 4, 4),
         arguments=QUESTION,
     ),
     Row(
@@ -276,17 +276,17 @@ ROWS = [
 
 def tool(row: Row) -> AgentTool[Arguments]:
     @asynccontextmanager
-    async def run(asked: Arguments) -> AsyncIterator[Output]:
+    async def run(asked: Arguments) -> AsyncIterator[ToolOutput]:
         yield row.run(asked)
 
-    async def shorten(text: str, question: str, source_type: SourceType) -> Shortened:
+    async def shorten(text: str, question: str, source_type: SourceType) -> PrunedOutput:
         return row.shorten(text)
 
     pruning = Pruning(shorten, row.enabled, "local", row.max_input_bytes)
     return AgentTool("read", "", "", {}, Arguments, run, pruning)
 
 
-async def answer(row: Row) -> Answer:
+async def answer(row: Row) -> ToolAnswer:
     listeners = jsonrpc.collect()
     found = await tool(row).call(row.arguments)
     jsonrpc.report(listeners, row.sent)
@@ -361,11 +361,11 @@ STATES = {
 
 
 def test_every_state_has_a_row():
-    assert {state for state, _ in STATES.values()} == set(State)
+    assert {state for state, _ in STATES.values()} == set(RequestState)
 
 
 @pytest.mark.parametrize(("state", "row"), STATES.values(), ids=STATES)
-async def test_a_state_is_entered_on_its_condition(state: State, row: Row, debug: pytest.LogCaptureFixture):
+async def test_a_state_is_entered_on_its_condition(state: RequestState, row: Row, debug: pytest.LogCaptureFixture):
     with suppress(InvalidParams):
         await answer(row)
 
@@ -410,13 +410,13 @@ async def test_transition_and_error_req_any_unhandled_exception_goes_to_req_inte
     last = debug.records[-1]
     assert (last.msg, vars(last)["state"], vars(last)["tool"]) == ("tool.internal_error", state, "read")
     assert last.exc_info is not None
-    assert TRANSITIONS[State(state), Event.EXCEPTION].to is S.INTERNAL_ERROR
+    assert TRANSITIONS[RequestState(state), RequestEvent.EXCEPTION].to is S.INTERNAL_ERROR
 
 
 def test_every_transition_of_the_table_is_walked_by_a_row():
     walked = {edge for row in ROWS for edge in pairwise(row.path)}
     elsewhere = {(S.RECEIVED, S.INVALID_REQUEST), (S.VALIDATING, S.INVALID_REQUEST)}
-    table = {(state, t.to) for (state, event), t in TRANSITIONS.items() if event is not Event.EXCEPTION}
+    table = {(state, t.to) for (state, event), t in TRANSITIONS.items() if event is not RequestEvent.EXCEPTION}
 
     assert walked | elsewhere == table
 
@@ -447,7 +447,7 @@ async def test_with_pruning_off_or_failed_the_output_is_whole_and_says_why():
 
 
 async def test_a_pruned_window_prints_the_numbers_of_the_file():
-    def window(asked: Arguments) -> Output:
+    def window(asked: Arguments) -> ToolOutput:
         return request.of_text(TEXT, "docs", first_line=100)
 
     said = await answer(replace(ROWS[0], arguments=QUESTION, run=window))

@@ -10,7 +10,7 @@ from tests.fakes import MemoryOriginals
 
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.features.tool import Answer, AnyTool
+from kimi_proxy.features.tool import AnyTool, ToolAnswer
 from kimi_proxy.proxy.search import ripgrep
 from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.store import Originals
@@ -23,7 +23,7 @@ class Toolbox:
     tools: Mapping[str, AnyTool]
     pruner: Pruner
 
-    async def call(self, name: str, **arguments: JsonValue) -> Answer:
+    async def call(self, name: str, **arguments: JsonValue) -> ToolAnswer:
         return await self.tools[name].call(arguments)
 
     async def recovered(self, prune_id: str, start: int = 1, end: int = 10**9) -> str:

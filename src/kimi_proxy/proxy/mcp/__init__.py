@@ -1,6 +1,6 @@
 """The MCP servers behind the gateway: one long-lived client for each."""
 
-from kimi_proxy.proxy.mcp.protocol import Client
-from kimi_proxy.proxy.mcp.upstreams import Upstreams
+from kimi_proxy.proxy.mcp.clients import McpClients
+from kimi_proxy.proxy.mcp.protocol import McpClient
 
-__all__ = ["Client", "Upstreams"]
+__all__ = ["McpClient", "McpClients"]

@@ -17,7 +17,7 @@ from kimi_proxy.core.mcp import STATELESS_VERSIONS, enveloped
 from kimi_proxy.core.sse import SseEvent, SseParser
 from kimi_proxy.proxy import http
 from kimi_proxy.proxy.mcp import protocol
-from kimi_proxy.proxy.mcp.protocol import MAX_ANSWER_BYTES, Hello, with_id, within
+from kimi_proxy.proxy.mcp.protocol import MAX_ANSWER_BYTES, ServerIntroduction, with_id, within
 
 RETRY_MS = 1000  # what a stream that closes early waits for if it does not say
 MAX_CONNECTIONS = 256
@@ -49,7 +49,7 @@ class McpReply:
     headers: Mapping[str, str]
 
 
-class Exchange:
+class HttpExchange:
     """Posts JSON-RPC messages to an address, and finds their answers in JSON or in a stream of events."""
 
     def __init__(self, server: str, url: str, headers: Mapping[str, str] | None = None) -> None:
@@ -192,10 +192,10 @@ async def translated(server: str, timeout_s: float) -> AsyncIterator[None]:
             raise UpstreamUnreachable(f"the connection to {server} broke before it answered") from e
 
 
-class Plain:
+class PlainHttp:
     def __init__(self, server: str, url: str, headers: Mapping[str, str] | None = None) -> None:
         self._server = server
-        self._exchange = Exchange(server, url, headers)
+        self._exchange = HttpExchange(server, url, headers)
 
     async def forward(self, message: JsonObject, timeout_s: float) -> JsonObject | None:
         try:
@@ -217,12 +217,12 @@ _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", re.ASCII)
 _KINDS = ("string", "integer", "boolean")
 
 
-class BadMirror(Exception):
+class BadHeaderArgument(Exception):
     """A mark that no header can follow: the tool has to be left out."""
 
 
 @dataclass(frozen=True, slots=True)
-class Mirror:
+class HeaderArgument:
     """An argument, by the keys that lead to it, and the header that repeats it."""
 
     path: tuple[str, ...]
@@ -237,16 +237,16 @@ class Mirror:
         return str(found) if isinstance(found, str | int) else None
 
 
-def read(schema: JsonValue) -> tuple[Mirror, ...]:
+def header_arguments(schema: JsonValue) -> tuple[HeaderArgument, ...]:
     """The marked arguments of a tool; BadMirror if a mark is not where or what it may be."""
     mirrors = tuple(_marked(schema))
     names = [mirror.header.lower() for mirror in mirrors]
     if len(set(names)) != len(names) or _count(schema) != len(names):
-        raise BadMirror
+        raise BadHeaderArgument
     return mirrors
 
 
-def _marked(schema: JsonValue) -> Iterator[Mirror]:
+def _marked(schema: JsonValue) -> Iterator[HeaderArgument]:
     """Only what is reached through `properties` alone is an argument of a known place."""
     rest: list[tuple[tuple[str, ...], JsonValue]] = [((), schema)]
     while rest:
@@ -257,8 +257,8 @@ def _marked(schema: JsonValue) -> Iterator[Mirror]:
             if isinstance(inner, Mapping) and MARK in inner:
                 name = inner[MARK]
                 if not isinstance(name, str) or not _TOKEN.fullmatch(name) or inner.get("type") not in _KINDS:
-                    raise BadMirror
-                yield Mirror((*path, key), f"mcp-param-{name}")
+                    raise BadHeaderArgument
+                yield HeaderArgument((*path, key), f"mcp-param-{name}")
 
 
 def _count(schema: JsonValue) -> int:
@@ -275,11 +275,11 @@ def _count(schema: JsonValue) -> int:
     return marks
 
 
-class Mirrors:
+class HeaderArguments:
     """What the tools of one server want mirrored, as far as their list has been seen."""
 
     def __init__(self) -> None:
-        self._tools: dict[str, tuple[Mirror, ...]] = {}
+        self._tools: dict[str, tuple[HeaderArgument, ...]] = {}
 
     def knows(self, tool: str) -> bool:
         return tool in self._tools
@@ -305,17 +305,17 @@ class Mirrors:
         if not isinstance(tool, dict):
             return True
         try:
-            self._tools[str(tool.get("name"))] = read(tool.get("inputSchema"))
-        except BadMirror:
+            self._tools[str(tool.get("name"))] = header_arguments(tool.get("inputSchema"))
+        except BadHeaderArgument:
             return False
         return True
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class McpSession:
     """What we agreed on with a server; a stateless one has nothing to remember but its introduction."""
 
-    hello: Hello
+    hello: ServerIntroduction
     id: str | None = None
 
     def headers(self, message: JsonObject) -> dict[str, str]:
@@ -331,17 +331,17 @@ class Session:
         return refusal.status == 404 or (refusal.status == 400 and b"session" in refusal.body.lower())
 
 
-class Streamable:
+class StreamableHttp:
     """One session shared by every client; ids are ours, so that two clients may use the same."""
 
     def __init__(self, server: str, url: str, start_timeout_s: float, headers: Mapping[str, str] | None = None) -> None:
         self._server = server
         self._start_timeout_s = start_timeout_s
-        self._exchange = Exchange(server, url, headers)
-        self._session: Session | None = None
+        self._exchange = HttpExchange(server, url, headers)
+        self._session: McpSession | None = None
         self._meeting = asyncio.Lock()
         self._ids = itertools.count(1)
-        self._mirrors = Mirrors()
+        self._mirrors = HeaderArguments()
 
     async def forward(self, message: JsonObject, timeout_s: float) -> JsonObject | None:
         session = await self._met()
@@ -364,7 +364,7 @@ class Streamable:
                     await self._exchange.delete(session.headers({}))
         await self._exchange.close()
 
-    async def _through(self, session: Session, message: JsonObject, timeout_s: float) -> JsonObject | None:
+    async def _through(self, session: McpSession, message: JsonObject, timeout_s: float) -> JsonObject | None:
         async def send(outgoing: JsonObject) -> JsonObject | None:
             mirrored = await self._mirrored(session, outgoing) if session.hello.stateless else {}
             answer = await self._sent(session, outgoing, mirrored)
@@ -372,16 +372,16 @@ class Streamable:
             return self._mirrors.learn(answer) if is_list and answer is not None else answer
 
         async with translated(self._server, timeout_s):
-            return await protocol.through(session.hello, message, send)
+            return await protocol.forward_translated(session.hello, message, send)
 
-    async def _sent(self, session: Session, message: JsonObject, more: Mapping[str, str]) -> JsonObject | None:
+    async def _sent(self, session: McpSession, message: JsonObject, more: Mapping[str, str]) -> JsonObject | None:
         if "id" not in message:
             return (await self._exchange.send(message, session.headers(message))).message
         renamed = with_id(message, next(self._ids))
         reply = await self._exchange.send(renamed, {**session.headers(renamed), **more})
         return None if reply.message is None else with_id(reply.message, message["id"])
 
-    async def _mirrored(self, session: Session, message: JsonObject) -> dict[str, str]:
+    async def _mirrored(self, session: McpSession, message: JsonObject) -> dict[str, str]:
         """The arguments of a call that go into headers; a tool that nobody listed yet is looked up first."""
         params = message.get("params")
         if message.get("method") != "tools/call" or not isinstance(params, Mapping):
@@ -392,7 +392,7 @@ class Streamable:
                 self._mirrors.learn(await self._sent(session, listing, {}) or {})
         return {name: header_value(value) for name, value in self._mirrors.headers(message).items()}
 
-    async def _met(self, instead_of: Session | None = None) -> Session:
+    async def _met(self, instead_of: McpSession | None = None) -> McpSession:
         async with self._meeting:
             if self._session is None or self._session is instead_of:
                 self._session = None
@@ -400,17 +400,17 @@ class Streamable:
                     self._session = await self._meet()
             return self._session
 
-    async def _meet(self) -> Session:
+    async def _meet(self) -> McpSession:
         """Ask the new way first: a server of the old era refuses at once, over HTTP none is silent."""
         return await self._discovered() or await self._initialized()
 
-    async def _discovered(self) -> Session | None:
+    async def _discovered(self) -> McpSession | None:
         with suppress(HttpRefused, UpstreamUnreadable):
             for _ in range(2):
                 found = await self._exchange.send(protocol.DISCOVER, stateless_headers(protocol.DISCOVER))
                 match found.message:
                     case {"result": dict(about)} if STATELESS_VERSIONS[0] in _listed(about, "supportedVersions"):
-                        return Session(Hello(True, about))
+                        return McpSession(ServerIntroduction(True, about))
                     case {"error": {"code": -32022, "data": dict(about)}}:
                         # The version is one that it names: it may take a second request at its word.
                         if STATELESS_VERSIONS[0] not in _listed(about, "supported"):
@@ -419,11 +419,11 @@ class Streamable:
                         return None
         return None
 
-    async def _initialized(self) -> Session:
+    async def _initialized(self) -> McpSession:
         reply = await self._exchange.send(protocol.INITIALIZE)
         match reply.message:
             case {"result": dict(about)}:
-                session = Session(Hello(False, about), reply.headers.get("mcp-session-id"))
+                session = McpSession(ServerIntroduction(False, about), reply.headers.get("mcp-session-id"))
             case {"error": {"message": problem}}:
                 raise UpstreamError(f"{self._server} refused to begin a session: {str(problem)[:200]}")
             case _:

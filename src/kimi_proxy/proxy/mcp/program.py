@@ -73,7 +73,7 @@ class ServerProcess(Process):
 P = TypeVar("P", bound=ServerProcess)
 T = TypeVar("T")
 
-State = Literal["idle", "starting", "ready", "down", "degraded", "stopped"]
+ProgramState = Literal["idle", "starting", "ready", "down", "degraded", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class RunningServer(Generic[P, T]):
 class ProgramStatus:
     """How a program is doing. `down` is started again in `wait_s`, and so is `degraded`, which crashes all the time."""
 
-    state: State
+    state: ProgramState
     pid: int | None
     up_s: float
     starts: int
@@ -145,7 +145,7 @@ class ServerProgram(Generic[P, T]):
         return ProgramStatus(self._state, pid, up_s, self._starts, wait_s, self._problem)
 
     @property
-    def _state(self) -> State:
+    def _state(self) -> ProgramState:
         if not self._wanted.is_set():
             return "stopped"
         if self._running is not None and self._running.process.is_alive:

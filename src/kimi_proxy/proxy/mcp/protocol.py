@@ -67,7 +67,7 @@ DISCOVER = mcp.enveloped(request("server/discover", {}))
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
+class ServerIntroduction:
     """The server's answer to `initialize`, or, if it is stateless, to `server/discover`."""
 
     stateless: bool
@@ -116,7 +116,7 @@ def _without_subscriptions(capabilities: JsonValue) -> JsonObject:
 Send = Callable[[JsonObject], Awaitable[JsonObject | None]]
 
 
-async def through(hello: Hello, message: JsonObject, send: Send) -> JsonObject | None:
+async def forward_translated(hello: ServerIntroduction, message: JsonObject, send: Send) -> JsonObject | None:
     """Pass a client's message on in the era of the server, and the answer back in the era of the client.
 
     What was settled when we met the server is answered from memory: a client that joins does not
@@ -144,7 +144,7 @@ async def through(hello: Hello, message: JsonObject, send: Send) -> JsonObject |
     return {**answer, "result": mcp.stamped(str(method), result, hello.server)}
 
 
-class Client(Protocol):
+class McpClient(Protocol):
     async def forward(self, message: JsonObject, timeout_s: float) -> JsonObject | None:
         """The answer to a request, under its own id; None for whatever asks for none."""
         ...

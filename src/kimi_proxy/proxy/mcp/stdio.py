@@ -12,7 +12,7 @@ from kimi_proxy.core.errors import UpstreamError, UpstreamUnreachable, UpstreamU
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.proxy.mcp import protocol
 from kimi_proxy.proxy.mcp.program import ServerProcess, ServerProgram
-from kimi_proxy.proxy.mcp.protocol import MAX_ANSWER_BYTES, Client, Hello, with_id, within
+from kimi_proxy.proxy.mcp.protocol import MAX_ANSWER_BYTES, McpClient, ServerIntroduction, with_id, within
 from kimi_proxy.proxy.process import SIGKILL, STDERR, STDIN, STDOUT, Command, OrphanCleanup
 
 MAX_UNREAD_BYTES = 64 * 1024**2  # what we wrote and the program has not read
@@ -136,7 +136,7 @@ def _number(given: JsonValue) -> int:
         return 0
 
 
-class Stdio:
+class StdioClient:
     def __init__(
         self,
         server: str,
@@ -151,20 +151,20 @@ class Stdio:
     async def forward(self, message: JsonObject, timeout_s: float) -> JsonObject | None:
         running = await self.program.running()
         async with within(self._server, timeout_s):
-            return await protocol.through(running.connection, message, running.process.send)
+            return await protocol.forward_translated(running.connection, message, running.process.send)
 
     async def close(self) -> None:
         await self.program.close()
 
-    async def _connect(self, process: StdioProcess) -> Hello:
+    async def _connect(self, process: StdioProcess) -> ServerIntroduction:
         """Ask the old way first: a program of that era may be silent about what it does not know."""
         match await process.send(protocol.INITIALIZE):
             case {"result": dict(about)}:
                 await process.send(protocol.INITIALIZED)
-                return Hello(False, about)
+                return ServerIntroduction(False, about)
         match await process.send(protocol.DISCOVER):
             case {"result": dict(about)}:
-                return Hello(True, about)
+                return ServerIntroduction(True, about)
             case {"error": {"message": problem}}:
                 raise UpstreamError(f"{self._server} refused to begin: {str(problem)[:200]}")
         raise UpstreamUnreadable(f"{self._server} did not introduce itself")
@@ -175,7 +175,7 @@ ANSWER_S = 2.0
 PORTS = {"http": 80, "https": 443}
 
 
-class Served:
+class HttpProgramClient:
     """`client` makes a new one for every life of the program: a session does not outlive it."""
 
     def __init__(
@@ -183,7 +183,7 @@ class Served:
         server: str,
         url: str,
         command: Command,
-        client: Callable[[], Client],
+        client: Callable[[], McpClient],
         start_timeout_s: float,
         orphans: OrphanCleanup,
         now: Callable[[], float] = time.monotonic,
@@ -191,7 +191,7 @@ class Served:
         self._server = server
         self._url = url
         self._fresh = client
-        self._client: Client | None = None
+        self._client: McpClient | None = None
         self.program = ServerProgram(
             server, command, ServerProcess, self._connect, start_timeout_s, orphans, now, self._refuse_taken
         )
@@ -209,7 +209,7 @@ class Served:
             client, self._client = self._client, None
             await client.close()
 
-    async def _connect(self, process: ServerProcess) -> Client:
+    async def _connect(self, process: ServerProcess) -> McpClient:
         """Wait until it answers like an MCP server; a program that ended is not waited for."""
         await self._drop()
         self._client = client = self._fresh()
@@ -223,7 +223,7 @@ class Served:
         finally:
             gone.cancel()
 
-    async def _introduced(self, client: Client) -> str:
+    async def _introduced(self, client: McpClient) -> str:
         """The name of who answers as an MCP server; empty if nobody does yet."""
         try:
             answer = await client.forward(protocol.INITIALIZE, ANSWER_S)

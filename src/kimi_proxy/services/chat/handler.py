@@ -17,7 +17,7 @@ from kimi_proxy.features.context import tokens_of
 from kimi_proxy.features.models import Models
 from kimi_proxy.features.pipeline import Draft, Stage, ask_usage, name_model, run_stages
 from kimi_proxy.features.sessions import session_of
-from kimi_proxy.proxy.headers import Header, Question
+from kimi_proxy.proxy.headers import Header, UpstreamRequest
 from kimi_proxy.services.chat.rate_limiter import RateLimiter
 from kimi_proxy.services.chat.recall import OnRecall, Recall
 from kimi_proxy.services.chat.relay import Answer, Exchange, Relay, ReplyStream
@@ -80,7 +80,7 @@ class Chat:
         for observer in self._observers:
             observer.on_start(came, leaves)
         # If no stage had anything to do, these are the caller's own bytes.
-        outgoing = Question(incoming.wire, chat.encode(leaves.request), incoming.headers, incoming.query)
+        outgoing = UpstreamRequest(incoming.wire, chat.encode(leaves.request), incoming.headers, incoming.query)
         async with self._relayed(leaves, outgoing, self._observers) as answer:
             yield answer
 
@@ -97,13 +97,15 @@ class Chat:
         session = session_of(request, dict(incoming.headers), target.provider)
         draft = Draft(edit.with_model(request, target.model), target, session)
         body = chat.encode(draft.request)
-        outgoing = Question(incoming.wire, body, incoming.headers, incoming.query, incoming.wire.format.count_tokens)
+        outgoing = UpstreamRequest(
+            incoming.wire, body, incoming.headers, incoming.query, incoming.wire.format.count_tokens
+        )
         async with self._relayed(draft, outgoing) as answer:
             yield answer
 
     @asynccontextmanager
     async def _relayed(
-        self, draft: Draft, outgoing: Question, observers: Sequence[ChatObserver] = ()
+        self, draft: Draft, outgoing: UpstreamRequest, observers: Sequence[ChatObserver] = ()
     ) -> AsyncIterator[Answer]:
         relay = Relay(draft, self._now)
         try:
@@ -121,7 +123,9 @@ class Chat:
             for observer in observers:
                 observer.on_end(exchange)
 
-    def _reply(self, draft: Draft, outgoing: Question, on_recall: OnRecall) -> AbstractAsyncContextManager[ReplyStream]:
+    def _reply(
+        self, draft: Draft, outgoing: UpstreamRequest, on_recall: OnRecall
+    ) -> AbstractAsyncContextManager[ReplyStream]:
         """Send; calls of a tool of ours in the reply are answered before anything else reads it."""
         if self._upstreams is None:
             raise NoProvider("no provider is switched on")

@@ -25,7 +25,7 @@ from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.sanitizer.stage import unique_call_id
 from kimi_proxy.features.tool import checked
-from kimi_proxy.proxy.headers import Question
+from kimi_proxy.proxy.headers import UpstreamRequest
 from kimi_proxy.services.chat.decisions import SCOPE, ChatDecisions
 from kimi_proxy.services.chat.relay import ReplyStream
 from kimi_proxy.services.metrics import Metrics
@@ -40,7 +40,7 @@ _STREAM = "text/event-stream"
 _PLAIN = ("", "identity")
 _REFUSED = (400, 413)  # as providers refuse what is longer than the context window of their model
 
-Ask = Callable[[Question], AbstractAsyncContextManager[ReplyStream]]
+Ask = Callable[[UpstreamRequest], AbstractAsyncContextManager[ReplyStream]]
 OnRecall = Callable[[Recalled], None]  # is called with what was recalled so far, because a client may hang up any time
 
 log = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class Recall:
 
     @asynccontextmanager
     async def answered(
-        self, ask: Ask, question: Question, draft: Draft, on_recall: OnRecall
+        self, ask: Ask, question: UpstreamRequest, draft: Draft, on_recall: OnRecall
     ) -> AsyncIterator[ReplyStream]:
         """Yield the provider's reply without a call of our tool; it is open as long as the block runs."""
         async with AsyncExitStack() as opened:

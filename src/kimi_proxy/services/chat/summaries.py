@@ -14,7 +14,7 @@ from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features import compression
 from kimi_proxy.features.compression import outline, transcript
 from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.proxy.headers import Question
+from kimi_proxy.proxy.headers import UpstreamRequest
 from kimi_proxy.services.chat.rate_limiter import RateLimiter
 from kimi_proxy.services.metrics import Metrics
 
@@ -89,7 +89,7 @@ class Summaries:
         text = await asyncio.to_thread(task.transcript)
         body = compression.body(wire, target.model, task.before, text, task.max_tokens)
         self._rate_limiter.take(target.provider)
-        async with self._upstreams.send(target.provider, Question(wire, body, draft.headers)) as answer:
+        async with self._upstreams.send(target.provider, UpstreamRequest(wire, body, draft.headers)) as answer:
             if answer.status != 200 or answer.encoding:
                 raise UpstreamUnreadable(f"{target.provider} answered HTTP {answer.status} when asked for a summary")
             held = bytearray()

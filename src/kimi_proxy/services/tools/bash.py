@@ -19,13 +19,13 @@ from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.markers import PruneMarker
 from kimi_proxy.features.tool import Integer
 from kimi_proxy.proxy import commands
-from kimi_proxy.proxy.commands import Outcome
+from kimi_proxy.proxy.commands import CommandOutcome
 from kimi_proxy.proxy.files import TAIL_BYTES, Spool, Workspace
 from kimi_proxy.proxy.process import Command
 from kimi_proxy.services.originals import Keeper
 from kimi_proxy.services.tools import request
 from kimi_proxy.services.tools.pruning import Pruning
-from kimi_proxy.services.tools.request import AgentTool, Output, Problem
+from kimi_proxy.services.tools.request import AgentTool, ToolOutput, ToolProblem
 
 SHOWN_BYTES = 256 * 1024
 WHOLE_BYTES = 4 * 1024**2  # without a store, outputs up to here go out whole
@@ -128,7 +128,7 @@ SCHEMA: JsonObject = {
 }
 
 
-class Bash(request.Asked):
+class Bash(request.FocusArguments):
     # The kernel takes no argument over 128 KiB, and a character may need four bytes.
     command: str = Field(min_length=1, max_length=30_000, pattern=r"^[^\x00]*$")
     timeout_ms: Annotated[Integer, Field(ge=1, le=MAX_BASH_TIMEOUT_MS)] | None = None
@@ -149,7 +149,7 @@ def tool(
     shell = shutil.which("bash", path=env.get("PATH")) or "sh"
 
     @asynccontextmanager
-    async def bash(asked: Bash) -> AsyncIterator[Output]:
+    async def bash(asked: Bash) -> AsyncIterator[ToolOutput]:
         timeout_ms = asked.timeout_ms or settings.bash_timeout_ms
         cwd = workspace.directory(asked.cwd)
         command = Command((shell, "-c", asked.command), child_env, cwd)
@@ -161,11 +161,11 @@ def tool(
     return AgentTool("bash", "Run a command", DESCRIPTION, SCHEMA, Bash, bash, pruning, read_only=False)
 
 
-def _output(outcome: Outcome, spool: Spool, keeper: Keeper, problem: Problem | None) -> Output:
+def _output(outcome: CommandOutcome, spool: Spool, keeper: Keeper, problem: ToolProblem | None) -> ToolOutput:
     remarks = () if spool.size or problem else ("no output",)
     if outcome.leftovers and outcome.ending == "exited":
         remarks = (*remarks, f"{outcome.leftovers} background processes were ended with the command")
-    return Output(
+    return ToolOutput(
         spool.size,
         lambda: charset.decode(spool.end(spool.size)),
         partial(shown, spool, keeper),
@@ -177,21 +177,21 @@ def _output(outcome: Outcome, spool: Spool, keeper: Keeper, problem: Problem | N
     )
 
 
-def _problem(outcome: Outcome, timeout_ms: int, max_processes: int) -> Problem | None:
+def _problem(outcome: CommandOutcome, timeout_ms: int, max_processes: int) -> ToolProblem | None:
     code = outcome.exit_code
     match outcome.ending:
         case "exited" if code == 0:
             return None
         case "exited" if code is not None and code < 0:
-            return Problem("signal", f"ended by signal {-code} ({_signal_name(-code)})")
+            return ToolProblem("signal", f"ended by signal {-code} ({_signal_name(-code)})")
         case "exited":
-            return Problem("exit_code", f"exit code {code}")
+            return ToolProblem("exit_code", f"exit code {code}")
         case "timeout":
-            return Problem("timeout", f"timed out after {timeout_ms} ms and was ended; this is its output so far")
+            return ToolProblem("timeout", f"timed out after {timeout_ms} ms and was ended; this is its output so far")
         case "processes":
-            return Problem("processes", f"ended: it started more than {max_processes} processes")
+            return ToolProblem("processes", f"ended: it started more than {max_processes} processes")
         case ending:
-            return Problem(ending, "ended before it was done")
+            return ToolProblem(ending, "ended before it was done")
 
 
 def _signal_name(number: int) -> str:

@@ -22,7 +22,7 @@ from kimi_proxy.proxy.files import Workspace
 from kimi_proxy.proxy.search import Found, Hit, Place, Query, search
 from kimi_proxy.services.tools import request
 from kimi_proxy.services.tools.pruning import Pruning
-from kimi_proxy.services.tools.request import AgentTool, Output, Problem
+from kimi_proxy.services.tools.request import AgentTool, ToolOutput, ToolProblem
 
 LINE_BYTES = 500
 MAX_TEXT_CHARS = 1024**2
@@ -128,7 +128,7 @@ SCHEMA: JsonObject = {
 Pattern = Annotated[str, Field(min_length=1, max_length=10_000, pattern=r"^[^\x00]*$")]
 
 
-class Grep(request.Asked):
+class Grep(request.FocusArguments):
     pattern: Pattern | None = None
     patterns: list[Pattern] | None = Field(default=None, min_length=1, max_length=50, validate_default=True)
     path: str = Field(default=".", min_length=1, max_length=4096)
@@ -152,13 +152,15 @@ def tool(workspace: Workspace, pruning: Pruning, env: Mapping[str, str], rg: str
     child_env = commands.child_env(env)
 
     @asynccontextmanager
-    async def grep(asked: Grep) -> AsyncIterator[Output]:
+    async def grep(asked: Grep) -> AsyncIterator[ToolOutput]:
         yield await commands.in_thread(partial(_grep, asked, workspace, child_env, rg))
 
     return AgentTool("grep", "Search files", DESCRIPTION, SCHEMA, Grep, grep, pruning)
 
 
-def _grep(asked: Grep, workspace: Workspace, env: Mapping[str, str], rg: str | None, stop: threading.Event) -> Output:
+def _grep(
+    asked: Grep, workspace: Workspace, env: Mapping[str, str], rg: str | None, stop: threading.Event
+) -> ToolOutput:
     real = workspace.real(asked.path)
     place = _place(asked.path, real)
     found = search(asked.query(), place, env, TIMEOUT_S, stop, rg)
@@ -191,13 +193,13 @@ def _remarks(found: Found, shown: Shown) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _problem(found: Found) -> Problem | None:
+def _problem(found: Found) -> ToolProblem | None:
     outcome = found.outcome
     if outcome.ending == "timeout":
-        return Problem("timeout", f"timed out after {TIMEOUT_S:.0f} s: these are the hits so far")
+        return ToolProblem("timeout", f"timed out after {TIMEOUT_S:.0f} s: these are the hits so far")
     # 1 is "no match"; xargs says 123 for it. Both are told apart from errors by what was said.
     if outcome.ending == "exited" and outcome.exit_code not in (0, 1) and outcome.errors.strip():
-        return Problem("search_failed", f"the search was not complete: {_one_line(outcome.errors)}")
+        return ToolProblem("search_failed", f"the search was not complete: {_one_line(outcome.errors)}")
     return None
 
 

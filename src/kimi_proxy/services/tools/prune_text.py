@@ -12,7 +12,7 @@ from kimi_proxy.core import json
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.prune import SOURCE_TYPES, Options, Question, SourceType
 from kimi_proxy.features.pruning.model import Scorers, installed
-from kimi_proxy.features.tool import Answer, Integer, Tool
+from kimi_proxy.features.tool import Integer, Tool, ToolAnswer
 from kimi_proxy.services.pruner import Pruner
 
 DESCRIPTION = """\
@@ -85,10 +85,10 @@ class PruneText(BaseModel):
 
 
 def tool(pruner: Pruner) -> Tool[PruneText]:
-    async def prune_text(asked: PruneText) -> Answer:
+    async def prune_text(asked: PruneText) -> ToolAnswer:
         question = Question(asked.text, asked.goal_hint, asked.source_type, asked.options.plain())
         answer = (await pruner.prune(question)).json()
-        return Answer(json.encode(answer).decode(), answer)
+        return ToolAnswer(json.encode(answer).decode(), answer)
 
     return Tool("prune_text", DESCRIPTION, SCHEMA, PruneText, prune_text, title="Prune a text")
 
@@ -107,7 +107,7 @@ def _local_time() -> datetime:
 
 
 def health_tool(now: Callable[[], datetime] = _local_time, scorers: Callable[[], Scorers] = installed) -> Tool[Health]:
-    async def health(asked: Health) -> Answer:
+    async def health(asked: Health) -> ToolAnswer:
         fault = (await asyncio.to_thread(scorers)).fault
         answer: JsonObject = {
             "status": "healthy",
@@ -118,6 +118,6 @@ def health_tool(now: Callable[[], datetime] = _local_time, scorers: Callable[[],
             # Without what was learned the pruner still prunes.
             **({"scorer": fault} if fault else {}),
         }
-        return Answer(json.encode(answer).decode(), answer)
+        return ToolAnswer(json.encode(answer).decode(), answer)
 
     return Tool("health", HEALTH_DESCRIPTION, HEALTH_SCHEMA, Health, health, title="Pruner health")

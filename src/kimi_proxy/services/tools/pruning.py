@@ -89,7 +89,7 @@ LOCAL = "local"
 
 
 @dataclass(frozen=True, slots=True)
-class Shortened:
+class PrunedOutput:
     """An output after pruning. `exact` means that its lines are the original's own."""
 
     text: str
@@ -120,7 +120,7 @@ class Shortened:
         return render(lines, self.annotations, _PLAIN)
 
 
-Shorten = Callable[[str, str, SourceType], Awaitable[Shortened]]
+Shorten = Callable[[str, str, SourceType], Awaitable[PrunedOutput]]
 
 _PLAIN = Options(1.0, 0, 0, annotate_lines=False, include_markers=True)
 
@@ -154,13 +154,13 @@ def _options(text: str, settings: ToolSettings) -> Options:
 
 
 def _here(pruner: Pruner, settings: ToolSettings) -> Shorten:
-    async def shorten(text: str, question: str, source_type: SourceType) -> Shortened:
+    async def shorten(text: str, question: str, source_type: SourceType) -> PrunedOutput:
         answer = await pruner.prune(Question(text, question, source_type, _options(text, settings)))
         pruned = answer.pruned
         if pruned.used_fallback and not pruned.annotations:
             reason = "timeout" if "timeout" in pruned.warnings else pruned.warnings[0]
             raise PruneFailed(reason, f"the pruner gave the text back whole: {reason}")
-        return Shortened(
+        return PrunedOutput(
             pruned.text, text, answer.prune_id, pruned.annotations, pruned.tokens_before, pruned.tokens_after
         )
 
@@ -168,7 +168,7 @@ def _here(pruner: Pruner, settings: ToolSettings) -> Shorten:
 
 
 def _there(endpoint: Endpoint, keeper: Keeper, settings: ToolSettings) -> Shorten:
-    async def shorten(text: str, question: str, source_type: SourceType) -> Shortened:
+    async def shorten(text: str, question: str, source_type: SourceType) -> PrunedOutput:
         kept = await endpoint.prune(text, question, settings.pruner_timeout_ms / 1000)
         raw = encoded(text)
         key = text_fingerprint(b"swe-pruner", settings.pruner_endpoint.encode(), encoded(question), raw)
@@ -188,7 +188,7 @@ def _there(endpoint: Endpoint, keeper: Keeper, settings: ToolSettings) -> Shorte
     return shorten
 
 
-def _drafted(text: str, kept: str, prune_id: str) -> Shortened:
+def _drafted(text: str, kept: str, prune_id: str) -> PrunedOutput:
     """The server's text with our markers in its gaps, or as it is if it isn't made of the original's lines."""
     lines = text_lines.split(text)
     cuts = recovery.read(text_lines.split(_sent(text)), kept)
@@ -196,8 +196,8 @@ def _drafted(text: str, kept: str, prune_id: str) -> Shortened:
     shown = kept if cuts is None else render(lines, annotations, _PLAIN)
     before, after = tokens.count(text), tokens.count(shown)
     if after >= before:
-        return Shortened(text, text, None, (), before, before)
-    return Shortened(shown, text, prune_id, annotations, before, after, exact=cuts is not None)
+        return PrunedOutput(text, text, None, (), before, before)
+    return PrunedOutput(shown, text, prune_id, annotations, before, after, exact=cuts is not None)
 
 
 def _sent(text: str) -> str:

@@ -20,7 +20,7 @@ from kimi_proxy.proxy.commands import in_thread
 from kimi_proxy.proxy.files import Excerpt, Workspace
 from kimi_proxy.services.tools import request
 from kimi_proxy.services.tools.pruning import Pruning
-from kimi_proxy.services.tools.request import AgentTool, Output
+from kimi_proxy.services.tools.request import AgentTool, ToolOutput
 
 MAX_BYTES = 4 * 1024**2
 TIMEOUT_S = 60.0
@@ -48,7 +48,7 @@ SCHEMA: JsonObject = {
 }
 
 
-class Read(request.Asked):
+class Read(request.FocusArguments):
     file_path: str = Field(min_length=1, max_length=4096)
     start_line: Annotated[Integer, Field(ge=1)] | None = None
     end_line: Annotated[Integer, Field(ge=1)] | None = None
@@ -88,13 +88,13 @@ class Read(request.Asked):
 
 def tool(workspace: Workspace, pruning: Pruning) -> AgentTool[Read]:
     @asynccontextmanager
-    async def read(asked: Read) -> AsyncIterator[Output]:
+    async def read(asked: Read) -> AsyncIterator[ToolOutput]:
         yield await in_thread(partial(_read, asked, workspace))
 
     return AgentTool("read", "Read a file", DESCRIPTION, SCHEMA, Read, read, pruning)
 
 
-def _read(asked: Read, workspace: Workspace, stop: threading.Event) -> Output:
+def _read(asked: Read, workspace: Workspace, stop: threading.Event) -> ToolOutput:
     deadline = time.monotonic() + TIMEOUT_S
 
     def check() -> None:

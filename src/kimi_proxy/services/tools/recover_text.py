@@ -4,7 +4,7 @@ from pydantic import BaseModel, ConfigDict
 
 from kimi_proxy.core import json
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.features.tool import Answer, Integer, Tool
+from kimi_proxy.features.tool import Integer, Tool, ToolAnswer
 from kimi_proxy.services.pruner import Pruner
 
 DESCRIPTION = """\
@@ -36,7 +36,7 @@ SCHEMA: JsonObject = {
 }
 
 
-class Lines(BaseModel):
+class LinesArgument(BaseModel):
     """Line numbers below 1 are the pruner's to refuse: they have an error of their own, invalid_range."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -49,12 +49,12 @@ class RecoverText(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     prune_id: str
-    ranges: list[Lines]
+    ranges: list[LinesArgument]
     include_line_numbers: bool
 
 
 def tool(pruner: Pruner) -> Tool[RecoverText]:
-    async def recover_text(asked: RecoverText) -> Answer:
+    async def recover_text(asked: RecoverText) -> ToolAnswer:
         ranges = [(lines.start_line, lines.end_line) for lines in asked.ranges]
         answer: JsonObject = {
             "raw_text": await pruner.recover(asked.prune_id, ranges, asked.include_line_numbers),
@@ -64,7 +64,7 @@ def tool(pruner: Pruner) -> Tool[RecoverText]:
                 "line_numbering": "original",
             },
         }
-        return Answer(json.encode(answer).decode(), answer)
+        return ToolAnswer(json.encode(answer).decode(), answer)
 
     return Tool(
         "recover_text",

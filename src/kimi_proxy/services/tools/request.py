@@ -15,12 +15,12 @@ from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.jsonrpc import when_sent
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.core.prune import SourceType
-from kimi_proxy.features.tool import TRANSITIONS, Answer, Arguments, Event, State, checked
-from kimi_proxy.services.tools.pruning import Pruning, Shortened
+from kimi_proxy.features.tool import TRANSITIONS, Arguments, RequestEvent, RequestState, ToolAnswer, checked
+from kimi_proxy.services.tools.pruning import PrunedOutput, Pruning
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ToolProblem:
     """Why an output is an error all the same; `reason` is for logs, `remark` for the model."""
 
     reason: str
@@ -28,7 +28,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class ToolOutput:
     """The output may be larger than memory: whoever wants all of it looks at `size` first."""
 
     size: int  # in bytes
@@ -36,7 +36,7 @@ class Output:
     shown: Callable[[], Awaitable[str]]  # as it goes out unpruned
     source_type: SourceType
     first_line: int | None = None  # a window of a file prints its numbers, from this one; it has a line then
-    problem: Problem | None = None
+    problem: ToolProblem | None = None
     remarks: tuple[str, ...] = ()
     meta: JsonObject = field(default_factory=dict)
     is_whole: bool = True  # False: a part of it was not kept, and is not in `text`
@@ -46,16 +46,16 @@ def of_text(
     text: str,
     source_type: SourceType,
     first_line: int | None = None,
-    problem: Problem | None = None,
+    problem: ToolProblem | None = None,
     remarks: tuple[str, ...] = (),
     meta: JsonObject | None = None,
-) -> Output:
+) -> ToolOutput:
     """An output that is a text in memory."""
 
     async def shown() -> str:
         return text if first_line is None else numbered(text, first_line)
 
-    return Output(len(text), lambda: text, shown, source_type, first_line, problem, remarks, meta or {})
+    return ToolOutput(len(text), lambda: text, shown, source_type, first_line, problem, remarks, meta or {})
 
 
 def numbered(text: str, first: int) -> str:
@@ -70,7 +70,7 @@ SCHEMA: JsonObject = {
 }
 
 
-class Asked(BaseModel):
+class FocusArguments(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     context_focus_question: str | None = Field(default=None, max_length=MAX_CHARS)
@@ -79,23 +79,23 @@ class Asked(BaseModel):
 log = logging.getLogger(__name__)
 
 _PRUNER_EVENTS = {
-    "timeout": Event.PRUNER_TIMED_OUT,
-    "http_error": Event.PRUNER_HTTP_ERROR,
-    "invalid_response": Event.PRUNER_INVALID,
+    "timeout": RequestEvent.PRUNER_TIMED_OUT,
+    "http_error": RequestEvent.PRUNER_HTTP_ERROR,
+    "invalid_response": RequestEvent.PRUNER_INVALID,
 }
 
 
-class Request:
+class ToolRequest:
     """Where a request stands. Every step is in the table, and is logged under the table's names."""
 
     def __init__(self, tool: str, now: Callable[[], float] = time.monotonic) -> None:
         self.id = new_id("req")
-        self.state = State.RECEIVED
+        self.state = RequestState.RECEIVED
         self._tool = tool
         self._now = now
         self._began = now()
 
-    def step(self, event: Event, **fields: JsonValue) -> None:
+    def step(self, event: RequestEvent, **fields: JsonValue) -> None:
         transition = TRANSITIONS[self.state, event]
         about = {"request_id": self.id, "tool": self._tool, **fields}
         log.debug("tool.state", extra={**about, "state": self.state, "condition": event, "to": transition.to})
@@ -106,7 +106,7 @@ class Request:
     def fail(self) -> None:
         """An exception that nobody expected: its place is logged, and it goes on."""
         log.exception("tool.internal_error", extra={"request_id": self.id, "tool": self._tool, "state": self.state})
-        self.state = TRANSITIONS[self.state, Event.EXCEPTION].to
+        self.state = TRANSITIONS[self.state, RequestEvent.EXCEPTION].to
 
     def lap_ms(self) -> int:
         """Milliseconds since the last lap."""
@@ -123,13 +123,13 @@ class AgentTool(Generic[Arguments]):
     description: str
     schema: JsonObject
     arguments: type[Arguments]
-    run: Callable[[Arguments], AbstractAsyncContextManager[Output]]
+    run: Callable[[Arguments], AbstractAsyncContextManager[ToolOutput]]
     pruning: Pruning
     read_only: bool = True
     aliases: tuple[str, ...] = ()
 
-    async def call(self, arguments: Mapping[str, JsonValue]) -> Answer:
-        request = Request(self.name)
+    async def call(self, arguments: Mapping[str, JsonValue]) -> ToolAnswer:
+        request = ToolRequest(self.name)
         try:
             return await self._answer(request, arguments)
         except KimiProxyError:
@@ -138,14 +138,14 @@ class AgentTool(Generic[Arguments]):
             request.fail()
             raise
 
-    async def _answer(self, request: Request, arguments: Mapping[str, JsonValue]) -> Answer:
-        request.step(Event.ACCEPTED)
+    async def _answer(self, request: ToolRequest, arguments: Mapping[str, JsonValue]) -> ToolAnswer:
+        request.step(RequestEvent.ACCEPTED)
         try:
             asked = checked(self.arguments, arguments)
         except InvalidParams as e:
-            request.step(Event.INVALID, validation_errors=e.field)
+            request.step(RequestEvent.INVALID, validation_errors=e.field)
             raise
-        request.step(Event.VALID)
+        request.step(RequestEvent.VALID)
         request.lap_ms()
         async with AsyncExitStack() as stack:
             try:
@@ -154,7 +154,7 @@ class AgentTool(Generic[Arguments]):
                 return _failed(request, e)
             return await self._responded(request, output, _question(arguments))
 
-    async def _responded(self, request: Request, output: Output, question: str) -> Answer:
+    async def _responded(self, request: ToolRequest, output: ToolOutput, question: str) -> ToolAnswer:
         if output.problem and not output.size:
             return _failed(request, ToolFailed(output.problem.reason, output.problem.remark), output.meta)
         _captured(request, output)
@@ -163,30 +163,30 @@ class AgentTool(Generic[Arguments]):
             event, reason, remark = why_not
             request.step(event)
             return await _raw(request, output, {"attempted": False, "applied": False, "reason": reason}, remark)
-        request.step(Event.ELIGIBLE, endpoint=self.pruning.endpoint)
+        request.step(RequestEvent.ELIGIBLE, endpoint=self.pruning.endpoint)
         try:
             shortened = await self.pruning.shorten(output.text(), question, output.source_type)
         except PruneFailed as e:
             return await _fallen_back(request, output, e)
         return _pruned(request, output, shortened)
 
-    def _ineligible(self, output: Output, question: str) -> tuple[Event, str, str] | None:
+    def _ineligible(self, output: ToolOutput, question: str) -> tuple[RequestEvent, str, str] | None:
         limit = self.pruning.max_input_bytes
         if not question:
-            return Event.NO_QUESTION, "no_question", ""
+            return RequestEvent.NO_QUESTION, "no_question", ""
         if not self.pruning.enabled:
-            return Event.UNCONFIGURED, "disabled_or_unconfigured", "not pruned: pruning is switched off"
+            return RequestEvent.UNCONFIGURED, "disabled_or_unconfigured", "not pruned: pruning is switched off"
         if output.size > limit:
             too_large = f"not pruned: {output.size} bytes are over the limit of {limit}"
-            return Event.TOO_LARGE, "input_too_large", too_large
+            return RequestEvent.TOO_LARGE, "input_too_large", too_large
         if not output.is_whole:
-            return Event.TOO_LARGE, "input_too_large", "not pruned: a part of the output was not kept"
+            return RequestEvent.TOO_LARGE, "input_too_large", "not pruned: a part of the output was not kept"
         return None
 
 
 def parse_failed(problem: str) -> None:
     """A body that cannot be read is the shortest life that a request can have."""
-    Request("").step(Event.UNPARSABLE, problem=problem[:200])
+    ToolRequest("").step(RequestEvent.UNPARSABLE, problem=problem[:200])
 
 
 def _question(arguments: Mapping[str, JsonValue]) -> str:
@@ -194,38 +194,38 @@ def _question(arguments: Mapping[str, JsonValue]) -> str:
     return question.strip() if isinstance(question, str) else ""
 
 
-def _failed(request: Request, error: ToolFailed, meta: JsonObject | None = None) -> Answer:
-    event = Event.TIMED_OUT if error.reason == "timeout" else Event.FAILED
+def _failed(request: ToolRequest, error: ToolFailed, meta: JsonObject | None = None) -> ToolAnswer:
+    event = RequestEvent.TIMED_OUT if error.reason == "timeout" else RequestEvent.FAILED
     request.step(event, error=error.reason, duration_ms=request.lap_ms())
-    return Answer(str(error), is_error=True, meta={**(meta or {}), "request_id": request.id, "error": error.reason})
+    return ToolAnswer(str(error), is_error=True, meta={**(meta or {}), "request_id": request.id, "error": error.reason})
 
 
-def _captured(request: Request, output: Output) -> None:
+def _captured(request: ToolRequest, output: ToolOutput) -> None:
     fields: JsonObject = {**output.meta, "duration_ms": request.lap_ms(), "bytes": output.size}
     match output.problem:
         case None:
-            request.step(Event.SUCCEEDED, **fields)
+            request.step(RequestEvent.SUCCEEDED, **fields)
         case problem if problem.reason == "timeout":
-            request.step(Event.TIMED_OUT_WITH_OUTPUT, error=problem.reason, **fields)
+            request.step(RequestEvent.TIMED_OUT_WITH_OUTPUT, error=problem.reason, **fields)
         case problem:
-            request.step(Event.FAILED_WITH_OUTPUT, error=problem.reason, **fields)
-    request.step(Event.CAPTURED)
+            request.step(RequestEvent.FAILED_WITH_OUTPUT, error=problem.reason, **fields)
+    request.step(RequestEvent.CAPTURED)
 
 
-async def _raw(request: Request, output: Output, pruning: JsonObject, remark: str = "") -> Answer:
+async def _raw(request: ToolRequest, output: ToolOutput, pruning: JsonObject, remark: str = "") -> ToolAnswer:
     return _answer(request, output, await output.shown(), pruning, remark)
 
 
-async def _fallen_back(request: Request, output: Output, error: PruneFailed) -> Answer:
-    event = _PRUNER_EVENTS.get(error.reason, Event.PRUNER_FAULT)
+async def _fallen_back(request: ToolRequest, output: ToolOutput, error: PruneFailed) -> ToolAnswer:
+    event = _PRUNER_EVENTS.get(error.reason, RequestEvent.PRUNER_FAULT)
     request.step(event, reason=error.reason, duration_ms=request.lap_ms())
-    request.step(Event.FELL_BACK)
+    request.step(RequestEvent.FELL_BACK)
     pruning: JsonObject = {"attempted": True, "applied": False, "fallback": True, "error": error.reason}
     return await _raw(request, output, pruning, f"not pruned: {error.reason}")
 
 
-def _pruned(request: Request, output: Output, found: Shortened) -> Answer:
-    request.step(Event.PRUNED, duration_ms=request.lap_ms(), pruned_bytes=len(found.text))
+def _pruned(request: ToolRequest, output: ToolOutput, found: PrunedOutput) -> ToolAnswer:
+    request.step(RequestEvent.PRUNED, duration_ms=request.lap_ms(), pruned_bytes=len(found.text))
     pruning: JsonObject = {"attempted": True, "applied": found.applied, "tokens_before": found.tokens_before}
     pruning["tokens_after"] = found.tokens_after
     if not found.applied:
@@ -238,7 +238,7 @@ def _pruned(request: Request, output: Output, found: Shortened) -> Answer:
     return _answer(request, output, text, pruning, _way_back(found, first))
 
 
-def _way_back(found: Shortened, first_line: int | None) -> str:
+def _way_back(found: PrunedOutput, first_line: int | None) -> str:
     """What a model needs in order to see what it doesn't see."""
     if not found.applied:
         return ""
@@ -251,13 +251,13 @@ def _way_back(found: Shortened, first_line: int | None) -> str:
     return f'{counted}; read hidden lines with recover_text, prune_id "{found.prune_id}" and {markers}'
 
 
-def _answer(request: Request, output: Output, text: str, pruning: JsonObject, remark: str) -> Answer:
+def _answer(request: ToolRequest, output: ToolOutput, text: str, pruning: JsonObject, remark: str) -> ToolAnswer:
     problem = output.problem.remark if output.problem else ""
     remarks = [said for said in (problem, *output.remarks, remark) if said]
     meta: JsonObject = {**output.meta, "request_id": request.id, "pruning": pruning}
-    mode = "pruned" if request.state is State.RESPOND_PRUNED else "raw"
-    when_sent(lambda sent: request.step(Event.WRITTEN if sent else Event.UNWRITTEN, mode=mode))
-    return Answer(with_remarks(text, remarks), is_error=bool(problem), meta=meta)
+    mode = "pruned" if request.state is RequestState.RESPOND_PRUNED else "raw"
+    when_sent(lambda sent: request.step(RequestEvent.WRITTEN if sent else RequestEvent.UNWRITTEN, mode=mode))
+    return ToolAnswer(with_remarks(text, remarks), is_error=bool(problem), meta=meta)
 
 
 def with_remarks(text: str, remarks: list[str]) -> str:

@@ -10,14 +10,14 @@ from kimi_proxy.core.errors import UnknownServer
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.proxy.commands import child_env
 from kimi_proxy.proxy.mcp.program import ServerProcess, ServerProgram
-from kimi_proxy.proxy.mcp.protocol import Client, Hello
-from kimi_proxy.proxy.mcp.stdio import Served, Stdio, StdioProcess
+from kimi_proxy.proxy.mcp.protocol import McpClient, ServerIntroduction
+from kimi_proxy.proxy.mcp.stdio import HttpProgramClient, StdioClient, StdioProcess
 from kimi_proxy.proxy.process import Command, OrphanCleanup
 
-AnyProgram: TypeAlias = ServerProgram[StdioProcess, Hello] | ServerProgram[ServerProcess, Client]
+AnyProgram: TypeAlias = ServerProgram[StdioProcess, ServerIntroduction] | ServerProgram[ServerProcess, McpClient]
 
 
-class Upstreams:
+class McpClients:
     """`headers` are what a server of ours needs from us, by its name; nothing of a client's goes along."""
 
     def __init__(
@@ -27,7 +27,7 @@ class Upstreams:
         self._env = env
         self._headers = headers or {}
         self._orphans = OrphanCleanup()
-        self._clients: dict[str, Client] = {}
+        self._clients: dict[str, McpClient] = {}
 
     async def forward_jsonrpc(self, server_name: str, message: JsonObject) -> JsonObject | None:
         """What the server of that name answers to `message`."""
@@ -40,7 +40,7 @@ class Upstreams:
         """The program behind a server, if we run it."""
         server = self._mcp.server(server_name)
         client = None if server is None else self._client(ALIASES.get(server_name, server_name), server)
-        return client.program if isinstance(client, Stdio | Served) else None
+        return client.program if isinstance(client, StdioClient | HttpProgramClient) else None
 
     async def close(self) -> None:
         clients = list(self._clients.values())
@@ -48,27 +48,27 @@ class Upstreams:
         await asyncio.gather(*(client.close() for client in clients))
         self._orphans.close()
 
-    def _client(self, name: str, server: McpServer) -> Client:
+    def _client(self, name: str, server: McpServer) -> McpClient:
         if name not in self._clients:
             self._clients[name] = self._made(name, server)
         return self._clients[name]
 
-    def _made(self, name: str, server: McpServer) -> Client:
+    def _made(self, name: str, server: McpServer) -> McpClient:
         env = {**child_env(self._env, server.env_pass), **server.env}
         command = Command((server.command, *server.args), env, server.root or None)
         if server.way == "stdio":
-            return Stdio(name, command, server.start_timeout_s, self._orphans)
+            return StdioClient(name, command, server.start_timeout_s, self._orphans)
         if server.is_run:
             client = partial(self._over_http, name, server)
-            return Served(name, server.url, command, client, server.start_timeout_s, self._orphans)
+            return HttpProgramClient(name, server.url, command, client, server.start_timeout_s, self._orphans)
         return self._over_http(name, server)
 
-    def _over_http(self, name: str, server: McpServer) -> Client:
+    def _over_http(self, name: str, server: McpServer) -> McpClient:
         headers = self._headers.get(name)
         if server.way == "plain":
-            from kimi_proxy.proxy.mcp.http import Plain  # the HTTP client takes 0.2 s to load
+            from kimi_proxy.proxy.mcp.http import PlainHttp  # the HTTP client takes 0.2 s to load
 
-            return Plain(name, server.url, headers)
-        from kimi_proxy.proxy.mcp.http import Streamable
+            return PlainHttp(name, server.url, headers)
+        from kimi_proxy.proxy.mcp.http import StreamableHttp
 
-        return Streamable(name, server.url, server.start_timeout_s, headers)
+        return StreamableHttp(name, server.url, server.start_timeout_s, headers)
