@@ -245,7 +245,7 @@ async def test_a_line_beyond_the_limit_is_refused_and_the_next_one_read():
 
 async def test_more_calls_than_fit_at_once_are_all_answered():
     async with client() as talk:
-        many = stdio.MAX_IN_FLIGHT * 3
+        many = stdio.MAX_CONCURRENT * 3
         lines = b"".join(
             json.encode({"jsonrpc": "2.0", "id": i, "method": "tools/call", "params": {"name": "slow"}}) + b"\n"
             for i in range(many)

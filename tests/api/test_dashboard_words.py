@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from kimi_proxy.api.dashboard import FOLDER
-from kimi_proxy.api.errors import Refused
+from kimi_proxy.api.errors import RefusalCode
 from kimi_proxy.core.config.servers import Transport
 from kimi_proxy.core.errors import (
     CompressionRefusal,
@@ -55,7 +55,7 @@ UPSTREAM = {kind.code for kind in kinds(UpstreamError)} - {"prune_failed"}  # wh
     ("file", "codes"),
     [
         ("reasons", literals(Reason)),
-        ("errors", ERRORS | literals(Refused)),
+        ("errors", ERRORS | literals(RefusalCode)),
         ("errors", {f"compression_refused {reason}" for reason in literals(CompressionRefusal)}),
         ("errors", {f"server_not_run {reason}" for reason in literals(NotRunReason)}),
         ("errors", {"below_threshold", "window_unknown"}),
@@ -82,7 +82,7 @@ def test_no_words_are_left_of_codes_that_nobody_tells_any_more():
         "below_threshold",
         "window_unknown",
         "unreachable",
-    } == ERRORS | literals(Refused)
+    } == ERRORS | literals(RefusalCode)
 
 
 def test_the_lists_hold_what_is_known_to_be_told():

@@ -1,4 +1,4 @@
-"""Lines from slices of any size."""
+"""LineSplitter from slices of any size."""
 
 import asyncio
 import os
@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi_proxy.api.stdio import LineReader, Lines
+from kimi_proxy.api.stdio import LineReader, LineSplitter
 
 
 def cut(slices: list[bytes], limit: int) -> list[bytes | None]:
-    lines = Lines(limit)
+    lines = LineSplitter(limit)
     found = [line for data in slices for line in lines.feed(data)]
     return [*found, *lines.end()]
 
@@ -38,7 +38,7 @@ def test_every_cut_of_a_stream_gives_the_same_lines():
 
 
 def test_a_line_that_is_too_long_is_not_collected():
-    lines = Lines(10)
+    lines = LineSplitter(10)
     for _ in range(1000):
         assert list(lines.feed(b"x" * 100_000)) == []
     assert list(lines.feed(b"x\nshort\n")) == [None, b"short"]
@@ -50,8 +50,8 @@ def test_a_line_that_is_too_long_is_not_collected():
 def test_the_wire_carries_nothing_that_others_print(noise: str):
     program = f"""
 from io import FileIO
-from kimi_proxy.api.stdio import private
-with private(FileIO(0, closefd=False), FileIO(1, "w", closefd=False)) as (stdin, stdout):
+from kimi_proxy.api.stdio import redirected
+with redirected(FileIO(0, closefd=False), FileIO(1, "w", closefd=False)) as (stdin, stdout):
     {noise}
     stdout.write(stdin.read(100).upper())
 print("after")

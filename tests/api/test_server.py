@@ -14,7 +14,7 @@ import pytest
 from tests.api import wire, world
 from tests.processes import within
 
-from kimi_proxy.api.server import GRACE_S, is_loopback, run, serve
+from kimi_proxy.api.server import GRACEFUL_STOP_S, is_loopback, run, serve
 from kimi_proxy.core.errors import ConfigError
 
 SLOW = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"slow"}}'
@@ -146,7 +146,7 @@ def test_what_does_not_end_is_cut_off_and_told_so(caplog: pytest.LogCaptureFixtu
         asking = ask_slowly(port, heard)
         assert signals.begun.wait(60)
         start = time.monotonic()
-    assert time.monotonic() - start < 10 * GRACE_S
+    assert time.monotonic() - start < 10 * GRACEFUL_STOP_S
     asking.join(60)
 
     assert (heard[0].status, heard[0].error_code) == (503, "stopping")
@@ -161,7 +161,7 @@ def test_an_idle_connection_does_not_hold_up_the_end():
         start = time.monotonic()
     idle.close()
 
-    assert time.monotonic() - start < GRACE_S
+    assert time.monotonic() - start < GRACEFUL_STOP_S
 
 
 @pytest.fixture

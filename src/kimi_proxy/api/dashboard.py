@@ -1,4 +1,4 @@
-"""`/` and `/dashboard/…`: the live dashboard, files of the package that a browser shows and nothing more."""
+"""`/` and `/dashboard/…`: the static files of the dashboard."""
 
 import gzip
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from kimi_proxy.api.answers import accepts_gzip, header_values
 
 FOLDER = Path(__file__).parent.parent / "dashboard"
 PAGE = "index.html"
-LEVEL = 9  # files are packed once
+GZIP_LEVEL = 9  # each file is compressed once
 
 TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -48,7 +48,7 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
-    # A browser asks each time whether its copy is still good: an update is seen at once.
+    # A browser revalidates its copy each time, so that an update is seen at once.
     "cache-control": "no-cache",
     "vary": "accept-encoding",
 }
@@ -56,18 +56,18 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Asset:
-    """A file as it is sent."""
+    """A file of the dashboard, plain and compressed."""
 
     media_type: str
     body: bytes
 
     @cached_property
-    def packed(self) -> bytes:
-        return gzip.compress(self.body, LEVEL, mtime=0)
+    def gzipped(self) -> bytes:
+        return gzip.compress(self.body, GZIP_LEVEL, mtime=0)
 
     @cached_property
     def etag(self) -> str:
-        # Weak, because the packed body has the same one.
+        # Weak, because the compressed body has the same one.
         return f'W/"{sha256(self.body).hexdigest()[:32]}"'
 
 
@@ -93,12 +93,12 @@ def _answer(request: Request, path: str) -> Response:
     if asset.etag in header_values(request, "if-none-match"):
         return Response(status_code=304, headers=headers)
     if accepts_gzip(request):
-        return Response(asset.packed, headers={**headers, "content-encoding": "gzip"}, media_type=asset.media_type)
+        return Response(asset.gzipped, headers={**headers, "content-encoding": "gzip"}, media_type=asset.media_type)
     return Response(asset.body, headers=headers, media_type=asset.media_type)
 
 
 def _asset(path: str) -> Asset:
-    """Paths are names of files in the folder; whatever else they say leads nowhere."""
+    """Return the file at `path` below the folder. Raise a 404 for anything else."""
     file = FOLDER / path
     media_type = TYPES.get(file.suffix)
     try:
@@ -112,5 +112,5 @@ def _asset(path: str) -> Asset:
 
 @lru_cache(maxsize=256)
 def _read(file: Path, media_type: str, mtime_ns: int) -> Asset:
-    """`mtime_ns` makes a changed file another one."""
+    """Read and cache a file; `mtime_ns` is part of the key, so a changed file is read again."""
     return Asset(media_type, file.read_bytes())

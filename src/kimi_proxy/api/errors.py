@@ -1,4 +1,4 @@
-"""Our errors as others read them: JSON-RPC errors, advice for a model, HTTP answers in the shape of each API."""
+"""Errors in each form that clients expect: JSON-RPC, text for a model, HTTP answers in the shape of each API."""
 
 import math
 from collections.abc import Mapping
@@ -17,8 +17,8 @@ from kimi_proxy.core.jsonrpc import RpcId
 
 INTERNAL = "internal error: the server's log has the details"
 
-# Refusals that are nobody's error: of the guard, of the router, of a server that stops.
-Refused = Literal[
+# Refusals that are no KimiProxyError: of the guard, the router, and a server that stops.
+RefusalCode = Literal[
     "host",
     "origin",
     "cross_site",
@@ -35,22 +35,22 @@ Refused = Literal[
     "stopping",
 ]
 
-# The router's own refusals, in our words.
-_REFUSALS: Mapping[int, tuple[Refused, str]] = {
+# Messages for the router's refusals.
+_REFUSALS: Mapping[int, tuple[RefusalCode, str]] = {
     404: ("not_found", "there is nothing at this path"),
     405: ("method_not_allowed", "this path answers to other methods only: see the Allow header"),
 }
 
 
 def advice(error: KimiProxyError) -> str:
-    """What a model reads when its tool call failed: the code, what is wrong, what to do next."""
+    """Return what a model reads when its tool call failed: the code, what is wrong, what to do next."""
     if isinstance(error, InvalidParams):
         return f"{error.code}: {error}. Correct the argument {error.field!r} and call the tool again."
     return f"{error.code}: {error}"
 
 
 def rpc_failure(call_id: RpcId, error: Exception) -> JsonObject:
-    """An error as the response to a call; an error that isn't ours says nothing of our insides."""
+    """Return an error as a JSON-RPC response; an error that isn't ours reveals nothing but its code."""
     if isinstance(error, KimiProxyError):
         return jsonrpc.failure_of(call_id, error)
     return jsonrpc.failure(call_id, KimiProxyError.rpc_code, INTERNAL, {"code": KimiProxyError.code})
@@ -75,7 +75,7 @@ async def on_fault(request: Request, error: Exception) -> Response:
 
 
 def refusal(
-    status: int, code: Refused, message: str, headers: Mapping[str, str] | None = None, path: str = ""
+    status: int, code: RefusalCode, message: str, headers: Mapping[str, str] | None = None, path: str = ""
 ) -> Response:
     return problem(status, code, message, headers, path)
 
@@ -88,7 +88,7 @@ def problem(
     path: str = "",
     data: JsonObject | None = None,
 ) -> Response:
-    """An error as the clients of `path` expect it; `data` is what a program may want to read beside the message."""
+    """Return an error in the shape that clients of `path` expect; `data` are further fields for programs."""
     if wire := wire_of_path(path):
         return json_answer(wire.format.error_body(status, code, message), status, headers)
     return json_answer({"error": {**(data or {}), "code": code, "message": message}}, status, headers)

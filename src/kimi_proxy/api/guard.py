@@ -1,6 +1,8 @@
-"""Who may come in: asked before any route sees a request, because a web page can send one too.
+"""Access checks before every route: Host, Origin, token, content type and size.
 
-Access checks fail closed, and a refusal says what would be accepted."""
+They are made on loopback, too, because a web page can send requests there. They fail closed, and a refusal says what
+would be accepted.
+"""
 
 import asyncio
 import base64
@@ -13,15 +15,15 @@ from functools import lru_cache
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kimi_proxy.api.errors import Refused, refusal
+from kimi_proxy.api.errors import RefusalCode, refusal
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 WITHOUT_TOKEN = frozenset({"/health", "/"})
-PAGES = "/dashboard/"  # they hold nothing of anybody's, and ask for the token themselves
+PAGES = "/dashboard/"  # static files without user data; the page itself asks for the token
 OWN_PAGES = (b"same-origin", b"none")
-KEY_HEADERS = (b"x-api-key", b"api-key", b"x-goog-api-key")  # where clients of various APIs put their key
-DRAIN_S = 1.0
-PROTOCOL = "kimi-proxy"  # what a page offers for its WebSocket, beside the token
+KEY_HEADERS = (b"x-api-key", b"api-key", b"x-goog-api-key")  # where the clients of various APIs send their key
+DRAIN_TIMEOUT_S = 1.0
+PROTOCOL = "kimi-proxy"  # the WebSocket subprotocol that a page offers beside the token
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -30,7 +32,7 @@ _PORT = re.compile(r":\d+$")
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the guard insists on; `hosts` are names beside the loopback ones, with or without a port."""
+    """What the guard requires; `hosts` are accepted beside the loopback names, with or without a port."""
 
     hosts: tuple[str, ...] = ()
     token: str | None = None
@@ -41,25 +43,25 @@ class Rules:
 @dataclass(frozen=True, slots=True)
 class Refusal:
     status: int
-    code: Refused
+    code: RefusalCode
     message: str
     headers: tuple[tuple[str, str], ...] = ()
 
 
-LATE = Refusal(408, "body_timeout", "the body did not arrive in time: send it again")
-CUT_OFF = Refusal(400, "body_incomplete", "the connection ended before the body did")
-NO_TOKEN = Refusal(
+BODY_TIMEOUT = Refusal(408, "body_timeout", "the body did not arrive in time: send it again")
+BODY_INCOMPLETE = Refusal(400, "body_incomplete", "the connection ended before the body did")
+TOKEN_REQUIRED = Refusal(
     401,
     "token_required",
     "send the server's token as Authorization: Bearer … or as X-Api-Key",
     (("www-authenticate", 'Bearer realm="kimi-proxy"'),),
 )
-ENCODED = Refusal(415, "content_encoding", "compressed bodies are not accepted: send the JSON as it is")
-NOT_JSON = Refusal(415, "content_type", "send JSON with Content-Type: application/json")
+CONTENT_ENCODING = Refusal(415, "content_encoding", "compressed bodies are not accepted: send the JSON as it is")
+CONTENT_TYPE = Refusal(415, "content_type", "send JSON with Content-Type: application/json")
 
 
 class Guard:
-    """An application behind its rules."""
+    """An ASGI application behind its rules."""
 
     def __init__(self, app: ASGIApp, rules: Rules, on_refusal: Callable[[Refusal], None] = lambda _: None) -> None:
         self.app = app
@@ -75,7 +77,7 @@ class Guard:
             await self.app(scope, admitted, send)
 
     async def _admitted(self, scope: Scope, receive: Receive) -> Receive | Refusal:
-        """What the application may read from, or why it may not."""
+        """Return where the application reads the body from, or why it is refused."""
         refusal = self._refusal(scope)
         if refusal is not None or not _has_body(scope["headers"]):
             return refusal or receive
@@ -97,7 +99,7 @@ class Guard:
         if self.rules.token is None or path in WITHOUT_TOKEN or path.startswith(PAGES):
             return None
         expected = self.rules.token.encode()
-        return None if any(hmac.compare_digest(t, expected) for t in _tokens(headers)) else NO_TOKEN
+        return None if any(hmac.compare_digest(t, expected) for t in _tokens(headers)) else TOKEN_REQUIRED
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes | Refusal:
         limit = self.rules.max_body_bytes
@@ -107,20 +109,20 @@ class Guard:
             async with asyncio.timeout(self.rules.body_timeout_s):
                 return await _received(receive, limit)
         except TimeoutError:
-            return LATE
+            return BODY_TIMEOUT
 
 
 @lru_cache(maxsize=8)
 def addresses(hosts: tuple[str, ...], port: int | None) -> frozenset[bytes]:
-    """Every way to write our address; the port is the socket's, never what a header claims."""
-    hosts = (*hosts, *map(str.lower, hosts))  # as browsers write them, whatever the settings do
+    """Return every spelling of our address; the port is the socket's, never what a header claims."""
+    hosts = (*hosts, *map(str.lower, hosts))  # browsers write them in lower case
     with_port = [name if _PORT.search(name) else f"{name}:{port}" for name in (*LOOPBACK, *hosts)]
     implied = LOOPBACK if port == 80 else ()
     return frozenset(name.encode() for name in (*with_port, *hosts, *implied))
 
 
 def _other_host(headers: Headers, ours: frozenset[bytes]) -> Refusal | None:
-    """A page that made its own name resolve to 127.0.0.1 still sends that name."""
+    """Refuse DNS rebinding: a page whose name resolves to 127.0.0.1 still sends that name as its Host."""
     given = _values(headers, b"host")
     if len(given) == 1 and given[0] in ours:
         return None
@@ -139,20 +141,20 @@ def _other_page(path: str, headers: Headers, ours: frozenset[bytes]) -> Refusal 
 
 
 def _is_visit(path: str, headers: Headers) -> bool:
-    """Somebody followed a link to the dashboard: it opens as a page of its own, and holds nothing until it asks."""
-    how = _values(headers, b"sec-fetch-mode"), _values(headers, b"sec-fetch-dest")
-    return path == "/" and how == ([b"navigate"], [b"document"])
+    """Return whether a link to the dashboard was followed: the page holds no data until its own scripts fetch it."""
+    mode = _values(headers, b"sec-fetch-mode"), _values(headers, b"sec-fetch-dest")
+    return path == "/" and mode == ([b"navigate"], [b"document"])
 
 
 def _other_content(headers: Headers) -> Refusal | None:
-    """A form or a beacon can post text without asking; JSON makes a browser ask first."""
+    """Refuse what is not JSON: a page can post forms and text to other origins, but JSON needs a preflight."""
     if any(coding != b"identity" for coding in _values(headers, b"content-encoding")):
-        return ENCODED
+        return CONTENT_ENCODING
     if not _has_body(headers):
         return None
     types = _values(headers, b"content-type")
     json = len(types) == 1 and types[0].partition(b";")[0].strip().lower() == b"application/json"
-    return None if json else NOT_JSON
+    return None if json else CONTENT_TYPE
 
 
 def _tokens(headers: Headers) -> Iterator[bytes]:
@@ -171,7 +173,7 @@ def _tokens(headers: Headers) -> Iterator[bytes]:
 
 
 def _decoded(coded: bytes) -> bytes:
-    """URL-safe base64 without its padding; no token at all if it is something else."""
+    """Return the bytes of unpadded URL-safe base64; none if it is something else."""
     try:
         return base64.b64decode(coded + b"=" * (-len(coded) % 4), b"-_", validate=True)
     except ValueError:
@@ -195,12 +197,12 @@ async def _refuse(refused: Refusal, scope: Scope, receive: Receive, send: Send) 
 
 
 async def _received(receive: Receive, limit: int) -> bytes | Refusal:
-    """The whole body; it is refused as soon as it is longer than `limit`."""
+    """Return the whole body, or the refusal as soon as it is longer than `limit`."""
     body = bytearray()
     while True:
         message = await receive()
         if message["type"] != "http.request":
-            return CUT_OFF
+            return BODY_INCOMPLETE
         body += message.get("body", b"")
         if len(body) > limit:
             return _too_large(limit)
@@ -209,11 +211,11 @@ async def _received(receive: Receive, limit: int) -> bytes | Refusal:
 
 
 async def _drained(headers: Headers, receive: Receive) -> bool:
-    """Throw the rest of a body away for a moment: a client that is writing doesn't read our answer yet."""
-    if _values(headers, b"expect"):  # to read would be to ask for it
+    """Discard the rest of a body, because many clients read no answer while they write. Return whether it ended."""
+    if _values(headers, b"expect"):  # reading would ask the client to send it
         return False
     with suppress(TimeoutError):
-        async with asyncio.timeout(DRAIN_S):
+        async with asyncio.timeout(DRAIN_TIMEOUT_S):
             while (message := await receive())["type"] == "http.request":
                 if not message.get("more_body", False):
                     return True
@@ -225,7 +227,7 @@ def _too_large(limit: int) -> Refusal:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """The body as one message, then whatever the connection says next."""
+    """Return a receive that gives the body as one message, then the messages of the connection."""
     pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:

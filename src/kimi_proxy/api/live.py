@@ -1,4 +1,4 @@
-"""`/ws`: everything that happens, as it happens, for whoever watches."""
+"""`/ws`: every event as it happens, for the dashboard and other viewers."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ from kimi_proxy.services.events import Hub, Viewer, frame
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.sessions import Sessions
 
-SEND_S = 5.0  # who takes longer to take an event does not watch
+SEND_S = 5.0  # a viewer that takes longer to read an event is disconnected
 
 log = logging.getLogger(__name__)
 
@@ -27,15 +27,15 @@ class Live:
         self._metrics = metrics
 
     def route(self) -> WebSocketRoute:
-        return WebSocketRoute("/ws", self._watched)
+        return WebSocketRoute("/ws", self._serve)
 
-    async def _watched(self, socket: WebSocket) -> None:
+    async def _serve(self, socket: WebSocket) -> None:
         if self._hub.is_crowded:
             await socket.send_denial_response(refusal(503, "crowded", "too many viewers: close one of them"))
             return
         await socket.accept(PROTOCOL if PROTOCOL in socket.scope["subprotocols"] else None)
         with self._hub.joined(_since(socket)) as viewer:
-            tasks = [asyncio.create_task(self._tell(socket, viewer)), asyncio.create_task(_listen(socket))]
+            tasks = [asyncio.create_task(self._send_events(socket, viewer)), asyncio.create_task(_listen(socket))]
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -44,9 +44,9 @@ class Live:
                 await asyncio.wait(tasks)
             for task in tasks:
                 if not task.cancelled():
-                    task.result()  # a fault of ours is to be seen
+                    task.result()  # our own faults must not be hidden
 
-    async def _tell(self, socket: WebSocket, viewer: Viewer) -> None:
+    async def _send_events(self, socket: WebSocket, viewer: Viewer) -> None:
         with suppress(WebSocketDisconnect):
             try:
                 if not viewer.is_up_to_date:
@@ -58,7 +58,7 @@ class Live:
                 log.info("viewer evicted", extra={"why": f"took no event for {SEND_S:g} s"})
 
     async def _init(self, viewer: Viewer) -> str:
-        """How things are; what happens from here on follows as events."""
+        """Return the first frame: the state now; what happens later follows as events."""
         try:
             known = await self._sessions.snapshot()
         except StoreUnavailable:
@@ -72,13 +72,13 @@ async def _send(socket: WebSocket, text: str) -> None:
 
 
 async def _listen(socket: WebSocket) -> None:
-    """Until the viewer is gone; what it says is passed over."""
+    """Wait until the viewer disconnects; what it sends is ignored."""
     with suppress(WebSocketDisconnect):
         while (await socket.receive())["type"] != "websocket.disconnect":
             pass
 
 
 def _since(socket: WebSocket) -> int | None:
-    """The number of the last event that a viewer has seen; anything else is no number."""
+    """Return the number of the last event that a viewer has seen, if it gives one."""
     given = socket.query_params.get("since", "")
     return int(given) if given.isascii() and given.isdigit() and len(given) < 16 else None

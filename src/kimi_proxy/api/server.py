@@ -1,4 +1,4 @@
-"""Listening on a port: bound before anything else, stopped within seconds, never open to the network by chance."""
+"""The HTTP server: bound before anything else starts, stopped within seconds, never exposed without a token."""
 
 import asyncio
 import errno
@@ -18,11 +18,11 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from kimi_proxy.api.errors import refusal
 from kimi_proxy.core.errors import ConfigError
 
-TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+HEAD_TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """The parser is strict but waits forever for a head that may grow forever; this one does neither."""
+    """Limits the time and the size of a request's head, which uvicorn does not."""
 
     head_s = 10.0
     max_head_bytes = 64 * 1024
@@ -55,7 +55,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._deadline is None:
             self._deadline = self.loop.call_later(self.head_s, self.transport.abort)
         if self._head_bytes > self.max_head_bytes:
-            self.transport.write(TOO_LONG)
+            self.transport.write(HEAD_TOO_LONG)
             self.transport.close()
 
     def _end_of_head(self) -> None:
@@ -66,9 +66,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 class BoundedSocket(WebSocketsSansIOProtocol):
-    """A viewer that no longer reads is cut off: a farewell would wait behind all that it did not read."""
+    """Aborts a WebSocket that no longer reads: a closing handshake would wait behind all that it has not read."""
 
-    farewell_s = 1.0
+    close_timeout_s = 1.0
 
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()
@@ -77,17 +77,17 @@ class BoundedSocket(WebSocketsSansIOProtocol):
     def on_task_complete(self, task: asyncio.Task[None]) -> None:
         super().on_task_complete(task)
         if not self.disconnected:
-            self.loop.call_later(self.farewell_s, self.transport.abort)
+            self.loop.call_later(self.close_timeout_s, self.transport.abort)
 
 
-GRACE_S = 5
-LAST_WORD_S = 0.5
+GRACEFUL_STOP_S = 5
+CANCELLED_STOP_S = 0.5
 KEEP_ALIVE_S = 75  # longer than the pools of common clients keep a connection, so that they close first
 MAX_CONNECTIONS = 1000
-MAX_WORD_BYTES = 64 * 1024  # of what somebody says on a WebSocket
-PING_S = 4.0  # a WebSocket is asked this often whether somebody is there, and has as long to answer
+MAX_WEBSOCKET_MESSAGE_BYTES = 64 * 1024  # what viewers send is ignored
+PING_S = 4.0  # the interval between pings of a WebSocket, and the timeout of each
 
-STOPPED = refusal(503, "stopping", "the server is stopping: ask again once it is back", {"retry-after": "2"})
+STOPPING_ANSWER = refusal(503, "stopping", "the server is stopping: ask again once it is back", {"retry-after": "2"})
 
 Occupant = Callable[[str, int], object]
 T = TypeVar("T")
@@ -103,28 +103,28 @@ async def serve(
     on_ready: Callable[[str, int], None] = lambda host, port: None,
     occupant: Occupant = lambda host, port: None,
 ) -> None:
-    """Serve `app` until `stop` is set; ConfigError if the address can't or mustn't be used.
+    """Serve `app` until `stop` is set. Raise ConfigError if the address can't or mustn't be used.
 
-    `on_ready` is told the address once it answers, `occupant` names who holds a port that is taken.
+    `on_ready` gets the address once it answers; `occupant` names the program on a port that is taken.
     """
     refuse_exposure(host, token)
     try:
         listener = bind(host, port)
     except (OSError, UnicodeError) as e:
-        raise ConfigError(await _why_not(host, port, e, occupant)) from e
+        raise ConfigError(await _bind_problem(host, port, e, occupant)) from e
     server = _Server(_settings(_stoppable(app)), lambda: on_ready(host, listener.getsockname()[1]))
     watch = asyncio.create_task(_stop(server, stop))
     try:
         with listener:
             await server.serve(sockets=[listener])
         if cut_off := server.server_state.tasks:
-            await asyncio.wait(cut_off, timeout=LAST_WORD_S)
+            await asyncio.wait(cut_off, timeout=CANCELLED_STOP_S)
     finally:
         watch.cancel()
 
 
 def refuse_exposure(host: str, token: bool) -> None:
-    """Beyond loopback anybody on the network could read what is kept here."""
+    """Raise ConfigError without a token beyond loopback: anyone on the network could read what is stored here."""
     if not token and not is_loopback(host):
         raise ConfigError(
             f"{host or 'every interface'} can be reached from the network: set KIMI_PROXY_TOKEN, or listen on 127.0.0.1"
@@ -146,7 +146,7 @@ def bind(host: str, port: int) -> socket.socket:
         if sys.platform != "win32":  # there it would let two servers share one port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        # Taken ports are found out here, and nobody can slip in between this and the first accept.
+        # A taken port is found here, and no other program can take it before the first accept.
         listener.listen()
     except OSError:
         listener.close()
@@ -156,9 +156,9 @@ def bind(host: str, port: int) -> socket.socket:
 
 @contextmanager
 def stop_on_signals() -> Iterator[asyncio.Event]:
-    """An event that the first of these signals sets; the second one ends the process as usual."""
+    """Yield an event that the first stop signal sets; the second signal ends the process as usual."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    before = {number: signal.getsignal(number) for number in _ends()}
+    before = {number: signal.getsignal(number) for number in _stop_signals()}
 
     def restore() -> None:
         for number, handler in before.items():
@@ -176,8 +176,8 @@ def stop_on_signals() -> Iterator[asyncio.Event]:
         restore()
 
 
-def _ends() -> Iterator[signal.Signals]:
-    """What asks us to stop; the end of our terminal does, unless nohup has us ignore it."""
+def _stop_signals() -> Iterator[signal.Signals]:
+    """Yield the signals that stop us; SIGHUP only if nohup does not ignore it."""
     yield signal.SIGINT
     yield signal.SIGTERM
     if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
@@ -185,7 +185,7 @@ def _ends() -> Iterator[signal.Signals]:
 
 
 def run(main: Coroutine[object, object, T]) -> T:
-    """Run `main` on the fastest event loop there is."""
+    """Run `main` on uvloop if it is installed, else on asyncio's own loop."""
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(main)
 
@@ -218,7 +218,7 @@ def _settings(app: ASGIApp) -> uvicorn.Config:
         app,
         http=BoundedProtocol,
         ws=BoundedSocket,
-        ws_max_size=MAX_WORD_BYTES,
+        ws_max_size=MAX_WEBSOCKET_MESSAGE_BYTES,
         ws_ping_interval=PING_S,
         ws_ping_timeout=PING_S,
         ws_per_message_deflate=False,  # it costs a viewer 64 KB here, and the wire is short
@@ -231,28 +231,28 @@ def _settings(app: ASGIApp) -> uvicorn.Config:
         headers=[("x-content-type-options", "nosniff")],
         limit_concurrency=MAX_CONNECTIONS,
         timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=GRACE_S,
+        timeout_graceful_shutdown=GRACEFUL_STOP_S,
     )
 
 
 def _stoppable(app: ASGIApp) -> ASGIApp:
-    """What outlives the grace period is cancelled; its client is told, and the log needs no traceback."""
+    """Answer 503 for requests that are cancelled after the graceful stop, without a traceback in the log."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         started = False
 
-        async def noted(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             nonlocal started
             started = True
             await send(message)
 
         try:
-            await app(scope, receive, noted)
+            await app(scope, receive, send_and_note)
         except asyncio.CancelledError:
             if scope["type"] != "http":
                 raise
             if not started:
-                await STOPPED(scope, receive, send)
+                await STOPPING_ANSWER(scope, receive, send)
 
     return answer
 
@@ -262,7 +262,7 @@ async def _stop(server: uvicorn.Server, stop: asyncio.Event) -> None:
     server.should_exit = True
 
 
-async def _why_not(host: str, port: int, error: Exception, occupant: Occupant) -> str:
+async def _bind_problem(host: str, port: int, error: Exception, occupant: Occupant) -> str:
     where = f"{host or '*'}:{port}"
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
         who = await asyncio.to_thread(occupant, host, port) or "another program"

@@ -1,4 +1,8 @@
-"""Doors for a client that is our parent process."""
+"""MCP on standard input and output, for a client that is our parent process.
+
+Threads read and write, because pipes, terminals and files each refuse another kind of asynchronous access. They are
+daemons on unbuffered files: one that waits for a silent client must not keep the process alive.
+"""
 
 import asyncio
 import os
@@ -21,55 +25,54 @@ from kimi_proxy.core.json import JsonValue
 from kimi_proxy.services.runtime import Runtime
 from kimi_proxy.services.tools.request import parse_failed
 
-# Standard input and output as an event loop can use them: lines in, lines out, never blocking it.
-#
-# Threads read and write, because pipes, terminals and files each refuse another kind of asynchronous access.
-# They are daemons on unbuffered files: one that waits for a silent client must not keep the process alive.
-
 SLICE_BYTES = 64 * 1024
 STDERR = 2
+MAX_LINE_BYTES = 64 * 1024**2
+MAX_CONCURRENT = 64
+CHECK_S = 0.2
+DRAIN_S = 30.0  # input that ended still wants its answers; a client that left kills us sooner
 
 
-class Lines:
-    """Cuts slices of any size into lines; a line longer than `limit` comes out as None."""
+class LineSplitter:
+    """Splits slices of any size into lines; yields None for a line longer than `limit`."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._begun = bytearray()
+        self._partial = bytearray()
         self._too_long = False
 
     def feed(self, data: bytes) -> Iterator[bytes | None]:
-        *ended, begun = data.split(b"\n")
+        *ended, rest = data.split(b"\n")
         for piece in ended:
             self._add(piece)
             yield self._end()
-        self._add(begun)
+        self._add(rest)
 
     def end(self) -> Iterator[bytes | None]:
-        """The last line, if it has no newline."""
-        if self._begun or self._too_long:
+        """Yield the last line if it has no newline."""
+        if self._partial or self._too_long:
             yield self._end()
 
     def _add(self, piece: bytes) -> None:
-        self._too_long = self._too_long or len(self._begun) + len(piece) > self._limit
+        self._too_long = self._too_long or len(self._partial) + len(piece) > self._limit
         if self._too_long:
-            self._begun.clear()
+            self._partial.clear()
         else:
-            self._begun += piece
+            self._partial += piece
 
     def _end(self) -> bytes | None:
-        line = None if self._too_long else bytes(self._begun)
-        self._begun.clear()
+        line = None if self._too_long else bytes(self._partial)
+        self._partial.clear()
         self._too_long = False
         return line
 
 
 class LineReader:
-    """The lines of `source`; at most `room` of them are taken up and not yet `done`."""
+    """Iterates over the lines of `source`; at most `room` of them are read and not yet `done`."""
 
     def __init__(self, source: FileIO, limit: int, room: int) -> None:
         self._source = source
-        self._lines = Lines(limit)
+        self._lines = LineSplitter(limit)
         self._room = Semaphore(room)
         self._arrived: asyncio.Queue[tuple[bytes | None] | None] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
@@ -94,7 +97,7 @@ class LineReader:
     def _slices(self) -> Iterator[bytes]:
         with suppress(OSError):  # a terminal that was closed
             while (data := self._source.read(SLICE_BYTES)) != b"":
-                if data is None:  # whoever started us chose a pipe that does not block
+                if data is None:  # a non-blocking pipe
                     select.select([self._source], [], [])
                 else:
                     yield data
@@ -106,7 +109,7 @@ class LineReader:
 
 
 class LineWriter:
-    """Whole lines to `target`, one after the other; False once nobody reads them."""
+    """Writes whole lines to `target`, one after the other; `write` returns False once they have no reader."""
 
     def __init__(self, target: FileIO) -> None:
         self._target = target
@@ -120,7 +123,7 @@ class LineWriter:
         return await written
 
     def has_reader(self) -> bool:
-        """Whether anybody may still read; a file or a terminal always has somebody."""
+        """Return False if the other end of a pipe is closed; a file or a terminal always counts as read."""
         if not hasattr(select, "poll"):
             return True
         poll = select.poll()
@@ -152,8 +155,8 @@ def _settle(written: asyncio.Future[bool], delivered: bool) -> None:
 
 
 @contextmanager
-def private(stdin: FileIO, stdout: FileIO) -> Iterator[tuple[FileIO, FileIO]]:
-    """Both streams for one conversation alone; whatever else prints meanwhile goes to standard error."""
+def redirected(stdin: FileIO, stdout: FileIO) -> Iterator[tuple[FileIO, FileIO]]:
+    """Yield both streams for one conversation alone; everything else that prints meanwhile goes to standard error."""
     sys.stdout.flush()
     wire_in, wire_out, nothing = os.dup(stdin.fileno()), os.dup(stdout.fileno()), os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, stdin.fileno())
@@ -167,23 +170,17 @@ def private(stdin: FileIO, stdout: FileIO) -> Iterator[tuple[FileIO, FileIO]]:
         os.dup2(wire_out, stdout.fileno())
 
 
-MAX_LINE_BYTES = 64 * 1024**2
-MAX_IN_FLIGHT = 64
-LOOK_EVERY_S = 0.2
-DRAIN_S = 30.0  # a pipe that ended still wants its answers; a client that left kills us sooner
-
-
 async def converse(catalog: Catalog, stdin: FileIO, stdout: FileIO) -> None:
     """Answer every line of `stdin` on `stdout`, many at a time, until it ends."""
-    reader = LineReader(stdin, MAX_LINE_BYTES, MAX_IN_FLIGHT)
-    talk = Conversation(catalog, LineWriter(stdout))
+    reader = LineReader(stdin, MAX_LINE_BYTES, MAX_CONCURRENT)
+    conversation = StdioConversation(catalog, LineWriter(stdout))
     async for line in reader:
-        talk.hear(line, reader.done)
-    await talk.end()
+        conversation.receive(line, reader.done)
+    await conversation.end()
 
 
-class Conversation:
-    """Requests that are being answered; the client may take each of them back."""
+class StdioConversation:
+    """The requests that are being answered; the client may cancel each of them."""
 
     def __init__(self, catalog: Catalog, writer: LineWriter) -> None:
         self._catalog = catalog
@@ -191,18 +188,18 @@ class Conversation:
         self._answering: set[asyncio.Task[None]] = set()
         self._by_id: dict[tuple[type, str | int], asyncio.Task[None]] = {}
 
-    def hear(self, line: bytes | None, done: Callable[[], None]) -> None:
-        """Begin to answer a line; None stands for one that was too long to read."""
+    def receive(self, line: bytes | None, done: Callable[[], None]) -> None:
+        """Start to answer a line; None stands for one that was too long to read."""
         task = asyncio.create_task(self._answer(line))
         self._answering.add(task)
         task.add_done_callback(self._answering.discard)
         task.add_done_callback(lambda _: done())
 
     async def end(self) -> None:
-        """Finish what was asked; whatever takes too long, or has no reader any more, is dropped."""
+        """Finish the open requests; cancel what takes too long or has no reader any more."""
         deadline = time.monotonic() + DRAIN_S
         while self._answering and time.monotonic() < deadline and self._writer.has_reader():
-            await asyncio.wait(self._answering, timeout=LOOK_EVERY_S)
+            await asyncio.wait(self._answering, timeout=CHECK_S)
         for task in tuple(self._answering):
             task.cancel()
 
@@ -213,15 +210,15 @@ class Conversation:
             message = _message(line)
         except ParseError as e:
             parse_failed(str(e))
-            await self._say(rpc_failure(None, e))
+            await self._send(rpc_failure(None, e))
             return
         match message:
             case {"method": "notifications/cancelled", "params": {"requestId": str() | int() as request}}:
-                self._take_back(request)
+                self._cancel(request)
             case {"method": str(), "id": str() | int() as request}:
                 await self._answer_request(message, request)
             case _:
-                await self._say((await mcp.reply_to(message, MCP, self._catalog)).value)
+                await self._send((await mcp.reply_to(message, MCP, self._catalog)).value)
 
     async def _answer_request(self, message: JsonValue, request: str | int) -> None:
         key = (type(request), request)  # 1 and "1" are two requests
@@ -233,14 +230,14 @@ class Conversation:
             reply = await mcp.reply_to(message, MCP, self._catalog)
         finally:
             self._by_id.pop(key, None)
-        jsonrpc.report(listeners, await self._say(reply.value))
+        jsonrpc.report(listeners, await self._send(reply.value))
 
-    def _take_back(self, request: str | int) -> None:
+    def _cancel(self, request: str | int) -> None:
         task = self._by_id.get((type(request), request))
         if task is not None:
             task.cancel()
 
-    async def _say(self, value: JsonValue) -> bool:
+    async def _send(self, value: JsonValue) -> bool:
         return value is None or await self._writer.write(json.encode(value))
 
 
@@ -251,12 +248,12 @@ def _message(line: bytes | None) -> JsonValue:
 
 
 async def serve_stdio(runtime: Runtime, stdin: FileIO, stdout: FileIO) -> None:
-    """Answer the client on `stdout`, where nothing else is ever written, until `stdin` ends."""
-    with private(stdin, stdout) as (source, target):
+    """Serve the pruner on `stdout`, where nothing else is ever written, until `stdin` ends."""
+    with redirected(stdin, stdout) as (source, target):
         await converse(pruner_catalog(runtime), source, target)
 
 
 async def serve_tools_stdio(runtime: Runtime, stdin: FileIO, stdout: FileIO) -> None:
-    """The same for an agent that wants read, grep and bash."""
-    with private(stdin, stdout) as (source, target):
+    """Serve read, grep, bash and recover_text in the same way."""
+    with redirected(stdin, stdout) as (source, target):
         await converse(tools_catalog(runtime), source, target)

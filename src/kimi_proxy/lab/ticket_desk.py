@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from kimi_proxy import __version__
 from kimi_proxy.api.mcp import Catalog
 from kimi_proxy.api.server import run
-from kimi_proxy.api.stdio import converse, private
+from kimi_proxy.api.stdio import converse, redirected
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.tool import Tool, ToolAnswer
 from kimi_proxy.lab import demo_texts
@@ -44,7 +44,7 @@ def _schema(argument: str) -> JsonObject:
 
 
 async def _serve() -> None:
-    with private(FileIO(0, closefd=False), FileIO(1, "w", closefd=False)) as (source, target):
+    with redirected(FileIO(0, closefd=False), FileIO(1, "w", closefd=False)) as (source, target):
         await converse(catalog(), source, target)
 
 
