@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TypeAlias
 
 from kimi_proxy.core import json
-from kimi_proxy.core.chat.body import Edit, Role, splice
+from kimi_proxy.core.chat.body import Edit, splice
 from kimi_proxy.core.chat.request import Request
 from kimi_proxy.core.json import JsonObject
 
@@ -21,11 +21,6 @@ def with_texts(request: Request, texts: Mapping[Place, str]) -> Request:
         if part.text != text:
             edits.append((part.start, part.end, json.encode(text)))
     return _edited(request, edits)
-
-
-def with_message(request: Request, role: Role, text: str) -> Request:
-    """Add a message at the end."""
-    return with_items(request, [request.format.new_message(role, text)])
 
 
 def with_items(request: Request, items: Sequence[JsonObject]) -> Request:

@@ -36,7 +36,7 @@ class Request:
 
     @cached_property
     def is_stream(self) -> bool:
-        return self.format.is_stream(self.json)
+        return read.is_true(self.members.get("stream"))
 
     @cached_property
     def messages(self) -> tuple[Message, ...]:
@@ -77,8 +77,3 @@ def parse(body: bytes, wire: Wire) -> Request:
     if not request.model:
         raise InvalidParams("model", "name the model as a string")
     return request
-
-
-def encode(request: Request) -> bytes:
-    """Return the caller's own bytes if nothing was changed."""
-    return request.body

@@ -80,7 +80,7 @@ class Chat:
         for observer in self._observers:
             observer.on_start(came, leaves)
         # If no stage had anything to do, these are the caller's own bytes.
-        outgoing = UpstreamRequest(incoming.wire, chat.encode(leaves.request), incoming.headers, incoming.query)
+        outgoing = UpstreamRequest(incoming.wire, leaves.request.body, incoming.headers, incoming.query)
         async with self._relayed(leaves, outgoing, self._observers) as answer:
             yield answer
 
@@ -96,7 +96,7 @@ class Chat:
             return
         session = session_of(request, dict(incoming.headers), target.provider)
         draft = Draft(edit.with_model(request, target.model), target, session)
-        body = chat.encode(draft.request)
+        body = draft.request.body
         outgoing = UpstreamRequest(
             incoming.wire, body, incoming.headers, incoming.query, incoming.wire.format.count_tokens
         )

@@ -134,7 +134,7 @@ class Recall:
         rounds = progress.request.format.recall_body(progress.draft.own_tool)
         for left in range(self._max_rounds, -1, -1):
             body, rest = await _read(reply)
-            answer = None if reply.status != 200 or rest is not None else _object(body)
+            answer = _object(body) if reply.status == 200 and rest is None else None
             if answer is None:
                 return RewrittenReply(reply, _pieces(body, rest))
             calls = rounds.take(answer)
@@ -148,7 +148,7 @@ class Recall:
     async def _next_round(self, rounds: RecallRounds, progress: _Progress) -> ReplyStream:
         """Ask again with an answer to each of our calls; if it is refused, their length may be the reason."""
         calls = rounds.calls.own
-        answers = await self._answers(calls, progress)
+        answers = [await self._recovered(call, progress) for call in calls]
         results = progress.request.format.new_tool_results(zip((call.id for call in calls), answers, strict=True))
         progress.request = edit.with_items(progress.request, [*rounds.next_round(), *results])
         progress.count(len(calls), 1, rounds.usage_before)
@@ -159,13 +159,13 @@ class Recall:
         progress.request = _with_results(progress.request, shorter)
         return await progress.ask_again(progress.request)
 
-    async def _answers(self, calls: Sequence[RecallCall], progress: _Progress) -> list[str]:
-        return [await self._recovered(call, progress) for call in calls]
-
     async def _recovered(self, call: RecallCall, progress: _Progress) -> str:
         """Return what the model asked for, or what is wrong with how it did."""
         try:
-            recover = checked(Recover, _arguments(call))
+            arguments = _object(call.arguments.encode("utf-8", "replace") or b"{}")
+            if arguments is None:
+                raise InvalidParams("arguments", "they are not a JSON object")
+            recover = checked(Recover, arguments)
             if not is_id(recover.id) or not progress.knows(recover.id):
                 raise PruneIdNotFound(recover.id, "unknown")
             text = decoded((await self._originals.get(SCOPE, recover.id)).text)
@@ -187,8 +187,7 @@ class Recall:
         draft, calls = progress.draft, rounds.calls
         is_stored = bool(rounds.id) and draft.request.format.is_answer_stored(draft.request.json)
         if calls.own and (calls.others or is_stored):
-            answers = [_fitting(text, PENDING_CHARS) for text in await self._answers(calls.own, progress)]
-            results = list(zip(calls.own, answers, strict=True))
+            results = [(call, _fitting(await self._recovered(call, progress), PENDING_CHARS)) for call in calls.own]
             try:
                 if calls.others:
                     progress.count(len(calls.own), 0, None)
@@ -238,22 +237,12 @@ async def _pieces(body: bytes, rest: AsyncIterator[bytes] | None) -> AsyncIterat
             yield piece
 
 
-def _object(body: bytes) -> JsonObject | None:
+def _object(raw: bytes) -> JsonObject | None:
     try:
-        value = json.decode(body)
+        value = json.decode(raw)
     except ParseError:
         return None
     return dict(value) if isinstance(value, Mapping) else None
-
-
-def _arguments(call: RecallCall) -> JsonObject:
-    try:
-        asked = json.decode(call.arguments.encode("utf-8", "replace") or b"{}")
-    except ParseError as e:
-        raise InvalidParams("arguments", "they are not JSON") from e
-    if not isinstance(asked, Mapping):
-        raise InvalidParams("arguments", "they are not a JSON object")
-    return dict(asked)
 
 
 def _fitting(text: str, max_chars: int) -> str:

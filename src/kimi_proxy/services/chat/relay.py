@@ -116,18 +116,14 @@ class Relay:
             async for piece in self._pieces(reply):
                 if complete := events.feed(piece):
                     yield complete
-            if not reply.is_delimited:
-                self._refuse_sudden_end()
+            facts = self._reader.facts
+            if not reply.is_delimited and not facts.is_complete and not facts.finish:
+                raise UpstreamDisconnected("the provider closed the connection before its answer was complete")
             if rest := events.end():
                 yield rest
         except UpstreamError as e:
             self.failed(e)
             yield events.followed_by(wire_format.error_event(e.http_status, e.code, str(e)))
-
-    def _refuse_sudden_end(self) -> None:
-        facts = self._reader.facts
-        if not facts.is_complete and not facts.finish:
-            raise UpstreamDisconnected("the provider closed the connection before its answer was complete")
 
 
 def _without_length(headers: list[Header]) -> tuple[Header, ...]:

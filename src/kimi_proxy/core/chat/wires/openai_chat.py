@@ -1,7 +1,6 @@
 """OpenAI's chat completions: `messages` with a role each, tool calls beside their text, tool results as messages."""
 
 import re
-from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -16,6 +15,7 @@ from kimi_proxy.core.chat.wires.recall import (
     RecallBody,
     RecallRounds,
     RecallStream,
+    RoundCalls,
     event_bytes,
     summed,
     valid_arguments,
@@ -44,11 +44,7 @@ class _StreamedCall:
 
 
 class _ChatRounds(RecallRounds):
-    """`_message` is what the model says in this round."""
-
-    @property
-    @abstractmethod
-    def _message(self) -> JsonObject: ...
+    _message: JsonObject  # what the model says in this round
 
     def _calls(self) -> Iterator[tuple[str, str, str]]:
         for call in read.as_objects(self._message.get("tool_calls")):
@@ -71,6 +67,11 @@ class _ChatRounds(RecallRounds):
 class ChatRecallBody(_ChatRounds, RecallBody):
     _content_before: JsonValue = None  # of the rounds that are over
 
+    def take(self, body: JsonObject) -> RoundCalls:
+        self._choice = (read.as_objects(body.get("choices")) or [{}])[0]
+        self._message = read.as_object(self._choice.get("message"))
+        return super().take(body)
+
     def joined(self) -> JsonObject:
         message, choice = self._message, self._choice
         calls = read.as_objects(message.get("tool_calls"))
@@ -84,14 +85,6 @@ class ChatRecallBody(_ChatRounds, RecallBody):
 
     def _begin(self) -> None:
         self._content_before = self._content()
-
-    @property
-    def _choice(self) -> JsonObject:
-        return (read.as_objects(self._body.get("choices")) or [{}])[0]
-
-    @property
-    def _message(self) -> JsonObject:
-        return read.as_object(self._choice.get("message"))
 
     def _content(self) -> JsonValue:
         """What was said in all rounds: a text, or blocks where one of them comes in blocks."""
@@ -129,18 +122,20 @@ class ChatRecallStream(_ChatRounds, RecallStream):
     def _feed_text(self, event: SseEvent, raw: bytes) -> bytes:
         if not self._has_own or event.data != DONE:
             return raw
-        self._held.append((event, None))
-        self._is_over = True
+        self._hold(event, None)
         return b""
 
     def _ended(self, value: JsonObject, is_stop: bool) -> JsonObject:
         choices = [{**choice, "finish_reason": "stop"} for choice in read.as_objects(value.get("choices"))]
         return {**value, "choices": choices} if is_stop else value
 
-    @property
-    def _message(self) -> JsonObject:
+    def _hold(self, event: SseEvent, value: JsonObject | None) -> None:
+        """Hold back the end of this round: all of it is known now."""
         calls = [call.to_json() for call in self._streamed]
-        return {"role": "assistant", "content": self._content or None, **self._reasoning, "tool_calls": calls}
+        content = self._content or None
+        self._message = {"role": "assistant", "content": content, **self._reasoning, "tool_calls": calls}
+        self._held.append((event, value))
+        self._is_over = True
 
     @property
     def _has_own(self) -> bool:
@@ -178,8 +173,7 @@ class ChatRecallStream(_ChatRounds, RecallStream):
             chunk, choice = {**self._with_total(chunk), "id": self._id}, self._with_total(choice)
         finish = choice.get("finish_reason")
         if self._has_own and (finish or not choice):
-            self._held.append((event, _with_choice(chunk, choice, {}, finish)))
-            self._is_over = True
+            self._hold(event, _with_choice(chunk, choice, {}, finish))
             chunk, finish = {**chunk, "usage": None}, None
         if not any(shown.values()) and not finish and not chunk.get("usage"):
             return b""

@@ -153,9 +153,6 @@ class WireFormat(ABC):
         """Return whole events without those that are sent only because `ask_usage` asked for them."""
         return events
 
-    def is_stream(self, body: JsonBody) -> bool:
-        return read.is_true(body.members.get("stream"))
-
     def _content_of(self, body: JsonBody, at: int) -> Raw | None:
         """Return what a message says, if it is a string or blocks."""
         content = read.members(read.array(body.members.get(self.conversation))[at]).get("content")
