@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
-from kimi_proxy.services.store import DecisionRecord, Decisions, Original, Originals, StoredText
+from kimi_proxy.services.store.protocols import DecisionRecord, Decisions, Original, Originals, StoredText
 
 
 class Clock:

@@ -16,7 +16,8 @@ from tests.browser.provider import MODEL, WINDOW, Provider, provider, say
 from tests.browser.window import Window, Windows
 
 from kimi_proxy.features.metering import Metric
-from kimi_proxy.services.store import SessionRecord, open_store
+from kimi_proxy.services.store import open_store
+from kimi_proxy.services.store.protocols import SessionRecord
 
 REQUESTS = 10_000
 SESSIONS = 200

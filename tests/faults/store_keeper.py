@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 from kimi_proxy.core.markers import new_id
-from kimi_proxy.services.store import Original, Store, open_store
+from kimi_proxy.services.store import open_store
+from kimi_proxy.services.store.protocols import Original, Store
 
 AT_ONCE = 8
 

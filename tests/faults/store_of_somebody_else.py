@@ -5,7 +5,8 @@ import os
 from pathlib import Path
 
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.services.store import Original, open_store
+from kimi_proxy.services.store import open_store
+from kimi_proxy.services.store.protocols import Original
 
 
 async def main() -> None:

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.services.store import Original, Store, open_store
+from kimi_proxy.services.store import open_store
+from kimi_proxy.services.store.protocols import Original, Store
 
 
 def mount(*options: str) -> None:

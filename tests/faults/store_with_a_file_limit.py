@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.services.store import Original, open_store
+from kimi_proxy.services.store import open_store
+from kimi_proxy.services.store.protocols import Original
 
 
 async def main(home: Path) -> None:

@@ -12,7 +12,8 @@ from tests.services.store.making import MAX_BYTES
 
 from kimi_proxy.core.errors import PruneIdNotFound
 from kimi_proxy.core.markers import new_id
-from kimi_proxy.services.store import Original, open_store
+from kimi_proxy.services.store import open_store
+from kimi_proxy.services.store.protocols import Original
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 
 TTL_S = 100.0

@@ -15,7 +15,7 @@ from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.store import Decisions, Originals
+from kimi_proxy.services.store.protocols import Decisions, Originals
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 from kimi_proxy.services.workers import Workers
 

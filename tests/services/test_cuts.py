@@ -16,7 +16,7 @@ from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.prune import Options, Question
 from kimi_proxy.services.cuts import Cuts
 from kimi_proxy.services.pruner import Pruner
-from kimi_proxy.services.store import DecisionRecord, Original
+from kimi_proxy.services.store.protocols import DecisionRecord, Original
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 from kimi_proxy.services.workers import Workers
 

@@ -26,7 +26,8 @@ from kimi_proxy.core.markers import MaskMarker, read_mask
 from kimi_proxy.services.gateway import Gateway
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner
-from kimi_proxy.services.store import Originals, open_store
+from kimi_proxy.services.store import open_store
+from kimi_proxy.services.store.protocols import Originals
 from kimi_proxy.services.workers import Workers
 
 LONG = "".join(f"line {i} é\n" for i in range(20_000))

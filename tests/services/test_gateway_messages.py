@@ -16,7 +16,7 @@ from kimi_proxy.services.gateway import Gateway
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.originals import decoded, encoded
 from kimi_proxy.services.pruner import Pruner
-from kimi_proxy.services.store import Original
+from kimi_proxy.services.store.protocols import Original
 from kimi_proxy.services.workers import Workers
 
 ID = "msk_0123456789abcdef"

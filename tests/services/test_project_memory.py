@@ -17,7 +17,7 @@ from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, run_stages
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.memory import ProjectMemory
-from kimi_proxy.services.store import DecisionRecord
+from kimi_proxy.services.store.protocols import DecisionRecord
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 
 ON = Settings(inject=True)

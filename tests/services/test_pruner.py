@@ -14,7 +14,7 @@ from kimi_proxy.core.prune import Question
 from kimi_proxy.features.pruning import engine
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import PruneAnswer, Pruner
-from kimi_proxy.services.store import Original
+from kimi_proxy.services.store.protocols import Original
 from kimi_proxy.services.workers import Workers
 
 LOG = a_log(400)

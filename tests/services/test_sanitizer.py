@@ -21,7 +21,7 @@ from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task
 from kimi_proxy.services.chat.decisions import SCOPE
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.originals import decoded
-from kimi_proxy.services.store import NEWEST, DecisionRecord, Decisions
+from kimi_proxy.services.store.protocols import NEWEST, DecisionRecord, Decisions
 from kimi_proxy.services.workers import Workers
 
 WIRES = pytest.mark.parametrize("wire", list(Wire))

@@ -21,7 +21,7 @@ from kimi_proxy.core.config import Config
 from kimi_proxy.core.errors import ConfigError, KimiProxyError
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.services.runtime import Runtime
-from kimi_proxy.services.store import Store
+from kimi_proxy.services.store.protocols import Store
 from kimi_proxy.services.tools.agent import over_http
 
 TOOLS_HOST = "127.0.0.1"

@@ -7,7 +7,7 @@ from starlette.routing import Route
 
 from kimi_proxy.api.guard import Refusal
 from kimi_proxy.services.runtime import Runtime
-from kimi_proxy.services.store import StoreUsage
+from kimi_proxy.services.store.protocols import StoreUsage
 
 TEXT = "text/plain; version=0.0.4"
 

@@ -21,7 +21,7 @@ from kimi_proxy.features.sessions import MAX_NAME_CHARS
 from kimi_proxy.features.tool import checked
 from kimi_proxy.services import serialize
 from kimi_proxy.services.sessions import Sessions
-from kimi_proxy.services.store import Cursor
+from kimi_proxy.services.store.protocols import Cursor
 
 MAX_TITLE_CHARS = 200
 MAX_PAGE = 500

@@ -19,7 +19,8 @@ from kimi_proxy.core.markers import new_id
 from kimi_proxy.features import clients
 from kimi_proxy.features.pruning.model import Scorers, installed
 from kimi_proxy.proxy.local_server import port_owner, url
-from kimi_proxy.services.store import Original, Store, open_store, sqlite_version
+from kimi_proxy.services.store import open_store, sqlite_version
+from kimi_proxy.services.store.protocols import Original, Store
 
 Level = Literal["ok", "warning", "error"]
 

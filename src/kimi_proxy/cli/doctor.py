@@ -15,7 +15,7 @@ from kimi_proxy.cli.pruning import with_runtime
 if TYPE_CHECKING:
     from kimi_proxy.cli.checks import Check
     from kimi_proxy.proxy.local_server import PortOwner
-    from kimi_proxy.services.store import StoreUsage
+    from kimi_proxy.services.store.protocols import StoreUsage
 
 
 SEVERITY = ("ok", "warning", "error")  # the place in this list is the exit code

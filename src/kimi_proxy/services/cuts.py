@@ -17,7 +17,7 @@ from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.services.events import moment
 from kimi_proxy.services.originals import SCOPE, decoded
 from kimi_proxy.services.pruner import Explanation, Pruner
-from kimi_proxy.services.store import NEWEST, DecisionRecord, Decisions, ListedOriginal, Originals, StoredText
+from kimi_proxy.services.store.protocols import NEWEST, DecisionRecord, Decisions, ListedOriginal, Originals, StoredText
 
 CHARS_PER_TOKEN = 4
 SCAN = 4  # originals looked at for one that is listed: some were kept and then nothing was cut

@@ -41,7 +41,7 @@ from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.originals import decoded, encoded
 from kimi_proxy.services.pruner import Pruner
-from kimi_proxy.services.store import Original, Originals
+from kimi_proxy.services.store.protocols import Original, Originals
 
 SCOPE = "local"
 MAX_BATCH = 100

@@ -39,7 +39,7 @@ from kimi_proxy.services.chat.handler import ChatObserver
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.store import SessionRecord, SessionStore
+from kimi_proxy.services.store.protocols import SessionRecord, SessionStore
 
 PAID = 200  # providers charge for no answer of another status
 

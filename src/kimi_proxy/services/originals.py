@@ -15,7 +15,7 @@ from kimi_proxy.core.errors import InvalidParams, ParseError, StoreUnavailable
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.core.prune import Cut, Options, Pruned, Question, SourceType
 from kimi_proxy.features.pruning import engine
-from kimi_proxy.services.store import Original, Originals
+from kimi_proxy.services.store.protocols import Original, Originals
 
 SCOPE = "local"
 GOAL_MAX_CHARS = 10_000

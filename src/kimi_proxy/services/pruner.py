@@ -35,7 +35,7 @@ from kimi_proxy.services import originals
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.originals import decoded, encoded, fingerprint
-from kimi_proxy.services.store import Original, Originals
+from kimi_proxy.services.store.protocols import Original, Originals
 from kimi_proxy.services.workers import Workers
 
 if TYPE_CHECKING:

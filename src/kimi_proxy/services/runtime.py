@@ -32,7 +32,8 @@ from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner, Rerank
 from kimi_proxy.services.sessions import Sessions
 from kimi_proxy.services.settings import LiveSettings, Switchable
-from kimi_proxy.services.store import Store, open_store
+from kimi_proxy.services.store import open_store
+from kimi_proxy.services.store.protocols import Store
 from kimi_proxy.services.supervisor import Supervisor
 from kimi_proxy.services.tools import prune_text, recover_text
 from kimi_proxy.services.tools.agent import agent_tools

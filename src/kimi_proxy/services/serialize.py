@@ -8,7 +8,7 @@ from kimi_proxy.features.accounting import Account
 from kimi_proxy.features.context import Context, Sink
 from kimi_proxy.features.metering import Metric, window_percent
 from kimi_proxy.services.events import moment
-from kimi_proxy.services.store import MemoryKind, MemoryTotals, SessionRecord, SessionTotals
+from kimi_proxy.services.store.protocols import MemoryKind, MemoryTotals, SessionRecord, SessionTotals
 
 # What a request saved, and what that cost; null until its answer is over.
 ACCOUNT = tuple(field.name for field in fields(Account))

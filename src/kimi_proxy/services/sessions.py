@@ -12,7 +12,7 @@ from kimi_proxy.features.sessions import Session, named
 from kimi_proxy.services import serialize
 from kimi_proxy.services.events import moment
 from kimi_proxy.services.journal import Journal
-from kimi_proxy.services.store import Cursor, SessionRecord, SessionStore
+from kimi_proxy.services.store.protocols import Cursor, SessionRecord, SessionStore
 
 Forget = Callable[[str | None], None]  # one session, or all
 

@@ -11,7 +11,7 @@ import pytest
 from kimi_proxy.core.errors import PruneIdNotFound
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features.metering import Metric
-from kimi_proxy.services.store import Original, Originals, SessionRecord, SessionStore
+from kimi_proxy.services.store.protocols import Original, Originals, SessionRecord, SessionStore
 from kimi_proxy.services.store.sqlite.file import Connect, connect
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 

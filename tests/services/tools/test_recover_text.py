@@ -9,7 +9,7 @@ from kimi_proxy.core.errors import InvalidParams, InvalidRange, PruneIdNotFound
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.tool import Tool
 from kimi_proxy.services.pruner import Pruner
-from kimi_proxy.services.store import Original
+from kimi_proxy.services.store.protocols import Original
 from kimi_proxy.services.tools import recover_text
 from kimi_proxy.services.tools.recover_text import RecoverText
 from kimi_proxy.services.workers import Workers

@@ -13,7 +13,7 @@ from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.tool import AnyTool, ToolAnswer
 from kimi_proxy.proxy.search import ripgrep
 from kimi_proxy.services.pruner import Pruner
-from kimi_proxy.services.store import Originals
+from kimi_proxy.services.store.protocols import Originals
 from kimi_proxy.services.tools.agent import agent_tools
 from kimi_proxy.services.workers import Workers
 

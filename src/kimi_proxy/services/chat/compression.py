@@ -37,7 +37,7 @@ from kimi_proxy.services.chat.summaries import Summaries, Summary, SummaryTask
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.originals import encoded
 from kimi_proxy.services.sessions import Sessions
-from kimi_proxy.services.store import CompressionRecord, Decisions, Original, Originals, SessionStore
+from kimi_proxy.services.store.protocols import CompressionRecord, Decisions, Original, Originals, SessionStore
 
 DAY_S = 86_400
 MAX_SESSIONS = 10_000

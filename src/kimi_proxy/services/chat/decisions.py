@@ -16,7 +16,7 @@ from kimi_proxy.features.sanitizer.shorten import Hidden, ShortenedText
 from kimi_proxy.features.sanitizer.stage import Decision
 from kimi_proxy.services import originals
 from kimi_proxy.services.originals import decoded, encoded
-from kimi_proxy.services.store import (
+from kimi_proxy.services.store.protocols import (
     NEWEST,
     DecisionRecord,
     Decisions,

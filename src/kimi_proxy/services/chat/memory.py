@@ -20,7 +20,7 @@ from kimi_proxy.proxy import private_files
 from kimi_proxy.services.chat.decisions import SCOPE
 from kimi_proxy.services.events import moment
 from kimi_proxy.services.originals import decoded, encoded
-from kimi_proxy.services.store import DecisionRecord, Decisions, SessionStore
+from kimi_proxy.services.store.protocols import DecisionRecord, Decisions, SessionStore
 
 NAME = "project_memory.json"
 MODE = 0o600

@@ -30,7 +30,7 @@ from kimi_proxy.services.chat.decisions import SCOPE, ChatDecisions
 from kimi_proxy.services.chat.relay import ReplyStream
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.originals import decoded
-from kimi_proxy.services.store import Originals
+from kimi_proxy.services.store.protocols import Originals
 
 MAX_HELD_BYTES = 16 * 1024**2  # a longer body, or event, is passed on unread
 SHORT_CHARS = 2_000  # hardly the reason why a request is too long

@@ -14,7 +14,7 @@ from kimi_proxy.features.routing import RETURN_SHARE, ModelWindow, Route, chosen
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.decisions import SCOPE
 from kimi_proxy.services.originals import decoded, encoded
-from kimi_proxy.services.store import DecisionRecord, Decisions, SessionStore
+from kimi_proxy.services.store.protocols import DecisionRecord, Decisions, SessionStore
 
 MOST_OFF = 2.0  # a provider that counts more than twice our estimate counts something else
 DISK_S = 0.25

@@ -27,7 +27,7 @@ from kimi_proxy.features.sanitizer.stage import (
 )
 from kimi_proxy.services.chat.decisions import ChatDecisions, ShortenedOutput
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.store import ListedOriginal
+from kimi_proxy.services.store.protocols import ListedOriginal
 from kimi_proxy.services.workers import Workers
 
 COMMIT_GRACE_S = 0.25  # what was shortened in time, now or before, is worth waiting for the disk

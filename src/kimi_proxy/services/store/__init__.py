@@ -1,52 +1,15 @@
-"""Where originals, decisions and sessions are kept. Another database is one new folder beside `sqlite`."""
+"""Where originals, decisions and sessions are kept: `protocols` says what is promised, `sqlite` keeps it.
+
+Another database is one new folder beside `sqlite`, and one line here.
+"""
 
 from pathlib import Path
 from sqlite3 import sqlite_version
 
-from kimi_proxy.services.store.protocols import (
-    NEWEST,
-    CompressionRecord,
-    CompressionTotals,
-    Cursor,
-    DecisionRecord,
-    Decisions,
-    DecisionTotals,
-    ListedOriginal,
-    MemoryKind,
-    MemoryTotals,
-    Original,
-    Originals,
-    SessionRecord,
-    SessionStore,
-    SessionTotals,
-    Store,
-    StoredText,
-    StoreUsage,
-)
+from kimi_proxy.services.store.protocols import Store
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 
-__all__ = [
-    "NEWEST",
-    "CompressionRecord",
-    "CompressionTotals",
-    "Cursor",
-    "DecisionRecord",
-    "DecisionTotals",
-    "Decisions",
-    "ListedOriginal",
-    "MemoryKind",
-    "MemoryTotals",
-    "Original",
-    "Originals",
-    "SessionRecord",
-    "SessionStore",
-    "SessionTotals",
-    "Store",
-    "StoreUsage",
-    "StoredText",
-    "open_store",
-    "sqlite_version",
-]
+__all__ = ["open_store", "sqlite_version"]
 
 
 async def open_store(home: Path, *, ttl_s: float, max_bytes: int, timeout_s: float = 2.0) -> Store:

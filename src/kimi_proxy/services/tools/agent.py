@@ -13,7 +13,7 @@ from kimi_proxy.proxy.files import workspace
 from kimi_proxy.proxy.search import ripgrep
 from kimi_proxy.services.originals import Keeper
 from kimi_proxy.services.pruner import Pruner
-from kimi_proxy.services.store import Originals
+from kimi_proxy.services.store.protocols import Originals
 from kimi_proxy.services.tools import bash, grep, read
 from kimi_proxy.services.tools.pruning import Endpoint, pruning
 

@@ -9,7 +9,7 @@ import pytest
 from tests.fakes import MemoryDecisions, MemoryOriginals
 from tests.services.store import making
 
-from kimi_proxy.services.store import Decisions, Originals, Store
+from kimi_proxy.services.store.protocols import Decisions, Originals, Store
 
 
 class SweptStore(Store, Protocol):

@@ -8,7 +8,7 @@ from tests.fakes import Clock
 from tests.services.store.contract.conftest import Opening
 from tests.services.store.making import TTL_S, an_original
 
-from kimi_proxy.services.store import (
+from kimi_proxy.services.store.protocols import (
     NEWEST,
     CompressionRecord,
     CompressionTotals,

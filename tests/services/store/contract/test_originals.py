@@ -9,7 +9,7 @@ from tests.services.store.contract.conftest import Opening
 from tests.services.store.making import an_original, reason
 
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.services.store import Original, Originals
+from kimi_proxy.services.store.protocols import Original, Originals
 
 
 async def test_what_was_kept_comes_back_whole(originals: Originals) -> None:

@@ -10,7 +10,7 @@ from tests.services.store.making import a_metric, a_session, all_metrics, an_ori
 from kimi_proxy.features.context import Context, Layout, Sink
 from kimi_proxy.features.memory import MemoryFound
 from kimi_proxy.features.metering import Metric
-from kimi_proxy.services.store import MemoryKind, MemoryTotals
+from kimi_proxy.services.store.protocols import MemoryKind, MemoryTotals
 
 DAY_S = 86_400.0
 HALF_A_YEAR_S = 180 * DAY_S
