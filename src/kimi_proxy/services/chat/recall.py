@@ -27,7 +27,7 @@ from kimi_proxy.features.sanitizer.stage import unique_call_id
 from kimi_proxy.features.tool import checked
 from kimi_proxy.proxy.headers import UpstreamRequest
 from kimi_proxy.services.chat.decisions import SCOPE, ChatDecisions
-from kimi_proxy.services.chat.relay import ReplyStream
+from kimi_proxy.services.chat.relay import ReplyStream, read_up_to
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.originals import decoded
 from kimi_proxy.services.store.protocols import Originals
@@ -133,7 +133,7 @@ class Recall:
     async def _whole(self, reply: ReplyStream, progress: _Progress) -> ReplyStream:
         rounds = progress.request.format.recall_body(progress.draft.own_tool)
         for left in range(self._max_rounds, -1, -1):
-            body, rest = await _read(reply)
+            body, rest = await read_up_to(MAX_HELD_BYTES, reply.pieces())
             answer = _object(body) if reply.status == 200 and rest is None else None
             if answer is None:
                 return RewrittenReply(reply, _pieces(body, rest))
@@ -218,16 +218,6 @@ async def _shown(reply: ReplyStream, rounds: RecallStream) -> AsyncIterator[byte
         shown = rounds.feed(rest)
         # Another round may follow, and must not become a part of an event without an end.
         yield shown + b"\n\n" if shown == rest and rounds.calls.own else shown
-
-
-async def _read(reply: ReplyStream) -> tuple[bytes, AsyncIterator[bytes] | None]:
-    """Return the body, or the beginning of a very long one and the rest of it."""
-    held, pieces = bytearray(), reply.pieces()
-    async for piece in pieces:
-        held += piece
-        if len(held) > MAX_HELD_BYTES:
-            return bytes(held), pieces
-    return bytes(held), None
 
 
 async def _pieces(body: bytes, rest: AsyncIterator[bytes] | None) -> AsyncIterator[bytes]:

@@ -78,16 +78,13 @@ class Relay:
         self._reader = ReplyReader(self._wire, is_stream, reply.encoding)
         if is_stream:
             # What is compressed passes as it is: where an event ends in it is not known.
-            rest = self._pieces(reply) if reply.encoding else self._events(reply)
-            return Answer(reply.status, _without_length(reply.headers) + _STREAM_HEADERS, b"", rest)
-        pieces = self._pieces(reply)
-        held = bytearray()
-        async for piece in pieces:
-            held += piece
-            if len(held) > MAX_HELD_BYTES:
-                return Answer(reply.status, tuple(reply.headers), bytes(held), pieces)
-        length = (b"content-length", str(len(held)).encode())
-        return Answer(reply.status, (*_without_length(reply.headers), length), bytes(held))
+            stream = self._pieces(reply) if reply.encoding else self._events(reply)
+            return Answer(reply.status, _without_length(reply.headers) + _STREAM_HEADERS, b"", stream)
+        body, rest = await read_up_to(MAX_HELD_BYTES, self._pieces(reply))
+        if rest is not None:
+            return Answer(reply.status, tuple(reply.headers), body, rest)
+        length = (b"content-length", str(len(body)).encode())
+        return Answer(reply.status, (*_without_length(reply.headers), length), body)
 
     def failed(self, error: KimiProxyError) -> None:
         self._outcome = error.code
@@ -124,6 +121,16 @@ class Relay:
         except UpstreamError as e:
             self.failed(e)
             yield events.followed_by(wire_format.error_event(e.http_status, e.code, str(e)))
+
+
+async def read_up_to(max_bytes: int, pieces: AsyncIterator[bytes]) -> tuple[bytes, AsyncIterator[bytes] | None]:
+    """Return a body, or the beginning of a longer one and the rest of it."""
+    held = bytearray()
+    async for piece in pieces:
+        held += piece
+        if len(held) > max_bytes:
+            return bytes(held), pieces
+    return bytes(held), None
 
 
 def _without_length(headers: list[Header]) -> tuple[Header, ...]:
