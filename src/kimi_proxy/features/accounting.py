@@ -367,29 +367,34 @@ def _sum_of(all: SavingsLine) -> list[str]:
     return [*lines[:-1], lines[-1] + share]
 
 
-_GRID = (
-    *("session", "model", "requests", "before", "after", "cache lost", "read back", "summaries"),
-    *("saved", "USD before", "USD", "USD saved"),
+_COLUMNS = dict(
+    (
+        *(("requests", "requests"), ("before", "tokens_before"), ("after", "tokens_after")),
+        *(("cache lost", "cache_lost_tokens"), ("read back", "recovery_tokens"), ("summaries", "summary_tokens")),
+        *(("saved", "net_saved_tokens"), ("USD before", "cost_before_usd"), ("USD", "cost_usd")),
+        ("USD saved", "net_saved_usd"),
+    )
 )
 
 
 def _grid(lines: Sequence[SavingsLine]) -> list[str]:
-    rows = [_GRID, *map(_cells, lines)]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(_GRID))]
-    return ["  ".join(_set(cell, at, widths[at]) for at, cell in enumerate(row)).rstrip() for row in rows]
+    titles = (((line.title or line.session)[:40], line.model[:40]) for line in lines)
+    cells = ((number(getattr(line, name)) for name in _COLUMNS.values()) for line in lines)
+    rows = ((*title, *row) for title, row in zip(titles, cells, strict=True))
+    return table([("session", "model", *_COLUMNS), *rows], left=2)
 
 
-def _set(cell: str, at: int, width: int) -> str:
-    return cell.ljust(width) if at < 2 else cell.rjust(width)
+def table(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
+    """Return lines of cells that stand under each other, those of the first `left` columns to the left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    sides = ["<"] * left + [">"] * (len(widths) - left)
+    cells = (zip(row, sides, widths, strict=True) for row in rows)
+    return ["  ".join(f"{cell:{side}{width}}" for cell, side, width in row).rstrip() for row in cells]
 
 
-def _cells(line: SavingsLine) -> tuple[str, ...]:
-    counts = (
-        *(line.requests, line.tokens_before, line.tokens_after, line.cache_lost_tokens),
-        *(line.recovery_tokens, line.summary_tokens, line.net_saved_tokens),
-    )
-    money = ("–" if usd is None else f"{usd:.4f}" for usd in (line.cost_before_usd, line.cost_usd, line.net_saved_usd))
-    return (line.title or line.session)[:40], line.model[:40], *(f"{count:,}" for count in counts), *money
+def number(value: float | None) -> str:
+    """Return a count, an amount of USD, or a dash for what is not known."""
+    return "–" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
 
 
 def _to_json(line: SavingsLine, *texts: str) -> JsonObject:

@@ -12,6 +12,7 @@ from kimi_proxy.features.context import Context
 
 # Shares of the context window at which an alert is published, highest first.
 LEVELS = ((95.0, "critical"), (90.0, "warning"), (80.0, "caution"))
+_RANKS = {name: -rank for rank, (_, name) in enumerate(LEVELS, -len(LEVELS))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +103,7 @@ def level(share: float | None) -> str:
 
 
 def is_worse_level(level: str, than: str) -> bool:
-    """Whether a session has come nearer to the end of its window."""
-    names = [name for _, name in LEVELS]
-    return level in names and (than not in names or names.index(level) < names.index(than))
+    return _RANKS.get(level, 0) > _RANKS.get(than, 0)
 
 
 def cost_usd(usage: Usage | None, model: Model | None) -> float | None:

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from kimi_proxy.core import json
 from kimi_proxy.core.cache import LruCache
@@ -33,37 +32,41 @@ class LineFeed:
 
     def __init__(self, max_line_bytes: int = MAX_LINE_BYTES) -> None:
         self._max = max_line_bytes
-        self._begun = bytearray()
-        self._is_skipping = False
+        self._begun: bytes | None = b""  # None: the rest of this line is left out
 
     def feed(self, piece: bytes) -> list[str]:
         """Return the lines that are complete now; bytes that are no UTF-8 become replacement characters."""
-        *ended, rest = piece.split(b"\n")
-        lines = [line for end in ended if (line := self._ended(end)) is not None]
-        self._begin(rest)
+        lines: list[str] = []
+        *ends, rest = piece.split(b"\n")
+        for end in ends:
+            line = self._with(end)
+            if line is not None:
+                lines.append(line.decode("utf-8", "replace").rstrip("\r"))
+            self.restart()
+        self._begun = self._with(rest)
         return lines
 
     def skip_line(self) -> None:
         """The next bytes come from the middle of a line."""
-        self._begun.clear()
-        self._is_skipping = True
+        self._begun = None
 
     def restart(self) -> None:
-        self._begun.clear()
-        self._is_skipping = False
+        self._begun = b""
 
-    def _ended(self, end: bytes) -> str | None:
-        line = None
-        if not self._is_skipping and len(self._begun) + len(end) <= self._max:
-            line = (bytes(self._begun) + end).decode("utf-8", "replace").rstrip("\r")
-        self.restart()
-        return line
+    def _with(self, more: bytes) -> bytes | None:
+        return None if self._begun is None or len(self._begun) + len(more) > self._max else self._begun + more
 
-    def _begin(self, rest: bytes) -> None:
-        if self._is_skipping or len(self._begun) + len(rest) > self._max:
-            self.skip_line()
-        else:
-            self._begun += rest
+
+class LogReader:
+    """Fed line by line."""
+
+    def feed(self, line: str) -> LogCount | None:
+        """Return the count that this line completes."""
+        raise NotImplementedError
+
+    def idle(self) -> LogCount | None:
+        """Return the count that is complete because nothing more has come for a while."""
+        return None
 
 
 # Continue's core.log: the tokens of a request that was too long to be sent.
@@ -88,8 +91,8 @@ _MAX_FIELDS = 12
 _ROOM = frozenset({"contextlength", "counting safety buffer", "max output tokens"})
 
 
-class ContinueLog:
-    """Fed line by line; a block ends with the first line that is none of its fields."""
+class ContinueLog(LogReader):
+    """A block ends with the first line that is none of its fields, or with the file."""
 
     def __init__(self) -> None:
         self._fields: dict[str, int] | None = None
@@ -100,7 +103,6 @@ class ContinueLog:
         return counted[-1] if counted else None
 
     def idle(self) -> LogCount | None:
-        """Nothing more has come for a while: a block at the end of the file is over."""
         return self._end()
 
     def _take(self, line: str) -> LogCount | None:
@@ -130,18 +132,15 @@ _COUNT = re.compile(r"[Uu]pdating token count in context: (\d{1,13})\s*\Z", re.A
 _USAGE_ROLE = '"_usage"'
 
 
-class KimiLog:
+class KimiLog(LogReader):
     """`2026-07-16 10:00:00.123 | DEBUG | … - Updating token count in context: 24804`; it names no conversation."""
 
     def feed(self, line: str) -> LogCount | None:
         found = _COUNT.search(line)
         return LogCount(LOG_SOURCE, int(found[1])) if found else None
 
-    def idle(self) -> None:
-        """Every line stands for itself."""
 
-
-class KimiContext:
+class KimiContext(LogReader):
     """`{"role": "_usage", "token_count": 24804}` among the messages, which are not read."""
 
     def __init__(self, conversation: str) -> None:
@@ -158,9 +157,6 @@ class KimiContext:
             case {"role": "_usage", "token_count": int(tokens)} if is_count(tokens):
                 return LogCount(CONTEXT_SOURCE, tokens, conversation=self._conversation)
         return None
-
-    def idle(self) -> None:
-        """Every line stands for itself."""
 
 
 MAX_SESSIONS = 1_000
@@ -312,15 +308,10 @@ LOOK_FOR_MORE_S = 2.0
 CONTEXTS = "*/*/context.jsonl"
 
 
-class Reader(Protocol):
-    def feed(self, line: str) -> LogCount | None: ...
-    def idle(self) -> LogCount | None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class _Watched:
     tail: Tail
-    reader: Reader
+    reader: LogReader
 
     def counts(self) -> Iterator[LogCount]:
         lines = self.tail.lines()

@@ -22,8 +22,8 @@ from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.lines import common_head
-from kimi_proxy.features import compression
-from kimi_proxy.features.accounting import Prices
+from kimi_proxy.features import accounting, compression
+from kimi_proxy.features.accounting import Prices, number
 from kimi_proxy.features.compression import presets
 from kimi_proxy.features.context import composition
 from kimi_proxy.features.memory import TextWeight
@@ -314,27 +314,26 @@ def saved_percent(now: float, before: float) -> float | None:
     return round(100 * (before - now) / before, 1) if before else None
 
 
-_COUNTS = ("input", "plain", "from cache", "to cache", "output", "largest", "too long", "recoveries", "extra turns")
-_HEAD = ("", *_COUNTS, "USD", "saved")
+_COLUMNS = dict(
+    (
+        *(("input", "input_tokens"), ("plain", "plain_tokens"), ("from cache", "cached_tokens")),
+        *(("to cache", "cache_write_tokens"), ("output", "output_tokens"), ("largest", "largest_tokens")),
+        *(("too long", "too_long"), ("recoveries", "recoveries"), ("extra turns", "extra_turns"), ("USD", "cost_usd")),
+    )
+)
 
 
 def table(outcomes: list[ReplayOutcome]) -> list[str]:
     """Return a table for people; the first outcome is the one of doing nothing."""
-    off = outcomes[0]
-    rows = [_HEAD, *(_cells(outcome, off) for outcome in outcomes)]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(_HEAD))]
-    return [f"{row[0]:<{widths[0]}}  {'  '.join(map(str.rjust, row[1:], widths[1:]))}".rstrip() for row in rows]
+    rows = [[one.policy, *(number(getattr(one, name)) for name in _COLUMNS.values())] for one in outcomes]
+    savings = ["saved", *(_saved(one, outcomes[0]) for one in outcomes)]
+    return accounting.table([[*row, saved] for row, saved in zip([["", *_COLUMNS], *rows], savings, strict=True)])
 
 
-def _cells(outcome: ReplayOutcome, off: ReplayOutcome) -> tuple[str, ...]:
-    counts = (
-        *(outcome.input_tokens, outcome.plain_tokens, outcome.cached_tokens, outcome.cache_write_tokens),
-        *(outcome.output_tokens, outcome.largest_tokens, outcome.too_long, outcome.recoveries, outcome.extra_turns),
-    )
+def _saved(outcome: ReplayOutcome, off: ReplayOutcome) -> str:
     cost, known = outcome.cost_usd, off.cost_usd
     saved = saved_percent(outcome.input_tokens if cost is None else cost, off.input_tokens if known is None else known)
-    price = "–" if cost is None else f"{cost:.4f}"
-    return outcome.policy, *(f"{count:,}" for count in counts), price, "–" if saved is None else f"{saved:.1f} %"
+    return "–" if saved is None else f"{saved:.1f} %"
 
 
 @dataclass(slots=True)

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -16,41 +15,13 @@ from kimi_proxy.services.events import Publish, no_op
 
 EVENT = "settings_event"
 
+ProblemCode = Literal["no_file", "file_refused", "file_unreadable"]
+
 
 class Switchable(Protocol):
     """Something that can be switched while it works."""
 
     is_on: bool
-
-
-@dataclass(frozen=True, slots=True)
-class SettingSwitch:
-    """A setting by its name in the file, and what it switches."""
-
-    name: str
-    service: Switchable
-
-    @property
-    def table(self) -> tuple[str, ...]:
-        return tuple(self.name.split(".")[:-1])
-
-    @property
-    def key(self) -> str:
-        return self.name.rsplit(".", 1)[-1]
-
-
-ProblemCode = Literal["no_file", "file_refused", "file_unreadable"]
-
-
-@dataclass(frozen=True, slots=True)
-class SettingsProblem:
-    """Why a change could not be written to the file."""
-
-    code: ProblemCode
-    text: str
-
-    def to_json(self) -> JsonObject:
-        return {"problem": self.text, "problem_code": self.code}
 
 
 class LiveSettings:
@@ -63,7 +34,7 @@ class LiveSettings:
         replace: Callable[[Path, bytes], None] = private_files.replace,
     ) -> None:
         self._config = config
-        self._switches = {name: SettingSwitch(name, service) for name, service in switches.items()}
+        self._switches = switches
         self._env = env
         self._publish = publish
         self._replace = replace
@@ -85,14 +56,14 @@ class LiveSettings:
                 raise InvalidParams(name, f"only these can be changed while it runs: {', '.join(self._switches)}")
         async with self._writing:
             for name, is_on in wanted.items():
-                self._switches[name].service.is_on = is_on
+                self._switches[name].is_on = is_on
             problem = await asyncio.to_thread(self._write, wanted)
         self._publish(EVENT, {"switches": self._values()})
-        why: JsonObject = {"problem": None, "problem_code": None} if problem is None else problem.to_json()
-        return {**self.to_json(), "saved": problem is None, **why}
+        code, text = problem or (None, None)
+        return {**self.to_json(), "saved": problem is None, "problem": text, "problem_code": code}
 
     def _values(self) -> JsonObject:
-        return {name: switch.service.is_on for name, switch in self._switches.items()}
+        return {name: switch.is_on for name, switch in self._switches.items()}
 
     def _secrets(self) -> JsonObject:
         """Return for each environment variable that holds one whether it is set."""
@@ -103,36 +74,37 @@ class LiveSettings:
         known = {**keys, "KIMI_PROXY_TOKEN": config.token, "DEEPINFRA_API_KEY": config.deepinfra_api_key}
         return {name: bool(secret) or bool(self._env.get(name)) for name, secret in known.items()}
 
-    def _write(self, wanted: Mapping[str, bool]) -> "SettingsProblem | None":
-        """Write the file; return why that could not be done, if so."""
+    def _write(self, wanted: Mapping[str, bool]) -> tuple[ProblemCode, str] | None:
+        """Write the file; return a code and a text if that could not be done."""
         file = self._config.file
         if file is None:
-            return SettingsProblem("no_file", "there is no configuration file: write one, and start again")
+            return "no_file", "there is no configuration file: write one, and start again"
         try:
             before = (private_files.read(file) or b"").decode("utf-8")
             after = self._edited(before, wanted)
             if after != before:
                 self._replace(file, after.encode())
         except FileRefused as e:
-            return SettingsProblem("file_refused", str(e))
+            return "file_refused", str(e)
         except (ConfigError, UnicodeDecodeError) as e:
-            return SettingsProblem("file_unreadable", str(e))
+            return "file_unreadable", str(e)
         return None
 
     def _edited(self, text: str, wanted: Mapping[str, bool]) -> str:
         for name, is_on in wanted.items():
-            switch = self._switches[name]
-            text = _put(text, switch, is_on)
+            text = _put(text, name, is_on)
         parse(text, self._env, self._config.home)  # never leave a file behind that the next start refuses
         return text
 
 
-def _put(text: str, switch: SettingSwitch, is_on: bool) -> str:
+def _put(text: str, name: str, is_on: bool) -> str:
+    *tables, key = name.split(".")
+    table = tuple(tables)
     try:
-        return toml.merge(text, switch.table, {switch.key: is_on})
+        return toml.merge(text, table, {key: is_on})
     except FileRefused:
         # Where only tables inside of it are written, it can be one of its own.
-        added = toml.merge("", switch.table, {switch.key: is_on})
+        added = toml.merge("", table, {key: is_on})
         joined = f"{text.rstrip()}\n\n{added}"
         with suppress(FileRefused):
             toml.load(joined)
