@@ -1,4 +1,4 @@
-"""Reading a parse tree: imports, definitions with their headers, comments and errors, by row."""
+"""The grammars of languages, and what a parse tree says by row: imports, definitions, comments, errors."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -35,35 +35,25 @@ def _set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-_SCRIPT_DEFINITIONS = {
-    "function_declaration": "function",
-    "generator_function_declaration": "function",
-    "function_signature": "function",
-    "class_declaration": "class",
-    "abstract_class_declaration": "class",
-    "class": "class",
-    "method_definition": "method",
-    "abstract_method_signature": "method",
-    "interface_declaration": "type",
-    "enum_declaration": "type",
-    "type_alias_declaration": "type",
-    "internal_module": "namespace",
-    "module": "namespace",
-    # These define something only when their value is a function or a class.
-    "variable_declarator": "assigned",
-    "assignment_expression": "assigned",
-    "pair": "assigned",
-    "field_definition": "assigned",
-    "public_field_definition": "assigned",
-    "export_statement": "assigned",
-}
+def _kinds(**nodes: str) -> dict[str, str]:
+    """Return the kind of each node type; `class_` is the kind "class"."""
+    return {node: kind.rstrip("_") for kind, words in nodes.items() for node in words.split()}
 
 
 def _script(module: str, entry: str = "language") -> Grammar:
     return Grammar(
         module,
         imports=_set("import_statement"),
-        definitions=_SCRIPT_DEFINITIONS,
+        definitions=_kinds(
+            function="function_declaration generator_function_declaration function_signature",
+            class_="class_declaration abstract_class_declaration class",
+            method="method_definition abstract_method_signature",
+            type="interface_declaration enum_declaration type_alias_declaration",
+            namespace="internal_module module",
+            # These define something only when their value is a function or a class.
+            assigned="variable_declarator assignment_expression pair field_definition public_field_definition"
+            " export_statement",
+        ),
         wrappers=_set("export_statement ambient_declaration"),
         with_body=_set("class"),
         attributes=_set("decorator"),
@@ -75,34 +65,17 @@ def _script(module: str, entry: str = "language") -> Grammar:
 _C = Grammar(
     "tree_sitter_c",
     imports=_set("preproc_include"),
-    definitions={
-        "function_definition": "function",
-        "struct_specifier": "type",
-        "union_specifier": "type",
-        "enum_specifier": "type",
-        "type_definition": "type",
-    },
+    definitions=_kinds(
+        function="function_definition", type="struct_specifier union_specifier enum_specifier type_definition"
+    ),
     with_body=_set("struct_specifier union_specifier enum_specifier"),
-)
-_CPP = Grammar(
-    "tree_sitter_cpp",
-    imports=_set("preproc_include using_declaration import_declaration namespace_alias_definition"),
-    definitions=_C.definitions
-    | {
-        "class_specifier": "class",
-        "struct_specifier": "class",
-        "namespace_definition": "namespace",
-        "concept_definition": "type",
-    },
-    wrappers=_set("template_declaration"),
-    with_body=_set("struct_specifier union_specifier enum_specifier class_specifier"),
 )
 
 GRAMMARS: dict[str, Grammar] = {
     "python": Grammar(
         "tree_sitter_python",
         imports=_set("import_statement import_from_statement future_import_statement"),
-        definitions={"function_definition": "function", "class_definition": "class"},
+        definitions=_kinds(function="function_definition", class_="class_definition"),
         wrappers=_set("decorated_definition"),
     ),
     "javascript": _script("tree_sitter_javascript"),
@@ -111,79 +84,60 @@ GRAMMARS: dict[str, Grammar] = {
     "go": Grammar(
         "tree_sitter_go",
         imports=_set("package_clause import_declaration"),
-        definitions={
-            "function_declaration": "function",
-            "method_declaration": "method",
-            "type_declaration": "type",
-        },
+        definitions=_kinds(function="function_declaration", method="method_declaration", type="type_declaration"),
     ),
     "rust": Grammar(
         "tree_sitter_rust",
         imports=_set("use_declaration extern_crate_declaration"),
-        definitions={
-            "function_item": "function",
-            "function_signature_item": "function",
-            "struct_item": "type",
-            "enum_item": "type",
-            "union_item": "type",
-            "trait_item": "class",
-            "impl_item": "class",
-            "mod_item": "namespace",
-            "type_item": "type",
-            "macro_definition": "macro",
-        },
+        definitions=_kinds(
+            function="function_item function_signature_item",
+            type="struct_item enum_item union_item type_item",
+            class_="trait_item impl_item",
+            namespace="mod_item",
+            macro="macro_definition",
+        ),
         attributes=_set("attribute_item"),
     ),
     "java": Grammar(
         "tree_sitter_java",
         imports=_set("package_declaration import_declaration"),
-        definitions={
-            "class_declaration": "class",
-            "interface_declaration": "class",
-            "enum_declaration": "class",
-            "record_declaration": "class",
-            "annotation_type_declaration": "class",
-            "method_declaration": "method",
-            "constructor_declaration": "method",
-            "compact_constructor_declaration": "method",
-        },
+        definitions=_kinds(
+            class_="class_declaration interface_declaration enum_declaration record_declaration"
+            " annotation_type_declaration",
+            method="method_declaration constructor_declaration compact_constructor_declaration",
+        ),
         members=_set("field_declaration"),
     ),
     "c": _C,
-    "cpp": _CPP,
+    "cpp": Grammar(
+        "tree_sitter_cpp",
+        imports=_set("preproc_include using_declaration import_declaration namespace_alias_definition"),
+        definitions=_C.definitions
+        | _kinds(
+            class_="class_specifier struct_specifier", namespace="namespace_definition", type="concept_definition"
+        ),
+        wrappers=_set("template_declaration"),
+        with_body=_C.with_body | {"class_specifier"},
+    ),
     "csharp": Grammar(
         "tree_sitter_c_sharp",
         imports=_set("using_directive extern_alias_directive file_scoped_namespace_declaration"),
-        definitions={
-            "namespace_declaration": "namespace",
-            "class_declaration": "class",
-            "struct_declaration": "class",
-            "interface_declaration": "class",
-            "record_declaration": "class",
-            "enum_declaration": "type",
-            "delegate_declaration": "type",
-            "method_declaration": "method",
-            "constructor_declaration": "method",
-            "destructor_declaration": "method",
-            "operator_declaration": "method",
-            "conversion_operator_declaration": "method",
-            "indexer_declaration": "method",
-            "property_declaration": "method",
-            "event_declaration": "method",
-            "local_function_statement": "function",
-        },
+        definitions=_kinds(
+            namespace="namespace_declaration",
+            class_="class_declaration struct_declaration interface_declaration record_declaration",
+            type="enum_declaration delegate_declaration",
+            method="method_declaration constructor_declaration destructor_declaration operator_declaration"
+            " conversion_operator_declaration indexer_declaration property_declaration event_declaration",
+            function="local_function_statement",
+        ),
         members=_set("field_declaration event_field_declaration"),
     ),
     "ruby": Grammar(
         "tree_sitter_ruby",
         imports=frozenset(),
-        definitions={
-            "method": "function",
-            "singleton_method": "method",
-            "class": "class",
-            "module": "namespace",
-            "singleton_class": "class",
-        },
+        definitions=_kinds(
+            function="method", method="singleton_method", class_="class singleton_class", namespace="module"
+        ),
         calls=_set("require require_relative load autoload include extend prepend"),
     ),
     "php": Grammar(
@@ -192,15 +146,12 @@ GRAMMARS: dict[str, Grammar] = {
             "namespace_use_declaration use_declaration php_tag require_expression require_once_expression"
             " include_expression include_once_expression"
         ),
-        definitions={
-            "namespace_definition": "namespace",
-            "function_definition": "function",
-            "method_declaration": "method",
-            "class_declaration": "class",
-            "interface_declaration": "class",
-            "trait_declaration": "class",
-            "enum_declaration": "class",
-        },
+        definitions=_kinds(
+            namespace="namespace_definition",
+            function="function_definition",
+            method="method_declaration",
+            class_="class_declaration interface_declaration trait_declaration enum_declaration",
+        ),
         wrappers=_set("expression_statement"),
         members=_set("property_declaration const_declaration"),
         entry="language_php",
@@ -208,18 +159,16 @@ GRAMMARS: dict[str, Grammar] = {
     "bash": Grammar(
         "tree_sitter_bash",
         imports=frozenset(),
-        definitions={"function_definition": "function"},
+        definitions=_kinds(function="function_definition"),
         calls=_set("source ."),
     ),
 }
-
-
 GRAMMARS["php-without-tags"] = replace(GRAMMARS["php"], entry="language_php_only")
 
 
 @cache
 def parser(name: str) -> Parser:
-    """The parser of a language; its grammar is loaded when first needed (30 ms for all of them)."""
+    """Return the parser of a language; its grammar is loaded when first needed (30 ms for all of them)."""
     grammar = GRAMMARS[name]
     return Parser(Language(getattr(import_module(grammar.module), grammar.entry)()))
 
@@ -277,7 +226,7 @@ def read(lines: Sequence[str], language: str, check: Callable[[], None]) -> Synt
     """Parse `lines`. Rows are lines: like us, tree-sitter counts `\\n` alone."""
     tree = _parse(lines, language)
     check()
-    return _Reader(lines, GRAMMARS[language]).read(tree.walk(), check)
+    return _TreeReader(lines, GRAMMARS[language]).read(tree.walk(), check)
 
 
 def _parse(lines: Sequence[str], language: str) -> Tree:
@@ -286,7 +235,7 @@ def _parse(lines: Sequence[str], language: str) -> Tree:
     return parser("php-without-tags" if bare_php else language).parse("\n".join(lines).encode("utf-8", "replace"))
 
 
-class _Level(NamedTuple):
+class _Scope(NamedTuple):
     """What a node that we are inside of means for its children."""
 
     is_body: bool
@@ -295,8 +244,8 @@ class _Level(NamedTuple):
     wrapper: int
 
 
-class _Reader:
-    """Walks a tree. Nodes of one line are looked at but not into, except for wrappers and bodies."""
+class _TreeReader:
+    """Visits a tree. Nodes of one line are looked at but not into, except for wrappers and bodies."""
 
     def __init__(self, lines: Sequence[str], grammar: Grammar) -> None:
         self._lines = lines
@@ -304,36 +253,36 @@ class _Reader:
         self._found = Syntax()
 
     def read(self, cursor: TreeCursor, check: Callable[[], None]) -> Syntax:
-        levels = [_Level(False, "", -1)]
+        scopes = [_Scope(False, "", -1)]
         visited = 0
         while True:
             visited += 1
             if visited % CHECK_EVERY == 0:
                 check()
             node = cursor.node
-            inner = self._note(node, levels[-1]) if node is not None and node.is_named else None
+            inner = self._note(node, scopes[-1]) if node is not None and node.is_named else None
             if inner is not None and cursor.goto_first_child():
-                levels.append(inner)
+                scopes.append(inner)
                 continue
             while not cursor.goto_next_sibling():
                 if not cursor.goto_parent():
                     return self._found
-                levels.pop()
+                scopes.pop()
 
-    def _note(self, node: Node, level: _Level) -> _Level | None:
-        """Write down what `node` is; the answer is the level to read its children at, if they matter."""
+    def _note(self, node: Node, scope: _Scope) -> _Scope | None:
+        """Record what `node` is; return the scope to read its children in, if they matter."""
         kind = node.type
         start, end = _rows(node)
         grammar, found = self._grammar, self._found
-        first = start if level.wrapper < 0 else level.wrapper
+        first = start if scope.wrapper < 0 else scope.wrapper
         if kind == "export_statement" and node.child_by_field_name("source") is not None:
             found.imports.append((start, end))
             return None
         if kind in grammar.definitions:
-            definition = _definition(node, grammar, first, end, level.holder)
+            definition = _definition(node, grammar, first, end, scope.holder)
             if definition is not None:
                 found.definitions.append(definition)
-                return _Level(False, definition.kind, -1) if end - start > 1 else None
+                return _Scope(False, definition.kind, -1) if end - start > 1 else None
         elif kind in grammar.imports or (kind in _CALLS and _calls(self._lines[start], grammar.calls)):
             found.imports.append((start, end))
             return None
@@ -347,17 +296,17 @@ class _Reader:
         elif kind == "ERROR" and (not found.errors or start >= found.errors[-1][1]):
             found.errors.append((start, end))
         if kind in grammar.wrappers:
-            return _Level(False, level.holder, first)
+            return _Scope(False, scope.holder, first)
         is_body = kind in _BODIES
         if end - start == 1 and not is_body:
             return None
-        if level.is_body and not is_body and end - start >= STATEMENT_LINES:
+        if scope.is_body and not is_body and end - start >= STATEMENT_LINES:
             found.statements.append((start, end))
-        return _Level(is_body, level.holder, -1)
+        return _Scope(is_body, scope.holder, -1)
 
 
 def count_errors(lines: Sequence[str], language: str) -> int:
-    """How many pieces of `lines` the grammar does not understand.
+    """Return how many pieces of `lines` the grammar does not understand.
 
     `lines` may be the head of a longer text: where it was cut in a comment, that comment reads as
     nonsense, so the last two fifths are parsed but not judged.
@@ -406,7 +355,7 @@ def _definition(node: Node, grammar: Grammar, first: int, end: int, holder: str)
 
 
 def _assigned(node: Node) -> Node | None:
-    """The function or class that a declaration, an assignment or a property gives a name to."""
+    """Return the function or class that a declaration, an assignment or a property gives a name to."""
     value = node.child_by_field_name("value") or node.child_by_field_name("right")
     if value is None or value.type not in _FUNCTIONS or value.start_point[0] == value.end_point[0]:
         return None
@@ -436,7 +385,7 @@ def _header_end(node: Node, body: Node | None, signature: int, end: int, kind: s
 
 
 def _signature_row(node: Node) -> int:
-    """The row where the definition itself begins, after its annotations."""
+    """Return the row where the definition itself begins, after its annotations."""
     for child in node.children:
         if child.type == "modifiers":
             plain = [c for c in child.children if c.type not in _DECORATIONS]
@@ -457,7 +406,7 @@ def _name(node: Node) -> str:
 
 
 def _leaf(node: Node) -> str:
-    """The identifier inside nested declarators: pointer, reference, function."""
+    """Return the identifier inside nested declarators: pointer, reference, function."""
     for _ in range(8):
         inner = node.child_by_field_name("declarator")
         if inner is None:
