@@ -1,4 +1,4 @@
-"""Which of many records are worth reading: those that differ from the rest, and those that the goal speaks of."""
+"""Which of many JSON records are worth reading: those that differ from the rest, and those that match the goal."""
 
 import math
 import re
@@ -10,11 +10,13 @@ from typing import TypeGuard
 import msgspec
 import numpy as np
 from msgspec import Raw
+from numpy.typing import NDArray
 
 from kimi_proxy.core import json
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.failures import failure_level
 from kimi_proxy.features.pruning.goal import find, read_goal
+from kimi_proxy.features.pruning.select import gaps
 from kimi_proxy.features.pruning.structure.blocks import Floats
 
 MAX_FIELDS = 200  # of one record
@@ -24,7 +26,7 @@ TEXT_CHARS = 600
 
 RARE = 0.01  # of the records: so few share a value, or lack a field
 KINDS = 50  # a field with more different values than that, or than a quarter of them, names things: none is odd
-ENOUGH = 8  # values to tell what is usual
+ENOUGH = 8  # values to know what is usual
 STORY_CHARS = 20
 FAR = 3.0  # quartile ranges from the middle half
 RELEVANT = 0.6  # of the best match
@@ -33,7 +35,7 @@ Fields = Mapping[str, JsonValue]
 
 
 def oddness(records: Sequence[JsonValue], check: Callable[[], None]) -> Floats:
-    """For each record how much in it is unlike the others: values, fields, sizes, words of failure."""
+    """Return for each record how much in it is unlike the others: values, fields, sizes, words of failure."""
     odd = np.zeros(len(records))
     columns: dict[str, list[tuple[int, JsonValue]]] = defaultdict(list)
     for row, record in enumerate(records):
@@ -49,16 +51,14 @@ def oddness(records: Sequence[JsonValue], check: Callable[[], None]) -> Floats:
 
 
 def relevance(texts: Sequence[str], goal: str, check: Callable[[], None]) -> Floats:
-    """For each record how much it speaks of the goal, 0 where less than the best of them by far."""
-    found = find(texts, read_goal(goal), check)
-    here = np.arange(len(texts))
-    scores = found.over(here, here + 1).bm25()
+    """Return for each record how well it matches the goal, 0 where far less than the best of them."""
+    scores = find(texts, read_goal(goal), check).around(0).bm25()
     best = float(scores.max(initial=0.0))
     return np.where(scores >= RELEVANT * best, scores, 0.0) if best > 0 else np.zeros(len(texts))
 
 
 def _fields(value: JsonValue, path: str = "", depth: int = 0) -> Iterator[tuple[str, JsonValue]]:
-    """The scalars of a record, each with the way to it; a list tells how long it is."""
+    """Yield the scalars of a record, each with its path; of a list, its length."""
     if isinstance(value, Mapping) and depth < MAX_DEPTH:
         for count, (key, inside) in enumerate(value.items()):
             if count < MAX_FIELDS:
@@ -73,10 +73,10 @@ def _fields(value: JsonValue, path: str = "", depth: int = 0) -> Iterator[tuple[
 
 def _odd_in_column(values: Sequence[tuple[int, JsonValue]], count: int) -> Iterator[tuple[int, float]]:
     few = max(1, int(RARE * count))
-    if len(values) <= few:  # hardly anybody has this field
+    if len(values) <= few:  # hardly any record has this field
         yield from ((row, 1.0) for row, _ in values)
         return
-    if len(values) >= count - few and len(values) < count:  # nearly everybody has it
+    if len(values) >= count - few and len(values) < count:  # nearly all have it
         without = set(range(count)) - {row for row, _ in values}
         yield from ((row, 1.0) for row in without)
     yield from _rare_kinds(values, few, count)
@@ -104,23 +104,22 @@ def _far_away(numbers: Sequence[tuple[int, float]]) -> Iterator[tuple[int, float
     low, high = np.quantile(column, (0.25, 0.75))
     reach = FAR * max(float(high - low), 0.05 * abs(float(high)), 1e-9)
     odd = (column < low - reach) | (column > high + reach)
-    below = column < 0
-    if below.sum() <= RARE * len(column):
-        odd |= below
-    yield from ((numbers[int(row)][0], 1.0) for row in np.flatnonzero(odd))
+    yield from ((numbers[int(row)][0], 1.0) for row in np.flatnonzero(odd | _if_rare(column < 0)))
 
 
 def _odd_in_length(lengths: Sequence[tuple[int, int]]) -> Iterator[tuple[int, float]]:
-    """Nothing where others say something, or a story where others say a word."""
+    """Yield the rows of empty strings where others are not, and of long ones where others are short."""
     if len(lengths) < ENOUGH:
         return
     column = np.array([length for _, length in lengths])
     low, high = np.quantile(column, (0.25, 0.75))
     odd = column > high + max(FAR * float(high - low), float(high), STORY_CHARS)
-    empty = column == 0
-    if empty.sum() <= RARE * len(column):
-        odd |= empty
-    yield from ((lengths[int(row)][0], 1.0) for row in np.flatnonzero(odd))
+    yield from ((lengths[int(row)][0], 1.0) for row in np.flatnonzero(odd | _if_rare(column == 0)))
+
+
+def _if_rare(marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return `marked` if it is rare, else nothing marked."""
+    return marked if marked.sum() <= RARE * len(marked) else np.zeros_like(marked)
 
 
 def _alarming(values: Sequence[tuple[int, JsonValue]], few: int) -> Iterator[tuple[int, float]]:
@@ -151,7 +150,7 @@ class Run:
 
 
 def is_long(members: json.Children) -> bool:
-    """Whether a container holds records, and enough of them to leave some out."""
+    """Return whether a container holds records, and enough of them to leave some out."""
     if isinstance(members, list):
         return len(members) >= MIN_ELEMENTS
     openings = [bytes(memoryview(value)[:1]) for value in members.values()]
@@ -160,13 +159,13 @@ def is_long(members: json.Children) -> bool:
 
 
 def runs(members: json.Children, raw: bytes, goal: str, max_ratio: float, check: Callable[[], None]) -> Iterator[Run]:
-    """The runs that may go from a long container that stands in `raw`."""
+    """Yield the runs that may go from a long container that stands in `raw`."""
     views = list(members.values() if isinstance(members, dict) else members)
     starts = [json.start(view, raw) for view in views]
     if starts != sorted(starts):  # of a key that comes twice the last value counts, and it stands elsewhere
         return
     keep = _kept(views, goal, max_ratio, check)
-    for first, after in _gaps(keep):
+    for first, after in gaps(keep):
         start = json.start(views[first], raw)
         if isinstance(members, dict):
             comma = _COMMA.match(raw, _end(views[first - 1], raw))
@@ -187,10 +186,8 @@ def _kept(views: Sequence[Raw], goal: str, max_ratio: float, check: Callable[[],
     for row in (*odd, *wanted):
         keep[row] = True
     missing = count - math.floor(count * max_ratio) - sum(keep)
-    for row in range(count):
-        if missing > 0 and not keep[row]:
-            keep[row] = True
-            missing -= 1
+    for row in [row for row in range(count) if not keep[row]][: max(0, missing)]:
+        keep[row] = True
     return keep
 
 
@@ -198,24 +195,14 @@ def _value(view: Raw) -> JsonValue:
     try:
         value: JsonValue = msgspec.json.decode(view)
         return value
-    except msgspec.DecodeError:  # a number that no machine holds: it is as good as any other word
+    except msgspec.DecodeError:  # a number that no machine holds is read as a word
         return bytes(view).decode("utf-8", "replace")
 
 
-def _best(scores: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]", most: int) -> list[int]:
-    """The rows with the highest scores above 0, the earlier first among equals."""
+def _best(scores: Floats, most: int) -> list[int]:
+    """Return the rows with the highest scores above 0, the earlier first among equals."""
     order = np.argsort(-scores, kind="stable")[:most]
     return [int(row) for row in order if scores[row] > 0]
-
-
-def _gaps(keep: Sequence[bool]) -> Iterator[tuple[int, int]]:
-    start = -1
-    for row, stays in enumerate([*keep, True]):
-        if stays and start >= 0:
-            yield start, row
-            start = -1
-        elif not stays and start < 0:
-            start = row
 
 
 def _end(view: Raw, raw: bytes) -> int:

@@ -1,11 +1,135 @@
-"""What code is made of: its header, imports and definitions, and the statements between."""
+"""The structure of code: its header, imports and definitions, and the statements between."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 
 from kimi_proxy.features.pruning.structure import languages, syntax
 from kimi_proxy.features.pruning.structure.blocks import Block, Outline, Span, nest
-from kimi_proxy.features.pruning.structure.syntax import Definition, Syntax
+from kimi_proxy.features.pruning.structure.syntax import Syntax
+
+# A parse cannot be interrupted, so beyond this size there is none.
+PARSE_MAX_CHARS = 512 * 1024
+TRIAL_LINES = 250
+TRIAL_CHARS = 12_000
+TRIAL_MAX_ERRORS = 40
+HEADER_LINES = 3
+
+_COMMENT_OPENERS = ("#", "//", "/*", "*", '"""', "'''", "--", ";;", "<!--", "=begin", 'r"""')
+_HASH_COMMENTS = frozenset({"", "python", "ruby", "bash", "php"})
+
+
+def outline(lines: Sequence[str], check: Callable[[], None]) -> Outline:
+    name = languages.guess(lines)
+    check()
+    parseable = name and _is_parseable(lines, name)
+    found = syntax.read(lines, name, check) if parseable else Syntax(errors=[(0, len(lines))])
+    marks = _marks(lines, found, check)
+    spans = [*_definitions(lines, found, marks, check), *_import_spans(marks), *_file_header(lines, marks, name)]
+    blocks = with_statements(lines, spans, found.statements, check)
+    return Outline(blocks, tuple(marks.get(row, "") for row in range(len(lines))), name)
+
+
+def _is_parseable(lines: Sequence[str], name: str) -> bool:
+    """Return whether a parse will end soon: recovery from errors takes quadratic time, so a long text gets a trial."""
+    chars = sum(map(len, lines)) + len(lines)
+    if chars > PARSE_MAX_CHARS:
+        return False
+    if len(lines) <= TRIAL_LINES and chars <= TRIAL_CHARS:
+        return True
+    head = "\n".join(lines[:TRIAL_LINES])[:TRIAL_CHARS]
+    return syntax.count_errors(head.split("\n"), name) <= TRIAL_MAX_ERRORS
+
+
+def _marks(lines: Sequence[str], found: Syntax, check: Callable[[], None]) -> dict[int, str]:
+    """Return why lines must stay; where the parse failed, by the first words of a line."""
+    marks: dict[int, str] = {}
+    for start, end in found.errors:
+        marks.update(mark(lines, start, min(end, len(lines)), check))
+    for definition in found.definitions:
+        for row in range(definition.start, definition.body):
+            if lines[row].strip():
+                marks.setdefault(row, "signature+")
+        marks[definition.signature] = "signature"
+    for row in found.members:
+        marks[row] = "signature"
+    for start, end in found.imports:
+        marks.update((row, "import") for row in range(start, min(end, len(lines))))
+    marks.update((row, "likeness") for row in likenesses(lines, marks, check))
+    return marks
+
+
+def _definitions(lines: Sequence[str], found: Syntax, marks: dict[int, str], check: Callable[[], None]) -> list[Span]:
+    if sum(end - start for start, end in found.errors) * 2 > len(lines):
+        return rule_spans(lines, check)
+    above = _attached(lines, found, marks)
+    spans: list[Span] = []
+    for definition in found.definitions:
+        start = above(definition.start)
+        spans.append(Span(start, definition.end, definition.body, definition.kind, definition.name))
+        if start < definition.start:
+            spans.append(Span(start, definition.start, definition.start, "comment"))
+    return spans
+
+
+def _attached(lines: Sequence[str], found: Syntax, marks: dict[int, str]) -> Callable[[int], int]:
+    """Return a function from a definition's first row to that of the comments and attributes right above it."""
+    comments = {end: start for start, end in found.comments if lines[start].lstrip().startswith(_COMMENT_OPENERS)}
+    attributes = {end: start for start, end in found.attributes}
+
+    def above(row: int) -> int:
+        while row in comments or row in attributes:
+            if row in attributes:
+                marks.update((r, "signature+") for r in range(attributes[row], row) if not marks.get(r))
+                row = attributes[row]
+            else:
+                row = comments[row]
+        return row
+
+    return above
+
+
+def _import_spans(marks: dict[int, str]) -> list[Span]:
+    """Return runs of imports, blank lines between them not counted in."""
+    found: list[Span] = []
+    for row in sorted(row for row, why in marks.items() if why == "import"):
+        if found and row == found[-1].end:
+            found[-1] = found[-1]._replace(end=row + 1, body=row + 1)
+        else:
+            found.append(Span(row, row + 1, row + 1, "import"))
+    return found
+
+
+def _file_header(lines: Sequence[str], marks: dict[int, str], name: str) -> list[Span]:
+    """Return the comment or docstring that opens the file; its first lines stay."""
+    openers = _COMMENT_OPENERS if name in _HASH_COMMENTS else _COMMENT_OPENERS[1:]
+    start = next((row for row, line in enumerate(lines) if line.strip()), len(lines))
+    end = start
+    closing = ""
+    for row in range(start, len(lines)):
+        bare = lines[row].strip()
+        if closing:
+            end = row + 1
+            if closing in bare:
+                break
+            continue
+        if row in marks or not bare.startswith(openers):
+            break
+        end = row + 1
+        closing = _left_open(bare)
+    if end == start:
+        return []
+    for row in range(start, min(end, start + HEADER_LINES)):
+        marks.setdefault(row, "header")
+    return [Span(start, end, min(end, start + HEADER_LINES), "file-header")]
+
+
+def _left_open(bare: str) -> str:
+    """Return what closes the block comment or docstring that `bare` opens and does not close."""
+    for opening, closing in (('"""', '"""'), ("'''", "'''"), ("/*", "*/"), ("<!--", "-->")):
+        if bare.startswith(opening) and closing not in bare[len(opening) :]:
+            return closing
+    return ""
+
 
 LINE_CHARS = 300
 
@@ -62,7 +186,7 @@ _KINDS = {"enum": "type", "union": "type", "namespace": "namespace", "module": "
 
 
 def mark(lines: Sequence[str], start: int, end: int, check: Callable[[], None]) -> dict[int, str]:
-    """Why lines from `start` to `end` must stay, for those that must."""
+    """Return why lines from `start` to `end` must stay, for those that must."""
     marks: dict[int, str] = {}
     for row in range(start, end):
         if row % 1000 == 0:
@@ -76,7 +200,7 @@ def mark(lines: Sequence[str], start: int, end: int, check: Callable[[], None]) 
 
 
 def likenesses(lines: Sequence[str], marks: Mapping[int, str], check: Callable[[], None]) -> list[int]:
-    """Lines that read like an import or a definition without being one: a field, a forward declaration, an example."""
+    """Return lines that read like an import or a definition and are none: a field, a declaration, an example."""
     found: list[int] = []
     for row, line in enumerate(lines):
         if row % 1000 == 0:
@@ -89,7 +213,7 @@ def likenesses(lines: Sequence[str], marks: Mapping[int, str], check: Callable[[
 
 
 def rule_spans(lines: Sequence[str], check: Callable[[], None]) -> list[Span]:
-    """Definitions by their first words; each lasts while lines are deeper than it, and takes its closer."""
+    """Return definitions by their first words; each lasts while lines are deeper than it, and takes its closer."""
     found: list[Span] = []
     opened: list[tuple[int, Span]] = []
     decorated = -1
@@ -117,7 +241,7 @@ def rule_spans(lines: Sequence[str], check: Callable[[], None]) -> list[Span]:
 
 
 def _defines(line: str, indent: int) -> tuple[str, str] | None:
-    """The kind and name of what `line`, given without its `indent`, begins to define."""
+    """Return the kind and name of what `line`, given without its `indent`, begins to define."""
     keyword = _KEYWORD.match(line)
     if keyword is not None:
         if keyword["kind"]:
@@ -147,7 +271,7 @@ _CLOSERS = frozenset(")]};,")
 def with_statements(
     lines: Sequence[str], spans: Sequence[Span], statements: Sequence[tuple[int, int]], check: Callable[[], None]
 ) -> tuple[Block, ...]:
-    """The tree of `spans`, and of the statements in the file, in classes and in long bodies."""
+    """Return the tree of `spans`, and of the statements in the file, in classes and in long bodies."""
     found = [*spans, *_outer(nest([*spans, *(Span(s, e, s + 1, "?") for s, e in statements)], len(lines)))]
     check()
     for gap_start, gap_end in _gaps(nest(found, len(lines)), len(lines)):
@@ -157,12 +281,12 @@ def with_statements(
 
 
 def _is_open(block: Block) -> bool:
-    """Whether what stands directly in `block` gets blocks of its own."""
+    """Return whether what stands directly in `block` gets blocks of its own."""
     return block.kind in _OPEN_KINDS or (block.end - block.body > LONG_LINES and block.kind != "comment")
 
 
 def _outer(blocks: Sequence[Block]) -> list[Span]:
-    """Those of the candidate statements ("?") that stand in something open and are long or hold a definition."""
+    """Return those of the candidate statements ("?") that stand in something open and are long or hold a definition."""
     found: list[Span] = []
     opened: list[tuple[int, bool]] = []
     for at, block in enumerate(blocks):
@@ -189,7 +313,7 @@ def _holds_definition(blocks: Sequence[Block], at: int) -> bool:
 
 
 def _gaps(blocks: Sequence[Block], line_count: int) -> list[tuple[int, int]]:
-    """The stretches of lines in the file and in open blocks that belong to no child block."""
+    """Return the stretches of lines in the file and in open blocks that belong to no child block."""
     gaps: list[tuple[int, int]] = []
     opened: list[tuple[int, bool]] = [(line_count, True)]
     free = [0]
@@ -198,24 +322,21 @@ def _gaps(blocks: Sequence[Block], line_count: int) -> list[tuple[int, int]]:
         if opened[-1][1] and free[-1] < until:
             gaps.append((free[-1], until))
 
-    for block in blocks:
-        while opened[-1][0] <= block.start:
+    for block in (*blocks, None):
+        while opened and (block is None or opened[-1][0] <= block.start):
             close(opened[-1][0])
             opened.pop()
             free.pop()
-        close(block.start)
-        free[-1] = max(free[-1], block.end)
-        opened.append((block.end, _is_open(block)))
-        free.append(block.body)
-    while opened:
-        close(opened[-1][0])
-        opened.pop()
-        free.pop()
+        if block is not None:
+            close(block.start)
+            free[-1] = max(free[-1], block.end)
+            opened.append((block.end, _is_open(block)))
+            free.append(block.body)
     return gaps
 
 
 def _cut(lines: Sequence[str], start: int, end: int, found: list[Span], depth: int) -> None:
-    """Runs that begin after a blank line at the shallowest indent; long ones are cut again, deeper."""
+    """Add runs that begin after a blank line at the shallowest indent; long ones are cut again, deeper."""
     indents = [_indent(lines[row]) for row in range(start, end)]
     shallowest = min((i for i in indents if i is not None), default=None)
     if shallowest is None:
@@ -249,138 +370,3 @@ def _add(lines: Sequence[str], start: int, end: int, found: list[Span], depth: i
 def _indent(line: str) -> int | None:
     bare = line.lstrip()
     return len(line) - len(bare) if bare else None
-
-
-# A parse cannot be interrupted, so beyond this size there is none.
-PARSE_MAX_CHARS = 512 * 1024
-TRIAL_LINES = 250
-TRIAL_CHARS = 12_000
-TRIAL_MAX_ERRORS = 40
-HEADER_LINES = 3
-
-_COMMENT_OPENERS = ("#", "//", "/*", "*", '"""', "'''", "--", ";;", "<!--", "=begin", 'r"""')
-_HASH_COMMENTS = frozenset({"", "python", "ruby", "bash", "php"})
-
-
-def outline(lines: Sequence[str], check: Callable[[], None]) -> Outline:
-    name = languages.guess(lines)
-    check()
-    parseable = name and _is_parseable(lines, name)
-    found = syntax.read(lines, name, check) if parseable else Syntax(errors=[(0, len(lines))])
-    marks = _marks(lines, found, check)
-    spans = [*_definitions(lines, found, marks, check), *_import_spans(marks), *_file_header(lines, marks, name)]
-    blocks = with_statements(lines, spans, found.statements, check)
-    protected = [""] * len(lines)
-    for row, why in marks.items():
-        protected[row] = why
-    return Outline(blocks, tuple(protected), name)
-
-
-def _is_parseable(lines: Sequence[str], name: str) -> bool:
-    """Whether a parse will end soon: recovery from errors takes quadratic time, so a long text gets a trial."""
-    chars = sum(map(len, lines)) + len(lines)
-    if chars > PARSE_MAX_CHARS:
-        return False
-    if len(lines) <= TRIAL_LINES and chars <= TRIAL_CHARS:
-        return True
-    head = "\n".join(lines[:TRIAL_LINES])[:TRIAL_CHARS]
-    return syntax.count_errors(head.split("\n"), name) <= TRIAL_MAX_ERRORS
-
-
-def _marks(lines: Sequence[str], found: Syntax, check: Callable[[], None]) -> dict[int, str]:
-    """Why lines must stay; where the parse failed, line rules say what they know."""
-    marks: dict[int, str] = {}
-    for start, end in found.errors:
-        marks.update(mark(lines, start, min(end, len(lines)), check))
-    for definition in found.definitions:
-        _mark_header(definition, lines, marks)
-    for row in found.members:
-        marks[row] = "signature"
-    for start, end in found.imports:
-        marks.update((row, "import") for row in range(start, min(end, len(lines))))
-    marks.update((row, "likeness") for row in likenesses(lines, marks, check))
-    return marks
-
-
-def _definitions(lines: Sequence[str], found: Syntax, marks: dict[int, str], check: Callable[[], None]) -> list[Span]:
-    if sum(end - start for start, end in found.errors) * 2 > len(lines):
-        return rule_spans(lines, check)
-    above = _attached(lines, found, marks)
-    spans: list[Span] = []
-    for definition in found.definitions:
-        start = above(definition.start)
-        spans.append(Span(start, definition.end, definition.body, definition.kind, definition.name))
-        if start < definition.start:
-            spans.append(Span(start, definition.start, definition.start, "comment"))
-    return spans
-
-
-def _mark_header(definition: Definition, lines: Sequence[str], marks: dict[int, str]) -> None:
-    for row in range(definition.start, definition.body):
-        if lines[row].strip():
-            marks.setdefault(row, "signature+")
-    marks[definition.signature] = "signature"
-
-
-def _attached(lines: Sequence[str], found: Syntax, marks: dict[int, str]) -> Callable[[int], int]:
-    """A function from a definition's first row to that of the comments and attributes right above it."""
-    comments = {end: start for start, end in found.comments if _opens_line(lines[start])}
-    attributes = {end: start for start, end in found.attributes}
-
-    def above(row: int) -> int:
-        while row in comments or row in attributes:
-            if row in attributes:
-                marks.update((r, "signature+") for r in range(attributes[row], row) if not marks.get(r))
-                row = attributes[row]
-            else:
-                row = comments[row]
-        return row
-
-    return above
-
-
-def _opens_line(line: str) -> bool:
-    return line.lstrip().startswith(_COMMENT_OPENERS)
-
-
-def _import_spans(marks: dict[int, str]) -> list[Span]:
-    """Runs of imports, blank lines between them not counted in."""
-    found: list[Span] = []
-    for row in sorted(row for row, why in marks.items() if why == "import"):
-        if found and row == found[-1].end:
-            found[-1] = found[-1]._replace(end=row + 1, body=row + 1)
-        else:
-            found.append(Span(row, row + 1, row + 1, "import"))
-    return found
-
-
-def _file_header(lines: Sequence[str], marks: dict[int, str], name: str) -> list[Span]:
-    """The comment or docstring that opens the file; its first lines stay."""
-    openers = _COMMENT_OPENERS if name in _HASH_COMMENTS else _COMMENT_OPENERS[1:]
-    start = next((row for row, line in enumerate(lines) if line.strip()), len(lines))
-    end = start
-    closing = ""
-    for row in range(start, len(lines)):
-        bare = lines[row].strip()
-        if closing:
-            end = row + 1
-            if closing in bare:
-                break
-            continue
-        if row in marks or not bare.startswith(openers):
-            break
-        end = row + 1
-        closing = _left_open(bare)
-    if end == start:
-        return []
-    for row in range(start, min(end, start + HEADER_LINES)):
-        marks.setdefault(row, "header")
-    return [Span(start, end, min(end, start + HEADER_LINES), "file-header")]
-
-
-def _left_open(bare: str) -> str:
-    """What closes the block comment or docstring that `bare` opens and does not close."""
-    for opening, closing in (('"""', '"""'), ("'''", "'''"), ("/*", "*/"), ("<!--", "-->")):
-        if bare.startswith(opening) and closing not in bare[len(opening) :]:
-            return closing
-    return ""

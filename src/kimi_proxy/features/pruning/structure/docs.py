@@ -1,4 +1,4 @@
-"""What a document is made of: sections, and in them fences, tables, lists and paragraphs."""
+"""The structure of a document: sections, and in them fences, tables, lists and paragraphs."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +31,7 @@ class Heading(NamedTuple):
 
 
 def adornment(line: str) -> str:
-    """The character that underlines a title with `line`, or ""."""
+    """Return the character that underlines a title with `line`, or ""."""
     bare = line.rstrip()
     if len(bare) < 2 or bare[0] not in _ADORNMENT or bare.count(bare[0]) != len(bare):
         return ""
@@ -47,7 +47,7 @@ class Headings:
         self._styles: list[str] = []
 
     def at(self, row: int) -> Heading | None:
-        """The heading whose first line is `row`."""
+        """Return the heading whose first line is `row`."""
         line = self._lines[row][:LINE_CHARS]
         return self._marked(row, line) or self._overlined(row, line) or self._underlined(row, line)
 
@@ -65,7 +65,7 @@ class Headings:
         return None
 
     def _tagged(self, row: int, level: int) -> Heading:
-        """A heading of HTML, to the line that closes it if that is near."""
+        """Return a heading of HTML, to the line that closes it if that is near."""
         for end in range(row + 1, min(row + 1 + TAG_LINES, len(self._lines) + 1)):
             text = " ".join(line[:LINE_CHARS] for line in self._lines[row:end])
             if _HTML_END.search(text):
@@ -125,7 +125,7 @@ class Markup(Enum):
 
 
 def markup_of(lines: Sequence[str]) -> Markup:
-    """The markup whose own signs a text has; Markdown if none."""
+    """Return the markup whose own signs a text has; Markdown if none."""
     first = next((line for line in lines if line.strip()), "")
     if first.startswith("= ") or any(line.startswith("[source") for line in lines[:SAMPLE_LINES]):
         return Markup.ASCIIDOC
@@ -134,7 +134,7 @@ def markup_of(lines: Sequence[str]) -> Markup:
 
 
 def _restructured(line: str) -> int:
-    """1 for a sign of reStructuredText, -1 for one of Markdown."""
+    """Return 1 for a sign of reStructuredText, -1 for one of Markdown."""
     if line.startswith(("# ", "## ", "```")):
         return -1
     underline = len(line) > 2 and line[0] in _UNDERLINES and line.count(line[0]) == len(line)
@@ -158,10 +158,10 @@ _RULE = re.compile(r"[\s|:-]+$")
 
 def outline(lines: Sequence[str], check: Callable[[], None]) -> Outline:
     check()
-    return _Reader(lines, check).read()
+    return _DocumentReader(lines, check).read()
 
 
-class _Reader:
+class _DocumentReader:
     """Reads blocks one after the other; a block ends where its own rules say."""
 
     def __init__(self, lines: Sequence[str], check: Callable[[], None]) -> None:
@@ -216,7 +216,7 @@ class _Reader:
         return self._headings.at(row)
 
     def _opens_listing(self, row: int) -> bool:
-        """Whether AsciiDoc's delimiter of a block that is not prose stands here, or is announced here."""
+        """Return whether AsciiDoc's delimiter of a block that is not prose stands here, or is announced here."""
         if self._markup is not Markup.ASCIIDOC:
             return False
         line = self._lines[row][:LINE_CHARS]
@@ -255,7 +255,7 @@ class _Reader:
         return len(self._lines)
 
     def _indented_end(self, row: int, indent: int) -> int:
-        """After the lines below `row` that are deeper than `indent`; trailing blank lines stay out."""
+        """Return the row after the lines below `row` that are deeper than `indent`; trailing blank lines stay out."""
         end = row + 1
         for at in self._rows(row + 1):
             if not self._lines[at].strip():
@@ -266,7 +266,7 @@ class _Reader:
         return end
 
     def _is_literal(self, row: int) -> bool:
-        """Whether an indented block of reStructuredText follows a line that ends with two colons."""
+        """Return whether an indented block of reStructuredText follows a line that ends with two colons."""
         if self._markup is not Markup.RESTRUCTURED or not self._lines[row][:1].isspace():
             return False
         before = row - 1
@@ -341,7 +341,7 @@ class _Reader:
 
 
 def _sections(headings: Sequence[Heading], line_count: int) -> list[Span]:
-    """Each heading holds the lines to the next one of its level or above."""
+    """Return sections: each heading holds the lines to the next one of its level or above."""
     spans: list[Span] = []
     opened: list[Heading] = []
     for heading in headings:

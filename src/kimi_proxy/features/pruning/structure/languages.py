@@ -1,4 +1,4 @@
-"""What tells languages apart: the first word of a line with the shape of its rest, and telling strings."""
+"""Language hints: the first word of a line with the shape of its rest, and strings that one language has."""
 
 import re
 from collections.abc import Sequence
@@ -164,14 +164,14 @@ FIRST_WORD = re.compile(r"\w+|#\s?\w+|#!?\[|///|[@<$\[]")
 
 
 def by_first_word() -> dict[str, tuple[tuple[str, int, re.Pattern[str]], ...]]:
-    """For each opening word, the languages it may speak for, what a match is worth, and its pattern."""
+    """Return for each opening word the languages it is a hint for, what a match is worth, and its pattern."""
     table: dict[str, list[tuple[str, int, re.Pattern[str]]]] = {}
-    for language, clues in _OPENERS.items():
-        for worth, words, pattern in clues:
+    for language, hints in _OPENERS.items():
+        for worth, words, pattern in hints:
             compiled = re.compile(pattern)
             for word in words.split():
                 table.setdefault(word, []).append((language, worth, compiled))
-    return {word: tuple(clues) for word, clues in table.items()}
+    return {word: tuple(hints) for word, hints in table.items()}
 
 
 SAMPLE_LINES = 400
@@ -199,10 +199,10 @@ _BY_FIRST_WORD = by_first_word()
 
 
 def guess(lines: Sequence[str]) -> str:
-    """The language of `lines`, or "" when none of ours fits."""
-    spoken = _SHEBANG.match(lines[0][:LINE_CHARS]) if lines else None
-    if spoken is not None:
-        return _INTERPRETERS.get(spoken[1], spoken[1])
+    """Return the language of `lines`, or "" when none of ours fits."""
+    shebang = _SHEBANG.match(lines[0][:LINE_CHARS]) if lines else None
+    if shebang is not None:
+        return _INTERPRETERS.get(shebang[1], shebang[1])
     sample = [line[:LINE_CHARS].strip() for line in _sample(lines)]
     opening = _opening(sample)
     if opening:
@@ -220,7 +220,7 @@ def guess(lines: Sequence[str]) -> str:
 
 
 def _opening(sample: Sequence[str]) -> str:
-    """The language that the first line of code names beyond doubt."""
+    """Return the language that the first line of code names beyond doubt."""
     if any(line.startswith("<?php") for line in sample):
         return "php"
     first = next((line for line in sample if line and not line.startswith(_COMMENT)), "")
@@ -231,7 +231,7 @@ def _opening(sample: Sequence[str]) -> str:
 
 
 def _sample(lines: Sequence[str]) -> Sequence[str]:
-    """The head, where imports are, and as much again from the middle, past any licence."""
+    """Return the head, where imports are, and as much again from the middle, past any licence."""
     if len(lines) <= SAMPLE_LINES:
         return lines
     half = SAMPLE_LINES // 2
@@ -240,7 +240,7 @@ def _sample(lines: Sequence[str]) -> Sequence[str]:
 
 
 def _worth(sample: Sequence[str]) -> dict[str, int]:
-    """What the clues for each language add up to."""
+    """Return what the hints for each language add up to."""
     text = "\n".join(sample)
     worth = {
         language: min(STRINGS_MOST, sum(points * text.count(string) for points, string in strings))
@@ -262,7 +262,7 @@ def _fewer_errors(lines: Sequence[str], best: str, second: str) -> str:
 
 
 def _dialect(language: str, sample: Sequence[str], own: int, worth: int) -> str:
-    """`language`, or the richer one that holds it when enough clues are that one's `own`."""
+    """Return `language`, or the richer one that holds it when enough hints are that one's `own`."""
     if own < ENOUGH or own * 40 < worth:
         return language
     if language == "javascript" and _MARKUP.search("\n".join(sample)):
