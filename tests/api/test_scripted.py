@@ -6,11 +6,11 @@ import httpx
 import pytest
 
 from kimi_proxy.core.chat import Wire
-from kimi_proxy.lab.demo_day import Conversation, Reply, Script, Turn
+from kimi_proxy.lab.demo_day import Script, ScriptedConversation, ScriptedReply, Turn
 from kimi_proxy.lab.scripted_provider import ScriptedModel
 
 SCRIPT = Script(
-    iter([Conversation("c", "", Wire.CHAT, "m", "", (Turn("hello", (Reply("Good day."),)),))]),
+    iter([ScriptedConversation("c", "", Wire.CHAT, "m", "", (Turn("hello", (ScriptedReply("Good day."),)),))]),
 )
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 

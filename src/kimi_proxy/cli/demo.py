@@ -69,7 +69,7 @@ async def _life(home: Path, pace: Pace, browser: bool) -> None:
     from kimi_proxy.lab.scripted_provider import ScriptedModel
     from kimi_proxy.services.runtime import running
 
-    model = ScriptedModel(Script(iter(())), PIECE_S / pace.speed)
+    model = ScriptedModel(Script(()), PIECE_S / pace.speed)
     with stop_on_signals() as stop:
         asked: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         providing = asyncio.create_task(
@@ -124,7 +124,7 @@ async def _days(addresses: Mapping[str, str], model: ScriptedModel, stop: asynci
         try:
             for number in count(1):
                 today = day(pace.seed, number)
-                model.script = Script(iter(today.conversations.values()))
+                model.script = Script(today.conversations.values())
                 await _unless(stop, agent.work(today))
                 if stop.is_set() or (pace.once and number >= pace.days):
                     return

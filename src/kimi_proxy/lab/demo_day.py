@@ -1,6 +1,6 @@
-"""The day itself: four conversations, a question to the pruner, a trip to the ticket desk, windows that fill up."""
+"""The played day: four conversations, questions to the pruner and the ticket desk, context windows that fill up."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
@@ -9,12 +9,17 @@ from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.lab import demo_texts
 
-RECOVER = "recover_text"  # our own tool: the proxy answers it, the agent never hears of it
+RECOVER = "recover_text"  # our own tool: the proxy answers it, and the agent never sees the call
+SMALL, LARGE, OTHER = "demo/apprentice", "demo/journeyman", "demo/scribe"
+FERRY, LINER = "demo/ferry", "demo/liner"
+PROVIDER = "harbour"  # of the last two
+WINDOW, LARGER_WINDOW = 4_096, 65_536
+DESK = "ticket-desk"  # the MCP server
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A tool, what it is asked, and what it will print."""
+class ScriptedCall:
+    """A tool, its arguments, and what it will print."""
 
     tool: str
     arguments: JsonObject
@@ -23,11 +28,11 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """What the model says at once: words, calls, or both."""
+class ScriptedReply:
+    """One reply of the model: text, calls, or both."""
 
     text: str
-    calls: tuple[Call, ...] = ()
+    calls: tuple[ScriptedCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +40,11 @@ class Turn:
     """A person says something; the model replies until it calls no more tools."""
 
     said: str
-    replies: tuple[Reply, ...]
+    replies: tuple[ScriptedReply, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class ScriptedConversation:
     name: str
     title: str
     wire: Wire
@@ -52,69 +57,101 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class ModelReply:
     """A reply with the ids of its calls."""
 
     text: str
-    calls: tuple[tuple[str, Call], ...]
+    calls: tuple[tuple[str, ScriptedCall], ...]
 
 
 class Script:
     """What the model says to each newest message, and what each call prints."""
 
-    def __init__(self, conversations: Iterator[Conversation]) -> None:
-        self.after_text: dict[str, Spoken] = {}
-        self.after_call: dict[str, Spoken] = {}
-        self.calls: dict[str, Call] = {}
+    def __init__(self, conversations: Iterable[ScriptedConversation]) -> None:
+        self.after_text: dict[str, ModelReply] = {}
+        self.after_call: dict[str, ModelReply] = {}
+        self.calls: dict[str, ScriptedCall] = {}
         for conversation in conversations:
             for number, turn in enumerate(conversation.turns):
-                self._learn(conversation, number, turn)
+                self._add(conversation, number, turn)
 
-    def _learn(self, conversation: Conversation, number: int, turn: Turn) -> None:
-        spoken = [
-            Spoken(reply.text, tuple((conversation.call_id(number, n, c), call) for c, call in enumerate(reply.calls)))
+    def _add(self, conversation: ScriptedConversation, number: int, turn: Turn) -> None:
+        replies = [
+            ModelReply(
+                reply.text, tuple((conversation.call_id(number, n, c), call) for c, call in enumerate(reply.calls))
+            )
             for n, reply in enumerate(turn.replies)
         ]
-        self.after_text[turn.said] = spoken[0]
-        for one, then in pairwise(spoken):
+        self.after_text[turn.said] = replies[0]
+        for one, then in pairwise(replies):
             self.after_call |= {id: then for id, _ in one.calls}
             self.calls |= dict(one.calls)
 
 
-FERRY, LINER = "demo/ferry", "demo/liner"
-PROVIDER = "harbour"
-WINDOW, LARGER_WINDOW = 4_096, 65_536
+@dataclass(frozen=True, slots=True)
+class Say:
+    """The next turn of a conversation."""
 
-TITLE = "Which labels are printed twice?"
-OUTGROWING_SYSTEM = """\
-You look after the shop's warehouse. Answer in one sentence, and say which file you have it from.
-- Labels are printed by a machine; a label that was printed is never taken back.
-- Count parcels, not orders: an order may leave in several."""
+    conversation: str
 
 
-def outgrowing_turns(rng: Random) -> tuple[Turn, ...]:
-    def read(part: str, start: int) -> Call:
-        """Too short to be cut, and together more than a small window holds."""
-        return Call(
-            "read", {"path": f"shop/{part}.py", "lines": f"{start}-{start + 55}"}, demo_texts.section(rng, part, 56)
+@dataclass(frozen=True, slots=True)
+class Prune:
+    """A question to the pruner itself."""
+
+    text: str
+    goal: str
+    source_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compress:
+    """The red button."""
+
+    conversation: str
+
+
+Act = Say | Prune | Compress
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    conversations: Mapping[str, ScriptedConversation]
+    acts: tuple[Act, ...]
+
+
+def day(seed: int, number: int = 1) -> Day:
+    """Return the day of that number; the same seed and number make the same day."""
+    rng = Random(f"{seed}/{number}")  # noqa: S311 - a story, no secret
+    suffix = "" if number == 1 else f"-{number}"
+    conversations = tuple(
+        ScriptedConversation(
+            f"{name}{suffix}", title, wire, model, system, tuple(_of_day(turn, number) for turn in turns)
         )
-
-    return (
-        Turn(
-            "Some labels come out of the printer twice. Where is that decided?",
-            (
-                Reply("I read how they are printed.", (read("labels", 40), read("orders", 12))),
-                Reply("Stock and mailing ask for labels too.", (read("stock", 300), read("mailing", 90))),
-                Reply("I want to see returns before I answer.", (read("returns", 210),)),
-                Reply("shop/mailing.py prints a label again when the mail to the customer is tried again."),
-            ),
-        ),
-        Turn("Then that is our mistake. How many parcels is that?", (Reply("Nine this month (shop/mailing.py)."),)),
+        for name, title, wire, model, system, turns in (
+            ("vat", "A cent is missing from invoice 1147", Wire.CHAT, SMALL, SYSTEM + MEMORY, _vat(rng)),
+            ("notes", "Release notes for Thursday", Wire.MESSAGES, OTHER, SYSTEM, _notes(rng)),
+            ("slow", "Why is the export slow in the morning?", Wire.CHAT, LARGE, SYSTEM, _slow(rng)),
+            ("labels", "Which labels are printed twice?", Wire.CHAT, FERRY, WAREHOUSE_SYSTEM, _labels(rng)),
+        )
     )
+    names = [conversation.name for conversation in conversations]
+    return Day(dict(zip(names, conversations, strict=True)), tuple(_acts(rng, *names)))
 
 
-SMALL, LARGE, OTHER = "demo/apprentice", "demo/journeyman", "demo/scribe"
-DESK = "ticket-desk"  # the MCP server
+def _of_day(turn: Turn, number: int) -> Turn:
+    """Return a turn in words of its day: the model knows by the words which answer is wanted."""
+    return turn if number == 1 else Turn(f"{turn.said} (day {number})", turn.replies)
+
+
+def _acts(rng: Random, vat: str, notes: str, slow: str, labels: str) -> Iterator[Act]:
+    yield from (Say(vat), Say(vat), Say(notes))
+    yield Prune(demo_texts.service_log(rng), "why can invoice 1147 not be booked?", "logs")
+    yield from (Say(vat), Say(slow), Say(labels), Say(vat))
+    yield Prune(demo_texts.module(rng, "invoices"), "where is the VAT of an invoice rounded?", "code")
+    yield from (Say(vat), Say(notes), Say(vat), Say(vat), Say(slow), Say(vat), Say(vat))
+    yield from (Compress(vat), Say(vat), Say(notes), Say(labels), Say(vat))
+
 
 TOOLS: Mapping[str, str] = {
     "read": "Read a file of the project, or some lines of it.",
@@ -150,228 +187,150 @@ Refunds older than ninety days need a second pair of eyes: the list is in shop/r
 </mcp-memory>"""
 
 
-@dataclass(frozen=True, slots=True)
-class Say:
-    """The next turn of a conversation."""
-
-    conversation: str
-
-
-@dataclass(frozen=True, slots=True)
-class Prune:
-    """A question to the pruner itself."""
-
-    text: str
-    goal: str
-    source_type: str
+WAREHOUSE_SYSTEM = """\
+You look after the shop's warehouse. Answer in one sentence, and say which file you have it from.
+- Labels are printed by a machine; a label that was printed is never taken back.
+- Count parcels, not orders: an order may leave in several."""
 
 
-@dataclass(frozen=True, slots=True)
-class Compress:
-    """The red button."""
-
-    conversation: str
-
-
-Act = Say | Prune | Compress
+def _turn(said: str, *replies: str | tuple[str, *tuple[ScriptedCall, ...]]) -> Turn:
+    """Return a turn; a reply is its text, or a text and calls."""
+    found = ((reply,) if isinstance(reply, str) else reply for reply in replies)
+    return Turn(said, tuple(ScriptedReply(text, tuple(calls)) for text, *calls in found))
 
 
-@dataclass(frozen=True, slots=True)
-class Day:
-    conversations: Mapping[str, Conversation]
-    acts: tuple[Act, ...]
+def _read(rng: Random, part: str) -> ScriptedCall:
+    return ScriptedCall("read", {"path": f"shop/{part}.py"}, demo_texts.module(rng, part))
 
 
-def day(seed: int, number: int = 1) -> Day:
-    """The same seed and number make the same day."""
-    rng = Random(f"{seed}/{number}")  # noqa: S311 - a story, no secret
-    suffix = "" if number == 1 else f"-{number}"
-    told = tuple(
-        Conversation(f"{name}{suffix}", title, wire, model, system, tuple(_of_day(turn, number) for turn in turns))
-        for name, title, wire, model, system, turns in (
-            ("vat", "A cent is missing from invoice 1147", Wire.CHAT, SMALL, SYSTEM + MEMORY, _vat(rng)),
-            ("notes", "Release notes for Thursday", Wire.MESSAGES, OTHER, SYSTEM, _notes(rng)),
-            ("slow", "Why is the export slow in the morning?", Wire.CHAT, LARGE, SYSTEM, _slow(rng)),
-            ("labels", TITLE, Wire.CHAT, FERRY, OUTGROWING_SYSTEM, outgrowing_turns(rng)),
-        )
-    )
-    names = [conversation.name for conversation in told]
-    return Day({conversation.name: conversation for conversation in told}, tuple(_acts(rng, *names)))
+def _read_lines(rng: Random, part: str, start: int) -> ScriptedCall:
+    """Return a call that prints too little to be cut; several are more than a small context window holds."""
+    lines: JsonObject = {"path": f"shop/{part}.py", "lines": f"{start}-{start + 55}"}
+    return ScriptedCall("read", lines, demo_texts.section(rng, part, 56))
 
 
-def _of_day(turn: Turn, number: int) -> Turn:
-    """Nobody says the same twice: the model knows by the words which answer is wanted."""
-    return turn if number == 1 else Turn(f"{turn.said} (day {number})", turn.replies)
+def _edit(part: str) -> ScriptedCall:
+    return ScriptedCall("edit", {"path": f"shop/{part}.py"}, demo_texts.VAT_MENDED)
 
 
-def _acts(rng: Random, vat: str, notes: str, slow: str, labels: str) -> Iterator[Act]:
-    yield Say(vat)
-    yield Say(vat)
-    yield Say(notes)
-    yield Prune(demo_texts.service_log(rng), "why can invoice 1147 not be booked?", "logs")
-    yield Say(vat)
-    yield Say(slow)
-    yield Say(labels)
-    yield Say(vat)
-    yield Prune(demo_texts.module(rng, "invoices"), "where is the VAT of an invoice rounded?", "code")
-    yield Say(vat)
-    yield Say(notes)
-    yield Say(vat)
-    yield Say(vat)
-    yield Say(slow)
-    yield Say(vat)
-    yield Say(vat)
-    yield Compress(vat)
-    yield Say(vat)
-    yield Say(notes)
-    yield Say(labels)
-    yield Say(vat)
+def _bash(command: str, prints: str, failed: bool = False) -> ScriptedCall:
+    return ScriptedCall("bash", {"command": command}, prints, failed)
 
 
 def _vat(rng: Random) -> tuple[Turn, ...]:
-    def read(part: str, start: int) -> Call:
-        lines = {"path": f"shop/{part}.py", "lines": f"{start}-{start + 55}"}
-        return Call("read", {**lines}, demo_texts.section(rng, part, 56))
-
     return (
-        Turn(
+        _turn(
             "A customer says that invoice 1147 is a cent off. Find out where the VAT is rounded, please.",
             (
-                Reply(
-                    "I look for who computes the VAT.",
-                    (Call("grep", {"word": "vat_of"}, demo_texts.listing(rng, "vat_of")),),
-                ),
-                Reply(
-                    "The invoices do. I read that file.",
-                    (Call("read", {"path": "shop/invoices.py"}, demo_texts.module(rng, "invoices")),),
-                ),
-                Reply("vat_of rounds every line and adds the roundings up: with three lines that is a cent off."),
+                "I look for who computes the VAT.",
+                ScriptedCall("grep", {"word": "vat_of"}, demo_texts.listing(rng, "vat_of")),
             ),
+            ("The invoices do. I read that file.", _read(rng, "invoices")),
+            "vat_of rounds every line and adds the roundings up: with three lines that is a cent off.",
         ),
-        Turn(
+        _turn(
             "That would explain it. Is there a test that fails?",
-            (
-                Reply(
-                    "I run them.", (Call("bash", {"command": "pytest -v"}, demo_texts.failing_run(rng), failed=True),)
-                ),
-                Reply(
-                    "One fails. Some lines of that run were left out; I want to see them.",
-                    (Call(RECOVER, {}),),
-                ),
-                Reply("test_the_vat_of_three_lines_is_rounded_once fails with 0.03 instead of 0.04. That is our cent."),
-            ),
+            ("I run them.", _bash("pytest -v", demo_texts.failing_run(rng), failed=True)),
+            ("One fails. Some lines of that run were left out; I want to see them.", ScriptedCall(RECOVER, {})),
+            "test_the_vat_of_three_lines_is_rounded_once fails with 0.03 instead of 0.04. That is our cent.",
         ),
-        Turn(
+        _turn(
             "Has anybody else reported this?",
-            (
-                Reply("I ask the ticket desk.", (Call("find_tickets", {"about": "VAT of invoices"}),)),
-                Reply("Ticket 1130 says the same of invoice 1147, since February."),
-            ),
+            ("I ask the ticket desk.", ScriptedCall("find_tickets", {"about": "VAT of invoices"})),
+            "Ticket 1130 says the same of invoice 1147, since February.",
         ),
-        Turn(
+        _turn(
             "Then mend it, and look at what calls it.",
-            (
-                Reply(
-                    "First the function itself.", (Call("edit", {"path": "shop/invoices.py"}, demo_texts.VAT_MENDED),)
-                ),
-                Reply("Now its callers.", (read("exports", 40), read("returns", 200))),
-                Reply("Exports add gross_of up per day, returns subtract it. Both take what vat_of gives."),
-            ),
+            ("First the function itself.", _edit("invoices")),
+            ("Now its callers.", _read_lines(rng, "exports", 40), _read_lines(rng, "returns", 200)),
+            "Exports add gross_of up per day, returns subtract it. Both take what vat_of gives.",
         ),
-        Turn(
+        _turn(
             "What about vouchers and labels?",
-            (
-                Reply("I read both.", (read("vouchers", 80), read("labels", 310))),
-                Reply("Vouchers take the net amount, labels print the gross one. Neither rounds by itself."),
-            ),
+            ("I read both.", _read_lines(rng, "vouchers", 80), _read_lines(rng, "labels", 310)),
+            "Vouchers take the net amount, labels print the gross one. Neither rounds by itself.",
         ),
-        Turn(
+        _turn(
             "And who books an invoice?",
+            ("Booking is in accounts.", _read_lines(rng, "accounts", 12)),
             (
-                Reply("Booking is in accounts.", (read("accounts", 12),)),
-                Reply("It also goes through the ledger of orders.", (read("orders", 377), read("stock", 90))),
-                Reply(
-                    "accounts.book refuses an invoice that is off by more than nothing: that is the error in the log."
-                ),
+                "It also goes through the ledger of orders.",
+                *(_read_lines(rng, "orders", 377), _read_lines(rng, "stock", 90)),
             ),
+            "accounts.book refuses an invoice that is off by more than nothing: that is the error in the log.",
         ),
-        Turn(
+        _turn(
             "Look at the other half of returns as well, they do sums of their own.",
-            (
-                Reply("I do.", (read("returns", 411), read("mailing", 30))),
-                Reply("Returns have a loop of their own that rounds each line. The same mistake, in a second place."),
-            ),
+            ("I do.", _read_lines(rng, "returns", 411), _read_lines(rng, "mailing", 30)),
+            "Returns have a loop of their own that rounds each line. The same mistake, in a second place.",
         ),
-        Turn(
+        _turn(
             "Mend that too and run everything again.",
-            (
-                Reply(
-                    "I mend it.", (Call("edit", {"path": "shop/returns.py"}, demo_texts.VAT_MENDED), read("search", 5))
-                ),
-                Reply("And run the tests.", (Call("bash", {"command": "pytest -q"}, demo_texts.passing_run(rng)),)),
-                Reply("All 241 pass, with a new one for returns."),
-            ),
+            ("I mend it.", _edit("returns"), _read_lines(rng, "search", 5)),
+            ("And run the tests.", _bash("pytest -q", demo_texts.passing_run(rng))),
+            "All 241 pass, with a new one for returns.",
         ),
-        Turn(
+        _turn(
             "Before we go on: does anything else round money line by line?",
-            (
-                Reply("I read what is left.", (read("exports", 300), read("accounts", 520))),
-                Reply("Nothing else does. The conversation has become long; a summary would make room."),
-            ),
+            ("I read what is left.", _read_lines(rng, "exports", 300), _read_lines(rng, "accounts", 520)),
+            "Nothing else does. The conversation has become long; a summary would make room.",
         ),
-        Turn(
+        _turn(
             "Good. Which invoices of February are wrong?",
-            (
-                Reply("I count them.", (Call("bash", {"command": "shop audit --month 2"}, _audit(rng)),)),
-                Reply("Eleven, each by one cent. All have three lines or more."),
-            ),
+            ("I count them.", _bash("shop audit --month 2", _audit(rng))),
+            "Eleven, each by one cent. All have three lines or more.",
         ),
-        Turn(
+        _turn(
             "Write a line for the release notes, please.",
-            (Reply("“The VAT of an invoice with several lines is right to the cent again (invoice 1147).”"),),
+            "“The VAT of an invoice with several lines is right to the cent again (invoice 1147).”",
         ),
     )
 
 
 def _notes(rng: Random) -> tuple[Turn, ...]:
     return (
-        Turn(
+        _turn(
             "What do our release notes have to say, and how long may they be?",
-            (
-                Reply("The runbook knows.", (Call("read_runbook", {"chapter": "release notes"}),)),
-                Reply("One line per change that a reader notices; an amount that was mended names its invoice."),
-            ),
+            ("The runbook knows.", ScriptedCall("read_runbook", {"chapter": "release notes"})),
+            "One line per change that a reader notices; an amount that was mended names its invoice.",
         ),
-        Turn(
+        _turn(
             "Which changes since last Thursday would a reader notice?",
-            (
-                Reply("I read the log.", (Call("bash", {"command": "git log --oneline"}, _commits(rng)),)),
-                Reply("Three: the VAT of invoices, quicker exports in the morning, and labels with a second line."),
-            ),
+            ("I read the log.", _bash("git log --oneline", _commits(rng))),
+            "Three: the VAT of invoices, quicker exports in the morning, and labels with a second line.",
         ),
-        Turn("Thank you. Write them down in that order.", (Reply("Done: three lines in docs/releases/thursday.md."),)),
+        _turn("Thank you. Write them down in that order.", "Done: three lines in docs/releases/thursday.md."),
     )
 
 
 def _slow(rng: Random) -> tuple[Turn, ...]:
     return (
-        Turn(
+        _turn(
             "The export takes four minutes every morning. What does the log say?",
             (
-                Reply(
-                    "I read this morning's log.",
-                    (Call("read", {"path": "logs/shop.log"}, demo_texts.service_log(rng)),),
-                ),
-                Reply("Nothing is slow by itself. The export waits for an invoice that cannot be booked: 1147 again."),
+                "I read this morning's log.",
+                ScriptedCall("read", {"path": "logs/shop.log"}, demo_texts.service_log(rng)),
             ),
+            "Nothing is slow by itself. The export waits for an invoice that cannot be booked: 1147 again.",
         ),
-        Turn(
+        _turn(
             "So it is the same mistake twice. Is the export itself well written?",
-            (
-                Reply("I read it.", (Call("read", {"path": "shop/exports.py"}, demo_texts.module(rng, "exports")),)),
-                Reply("It asks the store once per line. One question per invoice would do: four minutes become one."),
-            ),
+            ("I read it.", _read(rng, "exports")),
+            "It asks the store once per line. One question per invoice would do: four minutes become one.",
         ),
+    )
+
+
+def _labels(rng: Random) -> tuple[Turn, ...]:
+    return (
+        _turn(
+            "Some labels come out of the printer twice. Where is that decided?",
+            ("I read how they are printed.", _read_lines(rng, "labels", 40), _read_lines(rng, "orders", 12)),
+            ("Stock and mailing ask for labels too.", _read_lines(rng, "stock", 300), _read_lines(rng, "mailing", 90)),
+            ("I want to see returns before I answer.", _read_lines(rng, "returns", 210)),
+            "shop/mailing.py prints a label again when the mail to the customer is tried again.",
+        ),
+        _turn("Then that is our mistake. How many parcels is that?", "Nine this month (shop/mailing.py)."),
     )
 
 

@@ -21,7 +21,7 @@ def test_every_turn_is_played_and_no_turn_is_played_that_is_not_written():
 
 def test_the_model_knows_what_to_say_to_every_message():
     today = day(7)
-    script = Script(iter(today.conversations.values()))
+    script = Script(today.conversations.values())
 
     for conversation in today.conversations.values():
         for turn in conversation.turns:
@@ -32,14 +32,14 @@ def test_the_model_knows_what_to_say_to_every_message():
 
 
 def test_every_tool_prints_something_but_those_that_are_really_asked():
-    calls = Script(iter(day(7).conversations.values())).calls.values()
+    calls = Script(day(7).conversations.values()).calls.values()
 
     assert {call.tool for call in calls if not call.prints} == {*AT_THE_DESK, RECOVER}
 
 
 def test_a_day_has_large_outputs_a_failure_a_question_to_the_pruner_and_a_compression():
     today = day(7)
-    calls = list(Script(iter(today.conversations.values())).calls.values())
+    calls = list(Script(today.conversations.values()).calls.values())
 
     assert max(tokens.count(call.prints) for call in calls) > 5_000
     assert any(call.failed and "1 failed" in call.prints for call in calls)

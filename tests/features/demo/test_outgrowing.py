@@ -8,30 +8,32 @@ from kimi_proxy.core import json, tokens
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.config.sections import RoutingSettings, SanitizerSettings
 from kimi_proxy.features import context
-from kimi_proxy.lab.demo import Asked, Heard, Talk
-from kimi_proxy.lab.demo_day import FERRY, LARGER_WINDOW, WINDOW, Conversation, Reply, day
+from kimi_proxy.lab.demo import StreamedCall, StreamedReply, Transcript
+from kimi_proxy.lab.demo_day import FERRY, LARGER_WINDOW, WINDOW, ScriptedConversation, ScriptedReply, day
 
 
-def labels(seed: int) -> Conversation:
+def labels(seed: int) -> ScriptedConversation:
     (found,) = (each for each in day(seed).conversations.values() if each.model == FERRY)
     return found
 
 
-def sizes(conversation: Conversation) -> Iterator[int]:
+def sizes(conversation: ScriptedConversation) -> Iterator[int]:
     """The tokens of each request of the first turn."""
-    talk, turn = Talk(conversation), conversation.turns[0]
-    talk.say(turn.said)
+    transcript, turn = Transcript(conversation), conversation.turns[0]
+    transcript.add_user(turn.said)
     for number, reply in enumerate(turn.replies):
-        yield context.tokens_of(parse(json.encode(talk.body()), Wire.CHAT), tokens.count)
-        talk.hear(Heard(reply.text, asked(conversation, number, reply)))
-        talk.answer([(conversation.call_id(0, number, at), call.prints) for at, call in enumerate(reply.calls)])
+        yield context.tokens_of(parse(json.encode(transcript.body()), Wire.CHAT), tokens.count)
+        transcript.add_reply(StreamedReply(reply.text, calls(conversation, number, reply)))
+        transcript.add_results(
+            [(conversation.call_id(0, number, at), call.prints) for at, call in enumerate(reply.calls)]
+        )
 
 
-def asked(conversation: Conversation, number: int, reply: Reply) -> tuple[Asked, ...]:
-    return tuple(
-        Asked(conversation.call_id(0, number, at), call.tool, json.encode(call.arguments).decode())
+def calls(conversation: ScriptedConversation, number: int, reply: ScriptedReply) -> list[StreamedCall]:
+    return [
+        StreamedCall(conversation.call_id(0, number, at), call.tool, json.encode(call.arguments).decode())
         for at, call in enumerate(reply.calls)
-    )
+    ]
 
 
 @pytest.mark.parametrize("seed", range(20))
