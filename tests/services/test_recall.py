@@ -36,17 +36,17 @@ class Model:
 
     wire: Wire
     says: Sequence[Says]
-    heard: list[bytes] = field(default_factory=list)
+    requests: list[bytes] = field(default_factory=list)
     status: str = "200 OK"  # of all answers but the first
 
     async def __call__(self, heard: Heard, line: Line) -> None:
-        says = self.says[min(len(self.heard), len(self.says) - 1)]
-        self.heard.append(heard.body)
+        says = self.says[min(len(self.requests), len(self.says) - 1)]
+        self.requests.append(heard.body)
         found = ID.search(heard.body)
         is_stream = bool(json.loads(heard.body).get("stream"))
         pieces = events(self.wire, says) if is_stream else [body(self.wire, says)]
         raw = [piece.replace(b"PRN", found[0] if found else b"") for piece in pieces]
-        if len(self.heard) > 1 and self.status != "200 OK":
+        if len(self.requests) > 1 and self.status != "200 OK":
             await line.send(http(b'{"error":{"message":"slow down"}}', self.status))
         elif is_stream:
             await line.stream(*raw)
@@ -86,15 +86,15 @@ async def test_what_it_asks_for_is_answered_inside(tmp_path: Path, wire: Wire, s
     model = Model(wire, [Says("Hm.", (recovering(),), tokens=(100, 5)), Says("Found it.", tokens=(120, 7))])
     async with world(tmp_path, model) as (runtime, _):
         status, answer = await ask(runtime, wire, stream=stream)
-    seen = ReplyReader(wire, stream)
-    seen.feed(answer)
+    reader = ReplyReader(wire, stream)
+    reader.feed(answer)
 
     assert status == 200
     assert b"recover_text" not in answer and b"own_1" not in answer
-    assert seen.facts.is_complete
-    assert seen.facts.usage is not None
-    assert (seen.facts.usage.input_tokens, seen.facts.usage.output_tokens) == (220, 12)
-    first, again = (parse(raw, wire) for raw in model.heard)
+    assert reader.facts.is_complete
+    assert reader.facts.usage is not None
+    assert (reader.facts.usage.input_tokens, reader.facts.usage.output_tokens) == (220, 12)
+    first, again = (parse(raw, wire) for raw in model.requests)
     assert again.body.startswith(first.body[: first.messages[-1].end])
     assert [part.text for part in again.messages[-1].parts] == [lines(3, 4)]
 
@@ -111,7 +111,7 @@ async def test_what_it_says_without_our_tool_passes_byte_for_byte(tmp_path: Path
 
 @WIRES
 @pytest.mark.parametrize("stream", [True, False])
-async def test_beside_a_call_of_the_client_it_is_told_with_the_next_request(tmp_path: Path, wire: Wire, stream: bool):
+async def test_beside_a_call_of_the_client_it_goes_with_the_next_request(tmp_path: Path, wire: Wire, stream: bool):
     model = Model(wire, [Says("Both.", (recovering(), THEIRS)), Says("Thanks.")])
     later: list[Item] = [*ITEMS, Assistant("Both.", (Asked("call_b2"),)), Result("call_b2", "a.py")]
     async with world(tmp_path, model) as (runtime, _):
@@ -120,7 +120,7 @@ async def test_beside_a_call_of_the_client_it_is_told_with_the_next_request(tmp_
             await ask(runtime, wire, later, stream=stream)
 
     assert b"recover_text" not in answer and b"call_b2" in answer
-    told = [parse(raw, wire).messages[-1].parts[-1].text for raw in model.heard[1:]]
+    told = [parse(raw, wire).messages[-1].parts[-1].text for raw in model.requests[1:]]
     assert told[0] == told[1]
     assert told[0].startswith("a.py\n\n[recover_text ") and told[0].endswith(f"]\n{lines(3, 4)}")
 
@@ -130,15 +130,15 @@ async def test_a_conversation_cannot_read_what_another_one_left_out(tmp_path: Pa
     first = Model(Wire.CHAT, [Says("ok")])
     async with world(tmp_path, first) as (runtime, _):
         await ask(runtime, Wire.CHAT, stream=False)
-    (foreign,) = set(re.findall(rb"prn_[0-9a-z]{16}", first.heard[0]))
+    (foreign,) = set(re.findall(rb"prn_[0-9a-z]{16}", first.requests[0]))
     call = Call("own_1", "recover_text", {"id": foreign.decode()})
     model = Model(Wire.CHAT, [Says("", (call,)), Says("Never mind.")])
     others: list[Item] = [User("another question altogether"), *ITEMS[1:]]
     async with world(tmp_path, model) as (runtime, _):
         await ask(runtime, Wire.CHAT, others, stream=False)
 
-    assert foreign not in model.heard[0]
-    assert "never given out here" in json.loads(model.heard[1])["messages"][-1]["content"]
+    assert foreign not in model.requests[0]
+    assert "never given out here" in json.loads(model.requests[1])["messages"][-1]["content"]
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -146,14 +146,14 @@ async def test_to_ask_twice_for_what_another_one_left_out_does_not_help(tmp_path
     first = Model(Wire.CHAT, [Says("ok")])
     async with world(tmp_path, first) as (runtime, _):
         await ask(runtime, Wire.CHAT, stream=False)
-    (foreign,) = set(ID.findall(first.heard[0]))
+    (foreign,) = set(ID.findall(first.requests[0]))
     call = Call("own_1", "recover_text", {"id": foreign.decode(), "end_line": 2})
     model = Model(Wire.CHAT, [Says("", (call,)), Says("", (call,)), Says("Never mind.")])
     others: list[Item] = [User("another question altogether"), *ITEMS[1:]]
     async with world(tmp_path, model) as (runtime, _):
         await ask(runtime, Wire.CHAT, others, stream=stream)
 
-    answers = [parse(raw, Wire.CHAT).messages[-1].parts[-1].text for raw in model.heard[1:]]
+    answers = [parse(raw, Wire.CHAT).messages[-1].parts[-1].text for raw in model.requests[1:]]
     assert ["never given out here" in answer for answer in answers] == [True, True]
 
 
@@ -162,7 +162,7 @@ async def test_what_is_named_in_a_text_that_was_read_back_can_be_read_back_too(t
     first = Model(Wire.CHAT, [Says("ok")])
     async with world(tmp_path, first) as (runtime, _):
         await ask(runtime, Wire.CHAT, stream=False)
-    (named,) = set(ID.findall(first.heard[0]))
+    (named,) = set(ID.findall(first.requests[0]))
     told = LOG.text.split("\n")
     told[100] = f"tests/test_cart.py::test_of_{named.decode()} PASSED"
     inner = Call("own_2", "recover_text", {"id": named.decode(), "end_line": 1})
@@ -173,22 +173,22 @@ async def test_what_is_named_in_a_text_that_was_read_back_can_be_read_back_too(t
     async with world(tmp_path, model) as (runtime, _):
         await ask(runtime, Wire.CHAT, others, stream=False)
 
-    assert named not in model.heard[0]
-    assert parse(model.heard[2], Wire.CHAT).messages[-1].parts[-1].text == lines(1, 1)
+    assert named not in model.requests[0]
+    assert parse(model.requests[2], Wire.CHAT).messages[-1].parts[-1].text == lines(1, 1)
 
 
 async def test_a_conversation_that_goes_on_from_nothing_cannot_either(tmp_path: Path):
     first = Model(Wire.RESPONSES, [Says("ok")])
     async with world(tmp_path, first) as (runtime, _):
         await ask(runtime, Wire.RESPONSES, stream=False)
-    (foreign,) = set(ID.findall(first.heard[0]))
+    (foreign,) = set(ID.findall(first.requests[0]))
     call = Call("own_1", "recover_text", {"id": foreign.decode()})
     model = Model(Wire.RESPONSES, [Says("", (call,)), Says("Never mind.")])
     raw = request_body(Wire.RESPONSES, [User("another question"), *ITEMS[1:]], previous_response_id=None)
     async with world(tmp_path, model) as (runtime, _), runtime.chat.answer(ChatRequest(Wire.RESPONSES, raw)):
         pass
 
-    assert "never given out here" in json.loads(model.heard[1])["input"][-1]["output"]
+    assert "never given out here" in json.loads(model.requests[1])["input"][-1]["output"]
 
 
 @WIRES
@@ -198,7 +198,7 @@ async def test_it_is_not_answered_for_ever(tmp_path: Path, wire: Wire, stream: b
     async with world(tmp_path, model, "recover_rounds = 2\n") as (runtime, _):
         status, answer = await ask(runtime, wire, stream=stream)
 
-    assert (status, len(model.heard)) == (200, 3)
+    assert (status, len(model.requests)) == (200, 3)
     assert b"recover_text" not in answer
 
 
@@ -220,7 +220,7 @@ async def test_what_is_wrong_with_a_question_is_told_to_the_model(
         status, answer = await ask(runtime, Wire.CHAT, stream=False)
 
     assert (status, json.loads(answer)["choices"][0]["message"]["content"]) == (200, "Never mind.")
-    assert json.loads(model.heard[1])["messages"][-1]["content"].startswith(said)
+    assert json.loads(model.requests[1])["messages"][-1]["content"].startswith(said)
 
 
 @WIRES
@@ -228,7 +228,7 @@ async def test_a_provider_that_refuses_to_be_asked_again_is_passed_on(tmp_path: 
     model = Model(wire, [Says("Hm.", (recovering(),))], status="429 Too Many Requests")
     async with world(tmp_path, model) as (runtime, _):
         whole = await ask(runtime, wire, stream=False)
-        model.heard.clear()
+        model.requests.clear()
         _, streamed = await ask(runtime, wire, stream=True)
 
     assert whole == (429, b'{"error":{"message":"slow down"}}')
@@ -256,7 +256,7 @@ async def test_whoever_goes_on_from_an_answer_by_its_id_goes_on_from_its_last_ro
             pass
 
     assert b'"id":"resp_2"' not in answer.replace(b" ", b"")
-    assert json.loads(model.heard[2])["previous_response_id"] == "resp_2"
+    assert json.loads(model.requests[2])["previous_response_id"] == "resp_2"
 
 
 @WIRES
@@ -266,8 +266,8 @@ async def test_a_stream_whose_last_event_is_not_ended_goes_on_like_any_other(tmp
 
     class Hasty(Model):
         async def __call__(self, heard: Heard, line: Line) -> None:
-            told = events(self.wire, says[len(self.heard)])
-            self.heard.append(heard.body)
+            told = events(self.wire, says[len(self.requests)])
+            self.requests.append(heard.body)
             found = ID.search(heard.body)
             raw = b"".join(told).replace(b"PRN", found[0] if found else b"")
             await line.stream(raw[:-left_out])
@@ -275,15 +275,15 @@ async def test_a_stream_whose_last_event_is_not_ended_goes_on_like_any_other(tmp
     model = Hasty(wire, says)
     async with world(tmp_path, model) as (runtime, _):
         _, answer = await ask(runtime, wire)
-    seen = ReplyReader(wire, is_stream=True)
-    seen.feed(answer + b"\n\n")
+    reader = ReplyReader(wire, is_stream=True)
+    reader.feed(answer + b"\n\n")
 
-    assert len(model.heard) == 2
+    assert len(model.requests) == 2
     assert b"recover_text" not in answer and b"own_1" not in answer
     assert answer.count(b"[DONE]") == (1 if wire is Wire.CHAT else 0)
-    assert seen.facts.is_complete and seen.facts.unreadable == 0
-    assert seen.facts.usage is not None
-    assert (seen.facts.usage.input_tokens, seen.facts.usage.output_tokens) == (220, 12)
+    assert reader.facts.is_complete and reader.facts.unreadable == 0
+    assert reader.facts.usage is not None
+    assert (reader.facts.usage.input_tokens, reader.facts.usage.output_tokens) == (220, 12)
 
 
 def a_long_talk() -> list[Item]:
@@ -294,7 +294,7 @@ def a_long_talk() -> list[Item]:
 
 
 @WIRES
-async def test_of_a_history_that_gave_way_it_is_told_with_the_next_request_too(tmp_path: Path, wire: Wire):
+async def test_of_a_history_that_gave_way_it_goes_with_the_next_request_too(tmp_path: Path, wire: Wire):
     call = Call("own_1", "recover_text", {"id": "PRN", "start_line": 1, "end_line": 1})
     model = Model(wire, [Says("Begun."), Says("Both.", (call, THEIRS)), Says("Thanks.")])
     said: list[Item] = [*a_long_talk(), User("and?"), Assistant("Begun."), User("what was first?")]
@@ -310,7 +310,7 @@ async def test_of_a_history_that_gave_way_it_is_told_with_the_next_request_too(t
         await ask(runtime, wire, later, stream=False)
 
     assert b"recover_text" not in answer and b"call_b2" in answer
-    told = [parse(raw, wire).messages[-1].parts[-1].text for raw in model.heard[2:]]
+    told = [parse(raw, wire).messages[-1].parts[-1].text for raw in model.requests[2:]]
     assert told[0] == told[1]
     assert told[0].startswith("a.py\n\n[recover_text ") and "question 0: tell me more" in told[0]
     assert told[2] == "a.py"
@@ -330,7 +330,7 @@ async def test_whoever_goes_on_by_id_brings_a_result_for_our_call_too(tmp_path: 
             async with runtime.chat.answer(ChatRequest(Wire.RESPONSES, json.dumps(asked).encode())):
                 pass
 
-    told = [json.loads(raw)["input"] for raw in model.heard[1:]]
+    told = [json.loads(raw)["input"] for raw in model.requests[1:]]
     ours: JsonObject = {"type": "function_call_output", "call_id": "own_1", "output": lines(3, 4)}
     assert told == [[result, ours], [result, ours]]
 
@@ -343,7 +343,7 @@ async def test_whoever_goes_on_by_id_brings_a_result_for_a_call_that_was_one_too
         async with runtime.chat.answer(ChatRequest(Wire.RESPONSES, raw)):
             pass
 
-    told = json.loads(model.heard[2])
+    told = json.loads(model.requests[2])
     assert told["previous_response_id"] == "resp_1"
     assert told["input"][-1] == {"type": "function_call_output", "call_id": "own_1", "output": lines(3, 4)}
 
@@ -358,7 +358,7 @@ async def test_calls_that_are_numbered_anew_in_every_turn_are_told_apart(tmp_pat
             await ask(runtime, wire, turns, stream=False)
             turns += [Assistant("Both.", (Asked("call_b2"),)), Result("call_b2", name)]
 
-    first, second = (parse(raw, wire) for raw in model.heard[1:])
+    first, second = (parse(raw, wire) for raw in model.requests[1:])
     assert second.body.startswith(first.body[: first.messages[-1].end])
     told = [part.text for message in second.messages for part in message.parts if part.call_id == "call_b2"]
     assert [text.split("\n")[0] for text in told[1::2]] == ["a.py", "b.py"]
@@ -386,12 +386,12 @@ async def test_a_text_that_does_not_fit_is_asked_for_in_parts(tmp_path: Path, wi
     model = Small(wire, says, max_bytes=len(LOG.text))
     async with world(tmp_path, model) as (runtime, _):
         status, answer = await ask(runtime, wire, stream=stream)
-    seen = ReplyReader(wire, stream)
-    seen.feed(answer)
+    reader = ReplyReader(wire, stream)
+    reader.feed(answer)
 
     assert status == 200 and b"too long" not in answer
-    assert seen.facts.is_complete and len(model.heard) == 3
-    again, last = (parse(raw, wire).messages[-1].parts[-1].text for raw in model.heard[1:])
+    assert reader.facts.is_complete and len(model.requests) == 3
+    again, last = (parse(raw, wire).messages[-1].parts[-1].text for raw in model.requests[1:])
     assert again.startswith("too_long:") and f"{len(LOG.text)} characters" in again
     assert last == lines(3, 4)
 
@@ -405,5 +405,5 @@ async def test_what_is_told_beside_a_result_for_good_is_not_the_whole_history(tm
         later: list[Item] = [*begun, Assistant("Both.", (Asked("call_b2"),)), Result("call_b2", "a.py")]
         await ask(runtime, Wire.CHAT, later, stream=False)
 
-    told = parse(model.heard[1], Wire.CHAT).messages[-1].parts[-1].text
+    told = parse(model.requests[1], Wire.CHAT).messages[-1].parts[-1].text
     assert "too_long:" in told and len(told) < 1_000

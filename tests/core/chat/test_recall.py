@@ -1,4 +1,4 @@
-"""Our tool's calls are hidden, and what follows them is told as if they had never been."""
+"""Our tool's calls are hidden, and what follows on them reads as one answer."""
 
 import json
 
@@ -38,7 +38,7 @@ def played(wire: Wire, *rounds: Says, ends: bool = True) -> tuple[bytes, list[Js
     return shown + stream.ending(), again
 
 
-def told(raw: bytes) -> list[JsonObject]:
+def objects_in(raw: bytes) -> list[JsonObject]:
     lines = (line.removeprefix(b"data: ") for line in raw.split(b"\n") if line.startswith(b"data: {"))
     return [json.loads(line) for line in lines]
 
@@ -56,15 +56,15 @@ def test_two_rounds_are_one_stream_without_our_call(wire: Wire):
 
     assert b"recover_text" not in shown and b"own_1" not in shown
     assert shown.count(b"[DONE]") == (1 if wire is Wire.CHAT else 0)
-    seen = ReplyReader(wire, is_stream=True)
-    seen.feed(shown)
-    assert seen.facts.is_complete
-    assert seen.facts.usage is not None
-    assert (seen.facts.usage.input_tokens, seen.facts.usage.output_tokens) == (250, 29)
+    reader = ReplyReader(wire, is_stream=True)
+    reader.feed(shown)
+    assert reader.facts.is_complete
+    assert reader.facts.usage is not None
+    assert (reader.facts.usage.input_tokens, reader.facts.usage.output_tokens) == (250, 29)
 
 
 def test_chat_chunks_have_one_id_one_role_and_calls_from_zero_on():
-    chunks = told(played(Wire.CHAT, FIRST, SECOND)[0])
+    chunks = objects_in(played(Wire.CHAT, FIRST, SECOND)[0])
     deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
 
     assert {chunk["id"] for chunk in chunks} == {"answer-1"}
@@ -75,7 +75,7 @@ def test_chat_chunks_have_one_id_one_role_and_calls_from_zero_on():
 
 
 def test_blocks_of_messages_are_numbered_through():
-    shown = told(played(Wire.MESSAGES, FIRST, SECOND)[0])
+    shown = objects_in(played(Wire.MESSAGES, FIRST, SECOND)[0])
     started = [event for event in shown if event["type"] == "content_block_start"]
 
     assert [event["index"] for event in started] == [0, 1, 2, 3]
@@ -85,7 +85,7 @@ def test_blocks_of_messages_are_numbered_through():
 
 
 def test_items_of_a_response_are_numbered_through_and_all_of_them_are_in_its_end():
-    shown = told(played(Wire.RESPONSES, FIRST, SECOND)[0])
+    shown = objects_in(played(Wire.RESPONSES, FIRST, SECOND)[0])
     added = [event for event in shown if event["type"] == "response.output_item.added"]
 
     assert [event["output_index"] for event in added] == [0, 1, 2, 3]
@@ -146,7 +146,7 @@ def test_both_calls_in_one_round_leave_the_clients(wire: Wire):
     assert b"recover_text" not in shown and b"call_1" in shown
     assert stream.calls == RoundCalls((RecallCall("own_1", OWN.written),), ("call_1",))
     if wire is Wire.CHAT:
-        deltas = [choice["delta"] for chunk in told(shown) for choice in chunk["choices"]]
+        deltas = [choice["delta"] for chunk in objects_in(shown) for choice in chunk["choices"]]
         assert {call["index"] for delta in deltas for call in delta.get("tool_calls", [])} == {0}
 
 
@@ -252,14 +252,14 @@ def test_what_a_provider_does_by_itself_is_no_call_that_a_client_has_to_make():
     response = with_a_search(FIRST)
     whole, stream = Wire.RESPONSES.format.recall_body(OWN.name), Wire.RESPONSES.format.recall_stream(OWN.name)
     for at, item in enumerate(response["output"]):  # type: ignore[arg-type]
-        told = {"type": "response.output_item.done", "output_index": at, "item": item}
-        stream.feed(b"data: " + json.dumps(told).encode() + b"\n\n")
+        event = {"type": "response.output_item.done", "output_index": at, "item": item}
+        stream.feed(b"data: " + json.dumps(event).encode() + b"\n\n")
     stream.feed(b"data: " + json.dumps({"type": "response.completed", "response": response}).encode() + b"\n\n")
 
     assert whole.take(response) == stream.calls == RoundCalls((RecallCall("own_1", OWN.written),), ())
 
 
-def test_a_call_that_only_the_end_of_a_response_tells_of_is_hidden_too():
+def test_a_call_that_only_the_end_of_a_response_names_is_hidden_too():
     stream = Wire.RESPONSES.format.recall_stream(OWN.name)
     first, last = events(Wire.RESPONSES, FIRST)[0], events(Wire.RESPONSES, FIRST)[-1]
     shown = stream.feed(first) + stream.feed(last)
@@ -270,7 +270,7 @@ def test_a_call_that_only_the_end_of_a_response_tells_of_is_hidden_too():
 
 
 @pytest.mark.parametrize("begun", [[FIRST, SECOND], [FIRST]])
-def test_a_provider_that_reports_an_error_in_the_middle_is_heard(begun: list[Says]):
+def test_a_provider_that_reports_an_error_in_the_middle_reaches_the_client(begun: list[Says]):
     error = b'data: {"error":{"message":"overloaded","code":503}}\n\n'
     stream, asked = Wire.CHAT.format.recall_stream(OWN.name), request(Wire.CHAT, [User("go")])
     for nth, says in enumerate(begun):
@@ -339,11 +339,11 @@ def test_a_count_inside_of_the_choice_is_that_of_all_rounds():
         count = b'"usage": {"prompt_tokens": %d, "completion_tokens": %d}, "finish_reason": "' % (read, written)
         for raw in events(Wire.CHAT, says)[:-2]:
             shown += stream.feed(raw.replace(b'"finish_reason": "', count))
-    seen = ReplyReader(Wire.CHAT, is_stream=True)
-    seen.feed(shown)
+    reader = ReplyReader(Wire.CHAT, is_stream=True)
+    reader.feed(shown)
 
-    assert seen.facts.usage is not None
-    assert (seen.facts.usage.input_tokens, seen.facts.usage.output_tokens) == (250, 29)
+    assert reader.facts.usage is not None
+    assert (reader.facts.usage.input_tokens, reader.facts.usage.output_tokens) == (250, 29)
 
 
 BLOCKS: list[JsonObject] = [{"type": "thinking", "thinking": []}, {"type": "text", "text": "So it is."}]

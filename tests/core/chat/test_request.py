@@ -94,14 +94,14 @@ def request(value: JsonValue, wire: Wire) -> Request:
     return parse(json.dumps(value).encode(), wire)
 
 
-def told(request: Request) -> list[tuple[str, list[tuple[str, str, str, str]]]]:
+def parts_of(request: Request) -> list[tuple[str, list[tuple[str, str, str, str]]]]:
     return [(m.role, [(p.kind, p.text, p.call_id, p.name) for p in m.parts]) for m in request.messages]
 
 
 def test_chat_completions_are_read():
     read = request(CHAT, Wire.CHAT)
 
-    assert told(read) == [
+    assert parts_of(read) == [
         ("system", [("text", "be brief", "", "")]),
         ("user", [("text", "look", "", ""), ("image", "", "", "")]),
         ("assistant", [("thinking", "hm", "", ""), ("tool_call", '{"p":1}', "c1", "read")]),
@@ -116,7 +116,7 @@ def test_chat_completions_are_read():
 def test_messages_are_read():
     read = request(MESSAGES, Wire.MESSAGES)
 
-    assert told(read) == [
+    assert parts_of(read) == [
         ("user", [("text", "look", "", "")]),
         (
             "assistant",
@@ -142,7 +142,7 @@ def test_messages_are_read():
 def test_responses_are_read():
     read = request(RESPONSES, Wire.RESPONSES)
 
-    assert told(read) == [
+    assert parts_of(read) == [
         ("system", [("text", "be kind", "", "")]),
         ("user", [("text", "look", "", ""), ("image", "", "", "")]),
         ("assistant", [("thinking", '{"type": "reasoning", "summary": [], "encrypted_content": "zz"}', "", "")]),
@@ -161,7 +161,7 @@ def test_responses_are_read():
 def test_an_input_that_is_one_text_is_what_the_user_says():
     read = request({"model": "m", "input": "hi"}, Wire.RESPONSES)
 
-    assert told(read) == [("user", [("text", "hi", "", "")])]
+    assert parts_of(read) == [("user", [("text", "hi", "", "")])]
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"null", b"{", b'{"model":"m"}{}', b'{"model":NaN}', b"[" * 9999])
@@ -182,7 +182,7 @@ def test_a_crowd_is_refused_before_it_takes_room():
 
 
 @pytest.mark.parametrize("wire", Wire)
-def test_a_request_that_nobody_changed_is_the_bytes_that_came(wire: Wire):
+def test_a_request_that_no_stage_changed_is_the_bytes_that_came(wire: Wire):
     for body in BODIES:
         read = parse(body, wire)
         read.messages, read.system, read.tool_names, read.is_stream  # noqa: B018 - reading leaves no trace
@@ -231,7 +231,7 @@ def test_a_message_and_a_tool_are_added_at_the_end(wire: Wire, value: JsonObject
     changed = edit.with_tool(with_message(read, "user", "one more"), "recover_text", "Gives back.", SCHEMA)
 
     assert changed.messages[:-1] == read.messages
-    assert told(changed)[-1] == ("user", [("text", "one more", "", "")])
+    assert parts_of(changed)[-1] == ("user", [("text", "one more", "", "")])
     assert changed.tool_names == (*read.tool_names, "recover_text")
     assert edit.with_model(changed, "other").model == "other"
     assert edit.with_model(changed, "m") is changed

@@ -96,9 +96,9 @@ def test_an_anthropic_reminder_is_the_last_block_of_the_last_message_behind_all_
     changed = read(with_reminder(asked(Wire.MESSAGES, messages=messages), WORDS))
     by_string = read(with_reminder(asked(Wire.MESSAGES, messages=[{"role": "user", "content": "hi"}]), WORDS))
 
-    told: JsonValue = {"type": "text", "text": WORDS}
-    assert changed["messages"] == [messages[0], {"role": "user", "content": [result, told]}]
-    assert by_string["messages"] == [{"role": "user", "content": [{"type": "text", "text": "hi"}, told]}]
+    block: JsonValue = {"type": "text", "text": WORDS}
+    assert changed["messages"] == [messages[0], {"role": "user", "content": [result, block]}]
+    assert by_string["messages"] == [{"role": "user", "content": [{"type": "text", "text": "hi"}, block]}]
 
 
 def test_a_chats_reminder_goes_to_the_user_or_behind_the_results():
