@@ -3,19 +3,20 @@
 import os
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 from threading import Thread
 
 import httpx
+from tests.forks import Fork, commands
 
 from kimi_proxy.core.json import JsonObject, JsonValue
 
-PATIENCE_S = 90
+PATIENCE_S = 300
 LISTENS = re.compile(r"the (pruner|proxy) listens on (http://\S+)")
 
 
@@ -79,7 +80,7 @@ def started(home: Path, toml: str, **more: str) -> Iterator[Product]:
 class Said:
     """What a process says on standard error, read as it comes."""
 
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
+    def __init__(self, process: Fork) -> None:
         self.found: dict[str, str] = {}
         self._lines: list[str] = []
         self._process = process
@@ -87,11 +88,11 @@ class Said:
         self._reader.start()
 
     def _read(self) -> None:
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
-            self._lines.append(line)
-            if found := LISTENS.search(line):
-                self.found[found[1]] = found[2]
+        with TextIOWrapper(BufferedReader(self._process.stderr), "utf-8") as lines:
+            for line in lines:
+                self._lines.append(line)
+                if found := LISTENS.search(line):
+                    self.found[found[1]] = found[2]
 
     def wait_for(self, words: str) -> None:
         deadline = time.monotonic() + PATIENCE_S
@@ -106,20 +107,14 @@ class Said:
 
 @contextmanager
 def _process(arguments: list[str], env: dict[str, str]) -> Iterator[Said]:
-    with subprocess.Popen(
-        [sys.executable, "-m", "kimi_proxy", *arguments],
-        env={"PATH": os.environ["PATH"], "HOME": env.get("TMPDIR") or env["KIMI_PROXY_HOME"], **env},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-    ) as process:
+    home = env.get("TMPDIR") or env["KIMI_PROXY_HOME"]
+    with commands().started(arguments, Path(home), {"PATH": os.environ["PATH"], "HOME": home, **env}) as process:
         said = Said(process)
         try:
             yield said
         finally:
             process.terminate()
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 process.wait(60)
-            except subprocess.TimeoutExpired:
-                process.kill()
+            process.kill()
             said.end()

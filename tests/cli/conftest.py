@@ -4,13 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from tests.cli.forks import PATIENCE_S, Forks, forks
+from tests.forks import PATIENCE_S, Fork, commands
 
 COMMAND = (sys.executable, "-m", "kimi_proxy")
 
@@ -20,13 +19,12 @@ class Cli:
     """`cli("prune", "-")` runs `kimi-proxy prune -` in `here`."""
 
     here: Path
-    forks: Forks
     env: dict[str, str] = field(default_factory=dict)
 
     def __call__(
         self, *args: str, stdin: bytes = b"", env: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[bytes]:
-        return self.forks.run(args, stdin, self.here, {**self.env, **(env or {})})
+        return commands().run(args, stdin, self.here, {**self.env, **(env or {})})
 
     def from_scratch(self, *args: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
         """The same in a process that has imported nothing yet."""
@@ -39,32 +37,13 @@ class Cli:
             timeout=PATIENCE_S,
         )
 
-    @contextmanager
-    def started(self, *args: str, env: dict[str, str] | None = None) -> Iterator["subprocess.Popen[bytes]"]:
+    def started(self, *args: str, env: dict[str, str] | None = None) -> AbstractContextManager[Fork]:
         """A command that runs until it is told to stop; killed if the test forgets."""
-        with subprocess.Popen(
-            [*COMMAND, *args],
-            bufsize=0,  # so that a line read here takes nothing else with it
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=self.here,
-            env={**self.env, **(env or {})},
-        ) as process:
-            try:
-                yield process
-            finally:
-                process.kill()
-
-
-@pytest.fixture(scope="session")
-def command_forks() -> Iterator[Forks]:
-    with forks() as running:
-        yield running
+        return commands().started(args, self.here, {**self.env, **(env or {})})
 
 
 @pytest.fixture
-def cli(tmp_path: Path, command_forks: Forks) -> Cli:
+def cli(tmp_path: Path) -> Cli:
     here = tmp_path / "here"
     here.mkdir()
     env = {
@@ -74,10 +53,10 @@ def cli(tmp_path: Path, command_forks: Forks) -> Cli:
         "MCP_PRUNER_PORT": "0",
         "KIMI_PROXY_PORT": "0",
     }
-    return Cli(here, command_forks, env)
+    return Cli(here, env)
 
 
-def stop(process: "subprocess.Popen[bytes]", how: signal.Signals = signal.SIGINT) -> tuple[int, bytes]:
+def stop(process: Fork, how: signal.Signals = signal.SIGINT) -> tuple[int, bytes]:
     """End a started command as Ctrl-C does; its exit code and what it said last."""
     process.send_signal(how)
     _, said = process.communicate(timeout=PATIENCE_S)

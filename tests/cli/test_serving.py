@@ -4,12 +4,12 @@ import json
 import re
 import signal
 import socket
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.request import Request, urlopen
 
 import pytest
+from tests.forks import Fork
 
 from .conftest import Cli, stop
 
@@ -19,7 +19,7 @@ LISTENS = re.compile(rb"the (pruner|proxy) listens on (http://\S+)")
 @contextmanager
 def serving(
     cli: Cli, *args: str, env: dict[str, str] | None = None, name: str = "pruner"
-) -> Iterator[tuple["subprocess.Popen[bytes]", str]]:
+) -> Iterator[tuple[Fork, str]]:
     """A started server, and the address that it told."""
     with cli.started(*args, env=env) as process:
         assert process.stderr is not None

@@ -2,12 +2,12 @@
 
 import json
 import signal
-import subprocess
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+from tests.forks import Fork
 from tests.processes import runs_in, within
 
 from .conftest import Cli, stop
@@ -16,7 +16,7 @@ from .conftest import Cli, stop
 class Agent:
     """Calls tools of a started server, one after the other."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+    def __init__(self, process: Fork) -> None:
         self._process = process
         self._calls = 0
 
@@ -157,7 +157,7 @@ def test_settings_that_mean_nothing_are_refused(cli: Cli):
     assert b"PRUNER_TIMEOUT_MS" in done.stderr
 
 
-def peak_kb(process: "subprocess.Popen[bytes]") -> int:
+def peak_kb(process: Fork) -> int:
     status = Path(f"/proc/{process.pid}/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0])
 

@@ -1,0 +1,231 @@
+"""Commands in processes of their own that need not import anything: forks of one process that has it all.
+
+The imports of a command take half a second to a second and a half of CPU, and the tests run some hundreds of commands.
+"""
+
+import atexit
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import cache
+from io import FileIO
+from pathlib import Path
+
+import kimi_proxy
+
+PATIENCE_S = 300
+_MAX_ORDER_BYTES = 100_000
+_LOADED_LATE = ("aiohttp", "httpx", "rich.progress", "starlette", "tomlkit", "uvicorn", "uvloop", "websockets", "yaml")
+
+
+class Fork:
+    """A command that runs, with what the tests use of `subprocess.Popen`; its streams are not buffered."""
+
+    def __init__(self, line: socket.socket, args: Sequence[str], cwd: Path, env: Mapping[str, str]) -> None:
+        streams = [os.pipe() for _ in range(3)]
+        hear, tell = os.pipe()
+        ends = [streams[0][0], streams[1][1], streams[2][1], tell]
+        socket.send_fds(line, [_order(args, cwd, env)], ends)
+        for end in ends:
+            os.close(end)
+        self.args = args
+        self.returncode: int | None = None
+        self.stdin = FileIO(streams[0][1], "w")
+        self.stdout, self.stderr = (FileIO(read) for read, _ in streams[1:])
+        self._report = FileIO(hear)
+        self.pid = int(self._report.readline())
+
+    def poll(self) -> int | None:
+        return self._ended(0)
+
+    def wait(self, timeout: float = PATIENCE_S) -> int:
+        if (code := self._ended(timeout)) is None:
+            raise subprocess.TimeoutExpired(self.args, timeout)
+        return code
+
+    def communicate(self, timeout: float = PATIENCE_S) -> tuple[bytes, bytes]:
+        """What it still says until it ends."""
+        self.stdin.close()
+        with ThreadPoolExecutor(2) as readers:
+            said = [readers.submit(stream.read) for stream in (self.stdout, self.stderr)]
+            self.wait(timeout)
+            return said[0].result(timeout), said[1].result(timeout)
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def close(self) -> None:
+        """Let go of the streams of a command that was ended."""
+        for stream in (self.stdin, self.stdout, self.stderr):
+            stream.close()
+        self.wait()
+        self._report.close()
+
+    def _ended(self, within_s: float) -> int | None:
+        if self.returncode is None and select.select([self._report], [], [], within_s)[0]:
+            # A keeper that was killed says nothing.
+            self.returncode = os.waitstatus_to_exitcode(int(self._report.readline() or signal.SIGKILL))
+        return self.returncode
+
+
+class Forks:
+    def __init__(self, line: socket.socket) -> None:
+        self._line = line
+
+    def run(
+        self, args: Sequence[str], stdin: bytes, cwd: Path, env: Mapping[str, str]
+    ) -> "subprocess.CompletedProcess[bytes]":
+        """Run a command as `subprocess.run` does, with its output in files instead of pipes."""
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            take, give = os.pipe()
+            hear, tell = os.pipe()
+            socket.send_fds(self._line, [_order(args, cwd, env)], [take, out.fileno(), err.fileno(), tell])
+            os.close(take)
+            os.close(tell)
+            feeding = threading.Thread(target=_feed, args=(give, stdin), daemon=True)
+            feeding.start()
+            code = _code(hear)
+            feeding.join(PATIENCE_S)
+            out.seek(0)
+            err.seek(0)
+            return subprocess.CompletedProcess(args, code, out.read(), err.read())
+
+    @contextmanager
+    def started(self, args: Sequence[str], cwd: Path, env: Mapping[str, str]) -> Iterator[Fork]:
+        """A command that runs until it is told to stop; killed if the test forgets."""
+        process = Fork(self._line, args, cwd, env)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.close()
+
+
+def _order(args: Sequence[str], cwd: Path, env: Mapping[str, str]) -> bytes:
+    # As a child of this process would inherit it; the tests themselves may run under nohup.
+    ignores_hangup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return json.dumps([list(args), str(cwd), dict(env), ignores_hangup]).encode()
+
+
+@cache
+def commands() -> Forks:
+    """Those of this process, which load once and end with it."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    program = [sys.executable, "-c", "from tests.forks import serve; serve()", str(theirs.fileno())]
+    loaded = subprocess.Popen(
+        program,
+        cwd=Path(__file__).parents[1],
+        env={"PATH": os.environ["PATH"]},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        pass_fds=[theirs.fileno()],
+    )
+    theirs.close()
+
+    def end() -> None:
+        ours.close()
+        loaded.wait()
+
+    atexit.register(end)
+    return Forks(ours)
+
+
+def _feed(pipe: int, content: bytes) -> None:
+    with suppress(BrokenPipeError), FileIO(pipe, "w") as stdin:
+        left = memoryview(content)
+        while left:
+            left = left[stdin.write(left) or 0 :]
+
+
+def _code(pipe: int) -> int:
+    """What the command ended with; a signal is negative, as in `subprocess`."""
+    with FileIO(pipe) as hear:
+        pid = int(hear.readline())
+        if not select.select([hear], [], [], PATIENCE_S)[0]:
+            os.kill(pid, signal.SIGKILL)
+            raise AssertionError("the command did not end")
+        return os.waitstatus_to_exitcode(int(hear.readline()))
+
+
+def serve() -> None:
+    """Fork for each order until there are no more; a fork returns too, when its command has ended."""
+    line = socket.socket(fileno=int(sys.argv[1]))
+    _load()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody has to wait for what was forked
+    while True:
+        order, fds, _, _ = socket.recv_fds(line, _MAX_ORDER_BYTES, 4)
+        if not order:
+            return
+        if os.fork() == 0:
+            line.close()
+            *streams, tell = fds
+            _fork_once_more(tell)
+            _run(order, streams)
+            return
+        for fd in fds:
+            os.close(fd)
+
+
+def _fork_once_more(tell: int) -> None:
+    """Return in a child only; its parent says its number, then with what status it has ended."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    if pid := os.fork():
+        os.write(tell, f"{pid}\n".encode())
+        os.write(tell, f"{os.waitpid(pid, 0)[1]}\n".encode())
+        os._exit(0)
+    os.close(tell)
+
+
+def _run(order: bytes, streams: Sequence[int]) -> None:
+    from kimi_proxy.cli import main
+
+    for number, fd in enumerate(streams):
+        os.dup2(fd, number)
+        os.close(fd)
+    args, cwd, env, ignores_hangup = json.loads(order)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN if ignores_hangup else signal.SIG_DFL)
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(env)
+    time.tzset()
+    tempfile.tempdir = None  # $TMPDIR may be another one
+    sys.argv = [str(Path(kimi_proxy.__path__[0], "__main__.py")), *args]
+    sys.path[0] = cwd
+    main()
+
+
+def _load() -> None:
+    """Import whatever a command may need; starts no thread, because a fork would lose it."""
+    for module in pkgutil.walk_packages(kimi_proxy.__path__, "kimi_proxy."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    for name in _LOADED_LATE:
+        with suppress(ImportError):
+            importlib.import_module(name)
+    from kimi_proxy.core import tokens
+    from kimi_proxy.features.pruning import model
+
+    tokens.count("x")
+    model.installed()
+    gc.collect()
+    gc.freeze()  # a fork that ends frees what it has made, and leaves these pages alone
