@@ -12,6 +12,8 @@ from kimi_proxy.core.errors import FileRefused
 
 DIRECTORY = 0o700
 FILE = 0o600
+LOCK_WAIT_S = 3.0
+STALE_S = 10.0  # after this time other programs, too, take a lock for forgotten
 
 # Which file a path led to: device and inode. While a process holds it open, no other file can have the same pair.
 Identity = tuple[int, int]
@@ -19,7 +21,13 @@ Identity = tuple[int, int]
 
 def private_file(path: Path) -> Identity:
     """Create `path` if it is missing, take all rights from other users, and return which file it is."""
-    _private_directory(path.parent)
+    if not path.parent.exists():
+        for missing in missing_directories(path):
+            missing.mkdir(DIRECTORY, exist_ok=True)
+            missing.chmod(DIRECTORY)
+            sync_directory(missing.parent)
+    elif stat.S_IMODE(path.parent.stat().st_mode) != DIRECTORY:
+        path.parent.chmod(DIRECTORY)
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -62,28 +70,6 @@ def _create(path: Path) -> None:
     os.close(handle)
     path.chmod(FILE)
     sync_directory(path.parent)
-
-
-def _private_directory(directory: Path) -> None:
-    try:
-        found = directory.stat()
-    except FileNotFoundError:
-        _make(directory)
-        return
-    if stat.S_IMODE(found.st_mode) != DIRECTORY:
-        directory.chmod(DIRECTORY)
-
-
-def _make(directory: Path) -> None:
-    missing = [d for d in (directory, *directory.parents) if not d.exists()]
-    for each in reversed(missing):
-        each.mkdir(DIRECTORY, exist_ok=True)
-        each.chmod(DIRECTORY)
-        sync_directory(each.parent)
-
-
-LOCK_WAIT_S = 3.0
-STALE_S = 10.0  # after this time other programs, too, take a lock for forgotten
 
 
 def read(path: Path) -> bytes | None:

@@ -47,10 +47,6 @@ class CutNote:
     tokens: tuple[int, int] | None = None
     limits: MaskingSettings | None = None
 
-    @property
-    def lines_cut(self) -> int:
-        return sum(end - start + 1 for start, end, _ in self.cuts)
-
 
 class Cuts:
     def __init__(
@@ -109,7 +105,8 @@ class Cuts:
         searched, at, stopped = 0, NEWEST, ""
         while not stopped:
             batch = await self._originals.texts(SCOPE, at, BATCH)
-            hits += await asyncio.to_thread(_hits, batch, wanted.casefold(), limit - len(hits))
+            found = islice(_hits(batch, wanted.casefold()), limit - len(hits))
+            hits += await asyncio.to_thread(list, found)
             at, searched = batch[-1].seq if batch else 0, searched + len(batch)
             if len(hits) >= limit:
                 stopped = "enough"
@@ -159,7 +156,7 @@ def _to_json(note: CutNote, decision: DecisionRecord | None) -> JsonObject:
         "reasons": list(dict.fromkeys(reason for _, _, reason in note.cuts))[:REASONS],
         "blocks": len(note.cuts),
         "original_lines": note.lines,
-        "lines_cut": note.lines_cut if note.cuts else None,
+        "lines_cut": sum(end - start + 1 for start, end, _ in note.cuts) or None,
         "chars": note.chars,
         "tokens_before": before,
         "tokens_after": after,
@@ -189,18 +186,15 @@ def _beside(id: str, text: str, note: CutNote, decision: DecisionRecord | None) 
     }
 
 
-def _hits(batch: Sequence[StoredText], wanted: str, limit: int) -> list[JsonValue]:
-    return list(islice((hit for original in batch for hit in _hits_in(original, wanted)), limit))
-
-
-def _hits_in(original: StoredText, wanted: str) -> Iterator[JsonObject]:
-    text = decoded(original.text)
-    if wanted not in text.casefold():
-        return
-    for number, line in enumerate(lines.split(text), 1):
-        at = line.casefold().find(wanted)
-        if at >= 0:
-            yield {"id": original.id, "line": number, "text": line[max(0, at - 40) :][:EXCERPT_CHARS]}
+def _hits(batch: Sequence[StoredText], wanted: str) -> Iterator[JsonObject]:
+    for original in batch:
+        text = decoded(original.text)
+        if wanted not in text.casefold():
+            continue
+        for number, line in enumerate(lines.split(text), 1):
+            at = line.casefold().find(wanted)
+            if at >= 0:
+                yield {"id": original.id, "line": number, "text": line[max(0, at - 40) :][:EXCERPT_CHARS]}
 
 
 def read_note(id: str, about: bytes, decision: DecisionRecord | None) -> CutNote:
@@ -217,10 +211,8 @@ def read_note(id: str, about: bytes, decision: DecisionRecord | None) -> CutNote
             )
         case {"what": "mask", "server": str(server)}:
             return CutNote("gateway", "mask", server=server)
-        case {"what": "history", "session": str(session)}:
-            return CutNote("chat", "history", session=session)
-        case {"what": "history"}:
-            return CutNote("chat", "history")
+        case {"what": "history", **rest}:
+            return CutNote("chat", "history", session=str(rest.get("session", "")))
         case {"goal": str(goal), "source_type": str(kind), "cuts": list(cuts), "stats": dict(stats)}:
             count, sizes = _stats(stats)
             found = tuple(_cuts(cuts))

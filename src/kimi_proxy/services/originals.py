@@ -103,23 +103,22 @@ def decode_note(note: bytes, prune_id: str) -> PruneNote:
 
 
 class Keeper:
-    """Keeps texts of one scope, each under the id that its key was given before, or a new one."""
+    """Keeps texts, each under the id that its key was given before, or a new one."""
 
-    def __init__(self, originals: Originals, scope: str = SCOPE) -> None:
+    def __init__(self, originals: Originals) -> None:
         self._originals = originals
-        self._scope = scope
 
     async def id_for(self, key: bytes) -> str:
         """Return the live id of what was kept under `key`, else a new one."""
         try:
-            found = await self._originals.find(self._scope, key)
+            found = await self._originals.find(SCOPE, key)
         except StoreUnavailable:
             found = None
         return found or new_id("prn")
 
     async def keep(self, prune_id: str, key: bytes, text: bytes, note: bytes) -> None:
         """Return once `text` is on disk; raise StoreUnavailable if it is not."""
-        await self._originals.keep(Original(prune_id, self._scope, key, text, note))
+        await self._originals.keep(Original(prune_id, SCOPE, key, text, note))
 
     async def keep_text(self, text: bytes, what: str) -> str:
         """Keep `text` under an id of its own, and return the id."""

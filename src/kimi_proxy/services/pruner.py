@@ -173,10 +173,6 @@ class PruneRequest:
     deadline: float
 
     @property
-    def cache_key(self) -> tuple[str, bytes]:
-        return self.scope, self.key
-
-    @property
     def left_s(self) -> float:
         return self.deadline - time.monotonic()
 
@@ -260,14 +256,15 @@ class Pruner:
 
     async def _answer(self, request: PruneRequest) -> PruneAnswer:
         live_id = await self._live_id(request)
-        cached = self._cache.get(request.cache_key)
+        cache_key = (request.scope, request.key)
+        cached = self._cache.get(cache_key)
         if cached and cached.prune_id == live_id:
             return cached.from_cache()
         pending = await self._selected(request, live_id or new_id("prn"))
         # No text is replaced by a marker before its original is on disk.
         answer = await self._committed(request, pending, is_known=live_id is not None)
         if answer.prune_id and pending.is_lasting:
-            self._cache.put(request.cache_key, answer, _weight(answer))
+            self._cache.put(cache_key, answer, _weight(answer))
         return answer
 
     async def _live_id(self, request: PruneRequest) -> str | None:

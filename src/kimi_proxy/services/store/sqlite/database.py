@@ -7,7 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar
@@ -203,22 +203,14 @@ class Sized(Protocol):
 Item = TypeVar("Item", bound=Sized)
 
 
+@dataclass(slots=True, eq=False)
 class _Batch(Generic[Item]):
     """Items that share a transaction; it takes more until its turn comes."""
 
-    def __init__(self) -> None:
-        self.items: list[Item] = []
-        self.size = 0
-        self.has_begun = False
-        self.done: asyncio.Task[None]
-
-    def add(self, item: Item) -> None:
-        self.items.append(item)
-        self.size += item.size
-
-    def withdraw(self, item: Item) -> None:
-        if not self.has_begun:
-            self.items.remove(item)
+    items: list[Item] = field(default_factory=list)
+    size: int = 0
+    has_begun: bool = False
+    done: asyncio.Task[None] = field(init=False)
 
 
 class GroupCommit(Generic[Item]):
@@ -233,12 +225,14 @@ class GroupCommit(Generic[Item]):
     async def add(self, item: Item) -> None:
         """Return once `item` was committed."""
         batch = self._batch_for(item)
-        batch.add(item)
+        batch.items.append(item)
+        batch.size += item.size
         try:
             # A caller that stops waiting must not take the others' commit down with it.
             await asyncio.shield(batch.done)
         except asyncio.CancelledError:
-            batch.withdraw(item)
+            if not batch.has_begun:
+                batch.items.remove(item)
             raise
 
     def _batch_for(self, item: Item) -> _Batch[Item]:

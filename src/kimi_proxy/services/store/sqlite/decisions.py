@@ -33,13 +33,21 @@ class SqliteDecisions(Tables):
         used, self._used = self._used, {}
 
         def work(connection: Connection, moment: Moment) -> Mapping[bytes, DecisionRecord]:
+            connection.executemany(
+                "DELETE FROM pin WHERE scope = ? AND place = ?", [(to_blob(scope), key) for key in forget]
+            )
             # A use is written once a day, or twice within a short ttl: not with every request.
             stale = moment.earliest - min(DAY_S, self._ttl_s / 2)
-            _delete(connection, scope, forget)
-            _touch(connection, (at for at, record in used.items() if record.last_used < stale), moment.latest)
+            connection.executemany(
+                "UPDATE pin SET last_used = ? WHERE scope = ? AND place = ?",
+                [(moment.latest, to_blob(at), key) for (at, key), record in used.items() if record.last_used < stale],
+            )
             for record in new:
                 _insert(connection, scope, record, moment.latest)
-            _expire(connection, moment.earliest - self._ttl_s)
+            connection.execute(
+                "DELETE FROM pin WHERE seq IN (SELECT seq FROM pin WHERE last_used < ? ORDER BY last_used LIMIT ?)",
+                (moment.earliest - self._ttl_s, EXPIRE_AT_ONCE),
+            )
             return _fetch(connection, scope, (record.key for record in new))
 
         return await self.database.write(work)
@@ -131,24 +139,6 @@ def _fetch(connection: Connection, scope: str, keys: Iterable[bytes]) -> dict[by
     rows = (connection.execute(statement, (to_blob(scope), key)).fetchone() for key in keys)
     found = (_decision(*row) for row in rows if row is not None)
     return {record.key: record for record in found}
-
-
-def _delete(connection: Connection, scope: str, keys: Iterable[bytes]) -> None:
-    connection.executemany("DELETE FROM pin WHERE scope = ? AND place = ?", [(to_blob(scope), key) for key in keys])
-
-
-def _touch(connection: Connection, used: Iterable[tuple[str, bytes]], now: float) -> None:
-    connection.executemany(
-        "UPDATE pin SET last_used = ? WHERE scope = ? AND place = ?",
-        [(now, to_blob(scope), key) for scope, key in used],
-    )
-
-
-def _expire(connection: Connection, before: float) -> None:
-    connection.execute(
-        "DELETE FROM pin WHERE seq IN (SELECT seq FROM pin WHERE last_used < ? ORDER BY last_used LIMIT ?)",
-        (before, EXPIRE_AT_ONCE),
-    )
 
 
 def _decision(

@@ -73,12 +73,10 @@ class SqliteStore:
                 set_aside=set_aside_files(path),
             )
 
-        trouble: object = None
         try:
-            usage = await self._database.read(read)
+            usage, trouble = await self._database.read(read), self._database.trouble
         except StoreUnavailable as e:
-            trouble = e
-        trouble = self._database.trouble or trouble
+            trouble = self._database.trouble or str(e)
         return replace(usage, state=f"degraded: {trouble}") if trouble else usage
 
     async def sweep(self) -> int:
