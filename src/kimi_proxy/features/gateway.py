@@ -19,21 +19,11 @@ GOAL_MAX_CHARS = 280
 
 # The protocol's own methods: what they answer is read by programs, or is what the user asked to see.
 _UNTOUCHED = frozenset(
-    {
-        "initialize",
-        "server/discover",
-        "ping",
-        "tools/list",
-        "resources/list",
-        "resources/templates/list",
-        "resources/read",
-        "resources/subscribe",
-        "resources/unsubscribe",
-        "prompts/list",
-        "prompts/get",
-        "completion/complete",
-        "logging/setLevel",
-    }
+    (
+        *("initialize", "server/discover", "ping", "tools/list", "prompts/list", "prompts/get", "completion/complete"),
+        *("resources/list", "resources/templates/list", "resources/read", "resources/subscribe"),
+        *("resources/unsubscribe", "logging/setLevel"),
+    )
 )
 # What our own tools recovered or pruned is not cut again, whichever server offers them.
 _OWN_TOOLS = frozenset({recovery.NAME, recovery.SPARE_NAME, "recover_range", "prune_text"})

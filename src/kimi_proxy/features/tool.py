@@ -1,4 +1,4 @@
-"""What an MCP tool is: a name, a contract for its arguments, and a function."""
+"""What an MCP tool is, and the states of one request to a tool for agents."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class ToolAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Tool(Generic[Arguments]):
-    """A tool as every door offers it. `schema` is what clients see, `arguments` is what we check."""
+    """A tool as every endpoint offers it. `schema` is what clients see, `arguments` is what we check."""
 
     name: str
     description: str
@@ -50,7 +50,7 @@ class Tool(Generic[Arguments]):
 
 
 class AnyTool(Protocol):
-    """A tool whatever its arguments are: what a door needs of the tools in its registry."""
+    """A tool whatever its arguments are."""
 
     @property
     def name(self) -> str: ...
@@ -67,6 +67,7 @@ class AnyTool(Protocol):
 
 
 def checked(model: type[Arguments], arguments: Mapping[str, JsonValue]) -> Arguments:
+    """Return `arguments` as the model; raise InvalidParams, which names the first field that is wrong."""
     try:
         return model.model_validate(arguments)
     except ValidationError as e:
@@ -129,43 +130,42 @@ class RequestTransition:
 
 _S, _E = RequestState, RequestEvent
 
+
+def _to(state: RequestState, *logs: str) -> RequestTransition:
+    return RequestTransition(state, logs)
+
+
 # A failing command's output is the most useful there is: with output, a failure goes on like a success,
 # and the answer says that it is an error.
 TRANSITIONS: Mapping[tuple[RequestState, RequestEvent], RequestTransition] = {
-    (_S.RECEIVED, _E.ACCEPTED): RequestTransition(_S.VALIDATING, ("tool.request_received",)),
-    (_S.RECEIVED, _E.UNPARSABLE): RequestTransition(_S.INVALID_REQUEST, ("tool.request_parse_failed",)),
-    (_S.VALIDATING, _E.INVALID): RequestTransition(_S.INVALID_REQUEST, ("tool.request_invalid",)),
-    (_S.VALIDATING, _E.VALID): RequestTransition(_S.EXECUTING_TOOL, ("tool.exec_start",)),
-    (_S.EXECUTING_TOOL, _E.FAILED): RequestTransition(_S.TOOL_ERROR, ("tool.exec_failed",)),
-    (_S.EXECUTING_TOOL, _E.FAILED_WITH_OUTPUT): RequestTransition(_S.RAW_OUTPUT_READY, ("tool.exec_failed",)),
-    (_S.EXECUTING_TOOL, _E.TIMED_OUT): RequestTransition(_S.TOOL_ERROR, ("tool.exec_timeout", "tool.exec_failed")),
-    (_S.EXECUTING_TOOL, _E.TIMED_OUT_WITH_OUTPUT): RequestTransition(
-        _S.RAW_OUTPUT_READY, ("tool.exec_timeout", "tool.exec_failed")
+    (_S.RECEIVED, _E.ACCEPTED): _to(_S.VALIDATING, "tool.request_received"),
+    (_S.RECEIVED, _E.UNPARSABLE): _to(_S.INVALID_REQUEST, "tool.request_parse_failed"),
+    (_S.VALIDATING, _E.INVALID): _to(_S.INVALID_REQUEST, "tool.request_invalid"),
+    (_S.VALIDATING, _E.VALID): _to(_S.EXECUTING_TOOL, "tool.exec_start"),
+    (_S.EXECUTING_TOOL, _E.FAILED): _to(_S.TOOL_ERROR, "tool.exec_failed"),
+    (_S.EXECUTING_TOOL, _E.FAILED_WITH_OUTPUT): _to(_S.RAW_OUTPUT_READY, "tool.exec_failed"),
+    (_S.EXECUTING_TOOL, _E.TIMED_OUT): _to(_S.TOOL_ERROR, "tool.exec_timeout", "tool.exec_failed"),
+    (_S.EXECUTING_TOOL, _E.TIMED_OUT_WITH_OUTPUT): _to(_S.RAW_OUTPUT_READY, "tool.exec_timeout", "tool.exec_failed"),
+    (_S.EXECUTING_TOOL, _E.SUCCEEDED): _to(_S.RAW_OUTPUT_READY, "tool.exec_ok"),
+    (_S.RAW_OUTPUT_READY, _E.CAPTURED): _to(_S.PRUNE_CHECK),
+    (_S.PRUNE_CHECK, _E.NO_QUESTION): _to(_S.RESPOND_RAW),
+    (_S.PRUNE_CHECK, _E.UNCONFIGURED): _to(_S.RESPOND_RAW),
+    (_S.PRUNE_CHECK, _E.TOO_LARGE): _to(_S.RESPOND_RAW),
+    (_S.PRUNE_CHECK, _E.ELIGIBLE): _to(_S.CALLING_PRUNER, "pruner.call_start"),
+    (_S.CALLING_PRUNER, _E.PRUNED): _to(_S.RESPOND_PRUNED, "pruner.call_ok"),
+    (_S.CALLING_PRUNER, _E.PRUNER_TIMED_OUT): _to(_S.PRUNER_ERROR_FALLBACK, "pruner.timeout", "pruner.call_failed"),
+    (_S.CALLING_PRUNER, _E.PRUNER_HTTP_ERROR): _to(_S.PRUNER_ERROR_FALLBACK, "pruner.http_error", "pruner.call_failed"),
+    (_S.CALLING_PRUNER, _E.PRUNER_INVALID): _to(
+        _S.PRUNER_ERROR_FALLBACK, "pruner.invalid_response", "pruner.call_failed"
     ),
-    (_S.EXECUTING_TOOL, _E.SUCCEEDED): RequestTransition(_S.RAW_OUTPUT_READY, ("tool.exec_ok",)),
-    (_S.RAW_OUTPUT_READY, _E.CAPTURED): RequestTransition(_S.PRUNE_CHECK),
-    (_S.PRUNE_CHECK, _E.NO_QUESTION): RequestTransition(_S.RESPOND_RAW),
-    (_S.PRUNE_CHECK, _E.UNCONFIGURED): RequestTransition(_S.RESPOND_RAW),
-    (_S.PRUNE_CHECK, _E.TOO_LARGE): RequestTransition(_S.RESPOND_RAW),
-    (_S.PRUNE_CHECK, _E.ELIGIBLE): RequestTransition(_S.CALLING_PRUNER, ("pruner.call_start",)),
-    (_S.CALLING_PRUNER, _E.PRUNED): RequestTransition(_S.RESPOND_PRUNED, ("pruner.call_ok",)),
-    (_S.CALLING_PRUNER, _E.PRUNER_TIMED_OUT): RequestTransition(
-        _S.PRUNER_ERROR_FALLBACK, ("pruner.timeout", "pruner.call_failed")
-    ),
-    (_S.CALLING_PRUNER, _E.PRUNER_HTTP_ERROR): RequestTransition(
-        _S.PRUNER_ERROR_FALLBACK, ("pruner.http_error", "pruner.call_failed")
-    ),
-    (_S.CALLING_PRUNER, _E.PRUNER_INVALID): RequestTransition(
-        _S.PRUNER_ERROR_FALLBACK, ("pruner.invalid_response", "pruner.call_failed")
-    ),
-    (_S.CALLING_PRUNER, _E.PRUNER_FAULT): RequestTransition(_S.PRUNER_ERROR_FALLBACK, ("pruner.call_failed",)),
-    (_S.PRUNER_ERROR_FALLBACK, _E.FELL_BACK): RequestTransition(_S.RESPOND_RAW),
-    (_S.RESPOND_RAW, _E.WRITTEN): RequestTransition(_S.RESPONDED, ("tool.respond_ok",)),
-    (_S.RESPOND_PRUNED, _E.WRITTEN): RequestTransition(_S.RESPONDED, ("tool.respond_ok",)),
-    (_S.RESPOND_RAW, _E.UNWRITTEN): RequestTransition(_S.INTERNAL_ERROR, ("tool.respond_failed",)),
-    (_S.RESPOND_PRUNED, _E.UNWRITTEN): RequestTransition(_S.INTERNAL_ERROR, ("tool.respond_failed",)),
+    (_S.CALLING_PRUNER, _E.PRUNER_FAULT): _to(_S.PRUNER_ERROR_FALLBACK, "pruner.call_failed"),
+    (_S.PRUNER_ERROR_FALLBACK, _E.FELL_BACK): _to(_S.RESPOND_RAW),
+    (_S.RESPOND_RAW, _E.WRITTEN): _to(_S.RESPONDED, "tool.respond_ok"),
+    (_S.RESPOND_PRUNED, _E.WRITTEN): _to(_S.RESPONDED, "tool.respond_ok"),
+    (_S.RESPOND_RAW, _E.UNWRITTEN): _to(_S.INTERNAL_ERROR, "tool.respond_failed"),
+    (_S.RESPOND_PRUNED, _E.UNWRITTEN): _to(_S.INTERNAL_ERROR, "tool.respond_failed"),
     **{
-        (state, _E.EXCEPTION): RequestTransition(_S.INTERNAL_ERROR, ("tool.internal_error",))
+        (state, _E.EXCEPTION): _to(_S.INTERNAL_ERROR, "tool.internal_error")
         for state in RequestState
         if state not in TERMINAL
     },

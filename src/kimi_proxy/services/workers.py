@@ -121,17 +121,20 @@ class Workers:
     async def prune(self, question: Question, prune_id: str, scores: Sequence[float] | None, within_s: float) -> Pruned:
         if self._is_small(question):
             return await self._in_thread(lambda check: engine.prune(question, prune_id, scores, check), within_s)
-        return worker.pruned(await self._in_child(worker.prune_job(question, prune_id, scores, within_s)))
+        as_list = None if scores is None else list(scores)
+        job = worker.PruneJob(worker.packed(question), prune_id, as_list, within_s)
+        return worker.decode_pruned(await self._in_child(job))
 
     async def local_scores(self, question: Question, within_s: float) -> list[float]:
         if self._is_small(question):
             return await self._in_thread(lambda check: engine.local_scores(question, check), within_s)
-        return worker.scores(await self._in_child(worker.score_job(question, within_s)))
+        return worker.decode_scores(await self._in_child(worker.ScoreJob(worker.packed(question), within_s)))
 
     async def explain(self, question: Question, cuts: Sequence[Cut], within_s: float) -> list[LineWhy]:
         if self._is_small(question):
             return await self._in_thread(lambda check: engine.explain(question, cuts, check), within_s)
-        return worker.whys(await self._in_child(worker.explain_job(question, cuts, within_s)))
+        job = worker.ExplainJob(worker.packed(question), list(cuts), within_s)
+        return worker.decode_whys(await self._in_child(job))
 
     async def shorten(self, task: Task, within_s: float) -> ShortenedText:
         """A chat request waits for this: it cannot also wait for a child to start."""
@@ -140,10 +143,11 @@ class Workers:
             if size > self._thread_max_chars:
                 self._start_one()
             return await self._in_thread(lambda check: _shortened(task, check), within_s)
-        return worker.shortened(await self._in_child(worker.shorten_job(task, within_s)), task)
+        job = worker.ShortenJob(worker.packed(task), within_s)
+        return worker.decode_shortened(await self._in_child(job), task)
 
     async def warm(self) -> None:
-        """Load now what the first question would wait for: the vocabulary here, and one child."""
+        """Load what the first question would wait for: the vocabulary here, and one child."""
         self._start_one()
         await asyncio.get_running_loop().run_in_executor(self._threads, tokens.count, "")
 
@@ -153,7 +157,7 @@ class Workers:
         self._threads.shutdown(wait=False, cancel_futures=True)
         for child in tuple(self._children):
             self._discard(child)
-        self._tell_that_none_started()
+        self._release_waiting()
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -162,7 +166,7 @@ class Workers:
             self._start()
 
     def _has_idle(self) -> bool:
-        """The queue cannot tell: who has retired still stands in it."""
+        """Return whether a child waits for a job. The queue does not know: retired children still stand in it."""
         return any(child.is_idle for child in self._children)
 
     def _is_small(self, question: Question) -> bool:
@@ -209,7 +213,7 @@ class Workers:
             self._discard(child)
 
     def _needs_another(self) -> bool:
-        """Whether nobody is idle, everyone on the way is waited for, and there is room."""
+        """Return whether no child is idle, all that are starting are waited for, and there is room for one more."""
         has_room = len(self._children) + self._spawning < self._limit
         return has_room and self._idle.empty() and self._starting <= self._waiting
 
@@ -247,7 +251,7 @@ class Workers:
         except OSError as e:  # TimeoutError and ChildProcessError are among them
             if not self._closed:
                 log.error("worker did not start", extra={"problem": f"{type(e).__name__}: {e}"})
-            self._tell_that_none_started()
+            self._release_waiting()
         finally:
             self._starting -= 1
 
@@ -269,23 +273,23 @@ class Workers:
             raise
         self._release(child)
 
-    def _tell_that_none_started(self) -> None:
+    def _release_waiting(self) -> None:
         if not self._children:
             for _ in range(self._waiting):
                 self._idle.put_nowait(None)
 
     def _beside(self, work: Coroutine[object, object, object]) -> None:
-        """Run `work` beside everything else; closing waits for its end."""
+        """Run `work` in the background; `close` waits for its end."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
 def _shortened(task: Task, check: worker.Check) -> ShortenedText:
-    """As a child does it, faults included: whoever waits for several outputs loses only this one."""
+    """Shorten as a child does it, faults included: a caller that waits for several outputs loses only this one."""
     try:
         return shorten(task, check)
     except TimeoutError:
         raise
-    except Exception as fault:  # whoever asked fails open and counts it
+    except Exception as fault:  # the caller fails open and counts it
         raise ChildProcessError(f"a worker failed: {location(fault)}") from fault
