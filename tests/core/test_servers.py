@@ -71,7 +71,7 @@ def test_a_server_with_an_address_and_a_command_is_run_and_spoken_to_there():
 def test_the_pruner_has_an_alias_and_its_answers_are_never_masked():
     mcp = config("").mcp
 
-    assert mcp.server("mcp-pruner") is mcp.server("pruner")
+    assert mcp.switched_on()["mcp-pruner"] is mcp.switched_on()["pruner"]
     assert mcp.servers["pruner"].masking.enabled is False
 
 
@@ -107,7 +107,7 @@ def test_a_command_takes_the_place_of_a_known_address():
 
 
 def test_a_server_that_is_switched_off_is_not_found():
-    assert config("[mcp.servers.json-query]\nenabled = false\n").mcp.server("json-query") is None
+    assert config("[mcp.servers.json-query]\nenabled = false\n").mcp.switched_on().get("json-query") is None
 
 
 @pytest.mark.parametrize(

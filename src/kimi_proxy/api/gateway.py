@@ -82,7 +82,8 @@ def _version(message: JsonValue, versions: mcp.ProtocolVersions, headers: mcp.He
     call = jsonrpc.read(message)
     if call is None or call.notification:
         return versions.default
-    version = versions.of(call, headers)
+    # Where there is but one version, its requests come in no envelope.
+    version = versions.default if versions.stateless is None else versions.of(call, headers)
     if version.enveloped:
         mcp.check_envelope(call, headers, version.versions)
         if call.method in REMOVED:

@@ -1,12 +1,13 @@
 """JSON-RPC 2.0: messages read without trust, answers written, and listeners for what happens on the way."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from math import inf
 from typing import TypeAlias, TypeGuard
 
-from kimi_proxy.core.errors import InvalidRequest, KimiProxyError
+from kimi_proxy.core import json
+from kimi_proxy.core.errors import InvalidRequest, KimiProxyError, ParseError, UpstreamUnreadable
 from kimi_proxy.core.json import JsonObject, JsonValue
 
 RpcId: TypeAlias = "str | int | float | None"
@@ -70,6 +71,36 @@ def failure_of(call_id: RpcId, error: KimiProxyError) -> JsonObject:
     message = error.code if domain else str(error)
     data: JsonObject = {**error.data(), "message": str(error)} if domain else error.data()
     return failure(call_id, error.rpc_code, message, data)
+
+
+def messages(raw: bytes, server: str) -> Iterator[JsonObject]:
+    """Yield the messages that a server sent, one or a batch; raise UpstreamUnreadable if they are none."""
+    try:
+        value = json.decode_deep(raw)
+    except ParseError as e:
+        raise UpstreamUnreadable(f"{server} did not answer in JSON: {e}") from e
+    for message in value if isinstance(value, list) else [value]:
+        if not isinstance(message, dict):
+            raise UpstreamUnreadable(f"{server} answered JSON that is not JSON-RPC")
+        yield message
+
+
+def is_response(message: JsonObject) -> bool:
+    return "method" not in message and ("result" in message or "error" in message)
+
+
+def answers(message: JsonObject, call_id: JsonValue) -> bool:
+    """Return whether `message` is the response to the request of that id.
+
+    Some servers turn the number 1 into "1", and an error may say that it could not read the id.
+    """
+    given = message.get("id")
+    return is_response(message) and (str(given) == str(call_id) or (given is None and "error" in message))
+
+
+def with_id(message: JsonObject, call_id: JsonValue) -> JsonObject:
+    """Return `message` under another id, in its old place."""
+    return {**message, "id": call_id}
 
 
 # Notices that a server sends about a request while it works on it. The endpoint calls `listen` in the request's own

@@ -4,16 +4,15 @@ import asyncio
 import io
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from math import inf
 
 import aiohttp
 
 from kimi_proxy.core import json
-from kimi_proxy.core.deadline import Deadline
 from kimi_proxy.core.errors import UpstreamError, UpstreamUnreachable
 from kimi_proxy.core.json import JsonObject, JsonValue
 
 CONNECT_S = 10.0
+CHECK_S = 1.0
 LOCAL_TIMEOUT_S = 60.0
 MAX_PLAIN_BYTES = 512 * 1024  # a longer body is written in pieces, to let others have their turn
 MAX_LINE_BYTES = 64 * 1024
@@ -67,7 +66,7 @@ async def post(url: str, body: bytes, headers: Mapping[str, str], within_s: floa
 
 
 class ConnectionCheck:
-    """Breaks off a body whose connection is closed, called once a second.
+    """Breaks off a body whose connection is closed; to be called once a second.
 
     aiohttp's C parser (3.14.5) is silent about some broken answers, such as a bad chunk size, and would wait forever.
     """
@@ -86,12 +85,17 @@ class ConnectionCheck:
 
 async def pieces(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     """Yield the body as it comes, at most as long as the caller's own timeout; raise ClientError if it breaks off."""
-    check = Deadline(inf, lambda: None, ConnectionCheck(response))
-    try:
-        while piece := await response.content.readany():
-            yield piece
-    finally:
-        check.stop()
+    check = ConnectionCheck(response)
+    while True:
+        try:
+            async with asyncio.timeout(CHECK_S):
+                piece = await response.content.readany()
+        except TimeoutError:
+            check()
+            continue
+        if not piece:
+            return
+        yield piece
 
 
 async def read(response: aiohttp.ClientResponse, max_bytes: int) -> bytes | None:

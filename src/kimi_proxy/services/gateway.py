@@ -93,6 +93,7 @@ class Gateway:
         publish: Publish = no_op,
     ) -> None:
         self.servers, headers = _with_own_pruner(config)
+        self._switched_on = self.servers.switched_on()
         self.clients = McpClients(self.servers, os.environ if env is None else env, headers)
         self.call_stats: defaultdict[str, CallStats] = defaultdict(CallStats)
         self._originals = originals
@@ -138,10 +139,9 @@ class Gateway:
 
     def check(self, name: str) -> McpServer:
         """Return the server of that name; raise UnknownServer if there is none."""
-        server = self.servers.server(name)
-        if server is None:
+        if name not in self._switched_on:
             raise UnknownServer(name, self.servers.names)
-        return server
+        return self._switched_on[name]
 
     async def original(self, mask_id: str) -> str:
         """Return the text behind a marker; raise PruneIdNotFound if it was never kept, or has expired."""
@@ -329,7 +329,7 @@ class Gateway:
         if found is not None:
             return found
         # By the note a person can be shown later what was left of the text.
-        server = self.servers.server(server_name)
+        server = self._switched_on.get(server_name)
         limits = (server.masking if server else MaskingSettings()).model_dump(exclude={"enabled"})
         size: JsonObject = {"chars": len(text), "lines": text.count("\n") + 1}
         note = json.encode({"what": "mask", "server": server_name, **size, "limits": limits})

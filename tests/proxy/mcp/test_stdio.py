@@ -323,10 +323,10 @@ async def test_a_program_that_dies_takes_its_children_along():
 OWNER = """
 import asyncio, json, sys
 from kimi_proxy.proxy.process import Command, OrphanCleanup
-from kimi_proxy.proxy.mcp.stdio import Stdio
+from kimi_proxy.proxy.mcp.stdio import StdioClient
 
 async def main():
-    client = Stdio("script", Command(json.loads(sys.argv[1]), {"PATH": "/usr/bin:/bin"}), 20, OrphanCleanup())
+    client = StdioClient("script", Command(json.loads(sys.argv[1]), {"PATH": "/usr/bin:/bin"}), 20, OrphanCleanup())
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "child", "arguments": {}}}
     print(json.dumps((await client.forward(message, 20))["result"]), flush=True)
     await asyncio.sleep(600)

@@ -140,10 +140,10 @@ class McpSettings(SettingsSection):
         default_factory=dict, validate_default=True
     )
 
-    def server(self, name: str) -> McpServer | None:
-        """Return the server of that name or alias if it is enabled."""
-        found = self.servers.get(ALIASES.get(name, name))
-        return found if found is not None and found.enabled else None
+    def switched_on(self) -> dict[str, McpServer]:
+        """Return the servers that are switched on, by name and by alias."""
+        names = {name: name for name in self.servers} | ALIASES
+        return {name: self.servers[known] for name, known in names.items() if self.servers[known].enabled}
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -23,23 +23,19 @@ class McpClients:
     def __init__(
         self, mcp: McpSettings, env: Mapping[str, str], headers: Mapping[str, Mapping[str, str]] | None = None
     ) -> None:
-        self._mcp = mcp
+        self._servers = mcp.switched_on()
         self._env = env
         self._headers = headers or {}
         self._orphans = OrphanCleanup()
         self._clients: dict[str, McpClient] = {}
 
     async def forward_jsonrpc(self, server_name: str, message: JsonObject) -> JsonObject | None:
-        """What the server of that name answers to `message`."""
-        server = self._mcp.server(server_name)
-        if server is None:
-            raise UnknownServer(server_name, self._mcp.names)
-        return await self._client(ALIASES.get(server_name, server_name), server).forward(message, server.timeout_s)
+        """Return what the server of that name answers to `message`."""
+        return await self._client(server_name).forward(message, self._servers[server_name].timeout_s)
 
     def program(self, server_name: str) -> AnyProgram | None:
-        """The program behind a server, if we run it."""
-        server = self._mcp.server(server_name)
-        client = None if server is None else self._client(ALIASES.get(server_name, server_name), server)
+        """Return the program behind a server, if we run it."""
+        client = self._client(server_name)
         return client.program if isinstance(client, StdioClient | HttpProgramClient) else None
 
     async def close(self) -> None:
@@ -48,9 +44,12 @@ class McpClients:
         await asyncio.gather(*(client.close() for client in clients))
         self._orphans.close()
 
-    def _client(self, name: str, server: McpServer) -> McpClient:
+    def _client(self, server_name: str) -> McpClient:
+        if server_name not in self._servers:
+            raise UnknownServer(server_name, tuple(self._servers))
+        name = ALIASES.get(server_name, server_name)
         if name not in self._clients:
-            self._clients[name] = self._made(name, server)
+            self._clients[name] = self._made(name, self._servers[name])
         return self._clients[name]
 
     def _made(self, name: str, server: McpServer) -> McpClient:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import aiohttp
 
 from kimi_proxy.core import json, jsonrpc, mcp
-from kimi_proxy.core.errors import UpstreamError, UpstreamUnreachable, UpstreamUnreadable
+from kimi_proxy.core.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable, UpstreamUnreadable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.mcp import STATELESS_VERSIONS, enveloped
 from kimi_proxy.core.sse import SseEvent, SseParser
 from kimi_proxy.proxy import http
 from kimi_proxy.proxy.mcp import protocol
-from kimi_proxy.proxy.mcp.protocol import MAX_ANSWER_BYTES, ServerIntroduction, with_id, within
+from kimi_proxy.proxy.mcp.protocol import MAX_ANSWER_BYTES, ServerIntroduction
 
 RETRY_MS = 1000  # what a stream that closes early waits for if it does not say
 MAX_CONNECTIONS = 256
@@ -87,8 +87,8 @@ class HttpExchange:
         is_success = 200 <= response.status < 300
         found = None
         try:
-            messages = protocol.messages(body, self._server)
-            found = next((message for message in messages if protocol.answers(message, call_id)), None)
+            messages = jsonrpc.messages(body, self._server)
+            found = next((message for message in messages if jsonrpc.answers(message, call_id)), None)
         except UpstreamUnreadable:
             if is_success:
                 raise
@@ -141,8 +141,8 @@ class HttpExchange:
     ) -> JsonObject | None:
         if not event.data.strip():
             return None
-        for message in protocol.messages(event.data, self._server):
-            if protocol.answers(message, call_id):
+        for message in jsonrpc.messages(event.data, self._server):
+            if jsonrpc.answers(message, call_id):
                 return message
             reply, on_notice = protocol.reply_to_server(message), jsonrpc.listener()
             if reply is not None:
@@ -177,19 +177,21 @@ def header_value(text: str) -> str:
 @asynccontextmanager
 async def translated(server: str, timeout_s: float) -> AsyncIterator[None]:
     """Translate what goes wrong on the way to a server into our errors, within `timeout_s`."""
-    async with within(server, timeout_s):
-        try:
+    try:
+        async with asyncio.timeout(timeout_s):
             yield
-        except aiohttp.ConnectionTimeoutError as e:
-            raise UpstreamUnreachable(f"{server} cannot be reached: it did not accept a connection in time") from e
-        except aiohttp.InvalidURL as e:
-            raise UpstreamUnreachable(f"the url of {server} cannot be used") from e
-        except aiohttp.ClientConnectorError as e:
-            raise UpstreamUnreachable(f"{server} cannot be reached: start it, or correct its url") from e
-        except (aiohttp.ClientError, OSError) as e:
-            if isinstance(e, aiohttp.ClientPayloadError) and "content-encoding" in str(e):
-                raise UpstreamUnreadable(f"{server} sent a body that cannot be decompressed") from e
-            raise UpstreamUnreachable(f"the connection to {server} broke before it answered") from e
+    except aiohttp.ConnectionTimeoutError as e:
+        raise UpstreamUnreachable(f"{server} cannot be reached: it did not accept a connection in time") from e
+    except TimeoutError as e:
+        raise UpstreamTimeout(f"{server} did not answer within {timeout_s:g} s") from e
+    except aiohttp.InvalidURL as e:
+        raise UpstreamUnreachable(f"the url of {server} cannot be used") from e
+    except aiohttp.ClientConnectorError as e:
+        raise UpstreamUnreachable(f"{server} cannot be reached: start it, or correct its url") from e
+    except (aiohttp.ClientError, OSError) as e:
+        if isinstance(e, aiohttp.ClientPayloadError) and "content-encoding" in str(e):
+            raise UpstreamUnreadable(f"{server} sent a body that cannot be decompressed") from e
+        raise UpstreamUnreachable(f"the connection to {server} broke before it answered") from e
 
 
 class PlainHttp:
@@ -205,7 +207,7 @@ class PlainHttp:
             if e.answer is None:
                 raise
             answer = e.answer
-        return None if answer is None else with_id(answer, message["id"])
+        return None if answer is None else jsonrpc.with_id(answer, message["id"])
 
     async def close(self) -> None:
         await self._exchange.close()
@@ -349,7 +351,7 @@ class StreamableHttp:
             return await self._through(session, message, timeout_s)
         except HttpRefused as e:
             if e.answer is not None and not session.is_lost(e):
-                return with_id(e.answer, message["id"])
+                return jsonrpc.with_id(e.answer, message["id"])
             if not session.is_lost(e):
                 raise
         # It was refused unread, so that sending it again is safe.
@@ -377,9 +379,9 @@ class StreamableHttp:
     async def _sent(self, session: McpSession, message: JsonObject, more: Mapping[str, str]) -> JsonObject | None:
         if "id" not in message:
             return (await self._exchange.send(message, session.headers(message))).message
-        renamed = with_id(message, next(self._ids))
+        renamed = jsonrpc.with_id(message, next(self._ids))
         reply = await self._exchange.send(renamed, {**session.headers(renamed), **more})
-        return None if reply.message is None else with_id(reply.message, message["id"])
+        return None if reply.message is None else jsonrpc.with_id(reply.message, message["id"])
 
     async def _mirrored(self, session: McpSession, message: JsonObject) -> dict[str, str]:
         """The arguments of a call that go into headers; a tool that nobody listed yet is looked up first."""

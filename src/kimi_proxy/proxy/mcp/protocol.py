@@ -1,47 +1,17 @@
 """How a server introduced itself to us, and so to every client that comes through us."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from kimi_proxy.core import json, jsonrpc, mcp
-from kimi_proxy.core.errors import ParseError, UpstreamTimeout, UpstreamUnreadable
+from kimi_proxy.core import jsonrpc, mcp
+from kimi_proxy.core.errors import UpstreamTimeout
 from kimi_proxy.core.json import JsonObject, JsonValue
 
 # A result of 50 MB is slow, a result of this size is a mistake.
 MAX_ANSWER_BYTES = 128 * 1024**2
-
-
-def messages(raw: bytes, server: str) -> Iterator[JsonObject]:
-    """The JSON-RPC messages in `raw`, one or a batch."""
-    try:
-        value = json.decode_deep(raw)
-    except ParseError as e:
-        raise UpstreamUnreadable(f"{server} did not answer in JSON: {e}") from e
-    for message in value if isinstance(value, list) else [value]:
-        if not isinstance(message, dict):
-            raise UpstreamUnreadable(f"{server} answered JSON that is not JSON-RPC")
-        yield message
-
-
-def is_response(message: JsonObject) -> bool:
-    return "method" not in message and ("result" in message or "error" in message)
-
-
-def answers(message: JsonObject, call_id: JsonValue) -> bool:
-    """Whether `message` is the response to the request of that id.
-
-    Some servers turn the number 1 into "1", and an error may say that it could not read the id.
-    """
-    given = message.get("id")
-    return is_response(message) and (str(given) == str(call_id) or (given is None and "error" in message))
-
-
-def with_id(message: JsonObject, call_id: JsonValue) -> JsonObject:
-    """`message` under another id, in its old place."""
-    return {**message, "id": call_id}
 
 
 def reply_to_server(message: JsonObject) -> JsonObject | None:

@@ -12,7 +12,7 @@ from kimi_proxy.core.errors import UpstreamError, UpstreamUnreachable, UpstreamU
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.proxy.mcp import protocol
 from kimi_proxy.proxy.mcp.program import ServerProcess, ServerProgram
-from kimi_proxy.proxy.mcp.protocol import MAX_ANSWER_BYTES, McpClient, ServerIntroduction, with_id, within
+from kimi_proxy.proxy.mcp.protocol import MAX_ANSWER_BYTES, McpClient, ServerIntroduction, within
 from kimi_proxy.proxy.process import SIGKILL, STDERR, STDIN, STDOUT, Command, OrphanCleanup
 
 MAX_UNREAD_BYTES = 64 * 1024**2  # what we wrote and the program has not read
@@ -41,8 +41,8 @@ class StdioProcess(ServerProcess):
         self._waiting[call_id] = answer
         self._hearing[call_id] = jsonrpc.listener(), mcp.meta_of(message).get(mcp.PROGRESS)
         try:
-            self._write(mcp.with_progress_token(with_id(message, call_id), call_id))
-            return with_id(await answer, message["id"])
+            self._write(mcp.with_progress_token(jsonrpc.with_id(message, call_id), call_id))
+            return jsonrpc.with_id(await answer, message["id"])
         except asyncio.CancelledError:
             self._cancel(call_id, message)
             raise
@@ -79,7 +79,7 @@ class StdioProcess(ServerProcess):
         """What a line says; some servers write greetings between their messages."""
         if line.strip():
             with suppress(UpstreamUnreadable):
-                yield from protocol.messages(line, self._server)
+                yield from jsonrpc.messages(line, self._server)
 
     def _receive(self, message: JsonObject) -> None:
         reply = protocol.reply_to_server(message)
@@ -88,7 +88,7 @@ class StdioProcess(ServerProcess):
                 self._write(reply)
         elif message.get("method") == "notifications/progress":
             self._progress(message)
-        elif protocol.is_response(message):
+        elif jsonrpc.is_response(message):
             waiting = self._waiting.get(_number(message.get("id")))
             if waiting is not None and not waiting.done():
                 waiting.set_result(message)
