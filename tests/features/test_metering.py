@@ -17,7 +17,7 @@ STARTED = Metric("req_1", "ses_1", 1.0, "p", "m", "chat", 400, 0, ("nothing_to_d
 
 
 def ended(usage: Usage | None, model: Model | None = PRICED) -> Metric:
-    return metering.ended(STARTED, Ending(200, "ok", ReplyFacts("m", "stop", usage), 0.0404, 1.2346), model)
+    return metering.with_ending(STARTED, Ending(200, "ok", ReplyFacts("m", "stop", usage), 0.0404, 1.2346), model)
 
 
 def test_an_estimate_stands_until_the_provider_has_counted():
@@ -83,21 +83,21 @@ def test_a_level_is_worse_only_if_it_is_nearer_to_the_end():
 
 def test_cached_tokens_have_their_own_price():
     # 800 × 2 + 200 × 0.5 + 100 × 10 = 2,700 millionths
-    assert metering.cost_usd(Usage(1000, 100, cached_tokens=200), PRICED) == pytest.approx(0.0027)
+    assert ended(Usage(1000, 100, cached_tokens=200), PRICED).cost_usd == pytest.approx(0.0027)
 
 
 def test_without_a_price_of_their_own_cached_tokens_cost_as_much_as_others():
     model = Model(provider="p", input_usd_per_million=2, output_usd_per_million=10)
     free = Model(provider="p", input_usd_per_million=2, cached_usd_per_million=0, output_usd_per_million=10)
 
-    assert metering.cost_usd(Usage(1000, 0, cached_tokens=200), model) == pytest.approx(0.002)
-    assert metering.cost_usd(Usage(1000, 0, cached_tokens=200), free) == pytest.approx(0.0016)
+    assert ended(Usage(1000, 0, cached_tokens=200), model).cost_usd == pytest.approx(0.002)
+    assert ended(Usage(1000, 0, cached_tokens=200), free).cost_usd == pytest.approx(0.0016)
 
 
 def test_more_cached_tokens_than_tokens_cost_no_less_than_nothing():
-    assert metering.cost_usd(Usage(10, 0, cached_tokens=10**9), PRICED) == pytest.approx(10 * 0.5 / 1e6)
+    assert ended(Usage(10, 0, cached_tokens=10**9), PRICED).cost_usd == pytest.approx(10 * 0.5 / 1e6)
 
 
 @pytest.mark.parametrize("model", [None, Model(provider="p")])
 def test_nobody_knows_a_price_that_the_settings_do_not_say(model: Model | None):
-    assert metering.cost_usd(Usage(1000, 100), model) is None
+    assert ended(Usage(1000, 100), model).cost_usd is None

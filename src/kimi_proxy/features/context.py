@@ -151,12 +151,7 @@ def is_same(one: Request, other: Request) -> bool:
     if one is other:
         return True
     names = (one.format.conversation, one.format.system_member, "tools")
-    return all(_raw(one, name) == _raw(other, name) for name in names)
-
-
-def _raw(request: Request, name: str) -> bytes:
-    raw = request.members.get(name)
-    return b"" if raw is None else bytes(raw)
+    return all(bytes(one.members.get(name) or b"") == bytes(other.members.get(name) or b"") for name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,10 +239,6 @@ class Context:
     def memory_ratio(self) -> float:
         total = self.system + self.memory + self.tools + self.chat
         return round(self.memory / total, 4) if total else 0.0
-
-    @property
-    def is_sunk(self) -> bool:
-        return self.layout is not None and self.layout.is_sunk
 
     def to_json(self) -> JsonObject:
         return {"system": self.system, "memory": self.memory, "tools": self.tools, "chat": self.chat}

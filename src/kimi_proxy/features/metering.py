@@ -10,6 +10,9 @@ from kimi_proxy.core.config.providers import Model
 from kimi_proxy.features.accounting import Account, Recalled, prices_of
 from kimi_proxy.features.context import Context
 
+MAX_SESSIONS = 10_000
+MAX_AGE_S = 5.0  # an older one loses to the proxy's own count
+MAX_TOKENS = 2**40  # what is more is no count
 # Shares of the context window at which an alert is published, highest first.
 LEVELS = ((95.0, "critical"), (90.0, "warning"), (80.0, "caution"))
 _RANKS = {name: -rank for rank, (_, name) in enumerate(LEVELS, -len(LEVELS))}
@@ -74,9 +77,9 @@ class Ending:
         return usage if usage is not None and usage.input_tokens else None
 
 
-def ended(metric: Metric, ending: Ending, model: Model | None) -> Metric:
+def with_ending(metric: Metric, ending: Ending, model: Model | None) -> Metric:
     """Return `metric` with all that is known once the answer is over."""
-    counted = ending.counted
+    counted, prices = ending.counted, prices_of(model)
     return replace(
         metric,
         status=ending.status,
@@ -85,9 +88,9 @@ def ended(metric: Metric, ending: Ending, model: Model | None) -> Metric:
         input_tokens=counted.input_tokens if counted else None,
         cached_tokens=counted.cached_tokens if counted else None,
         output_tokens=counted.output_tokens if counted else None,
-        cost_usd=cost_usd(counted, model),
-        first_token_ms=None if ending.first_byte_s is None else _ms(ending.first_byte_s),
-        duration_ms=_ms(ending.elapsed_s),
+        cost_usd=None if counted is None or prices is None else prices.cost_usd(counted),
+        first_token_ms=None if ending.first_byte_s is None else round(ending.first_byte_s * 1000),
+        duration_ms=round(ending.elapsed_s * 1000),
     )
 
 
@@ -104,19 +107,6 @@ def level(share: float | None) -> str:
 
 def is_worse_level(level: str, than: str) -> bool:
     return _RANKS.get(level, 0) > _RANKS.get(than, 0)
-
-
-def cost_usd(usage: Usage | None, model: Model | None) -> float | None:
-    """Return the price by the table of the settings; None without one, or without the provider's count."""
-    prices = prices_of(model)
-    return None if usage is None or prices is None else prices.cost_usd(usage)
-
-
-def _ms(seconds: float) -> int:
-    return round(seconds * 1000)
-
-
-MAX_SESSIONS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +154,6 @@ class WindowLevels:
         if is_worse or (now.counted_by, before.counted_by) != ("estimate", "provider"):
             self._levels.put(metric.session, now)
         return now.name if is_worse else None
-
-
-MAX_AGE_S = 5.0  # an older one loses to the proxy's own count
-MAX_TOKENS = 2**40  # what is more is no count
 
 
 @dataclass(frozen=True, slots=True)

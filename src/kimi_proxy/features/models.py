@@ -58,7 +58,11 @@ class Models:
             return self._checked(Target(prefix, model), wire)
         first = next((provider for provider in self._providers if self._answers(provider, wire)), None)
         if first is None:
-            raise NoProvider(self._advice(wire))
+            raise NoProvider(
+                f"no provider is configured that could answer {wire.format.paths[0]}: put [providers.NAME] with "
+                f'type = "{wire.format.provider_types[0]}" in config.toml (config.example.toml shows the known ones), '
+                "and start again"
+            )
         return Target(first, model)
 
     def _answers(self, provider: str, wire: Wire) -> bool:
@@ -73,11 +77,4 @@ class Models:
             f"{target.model[:80]!r} is answered by {target.provider}, which does not speak the API of "
             f"{wire.format.paths[0]}: "
             f'add a provider of type = "{wire.format.provider_types[0]}" for it, or ask it by another route'
-        )
-
-    def _advice(self, wire: Wire) -> str:
-        return (
-            f"no provider is configured that could answer {wire.format.paths[0]}: put [providers.NAME] with "
-            f'type = "{wire.format.provider_types[0]}" in config.toml (config.example.toml shows the known ones), '
-            "and start again"
         )

@@ -5,6 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 
@@ -23,17 +24,17 @@ def no_op(event: str, fields: Mapping[str, JsonValue]) -> None:
     """Publish nothing."""
 
 
+@dataclass(frozen=True)
 class HubEvent:
-    def __init__(self, seq: int, name: str, at: float, fields: Mapping[str, JsonValue]) -> None:
-        self.seq = seq
-        self._name = name
-        self._at = at
-        self._fields = fields
+    seq: int
+    name: str
+    at: float
+    fields: Mapping[str, JsonValue]
 
     @cached_property
     def text(self) -> str:
         """Return it as it is sent; made when the first viewer needs it, and the same for all."""
-        return frame(self._name, self.seq, self._at, self._fields)
+        return frame(self.name, self.seq, self.at, self.fields)
 
 
 class Viewer:
@@ -59,7 +60,7 @@ class Viewer:
         await self._news.wait()
         if self._lost:
             lost, self._lost = self._lost, 0
-            return _gap(lost, self._waiting[0].seq)
+            return json.encode({"type": "gap", "seq": self._waiting[0].seq - 1, "missed": lost}).decode()
         event = self._waiting.popleft()
         if not self._waiting:
             self._news.clear()
@@ -114,7 +115,3 @@ def frame(name: str, seq: int, at: float, fields: Mapping[str, JsonValue]) -> st
 def moment(at: float) -> str:
     """Return wall time as people and programs read it."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _gap(lost: int, resumes_at: int) -> str:
-    return json.encode({"type": "gap", "seq": resumes_at - 1, "missed": lost}).decode()

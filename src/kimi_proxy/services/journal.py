@@ -14,7 +14,6 @@ from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.core.errors import AnyReason, Reason, StoreUnavailable, location
 from kimi_proxy.core.markers import new_id
-from kimi_proxy.features import metering
 from kimi_proxy.features.accounting import (
     Bill,
     PrefixTracker,
@@ -29,7 +28,7 @@ from kimi_proxy.features.accounting import (
 )
 from kimi_proxy.features.context import EVENT as REINJECTED
 from kimi_proxy.features.context import Context, context_of
-from kimi_proxy.features.metering import MAX_SESSIONS, Ending, Metric, WindowLevels
+from kimi_proxy.features.metering import MAX_SESSIONS, Ending, Metric, WindowLevels, with_ending
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, Note
 from kimi_proxy.features.sessions import Session
@@ -290,18 +289,15 @@ class Journal(ChatObserver):
         self._publish("metric", {"metric": serialize.metric(metric)})
         for note in entry.notes:
             self._publish(note.event, {"session_id": metric.session, "request_id": metric.id, **note.fields})
-        if context is not None:
-            self._publish_context(metric, context)
-
-    def _publish_context(self, metric: Metric, context: Context) -> None:
-        self._publish("memory_metrics_update", serialize.memory(metric, context))
-        if self._windows.sinks(metric.session, context.is_sunk) and context.layout is not None:
-            self._publish("attention_sink_alert", serialize.sink(metric, context.layout.sink))
+        if context is not None and context.layout is not None:
+            self._publish("memory_metrics_update", serialize.memory(metric, context))
+            if self._windows.sinks(metric.session, context.layout.is_sunk):
+                self._publish("attention_sink_alert", serialize.sink(metric, context.layout.sink))
 
     async def _conclude(self, entry: JournalEntry, ending: Ending) -> None:
         if entry.metric is None or entry.sent is None:
             return
-        ended = metering.ended(entry.metric, ending, entry.start.model)
+        ended = with_ending(entry.metric, ending, entry.start.model)
         metric = self._accounts.settled(ended, entry.start, entry.sent, ending)
         self._unwritten.add(metric)
         await self._meet(metric, entry.session.name)

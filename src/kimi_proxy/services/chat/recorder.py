@@ -97,7 +97,7 @@ class Recorder(ChatObserver):
 
     def _write(self, path: Path, session: str, head: RecordingHead, taken: RecordedRequest) -> None:
         path.parent.mkdir(0o700, parents=True, exist_ok=True)
-        with open(path, "ab", opener=_private) as file:
+        with open(path, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
             size = file.tell()
             known = self._written_before.get(session)
             # Another process may have written to the file, or taken it away: then its last line is not known.
@@ -112,7 +112,3 @@ class Recorder(ChatObserver):
                 file.truncate(size)
                 raise
         self._written_before.put(session, _Written(size + len(text), taken.body))
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

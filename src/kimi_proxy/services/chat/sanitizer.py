@@ -104,7 +104,9 @@ class Sanitizer:
 
     async def _decided(self, draft: Draft) -> RequestDecisions:
         deadline = self._now() + self._settings.budget_ms / 1000
-        found = await self._plan(draft)
+        request, threshold = draft.request, self._settings.threshold_tokens
+        is_short = len(request.body) <= IN_LOOP_MAX_BYTES
+        found = plan(request, threshold) if is_short else await asyncio.to_thread(plan, request, threshold)
         outputs = [output for output in found if self._small.get(output.key) is None]
         decisions = await self._decisions_on(draft, outputs, deadline) if outputs else {}
         long = tuple(output for output in outputs if output.key in decisions)
@@ -131,12 +133,6 @@ class Sanitizer:
             self._fell_back("remember", "store_unavailable", str(e))
             return fallback
 
-    async def _plan(self, draft: Draft) -> tuple[ToolOutput, ...]:
-        request, threshold = draft.request, self._settings.threshold_tokens
-        if len(request.body) <= IN_LOOP_MAX_BYTES:
-            return plan(request, threshold)
-        return await asyncio.to_thread(plan, request, threshold)
-
     async def _decisions_on(
         self, draft: Draft, outputs: Sequence[ToolOutput], deadline: float
     ) -> dict[bytes, Decision]:
@@ -147,7 +143,9 @@ class Sanitizer:
                 known = await self._decisions.known(outputs)
         except (StoreUnavailable, TimeoutError) as e:
             self._fell_back("remember", "store_unavailable", str(e))
-            return self._all_whole(outputs)
+            # What the model has not read yet was not sent before, and can be decided.
+            unread = self._decisions.went_whole((one for one in outputs if one.is_unread), "store_unavailable")
+            return {output.key: Decision("store_unavailable") for output in outputs} | unread
         new = [output for output in outputs if output.key not in known]
         if not new:
             return known
@@ -166,11 +164,6 @@ class Sanitizer:
         cut = [one.shortened for one in shortened if one.shortened.hidden]
         saved = sum(one.tokens_before - one.tokens_after for one in cut)
         return not cut or is_first_cut_worth(draft.request, saved, self._settings.recover_tool)
-
-    def _all_whole(self, outputs: Sequence[ToolOutput]) -> dict[bytes, Decision]:
-        """How they were sent before cannot be read now. What the model has not read yet was not sent."""
-        unread = self._decisions.went_whole((output for output in outputs if output.is_unread), "store_unavailable")
-        return {output.key: Decision("store_unavailable") for output in outputs} | unread
 
     async def _shortened(self, draft: Draft, outputs: Sequence[ToolOutput], deadline: float) -> list[ShortenedOutput]:
         about = goal(draft.request)
