@@ -3,7 +3,8 @@ from hypothesis import strategies as st
 from tests.texts import a_question
 
 from kimi_proxy.core.config import PrunerSettings
-from kimi_proxy.services.originals import SLICE_CHARS, decoded, encoded, fingerprint
+from kimi_proxy.core.lines import SLICE_CHARS, decoded, encoded
+from kimi_proxy.services.originals import fingerprint
 
 texts = st.text(st.characters(exclude_categories=()))
 

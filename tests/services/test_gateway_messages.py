@@ -10,11 +10,11 @@ from tests import fakes
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.errors import CallRefused, UnknownServer, UpstreamTimeout, UpstreamUnreachable
 from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.lines import decoded, encoded
 from kimi_proxy.core.markers import MaskMarker, PruneMarker, read_mask
 from kimi_proxy.proxy.mcp import McpClients
 from kimi_proxy.services.gateway import Gateway
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.originals import decoded, encoded
 from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.store.protocols import Original
 from kimi_proxy.services.workers import Workers

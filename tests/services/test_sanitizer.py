@@ -15,12 +15,12 @@ from tests.services.sanitizing import PATIENT, World, world
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.core.lines import decoded
 from kimi_proxy.features import recovery
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task
 from kimi_proxy.services.chat.decisions import SCOPE
 from kimi_proxy.services.chat.sanitizer import Sanitizer
-from kimi_proxy.services.originals import decoded
 from kimi_proxy.services.store.protocols import NEWEST, DecisionRecord, Decisions
 from kimi_proxy.services.workers import Workers
 

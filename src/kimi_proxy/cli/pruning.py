@@ -190,7 +190,7 @@ def recover(
 
 
 async def _original(runtime: Runtime, prune_id: str) -> str:
-    from kimi_proxy.services.originals import decoded
+    from kimi_proxy.core.lines import decoded
 
     return decoded((await runtime.store.originals.get(SCOPE, prune_id)).text)
 

@@ -1,4 +1,4 @@
-"""Lines of a text, and text from bytes that need not be UTF-8.
+"""Lines of a text, text from bytes that need not be UTF-8, and bytes that any text comes back from.
 
 A line is the text between two `\n`, and nothing else. A final `\n` opens a last, empty line, so that joining the lines
 gives the text back byte for byte. `str.splitlines` would also cut at `\r`, form feeds and U+2028.
@@ -11,6 +11,7 @@ import codecs
 from collections.abc import Iterable, Sequence
 
 SAMPLE_BYTES = 8 * 1024
+SLICE_CHARS = 256 * 1024  # encoding holds the interpreter lock: other threads get a turn after each slice
 
 # The longer marks first: UTF-32's begins with UTF-16's.
 _MARKS = (
@@ -66,6 +67,18 @@ def decode(raw: bytes) -> str:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
         return "\n".join(_line(line) for line in raw.split(b"\n"))
+
+
+def encoded(text: str) -> bytes:
+    """Return `text` as UTF-8, lone surrogates passed through, so that `decoded` gives any text back."""
+    if len(text) <= SLICE_CHARS:
+        return text.encode("utf-8", "surrogatepass")
+    slices = (text[at : at + SLICE_CHARS] for at in range(0, len(text), SLICE_CHARS))
+    return b"".join(part.encode("utf-8", "surrogatepass") for part in slices)
+
+
+def decoded(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogatepass")
 
 
 def clip_utf8(raw: bytes, size: int) -> bytes:

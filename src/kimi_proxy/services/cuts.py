@@ -11,11 +11,12 @@ from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.config.servers import MaskingSettings
 from kimi_proxy.core.errors import InvalidParams, ParseError, PruneIdNotFound
 from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.lines import decoded
 from kimi_proxy.core.markers import is_id
 from kimi_proxy.features import masking
 from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.services.events import moment
-from kimi_proxy.services.originals import SCOPE, decoded
+from kimi_proxy.services.originals import SCOPE
 from kimi_proxy.services.pruner import Explanation, Pruner
 from kimi_proxy.services.store.protocols import NEWEST, DecisionRecord, Decisions, ListedOriginal, Originals, StoredText
 

@@ -28,6 +28,7 @@ from kimi_proxy.core.errors import (
 )
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.jsonrpc import RpcCall
+from kimi_proxy.core.lines import decoded, encoded
 from kimi_proxy.core.markers import is_id, new_id
 from kimi_proxy.core.prune import Options, Question
 from kimi_proxy.features import gateway, masking, recovery
@@ -39,7 +40,6 @@ from kimi_proxy.features.tool import checked
 from kimi_proxy.proxy.mcp import McpClients
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.originals import decoded, encoded
 from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.store.protocols import Original, Originals
 

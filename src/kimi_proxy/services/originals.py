@@ -1,4 +1,4 @@
-"""How a text becomes an original: its bytes, the fingerprint of its question, the note from which a cut is explained.
+"""How a text becomes an original: the fingerprint of its question, and the note from which a cut is explained.
 
 The same question with the same outcome makes the same note: nothing in it depends on the time or the load.
 """
@@ -19,17 +19,6 @@ from kimi_proxy.services.store.protocols import Original, Originals
 
 SCOPE = "local"
 GOAL_MAX_CHARS = 10_000
-SLICE_CHARS = 256 * 1024  # encoding holds the interpreter lock: other threads get a turn after each slice
-
-
-def encoded(text: str) -> bytes:
-    """Return `text` as it is stored: UTF-8, lone surrogates passed through."""
-    slices = (text[at : at + SLICE_CHARS] for at in range(0, len(text), SLICE_CHARS))
-    return b"".join(part.encode("utf-8", "surrogatepass") for part in slices)
-
-
-def decoded(raw: bytes) -> str:
-    return raw.decode("utf-8", "surrogatepass")
 
 
 def fingerprint(question: Question, text: bytes, config: PrunerSettings) -> bytes:

@@ -25,6 +25,7 @@ from kimi_proxy.core.errors import (
     location,
 )
 from kimi_proxy.core.json import JsonObject
+from kimi_proxy.core.lines import decoded, encoded
 from kimi_proxy.core.markers import is_id, new_id
 from kimi_proxy.core.prune import Annotation, Cut, Pruned, Question, untouched
 from kimi_proxy.features import recovery
@@ -34,7 +35,7 @@ from kimi_proxy.features.recovery import LineRange
 from kimi_proxy.services import originals
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.originals import decoded, encoded, fingerprint
+from kimi_proxy.services.originals import fingerprint
 from kimi_proxy.services.store.protocols import Original, Originals
 from kimi_proxy.services.workers import Workers
 

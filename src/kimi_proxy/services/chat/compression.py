@@ -14,6 +14,7 @@ from kimi_proxy.core.chat import Request
 from kimi_proxy.core.config.sections import CompressionSettings
 from kimi_proxy.core.errors import CompressionRefusal, CompressionRefused, NothingSeen, Reason, StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.lines import encoded
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features.compression import (
     Limits,
@@ -35,7 +36,6 @@ from kimi_proxy.services.chat.decisions import SCOPE
 from kimi_proxy.services.chat.routing import Scale
 from kimi_proxy.services.chat.summaries import Summaries, Summary, SummaryTask
 from kimi_proxy.services.events import Publish, no_op
-from kimi_proxy.services.originals import encoded
 from kimi_proxy.services.sessions import Sessions
 from kimi_proxy.services.store.protocols import CompressionRecord, Decisions, Original, Originals, SessionStore
 

@@ -10,12 +10,12 @@ from hashlib import sha256
 from kimi_proxy.core import json
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.errors import OtherReason, Reason, StoreUnavailable
+from kimi_proxy.core.lines import decoded, encoded
 from kimi_proxy.core.prune import Annotation, Options, Pruned, Question
 from kimi_proxy.features.sanitizer.plan import ToolOutput
 from kimi_proxy.features.sanitizer.shorten import Hidden, ShortenedText
 from kimi_proxy.features.sanitizer.stage import Decision
 from kimi_proxy.services import originals
-from kimi_proxy.services.originals import decoded, encoded
 from kimi_proxy.services.store.protocols import (
     NEWEST,
     DecisionRecord,

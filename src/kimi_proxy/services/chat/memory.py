@@ -14,12 +14,12 @@ from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.config.sections import MemorySettings as Settings
 from kimi_proxy.core.errors import FileRefused, InvalidParams, ParseError, StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.lines import decoded, encoded
 from kimi_proxy.features.memory import begins, block, injected
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.proxy import private_files
 from kimi_proxy.services.chat.decisions import SCOPE
 from kimi_proxy.services.events import moment
-from kimi_proxy.services.originals import decoded, encoded
 from kimi_proxy.services.store.protocols import DecisionRecord, Decisions, SessionStore
 
 NAME = "project_memory.json"

@@ -18,6 +18,7 @@ from kimi_proxy.core.errors import (
     UpstreamUnreadable,
 )
 from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.lines import decoded
 from kimi_proxy.core.markers import is_id
 from kimi_proxy.features import recovery
 from kimi_proxy.features.accounting import Recalled
@@ -29,7 +30,6 @@ from kimi_proxy.proxy.headers import UpstreamRequest
 from kimi_proxy.services.chat.decisions import SCOPE, ChatDecisions
 from kimi_proxy.services.chat.relay import ReplyStream, read_up_to
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.originals import decoded
 from kimi_proxy.services.store.protocols import Originals
 
 MAX_HELD_BYTES = 16 * 1024**2  # a longer body, or event, is passed on unread

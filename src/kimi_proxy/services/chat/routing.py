@@ -7,13 +7,13 @@ from hashlib import sha256
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.config.sections import RoutingSettings as Settings
 from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.core.lines import decoded, encoded
 from kimi_proxy.features.context import is_certainly_below
 from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.routing import RETURN_SHARE, ModelWindow, Route, chosen, routed
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.decisions import SCOPE
-from kimi_proxy.services.originals import decoded, encoded
 from kimi_proxy.services.store.protocols import DecisionRecord, Decisions, SessionStore
 
 MOST_OFF = 2.0  # a provider that counts more than twice our estimate counts something else

@@ -14,12 +14,13 @@ from kimi_proxy.core import tokens
 from kimi_proxy.core.config.sections import ToolSettings
 from kimi_proxy.core.errors import PruneFailed, StoreUnavailable
 from kimi_proxy.core.json import JsonObject
+from kimi_proxy.core.lines import encoded
 from kimi_proxy.core.prune import Annotation, Cut, Options, Pruned, Question, SourceType
 from kimi_proxy.features import recovery
 from kimi_proxy.features.pruning import source_type
 from kimi_proxy.features.pruning.engine import annotate, render
 from kimi_proxy.services import originals
-from kimi_proxy.services.originals import Keeper, encoded, text_fingerprint
+from kimi_proxy.services.originals import Keeper, text_fingerprint
 from kimi_proxy.services.pruner import PruneAnswer, Pruner
 
 # What swe-pruner's clients ask of `POST /prune`, answered by our own engine.

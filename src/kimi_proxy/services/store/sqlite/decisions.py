@@ -5,9 +5,10 @@ from sqlite3 import Connection
 
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.core.lines import decoded, encoded
 from kimi_proxy.services.store.protocols import CompressionRecord, CompressionTotals, DecisionRecord, DecisionTotals
 from kimi_proxy.services.store.sqlite.database import Database, Moment, Tables, reads, writes
-from kimi_proxy.services.store.sqlite.schema import CompressedText, compress, decompress, from_blob, to_blob
+from kimi_proxy.services.store.sqlite.schema import CompressedText, compress, decompress
 
 DAY_S = 86_400.0
 EXPIRE_AT_ONCE = 200  # so that no transaction is long
@@ -34,13 +35,13 @@ class SqliteDecisions(Tables):
 
         def work(connection: Connection, moment: Moment) -> Mapping[bytes, DecisionRecord]:
             connection.executemany(
-                "DELETE FROM pin WHERE scope = ? AND place = ?", [(to_blob(scope), key) for key in forget]
+                "DELETE FROM pin WHERE scope = ? AND place = ?", [(encoded(scope), key) for key in forget]
             )
             # A use is written once a day, or twice within a short ttl: not with every request.
             stale = moment.earliest - min(DAY_S, self._ttl_s / 2)
             connection.executemany(
                 "UPDATE pin SET last_used = ? WHERE scope = ? AND place = ?",
-                [(moment.latest, to_blob(at), key) for (at, key), record in used.items() if record.last_used < stale],
+                [(moment.latest, encoded(at), key) for (at, key), record in used.items() if record.last_used < stale],
             )
             for record in new:
                 _insert(connection, scope, record, moment.latest)
@@ -60,12 +61,12 @@ class SqliteDecisions(Tables):
     def totals(self, connection: Connection, scope: str) -> DecisionTotals:
         outputs = connection.execute(
             "SELECT why, count(*) FROM pin WHERE scope = ? AND (ids <> x'' OR shown IS NULL) GROUP BY why",
-            (to_blob(scope),),
+            (encoded(scope),),
         ).fetchall()
         (before, after) = connection.execute(
             """SELECT coalesce(sum(tokens_before), 0), coalesce(sum(tokens_after), 0)
                FROM pin WHERE scope = ? AND ids <> x''""",
-            (to_blob(scope),),
+            (encoded(scope),),
         ).fetchone()
         return DecisionTotals(dict(outputs), int(before), int(after))
 
@@ -114,7 +115,7 @@ def decision_of(connection: Connection, scope: str, id: str, with_shown: bool) -
     row = connection.execute(
         f"""SELECT place, why, {shown}, ids, preview, session, tokens_before, tokens_after, created, last_used
            FROM pin WHERE scope = ? AND ids >= ? AND ids < ? ORDER BY ids LIMIT 1""",  # noqa: S608 - two fixed texts
-        (to_blob(scope), to_blob(id), to_blob(id + "!")),  # ids are joined by spaces, and "!" comes next after those
+        (encoded(scope), encoded(id), encoded(id + "!")),  # ids are joined by spaces, and "!" comes next after those
     ).fetchone()
     return None if row is None else _decision(*row)
 
@@ -126,8 +127,8 @@ def _insert(connection: Connection, scope: str, record: DecisionRecord, now: flo
         """INSERT INTO pin (scope, place, why, hash, shown, ids, preview, session, tokens_before, tokens_after,
              created, last_used) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING""",
         (
-            *(to_blob(scope), record.key, record.why, shown and shown.hash, shown and shown.frame),
-            *(to_blob(" ".join(record.original_ids)), to_blob(record.preview), to_blob(record.session)),
+            *(encoded(scope), record.key, record.why, shown and shown.hash, shown and shown.frame),
+            *(encoded(" ".join(record.original_ids)), encoded(record.preview), encoded(record.session)),
             *(record.tokens_before, record.tokens_after, now, now),
         ),
     )
@@ -136,7 +137,7 @@ def _insert(connection: Connection, scope: str, record: DecisionRecord, now: flo
 def _fetch(connection: Connection, scope: str, keys: Iterable[bytes]) -> dict[bytes, DecisionRecord]:
     statement = """SELECT place, why, hash, shown, ids, preview, session, tokens_before, tokens_after, created,
          last_used FROM pin WHERE scope = ? AND place = ?"""
-    rows = (connection.execute(statement, (to_blob(scope), key)).fetchone() for key in keys)
+    rows = (connection.execute(statement, (encoded(scope), key)).fetchone() for key in keys)
     found = (_decision(*row) for row in rows if row is not None)
     return {record.key: record for record in found}
 
@@ -156,9 +157,9 @@ def _decision(
 ) -> DecisionRecord:
     """Return the record of a row of `pin`."""
     shown = None if hashed is None or frame is None else decompress(CompressedText(hashed, frame))
-    original_ids = tuple(from_blob(ids).split())
+    original_ids = tuple(decoded(ids).split())
     return DecisionRecord(
-        *(key, why, shown, original_ids, from_blob(preview), from_blob(session)),
+        *(key, why, shown, original_ids, decoded(preview), decoded(session)),
         *(tokens_before, tokens_after, created, last_used),
     )
 

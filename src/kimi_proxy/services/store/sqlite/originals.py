@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from sqlite3 import Connection
 
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
+from kimi_proxy.core.lines import decoded, encoded
 from kimi_proxy.services.store.protocols import ListedOriginal, Original, StoredText
 from kimi_proxy.services.store.sqlite.database import LEAP_S, Database, GroupCommit, Moment, Tables, reads
 from kimi_proxy.services.store.sqlite.decisions import decision_of
-from kimi_proxy.services.store.sqlite.schema import CompressedText, compress, decompress, from_blob, to_blob
+from kimi_proxy.services.store.sqlite.schema import CompressedText, compress, decompress
 
 # What has expired stays this long on disk: a use that another process has yet to write may revive it.
 GRACE_S = 60.0
@@ -93,14 +94,14 @@ class SqliteOriginals(Tables):
         moment = self.database.clock.look()
         rows = connection.execute(
             "SELECT id, last_used FROM record WHERE scope = ? AND key = ? ORDER BY seq DESC LIMIT 20",
-            (to_blob(scope), key),
+            (encoded(scope), key),
         )
-        found = ((from_blob(id), last_used) for id, last_used in rows.fetchall())
+        found = ((decoded(id), last_used) for id, last_used in rows.fetchall())
         return next((id for id, last_used in found if self._use((scope, id), last_used, moment)), None)
 
     @reads
     def get(self, connection: Connection, scope: str, id: str) -> Original:
-        moment, handle = self.database.clock.look(), (to_blob(scope), to_blob(id))
+        moment, handle = self.database.clock.look(), (encoded(scope), encoded(id))
         row = connection.execute(
             """SELECT record.key, record.about, record.last_used, text.hash, text.frame
                FROM record JOIN text ON text.seq = record.text WHERE record.scope = ? AND record.id = ?""",
@@ -118,7 +119,7 @@ class SqliteOriginals(Tables):
     def live(self, connection: Connection, scope: str, ids: Collection[str]) -> frozenset[str]:
         moment = self.database.clock.look()
         statement = "SELECT last_used FROM record WHERE scope = ? AND id = ?"
-        rows = {id: connection.execute(statement, (to_blob(scope), to_blob(id))).fetchone() for id in ids}
+        rows = {id: connection.execute(statement, (encoded(scope), encoded(id))).fetchone() for id in ids}
         return frozenset(id for id, row in rows.items() if row and self._use((scope, id), row[0], moment))
 
     @reads
@@ -126,12 +127,12 @@ class SqliteOriginals(Tables):
         rows = connection.execute(
             """SELECT seq, id, about, created, last_used FROM record
                WHERE scope = ? AND seq < ? ORDER BY seq DESC LIMIT ?""",
-            (to_blob(scope), before, limit),
+            (encoded(scope), before, limit),
         ).fetchall()
         return [
             ListedOriginal(
-                *(seq, from_blob(id), about, created, last_used),
-                decision_of(connection, scope, from_blob(id), with_shown=False),
+                *(seq, decoded(id), about, created, last_used),
+                decision_of(connection, scope, decoded(id), with_shown=False),
             )
             for seq, id, about, created, last_used in rows
         ]
@@ -142,7 +143,7 @@ class SqliteOriginals(Tables):
             """SELECT record.seq, record.id, text.hash, text.frame
                FROM record JOIN text ON text.seq = record.text
                WHERE record.scope = ? AND record.seq < ? ORDER BY record.seq DESC LIMIT ?""",
-            (to_blob(scope), before, limit),
+            (encoded(scope), before, limit),
         )
         return list(_decompressed(rows.fetchall()))
 
@@ -174,7 +175,7 @@ class SqliteOriginals(Tables):
         def work(connection: Connection, moment: Moment) -> int:
             connection.executemany(
                 "UPDATE record SET last_used = max(last_used, ?) WHERE scope = ? AND id = ?",
-                [(when, to_blob(scope), to_blob(id)) for (scope, id), when in uses.items()],
+                [(when, encoded(scope), encoded(id)) for (scope, id), when in uses.items()],
             )
             gone = self._expire(connection, moment)
             gone += self._make_room(connection, sum(one.size for one in pending), moment)
@@ -218,7 +219,7 @@ class SqliteOriginals(Tables):
 def _insert(connection: Connection, pending: PendingOriginal, now: float) -> bool:
     """Keep an original. Twice is once, with the newer note; False, and nothing done, if its id is taken."""
     original, hashed = pending.original, pending.compressed.hash
-    scope, id = to_blob(original.scope), to_blob(original.id)
+    scope, id = encoded(original.scope), encoded(original.id)
     known = connection.execute(
         """SELECT record.key, text.hash FROM record JOIN text ON text.seq = record.text
            WHERE record.scope = ? AND record.id = ?""",
@@ -279,4 +280,4 @@ def _give_back_space(connection: Connection) -> None:
 def _decompressed(rows: Sequence[tuple[int, bytes, bytes, bytes]]) -> Iterator[StoredText]:
     for seq, id, hashed, frame in rows:
         with suppress(StoreUnavailable):
-            yield StoredText(seq, from_blob(id), decompress(CompressedText(hashed, frame)))
+            yield StoredText(seq, decoded(id), decompress(CompressedText(hashed, frame)))

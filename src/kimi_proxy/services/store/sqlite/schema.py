@@ -1,4 +1,8 @@
-"""The tables, as numbered steps that are appended and never edited, and how texts are written in their columns."""
+"""The tables, as numbered steps that are appended and never edited, and how texts are written in their columns.
+
+Scopes, ids, sessions and previews hold what callers and tools send, lone surrogates too, which SQLite's TEXT can't:
+most of them are BLOBs.
+"""
 
 import hashlib
 import sqlite3
@@ -245,15 +249,6 @@ def bring_up(connection: sqlite3.Connection) -> None:
 def version(connection: sqlite3.Connection) -> int:
     (number,) = connection.execute("PRAGMA user_version").fetchone()
     return int(number)
-
-
-# Scopes, ids, sessions and previews hold what callers and tools send, lone surrogates too, which SQLite's TEXT can't.
-def to_blob(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
-
-
-def from_blob(raw: bytes) -> str:
-    return raw.decode("utf-8", "surrogatepass")
 
 
 @dataclass(frozen=True, slots=True)
