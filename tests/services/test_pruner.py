@@ -18,7 +18,7 @@ from kimi_proxy.services.store.protocols import Original
 from kimi_proxy.services.workers import Workers
 
 LOG = a_log(400)
-LONG = a_log(20_000)
+LONG = a_log(4_000)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from kimi_proxy.features.sanitizer.shorten import Task, shorten
 from kimi_proxy.services.workers import Workers, without_secrets
 
 ID = "prn_0123456789abcdef"
-LONG = a_log(20_000)  # more than a megabyte
+LONG = a_log(4_000)  # long enough for a child
 
 # A worker as it is, but for the engine in it.
 SCRIPTED = """
@@ -35,6 +35,9 @@ worker.main()
 
 def scripted(script: str) -> tuple[str, ...]:
     return (sys.executable, "-P", "-c", SCRIPTED.format(script=script))
+
+
+QUICK_OR_STUCK = scripted("return prune(question, *rest) if 'quick' in question.goal else time.sleep(3600)")
 
 
 @asynccontextmanager
@@ -101,7 +104,7 @@ async def test_a_deadline_is_kept_in_a_thread() -> None:
 
 async def test_a_child_is_killed_at_the_deadline_and_replaced(my_children: Children) -> None:
     async with open_workers(
-        limit=1, command=scripted("time.sleep(0 if len(question.text) < 10**6 else 3600)")
+        limit=1, command=scripted("time.sleep(0 if len(question.text) < 10**5 else 3600)")
     ) as workers:
         await started(workers)
         (stuck,) = my_children()
@@ -127,8 +130,8 @@ async def test_a_deadline_that_passes_while_a_child_starts_does_not_kill_it(my_c
 
 @pytest.mark.parametrize("when", ["idle", "working"])
 async def test_a_child_that_dies_is_replaced(when: str, my_children: Children) -> None:
-    async with open_workers(limit=1) as workers:
-        await workers.prune(a_question(LONG), ID, None, 60)
+    async with open_workers(limit=1, command=QUICK_OR_STUCK) as workers:
+        await workers.prune(a_question(LONG, "quick"), ID, None, 60)
         (victim,) = my_children()
         if when == "idle":
             os.kill(victim, signal.SIGKILL)
@@ -140,14 +143,12 @@ async def test_a_child_that_dies_is_replaced(when: str, my_children: Children) -
             os.kill(victim, signal.SIGKILL)
             with pytest.raises(ChildProcessError, match="middle of a job"):
                 await job
-        assert (await workers.prune(a_question(LONG), ID, None, 60)).pruned_lines > 0
+        assert (await workers.prune(a_question(LONG, "quick"), ID, None, 60)).pruned_lines > 0
         assert victim not in my_children()
 
 
 async def test_a_caller_who_gives_up_frees_the_child() -> None:
-    async with open_workers(
-        limit=1, command=scripted("return prune(question, *rest) if 'quick' in question.goal else time.sleep(3600)")
-    ) as workers:
+    async with open_workers(limit=1, command=QUICK_OR_STUCK) as workers:
         await started(workers)
         job = asyncio.create_task(workers.prune(a_question(LONG), ID, None, 600))
         await asyncio.sleep(0.1)
@@ -264,7 +265,7 @@ async def test_the_event_loop_keeps_turning_while_large_texts_are_pruned() -> No
 
     async with open_workers() as workers:
         watcher = asyncio.create_task(watch())
-        await asyncio.gather(*(workers.prune(a_question(f"{i}\n{LONG}"), ID, None, 120) for i in range(8)))
+        await asyncio.gather(*(workers.prune(a_question(a_log(20_000, i)), ID, None, 120) for i in range(4)))
         watcher.cancel()
     lags.sort()
     # In this process's CPU time, because the machine may be busy with other things: no prune ever held the loop.
