@@ -146,55 +146,45 @@ class CompressionPlan:
     summary_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    keep_exchanges: int
-    summary_tokens: int
-    window: int | None
-    is_full: bool  # then fewer exchanges may stay than wished
-
-
 def plan(
-    history: History, weights: Sequence[int], total: int, now_tokens: int, limits: Limits
+    history: History, weights: Sequence[int], total: int, now_tokens: int, preset: Preset, window: int | None
 ) -> CompressionPlan | None:
     """Return the plan that keeps most and still makes room; None if too little could be removed.
 
     `weights` has tokens by place, `total` those of all, `now_tokens` those that are sent today.
     """
     best: CompressionPlan | None = None
-    target = TARGET * (limits.window or total)
-    for cut in _cuts(history, limits):
-        best = _planned(history, cut, weights, limits) or best
-        if best is not None and _left(best, total) <= target:
+    is_full = window is None or now_tokens >= window * preset.threshold_percentage / 100
+    for cut in _cuts(history, preset.keep_exchanges, is_full):
+        best = _planned(history, cut, weights, preset.summary_tokens) or best
+        if best is not None and _left(best, total) <= TARGET * (window or total):
             break
-    if best is None or now_tokens - _left(best, total) < LEAST_SAVED * now_tokens:
-        return None
-    return best
+    return None if best is None or now_tokens - _left(best, total) < LEAST_SAVED * now_tokens else best
 
 
 def _left(plan: CompressionPlan, total: int) -> int:
     return total - plan.removed_tokens + plan.summary_tokens
 
 
-def _cuts(history: History, limits: Limits) -> Iterator[int]:
-    """Return places to cut at, those that keep most first."""
+def _cuts(history: History, keep_exchanges: int, is_full: bool) -> Iterator[int]:
+    """Return places to cut at, those that keep most first; in a full window fewer exchanges may stay than wished."""
     messages, exchanges = history.messages, history.exchanges
     is_open = bool(messages) and messages[-1].role != "assistant"
-    wished = limits.keep_exchanges + is_open
+    wished = keep_exchanges + is_open
     yield from exchanges[-wished : -wished + 1 or None] if len(exchanges) >= wished else ()
-    if limits.is_full:
+    if is_full:
         yield from exchanges[-wished + 1 :] if wished > 1 else ()
         last = exchanges[-1] if exchanges else 0
-        yield from [step for step in history.steps if step > last][-limits.keep_exchanges :]
+        yield from [step for step in history.steps if step > last][-keep_exchanges:]
 
 
-def _planned(history: History, cut: int, weights: Sequence[int], limits: Limits) -> CompressionPlan | None:
+def _planned(history: History, cut: int, weights: Sequence[int], summary_tokens: int) -> CompressionPlan | None:
     kept = tuple(sorted({*history.preamble, *_current_ask(history, cut)} & set(range(cut))))
     removed = tuple(place for place in range(cut) if place not in kept)
     tokens = sum(weights[place] for place in removed)
     if tokens < LEAST_REMOVED:
         return None
-    return CompressionPlan(cut, kept, removed, tokens, min(limits.summary_tokens, tokens // SUMMARY_SHARE))
+    return CompressionPlan(cut, kept, removed, tokens, min(summary_tokens, tokens // SUMMARY_SHARE))
 
 
 def _current_ask(history: History, cut: int) -> Iterator[int]:
@@ -262,13 +252,13 @@ class Proposal:
 
 
 def proposed(
-    came: Request, request: Request, weighed: Composition, now_tokens: int, limits: Limits, after: int = 0
+    draft: Draft, weighed: Composition, now_tokens: int, preset: Preset, window: int | None, after: int = 0
 ) -> Proposal | None:
-    """Return what could be summarized in `request`; None if too little could. `now_tokens` are sent today."""
-    history = History(request)
+    """Return what could be summarized; None if too little could. `now_tokens` are sent today."""
+    came, history = History(draft.came or draft.request), History(draft.request)
     weights = [weighed.messages[at].tokens for at in history.at]
-    found = plan(history, weights, weighed.total, now_tokens, limits)
-    return None if found is None or found.cut <= after else Proposal(History(came), history, found, after)
+    found = plan(history, weights, weighed.total, now_tokens, preset, window)
+    return None if found is None or found.cut <= after else Proposal(came, history, found, after)
 
 
 ASK_CHARS, SAID_CHARS, CALL_CHARS, RESULT_CHARS = 400, 240, 120, 160

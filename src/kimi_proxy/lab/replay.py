@@ -252,9 +252,11 @@ class _Marked:
         return cached, max(0, marked - cached)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ReplayOutcome:
     policy: str
+    prices: Prices | None = None
+    window: int | None = None
     requests: int = 0  # that the client sent
     input_tokens: int = 0  # of these all: cached, written and plain ones
     cached_tokens: int = 0
@@ -266,6 +268,9 @@ class ReplayOutcome:
     extra_turns: int = 0  # times that the provider was asked beside the client's requests
     compressions: int = 0
     cost_usd: float | None = None
+
+    def __post_init__(self) -> None:
+        self.cost_usd = None if self.prices is None else 0.0
 
     @property
     def plain_tokens(self) -> int:
@@ -281,27 +286,23 @@ class ReplayOutcome:
             "cost_saved_percent": saved_percent(self.cost_usd or 0, off.cost_usd or 0) if is_priced else None,
         }
 
-    def with_request(self, usage: Usage, prices: Prices | None, window: int | None = None) -> "ReplayOutcome":
-        grown = replace(
-            self,
-            requests=self.requests + 1,
-            largest_tokens=max(self.largest_tokens, usage.input_tokens),
-            too_long=self.too_long + (window is not None and usage.input_tokens > window),
-        )
-        return grown._with(usage, prices)
+    def add_request(self, usage: Usage) -> None:
+        self.requests += 1
+        self.largest_tokens = max(self.largest_tokens, usage.input_tokens)
+        self.too_long += self.window is not None and usage.input_tokens > self.window
+        self._add(usage)
 
-    def with_extra_turn(self, usage: Usage, prices: Prices | None) -> "ReplayOutcome":
-        return replace(self, extra_turns=self.extra_turns + 1)._with(usage, prices)
+    def add_extra_turn(self, usage: Usage) -> None:
+        self.extra_turns += 1
+        self._add(usage)
 
-    def _with(self, usage: Usage, prices: Prices | None) -> "ReplayOutcome":
-        return replace(
-            self,
-            input_tokens=self.input_tokens + usage.input_tokens,
-            cached_tokens=self.cached_tokens + usage.cached_tokens,
-            cache_write_tokens=self.cache_write_tokens + usage.cache_write_tokens,
-            output_tokens=self.output_tokens + usage.output_tokens,
-            cost_usd=None if prices is None else round((self.cost_usd or 0.0) + prices.cost_usd(usage), 9),
-        )
+    def _add(self, usage: Usage) -> None:
+        self.input_tokens += usage.input_tokens
+        self.cached_tokens += usage.cached_tokens
+        self.cache_write_tokens += usage.cache_write_tokens
+        self.output_tokens += usage.output_tokens
+        if self.prices is not None and self.cost_usd is not None:
+            self.cost_usd = round(self.cost_usd + self.prices.cost_usd(usage), 9)
 
 
 _FIELDS = (
@@ -364,15 +365,17 @@ class Replay:
         self._count = cache(tokens.count)
 
     async def under(self, policy: str, prices: Prices | None, window: int | None) -> ReplayOutcome:
-        clock, outcome = RecordingClock(), ReplayOutcome(policy, cost_usd=None if prices is None else 0.0)
+        clock, outcome = RecordingClock(), ReplayOutcome(policy, prices, window)
         with TemporaryDirectory(prefix="kimi-proxy-replay-") as folder:
             async with _stages(policy, self._config, window, Path(folder), clock) as stages:
                 providers: dict[Wire, CachingProvider] = {}
                 for taken, request, written in self._turns():
                     clock.at = taken.at
+                    whole = Draft(request, Target(NAME, request.model, NAME), _SESSION, request)
+                    draft = await run_stages(whole, stages, _failed)
+                    _add_summaries(draft, outcome)
                     provider = providers.setdefault(taken.wire, CachingProvider(taken.wire, self._count))
-                    turn = _Turn(request, written, taken, provider, prices, window)
-                    outcome = await self._played(turn, stages, outcome)
+                    self._add_answer(taken, draft, written, provider, outcome)
         return outcome
 
     def _turns(self) -> list[tuple[RecordedRequest, Request, str]]:
@@ -383,32 +386,21 @@ class Replay:
         written = [written_after(one, other) for one, other in zip(requests, following, strict=True)]
         return list(zip(answered, requests, written, strict=True))
 
-    async def _played(self, turn: "_Turn", stages: Sequence[Stage], outcome: ReplayOutcome) -> ReplayOutcome:
-        whole = Draft(turn.request, Target(NAME, turn.request.model, NAME), _SESSION, turn.request)
-        draft = await run_stages(whole, stages, _failed)
-        outcome = _with_summaries(draft, turn.prices, outcome)
+    def _add_answer(
+        self, taken: RecordedRequest, draft: Draft, written: str, provider: CachingProvider, outcome: ReplayOutcome
+    ) -> None:
+        """Add what the answer costs, with a turn more if the model has to read something back first."""
         sent = blocks(draft.request, self._count)
-        usage = turn.taken.usage
-        output = self._count(turn.written) if usage is None else usage.output_tokens
-        passages = needed(turn.request, draft.request, turn.written)
+        output = self._count(written) if taken.usage is None else taken.usage.output_tokens
+        passages = needed(draft.came or draft.request, draft.request, written)
         if not passages:
-            return outcome.with_request(turn.provider.ask(sent, output, turn.taken.at), turn.prices, turn.window)
-        called = CALL_TOKENS * len(passages)
-        outcome = outcome.with_request(turn.provider.ask(sent, called, turn.taken.at), turn.prices, turn.window)
-        read = "\n".join(passages)
+            outcome.add_request(provider.ask(sent, output, taken.at))
+            return
+        called, read = CALL_TOKENS * len(passages), "\n".join(passages)
+        outcome.recoveries += len(passages)
+        outcome.add_request(provider.ask(sent, called, taken.at))
         again = (*sent, PromptBlock(f"call {read[:40]}", called), PromptBlock(read, self._count(read)))
-        outcome = outcome.with_extra_turn(turn.provider.ask(again, output, turn.taken.at), turn.prices)
-        return replace(outcome, recoveries=outcome.recoveries + len(passages))
-
-
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    request: Request
-    written: str
-    taken: RecordedRequest
-    provider: CachingProvider
-    prices: Prices | None
-    window: int | None
+        outcome.add_extra_turn(provider.ask(again, output, taken.at))
 
 
 @asynccontextmanager
@@ -442,14 +434,13 @@ async def _stages(
         yield sanitizer.shorten, compressor.repeat, automatic.compress
 
 
-def _with_summaries(draft: Draft, prices: Prices | None, outcome: ReplayOutcome) -> ReplayOutcome:
+def _add_summaries(draft: Draft, outcome: ReplayOutcome) -> None:
     for note in draft.notes:
         match note.fields:
             case {"summary_input_tokens": int(read), "summary_output_tokens": int(written)}:
-                outcome = replace(outcome, compressions=outcome.compressions + 1)
+                outcome.compressions += 1
                 if read:
-                    outcome = outcome.with_extra_turn(Usage(read, written), prices)
-    return outcome
+                    outcome.add_extra_turn(Usage(read, written))
 
 
 def _failed(stage: str, error: Exception) -> None:

@@ -6,7 +6,7 @@ import pytest
 from tests.conversations import Assistant, Call, Item, Result, User, request
 
 from kimi_proxy.core.chat import Wire
-from kimi_proxy.features.compression import CompressionPlan, History, Limits, plan
+from kimi_proxy.features.compression import CompressionPlan, History, Preset, plan
 
 TOKENS = 100  # of each message
 
@@ -16,7 +16,8 @@ def planned(
 ) -> CompressionPlan | None:
     history = History(request(Wire.CHAT, items))
     total = TOKENS * len(history.messages)
-    return plan(history, [TOKENS] * len(history.messages), total, total, Limits(keep, 1500, window or total, is_full))
+    preset = Preset("compression", 0 if is_full else 1000, keep, 1500, asks_provider=False)
+    return plan(history, [TOKENS] * len(history.messages), total, total, preset, window or total)
 
 
 def chat(exchanges: int) -> list[Item]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.conversations import SYSTEM, Assistant, Call, Item, Result, User, request, texts
 
 from kimi_proxy.core.chat import Request, Wire
-from kimi_proxy.features.compression import CompressionPlan, History, Limits, can_compress, compressed, plan
+from kimi_proxy.features.compression import CompressionPlan, History, Preset, can_compress, compressed, plan
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import ActiveCompression, Draft
 from kimi_proxy.features.sessions import Session
@@ -136,7 +136,8 @@ def test_every_call_stays_with_its_results(items: list[Item], wire: Wire, keep: 
     whole = request(wire, items)
     history = History(whole)
     weights = [sum(len(part.text) for part in message.parts) // 2 + 4 for message in history.messages]
-    found = plan(history, weights, sum(weights), sum(weights), Limits(keep, 1500, sum(weights), is_full))
+    preset = Preset("compression", 0 if is_full else 1000, keep, 1500, asks_provider=False)
+    found = plan(history, weights, sum(weights), sum(weights), preset, sum(weights))
     if found is None:
         return
     done = compressed(draft(whole), decided_by(whole, found), offers_tool=False).request

@@ -16,15 +16,7 @@ from kimi_proxy.core.errors import CompressionRefusal, CompressionRefused, Nothi
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.lines import encoded
 from kimi_proxy.core.markers import new_id
-from kimi_proxy.features.compression import (
-    Limits,
-    Preset,
-    Proposal,
-    can_compress,
-    compressed,
-    proposed,
-    with_summary,
-)
+from kimi_proxy.features.compression import Preset, Proposal, can_compress, compressed, proposed, with_summary
 from kimi_proxy.features.context import is_certainly_below
 from kimi_proxy.features.metering import window_percent
 from kimi_proxy.features.models import Models
@@ -247,11 +239,8 @@ class Compressor:
         sent = await self.now_sent(draft)
         after = active.cut if active and sent.request is not draft.request else 0
         now_tokens, window = await self.tokens(sent.request), self.window(draft)
-        is_full = window is None or now_tokens >= window * preset.threshold_percentage / 100
-        limits = Limits(preset.keep_exchanges, preset.summary_tokens, window, is_full)
         weighed = await self._counter.composition(draft.request)
-        came = draft.came or draft.request
-        found = await asyncio.to_thread(proposed, came, draft.request, weighed, now_tokens, limits, after)
+        found = await asyncio.to_thread(proposed, draft, weighed, now_tokens, preset, window, after)
         if found is None:
             raise CompressionRefused(
                 NOTHING_TO_COMPRESS, f"what came before the last {preset.keep_exchanges} exchanges is too short"
