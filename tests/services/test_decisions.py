@@ -6,13 +6,13 @@ from pathlib import Path
 from tests.fakes import Clock
 from tests.services.store.making import opened
 
-from kimi_proxy.features.sanitizer.plan import Origin, ToolOutput
+from kimi_proxy.features.sanitizer.plan import LongOutput, Origin
 from kimi_proxy.features.sanitizer.shorten import Hidden, ShortenedText
 from kimi_proxy.services.chat.decisions import ChatDecisions, ShortenedOutput
 from kimi_proxy.services.store.protocols import DecisionRecord
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 
-OUTPUT = ToolOutput((0, 0), 0, 4, "text", Origin(), "", is_unread=True, key=b"a place")
+OUTPUT = LongOutput((0, 0), 0, 4, "text", Origin(), "", is_unread=True, key=b"a place")
 CUT = ShortenedOutput(
     OUTPUT, "a goal", ShortenedText("te…", "preview", (Hidden("msk_0123456789abcdef", "text"),), 9, 3)
 )

@@ -11,7 +11,7 @@ from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.sse import SseParser
 from kimi_proxy.lab import demo_day
-from kimi_proxy.lab.demo_day import Act, Compress, Day, Prune, Say, Script, ScriptedConversation
+from kimi_proxy.lab.demo_day import Act, CompressSession, Day, Prune, Say, Script, ScriptedConversation
 from kimi_proxy.proxy.http import JsonClient
 
 # A small context window fills up while a person watches.
@@ -179,7 +179,7 @@ class Agent:
                 await self._take_turn(transcripts[name], script)
             case Prune():
                 await self._prune(act)
-            case Compress(name):
+            case CompressSession(name):
                 await self._compress(name)
 
     async def _take_turn(self, transcript: Transcript, script: Script) -> None:

@@ -105,13 +105,13 @@ class Prune:
 
 
 @dataclass(frozen=True, slots=True)
-class Compress:
+class CompressSession:
     """The red button."""
 
     conversation: str
 
 
-Act = Say | Prune | Compress
+Act = Say | Prune | CompressSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def _acts(rng: Random, vat: str, notes: str, slow: str, labels: str) -> Iterator
     yield from (Say(vat), Say(slow), Say(labels), Say(vat))
     yield Prune(demo_texts.module(rng, "invoices"), "where is the VAT of an invoice rounded?", "code")
     yield from (Say(vat), Say(notes), Say(vat), Say(vat), Say(slow), Say(vat), Say(vat))
-    yield from (Compress(vat), Say(vat), Say(notes), Say(labels), Say(vat))
+    yield from (CompressSession(vat), Say(vat), Say(notes), Say(labels), Say(vat))
 
 
 TOOLS: Mapping[str, str] = {

@@ -1,4 +1,4 @@
-"""An evaluation as one HTML file that needs nothing else: to read, to print, to send to a colleague."""
+"""The report of an evaluation: as text, as JSON, or as one HTML file to read, print or send to a colleague."""
 
 import statistics
 from collections import Counter
@@ -12,7 +12,7 @@ from kimi_proxy.core.prune import SOURCE_TYPES, SourceType
 from kimi_proxy.lab.judging import BUDGETS, Estimate, Judged, estimate
 
 HARDEST = 10
-TELLING = 1  # the budget by whose recall cases are called hard
+MIDDLE = 1  # the budget by whose recall cases are called hard, and that tables show in full
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,11 @@ class Row:
     ahead: tuple[Estimate, ...]  # the first contestant's recall minus this one's, case by case
     ms: float
 
+    def cells(self) -> list[str]:
+        parses = self.parses[MIDDLE]
+        shares = [f"{self.complete[MIDDLE]:.0%}", "–" if parses is None else f"{parses:.0%}"]
+        return [self.name, *(interval(e) for e in self.recall), *shares, f"{self.ms:.0f}"]
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -37,16 +42,37 @@ class Table:
     def cases(self) -> int:
         return sum(self.kinds.values())
 
+    @property
+    def title(self) -> str:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in self.kinds.items())
+        return f"{self.cases} cases ({kinds})"
 
-def tables(judged: Sequence[Judged], seed: int) -> list[Table]:
-    """The first contestant met is the one that all others are compared with."""
-    found: list[Table] = []
-    for source_type in SOURCE_TYPES:
-        own = [j for j in judged if j.case.source_type == source_type]
-        if own:
-            kinds = Counter(j.case.kind for j in own if j.contestant == own[0].contestant)
-            found.append(Table(source_type, dict(sorted(kinds.items())), tuple(_rows(own, seed))))
-    return found
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was judged, on what, and how it went."""
+
+    repository: str
+    head: str
+    version: str
+    seed: int
+    judged: Sequence[Judged]
+
+    @property
+    def tables(self) -> list[Table]:
+        """The first contestant met is the one that all others are compared with."""
+        found: list[Table] = []
+        for source_type in SOURCE_TYPES:
+            own = [j for j in self.judged if j.case.source_type == source_type]
+            if own:
+                kinds = Counter(j.case.kind for j in own if j.contestant == own[0].contestant)
+                found.append(Table(source_type, dict(sorted(kinds.items())), tuple(_rows(own, self.seed))))
+        return found
+
+    def hardest(self) -> list[Judged]:
+        """Return where the first contestant kept least of the answer."""
+        own = [j for j in self.judged if j.contestant == self.judged[0].contestant]
+        return sorted(own, key=lambda j: (j.figures[MIDDLE].recall, j.case.id))[:HARDEST]
 
 
 def _rows(judged: Sequence[Judged], seed: int) -> Iterable[Row]:
@@ -73,12 +99,146 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return statistics.fmean(known) if known else None
 
 
-def hardest(judged: Sequence[Judged]) -> list[Judged]:
-    """Where the first contestant kept least of the answer."""
-    if not judged:
-        return []
-    own = [j for j in judged if j.contestant == judged[0].contestant]
-    return sorted(own, key=lambda j: (j.figures[TELLING].recall, j.case.id))[:HARDEST]
+def interval(e: Estimate, sign: str = "") -> str:
+    return f"{e.mean:{sign}.3f} [{e.low:{sign}.3f}, {e.high:{sign}.3f}]"
+
+
+def as_text(report: Report) -> str:
+    out = [f"{report.repository} at {report.head[:12]}, seed {report.seed}, kimi-proxy {report.version}"]
+    out += ["Share of the lines that answer which stay, when this share of the tokens is paid (markers included)."]
+    head = ["", *(f"{budget:.0%} of tokens" for budget in BUDGETS), "all of it at 30 %", "parses at 30 %", "ms"]
+    for table in report.tables:
+        rows = [head, *(row.cells() for row in table.rows)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        out += ["", f"{table.source_type}: {table.title}"]
+        out += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join(out) + "\n"
+
+
+def as_json(report: Report) -> JsonObject:
+    return {
+        "repository": report.repository,
+        "head": report.head,
+        "version": report.version,
+        "seed": report.seed,
+        "budgets": list(BUDGETS),
+        "tables": [
+            {
+                "source_type": table.source_type,
+                "cases": table.cases,
+                "kinds": dict(table.kinds),
+                "rows": [_row_to_json(row) for row in table.rows],
+            }
+            for table in report.tables
+        ],
+        "cases": _cases_to_json(report.judged),
+    }
+
+
+def _row_to_json(row: Row) -> JsonObject:
+    return {
+        "name": row.name,
+        "recall": [_estimate_to_json(e) for e in row.recall],
+        "all_gold_kept": [round(share, 4) for share in row.complete],
+        "parses": [None if share is None else round(share, 4) for share in row.parses],
+        "ahead": [_estimate_to_json(e) for e in row.ahead],
+        "ms": round(row.ms, 2),
+    }
+
+
+def _estimate_to_json(e: Estimate) -> JsonObject:
+    return {name: round(value, 4) for name, value in e._asdict().items()}
+
+
+def _cases_to_json(judged: Sequence[Judged]) -> list[JsonObject]:
+    by_case: dict[str, JsonObject] = {}
+    for j in judged:
+        by_case.setdefault(j.case.id, {})[j.contestant] = [round(f.recall, 4) for f in j.figures]
+    cases = {j.case.id: j.case for j in judged}
+    return [
+        {
+            "id": case.id,
+            "kind": case.kind,
+            "source_type": case.source_type,
+            "path": case.path,
+            "goal": case.goal,
+            "lines": len(split(case.text)),
+            "gold": [row + 1 for row in case.gold],
+            "recall": by_case[case.id],
+        }
+        for case in cases.values()
+    ]
+
+
+_STYLE = """
+:root{color-scheme:light dark}
+body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
+h1{margin-bottom:0}h2{margin-top:2.5rem}.faint{opacity:.7}
+table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}
+th,td{text-align:left;padding:.3rem .6rem .3rem 0;border-bottom:1px solid rgba(128,128,128,.3);vertical-align:top}
+tr.first td{font-weight:600}svg{width:100%;height:auto}code{font-size:.85em}
+.scroll{overflow-x:auto}
+"""
+_READING = """
+Each case is a question whose answer is known: a commit's message and the lines it changed, a definition's
+documentation and its body, a heading and the text under it, a failure that a log names and its report. Recall is the
+share of those lines that stay. Every contestant pays for the same share of the tokens, and for the markers that stand
+where lines were cut. Brackets hold the 95 % interval of a bootstrap over cases.
+"""
+
+
+def as_html(report: Report) -> str:
+    title = f"How well lines are chosen in {report.repository}"
+    body = [
+        f"<h1>{escape(title)}</h1>",
+        f'<p class="faint">kimi-proxy {escape(report.version)} · commit <code>{escape(report.head[:12])}</code> · '
+        f"seed {report.seed}</p>",
+        f"<p>{_READING}</p>",
+        *(_section(table) for table in report.tables),
+        _hardest(report),
+    ]
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body>{''.join(body)}</body></html>\n"
+    )
+
+
+def _section(table: Table) -> str:
+    """Return the plot and the table of a type, and how far its first contestant is ahead of each other."""
+    first, *others = table.rows
+    head = ["", *(f"{budget:.0%} of tokens" for budget in BUDGETS)]
+    head += [f"all of it<br>at {BUDGETS[MIDDLE]:.0%}", f"parses<br>at {BUDGETS[MIDDLE]:.0%}", "ms"]
+    shown = _table(head, [[escape(row.name), *row.cells()[1:]] for row in table.rows], first_is_bold=True)
+    leads = [[escape(row.name), *(interval(e, "+") for e in row.ahead)] for row in others]
+    ahead = _table(["", *(f"{budget:.0%}" for budget in BUDGETS)], leads)
+    title = f"<h2>{table.source_type.capitalize()}: {escape(table.title)}</h2>"
+    return f"{title}{curves(table)}{shown}" + (f"<h3>{escape(first.name)} is ahead of</h3>{ahead}" if others else "")
+
+
+def _hardest(report: Report) -> str:
+    rows = [
+        [
+            f"{j.figures[MIDDLE].recall:.2f}",
+            escape(j.case.goal),
+            f"<code>{escape(j.case.id)}</code>",
+            f"{len(j.case.gold)} of {len(split(j.case.text))}",
+        ]
+        for j in (report.hardest() if report.judged else ())
+    ]
+    name = escape(report.judged[0].contestant) if report.judged else "it"
+    head = [f"recall at {BUDGETS[MIDDLE]:.0%}", "goal", "case", "lines that answer"]
+    return f"<h2>Where {name} did worst</h2>{_table(head, rows)}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], first_is_bold: bool = False) -> str:
+    """Return a table of cells that are HTML already."""
+    shown = "".join(f"<th>{cell}</th>" for cell in head)
+    lines = [f"<tr>{shown}</tr>"]
+    for i, row in enumerate(rows):
+        cells = "".join(f"<td>{cell}</td>" for cell in row)
+        lines.append(f"<tr{' class=first' if first_is_bold and i == 0 else ''}>{cells}</tr>")
+    return f'<div class="scroll"><table>{"".join(lines)}</table></div>'
 
 
 WIDTH, HEIGHT = 720, 340
@@ -88,7 +248,7 @@ MOST_SHARE = 0.6
 
 
 def curves(table: Table) -> str:
-    """Recall over the share of tokens paid, a line for each contestant, with the interval of the first."""
+    """Return a plot: recall over the share of tokens paid, a line for each contestant, the interval of the first."""
     parts = [_frame()]
     for i, row in enumerate(table.rows):
         parts.append(_curve(row, COLOURS[i % len(COLOURS)], is_first=i == 0))
@@ -148,190 +308,3 @@ def _legend(names: Sequence[str]) -> list[str]:
         f'<text x="{x + 22}" y="{TOP + 10 + 22 * i}" fill="currentColor">{escape(name[:28])}</text>'
         for i, name in enumerate(names)
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What was judged, on what, and how it went."""
-
-    repository: str
-    head: str
-    version: str
-    seed: int
-    judged: Sequence[Judged]
-
-    @property
-    def tables(self) -> list[Table]:
-        return tables(self.judged, self.seed)
-
-
-def as_text(report: Report) -> str:
-    out = [f"{report.repository} at {report.head[:12]}, seed {report.seed}, kimi-proxy {report.version}"]
-    out += ["Share of the lines that answer which stay, when this share of the tokens is paid (markers included)."]
-    for table in report.tables:
-        out += ["", f"{table.source_type}: {cases_of(table)}", *_grid(table)]
-    return "\n".join(out) + "\n"
-
-
-def cases_of(table: Table) -> str:
-    told = ", ".join(f"{count} {kind}" for kind, count in table.kinds.items())
-    return f"{table.cases} cases ({told})"
-
-
-def _grid(table: Table) -> list[str]:
-    head = ["", *(f"{budget:.0%} of tokens" for budget in BUDGETS), "all of it at 30 %", "parses at 30 %", "ms"]
-    rows = [head, *([*_cells(row)] for row in table.rows)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
-def _cells(row: Row) -> list[str]:
-    parses = row.parses[1]
-    return [
-        row.name,
-        *(interval(e) for e in row.recall),
-        f"{row.complete[1]:.0%}",
-        "–" if parses is None else f"{parses:.0%}",
-        f"{row.ms:.0f}",
-    ]
-
-
-def interval(e: Estimate, sign: str = "") -> str:
-    return f"{e.mean:{sign}.3f} [{e.low:{sign}.3f}, {e.high:{sign}.3f}]"
-
-
-def as_json(report: Report) -> JsonObject:
-    return {
-        "repository": report.repository,
-        "head": report.head,
-        "version": report.version,
-        "seed": report.seed,
-        "budgets": list(BUDGETS),
-        "tables": [_table(table) for table in report.tables],
-        "cases": _cases(report.judged),
-    }
-
-
-def _table(table: Table) -> JsonObject:
-    return {
-        "source_type": table.source_type,
-        "cases": table.cases,
-        "kinds": dict(table.kinds),
-        "rows": [
-            {
-                "name": row.name,
-                "recall": [_estimate(e) for e in row.recall],
-                "all_gold_kept": [round(share, 4) for share in row.complete],
-                "parses": [None if share is None else round(share, 4) for share in row.parses],
-                "ahead": [_estimate(e) for e in row.ahead],
-                "ms": round(row.ms, 2),
-            }
-            for row in table.rows
-        ],
-    }
-
-
-def _estimate(e: Estimate) -> JsonObject:
-    return {"mean": round(e.mean, 4), "low": round(e.low, 4), "high": round(e.high, 4)}
-
-
-def _cases(judged: Sequence[Judged]) -> list[JsonObject]:
-    by_case: dict[str, dict[str, list[float]]] = {}
-    for j in judged:
-        by_case.setdefault(j.case.id, {})[j.contestant] = [round(f.recall, 4) for f in j.figures]
-    cases = {j.case.id: j.case for j in judged}
-    return [
-        {
-            "id": case.id,
-            "kind": case.kind,
-            "source_type": case.source_type,
-            "path": case.path,
-            "goal": case.goal,
-            "lines": len(split(case.text)),
-            "gold": [row + 1 for row in case.gold],
-            "recall": dict(by_case[case.id]),
-        }
-        for case in cases.values()
-    ]
-
-
-_STYLE = """
-:root{color-scheme:light dark}
-body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
-h1{margin-bottom:0}h2{margin-top:2.5rem}.faint{opacity:.7}
-table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}
-th,td{text-align:left;padding:.3rem .6rem .3rem 0;border-bottom:1px solid rgba(128,128,128,.3);vertical-align:top}
-tr.first td{font-weight:600}svg{width:100%;height:auto}code{font-size:.85em}
-.scroll{overflow-x:auto}
-"""
-_READING = """
-Each case is a question whose answer is known: a commit's message and the lines it changed, a definition's
-documentation and its body, a heading and the text under it, a failure that a log names and its report. Recall is the
-share of those lines that stay. Every contestant pays for the same share of the tokens, and for the markers that stand
-where lines were cut. Brackets hold the 95 % interval of a bootstrap over cases.
-"""
-
-
-def as_html(report: Report) -> str:
-    title = f"How well lines are chosen in {report.repository}"
-    body = [
-        f"<h1>{escape(title)}</h1>",
-        f'<p class="faint">kimi-proxy {escape(report.version)} · commit <code>{escape(report.head[:12])}</code> · '
-        f"seed {report.seed}</p>",
-        f"<p>{_READING}</p>",
-        *(_section(table) for table in report.tables),
-        _hard(report),
-    ]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body>{''.join(body)}</body></html>\n"
-    )
-
-
-def _section(table: Table) -> str:
-    head = "".join(f"<th>{budget:.0%} of tokens</th>" for budget in BUDGETS)
-    rows = "".join(_row(row, is_first=i == 0) for i, row in enumerate(table.rows))
-    return (
-        f"<h2>{table.source_type.capitalize()}: {escape(cases_of(table))}</h2>{curves(table)}"
-        f'<div class="scroll"><table><tr><th></th>{head}<th>all of it<br>at {BUDGETS[1]:.0%}</th>'
-        f"<th>parses<br>at {BUDGETS[1]:.0%}</th><th>ms</th></tr>{rows}</table></div>{_leads(table)}"
-    )
-
-
-def _row(row: Row, is_first: bool) -> str:
-    parses = row.parses[1]
-    cells = [escape(row.name), *(interval(e) for e in row.recall), f"{row.complete[1]:.0%}"]
-    cells += ["–" if parses is None else f"{parses:.0%}", f"{row.ms:.0f}"]
-    return f"<tr{' class=first' if is_first else ''}>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
-
-
-def _leads(table: Table) -> str:
-    """How far the first contestant is ahead of each other, case by case."""
-    first, *others = table.rows
-    if not others:
-        return ""
-    head = "".join(f"<th>{budget:.0%}</th>" for budget in BUDGETS)
-    rows = "".join(_lead(row) for row in others)
-    return (
-        f"<h3>{escape(first.name)} is ahead of</h3>"
-        f'<div class="scroll"><table><tr><th></th>{head}</tr>{rows}</table></div>'
-    )
-
-
-def _lead(row: Row) -> str:
-    cells = [escape(row.name), *(interval(e, "+") for e in row.ahead)]
-    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
-
-
-def _hard(report: Report) -> str:
-    rows = "".join(
-        f"<tr><td>{j.figures[1].recall:.2f}</td><td>{escape(j.case.goal)}</td>"
-        f"<td><code>{escape(j.case.id)}</code></td><td>{len(j.case.gold)} of {len(split(j.case.text))}</td></tr>"
-        for j in hardest(report.judged)
-    )
-    return (
-        f"<h2>Where {escape(report.judged[0].contestant) if report.judged else 'it'} did worst</h2>"
-        f'<div class="scroll"><table><tr><th>recall at {BUDGETS[1]:.0%}</th><th>goal</th><th>case</th>'
-        f"<th>lines that answer</th></tr>{rows}</table></div>"
-    )

@@ -1,7 +1,7 @@
 """The written day holds together: every turn has its answer, and the same seed is the same day."""
 
 from kimi_proxy.core import tokens
-from kimi_proxy.lab.demo_day import AT_THE_DESK, RECOVER, Compress, Prune, Say, Script, day
+from kimi_proxy.lab.demo_day import AT_THE_DESK, RECOVER, CompressSession, Prune, Say, Script, day
 
 
 def test_the_same_seed_is_the_same_day_and_another_is_another():
@@ -43,4 +43,4 @@ def test_a_day_has_large_outputs_a_failure_a_question_to_the_pruner_and_a_compre
 
     assert max(tokens.count(call.prints) for call in calls) > 5_000
     assert any(call.failed and "1 failed" in call.prints for call in calls)
-    assert {type(act) for act in today.acts} == {Say, Prune, Compress}
+    assert {type(act) for act in today.acts} == {Say, Prune, CompressSession}

@@ -6,7 +6,7 @@ import pytest
 from tests.conversations import Assistant, Call, Item, Result, User, request
 
 from kimi_proxy.core.chat import Wire, parse
-from kimi_proxy.features.sanitizer.plan import Origin, ToolOutput, plan
+from kimi_proxy.features.sanitizer.plan import LongOutput, Origin, plan
 
 LONG = "a line of output that goes on and on\n" * 100
 WIRES = pytest.mark.parametrize("wire", list(Wire))
@@ -16,7 +16,7 @@ def asked(call_id: str, text: str, name: str = "bash", **arguments: str) -> list
     return [Assistant("", (Call(call_id, name, dict(arguments)),)), Result(call_id, text)]
 
 
-def planned(wire: Wire, items: list[Item], threshold_tokens: int = 1000) -> tuple[ToolOutput, ...]:
+def planned(wire: Wire, items: list[Item], threshold_tokens: int = 1000) -> tuple[LongOutput, ...]:
     return plan(request(wire, items), threshold_tokens)
 
 

@@ -26,7 +26,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolOutput:
+class LongOutput:
     """`text` is what stands from `start` to `end` in the text of the part at `spot`."""
 
     spot: Place
@@ -54,14 +54,14 @@ _WRITTEN_RESULT = re.compile(r"\[(\w+) for '([^\n]{0,300})'\] Result:\s*\Z")
 _WRITTEN_RECOVERY = re.compile(r"<tool_name>\s*\w*recover_(?:text|range)\s*</tool_name>")
 
 
-def plan(request: Request, threshold_tokens: int) -> tuple[ToolOutput, ...]:
+def plan(request: Request, threshold_tokens: int) -> tuple[LongOutput, ...]:
     """Return every output that may have more tokens than that, in the order in which the model reads them."""
     parts = (part for message in request.messages if message.role in ("user", "tool") for part in message.parts)
     if not any(_may_be_long(part, threshold_tokens) for part in parts):
         return ()
     unread = _first_unread(request.messages)
     calls: dict[str, Origin] = {}  # the last call of each id: some clients number their calls anew in every turn
-    found: list[ToolOutput] = []
+    found: list[LongOutput] = []
     for at, message in enumerate(request.messages):
         calls.update(_tool_calls(message))
         found += _outputs(request, at, calls, threshold_tokens, at >= unread)
@@ -114,7 +114,7 @@ def _first_text(given: Mapping[str, JsonValue], names: Iterable[str]) -> str:
 
 def _outputs(
     request: Request, at: int, calls: Mapping[str, Origin], threshold_tokens: int, is_unread: bool
-) -> Iterator[ToolOutput]:
+) -> Iterator[LongOutput]:
     """Yield the outputs in a message: results of tools, and what a user pasted or a client wrote as text."""
     message = request.messages[at]
     for index, part in enumerate(message.parts):
@@ -125,11 +125,11 @@ def _outputs(
             origin = replace(calls.get(part.call_id, Origin()), failed=part.failed)
             end = _before_reminders(part.text)
             recovered: Reason | Literal[""] = "recovered" if is_recovery_tool(origin.tool) else ""
-            yield ToolOutput(spot, 0, end, part.text[:end], origin, part.call_id, is_unread, recovered)
+            yield LongOutput(spot, 0, end, part.text[:end], origin, part.call_id, is_unread, recovered)
         elif message.role == "user":
             recovered = "recovered" if _follows_recovery(request, at) else ""
             for start, end, origin in _in_user_text(message, index, threshold_tokens):
-                yield ToolOutput(spot, start, end, part.text[start:end], origin, "", is_unread, recovered)
+                yield LongOutput(spot, start, end, part.text[start:end], origin, "", is_unread, recovered)
 
 
 def _before_reminders(text: str) -> int:
@@ -171,7 +171,7 @@ def _conversation_hash(request: Request) -> bytes:
     return digest.digest()
 
 
-def _with_keys(conversation: bytes, found: Sequence[ToolOutput]) -> Iterator[ToolOutput]:
+def _with_keys(conversation: bytes, found: Sequence[LongOutput]) -> Iterator[LongOutput]:
     """Yield each output with the key of its place: the id of its call, or how many of the same text came before.
 
     The text alone would not do: what was cut may stand here again because the model asked for all of it.

@@ -12,7 +12,7 @@ from kimi_proxy.core.errors import AnyReason
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features import recovery
 from kimi_proxy.features.pipeline import Draft, Note
-from kimi_proxy.features.sanitizer.plan import ToolOutput
+from kimi_proxy.features.sanitizer.plan import LongOutput
 
 EVENT = "sanitizer_event"
 
@@ -32,7 +32,7 @@ class Decision:
 class RequestDecisions:
     """The long outputs of a request, and a decision for the key of each."""
 
-    outputs: tuple[ToolOutput, ...]
+    outputs: tuple[LongOutput, ...]
     decisions: Mapping[bytes, Decision]
     offers_tool: bool
     pending_results: Mapping[str, str] = field(default_factory=dict)  # to show beside results, by their unique call ids
@@ -62,10 +62,10 @@ def sanitize(draft: Draft, decided: RequestDecisions) -> Draft:
 
 
 def _with_shown(
-    request: Request, outputs: Sequence[ToolOutput], shown: Mapping[bytes, str], pending_results: Mapping[str, str]
+    request: Request, outputs: Sequence[LongOutput], shown: Mapping[bytes, str], pending_results: Mapping[str, str]
 ) -> Request:
     """Return `request` with each output that was cut as it is shown, by its key; all others stay as they came."""
-    by_spot: dict[Place, list[ToolOutput]] = defaultdict(list)
+    by_spot: dict[Place, list[LongOutput]] = defaultdict(list)
     for output in outputs:
         if output.key in shown:
             by_spot[output.spot].append(output)

@@ -12,7 +12,7 @@ from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.errors import OtherReason, Reason, StoreUnavailable
 from kimi_proxy.core.lines import decoded, encoded
 from kimi_proxy.core.prune import Annotation, Options, Pruned, Question
-from kimi_proxy.features.sanitizer.plan import ToolOutput
+from kimi_proxy.features.sanitizer.plan import LongOutput
 from kimi_proxy.features.sanitizer.shorten import Hidden, ShortenedText
 from kimi_proxy.features.sanitizer.stage import Decision
 from kimi_proxy.services import originals
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 class ShortenedOutput:
     """What becomes of a tool result that was not sent before."""
 
-    output: ToolOutput
+    output: LongOutput
     goal: str
     shortened: ShortenedText
 
@@ -63,7 +63,7 @@ class ChatDecisions:
         # Outputs that went out whole, which is not on disk yet; they count for more than what is.
         self._unwritten: dict[bytes, DecisionRecord] = {}
 
-    async def known(self, outputs: Sequence[ToolOutput]) -> dict[bytes, Decision]:
+    async def known(self, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
         """Return how these outputs were sent before, as far as they were; StoreUnavailable if that cannot be read."""
         found = {key: known for output in outputs if (known := self._recent.get(key := output.key)) is not None}
         unread = [output for output in outputs if output.key not in found]
@@ -71,7 +71,7 @@ class ChatDecisions:
         whole = (self._unwritten[output.key] for output in outputs if output.key in self._unwritten)
         return found | {record.key: _decision(record) for record in whole}
 
-    async def _looked_up(self, outputs: Sequence[ToolOutput]) -> dict[bytes, Decision]:
+    async def _looked_up(self, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
         records = dict(await self._stored.get(SCOPE, [output.key for output in outputs]))
         ids = [id for record in records.values() for id in record.original_ids]
         live = await self._originals.live(SCOPE, ids) if ids else frozenset[str]()
@@ -141,16 +141,16 @@ class ChatDecisions:
         """Return what was cut last, in chats and elsewhere."""
         return await self._originals.page(SCOPE, NEWEST, limit)
 
-    def went_whole(self, outputs: Iterable[ToolOutput], why: Reason) -> dict[bytes, Decision]:
+    def went_whole(self, outputs: Iterable[LongOutput], why: Reason) -> dict[bytes, Decision]:
         """Remember that these went out whole, and must again."""
         return {output.key: _decision(self._went_whole(output, why)) for output in outputs}
 
-    def _went_whole(self, output: ToolOutput, why: Reason) -> DecisionRecord:
+    def _went_whole(self, output: LongOutput, why: Reason) -> DecisionRecord:
         if len(self._unwritten) >= UNWRITTEN_MAX:
             self._unwritten.pop(next(iter(self._unwritten)))
         return self._unwritten.setdefault(output.key, DecisionRecord(output.key, why))
 
-    async def _kept_again(self, output: ToolOutput, record: DecisionRecord) -> bool:
+    async def _kept_again(self, output: LongOutput, record: DecisionRecord) -> bool:
         """Keep an original that has expired again under its id: it comes with every request."""
         if len(record.original_ids) > 1:
             return False
@@ -175,7 +175,7 @@ def _key(kind: str, *names: str) -> bytes:
     return sha256(b"\0".join(map(encoded, (kind, *names)))).digest()
 
 
-def _original(hidden: Hidden, output: ToolOutput, goal: str) -> Original:
+def _original(hidden: Hidden, output: LongOutput, goal: str) -> Original:
     raw = encoded(hidden.text)
     return Original(hidden.id, SCOPE, sha256(b"output\0" + output.key + raw).digest(), raw, _note(hidden, goal))
 

@@ -15,7 +15,7 @@ from kimi_proxy.core.errors import Reason, StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sanitizer import stage as offer
-from kimi_proxy.features.sanitizer.plan import ToolOutput, goal, plan
+from kimi_proxy.features.sanitizer.plan import LongOutput, goal, plan
 from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task
 from kimi_proxy.features.sanitizer.stage import (
     EVENT,
@@ -134,7 +134,7 @@ class Sanitizer:
             return fallback
 
     async def _decisions_on(
-        self, draft: Draft, outputs: Sequence[ToolOutput], deadline: float
+        self, draft: Draft, outputs: Sequence[LongOutput], deadline: float
     ) -> dict[bytes, Decision]:
         """Return a decision for each output that is long enough to need one."""
         try:
@@ -165,7 +165,7 @@ class Sanitizer:
         saved = sum(one.tokens_before - one.tokens_after for one in cut)
         return not cut or is_first_cut_worth(draft.request, saved, self._settings.recover_tool)
 
-    async def _shortened(self, draft: Draft, outputs: Sequence[ToolOutput], deadline: float) -> list[ShortenedOutput]:
+    async def _shortened(self, draft: Draft, outputs: Sequence[LongOutput], deadline: float) -> list[ShortenedOutput]:
         about = goal(draft.request)
         done = await asyncio.gather(*(self._one(draft, output, about, deadline) for output in outputs))
         long: list[ShortenedOutput] = []
@@ -176,7 +176,7 @@ class Sanitizer:
                 long.append(ShortenedOutput(output, about, shortened))
         return long
 
-    async def _one(self, draft: Draft, output: ToolOutput, about: str, deadline: float) -> ShortenedText:
+    async def _one(self, draft: Draft, output: LongOutput, about: str, deadline: float) -> ShortenedText:
         if output.whole_because:
             return _whole(output, output.whole_because)
         settings = self._settings
@@ -225,7 +225,7 @@ class Sanitizer:
         log.warning("sanitizer fell back", extra={"step": step, "code": code, "what": what[:300]})
 
 
-def _whole(output: ToolOutput, why: Reason) -> ShortenedText:
+def _whole(output: LongOutput, why: Reason) -> ShortenedText:
     return ShortenedText(output.text, why, (), 0, 0)
 
 
