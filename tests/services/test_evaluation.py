@@ -8,7 +8,7 @@ from kimi_proxy.lab.judging import RANKERS
 
 def test_every_contestant_is_judged_on_every_case_and_twice_the_same(tmp_path: Path):
     cases = mine(Repository(histories.busy(tmp_path)), 6, seed=7)
-    against = contestants([], [])
+    against = contestants([])
 
     first, second = ([*evaluate(cases, against)] for _ in range(2))
 
@@ -19,7 +19,7 @@ def test_every_contestant_is_judged_on_every_case_and_twice_the_same(tmp_path: P
 
 def test_ours_is_better_than_chance(tmp_path: Path):
     cases = mine(Repository(histories.busy(tmp_path)), 9, seed=7)
-    judged = [*evaluate(cases, contestants([], []))]
+    judged = [*evaluate(cases, contestants([]))]
 
     def mean(name: str) -> float:
         own = [j.figures[1].recall for j in judged if j.contestant == name]

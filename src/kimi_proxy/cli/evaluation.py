@@ -1,4 +1,4 @@
-"""How well lines are chosen in one's own repository, beside plain rankers and other pruners."""
+"""`kimi-proxy eval` judges the choice of lines on a repository; `kimi-proxy replay` plays a recording again."""
 
 from __future__ import annotations
 
@@ -17,12 +17,9 @@ if TYPE_CHECKING:
 
     from kimi_proxy.core.config import Config
     from kimi_proxy.features.recording import Recording, RecordingHead
-    from kimi_proxy.lab.cases import Case
     from kimi_proxy.lab.judging import Judged
     from kimi_proxy.lab.replay import ReplayOutcome
     from kimi_proxy.lab.report import Report
-
-    Tell = Callable[[str, int, int], None]
 
 
 MIN_CASES = 5
@@ -53,7 +50,7 @@ def evaluate(
     Example: kimi-proxy eval . --html report.html
     """
     from kimi_proxy.lab.report import as_html, as_text
-    from kimi_proxy.lab.report import as_json as told
+    from kimi_proxy.lab.report import as_json as to_json
 
     if html is not None:
         _check_place(html)
@@ -61,11 +58,11 @@ def evaluate(
     if html is not None:
         _write_page(html, as_html(report))
         remark(f"the report is in {html}")
-    write_json(told(report)) if as_json else write(as_text(report))
+    write_json(to_json(report)) if as_json else write(as_text(report))
 
 
 def _check_place(html: Path) -> None:
-    """Before the work of minutes, rather than after it."""
+    """Refuse a bad place before the work of minutes, rather than after it."""
     if html.is_dir() or not html.parent.is_dir():
         problem = "it is a directory" if html.is_dir() else f"there is no directory {html.parent}"
         raise typer.BadParameter(f"cannot write {html}: {problem}", param_hint="--html")
@@ -79,43 +76,30 @@ def _write_page(html: Path, page: str) -> None:
 
 
 def _report(repo: Path, limit: int, seed: int, command: str, urls: list[str]) -> Report:
-    from kimi_proxy.lab.evaluation import Repository, mine
+    from kimi_proxy.lab.evaluation import Repository, contestants, evaluate, from_command, mine
     from kimi_proxy.lab.report import Report
 
     repository = Repository(repo)
-    with _bar() as tell:
-        cases = mine(repository, limit, seed, lambda what: tell(what, 0, 0)) + _failures(command, repo, tell)
+    with _progress_bar() as progress:
+        cases = mine(repository, limit, seed, lambda what: progress(what, 0, 0))
+        if command:
+            progress(f"running {command}", 0, 0)
+            cases += from_command(command, repo)
         if not cases:
             raise typer.BadParameter("holds no commit, documentation or section to ask about", param_hint="REPO")
-        judged = _judged(cases, urls, tell)
+        against = contestants(urls)
+        judged: list[Judged] = []
+        for done in evaluate(cases, against):
+            judged.append(done)
+            progress("judging", len(judged), len(cases) * len(against))
     if len(cases) < MIN_CASES:
         remark(f"only {len(cases)} cases were found: these figures say little")
     return Report(repository.name, repository.head, __version__, seed, judged)
 
 
-def _failures(command: str, repo: Path, tell: Tell) -> list[Case]:
-    from kimi_proxy.lab.evaluation import from_command
-
-    if not command:
-        return []
-    tell(f"running {command}", 0, 0)
-    return from_command(command, repo)
-
-
-def _judged(cases: list[Case], urls: list[str], tell: Tell) -> list[Judged]:
-    from kimi_proxy.lab.evaluation import PrunerEndpoint, contestants, evaluate
-
-    against = contestants([PrunerEndpoint(url) for url in urls], urls)
-    judged: list[Judged] = []
-    for done in evaluate(cases, against):
-        judged.append(done)
-        tell("judging", len(judged), len(cases) * len(against))
-    return judged
-
-
 @contextmanager
-def _bar() -> Iterator[Tell]:
-    """A bar for people who watch, nothing for others: `tell(what, done, of)` moves it."""
+def _progress_bar() -> Iterator[Callable[[str, int, int], None]]:
+    """Yield what moves a progress bar, by what is done, how much of it, and of how much; no bar without a terminal."""
     if not sys.stderr.isatty():
         yield lambda what, done, of: None
         return
@@ -138,7 +122,7 @@ def replay(
     """Play a recorded conversation again, with nothing cut, with the sanitizer, and with compression too.
 
     The steps are those of the proxy, with your settings. The provider is a model of one, with its prompt
-    cache. Nobody is asked, and nothing leaves the machine. docs/replay.md tells how it counts.
+    cache. No provider is asked, and nothing leaves the machine. docs/replay.md explains how it counts.
 
     Example: kimi-proxy replay tests/recordings/debugging.jsonl
     """
@@ -153,8 +137,8 @@ def replay(
     head = _head(recording, config, model)
     outcomes = asyncio.run(_played(recording, config, head))
     if head.max_context is None:
-        remark("the recording does not tell the size of the window, so nothing is compressed: name a --model")
-    _tell(file, recording, head, outcomes, as_json)
+        remark("the recording does not name the size of the window, so nothing is compressed: name a --model")
+    _print(file, recording, head, outcomes, as_json)
 
 
 def _recording(file: Path) -> Recording:
@@ -187,18 +171,14 @@ async def _played(recording: Recording, config: Config, head: RecordingHead) -> 
     return [await replay.under(policy, head.prices, head.max_context) for policy in POLICIES]
 
 
-def _tell(file: Path, recording: Recording, head: RecordingHead, outcomes: list[ReplayOutcome], as_json: bool) -> None:
+def _print(file: Path, recording: Recording, head: RecordingHead, outcomes: list[ReplayOutcome], as_json: bool) -> None:
     from kimi_proxy.lab.replay import table
 
     answered = [taken for taken in recording.requests if taken.status == 200]
     counted = [taken.usage for taken in answered if taken.usage is not None]
     if as_json:
-        known = {
-            "input_tokens": sum(usage.input_tokens for usage in counted),
-            "cached_tokens": sum(usage.cached_tokens for usage in counted),
-            "cache_write_tokens": sum(usage.cache_write_tokens for usage in counted),
-            "output_tokens": sum(usage.output_tokens for usage in counted),
-        }
+        names = ("input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens")
+        known = {name: sum(getattr(usage, name) for usage in counted) for name in names}
         about = {"file": file.name, "model": head.model, "max_context": head.max_context, "requests": len(answered)}
         write_json({**about, "recorded": known, "policies": [outcome.to_json(outcomes[0]) for outcome in outcomes]})
         return

@@ -1,4 +1,4 @@
-"""A pruner behind an address: asked in swe-pruner's words on `/prune`, in JSON-RPC anywhere else."""
+"""An evaluation: cases mined from a git repository, judged by the engine, other pruners and plain rankers."""
 
 import asyncio
 import os
@@ -7,22 +7,16 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from kimi_proxy.core import json, lines, markers, tokens
-from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core.errors import ParseError, PruneFailed, ToolFailed
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.prune import Question
 from kimi_proxy.features.pruning import engine
-from kimi_proxy.lab import cases as commits
-from kimi_proxy.lab import cases as docstrings
-from kimi_proxy.lab import cases as failures
-from kimi_proxy.lab import cases as sections
-from kimi_proxy.lab import judging
+from kimi_proxy.lab import cases, judging
 from kimi_proxy.lab.cases import Case, Commit
 from kimi_proxy.lab.judging import RANKERS, Judged, Kept
 from kimi_proxy.proxy import http
@@ -40,6 +34,8 @@ _PLAIN = ("--no-ext-diff", "--no-textconv", "--no-color")
 
 
 class Repository:
+    """A git repository on this machine, read by git itself."""
+
     def __init__(self, path: Path) -> None:
         self._path = path
         self._env = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
@@ -47,25 +43,25 @@ class Repository:
         self.name = self._name()
 
     def history(self, most: int) -> Iterator[Commit]:
-        """The newest commits with one parent, and the files that each modified."""
+        """Yield the newest commits with one parent, and the files that each modified."""
         # No numbers and no renames: for those git would read every file, and a partial clone does not have them all.
         form = f"--format={_COMMIT}%H%n%B{_MESSAGE_END}"
         wanted = ("--no-merges", "--diff-filter=M", "--no-renames", "--name-only")
         out = self._git("log", *_PLAIN, *wanted, form, f"-n{most}")
         for entry in out.decode("utf-8", "replace").split(_COMMIT)[1:]:
-            told, _, names = entry.partition(_MESSAGE_END)
-            commit_id, _, message = told.partition("\n")
+            head, _, names = entry.partition(_MESSAGE_END)
+            commit_id, _, message = head.partition("\n")
             yield Commit(commit_id, message, tuple(name for name in names.split("\n") if name))
 
     def before(self, commit_id: str, path: str) -> str | None:
-        """A file as it was before a commit; None if it is large or not text."""
+        """Return a file as it was before a commit; None if it is large or not text."""
         return self._text(f"{commit_id}^", path)
 
     def now(self, path: str) -> str | None:
         return self._text(self.head, path)
 
     def diff(self, commit_id: str, path: str) -> str:
-        """What a commit changed in a file, without context; "" if that cannot be told."""
+        """Return what a commit changed in a file, without context; "" if git does not say."""
         try:
             out = self._git("diff", *_PLAIN, "-U0", f"{commit_id}^", commit_id, "--", path)
         except ToolFailed:
@@ -91,7 +87,7 @@ class Repository:
             raise ToolFailed(e.reason, f"{self._path}: there is no commit yet, or HEAD names none") from e
 
     def _name(self) -> str:
-        """What a person calls it: the folder that holds it, or a bare repository's own without its suffix."""
+        """Return what a person calls it: the folder that holds it, or a bare repository's own without its suffix."""
         top = self._git("rev-parse", "--absolute-git-dir").decode().strip()
         folder = Path(top)
         return (folder.parent if folder.name in (".git", "repo") else folder).name.removesuffix(".git")
@@ -107,9 +103,81 @@ class Repository:
         except subprocess.TimeoutExpired as e:
             raise ToolFailed("timeout", f"git {arguments[0]} took longer than {TIMEOUT_S} s") from e
         if done.returncode:
-            said = done.stderr.decode("utf-8", "replace").strip().split("\n")[0][:200]
-            raise ToolFailed("git_failed", f"{self._path}: {said or 'git failed'}")
+            problem = done.stderr.decode("utf-8", "replace").strip().split("\n")[0][:200]
+            raise ToolFailed("git_failed", f"{self._path}: {problem or 'git failed'}")
         return done.stdout
+
+
+COMMITS = 3000
+FILES = 400
+PER_FILE = 3
+COMMIT_SHARE = 0.5  # of all cases; documentation of code and of people share the rest
+COMMAND_MAX_BYTES = 2_000_000
+COMMAND_TIMEOUT_S = 900.0
+COMMAND_MAX_PROCESSES = 1024
+
+Progress = Callable[[str], None]
+
+
+def mine(repository: Repository, limit: int, seed: int, progress: Progress = lambda what: None) -> list[Case]:
+    """Return at most `limit` cases, the same for the same repository and seed."""
+    rng = random.Random(f"{seed}")  # noqa: S311 - a benchmark, not a secret
+    wanted = max(1, round(COMMIT_SHARE * limit))
+    progress("reading the history")
+    found = list(islice(_from_commits(repository, rng), wanted))
+    progress("reading the files")
+    documented, explained = _from_files(repository, limit - len(found), rng)
+    # Where one kind is rare, the others take its place.
+    rest = limit - len(found)
+    half = max(rest // 2, rest - len(explained))
+    chosen = documented[:half]
+    return [*found, *chosen, *explained[: rest - len(chosen)]]
+
+
+def _from_commits(repository: Repository, rng: random.Random) -> Iterator[Case]:
+    history = list(repository.history(COMMITS))
+    rng.shuffle(history)
+    for commit in history:
+        for path in cases.candidates(commit)[:1]:
+            before = repository.before(commit.id, path)
+            case = cases.case_of(commit, path, before, repository.diff(commit.id, path)) if before else None
+            if case is not None:
+                yield case
+
+
+def _from_files(repository: Repository, enough: int, rng: random.Random) -> tuple[list[Case], list[Case]]:
+    """Return cases of documented definitions, and of sections."""
+    paths = repository.files()
+    rng.shuffle(paths)
+    documented: list[Case] = []
+    explained: list[Case] = []
+    for path in islice((path for path in paths if cases.kind_of(path)), FILES):
+        is_page = cases.kind_of(path) == "docs"
+        found = explained if is_page else documented
+        text = repository.now(path) if len(found) < enough else None
+        if text:
+            made = list(cases.section_cases(path, text, rng) if is_page else cases.docstring_cases(path, text))
+            found += rng.sample(made, min(PER_FILE, len(made)))
+    return documented, explained
+
+
+def from_command(command: str, folder: Path) -> list[Case]:
+    """Run a shell command that is expected to fail; each failure that its output names is a case."""
+    output = bytearray()
+
+    def collect(piece: bytes) -> None:
+        output.extend(piece[: COMMAND_MAX_BYTES - len(output)])
+
+    env = {name: value for name, value in os.environ.items() if name not in NEVER_PASSED}
+    shell = Command(("sh", "-c", command), env, folder)
+    outcome = run_guarded(shell, COMMAND_TIMEOUT_S, COMMAND_MAX_PROCESSES, collect, threading.Event())
+    if outcome.exit_code == 0:
+        raise ToolFailed("command_succeeded", f"{command!r} succeeded: give a command whose failure is to be found")
+    log = output.decode("utf-8", "replace")
+    found = list(cases.failure_cases(command, log))
+    if not found:
+        raise ToolFailed("no_failure", f"{command!r} failed, but its output names no failure in a form known here")
+    return found
 
 
 PATIENCE_S = 120.0
@@ -117,25 +185,29 @@ MOST_THRESHOLD = 0.95
 
 
 class PrunerEndpoint:
-    """Follows no redirect and heeds no proxy variable: the texts go to the address given or nowhere."""
+    """A pruner behind an address: asked in swe-pruner's words on `/prune`, in JSON-RPC anywhere else.
+
+    Follows no redirect and heeds no proxy variable: the texts go to the address given or nowhere.
+    """
 
     def __init__(self, address: str) -> None:
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise PruneFailed("http_error", f"{address} is not an http or https address")
+        self.name = address
         self._address = address if parts.path.strip("/") else urlunsplit(parts._replace(path="/rpc"))
         self._is_swe = urlsplit(self._address).path.rstrip("/").endswith("/prune")
 
     def prune(self, question: Question) -> str:
-        """The text as the server would hand it to a model."""
-        asked = _swe_request(question) if self._is_swe else _rpc_request(question)
-        answer = self._post(asked)
-        return _swe_text(answer) if self._is_swe else _rpc_text(answer)
+        """Return the text as the server would hand it to a model."""
+        if self._is_swe:
+            return _swe_text(self._post(_swe_request(question)))
+        return _rpc_text(self._post(_rpc_request(question)))
 
-    def _post(self, asked: JsonObject) -> JsonValue:
+    def _post(self, request: JsonObject) -> JsonValue:
         headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
         try:
-            status, body = asyncio.run(http.post(self._address, json.encode(asked), headers, PATIENCE_S))
+            status, body = asyncio.run(http.post(self._address, json.encode(request), headers, PATIENCE_S))
         except http.FAILURES as e:
             raise PruneFailed("http_error", f"{self._address} does not answer: {type(e).__name__}") from e
         if status != 200:
@@ -147,7 +219,7 @@ class PrunerEndpoint:
 
 
 def kept_rows(original: str, pruned: str) -> list[bool]:
-    """Which lines of `original` are in `pruned`: told by markers where there are any, else found in order."""
+    """Return which lines of `original` are in `pruned`: by markers where there are any, else found in order."""
     before, after = lines.split(original), lines.split(pruned)
     keep = [False] * len(before)
     row = 0
@@ -164,7 +236,7 @@ def kept_rows(original: str, pruned: str) -> list[bool]:
 
 
 def _swe_request(question: Question) -> JsonObject:
-    """A threshold is how relevant a line must be: the closest thing to the share that may go."""
+    # A threshold is how relevant a line must be: the closest thing to the share that may go.
     threshold = min(question.options.max_prune_ratio / 1.5, MOST_THRESHOLD)
     return {"code": sendable(question.text), "query": sendable(question.goal), "threshold": threshold}
 
@@ -198,9 +270,9 @@ def _rpc_text(answer: JsonValue) -> str:
     match answer:
         case {"result": {"structuredContent": {"pruned_text": str(text)}}}:
             return text
-        case {"result": {"content": [{"text": str(told)}, *_]}}:
+        case {"result": {"content": [{"text": str(content)}, *_]}}:
             try:
-                found = json.fields(told.encode("utf-8", "surrogatepass"), ("pruned_text",)).get("pruned_text")
+                found = json.fields(content.encode("utf-8", "surrogatepass"), ("pruned_text",)).get("pruned_text")
             except ParseError:
                 found = None
             if isinstance(found, str):
@@ -210,117 +282,31 @@ def _rpc_text(answer: JsonValue) -> str:
     raise PruneFailed("invalid_response", "the pruner's answer holds no pruned_text")
 
 
-COMMITS = 3000
-FILES = 400
-PER_FILE = 3
-COMMIT_SHARE = 0.5  # of all cases; documentation of code and of people share the rest
-COMMAND_MAX_BYTES = 2_000_000
-COMMAND_TIMEOUT_S = 900.0
-COMMAND_MAX_PROCESSES = 1024
-
-Tell = Callable[[str], None]
-
-
-def mine(repository: Repository, limit: int, seed: int, tell: Tell = lambda what: None) -> list[Case]:
-    """At most `limit` cases, the same for the same repository and seed."""
-    rng = random.Random(f"{seed}")  # noqa: S311 - a benchmark, not a secret
-    wanted = max(1, round(COMMIT_SHARE * limit))
-    tell("reading the history")
-    found = list(islice(_from_commits(repository, rng), wanted))
-    tell("reading the files")
-    documented, explained = _from_files(repository, limit - len(found), rng)
-    # Where one kind is rare, the others take its place.
-    rest = limit - len(found)
-    half = max(rest // 2, rest - len(explained))
-    chosen = documented[:half]
-    return [*found, *chosen, *explained[: rest - len(chosen)]]
-
-
-def _from_commits(repository: Repository, rng: random.Random) -> Iterator[Case]:
-    history = list(repository.history(COMMITS))
-    rng.shuffle(history)
-    for commit in history:
-        case = _of_commit(repository, commit)
-        if case is not None:
-            yield case
-
-
-def _of_commit(repository: Repository, commit: Commit) -> Case | None:
-    for path in commits.candidates(commit)[:1]:
-        before = repository.before(commit.id, path)
-        if before:
-            return commits.case_of(commit, path, before, repository.diff(commit.id, path))
-    return None
-
-
-def _from_files(repository: Repository, enough: int, rng: random.Random) -> tuple[list[Case], list[Case]]:
-    """Cases of documented definitions, and of sections."""
-    paths = repository.files()
-    rng.shuffle(paths)
-    documented: list[Case] = []
-    explained: list[Case] = []
-    for path in islice((path for path in paths if commits.kind_of(path)), FILES):
-        is_page = commits.kind_of(path) == "docs"
-        shelf = explained if is_page else documented
-        text = repository.now(path) if len(shelf) < enough else None
-        if text:
-            cases = sections.section_cases(path, text, rng) if is_page else docstrings.docstring_cases(path, text)
-            made = list(cases)
-            shelf += rng.sample(made, min(PER_FILE, len(made)))
-    return documented, explained
-
-
-def from_command(command: str, folder: Path) -> list[Case]:
-    """Run a shell command that is expected to fail; each failure that its output names is a case."""
-    output = bytearray()
-
-    def listen(piece: bytes) -> None:
-        output.extend(piece[: COMMAND_MAX_BYTES - len(output)])
-
-    env = {name: value for name, value in os.environ.items() if name not in NEVER_PASSED}
-    shell = Command(("sh", "-c", command), env, folder)
-    outcome = run_guarded(shell, COMMAND_TIMEOUT_S, COMMAND_MAX_PROCESSES, listen, threading.Event())
-    if outcome.exit_code == 0:
-        raise ToolFailed("command_succeeded", f"{command!r} succeeded: give a command whose failure is to be found")
-    log = output.decode("utf-8", "replace")
-    cases = list(failures.failure_cases(command, log))
-    if not cases:
-        raise ToolFailed("no_failure", f"{command!r} failed, but its output names no failure in a form known here")
-    return cases
-
-
 OURS = "kimi-proxy"
 PRUNE_ID = "prn_0123456789abcdef"  # nothing is stored, but its marker is paid for
 
-
-@dataclass(frozen=True, slots=True)
-class Contestant:
-    """A name, and what it reaches on a case."""
-
-    name: str
-    judge: Callable[[Case], Judged]
+Contestant = Callable[[Case], Judged]
 
 
-def contestants(endpoints: Sequence[PrunerEndpoint], addresses: Sequence[str]) -> list[Contestant]:
-    """Ours first: the others are compared with it."""
+def contestants(addresses: Sequence[str]) -> list[Contestant]:
+    """Return what judges each contestant on a case. Ours is the first: the others are compared with it."""
     return [
-        Contestant(OURS, lambda case: judging.pruning(OURS, case, _engine)),
-        *(_remote(address, endpoint) for address, endpoint in zip(addresses, endpoints, strict=True)),
-        *(_plain(name) for name in RANKERS),
+        lambda case: judging.pruning(OURS, case, _engine),
+        *(_remote(PrunerEndpoint(address)) for address in addresses),
+        *(_ranker(name) for name in RANKERS),
     ]
 
 
 def evaluate(cases: Sequence[Case], against: Sequence[Contestant]) -> Iterator[Judged]:
-    """Case by case, so that whoever watches sees it go on."""
+    """Yield case by case, so that progress can be shown."""
     tokens.count("")  # loads the vocabulary before anything is timed
     for case in cases:
         for contestant in against:
-            yield contestant.judge(case)
+            yield contestant(case)
 
 
-def _plain(name: str) -> Contestant:
-    ranker = RANKERS[name]
-    return Contestant(name, lambda case: judging.ranking(name, case, ranker, time.perf_counter))
+def _ranker(name: str) -> Contestant:
+    return lambda case: judging.ranking(name, case, RANKERS[name], time.perf_counter)
 
 
 def _engine(question: Question) -> Kept:
@@ -329,14 +315,14 @@ def _engine(question: Question) -> Kept:
     return judging.kept_of(pruned, 1000 * (time.perf_counter() - began))
 
 
-def _remote(name: str, endpoint: PrunerEndpoint) -> Contestant:
+def _remote(endpoint: PrunerEndpoint) -> Contestant:
     def prune(question: Question) -> Kept:
         began = time.perf_counter()
         text = endpoint.prune(question)
         ms = 1000 * (time.perf_counter() - began)
         if text == question.text:
-            return Kept([True] * len(text_lines.split(text)), 1.0, ms)
+            return Kept([True] * len(lines.split(text)), 1.0, ms)
         share = tokens.count(text) / max(1, tokens.count(question.text))
         return Kept(kept_rows(question.text, text), min(1.0, share), ms)
 
-    return Contestant(name, lambda case: judging.pruning(name, case, prune))
+    return lambda case: judging.pruning(endpoint.name, case, prune)

@@ -1,9 +1,7 @@
-"""What a contestant reached on one case, at each budget."""
+"""Judges contestants on one case: what a ranker or a pruner keeps of the answer at each budget."""
 
-import ast
 import random
 import statistics
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,7 +19,7 @@ from kimi_proxy.features.pruning.signals import SCORED_BLOCKS
 from kimi_proxy.features.pruning.structure import languages
 from kimi_proxy.features.pruning.structure.blocks import Floats, Rows, scaled, spread
 from kimi_proxy.features.pruning.structure.syntax import parser
-from kimi_proxy.lab.cases import Case
+from kimi_proxy.lab.cases import Case, parse_python
 
 BUDGETS = (0.50, 0.30, 0.15)  # shares of the tokens, markers included
 RESAMPLES = 1000
@@ -57,7 +55,7 @@ def recall(case: Case, keep: Sequence[bool]) -> float:
 
 
 def between(points: Sequence[tuple[float, float]], share: float) -> float:
-    """The value at `share` on the line through `points`; nothing kept is worth 0, everything 1."""
+    """Return the value at `share` on the line through `points`; nothing kept is worth 0, everything 1."""
     known = sorted({0.0: 0.0, 1.0: 1.0, **dict(sorted(points))}.items())
     for (a, u), (b, v) in pairwise(known):
         if a <= share <= b:
@@ -66,7 +64,7 @@ def between(points: Sequence[tuple[float, float]], share: float) -> float:
 
 
 def estimate(values: Sequence[float], seed: int) -> Estimate:
-    """The mean with a bootstrap interval: the same values and seed give the same figures."""
+    """Return the mean with a bootstrap interval: the same values and seed give the same figures."""
     mean = statistics.fmean(values)
     rng = random.Random(f"{seed} {len(values)}")  # noqa: S311 - a benchmark, not a secret
     means = sorted(statistics.fmean(rng.choices(values, k=len(values))) for _ in range(RESAMPLES))
@@ -87,14 +85,14 @@ def at_random(case: Case, lines: Sequence[str]) -> Floats:
 
 
 def ends_first(case: Case, lines: Sequence[str]) -> Floats:
-    """Both ends stay, the middle goes."""
+    """Rank both ends above the middle."""
     before = np.cumsum([0, *(len(line) + 1 for line in lines)], dtype=np.float64)
     scores: Floats = -np.minimum(before[:-1], before[-1] - before[1:])
     return scores
 
 
 def bm25_line(case: Case, lines: Sequence[str]) -> Floats:
-    return _by_line(_found(case, lines))
+    return _matches(case, lines).around(0).bm25()
 
 
 def bm25_context(case: Case, lines: Sequence[str]) -> Floats:
@@ -102,11 +100,11 @@ def bm25_context(case: Case, lines: Sequence[str]) -> Floats:
 
 
 def bm25_block(case: Case, lines: Sequence[str]) -> Floats:
-    """Blocks first, lines inside them second."""
-    found = _found(case, lines)
+    """Rank by blocks first, by lines inside them second."""
+    found = _matches(case, lines)
     starts, ends = _blocks(lines, case.source_type)
     blocks = np.repeat(scaled(found.over(starts, ends).bm25()), ends - starts)
-    scores: Floats = blocks + LINE_SHARE * scaled(spread(_by_line(found), CONTEXT_LINES))
+    scores: Floats = blocks + LINE_SHARE * scaled(spread(found.around(0).bm25(), CONTEXT_LINES))
     return scores
 
 
@@ -119,23 +117,18 @@ RANKERS: Mapping[str, Ranker] = {
 }
 
 
-def _found(case: Case, lines: Sequence[str]) -> Matches:
+def _matches(case: Case, lines: Sequence[str]) -> Matches:
     return find(lines, read_goal(case.goal), lambda: None)
 
 
-def _by_line(found: Matches) -> Floats:
-    here = np.arange(len(found.lengths))
-    return found.over(here, here + 1).bm25()
-
-
 def _blocks(lines: Sequence[str], source_type: SourceType) -> tuple[Rows, Rows]:
-    """Where blocks begin and end: at definitions and headings, or every few lines of a log."""
+    """Return where blocks begin and end: at definitions and headings, or every few lines of a log."""
     borders = {0, len(lines)}
     if source_type == "logs":
         borders.update(range(0, len(lines), LOG_BLOCK_LINES))
     else:
-        held = [block for block in outline(lines, source_type).blocks if block.kind in SCORED_BLOCKS]
-        borders.update(row for block in held for row in (block.start, block.end))
+        scored = [block for block in outline(lines, source_type).blocks if block.kind in SCORED_BLOCKS]
+        borders.update(row for block in scored for row in (block.start, block.end))
     cuts = [row for a, b in pairwise(sorted(borders)) for row in range(a, b, BLOCK_LINES)]
     starts = np.array(cuts, dtype=np.int64)
     return starts, np.append(starts[1:], len(lines))
@@ -145,7 +138,7 @@ _HASH_COMMENTS = frozenset({"bash", "ruby"})
 
 
 def survives(lines: Sequence[str], keep: Sequence[bool]) -> bool | None:
-    """Whether what is kept parses; None where the whole did not, or where nobody here knows the language."""
+    """Return whether what is kept parses; None where the whole did not, or where the language is unknown."""
     name = languages.guess(lines)
     if not name or not parses(text_lines.join(lines), name):
         return None
@@ -153,19 +146,13 @@ def survives(lines: Sequence[str], keep: Sequence[bool]) -> bool | None:
 
 
 def parses(text: str, name: str) -> bool:
-    if name != "python":
-        return not parser(name).parse(text.encode("utf-8", "replace")).root_node.has_error
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # old code may hold escapes that Python now warns of
-            ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last for what nests too deep
-        return False
-    return True
+    if name == "python":
+        return parse_python(text) is not None
+    return not parser(name).parse(text.encode("utf-8", "replace")).root_node.has_error
 
 
 def stitched(lines: Sequence[str], keep: Sequence[bool], name: str) -> str:
-    """The kept lines, with a statement that does nothing in the place of each gap, indented like what it replaces."""
+    """Return the kept lines, with an empty statement in the place of each gap, indented like what it replaces."""
     filler = "..." if name == "python" else "# …" if name in _HASH_COMMENTS else "/* … */"
     starts = {start: _indent(lines, start, end) for start, end in gaps(keep)}
     out: list[str] = []
@@ -183,14 +170,14 @@ def _indent(lines: Sequence[str], start: int, end: int) -> str:
 
 
 def order(scores: Floats, lines: Sequence[str], seed: str) -> list[int]:
-    """Rows, best first. Blank lines come last, and ties in an order that favours no place."""
+    """Return rows, best first. Blank lines come last, and ties in an order that favours no place."""
     rng = random.Random(seed)  # noqa: S311 - a benchmark, not a secret
     tie = [rng.random() for _ in lines]
     return sorted(range(len(lines)), key=lambda row: (not lines[row].strip(), -scores[row], tie[row]))
 
 
 def within(ranked: Sequence[int], costs: Costs, share: float) -> list[bool]:
-    """As many of the best lines as cost no more than `share` of all; gaps cheaper than their marker stay."""
+    """Return as many of the best lines as cost no more than `share` of all; gaps cheaper than their marker stay."""
     budget = share * sum(costs.lines)
     enough, too_many = 0, len(ranked) + 1
     while too_many - enough > 1:
@@ -209,7 +196,7 @@ def _best(ranked: Sequence[int], count: int, costs: Costs) -> list[bool]:
     return filled(keep, costs)
 
 
-# A pruner is told which share of the lines may go. What it reaches at a share of the tokens lies between these.
+# A pruner is given the share of the lines that may go. What it reaches at a share of the tokens lies between these.
 RATIOS = (0.35, 0.55, 0.7, 0.8, 0.88, 0.94, 0.97)
 TIMED_RATIO = 0.7
 TIMEOUT_MS = 60_000
@@ -226,7 +213,7 @@ class Judged:
 
 
 def ranking(name: str, case: Case, ranker: Ranker, clock: Callable[[], float]) -> Judged:
-    """A ranker keeps exactly what each budget pays for."""
+    """Judge a ranker, which keeps exactly what each budget pays for."""
     lines = text_lines.split(case.text)
     costs = Costs(tokens.count_lines(lines), MARKER_TOKENS)
     began = clock()
@@ -237,7 +224,7 @@ def ranking(name: str, case: Case, ranker: Ranker, clock: Callable[[], float]) -
 
 
 def pruning(name: str, case: Case, prune: Callable[[Question], Kept]) -> Judged:
-    """A pruner is asked for several ratios; its figures at a budget lie on the line between its answers."""
+    """Judge a pruner at several ratios; its figures at a budget lie on the line between its answers."""
     lines = text_lines.split(case.text)
     answers = [prune(question(case, ratio)) for ratio in RATIOS]
     reached = [_figures(case, lines, kept.keep) for kept in answers]
