@@ -1,4 +1,4 @@
-"""What `doctor` looks at: each check says what it found and, where that is not well, how to mend it."""
+"""The checks of `kimi-proxy doctor`: each says what it found and how to fix it."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from kimi_proxy.api.server import is_loopback
-from kimi_proxy.cli.console import Settings, load
+from kimi_proxy.cli.console import load
 from kimi_proxy.core.config import VARIABLES, Config
 from kimi_proxy.core.errors import ConfigError, KimiProxyError
 from kimi_proxy.core.markers import new_id
@@ -40,8 +40,8 @@ class Check:
 
 
 def all_checks(env: Mapping[str, str] = os.environ) -> Iterator[Check]:
-    """Every check in the order that helps: a broken setting explains what fails after it."""
-    yield python()
+    """Yield the results; a broken setting comes first, because it explains what fails after it."""
+    yield Check("python", "ok", f"{platform.python_version()} ({sys.executable})")
     yield dependencies()
     yield scorer(installed())
     yield Check("sqlite", "ok", sqlite_version)
@@ -50,7 +50,7 @@ def all_checks(env: Mapping[str, str] = os.environ) -> Iterator[Check]:
     except ConfigError as e:
         yield Check("configuration", "error", str(e), "correct the setting, then run this again")
         return
-    yield configuration(settings)
+    yield Check("configuration", "ok", str(settings.file or "no file, defaults and environment"))
     yield from misspelt(env)
     yield access(settings.config)
     yield backend(settings.config)
@@ -59,12 +59,8 @@ def all_checks(env: Mapping[str, str] = os.environ) -> Iterator[Check]:
     yield asyncio.run(store(settings.config))
 
 
-def python() -> Check:
-    return Check("python", "ok", f"{platform.python_version()} ({sys.executable})")
-
-
 def dependencies() -> Check:
-    """Load everything that the servers load, native code included."""
+    """Import everything that the servers import, native code included."""
     try:
         for module in EVERYTHING:
             import_module(module)
@@ -77,10 +73,6 @@ def scorer(scorers: Scorers) -> Check:
     if scorers.fault:
         return Check("scorer", "warning", scorers.fault, "install kimi-proxy again")
     return Check("scorer", "ok", f"learned, for {' and '.join(scorers.learned)}")
-
-
-def configuration(settings: Settings) -> Check:
-    return Check("configuration", "ok", str(settings.file or "no file, defaults and environment"))
 
 
 def misspelt(env: Mapping[str, str]) -> Iterator[Check]:
@@ -115,12 +107,12 @@ def port(config: Config) -> Check:
     if pruner.port and (pruner.host, pruner.port) == (proxy.host, proxy.port):
         mend = "choose another one with MCP_PRUNER_PORT or KIMI_PROXY_PORT"
         return Check("port", "error", f"the pruner and the proxy are both to listen on {proxy.port}", mend)
-    looks = (
+    ports = (
         _port(pruner.host, pruner.port, "mcp-pruner", "MCP_PRUNER_PORT"),
         _port(proxy.host, proxy.port, "kimi-proxy", "KIMI_PROXY_PORT"),
     )
-    taken = next((look for look in looks if look.level != "ok"), None)
-    return taken or Check("port", "ok", "; ".join(look.found for look in looks))
+    taken = next((check for check in ports if check.level != "ok"), None)
+    return taken or Check("port", "ok", "; ".join(check.found for check in ports))
 
 
 def _port(host: str, number: int, server: str, variable: str) -> Check:
@@ -146,7 +138,7 @@ def _existing(path: Path) -> Path:
 
 
 async def store(config: Config) -> Check:
-    """Keep an original and read it back, as a prune would."""
+    """Store an original and read it back, as a prune would."""
     try:
         opened = await open_store(config.home, ttl_s=config.mcp_pruner.prune_id_ttl_s, max_bytes=config.store.max_bytes)
         try:

@@ -1,23 +1,36 @@
-"""Standard streams: results and input as exact bytes, remarks for people beside them."""
+"""What every command uses: standard streams as exact bytes, remarks for people, and the settings.
+
+Only light modules are imported here and at the top of commands, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TextIO
+from typing import TYPE_CHECKING, Annotated, Final, TextIO
 
 import typer
 from platformdirs import user_config_path, user_state_path
 
-from kimi_proxy.core.config import Config, named_path, parse
 from kimi_proxy.core.errors import ConfigError
 
+if TYPE_CHECKING:
+    from kimi_proxy.core.config import Config
+
+
+NAME = "kimi-proxy"
+FILE = "config.toml"
 STDIN: Final = Path("-")
+EXIT_NOT_RUNNING = 3  # as service managers say it
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead, for programs.")]
 
 
 def decode(raw: bytes) -> str:
-    """Text that `encode` turns into `raw` again, even where `raw` is not UTF-8."""
+    """Return text that `encode` turns into `raw` again, even where `raw` is not UTF-8."""
     return raw.decode("utf-8", "surrogateescape")
 
 
@@ -25,12 +38,12 @@ def encode(text: str) -> bytes:
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
-        # A surrogate that no byte stands for came in as a JSON escape; no exact bytes exist for it.
+        # A surrogate that stands for no byte was a JSON escape; no exact bytes exist for it.
         return text.encode("utf-8", "surrogatepass")
 
 
 def read(file: Path) -> str:
-    """All of `file`, or of standard input for `-`."""
+    """Return all of `file`, or of standard input for `-`."""
     if file == STDIN:
         if _is_closed(sys.stdin):
             raise typer.BadParameter("standard input is closed: name a file", param_hint="FILE")
@@ -44,7 +57,7 @@ def read(file: Path) -> str:
 
 
 def write(text: str) -> None:
-    """Put `text` on standard output as it is; a terminal alone gets the newline it lacks."""
+    """Write `text` to standard output as it is; a terminal gets the newline it lacks."""
     write_bytes(encode(text))
     if sys.stdout.isatty() and text and not text.endswith("\n"):
         write_bytes(b"\n")
@@ -71,8 +84,8 @@ def write_bytes(raw: bytes) -> None:
 
 
 def remark(text: str) -> None:
-    """Tell the person, if anybody listens; programs read standard output."""
-    if _is_closed(sys.stderr):  # print would take standard output for it
+    """Write a remark for people to standard error; programs read standard output."""
+    if _is_closed(sys.stderr):  # print would use standard output then
         return
     try:
         print(f"kimi-proxy: {text}", file=sys.stderr, flush=True)
@@ -81,66 +94,80 @@ def remark(text: str) -> None:
 
 
 def _is_closed(stream: TextIO | None) -> bool:
-    """Whether a shell has closed it before we began, with `2>&-` for instance: Python has no stream then."""
+    """Return whether the shell closed a stream, as with `2>&-`: Python has None in its place."""
     return stream is None
 
 
 def _abandon(stream: TextIO) -> None:
-    """Let what could not be written go nowhere: Python would try once more at exit, and complain."""
+    """Discard what could not be written: Python would try again at exit, and complain."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def colour(text: str, code: str) -> str:
-    """`text` in an ANSI colour, if standard output is a terminal that wants colours."""
+    """Return `text` in an ANSI colour if standard output is a terminal that wants colours."""
     wanted = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return f"\x1b[{code}m{text}\x1b[0m" if wanted else text
 
 
-# Which file settings come from: the named one, for servers ./config.toml, the platform's, or none at all.
-#
-# What agents and people run inside of projects reads no ./config.toml: it is the project's, not the user's, and could
-# send what is read somewhere else.
-
-NAME = "kimi-proxy"
-FILE = "config.toml"
-
-
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """What is in force, and the file that said so, if one did."""
+class LoadedSettings:
+    """The settings in force, and the file that they were read from, if any."""
 
     config: Config
     file: Path | None
 
 
-def load(env: Mapping[str, str] = os.environ, here: Path | None = None) -> Settings:
-    """The settings in force; `here` is the folder of a server, whose config.toml counts."""
+def load(env: Mapping[str, str] = os.environ, here: Path | None = None) -> LoadedSettings:
+    """Return the settings in force. Raise ConfigError, which names the file.
+
+    `here` is the folder of a server, whose config.toml is read. What agents and people run inside of projects reads no
+    ./config.toml: it is the project's, not the user's, and could send what is read somewhere else.
+    """
+    from kimi_proxy.core.config import parse
+
     platform = user_config_path(NAME, appauthor=False)
     file = find(env, here, platform)
     try:
         config = parse(_read(file), env, home(env))
     except ConfigError as e:
         raise ConfigError(f"{e} (file: {file or 'none'})") from e
-    return Settings(config.model_copy(update={"file": file or platform / FILE}), file)
+    return LoadedSettings(config.model_copy(update={"file": file or platform / FILE}), file)
+
+
+def server_config() -> Config:
+    """Return the settings of a server that is started in this folder."""
+    return load(here=Path()).config
 
 
 def home(env: Mapping[str, str] = os.environ) -> Path:
-    """Where all state is, whatever the other settings say."""
+    """Return where all state is, whatever the other settings say."""
+    from kimi_proxy.core.config import named_path
+
     return named_path("KIMI_PROXY_HOME", env) or user_state_path(NAME, appauthor=False)
 
 
 def find(env: Mapping[str, str], here: Path | None, platform: Path) -> Path | None:
-    """The file to read. Only a file that was named must exist."""
+    """Return the file to read, if any. Raise ConfigError if a file that was named does not exist."""
+    from kimi_proxy.core.config import named_path
+
     if file := named_path("KIMI_PROXY_CONFIG", env):
         if not file.is_file():
             raise ConfigError(f"KIMI_PROXY_CONFIG names {file}, which is not a file: create it or unset it")
         return file
-    places = (platform,) if here is None else (here, platform)
-    return next((place / FILE for place in places if (place / FILE).is_file()), None)
+    folders = (platform,) if here is None else (here, platform)
+    return next((folder / FILE for folder in folders if (folder / FILE).is_file()), None)
+
+
+def log_errors_only() -> None:
+    """Log only errors: what a person should know, a command says in its own words."""
+    from kimi_proxy.core.config import LogSettings
+    from kimi_proxy.core.logs import write_to_stderr
+
+    write_to_stderr(LogSettings(level="error"))
 
 
 def _read(file: Path | None) -> str:
     try:
-        return file.read_text("utf-8-sig") if file else ""  # Windows' editors begin with a mark
+        return file.read_text("utf-8-sig") if file else ""  # editors on Windows write a byte order mark
     except (OSError, UnicodeDecodeError) as e:
         raise ConfigError(f"the configuration file cannot be read: {e}") from e

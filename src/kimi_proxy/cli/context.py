@@ -1,4 +1,6 @@
-"""`kimi-proxy memory`: what every new conversation is told of the project."""
+"""`kimi-proxy memory` and `kimi-proxy compress`: project memory, and the history of one session."""
+
+from __future__ import annotations
 
 import time
 from pathlib import Path
@@ -7,30 +9,42 @@ from urllib.parse import quote
 
 import typer
 
-from kimi_proxy.cli.console import STDIN, encode, read, remark, write, write_json
-from kimi_proxy.cli.mcp import EXIT_NOT_RUNNING, found
-from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.cli.console import (
+    EXIT_NOT_RUNNING,
+    STDIN,
+    JsonOption,
+    encode,
+    read,
+    remark,
+    server_config,
+    write,
+    write_json,
+)
+from kimi_proxy.cli.mcp import running_proxy
 
 if TYPE_CHECKING:
-    from kimi_proxy.services.chat.memory import MemoryContent, MemoryFile
+    from kimi_proxy.core.json import JsonObject, JsonValue
+    from kimi_proxy.services.chat.memory import MemoryFile
 
 
 EXIT_TROUBLE = 1
 
-memory = typer.Typer(name="memory", no_args_is_help=True, help="What every new conversation is told of the project.")
+memory = typer.Typer(
+    name="memory", no_args_is_help=True, help="The text that every new conversation gets about the project."
+)
 
 
 @memory.command()
 def show(as_json: Annotated[bool, typer.Option("--json", help="Print the file's JSON instead.")] = False) -> None:
     """Print it. Exit code 1 if the file cannot be read."""
-    found = _file().read()
-    if found.trouble:
-        remark(found.trouble)
+    stored = _file().read()
+    if stored.trouble:
+        remark(stored.trouble)
         raise typer.Exit(EXIT_TROUBLE)
-    if as_json or not isinstance(found.content, str):
-        write_json({"content": found.content, "updated": found.updated} if as_json else found.content)
+    if as_json or not isinstance(stored.content, str):
+        write_json({"content": stored.content, "updated": stored.updated} if as_json else stored.content)
     else:
-        write(found.content)
+        write(stored.content)
 
 
 @memory.command()
@@ -38,39 +52,33 @@ def save(
     file: Annotated[Path, typer.Argument(metavar="[FILE]", help="A text, or - for standard input.")] = STDIN,
     as_json: Annotated[bool, typer.Option("--json", help="It is JSON, and kept as such.")] = False,
 ) -> None:
-    """Replace it by a file, or by standard input. Sessions that have begun keep what they were told."""
-    _told(_file().write(_content(read(file), as_json), time.time()))
+    """Replace it by a file, or by standard input. Sessions that have begun keep what they have."""
+    from kimi_proxy.core import json, lines
+
+    raw = encode(read(file))
+    # Bytes that stand for nothing would be in every request, and providers refuse them.
+    _write(json.decode(raw) if as_json else lines.decode(raw))
 
 
 @memory.command()
 def clear() -> None:
-    """Have new conversations told nothing."""
-    _told(_file().write("", time.time()))
+    """Give new conversations nothing."""
+    _write("")
 
 
-def _content(text: str, is_json: bool) -> JsonValue:
-    from kimi_proxy.core import json, lines
-
-    raw = encode(text)
-    # Bytes that stand for nothing would be in every request, and providers refuse them.
-    return json.decode(raw) if is_json else lines.decode(raw)
-
-
-def _told(saved: "MemoryContent") -> None:
-    from kimi_proxy.cli.console import load
+def _write(content: JsonValue) -> None:
     from kimi_proxy.core import tokens
     from kimi_proxy.features.memory import block
 
-    text = block(saved.content)
-    hint = "" if load(here=Path()).config.memory.inject else "; [memory] inject = true tells it"
-    remark(f"new conversations are told {tokens.count(text)} tokens{hint}" if text else "nothing is left to tell")
+    text = block(_file().write(content, time.time()).content)
+    hint = "" if server_config().memory.inject else "; [memory] inject = true adds them"
+    remark(f"new conversations get {tokens.count(text)} tokens{hint}" if text else "new conversations get nothing")
 
 
-def _file() -> "MemoryFile":
-    from kimi_proxy.cli.console import load
+def _file() -> MemoryFile:
     from kimi_proxy.services.chat.memory import MemoryFile
 
-    config = load(here=Path()).config
+    config = server_config()
     return MemoryFile(config.home, config.memory.max_bytes)
 
 
@@ -80,35 +88,29 @@ def compress(
     force: Annotated[bool, typer.Option("--force", help="Even if its window has room left.")] = False,
     light: Annotated[bool, typer.Option("--light", help="Keep fewer exchanges, and ask no provider.")] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Take the last compression back.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead, for programs.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Replace the old part of a session's history by a summary, from its next request on.
 
     Exit code: 0 done, 2 refused (there is room, or too little to win), 3 kimi-proxy does not run.
     """
-    from kimi_proxy.cli.console import load
-
-    host = found(load(here=Path()).config)
-    if host is None:
+    proxy = running_proxy(server_config())
+    if proxy is None:
         remark("kimi-proxy does not run: histories are compressed on their way through it")
         raise typer.Exit(EXIT_NOT_RUNNING)
     action = "/undo" if undo else "/simulate" if simulate else ""
     path = f"/api/{'compaction' if light else 'compress'}/{quote(session, safe='', errors='replace')}{action}"
-    told = host.control.post(path, {} if action else {"force": force})
-    if "hint" in told:
-        remark(f"the window is at {told['current_percentage']} % of {told['threshold']} %: {told['hint']}")
+    answer = proxy.control.post(path, {} if action else {"force": force})
+    if "hint" in answer:
+        remark(f"the window is at {answer['current_percentage']} % of {answer['threshold']} %: {answer['hint']}")
         raise typer.Exit(2)
     if as_json:
-        write_json(told)
+        write_json(answer)
     else:
-        write(_undone(told) if undo else _story(told))
+        write(f"{answer['undone']} is taken back\n" if undo else _summary(answer))
 
 
-def _undone(told: JsonObject) -> str:
-    return f"{told['undone']} is taken back\n"
-
-
-def _story(told: JsonObject) -> str:
-    verb = "would become" if told.get("simulated") else "become"
-    head = f"{told['messages_removed']} messages give way: {told['original_tokens']} tokens {verb} "
-    return f"{head}{told['compressed_tokens']}, summary by the {told['summary_by']}:\n\n{told['summary']}\n"
+def _summary(answer: JsonObject) -> str:
+    verb = "would become" if answer.get("simulated") else "become"
+    head = f"{answer['messages_removed']} messages give way: {answer['original_tokens']} tokens {verb} "
+    return f"{head}{answer['compressed_tokens']}, summary by the {answer['summary_by']}:\n\n{answer['summary']}\n"

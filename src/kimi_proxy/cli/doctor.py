@@ -1,15 +1,24 @@
-"""How things stand: what is wrong and how to mend it, what runs and where."""
+"""`kimi-proxy doctor` and `kimi-proxy status`: what is wrong and how to fix it, what runs and where."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from kimi_proxy import __version__
-from kimi_proxy.cli.console import colour, remark, write, write_json
+from kimi_proxy.cli.console import (
+    EXIT_NOT_RUNNING,
+    JsonOption,
+    colour,
+    load,
+    log_errors_only,
+    remark,
+    write,
+    write_json,
+)
 from kimi_proxy.cli.pruning import with_runtime
 
 if TYPE_CHECKING:
@@ -20,47 +29,41 @@ if TYPE_CHECKING:
 
 SEVERITY = ("ok", "warning", "error")  # the place in this list is the exit code
 COLOURS = {"ok": "32", "warning": "33", "error": "31"}
-EXIT_NOT_RUNNING = 3  # as service managers say it
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead, for programs.")]
 
 
-def doctor(as_json: Json = False) -> None:
+def doctor(as_json: JsonOption = False) -> None:
     """Look for what is wrong and say how to mend it.
 
     Exit code: 0 all is well, 1 there are warnings, 2 there are errors.
     """
     try:
         from kimi_proxy.cli.checks import all_checks
-        from kimi_proxy.core.config import LogSettings
-        from kimi_proxy.core.logs import write_to_stderr
     except ImportError as e:
         remark(f"a dependency does not load: {e}; install kimi-proxy again in a fresh environment")
         raise typer.Exit(SEVERITY.index("error")) from e
 
-    write_to_stderr(LogSettings(level="error"))  # what the store has to say, its check says
+    log_errors_only()  # the check of the store reports what the store logs
     checks = []
     for check in all_checks():
         checks.append(check)
         if not as_json:
-            write(_told(check))
+            write(_row(check))
     worst = max(SEVERITY.index(check.level) for check in checks)
     if as_json:
         write_json({"verdict": SEVERITY[worst], "checks": [asdict(check) for check in checks]})
     raise typer.Exit(worst)
 
 
-def _told(check: Check) -> str:
+def _row(check: Check) -> str:
     level = colour(f"{check.level:<8}", COLOURS[check.level])
     return f"{level} {check.name:<14} {check.found}\n" + (f"{'':24}→ {check.mend}\n" if check.mend else "")
 
 
-def status(as_json: Json = False) -> None:
-    """Tell whether the pruner runs, where, and what the store holds.
+def status(as_json: JsonOption = False) -> None:
+    """Print whether the pruner runs, where, and what the store holds.
 
     Exit code: 0 it runs, 3 it does not.
     """
-    from kimi_proxy.cli.console import load
     from kimi_proxy.proxy.local_server import port_owner, url
 
     settings = load(here=Path())

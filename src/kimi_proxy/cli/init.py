@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from platformdirs import user_config_path
 
-from kimi_proxy.cli.console import remark, write
+from kimi_proxy.cli.console import home, load, remark, write
+from kimi_proxy.core.errors import ConfigError, FileRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +52,6 @@ def init(
 
     Example: kimi-proxy init claude --tools --with-guidance
     """
-    from kimi_proxy.cli.console import home
     from kimi_proxy.features.clients import CLIENTS
     from kimi_proxy.services.init import EditLog, apply, plan_edit, plan_undo
 
@@ -75,15 +77,14 @@ def init(
 
 
 def _edits(client: ClientApp, scope: Scope, tools: bool, http: bool, guidance: bool) -> Iterator[FileEdit]:
-    from kimi_proxy.features import clients
-    from kimi_proxy.features.clients import GUIDANCE
+    from kimi_proxy.features.clients import GUIDANCE, Connection, server_entry
     from kimi_proxy.services.init import RulesEdit, ServerEdit, config_files, own_command, rules_file
 
     dirs = _base_dirs()
     url, token = _address() if http else ("", False)
-    connection = clients.Connection(own_command(scope), str(dirs.here), tools, url, token)
+    connection = Connection(own_command(scope), str(dirs.here), tools, url, token)
     for file in config_files(client, scope, dirs):
-        yield ServerEdit(file, client.form, clients.server_entry(client, connection), _lock(client, scope, file))
+        yield ServerEdit(file, client.form, server_entry(client, connection), _lock(client, scope, file))
     if guidance:
         yield RulesEdit(rules_file(client, scope, dirs), GUIDANCE, client.rules_start)
     if token and client.token is None:
@@ -92,7 +93,6 @@ def _edits(client: ClientApp, scope: Scope, tools: bool, http: bool, guidance: b
 
 def _undoing(client: ClientApp, scope: Scope) -> Iterator[FileEdit]:
     """Yield every file that an earlier run may have changed."""
-    from kimi_proxy.core.errors import FileRefused
     from kimi_proxy.services.init import RulesEdit, ServerEdit, all_config_files, rules_file
 
     dirs = _base_dirs()
@@ -103,10 +103,6 @@ def _undoing(client: ClientApp, scope: Scope) -> Iterator[FileEdit]:
 
 
 def _base_dirs() -> BaseDirs:
-    import os
-
-    from platformdirs import user_config_path
-
     from kimi_proxy.services.init import BaseDirs
 
     code = user_config_path("Code", appauthor=False, roaming=True)
@@ -115,8 +111,6 @@ def _base_dirs() -> BaseDirs:
 
 def _address() -> tuple[str, bool]:
     """Return the URL of the server of the settings, and whether it needs a token."""
-    from kimi_proxy.cli.console import load
-    from kimi_proxy.core.errors import ConfigError
     from kimi_proxy.proxy.local_server import url
 
     config = load().config

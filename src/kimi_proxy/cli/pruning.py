@@ -1,4 +1,4 @@
-"""Prune a text, get its lines back, ask why: straight on the engine and the store, with or without a server."""
+"""`kimi-proxy prune`, `recover` and `explain`: on the engine and the store, with or without a server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
-from kimi_proxy.cli.console import STDIN, colour, read, remark, write, write_json
+from kimi_proxy.cli.console import STDIN, JsonOption, colour, load, log_errors_only, read, remark, write, write_json
 from kimi_proxy.core.errors import InvalidRange
 from kimi_proxy.core.lines import split
 from kimi_proxy.core.prune import Options, Question
@@ -32,12 +32,12 @@ _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9})?)?", re.ASCII)
 
 
 def whole(last: int) -> tuple[Range, ...]:
-    """All lines of a text whose last one is `last`; an empty text has none."""
+    """Return the range of all lines of a text whose last one is `last`; none for an empty text."""
     return ((1, last),) if last else ()
 
 
 def parse(text: str, last: int) -> tuple[Range, ...]:
-    """The ranges that `text` lists, in its order; an end that is left out or too large is `last`."""
+    """Return the ranges that `text` lists. An end that is left out or too large is `last`. Raise InvalidRange."""
     return tuple(_range(part.strip(), last) for part in text.split(","))
 
 
@@ -57,7 +57,7 @@ LARGE_CHARS = 256 * 1024
 
 @contextmanager
 def progress(what: str, chars: int) -> Iterator[None]:
-    """Show that `what` goes on, if it is large and somebody is there to see."""
+    """Show a progress bar if the text is large and standard error is a terminal."""
     if chars < LARGE_CHARS or not sys.stderr.isatty():
         yield
         return
@@ -70,23 +70,16 @@ def progress(what: str, chars: int) -> Iterator[None]:
         yield
 
 
-# The engine and the store without a server: what the commands work on.
-#
-# Imports wait until a command needs them, so that `--help` answers at once.
-
 T = TypeVar("T")
 
 
 def with_runtime(job: Callable[[Runtime], Awaitable[T]]) -> T:
-    """Do `job` with everything open that it may need, and close it again."""
+    """Return the result of `job` on a runtime that is opened for it and closed again."""
     import asyncio
 
-    from kimi_proxy.cli.console import load
-    from kimi_proxy.core.config import LogSettings
-    from kimi_proxy.core.logs import write_to_stderr
     from kimi_proxy.services.runtime import running
 
-    write_to_stderr(LogSettings(level="error"))  # what a person should know, the command tells in its own words
+    log_errors_only()
 
     async def opened() -> T:
         async with running(load().config) as runtime:
@@ -95,11 +88,10 @@ def with_runtime(job: Callable[[Runtime], Awaitable[T]]) -> T:
     return asyncio.run(opened())
 
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead, for programs.")]
 PruneId = Annotated[str, typer.Argument(metavar="ID", help="The prune_id that a marker names (prn_…).")]
 
 FAINT = "2"
-SCOPE = "local"  # what the pruner's doors on this machine share
+SCOPE = "local"  # shared by the pruner's transports on this machine
 
 ADVICE = {
     "timeout": "time ran out, so nothing was cut: raise --timeout-ms",
@@ -126,12 +118,12 @@ def prune(
         bool, typer.Option("--annotate/--no-annotate", help="Put its number before each line.")
     ] = False,
     markers: Annotated[bool, typer.Option("--markers/--no-markers", help="Put a marker where lines were cut.")] = True,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Print the lines of FILE that matter for a goal.
 
     What is cut is stored first: `kimi-proxy recover` brings it back, byte for byte.
-    What was saved is told on standard error, so that the output can be piped.
+    What was saved is printed on standard error, so that the output can be piped.
 
     Example: pytest 2>&1 | kimi-proxy prune - --goal "why does test_login fail?"
     """
@@ -142,11 +134,11 @@ def prune(
     question = Question(text, goal, kind, Options(max_prune_ratio, min_keep_lines, timeout_ms, annotate, markers))
     with progress("pruning", len(text)):
         answer = with_runtime(lambda runtime: runtime.pruner.prune(question))
-    _tell(answer, kind)
+    _remark_savings(answer, kind)
     write_json(answer.json()) if as_json else write(answer.pruned.text)
 
 
-def _tell(answer: PruneAnswer, kind: str) -> None:
+def _remark_savings(answer: PruneAnswer, kind: str) -> None:
     pruned = answer.pruned
     for code in pruned.warnings:
         remark(f"{code}: {ADVICE[code]}" if code in ADVICE else code)
@@ -168,7 +160,7 @@ def recover(
         str, typer.Argument(metavar="LINES", help="For instance 10-20,40,60-; without it, everything.")
     ] = "",
     numbers: Annotated[bool, typer.Option("--numbers", help="Put its number before each line.")] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Print the original lines behind a marker, exactly as they were.
 
@@ -181,8 +173,8 @@ def recover(
     chosen = parse(ranges, last) if ranges else whole(last)
     raw = pick(text, chosen, numbers) if chosen else ""
     if as_json:
-        asked = [{"start_line": start, "end_line": end} for start, end in chosen]
-        metadata = {"prune_id": prune_id, "ranges": asked, "line_numbering": "original"}
+        listed = [{"start_line": start, "end_line": end} for start, end in chosen]
+        metadata = {"prune_id": prune_id, "ranges": listed, "line_numbering": "original"}
         write_json({"raw_text": raw, "metadata": metadata})
     else:
         # A line that isn't the last one ends in a newline, here as in the original.
@@ -195,14 +187,14 @@ async def _original(runtime: Runtime, prune_id: str) -> str:
     return decoded((await runtime.store.originals.get(SCOPE, prune_id)).text)
 
 
-def explain(prune_id: PruneId, as_json: Json = False) -> None:
+def explain(prune_id: PruneId, as_json: JsonOption = False) -> None:
     """Print every line of a text with why it stayed or went.
 
     Each line has its number, + if it stayed or - if it went, and its score for the goal, between 0 and 1.
     """
     explanation = with_runtime(lambda runtime: runtime.pruner.explain(prune_id))
     if as_json:
-        write_json(_told(explanation))
+        write_json(_to_json(explanation))
     else:
         lines = split(explanation.question.text)
         write("".join(_row(why, lines[why.line - 1]) for why in explanation.lines))
@@ -213,7 +205,7 @@ def _row(why: LineWhy, line: str) -> str:
     return (row if why.kept else colour(row, FAINT)) + "\n"
 
 
-def _told(explanation: Explanation) -> JsonObject:
+def _to_json(explanation: Explanation) -> JsonObject:
     question = explanation.question
     return {
         "prune_id": explanation.prune_id,

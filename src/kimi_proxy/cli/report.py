@@ -1,4 +1,4 @@
-"""What was saved after all, told from the store: no server has to run."""
+"""`kimi-proxy report`: costs and savings, read from the store; no server has to run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kimi_proxy.cli.console import write, write_json
+from kimi_proxy.cli.console import JsonOption, load, log_errors_only, write, write_json
 
 if TYPE_CHECKING:
     from kimi_proxy.core.config import Config
@@ -27,32 +27,29 @@ def report(
     session: Annotated[
         str, typer.Option(metavar="SESSION", help="Only this one: its id, or the name that its client gives it.")
     ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead, for programs.")] = False,
+    as_json: JsonOption = False,
     as_csv: Annotated[
         bool, typer.Option("--csv", help="Print CSV instead: a line for each session and model.")
     ] = False,
 ) -> None:
-    """Tell what requests cost, what they would have cost, and what was saved after all.
+    """Print what requests cost, what they would have cost, and what was saved after all.
 
-    Lost cache reads, recoveries and summaries are taken off; less than zero is a loss. docs/accounting.md tells how.
+    Lost cache reads, recoveries and summaries are taken off; less than zero is a loss. docs/accounting.md explains how.
     """
     import asyncio
 
-    from kimi_proxy.cli.console import load
-    from kimi_proxy.core.config import LogSettings
-    from kimi_proxy.core.logs import write_to_stderr
-    from kimi_proxy.features import accounting as telling
+    from kimi_proxy.features import accounting
 
-    write_to_stderr(LogSettings(level="error"))  # what a person should know, the command tells in its own words
+    log_errors_only()
     if as_json and as_csv:
         raise typer.BadParameter("choose one of --json and --csv", param_hint="--csv")
     moment = _moment(since)
     lines = asyncio.run(_lines(load().config, moment, session))
-    told = moment.isoformat(timespec="seconds").replace("+00:00", "Z") if moment else None
+    since_text = moment.isoformat(timespec="seconds").replace("+00:00", "Z") if moment else None
     if as_json:
-        write_json(telling.as_json(lines, told))
+        write_json(accounting.as_json(lines, since_text))
     else:
-        write(telling.as_csv(lines) if as_csv else telling.as_text(lines, told))
+        write(accounting.as_csv(lines) if as_csv else accounting.as_text(lines, since_text))
 
 
 async def _lines(config: Config, since: datetime | None, session: str) -> Sequence[SavingsLine]:
