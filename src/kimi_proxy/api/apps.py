@@ -1,8 +1,9 @@
-"""The three HTTP applications: the pruner, the proxy with gateway and dashboard, the agent tools of one run."""
+"""The three HTTP applications, the pruner, the proxy and the agent tools of one run, and where they listen."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -17,9 +18,12 @@ from kimi_proxy.api.errors import on_fault, on_http_exception, on_own_error
 from kimi_proxy.api.guard import LOOPBACK, Guard, Refusal, Rules
 from kimi_proxy.api.live import Live
 from kimi_proxy.api.mcp import MCP, RPC, Catalog, Observe, unobserved
+from kimi_proxy.api.server import serve
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.errors import ConfigError, KimiProxyError
 from kimi_proxy.core.json import JsonObject
+from kimi_proxy.proxy.local_server import port_owner, url
+from kimi_proxy.services.background import announced
 from kimi_proxy.services.runtime import Runtime
 from kimi_proxy.services.store.protocols import Store
 from kimi_proxy.services.tools.agent import over_http
@@ -37,6 +41,68 @@ TOOLS_INSTRUCTIONS = (
     "for it, with markers ⟦PRUNÉ: prune_id=… lignes a-b …⟧ for the rest. Locate with grep, read with a question, "
     "and when a marker hides what you need, call recover_text with its prune_id and line numbers."
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A server of ours: its name, its address, its application, and what to say of it."""
+
+    name: str
+    host: str
+    port: int
+    app: Callable[[Runtime], ASGIApp]
+    about: str
+
+
+def pruner_listener(config: Config) -> Listener:
+    where = config.mcp_pruner
+    return Listener("pruner", where.host, where.port, pruner_app, "/mcp for MCP clients, /rpc, /health")
+
+
+def proxy_listener(config: Config) -> Listener:
+    where = config.proxy
+    about = "/api/mcp-gateway/NAME/mcp for MCP clients, /health"
+    return Listener("proxy", where.host, where.port, proxy_app, about)
+
+
+async def listen(
+    runtime: Runtime,
+    listeners: Sequence[Listener],
+    stop: asyncio.Event,
+    remark: Callable[[str], None],
+    on_ready: Callable[[Mapping[str, str]], None],
+) -> None:
+    """Serve until `stop` is set; `on_ready` gets all addresses by name. If one cannot listen, all stop."""
+    addresses: dict[str, str] = {}
+    async with AsyncExitStack() as alongside:
+
+        async def serve_one(listener: Listener) -> None:
+            def ready(host: str, port: int) -> None:
+                addresses[listener.name] = url(host, port)
+                remark(f"the {listener.name} listens on {url(host, port)} ({listener.about})")
+                if len(addresses) == len(listeners):
+                    on_ready(addresses)
+                    _start_background_work(runtime, addresses, alongside)
+
+            token, where = runtime.config.token is not None, (listener.host, listener.port)
+            try:
+                await serve(listener.app(runtime), *where, stop=stop, token=token, on_ready=ready, occupant=port_owner)
+            finally:
+                stop.set()
+
+        endings = await asyncio.gather(*map(serve_one, listeners), return_exceptions=True)
+    for ending in endings:
+        if ending is not None:
+            raise ending
+
+
+def _start_background_work(runtime: Runtime, addresses: Mapping[str, str], alongside: AsyncExitStack) -> None:
+    """Start what can wait until the servers answer."""
+    warming = asyncio.create_task(runtime.pruner.warm())
+    alongside.push_async_callback(asyncio.wait_for, warming, None)
+    if "proxy" in addresses:
+        alongside.enter_context(announced(runtime.config.home, addresses))
+        runtime.supervisor.start()
 
 
 def pruner_app(runtime: Runtime) -> ASGIApp:

@@ -1,4 +1,4 @@
-"""What people type: `kimi-proxy` and its commands."""
+"""The command line: `kimi-proxy` and its commands."""
 
 import sys
 from typing import Annotated
@@ -63,7 +63,7 @@ app.command()(doctor.status)
 
 
 def main() -> None:
-    """Run a command. An error of ours is one line and an exit code, never a traceback."""
+    """Run a command; an error of ours is one line and an exit code, never a traceback."""
     try:
         app(prog_name="kimi-proxy")
     except ConfigError as e:

@@ -1,19 +1,20 @@
-"""Run the agent tools for a program that starts us."""
+"""`kimi-proxy run` and `kimi-proxy tools`: read, grep, bash and recover_text for an agent."""
 
 from __future__ import annotations
 
-from io import FileIO
+import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kimi_proxy.cli.console import remark, write_json
+from kimi_proxy.cli.console import home, load, remark, write_json
+from kimi_proxy.cli.serving import run_runtime, standard_streams
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from kimi_proxy.core.config import Config
     from kimi_proxy.services.runner import PrunerRun
     from kimi_proxy.services.runtime import Runtime
 
@@ -27,26 +28,22 @@ def run(
     ],
     agent: Annotated[
         Literal["claude", "codex", "other"] | None,
-        typer.Option(help="Which agent it is.  [default: told by the command's name]"),
+        typer.Option(help="Which agent it is.  [default: by the command's name]"),
     ] = None,
 ) -> None:
     """Run an agent that has read, grep, bash and recover_text, for this run alone.
 
-    No file of yours is changed. Claude Code and Codex are told of the tools on their command line, others by
+    No file of yours is changed. Claude Code and Codex get the tools on their command line, others by
     KIMI_PROXY_MCP_URL, KIMI_PROXY_MCP_TOKEN and KIMI_PROXY_MCP_CONFIG. If the tools cannot be started, the agent runs
     without them. The exit code is the agent's own.
 
     Example: kimi-proxy run -- claude -p "why does test_login fail?"
     """
     import asyncio
-    import os
-    import shutil
-    from pathlib import Path
 
     if os.name == "nt":
         raise typer.BadParameter("this needs the signals and terminals of Unix: use kimi-proxy init")
 
-    from kimi_proxy.cli.console import home, load
     from kimi_proxy.core.config import LogSettings
     from kimi_proxy.core.logs import write_to_stderr
     from kimi_proxy.proxy.process import EXIT_NOT_FOUND
@@ -60,11 +57,11 @@ def run(
     with (folder / runner.EVENTS).open("a", encoding="utf-8") as events:
         write_to_stderr(LogSettings(format="json"), events)  # the terminal is the agent's
         tools = pruner_run(lambda: load().config, folder, os.environ, Path.cwd())
-        code = asyncio.run(run_agent(command, agent, os.environ, tools, _tell))
+        code = asyncio.run(run_agent(command, agent, os.environ, tools, _announce))
     raise typer.Exit(code)
 
 
-def _tell(run: PrunerRun) -> None:
+def _announce(run: PrunerRun) -> None:
     if run.url:
         remark(f"read, grep, bash and recover_text are there for this run; its log is in {run.folder}")
     else:
@@ -86,45 +83,34 @@ def tools(
 ) -> None:
     """Offer read, grep, bash and recover_text to an agent that starts this.
 
-    With --stdio the agent ends it by closing its standard input. With --port it tells its address on standard
+    With --stdio the agent ends it by closing its standard input. With --port it prints its address on standard
     output, as one line of JSON, and ends on SIGTERM.
     """
-    from kimi_proxy.cli.console import load
-
     if stdio == (port is not None):
         raise typer.BadParameter("say how the agent speaks: --stdio or --port")
     config = load().config
     changed = {} if cwd is None else {"cwd": str(cwd.absolute())}
     config = config.model_copy(update={"tools": config.tools.model_copy(update=changed)})
-    _run(config, _converse if port is None else lambda runtime: _listen(runtime, port))
+    serve = _converse if port is None else lambda runtime: _listen(runtime, port)
+    run_runtime(config, lambda runtime: _with_warm_pruner(runtime, serve))
 
 
-def _run(config: Config, serve: Callable[[Runtime], Awaitable[None]]) -> None:
+async def _with_warm_pruner(runtime: Runtime, serve: Callable[[Runtime], Awaitable[None]]) -> None:
+    """Load what the first question needs while the agent thinks, so that it waits for less."""
     import asyncio
 
-    from kimi_proxy.api.server import run
-    from kimi_proxy.core.logs import write_to_stderr
-    from kimi_proxy.services.runtime import running
-
-    write_to_stderr(config.log)
-
-    async def life() -> None:
-        async with running(config) as runtime:
-            # The first question waits for less when what it needs is loaded while the agent thinks.
-            warming = asyncio.create_task(runtime.pruner.warm())
-            try:
-                await serve(runtime)
-            finally:
-                warming.cancel()
-                await asyncio.wait({warming})
-
-    run(life())
+    warming = asyncio.create_task(runtime.pruner.warm())
+    try:
+        await serve(runtime)
+    finally:
+        warming.cancel()
+        await asyncio.wait({warming})
 
 
 async def _converse(runtime: Runtime) -> None:
     from kimi_proxy.api.stdio import serve_tools_stdio
 
-    await serve_tools_stdio(runtime, FileIO(0, closefd=False), FileIO(1, "w", closefd=False))
+    await serve_tools_stdio(runtime, *standard_streams())
 
 
 async def _listen(runtime: Runtime, port: int) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TextIO
 
 import typer
-from platformdirs import user_config_path, user_state_path
 
 from kimi_proxy.core.errors import ConfigError
 
@@ -123,6 +122,8 @@ def load(env: Mapping[str, str] = os.environ, here: Path | None = None) -> Loade
     `here` is the folder of a server, whose config.toml is read. What agents and people run inside of projects reads no
     ./config.toml: it is the project's, not the user's, and could send what is read somewhere else.
     """
+    from platformdirs import user_config_path
+
     from kimi_proxy.core.config import parse
 
     platform = user_config_path(NAME, appauthor=False)
@@ -141,6 +142,8 @@ def server_config() -> Config:
 
 def home(env: Mapping[str, str] = os.environ) -> Path:
     """Return where all state is, whatever the other settings say."""
+    from platformdirs import user_state_path
+
     from kimi_proxy.core.config import named_path
 
     return named_path("KIMI_PROXY_HOME", env) or user_state_path(NAME, appauthor=False)

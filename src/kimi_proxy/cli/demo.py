@@ -62,8 +62,8 @@ def demo(
 async def _life(home: Path, pace: Pace, browser: bool) -> None:
     import asyncio
 
+    from kimi_proxy.api.apps import listen, proxy_listener, pruner_listener
     from kimi_proxy.api.server import serve, stop_on_signals
-    from kimi_proxy.cli.serving import doors, listen
     from kimi_proxy.core.logs import write_to_stderr
     from kimi_proxy.lab.demo_day import Script
     from kimi_proxy.lab.scripted_provider import ScriptedModel
@@ -84,7 +84,7 @@ async def _life(home: Path, pace: Pace, browser: bool) -> None:
                 _welcome(addresses["proxy"], browser)
                 days.append(asyncio.create_task(_days(addresses, model, stop, pace)))
 
-            await listen(runtime, doors(config), stop, ready)
+            await listen(runtime, (pruner_listener(config), proxy_listener(config)), stop, remark, ready)
             await asyncio.gather(*days)
         await providing
 

@@ -37,6 +37,8 @@ def doctor(as_json: JsonOption = False) -> None:
     Exit code: 0 all is well, 1 there are warnings, 2 there are errors.
     """
     try:
+        import platformdirs  # noqa: F401 - the settings need it before any check can report
+
         from kimi_proxy.cli.checks import all_checks
     except ImportError as e:
         remark(f"a dependency does not load: {e}; install kimi-proxy again in a fresh environment")

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from platformdirs import user_config_path
 
 from kimi_proxy.cli.console import home, load, remark, write
 from kimi_proxy.core.errors import ConfigError, FileRefused
@@ -103,6 +102,8 @@ def _undoing(client: ClientApp, scope: Scope) -> Iterator[FileEdit]:
 
 
 def _base_dirs() -> BaseDirs:
+    from platformdirs import user_config_path
+
     from kimi_proxy.services.init import BaseDirs
 
     code = user_config_path("Code", appauthor=False, roaming=True)
