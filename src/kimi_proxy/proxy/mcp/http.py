@@ -1,10 +1,10 @@
-"""One JSON-RPC message over HTTP: posted, and its answer found in JSON or in a stream of events."""
+"""MCP servers over HTTP: plain JSON-RPC, or Streamable HTTP with a session or stateless."""
 
 import asyncio
 import base64
 import itertools
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 
@@ -158,7 +158,7 @@ def _is_stream(response: aiohttp.ClientResponse) -> bool:
 
 
 def stateless_headers(message: JsonObject) -> dict[str, str]:
-    """The headers that repeat the body of a request of the stateless era."""
+    """Return the headers that repeat the body of a stateless request."""
     version = mcp.meta_of(message).get(mcp.META_VERSION)
     method = str(message.get("method", ""))
     params = message.get("params")
@@ -168,7 +168,7 @@ def stateless_headers(message: JsonObject) -> dict[str, str]:
 
 
 def header_value(text: str) -> str:
-    """`text` as a header can carry it; what isn't printable ASCII goes as base64."""
+    """Return `text` as a header can carry it; what isn't printable ASCII goes as base64."""
     if _PRINTABLE.fullmatch(text) and not text.startswith("=?base64?"):
         return text
     return f"=?base64?{base64.b64encode(text.encode('utf-8', 'replace')).decode('ascii')}?="
@@ -213,45 +213,19 @@ class PlainHttp:
         await self._exchange.close()
 
 
+# Arguments that a stateless server wants repeated in headers: its tools mark them in their schema.
+
 MARK = "x-mcp-header"
 
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", re.ASCII)
 _KINDS = ("string", "integer", "boolean")
 
 
-class BadHeaderArgument(Exception):
-    """A mark that no header can follow: the tool has to be left out."""
-
-
-@dataclass(frozen=True, slots=True)
-class HeaderArgument:
-    """An argument, by the keys that lead to it, and the header that repeats it."""
-
-    path: tuple[str, ...]
-    header: str
-
-    def value(self, arguments: JsonValue) -> str | None:
-        found = arguments
-        for key in self.path:
-            found = found.get(key) if isinstance(found, Mapping) else None
-        if isinstance(found, bool):
-            return "true" if found else "false"
-        return str(found) if isinstance(found, str | int) else None
-
-
-def header_arguments(schema: JsonValue) -> tuple[HeaderArgument, ...]:
-    """The marked arguments of a tool; BadMirror if a mark is not where or what it may be."""
-    mirrors = tuple(_marked(schema))
-    names = [mirror.header.lower() for mirror in mirrors]
-    if len(set(names)) != len(names) or _count(schema) != len(names):
-        raise BadHeaderArgument
-    return mirrors
-
-
-def _marked(schema: JsonValue) -> Iterator[HeaderArgument]:
-    """Only what is reached through `properties` alone is an argument of a known place."""
+def header_arguments(schema: JsonValue) -> dict[str, tuple[str, ...]] | None:
+    """Return for each header the keys that lead to its argument; None if a mark is not where or what it may be."""
+    found: list[tuple[str, tuple[str, ...]]] = []
     rest: list[tuple[tuple[str, ...], JsonValue]] = [((), schema)]
-    while rest:
+    while rest:  # only what is reached through `properties` alone is an argument of a known place
         path, node = rest.pop()
         properties = node.get("properties") if isinstance(node, Mapping) else None
         for key, inner in properties.items() if isinstance(properties, Mapping) else ():
@@ -259,12 +233,14 @@ def _marked(schema: JsonValue) -> Iterator[HeaderArgument]:
             if isinstance(inner, Mapping) and MARK in inner:
                 name = inner[MARK]
                 if not isinstance(name, str) or not _TOKEN.fullmatch(name) or inner.get("type") not in _KINDS:
-                    raise BadHeaderArgument
-                yield HeaderArgument((*path, key), f"mcp-param-{name}")
+                    return None
+                found.append((f"mcp-param-{name}", (*path, key)))
+    is_clear = len({header.lower() for header, _ in found}) == len(found) == _count_marks(schema)
+    return dict(found) if is_clear else None
 
 
-def _count(schema: JsonValue) -> int:
-    """How many marks there are anywhere, examples and defaults left out."""
+def _count_marks(schema: JsonValue) -> int:
+    """Return how many marks there are anywhere, examples and defaults left out."""
     rest: list[JsonValue] = [schema]
     marks = 0
     while rest:
@@ -278,56 +254,58 @@ def _count(schema: JsonValue) -> int:
 
 
 class HeaderArguments:
-    """What the tools of one server want mirrored, as far as their list has been seen."""
+    """The marked arguments of one server's tools, as far as their list has been seen."""
 
     def __init__(self) -> None:
-        self._tools: dict[str, tuple[HeaderArgument, ...]] = {}
+        self._tools: dict[str, dict[str, tuple[str, ...]]] = {}
 
     def knows(self, tool: str) -> bool:
         return tool in self._tools
 
     def learn(self, answer: JsonObject) -> JsonObject:
-        """Note the tools of a `tools/list`; those that cannot be called by the book are left out of it."""
+        """Note the tools of a `tools/list`, and return it without those that cannot be called by the book."""
         result = answer.get("result")
         tools = result.get("tools") if isinstance(result, dict) else None
         if not isinstance(result, dict) or not isinstance(tools, list):
             return answer
-        usable = [tool for tool in tools if self._note(tool)]
+        usable: list[JsonValue] = []
+        for tool in tools:
+            found = header_arguments(tool.get("inputSchema")) if isinstance(tool, dict) else {}
+            if found is not None:
+                usable.append(tool)
+                if isinstance(tool, dict):
+                    self._tools[str(tool.get("name"))] = found
         return answer if len(usable) == len(tools) else {**answer, "result": {**result, "tools": usable}}
 
     def headers(self, message: JsonObject) -> dict[str, str]:
-        """The values to repeat for a `tools/call`."""
+        """Return the values to repeat for a `tools/call`."""
         params = message.get("params")
         given = params if isinstance(params, Mapping) else {}
-        arguments = given.get("arguments")
-        values = {m.header: m.value(arguments) for m in self._tools.get(str(given.get("name")), ())}
-        return {header: value for header, value in values.items() if value is not None}
-
-    def _note(self, tool: JsonValue) -> bool:
-        if not isinstance(tool, dict):
-            return True
-        try:
-            self._tools[str(tool.get("name"))] = header_arguments(tool.get("inputSchema"))
-        except BadHeaderArgument:
-            return False
-        return True
+        values: dict[str, str] = {}
+        for header, path in self._tools.get(str(given.get("name")), {}).items():
+            value = given.get("arguments")
+            for key in path:
+                value = value.get(key) if isinstance(value, Mapping) else None
+            if isinstance(value, str | int):
+                values[header] = header_value(str(value).lower() if isinstance(value, bool) else str(value))
+        return values
 
 
 @dataclass(frozen=True, slots=True)
 class McpSession:
     """What we agreed on with a server; a stateless one has nothing to remember but its introduction."""
 
-    hello: ServerIntroduction
+    server: ServerIntroduction
     id: str | None = None
 
     def headers(self, message: JsonObject) -> dict[str, str]:
-        if self.hello.stateless:
+        if self.server.stateless:
             return stateless_headers(message)
         session = {} if self.id is None else {"mcp-session-id": self.id}
-        return {"mcp-protocol-version": self.hello.version, **session}
+        return {"mcp-protocol-version": self.server.version, **session}
 
     def is_lost(self, refusal: HttpRefused) -> bool:
-        """A server that restarted does not know our session: 404 by the book, 400 in many servers."""
+        """Return whether a restarted server does not know our session: 404 by the book, 400 in many servers."""
         if self.id is None:
             return False
         return refusal.status == 404 or (refusal.status == 400 and b"session" in refusal.body.lower())
@@ -341,12 +319,12 @@ class StreamableHttp:
         self._start_timeout_s = start_timeout_s
         self._exchange = HttpExchange(server, url, headers)
         self._session: McpSession | None = None
-        self._meeting = asyncio.Lock()
+        self._connecting = asyncio.Lock()
         self._ids = itertools.count(1)
-        self._mirrors = HeaderArguments()
+        self._header_arguments = HeaderArguments()
 
     async def forward(self, message: JsonObject, timeout_s: float) -> JsonObject | None:
-        session = await self._met()
+        session = await self._connected()
         try:
             return await self._through(session, message, timeout_s)
         except HttpRefused as e:
@@ -355,7 +333,7 @@ class StreamableHttp:
             if not session.is_lost(e):
                 raise
         # It was refused unread, so that sending it again is safe.
-        session = await self._met(instead_of=session)
+        session = await self._connected(instead_of=session)
         return await self._through(session, message, timeout_s)
 
     async def close(self) -> None:
@@ -368,13 +346,13 @@ class StreamableHttp:
 
     async def _through(self, session: McpSession, message: JsonObject, timeout_s: float) -> JsonObject | None:
         async def send(outgoing: JsonObject) -> JsonObject | None:
-            mirrored = await self._mirrored(session, outgoing) if session.hello.stateless else {}
-            answer = await self._sent(session, outgoing, mirrored)
-            is_list = session.hello.stateless and outgoing.get("method") == "tools/list"
-            return self._mirrors.learn(answer) if is_list and answer is not None else answer
+            repeated = await self._repeated(session, outgoing) if session.server.stateless else {}
+            answer = await self._sent(session, outgoing, repeated)
+            is_list = session.server.stateless and outgoing.get("method") == "tools/list"
+            return self._header_arguments.learn(answer) if is_list and answer is not None else answer
 
         async with translated(self._server, timeout_s):
-            return await protocol.forward_translated(session.hello, message, send)
+            return await protocol.forward_translated(session.server, message, send)
 
     async def _sent(self, session: McpSession, message: JsonObject, more: Mapping[str, str]) -> JsonObject | None:
         if "id" not in message:
@@ -383,28 +361,25 @@ class StreamableHttp:
         reply = await self._exchange.send(renamed, {**session.headers(renamed), **more})
         return None if reply.message is None else jsonrpc.with_id(reply.message, message["id"])
 
-    async def _mirrored(self, session: McpSession, message: JsonObject) -> dict[str, str]:
-        """The arguments of a call that go into headers; a tool that nobody listed yet is looked up first."""
+    async def _repeated(self, session: McpSession, message: JsonObject) -> dict[str, str]:
+        """Return the arguments of a call that go into headers; a tool that was not listed yet is looked up first."""
         params = message.get("params")
         if message.get("method") != "tools/call" or not isinstance(params, Mapping):
             return {}
-        if not self._mirrors.knows(str(params.get("name"))):
+        if not self._header_arguments.knows(str(params.get("name"))):
             listing = enveloped(protocol.request("tools/list", {}))
             with suppress(HttpRefused, UpstreamUnreadable):
-                self._mirrors.learn(await self._sent(session, listing, {}) or {})
-        return {name: header_value(value) for name, value in self._mirrors.headers(message).items()}
+                self._header_arguments.learn(await self._sent(session, listing, {}) or {})
+        return self._header_arguments.headers(message)
 
-    async def _met(self, instead_of: McpSession | None = None) -> McpSession:
-        async with self._meeting:
+    async def _connected(self, instead_of: McpSession | None = None) -> McpSession:
+        async with self._connecting:
             if self._session is None or self._session is instead_of:
                 self._session = None
                 async with translated(self._server, self._start_timeout_s):
-                    self._session = await self._meet()
+                    # Discover first: over HTTP a server with a handshake refuses that at once, none is silent.
+                    self._session = await self._discovered() or await self._initialized()
             return self._session
-
-    async def _meet(self) -> McpSession:
-        """Ask the new way first: a server of the old era refuses at once, over HTTP none is silent."""
-        return await self._discovered() or await self._initialized()
 
     async def _discovered(self) -> McpSession | None:
         with suppress(HttpRefused, UpstreamUnreadable):

@@ -1,4 +1,4 @@
-"""How a server introduced itself to us, and so to every client that comes through us."""
+"""What is the same for every MCP server: its introduction, and messages translated between protocol versions."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -15,7 +15,7 @@ MAX_ANSWER_BYTES = 128 * 1024**2
 
 
 def reply_to_server(message: JsonObject) -> JsonObject | None:
-    """What we say to a server's own request: we are alive, and can do nothing else for it."""
+    """Return our answer to a server's own request: we are alive, and can do nothing else for it."""
     if "method" not in message or "id" not in message:
         return None
     call_id = jsonrpc.id_of(message)
@@ -53,9 +53,9 @@ class ServerIntroduction:
         agreed = self.about.get("protocolVersion")
         return agreed if isinstance(agreed, str) and not self.stateless else mcp.STATELESS_VERSIONS[0]
 
-    def initialize(self, asked: JsonValue) -> JsonObject:
-        """The answer to a client's own `initialize`; it gets the revision that it asked for if there is one."""
-        version = asked if isinstance(asked, str) and asked in mcp.HANDSHAKE_VERSIONS else mcp.HANDSHAKE_VERSIONS[0]
+    def initialize(self, wanted: JsonValue) -> JsonObject:
+        """Return the answer to a client's own `initialize`, in the revision that it wants if there is one."""
+        version = wanted if isinstance(wanted, str) and wanted in mcp.HANDSHAKE_VERSIONS else mcp.HANDSHAKE_VERSIONS[0]
         if not self.stateless:
             return {**self.about, "protocolVersion": version}
         server = self.server or {"name": "unknown", "version": "0"}
@@ -72,7 +72,7 @@ class ServerIntroduction:
 
 
 def _without_subscriptions(capabilities: JsonValue) -> JsonObject:
-    """What a server can do for a client that cannot listen to it; logging is no capability of that era."""
+    """Return what a server can do for a stateless client, which gets no notifications and knows no logging."""
     given = capabilities if isinstance(capabilities, Mapping) else {}
     return {
         name: {key: value for key, value in details.items() if key not in ("listChanged", "subscribe")}
@@ -86,37 +86,37 @@ def _without_subscriptions(capabilities: JsonValue) -> JsonObject:
 Send = Callable[[JsonObject], Awaitable[JsonObject | None]]
 
 
-async def forward_translated(hello: ServerIntroduction, message: JsonObject, send: Send) -> JsonObject | None:
-    """Pass a client's message on in the era of the server, and the answer back in the era of the client.
+async def forward_translated(server: ServerIntroduction, message: JsonObject, send: Send) -> JsonObject | None:
+    """Send a client's message in the server's protocol version, and return the answer in the client's.
 
-    What was settled when we met the server is answered from memory: a client that joins does not
-    start the conversation anew.
+    What the server said when it introduced itself is answered from memory: a client that joins does not start the
+    conversation anew.
     """
     method = message.get("method")
     params = message.get("params")
     match method:
         case "initialize":
-            asked = params.get("protocolVersion") if isinstance(params, Mapping) else None
-            return jsonrpc.success(jsonrpc.id_of(message), hello.initialize(asked))
+            wanted = params.get("protocolVersion") if isinstance(params, Mapping) else None
+            return jsonrpc.success(jsonrpc.id_of(message), server.initialize(wanted))
         case "server/discover":
-            return jsonrpc.success(jsonrpc.id_of(message), hello.discover())
-        case "ping" if hello.stateless:
+            return jsonrpc.success(jsonrpc.id_of(message), server.discover())
+        case "ping" if server.stateless:
             return jsonrpc.success(jsonrpc.id_of(message), {})
         # Ids are ours on the way to the server: to cancel by id could hit another client's request.
         case "notifications/initialized" | "notifications/cancelled":
             return None
-    answer = await send(mcp.enveloped(message) if hello.stateless else mcp.bare(message))
-    if answer is None or hello.stateless or not mcp.is_stateless(message):
+    answer = await send(mcp.enveloped(message) if server.stateless else mcp.bare(message))
+    if answer is None or server.stateless or not mcp.is_stateless(message):
         return answer
     result = answer.get("result")
     if not isinstance(result, dict):
         return answer
-    return {**answer, "result": mcp.stamped(str(method), result, hello.server)}
+    return {**answer, "result": mcp.stamped(str(method), result, server.server)}
 
 
 class McpClient(Protocol):
     async def forward(self, message: JsonObject, timeout_s: float) -> JsonObject | None:
-        """The answer to a request, under its own id; None for whatever asks for none."""
+        """Return the answer to a request, under its own id; None for a notification or a response."""
         ...
 
     async def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""A server that we run ourselves and speak to on its standard input and output."""
+"""MCP servers that are programs of ours, spoken to over their standard input and output, or over HTTP."""
 
 import asyncio
 import itertools
@@ -28,18 +28,18 @@ class StdioProcess(ServerProcess):
         self._partial: list[bytes] = []
         self._partial_size = 0
         self._waiting: dict[int, asyncio.Future[JsonObject]] = {}
-        self._hearing: dict[int, tuple[jsonrpc.Listener | None, JsonValue]] = {}
+        self._listeners: dict[int, tuple[jsonrpc.Listener | None, JsonValue]] = {}  # with the caller's progress token
         self._ids = itertools.count(1)
 
     async def send(self, message: JsonObject) -> JsonObject | None:
-        """Pass `message` on; a request gets its answer, under the id that it came with."""
+        """Write `message`; return the answer to a request, under the id that it came with."""
         if "id" not in message or "method" not in message:
             self._write(message)
             return None
         call_id = next(self._ids)
         answer: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
         self._waiting[call_id] = answer
-        self._hearing[call_id] = jsonrpc.listener(), mcp.meta_of(message).get(mcp.PROGRESS)
+        self._listeners[call_id] = jsonrpc.listener(), mcp.meta_of(message).get(mcp.PROGRESS)
         try:
             self._write(mcp.with_progress_token(jsonrpc.with_id(message, call_id), call_id))
             return jsonrpc.with_id(await answer, message["id"])
@@ -47,7 +47,7 @@ class StdioProcess(ServerProcess):
             self._cancel(call_id, message)
             raise
         finally:
-            del self._waiting[call_id], self._hearing[call_id]
+            del self._waiting[call_id], self._listeners[call_id]
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == STDERR:
@@ -76,7 +76,7 @@ class StdioProcess(ServerProcess):
         yield from lines
 
     def _messages(self, line: bytes) -> Iterator[JsonObject]:
-        """What a line says; some servers write greetings between their messages."""
+        """Yield the messages of a line; some servers write greetings between their messages."""
         if line.strip():
             with suppress(UpstreamUnreadable):
                 yield from jsonrpc.messages(line, self._server)
@@ -94,12 +94,12 @@ class StdioProcess(ServerProcess):
                 waiting.set_result(message)
 
     def _progress(self, message: JsonObject) -> None:
-        """Progress is told under the token that we gave; whoever waits knows it by their own."""
+        """Pass progress on, which comes under the token that we gave, under the caller's own."""
         match message.get("params"):
-            case {mcp.PROGRESS: int(call_id)} if call_id in self._hearing:
-                heard, token = self._hearing[call_id]
-                if heard is not None:
-                    heard(mcp.with_progress(message, token))
+            case {mcp.PROGRESS: int(call_id)} if call_id in self._listeners:
+                listener, token = self._listeners[call_id]
+                if listener is not None:
+                    listener(mcp.with_progress(message, token))
 
     def _write(self, message: JsonObject) -> None:
         pipe = self._pipe(STDIN)
@@ -112,7 +112,10 @@ class StdioProcess(ServerProcess):
     def _cancel(self, call_id: int, message: JsonObject) -> None:
         if message.get("method") != "initialize":
             with suppress(UpstreamUnreachable):
-                params: JsonObject = {"requestId": call_id, "reason": "nobody waits for the answer any more"}
+                params: JsonObject = {
+                    "requestId": call_id,
+                    "reason": "nobody waits for the answer any more",
+                }
                 self._write({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
 
     def _give_up(self, error: Exception) -> None:
@@ -129,7 +132,7 @@ class StdioProcess(ServerProcess):
 
 
 def _number(given: JsonValue) -> int:
-    """The number that we gave to a request; some servers give it back as a text, or as 1.0."""
+    """Return the number that we gave to a request; some servers give it back as a text, or as 1.0."""
     try:
         return int(float(given)) if isinstance(given, str | int | float) else 0
     except (ValueError, OverflowError):
@@ -137,6 +140,8 @@ def _number(given: JsonValue) -> int:
 
 
 class StdioClient:
+    """A program of ours that reads requests on its standard input."""
+
     def __init__(
         self,
         server: str,
@@ -157,7 +162,7 @@ class StdioClient:
         await self.program.close()
 
     async def _connect(self, process: StdioProcess) -> ServerIntroduction:
-        """Ask the old way first: a program of that era may be silent about what it does not know."""
+        """Try the handshake first: a program that knows only that may be silent about `server/discover`."""
         match await process.send(protocol.INITIALIZE):
             case {"result": dict(about)}:
                 await process.send(protocol.INITIALIZED)
@@ -176,7 +181,7 @@ PORTS = {"http": 80, "https": 443}
 
 
 class HttpProgramClient:
-    """`client` makes a new one for every life of the program: a session does not outlive it."""
+    """A program of ours that serves HTTP. `client` makes a new client for every run: a session does not outlive it."""
 
     def __init__(
         self,
@@ -210,7 +215,7 @@ class HttpProgramClient:
             await client.close()
 
     async def _connect(self, process: ServerProcess) -> McpClient:
-        """Wait until it answers like an MCP server; a program that ended is not waited for."""
+        """Return a client once the program answers like an MCP server; one that ended is not waited for."""
         await self._drop()
         self._client = client = self._fresh()
         gone = asyncio.create_task(process.closed())
@@ -224,7 +229,7 @@ class HttpProgramClient:
             gone.cancel()
 
     async def _introduced(self, client: McpClient) -> str:
-        """The name of who answers as an MCP server; empty if nobody does yet."""
+        """Return the name of the MCP server that answers; empty if none does yet."""
         try:
             answer = await client.forward(protocol.INITIALIZE, ANSWER_S)
         except UpstreamError:
@@ -235,7 +240,7 @@ class HttpProgramClient:
         return ""
 
     async def _refuse_taken(self) -> None:
-        """A port that is taken is told by who holds it: our program could only fail there, or hide behind it."""
+        """Raise UpstreamUnreachable if another program holds the port: ours could only fail, or hide behind it."""
         where = urlsplit(self._url)
         try:
             async with asyncio.timeout(ANSWER_S):
@@ -246,16 +251,16 @@ class HttpProgramClient:
         with suppress(OSError):
             await line.wait_closed()
         client = self._fresh()
-        who = await self._introduced(client)
+        holder = await self._introduced(client)
         await client.close()
         raise UpstreamUnreachable(
-            f"{self._server} cannot be started: {where.netloc} is taken by {who or 'another program'}; "
+            f"{self._server} cannot be started: {where.netloc} is taken by {holder or 'another program'}; "
             "stop that, or give this server another port"
         )
 
 
 async def _unless(gone: asyncio.Task[None], work: Coroutine[None, None, str]) -> str:
-    """What `work` gives, or nothing once the program is gone."""
+    """Return what `work` returns, or an empty string once the program is gone."""
     doing = asyncio.ensure_future(work)
     try:
         await asyncio.wait({doing, gone}, return_when=asyncio.FIRST_COMPLETED)
