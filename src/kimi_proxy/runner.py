@@ -8,7 +8,7 @@
         async for message in query(prompt="…", options=options):
             …
 
-The agent runs in any case. `run.state` and `run.problem` tell whether it has the tools; the names of the log's events
+The agent runs in any case. `run.state` and `run.problem` say whether it has the tools; the names of the log's events
 and the folder of the run are described in docs/clients.md."""
 
 import os
@@ -25,7 +25,7 @@ __all__ = ["ClaudeServer", "PrunerRun", "State", "pruner_run"]
 
 
 def pruner_run(cwd: str | Path = ".", env: Mapping[str, str] = os.environ) -> AbstractAsyncContextManager[PrunerRun]:
-    """Offer read, grep, bash and recover_text, which begin in `cwd`, to whatever agent is started inside.
+    """Offer read, grep, bash and recover_text, which begin in `cwd`, to the agent that is started inside.
 
     Settings come from `env` and from the configuration file, as for every command. Nothing is raised when the tools
     cannot be had: the answers of the run are empty then.

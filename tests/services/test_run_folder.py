@@ -59,9 +59,9 @@ def test_a_server_s_last_words_are_its_last_line(tmp_path: Path):
     folder = runner.new(tmp_path)
     (folder / "server.log").write_bytes(b"x" * 10_000 + b"\none\n  two \xff\n\n")
 
-    assert runner.last_words(folder) == "two �"
+    assert runner.last_line(folder) == "two �"
 
 
-def test_a_server_that_said_nothing_has_no_last_words(tmp_path: Path):
-    assert runner.last_words(runner.new(tmp_path)) == ""
-    assert runner.last_words(tmp_path / "nowhere") == ""
+def test_a_server_that_said_nothing_has_no_last_line(tmp_path: Path):
+    assert runner.last_line(runner.new(tmp_path)) == ""
+    assert runner.last_line(tmp_path / "nowhere") == ""

@@ -1,7 +1,7 @@
 """Long strings of a tool's answer, shown by their head and tail around a marker.
 
-Cut in two, because what is hidden has to be kept first: `plan` finds the strings, somebody keeps
-`plan.cuts` and names them, `apply` puts the shown texts in their place."""
+Cut in two, because what is hidden has to be kept first: `plan` finds the strings, the caller keeps `plan.cuts` under
+new ids, `apply` puts the shortened texts in their place."""
 
 import json
 import re
@@ -22,7 +22,7 @@ _COLON = re.compile(r"\s*:")
 
 
 def long_values(text: str, max_chars: int) -> Iterator[tuple[int, int]]:
-    """The spans, quotes included, of the string values with more than `max_chars` between their quotes.
+    """Yield the spans, quotes included, of the string values with more than `max_chars` between their quotes.
 
     `text` is valid JSON: outside of strings there are no quotes and no backslashes.
     """
@@ -42,9 +42,7 @@ def long_values(text: str, max_chars: int) -> Iterator[tuple[int, int]]:
             yield start, end
 
 
-# The middle of a JSON text: members that can go while the text stays JSON.
-#
-# Only the head and the tail are read; what lies between is skipped, not built.
+# The middle of a JSON text: members that can go while the text stays JSON. Only the head and the tail are read.
 
 Kind: TypeAlias = Literal["array", "object"]
 
@@ -67,7 +65,7 @@ class _Frame:
 
 
 def middle_members(text: str, head_chars: int, tail_chars: int) -> tuple[int, int, Kind] | None:
-    """Where the members begin and end that neither the head nor the tail holds whole.
+    """Return where the members begin and end that neither the head nor the tail holds whole.
 
     They belong to the innermost container that the head enters and the tail leaves. What is left
     of it ends and begins with a comma, or with its brackets: exactly one member fits in between.
@@ -91,7 +89,7 @@ def _values(text: str | Raw) -> Sequence[Raw]:
 
 
 def _frames(part: str, tokens: re.Pattern[str], openings: str) -> list[_Frame]:
-    """The containers that are still open at the end of `part`, outermost first."""
+    """Return the containers that are still open at the end of `part`, outermost first."""
     open_: list[_Frame] = []
     for token in tokens.finditer(part):
         character = part[token.start()]
@@ -108,11 +106,6 @@ def _frames(part: str, tokens: re.Pattern[str], openings: str) -> list[_Frame]:
             open_.pop()
     return open_
 
-
-# Long strings of a tool's answer, shown by their head and tail around a marker.
-#
-# Cut in two, because what is hidden has to be kept first: `plan` finds the strings, somebody keeps
-# `plan.cuts` and names them, `apply` puts the shown texts in their place.
 
 SMALL_ITEMS, SMALL_CHARS = 5_000, 500_000
 
@@ -176,16 +169,16 @@ class MaskPlan:
 
 
 def plan(value: JsonValue, limits: MaskingSettings) -> MaskPlan:
-    """Find the strings of `value` that are worth hiding."""
+    """Return the strings of `value` that are worth hiding."""
     if not _has_long(value, limits.max_chars):
         return MaskPlan(value, (), ())
     places, strings = _walk(value, limits.max_chars)
-    spots = ((place, key, look(text, limits)) for place, key, text in strings)
+    spots = ((place, key, plan_text(text, limits)) for place, key, text in strings)
     return MaskPlan(value, places, tuple((p, k, long) for p, k, long in spots if long is not None))
 
 
 def apply(plan: MaskPlan, shown: Mapping[str, str]) -> JsonValue:
-    """The value with each cut's text as `shown` has it; what `shown` doesn't have stays whole.
+    """Return the value with each cut's text as `shown` has it; what `shown` doesn't have stays whole.
 
     Only the containers on the way to a change are copied; without any, it is the value itself.
     """
@@ -199,7 +192,7 @@ def apply(plan: MaskPlan, shown: Mapping[str, str]) -> JsonValue:
 
 
 def is_small(value: JsonValue) -> bool:
-    """Whether `plan` will be done in a few milliseconds; the answer takes less than one."""
+    """Return whether `plan` will be done in a few milliseconds; to find out takes less than one."""
     rest: list[JsonValue] = [value]
     items = chars = 0
     while rest:
@@ -218,13 +211,13 @@ def is_small(value: JsonValue) -> bool:
     return True
 
 
-def look(text: str, limits: MaskingSettings) -> Long | None:
-    """How to shorten `text`; None if it is short enough, or would not get shorter."""
+def plan_text(text: str, limits: MaskingSettings) -> Long | None:
+    """Return how to shorten `text`; None if it is short enough, or would not get shorter."""
     if len(text) <= limits.max_chars:
         return None
     opening, closing = text[:64].lstrip()[:1], text[-64:].rstrip()[-1:]
     if _BRACKETS.get(opening) == closing and deepjson.is_json(text):
-        return _look_inside(text, limits)
+        return _plan_json(text, limits)
     return _worth_it(MaskCut(text, limits.head_chars, len(text) - limits.tail_chars))
 
 
@@ -237,8 +230,8 @@ def _worth_it(cut: MaskCut) -> MaskCut | None:
     return None if marker is not None and len(str(marker)) == hidden else cut
 
 
-def _look_inside(text: str, limits: MaskingSettings) -> Long | None:
-    """A JSON text is shortened inside its strings, so that it stays JSON.
+def _plan_json(text: str, limits: MaskingSettings) -> Long | None:
+    """Shorten a JSON text inside its strings, so that it stays JSON.
 
     If those are not what makes it long, members are hidden instead, from the middle of the
     container that holds both the head and the tail.
@@ -256,7 +249,7 @@ def _look_inside(text: str, limits: MaskingSettings) -> Long | None:
 def _tokens(text: str, limits: MaskingSettings) -> Iterator[tuple[int, int, Long]]:
     for start, end in long_values(text, limits.max_chars):
         inside = deepjson.decode_deep(text[start:end])
-        long = look(inside, limits) if isinstance(inside, str) else None
+        long = plan_text(inside, limits) if isinstance(inside, str) else None
         if long is not None:
             yield start, end, long
 
@@ -299,12 +292,12 @@ def _has_long(value: JsonValue, max_chars: int) -> bool:
 
 
 def _walk(value: JsonValue, max_chars: int) -> tuple[tuple[Place, ...], list[tuple[int, str | int, str]]]:
-    """Every container below `value`, and every string longer than `max_chars`; no call stack to run out of."""
+    """Return every container below `value`, and every string longer than `max_chars`, without recursion."""
     places: list[Place] = [([value], -1, 0)]
     strings: list[tuple[int, str | int, str]] = []
     for index, (container, _, _) in enumerate(places):  # the list grows while we go through it
-        named = container.items() if isinstance(container, dict) else enumerate(container)  # type: ignore[arg-type]
-        for key, item in named:
+        items = container.items() if isinstance(container, dict) else enumerate(container)  # type: ignore[arg-type]
+        for key, item in items:
             if isinstance(item, str):
                 if len(item) > max_chars and not _is_blob(container, key):
                     strings.append((index, key, item))
@@ -314,7 +307,7 @@ def _walk(value: JsonValue, max_chars: int) -> tuple[tuple[Place, ...], list[tup
 
 
 def _is_blob(block: JsonValue, key: str | int) -> bool:
-    """The base64 text of an image, a sound or an embedded resource: half of it is worth nothing."""
+    """Return whether it is the base64 text of an image, a sound or an embedded resource, which cannot be cut."""
     match block, key:
         case (({"mimeType": _} | {"type": "image" | "audio"}), "data"):
             return True
@@ -326,7 +319,7 @@ def _is_blob(block: JsonValue, key: str | int) -> bool:
 def _copied(
     places: tuple[Place, ...], copies: dict[int, JsonObject | list[JsonValue]], index: int
 ) -> JsonObject | list[JsonValue]:
-    """Our own copy of a container, hanging in our own copies of all that is around it."""
+    """Return our own copy of a container, inside our own copies of all that is around it."""
     new: list[int] = []
     at = index
     while at >= 0 and at not in copies:

@@ -1,4 +1,4 @@
-"""Original lines, picked out of a text by their numbers."""
+"""Originals read back: lines and characters by their numbers, and what another pruner cut from a text."""
 
 import re
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ MAX_CHARS = 64 * 1024**2  # twice the largest request body: only overlapping ran
 
 
 def check(ranges: Sequence[LineRange]) -> None:
-    """Refuse ranges that mean nothing whatever the text is."""
+    """Raise InvalidRange for ranges that mean nothing whatever the text is."""
     if not ranges:
         raise InvalidRange("ranges is empty: name at least one range of lines")
     if len(ranges) > MAX_RANGES:
@@ -33,7 +33,7 @@ def check(ranges: Sequence[LineRange]) -> None:
 
 
 def recover(text: str, ranges: Sequence[LineRange], with_numbers: bool) -> str:
-    """The lines of each range, in the order asked; an end beyond the last line means the last line."""
+    """Return the lines of each range, in the order given; an end beyond the last line means the last line."""
     check(ranges)
     lines = text_lines.split(text)
     for start, _ in ranges:
@@ -94,7 +94,7 @@ def described(name: str) -> JsonObject:
 
 
 def part(text: str, asked: Recover) -> str:
-    """What was asked of `text`: some of its lines, some of its characters, or all."""
+    """Return some lines of `text`, some of its characters, or all of it."""
     by_line = asked.start_line is not None or asked.end_line is not None
     by_char = asked.start_char is not None or asked.end_char is not None
     if by_line and by_char:
@@ -120,7 +120,7 @@ _FILTERED = re.compile(r"\s*\(filtered (\d{1,9}) lines?\)\s*", re.ASCII)
 
 
 def write(lines: Sequence[str], cuts: Sequence[Cut]) -> str:
-    """`lines` without their cuts, each replaced by its marker."""
+    """Return `lines` with each cut replaced by swe-pruner's marker."""
     out: list[str] = []
     after = 0
     for cut in cuts:
@@ -131,7 +131,7 @@ def write(lines: Sequence[str], cuts: Sequence[Cut]) -> str:
 
 
 def read(lines: Sequence[str], pruned: str) -> list[Cut] | None:
-    """What was cut from `lines` to make `pruned`; None if it holds anything but their lines, in their order."""
+    """Return what was cut from `lines` to make `pruned`; None if it holds anything but their lines, in order."""
     keep: list[int] = []
     after = 0
     expected: int | None = None  # where a marker says that the text goes on

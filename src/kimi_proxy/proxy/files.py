@@ -15,11 +15,11 @@ from pathlib import Path
 from kimi_proxy.core import lines
 from kimi_proxy.core.errors import ToolFailed
 
-# A path is resolved once, then walked without following links. If somebody swaps a directory for a
+# A path is resolved once, then walked without following links. If another process swaps a directory for a
 # link in between, the walk fails and the path is resolved again, this many times at most.
 ATTEMPTS = 3
 
-# Files in name only: reading them tells about processes and kernels, or changes something.
+# Files in name only: reading them shows processes and kernels, or changes something.
 PSEUDO_ROOTS = (Path("/proc"), Path("/sys"))
 
 _DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0)
@@ -58,7 +58,7 @@ class Workspace:
 
     @contextmanager
     def opened(self, path: str) -> Iterator[int]:
-        """A descriptor of the regular file at `path`."""
+        """Yield a descriptor of the regular file at `path`."""
         fd = self._opened(path)
         try:
             yield fd
@@ -66,7 +66,7 @@ class Workspace:
             os.close(fd)
 
     def real(self, path: str) -> Path:
-        """Where `path` leads now, if that is below a root. Good for messages and children, not for opening."""
+        """Return where `path` leads now, if that is below a root. Good for messages and children, not for opening."""
         if not path or "\0" in path:
             raise ToolFailed("invalid_path", "a path needs at least one character, and no NUL")
         try:
@@ -79,7 +79,7 @@ class Workspace:
         return real
 
     def directory(self, path: str) -> Path:
-        """The real path of a directory."""
+        """Return the real path of a directory."""
         real = self.real(path)
         try:
             found = real.lstat()
@@ -119,7 +119,7 @@ class Workspace:
 def workspace(
     cwd: Path, roots: tuple[str, ...] = (), private: tuple[Path, ...] = (), denied_names: tuple[str, ...] = ()
 ) -> Workspace:
-    """A workspace whose own paths are followed once, now: they are the user's choice."""
+    """Return a workspace whose own paths are followed once, now: they are the user's choice."""
     here = Path(os.path.realpath(cwd))
     real_roots = tuple(Path(os.path.realpath(here / Path(root).expanduser())) for root in roots)
     hidden = tuple(Path(os.path.realpath(place)) for place in private)
@@ -140,7 +140,7 @@ def _open_file(path: str, real: Path, private: frozenset[Identity]) -> int:
 
 
 def _walk(path: str, directory: Path, private: frozenset[Identity]) -> int:
-    """A descriptor of `directory`, reached from `/` through real directories alone."""
+    """Return a descriptor of `directory`, reached from `/` through real directories alone."""
     fd = os.open(directory.anchor, _DIRECTORY | _GUARDS)
     for name in directory.parts[1:]:
         try:
@@ -250,7 +250,7 @@ class _Scan:
         self._stopped = False
 
     def feed(self, block: bytes) -> bool:
-        """Whether nothing more is wanted after `block`."""
+        """Return whether nothing more is wanted after `block`."""
         wanted = self._skip(block)
         if wanted is None:
             return False
@@ -283,7 +283,7 @@ class _Scan:
 
 
 def _whole_lines(raw: bytes, size: int) -> tuple[bytes, bool]:
-    """At most `size` bytes, cut at the end of a line if there is one, and whether there was none."""
+    """Return at most `size` bytes, cut at the end of a line if there is one, and whether there was none."""
     end = raw.rfind(b"\n", 0, size)
     return (raw[:end], False) if end > 0 else (lines.clip_utf8(raw, size), True)
 
@@ -312,7 +312,7 @@ def _binary(fd: int) -> ToolFailed:
 
 
 def head(fd: int) -> bytes:
-    """The first bytes, which tell a text from what is none."""
+    """Return the first bytes, by which a binary file is recognised."""
     first = os.read(fd, lines.SAMPLE_BYTES)
     os.lseek(fd, 0, os.SEEK_SET)
     return first
@@ -350,7 +350,7 @@ class Spool:
         return self.size - self.kept - min(len(self._tail), TAIL_BYTES)
 
     def read(self, start: int, size: int) -> bytes:
-        """Up to `size` of the bytes kept from the start."""
+        """Return up to `size` of the bytes kept from the start."""
         wanted = min(size, max(0, self.kept - start))
         if self._file is None:
             return bytes(self._memory[start : start + wanted])
@@ -358,7 +358,7 @@ class Spool:
         return self._file.read(wanted)
 
     def end(self, size: int) -> bytes:
-        """The last bytes, at most `size` of them, as far as they are kept."""
+        """Return the last bytes, at most `size` of them, as far as they are kept."""
         tail = bytes(self._tail[-TAIL_BYTES:])
         if len(tail) >= size or self.lost:
             return tail[len(tail) - min(size, len(tail)) :]
@@ -366,7 +366,7 @@ class Spool:
         return self.read(self.kept - missing, missing) + tail
 
     def _keep(self, piece: bytes) -> int:
-        """How much of `piece` found room."""
+        """Return how many bytes of `piece` found room."""
         if self._file is None and len(self._memory) + len(piece) <= MEMORY_BYTES:
             self._memory += piece
             return len(piece)

@@ -1,4 +1,4 @@
-"""A server of ours in a process of its own, which serves us and does not outlive us."""
+"""Servers of ours on this machine: who holds a port, how a running one is controlled, one of our own for a run."""
 
 import asyncio
 from asyncio.subprocess import DEVNULL
@@ -34,13 +34,13 @@ class PortOwner:
 
 
 def url(host: str, port: int) -> str:
-    """The address that a client on this machine uses."""
+    """Return the address that a client on this machine uses."""
     reachable = ANY.get(host, host)
     return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
 
 
 def port_owner(host: str, port: int) -> PortOwner | None:
-    """Who listens there; None if nobody does."""
+    """Return the program that listens there; None if none does."""
     connection = HTTPConnection(ANY.get(host, host), port, timeout=TIMEOUT_S)
     try:
         connection.connect()
@@ -64,6 +64,8 @@ def _introduced(health: JsonValue) -> PortOwner:
 
 
 class ControlClient:
+    """Asks a running kimi-proxy, from another process."""
+
     def __init__(self, url: str, token: SecretStr | None, timeout_s: float) -> None:
         self._url = url
         self._token = token

@@ -2,7 +2,7 @@
 
 This is a script of its own, so that it can adopt orphans and be the one parent that outlives them:
 
-    python -I -S warden.py STATUS_FD TIMEOUT_S MAX_PROCESSES -- PROGRAM ARGUMENT…
+    python -I -S process_group.py STATUS_FD TIMEOUT_S MAX_PROCESSES -- PROGRAM ARGUMENT…
 
 Standard input is a pipe: when its other end closes, the caller is gone or wants an end. Standard output
 becomes both outputs of the command, so that they keep the order of arrival. When all is over, one
@@ -52,7 +52,7 @@ class Family:
         self.status: int | None = None
 
     def alive(self) -> bool:
-        """Reaps the dead. Orphans come to us, so to be childless is proof that nobody is left."""
+        """Reap what has ended, and return whether anything lives: orphans come to us, so childless means none."""
         try:
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -64,7 +64,7 @@ class Family:
             return False
 
     def members(self) -> list[int]:
-        """Process ids of all that live, as far as one look at /proc can tell."""
+        """Return the process ids of all that live, as far as one look at /proc shows."""
         children = defaultdict(list)
         for pid, parent, _, _ in _processes():
             children[parent].append(pid)
@@ -93,7 +93,7 @@ class Family:
 
 
 def _watch(family: Family, wake: int, timeout_s: float, max_processes: int) -> str:
-    """Why the watch ended: exited, timeout, processes or stopped."""
+    """Return why the watch ended: exited, timeout, processes or stopped."""
     deadline = time.monotonic() + timeout_s
     pause = LOOK_EVERY_S
     while True:
@@ -115,7 +115,7 @@ def _watch(family: Family, wake: int, timeout_s: float, max_processes: int) -> s
 
 
 def _end(family: Family, why: str) -> int:
-    """End what is left of the family; how many processes that were."""
+    """End what is left of the family, and return how many processes that were."""
     if why == "exited" and family.gone_within(LINGER_S):
         return 0
     left = len(family.members())
@@ -133,21 +133,21 @@ def _end(family: Family, why: str) -> int:
 
 def _start(argv: list[str], status: int, wake: int, max_processes: int) -> int:
     limit = _process_limit(max_processes)
-    warden = os.getpid()
+    guard = os.getpid()
     pid = os.fork()
     if pid:
         return pid
     try:
-        _become(argv, warden, limit)
+        _become(argv, guard, limit)
     except OSError as e:
         os.write(status, json.dumps({"why": "exec", "error": f"{argv[0]}: {e.strerror}"}).encode() + b"\n")
     os._exit(127)
 
 
-def _become(argv: list[str], warden: int, process_limit: int | None) -> NoReturn:
+def _become(argv: list[str], guard: int, process_limit: int | None) -> NoReturn:
     os.setsid()
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != warden:
+    if os.getppid() != guard:
         os._exit(127)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if process_limit is not None:
@@ -161,7 +161,7 @@ def _become(argv: list[str], warden: int, process_limit: int | None) -> NoReturn
 
 
 def _process_limit(max_processes: int) -> int | None:
-    """A ceiling for the user's threads, which the kernel does not apply to root.
+    """Return a ceiling for the user's threads, which the kernel does not apply to root.
 
     It is twice what is allowed, so that a crowd is seen and ended before its forks fail one by one.
     """
@@ -174,7 +174,7 @@ def _process_limit(max_processes: int) -> int | None:
 
 
 def _processes() -> Iterator[tuple[int, int, int, int]]:
-    """Process id, parent, threads and owner of all that live; nothing where there is no /proc."""
+    """Yield process id, parent, threads and owner of all that live; nothing where there is no /proc."""
     with contextlib.suppress(FileNotFoundError), os.scandir("/proc") as entries:
         for name in [entry.name for entry in entries if entry.name.isdigit()]:
             with contextlib.suppress(OSError):

@@ -1,8 +1,8 @@
 """Regular expressions over files, searched by a child: ripgrep, or the system's grep where there is none.
 
 No pattern is ever matched in this process, where one could take forever: both programs take a time that grows with
-the text, and are killed when it is up. They tell where lines are, not what is in them: whoever shows a line reads
-it from a file that was opened safely."""
+the text, and are killed when it is up. They report where lines are, not what is in them: a line is shown from a file
+that was opened safely."""
 
 import os
 import re
@@ -63,8 +63,8 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
-    """How a program is asked, and how it answers."""
+class SearchProgram:
+    """The command line of a search program, and the form of its answer."""
 
     argv: Callable[[Query, Place, bool], tuple[str, ...]]
     head: re.Pattern[bytes]
@@ -72,7 +72,7 @@ class Program:
 
 
 def ripgrep(path: str | None = None) -> str | None:
-    """Where ripgrep is: beside this Python, where its wheel puts it, or on the path."""
+    """Return where ripgrep is: beside this Python, where its wheel puts it, or on the path."""
     beside = os.pathsep.join((sysconfig.get_path("scripts"), str(Path(sys.executable).parent)))
     return shutil.which("rg", path=beside) or shutil.which("rg", path=path)
 
@@ -87,7 +87,7 @@ def search(
         collector = _Collector(program, max_matches)
         command = Command(program.argv(query, place, in_order), env, place.directory)
         outcome = run_plain(command, timeout_s, collector.write, stop)
-        return collector.hits, replace(outcome, errors=_telling(outcome.errors))
+        return collector.hits, replace(outcome, errors=_problems(outcome.errors))
 
     hits, outcome = run(False, MANY_MATCHES)
     if outcome.ending == "enough":
@@ -97,13 +97,13 @@ def search(
     return Found(_first(hits, query), sum(hit.matches for hit in hits), outcome)
 
 
-def _telling(errors: str) -> str:
-    """What went wrong, without the files that were gone when their turn came."""
+def _problems(errors: str) -> str:
+    """Return what went wrong, without the files that were gone when their turn came."""
     return "\n".join(line for line in errors.split("\n") if _GONE not in line)
 
 
 def _first(hits: list[Hit], query: Query) -> list[Hit]:
-    """The first matches, with the lines around them."""
+    """Return the first matches, with the lines around them."""
     matches = [at for at, hit in enumerate(hits) if hit.matches]
     if len(matches) <= query.max_matches:
         return hits
@@ -115,7 +115,7 @@ def _first(hits: list[Hit], query: Query) -> list[Hit]:
 class _Collector:
     """Hits out of a stream of records, cut into slices of any size; one match more than wanted is enough."""
 
-    def __init__(self, program: Program, max_matches: int) -> None:
+    def __init__(self, program: SearchProgram, max_matches: int) -> None:
         self.hits: list[Hit] = []
         self._program = program
         self._left = max_matches
@@ -148,17 +148,17 @@ class _Collector:
         head = self._program.head.match(rest) if found else None
         if head is None or (not self._program.shows_hidden and _is_hidden(path)):
             return None
-        named = head.groupdict()
-        if named["near"] is not None:
+        groups = head.groupdict()
+        if groups["near"] is not None:
             return Hit(path, int(head["line"]), int(head["near"]), matches=False)
-        return Hit(path, int(head["line"]), int(head["offset"]), int(named.get("column") or 1))
+        return Hit(path, int(head["line"]), int(head["offset"]), int(groups.get("column") or 1))
 
 
-def _ripgrep(rg: str) -> Program:
+def _ripgrep(rg: str) -> SearchProgram:
     def argv(query: Query, place: Place, in_order: bool) -> tuple[str, ...]:
         return (
             *(rg, "--no-config", "--no-heading", "--color=never", "--with-filename", "--null"),
-            # One byte of each line: where it is tells enough. Marks of byte order are bytes too.
+            # One byte of each line: its place is enough. Marks of byte order are bytes too.
             *("--line-number", "--column", "--byte-offset", "--max-columns=1", "--encoding=none"),
             f"--context={query.context_lines}",
             *((f"--glob={query.glob}",) if query.glob else ()),
@@ -168,10 +168,10 @@ def _ripgrep(rg: str) -> Program:
         )
 
     head = rb"(?P<line>\d+)(?::(?P<column>\d+):(?P<offset>\d+):|-(?P<near>\d+)-)"
-    return Program(argv, re.compile(head))
+    return SearchProgram(argv, re.compile(head))
 
 
-def _system_grep(place: Place) -> Program:
+def _system_grep(place: Place) -> SearchProgram:
     """grep itself knows no ignore rules; in a repository, git lists the files that they leave."""
     listed = not place.name and _in_repository(place.directory) and shutil.which("git") is not None
     if shutil.which("grep") is None:
@@ -194,7 +194,7 @@ def _system_grep(place: Place) -> Program:
         return ("sh", "-c", f'{files} | xargs -0 grep {skipped} "$@" -- /dev/null', "sh", *options)
 
     head = rb"(?P<line>\d+)(?::(?P<offset>\d+):|-(?P<near>\d+)-)"
-    return Program(argv, re.compile(head), shows_hidden=bool(place.name))
+    return SearchProgram(argv, re.compile(head), shows_hidden=bool(place.name))
 
 
 def _patterns(query: Query) -> tuple[str, ...]:

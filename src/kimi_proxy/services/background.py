@@ -10,7 +10,6 @@ from pathlib import Path
 
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import ParseError, UpstreamUnreachable
-from kimi_proxy.core.json import JsonValue
 from kimi_proxy.proxy.private_files import private_file
 from kimi_proxy.proxy.process import Pid, detach, end, exit_code, ourselves
 
@@ -18,11 +17,15 @@ FOLDER = "run"
 FILE = "start.json"
 BACKGROUND = "background.json"
 LOG = "background.log"
+LOCK = "lock"
+LOOK_EVERY_S = 0.05
+LOG_LINES = 80
+STOP_S = 10.0  # longer than it takes to let requests and servers end
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A `start` that lives, and the addresses that it told."""
+    """A `start` that lives, and the addresses that it serves."""
 
     pid: Pid
     addresses: Mapping[str, str]
@@ -30,7 +33,7 @@ class Running:
 
 @contextmanager
 def announced(home: Path, addresses: Mapping[str, str]) -> Iterator[None]:
-    """While this lasts, others find us. A home that cannot be written keeps nobody from being served."""
+    """Let other processes find us while the block runs. A home that cannot be written stops no request."""
     me, file = ourselves(), home / FOLDER / FILE
     with suppress(OSError):
         write(file, me, addresses)
@@ -51,29 +54,20 @@ def write(file: Path, pid: Pid, addresses: Mapping[str, str]) -> None:
 
 
 def read(file: Path) -> Running | None:
-    """Who wrote the file, if that process still lives."""
+    """Return the process that wrote the file, if it still lives."""
     try:
-        found = _parsed(json.decode(file.read_bytes()))
+        value = json.decode(file.read_bytes())
     except (OSError, ParseError):
         return None
-    return found if found is not None and found.pid.runs else None
-
-
-def _parsed(value: JsonValue) -> Running | None:
     match value:
         case {"pid": int(number), "born": str(born), "addresses": dict(addresses)}:
-            return Running(Pid(number, born), {str(name): str(url) for name, url in addresses.items()})
+            pid = Pid(number, born)
+            return Running(pid, {str(name): str(url) for name, url in addresses.items()}) if pid.runs else None
     return None
 
 
-LOCK = "lock"
-LOOK_EVERY_S = 0.05
-LOG_LINES = 80
-STOP_S = 10.0  # longer than it takes to let requests and servers end
-
-
 def start(home: Path, argv: Sequence[str], env: Mapping[str, str], patience_s: float) -> Running:
-    """Start `argv` and wait until it can be found; UpstreamUnreachable with the end of its log if it cannot."""
+    """Start `argv` and wait until it can be found; raise UpstreamUnreachable with the end of its log if it cannot."""
     try:
         with _one_at_a_time(home):
             return running(home) or _started(home, argv, env, patience_s)
@@ -98,7 +92,7 @@ def _started(home: Path, argv: Sequence[str], env: Mapping[str, str], patience_s
 
 @contextmanager
 def _one_at_a_time(home: Path) -> Iterator[None]:
-    """Whoever comes second waits, and then finds what the first one started."""
+    """Let a second caller wait, which then finds what the first one started."""
     if sys.platform == "win32":
         yield
         return
@@ -130,7 +124,7 @@ def stop(home: Path, pid: Pid) -> None:
 
 
 def said(home: Path, lines: int = LOG_LINES) -> str:
-    """The end of its log."""
+    """Return the end of its log."""
     try:
         text = (home / FOLDER / LOG).read_text("utf-8", "replace")
     except OSError:

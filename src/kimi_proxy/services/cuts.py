@@ -178,7 +178,7 @@ def _beside(id: str, text: str, note: CutNote, decision: DecisionRecord | None) 
     """Return both texts as far as they can be shown at once."""
     sent = decoded(decision.shown) if decision is not None and decision.shown is not None else None
     if sent is None and note.limits is not None:
-        cut = masking.look(text, note.limits)
+        cut = masking.plan_text(text, note.limits)
         sent = cut.shown(id) if isinstance(cut, masking.MaskCut) else None
     return {
         "original": text[:SHOWN_CHARS],

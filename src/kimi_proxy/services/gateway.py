@@ -286,7 +286,9 @@ class Gateway:
         if pruning is not None and goal is not None:
             shown = await self._pruned(pruning, goal, [cut.text for cut in plan.cuts if cut.among is None])
             # A text that is still too long after it was pruned is masked as well.
-            left = ((text, masking.look(shown[text], limits) if text in shown else cut) for text, cut in cuts.items())
+            left = (
+                (text, masking.plan_text(shown[text], limits) if text in shown else cut) for text, cut in cuts.items()
+            )
             cuts = {text: cut for text, cut in left if isinstance(cut, MaskCut)}
         # No text is replaced by a marker before its original is on disk.
         ids = await self._keep(name, [cut.text for cut in cuts.values()])

@@ -1,4 +1,4 @@
-"""The tools beside one run of an agent: started, watched and stopped, while the agent runs whatever happens to them."""
+"""The tools beside one run of an agent: started, watched and stopped; the agent runs whatever happens to them."""
 
 import asyncio
 import logging
@@ -60,31 +60,33 @@ class RunTransition:
     logs: tuple[str, ...] = ()
 
 
+def _to(state: State, *logs: str) -> RunTransition:
+    return RunTransition(state, tuple(f"mcp_pruner.{log}" for log in logs))
+
+
 _S, _E = State, RunEvent
 
 TRANSITIONS: Mapping[tuple[State, RunEvent], RunTransition] = {
-    (_S.INIT, _E.SWITCHED_OFF): RunTransition(_S.DISABLED, ("mcp_pruner.disabled",)),
-    (_S.INIT, _E.INVALID_CONFIG): RunTransition(_S.DISABLED, ("mcp_pruner.config_invalid",)),
-    (_S.INIT, _E.SWITCHED_ON): RunTransition(_S.STARTING),
-    (_S.STARTING, _E.HEALTHY): RunTransition(_S.RUNNING, ("mcp_pruner.ready",)),
-    (_S.STARTING, _E.SPAWN_FAILED): RunTransition(_S.DISABLED, ("mcp_pruner.spawn_error", "mcp_pruner.start_failed")),
-    (_S.STARTING, _E.EXITED): RunTransition(_S.DISABLED, ("mcp_pruner.exited", "mcp_pruner.start_failed")),
-    (_S.STARTING, _E.START_TIMEOUT): RunTransition(
-        _S.DISABLED, ("mcp_pruner.start_timeout", "mcp_pruner.start_failed")
-    ),
-    (_S.STARTING, _E.GIVEN_UP): RunTransition(_S.DISABLED, ("mcp_pruner.start_failed",)),
-    (_S.RUNNING, _E.EXITED): RunTransition(_S.DEGRADED, ("mcp_pruner.exited", "mcp_pruner.degraded")),
-    (_S.RUNNING, _E.UNREACHABLE): RunTransition(_S.DEGRADED, ("mcp_pruner.unreachable", "mcp_pruner.degraded")),
-    (_S.RUNNING, _E.PHASE_ENDED): RunTransition(_S.SHUTDOWN, ("mcp_pruner.stopped",)),
-    (_S.DISABLED, _E.PHASE_ENDED): RunTransition(_S.SHUTDOWN, ("mcp_pruner.not_running",)),
-    (_S.DEGRADED, _E.PHASE_ENDED): RunTransition(_S.SHUTDOWN, ("mcp_pruner.shutdown_after_degraded",)),
-    (_S.SHUTDOWN, _E.REFUSED_TO_EXIT): RunTransition(_S.SHUTDOWN, ("mcp_pruner.kill_escalated",)),
+    (_S.INIT, _E.SWITCHED_OFF): _to(_S.DISABLED, "disabled"),
+    (_S.INIT, _E.INVALID_CONFIG): _to(_S.DISABLED, "config_invalid"),
+    (_S.INIT, _E.SWITCHED_ON): _to(_S.STARTING),
+    (_S.STARTING, _E.HEALTHY): _to(_S.RUNNING, "ready"),
+    (_S.STARTING, _E.SPAWN_FAILED): _to(_S.DISABLED, "spawn_error", "start_failed"),
+    (_S.STARTING, _E.EXITED): _to(_S.DISABLED, "exited", "start_failed"),
+    (_S.STARTING, _E.START_TIMEOUT): _to(_S.DISABLED, "start_timeout", "start_failed"),
+    (_S.STARTING, _E.GIVEN_UP): _to(_S.DISABLED, "start_failed"),
+    (_S.RUNNING, _E.EXITED): _to(_S.DEGRADED, "exited", "degraded"),
+    (_S.RUNNING, _E.UNREACHABLE): _to(_S.DEGRADED, "unreachable", "degraded"),
+    (_S.RUNNING, _E.PHASE_ENDED): _to(_S.SHUTDOWN, "stopped"),
+    (_S.DISABLED, _E.PHASE_ENDED): _to(_S.SHUTDOWN, "not_running"),
+    (_S.DEGRADED, _E.PHASE_ENDED): _to(_S.SHUTDOWN, "shutdown_after_degraded"),
+    (_S.SHUTDOWN, _E.REFUSED_TO_EXIT): _to(_S.SHUTDOWN, "kill_escalated"),
 }
 
 
 RUNS = "runs"
 EVENTS = "events.log"
-SERVER_FOLDER = "server.log"
+SERVER_LOG = "server.log"
 CONFIG = "mcp.json"
 KEPT = 20
 KEPT_S = 7 * 86_400
@@ -92,7 +94,7 @@ LAST_BYTES = 4096
 
 
 def new(home: Path, now: float | None = None) -> Path:
-    """A folder for one run; where the state directory cannot be written, a temporary one."""
+    """Return a folder for one run; where the state directory cannot be written, a temporary one."""
     moment = time.time() if now is None else now
     name = f"{datetime.fromtimestamp(moment, UTC):%Y%m%d-%H%M%S}-{new_id('run')}"
     folder = home.absolute() / RUNS / name
@@ -102,20 +104,20 @@ def new(home: Path, now: float | None = None) -> Path:
     except OSError:
         folder = Path(tempfile.mkdtemp(prefix=f"kimi-proxy-{name}-"))
         private_file(folder / EVENTS)
-    private_file(folder / SERVER_FOLDER)
+    private_file(folder / SERVER_LOG)
     return folder
 
 
 def write_config(folder: Path, servers: dict[str, ClaudeServer]) -> None:
-    """Say which servers there are now. The file holds a token."""
+    """Write which servers there are now. The file holds a token."""
     private_file(folder / CONFIG)
     (folder / CONFIG).write_bytes(json.encode({"mcpServers": servers}))
 
 
-def last_words(folder: Path) -> str:
-    """The last line that the server wrote on standard error."""
+def last_line(folder: Path) -> str:
+    """Return the last line that the server wrote on standard error."""
     try:
-        written = (folder / SERVER_FOLDER).read_bytes()[-LAST_BYTES:]
+        written = (folder / SERVER_LOG).read_bytes()[-LAST_BYTES:]
     except OSError:
         return ""
     lines = written.decode("utf-8", "replace").strip().split("\n")
@@ -123,7 +125,7 @@ def last_words(folder: Path) -> str:
 
 
 def _forget_old(runs: Path, now: float) -> None:
-    """Names begin with their time. A young folder may belong to a run that still goes on."""
+    """Remove old folders, whose names begin with their time. A young one may belong to a run that still goes on."""
     for folder in sorted(runs.iterdir(), reverse=True)[KEPT:]:
         if now - folder.stat().st_mtime > KEPT_S:
             shutil.rmtree(folder, ignore_errors=True)
@@ -141,7 +143,7 @@ EXPECTED = (RunEvent.SWITCHED_OFF, RunEvent.SWITCHED_ON, RunEvent.HEALTHY, RunEv
 async def pruner_run(
     load: Callable[[], Config], folder: Path, env: Mapping[str, str], cwd: Path, command: Sequence[str] = COMMAND
 ) -> AsyncIterator["PrunerRun"]:
-    """Tools for whatever runs inside; if they cannot be had, it runs without them."""
+    """Offer the tools while the block runs; if they cannot be started, it runs without them."""
     run = PrunerRun(folder)
     try:
         await run.start(load, env, cwd, command)
@@ -152,7 +154,7 @@ async def pruner_run(
 
 
 class PrunerRun:
-    """Where a run stands, and how its agent finds the tools. While there are none, every answer is empty."""
+    """The state of a run, and how its agent finds the tools. While there are none, every answer is empty."""
 
     def __init__(self, folder: Path) -> None:
         self.state = State.INIT
@@ -205,7 +207,7 @@ class PrunerRun:
         token = secrets.token_urlsafe(32)
         env = {**env, "KIMI_PROXY_TOKEN": token}
         try:
-            self._server = await LocalServer.start(Command(command, env, cwd), self.folder / SERVER_FOLDER)
+            self._server = await LocalServer.start(Command(command, env, cwd), self.folder / SERVER_LOG)
         except UpstreamUnreachable as e:
             self._step(RunEvent.SPAWN_FAILED, problem=str(e))
             return
@@ -263,7 +265,7 @@ class PrunerRun:
         self._degrade(RunEvent.UNREACHABLE, problem=f"the server did not answer {failures} times")
 
     def _degrade(self, event: RunEvent, **fields: JsonValue) -> None:
-        """From here on nobody is told of the tools; what the agent starts later does not look for them."""
+        """Offer the tools no more: what the agent starts later does not look for them."""
         self._step(event, **fields)
         self._endpoint = None
         with suppress(OSError):
@@ -277,8 +279,8 @@ class PrunerRun:
     def _end_of(self, server: LocalServer) -> JsonObject:
         code = server.exited.result()
         how = f"by signal {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-        said = last_words(self.folder)
-        return {"exit_code": code, "problem": f"the server ended {how}{said and f', saying: {said}'}"}
+        line = last_line(self.folder)
+        return {"exit_code": code, "problem": f"the server ended {how}{line and f', saying: {line}'}"}
 
     def _step(self, event: RunEvent, **fields: JsonValue) -> None:
         transition = TRANSITIONS[self.state, event]
@@ -301,7 +303,7 @@ async def _ready(server: LocalServer) -> tuple[str, int]:
 
 
 async def _is_ours(host: str, port: int) -> bool:
-    """A port proves nothing: whoever answers there must say that it is the pruner."""
+    """Return whether the pruner answers there: a port alone proves nothing."""
     found = await asyncio.to_thread(port_owner, host, port)
     return found is not None and found.server == SERVER
 
@@ -316,20 +318,22 @@ async def run_agent(
     tools: AbstractAsyncContextManager[PrunerRun],
     announce: Callable[[PrunerRun], None],
 ) -> int:
-    """The agent's own exit code. A signal before it has started ends the run, a later one is the agent's."""
-    attendant = _Attendant()
-    with _received(attendant.receive):
+    """Return the agent's exit code. A signal before it has started ends the run, a later one is the agent's."""
+    agent_signals = _AgentSignals()
+    with _received(agent_signals.receive):
         try:
             async with tools as run:
                 announce(run)
-                return await attendant.attend(run.command(argv, agent), {**env, **run.env()})
+                return await agent_signals.attend(run.command(argv, agent), {**env, **run.env()})
         except asyncio.CancelledError:
-            if attendant.ended_by is None:
+            if agent_signals.ended_by is None:
                 raise
-            return EXIT_SIGNAL + attendant.ended_by
+            return EXIT_SIGNAL + agent_signals.ended_by
 
 
-class _Attendant:
+class _AgentSignals:
+    """Passes signals on to the agent once it runs."""
+
     def __init__(self) -> None:
         self.ended_by: signal.Signals | None = None
         self._run = asyncio.current_task()

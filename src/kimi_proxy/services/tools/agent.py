@@ -28,7 +28,7 @@ async def agent_tools(
     env: Mapping[str, str],
     find_ripgrep: Callable[[str | None], str | None] = ripgrep,
 ) -> AsyncIterator[Mapping[str, AnyTool]]:
-    """read and grep by name, and bash where there are process groups to end."""
+    """Yield read and grep by name, and bash where there are process groups to end."""
     settings, keeper = config.tools, Keeper(originals)
     space = workspace(_cwd(settings.cwd), settings.roots, (config.home,), settings.denied_names)
     # One command may fill half of the store's room, not push out all that others keep there.
@@ -42,7 +42,7 @@ async def agent_tools(
 
 
 def over_http(tools: Mapping[str, AnyTool], settings: ToolSettings) -> Mapping[str, AnyTool]:
-    """Those that may be offered to whoever reaches the port; commands only if the user said so."""
+    """Return the tools that may be offered on a port; commands only if the user switched that on."""
     if not settings.enabled:
         return {}
     return {name: tool for name, tool in tools.items() if name != "bash" or settings.bash_over_http}
@@ -54,7 +54,7 @@ def _cwd(named: str) -> Path:
 
 @asynccontextmanager
 async def _threads() -> AsyncIterator[ThreadPoolExecutor]:
-    """Threads of their own: a long command must not keep others from reading a file."""
+    """Yield threads for commands alone: a long command must not keep others from reading a file."""
     threads = ThreadPoolExecutor(COMMANDS_AT_ONCE, thread_name_prefix="command")
     try:
         yield threads
@@ -67,7 +67,7 @@ async def _endpoint(url: str) -> AsyncIterator[Endpoint | None]:
     if not url:
         yield None
         return
-    # Only who opted in pays the quarter of a second that the HTTP client takes to load.
+    # Only users who opted in pay the quarter of a second that the HTTP client takes to load.
     from kimi_proxy.proxy.pruners import SwePruner
 
     client = SwePruner(url)

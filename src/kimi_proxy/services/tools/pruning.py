@@ -114,7 +114,7 @@ class PrunedOutput:
         return sum(annotation.cut.count for annotation in self.annotations)
 
     def numbered(self, first: int) -> str:
-        """The text with the numbers of its lines, which begin at `first`; markers have none."""
+        """Return the text with the numbers of its lines, which begin at `first`; markers have none."""
         if not self.exact:
             return self.text
         lines = [text_lines.with_number(first + i, line) for i, line in enumerate(self.original.split("\n"))]
@@ -190,7 +190,7 @@ def _there(endpoint: Endpoint, keeper: Keeper, settings: ToolSettings) -> Shorte
 
 
 def _drafted(text: str, kept: str, prune_id: str) -> PrunedOutput:
-    """The server's text with our markers in its gaps, or as it is if it isn't made of the original's lines."""
+    """Return the server's text with our markers in its gaps, or as it is if its lines aren't the original's."""
     lines = text_lines.split(text)
     cuts = recovery.read(text_lines.split(_sent(text)), kept)
     annotations = annotate(cuts or [], prune_id)

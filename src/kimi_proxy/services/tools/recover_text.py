@@ -37,7 +37,7 @@ SCHEMA: JsonObject = {
 
 
 class LinesArgument(BaseModel):
-    """Line numbers below 1 are the pruner's to refuse: they have an error of their own, invalid_range."""
+    """Line numbers below 1 are refused by the pruner: they have an error of their own, invalid_range."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

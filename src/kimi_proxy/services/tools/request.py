@@ -29,7 +29,7 @@ class ToolProblem:
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """The output may be larger than memory: whoever wants all of it looks at `size` first."""
+    """What a tool printed. It may be larger than memory: look at `size` before `text`."""
 
     size: int  # in bytes
     text: Callable[[], str]  # all of it
@@ -50,7 +50,7 @@ def of_text(
     remarks: tuple[str, ...] = (),
     meta: JsonObject | None = None,
 ) -> ToolOutput:
-    """An output that is a text in memory."""
+    """Return an output that is a text in memory."""
 
     async def shown() -> str:
         return text if first_line is None else numbered(text, first_line)
@@ -86,7 +86,7 @@ _PRUNER_EVENTS = {
 
 
 class ToolRequest:
-    """Where a request stands. Every step is in the table, and is logged under the table's names."""
+    """The state of a request. Every step is in the table, and is logged under the table's names."""
 
     def __init__(self, tool: str, now: Callable[[], float] = time.monotonic) -> None:
         self.id = new_id("req")
@@ -104,7 +104,7 @@ class ToolRequest:
         self.state = transition.to
 
     def fail(self) -> None:
-        """An exception that nobody expected: its place is logged, and it goes on."""
+        """Log an unexpected exception, which the caller raises again."""
         log.exception("tool.internal_error", extra={"request_id": self.id, "tool": self._tool, "state": self.state})
         self.state = TRANSITIONS[self.state, RequestEvent.EXCEPTION].to
 
@@ -185,7 +185,7 @@ class AgentTool(Generic[Arguments]):
 
 
 def parse_failed(problem: str) -> None:
-    """A body that cannot be read is the shortest life that a request can have."""
+    """Log a request whose body cannot be read."""
     ToolRequest("").step(RequestEvent.UNPARSABLE, problem=problem[:200])
 
 
@@ -239,7 +239,7 @@ def _pruned(request: ToolRequest, output: ToolOutput, found: PrunedOutput) -> To
 
 
 def _way_back(found: PrunedOutput, first_line: int | None) -> str:
-    """What a model needs in order to see what it doesn't see."""
+    """Return how a model reads the lines that it doesn't see."""
     if not found.applied:
         return ""
     counted = f"{found.hidden} of {found.lines} lines pruned ({found.tokens_before}→{found.tokens_after} tokens)"
@@ -253,7 +253,7 @@ def _way_back(found: PrunedOutput, first_line: int | None) -> str:
 
 def _answer(request: ToolRequest, output: ToolOutput, text: str, pruning: JsonObject, remark: str) -> ToolAnswer:
     problem = output.problem.remark if output.problem else ""
-    remarks = [said for said in (problem, *output.remarks, remark) if said]
+    remarks = [line for line in (problem, *output.remarks, remark) if line]
     meta: JsonObject = {**output.meta, "request_id": request.id, "pruning": pruning}
     mode = "pruned" if request.state is RequestState.RESPOND_PRUNED else "raw"
     when_sent(lambda sent: request.step(RequestEvent.WRITTEN if sent else RequestEvent.UNWRITTEN, mode=mode))
@@ -261,7 +261,7 @@ def _answer(request: ToolRequest, output: ToolOutput, text: str, pruning: JsonOb
 
 
 def with_remarks(text: str, remarks: list[str]) -> str:
-    """`text`, and below it one line of ours if there is anything to say."""
+    """Return `text`, and below it one line of ours if there are remarks."""
     if not remarks:
         return text
     gap = "" if not text or text.endswith("\n") else "\n"
