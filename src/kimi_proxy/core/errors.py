@@ -98,46 +98,41 @@ def location(error: BaseException) -> str:
 
 
 class KimiProxyError(Exception):
-    """Root of our errors; `code` names the error on every wire."""
+    """Root of our errors; `code` names the error in every protocol. Subclasses set these three as class arguments."""
 
     code: ClassVar[str] = "internal_error"
     rpc_code: ClassVar[int] = -32603
     http_status: ClassVar[int] = 500
+
+    def __init_subclass__(cls, code: str = "", rpc_code: int = 0, http_status: int = 0, **more: object) -> None:
+        super().__init_subclass__(**more)
+        cls.code = code or cls.code
+        cls.rpc_code = rpc_code or cls.rpc_code
+        cls.http_status = http_status or cls.http_status
 
     def data(self) -> "JsonObject":
         """Return what a program may want to read beside the message."""
         return {"code": self.code}
 
 
-class BadRequest(KimiProxyError):
-    code = "bad_request"
-    rpc_code = -32600
-    http_status = 400
+class BadRequest(KimiProxyError, code="bad_request", rpc_code=-32600, http_status=400):
+    pass
 
 
-class ParseError(BadRequest):
-    code = "parse_error"
-    rpc_code = -32700
+class ParseError(BadRequest, code="parse_error", rpc_code=-32700):
+    pass
 
 
-class InvalidRequest(BadRequest):
-    code = "invalid_request"
-    rpc_code = -32600
+class InvalidRequest(BadRequest, code="invalid_request", rpc_code=-32600):
+    pass
 
 
-class MethodNotFound(BadRequest):
-    code = "method_not_found"
-    rpc_code = -32601
-    http_status = 404
-
+class MethodNotFound(BadRequest, code="method_not_found", rpc_code=-32601, http_status=404):
     def __init__(self, method: str) -> None:
         super().__init__(f"unknown method {method[:80]!r}")
 
 
-class InvalidParams(BadRequest):
-    code = "invalid_params"
-    rpc_code = -32602
-
+class InvalidParams(BadRequest, code="invalid_params", rpc_code=-32602):
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}")
         self.field = field
@@ -146,17 +141,11 @@ class InvalidParams(BadRequest):
         return {"code": self.code, "field": self.field}
 
 
-class HeaderMismatch(BadRequest):
+class HeaderMismatch(BadRequest, code="header_mismatch", rpc_code=-32020):
     """A header and the body disagree: a proxy that routes by one while the server runs the other can be fooled."""
 
-    code = "header_mismatch"
-    rpc_code = -32020
 
-
-class UnsupportedVersion(BadRequest):
-    code = "unsupported_protocol_version"
-    rpc_code = -32022
-
+class UnsupportedVersion(BadRequest, code="unsupported_protocol_version", rpc_code=-32022):
     def __init__(self, requested: str, supported: tuple[str, ...]) -> None:
         super().__init__(f"protocol version {requested[:40]!r} is not served: use {', '.join(supported)}")
         self.requested = requested
@@ -166,12 +155,8 @@ class UnsupportedVersion(BadRequest):
         return {"code": self.code, "supported": self.supported, "requested": self.requested}
 
 
-class PruneIdNotFound(BadRequest):
+class PruneIdNotFound(BadRequest, code="prune_id_not_found", rpc_code=-32004, http_status=404):
     """The originals of an id were never stored here, or have expired."""
-
-    code = "prune_id_not_found"
-    rpc_code = -32004
-    http_status = 404
 
     def __init__(self, prune_id: str, reason: Literal["unknown", "expired"]) -> None:
         what = "has expired" if reason == "expired" else "was never given out here"
@@ -183,10 +168,7 @@ class PruneIdNotFound(BadRequest):
         return {"code": self.code, "prune_id": self.prune_id[:60], "reason": self.reason}
 
 
-class InvalidRange(BadRequest):
-    code = "invalid_range"
-    rpc_code = -32005
-
+class InvalidRange(BadRequest, code="invalid_range", rpc_code=-32005):
     def __init__(self, problem: str, max_line: int | None = None) -> None:
         super().__init__(problem)
         self.max_line = max_line
@@ -195,11 +177,7 @@ class InvalidRange(BadRequest):
         return {"code": self.code} | ({} if self.max_line is None else {"max_line": self.max_line})
 
 
-class UnknownServer(BadRequest):
-    code = "unknown_server"
-    rpc_code = -32001
-    http_status = 404
-
+class UnknownServer(BadRequest, code="unknown_server", rpc_code=-32001, http_status=404):
     def __init__(self, server: str, known: tuple[str, ...]) -> None:
         super().__init__(f"no MCP server is named {server[:60]!r}: use one of {', '.join(known) or '(none)'}")
 
@@ -215,95 +193,67 @@ class _WithReason(BadRequest, Generic[R]):
         return {"code": self.code, "reason": self.reason}
 
 
-class ServerNotRun(_WithReason[NotRunReason]):
+class ServerNotRun(_WithReason[NotRunReason], code="server_not_run"):
     """Only MCP servers with a command and `run` are started and stopped by us; the message says how to change that."""
 
-    code = "server_not_run"
+
+class CallRefused(
+    _WithReason[Literal["marker", "tool", "path"]], code="call_refused", rpc_code=-32602, http_status=200
+):
+    """The gateway's own refusal of a tool call; the message says what the model should do instead.
+
+    The HTTP status is 200, because MCP clients hide the body of any other status from the model.
+    """
 
 
-class CallRefused(_WithReason[Literal["marker", "tool", "path"]]):
-    """The gateway's own refusal of a tool call; the message says what the model should do instead."""
-
-    code = "call_refused"
-    rpc_code = -32602
-    # MCP clients hide the body of any other status from the model.
-    http_status = 200
-
-
-class NoProvider(BadRequest):
+class NoProvider(BadRequest, code="no_provider"):
     """No provider serves the model of a chat request; the message says what to configure."""
 
-    code = "no_provider"
 
-
-class SessionNotFound(BadRequest):
-    code = "session_not_found"
-    http_status = 404
-
+class SessionNotFound(BadRequest, code="session_not_found", http_status=404):
     def __init__(self, session: str) -> None:
         super().__init__(f"there is no session {session[:60]!r}: GET /api/sessions lists them")
 
 
-class NothingSeen(BadRequest):
+class NothingSeen(BadRequest, code="no_request_seen", http_status=404):
     """Messages are not written to disk: only requests since the start of this process can be shown."""
-
-    code = "no_request_seen"
-    http_status = 404
 
     def __init__(self, session: str) -> None:
         super().__init__(f"no request of {session[:60]!r} has passed since kimi-proxy started: send one, and try again")
 
 
-class CompressionRefused(_WithReason[CompressionRefusal]):
+class CompressionRefused(_WithReason[CompressionRefusal], code="compression_refused", http_status=409):
     """Nothing was compressed, or restored; `reason` says why."""
 
-    code = "compression_refused"
-    http_status = 409
 
-
-class RateLimited(KimiProxyError):
-    code = "rate_limited"
-    http_status = 429
-
+class RateLimited(KimiProxyError, code="rate_limited", http_status=429):
     def __init__(self, provider: str, retry_after_s: float) -> None:
         super().__init__(f"{provider} is asked as often as its requests_per_minute allow: try again later")
         self.retry_after_s = retry_after_s
 
 
-class ConfigError(KimiProxyError):
+class ConfigError(KimiProxyError, code="config_error"):
     """The message names the setting and says what would be accepted."""
 
-    code = "config_error"
 
-
-class StoreUnavailable(KimiProxyError):
+class StoreUnavailable(KimiProxyError, code="recovery_unavailable", http_status=503):
     """The store cannot commit or read now; texts are sent whole until it can."""
 
-    code = "recovery_unavailable"
-    http_status = 503
 
-
-class FileRefused(KimiProxyError):
+class FileRefused(KimiProxyError, code="file_refused"):
     """The message says why a configuration file is left as it is."""
 
-    code = "file_refused"
 
-
-class ToolFailed(KimiProxyError):
+class ToolFailed(KimiProxyError, code="tool_failed"):
     """A tool could not do its work; `reason` is for logs, the message is for the model."""
-
-    code = "tool_failed"
 
     def __init__(self, reason: str, problem: str) -> None:
         super().__init__(problem)
         self.reason = reason
 
 
-class UpstreamError(KimiProxyError):
+class UpstreamError(KimiProxyError, code="upstream_error", http_status=502):
     """A server that we called refused, stalled, or sent an unreadable answer."""
-
-    code = "upstream_error"
-    http_status = 502
 
 
 class RerankFailed(UpstreamError):
@@ -315,11 +265,8 @@ class RerankFailed(UpstreamError):
         self.status = status
 
 
-class UpstreamUnreachable(UpstreamError):
+class UpstreamUnreachable(UpstreamError, code="upstream_unreachable", rpc_code=-32002):
     """Nothing listens there, or the connection broke before an answer came."""
-
-    code = "upstream_unreachable"
-    rpc_code = -32002
 
     def __init__(self, problem: str, retry_after_s: float | None = None) -> None:
         super().__init__(problem)
@@ -330,27 +277,20 @@ class UpstreamUnreachable(UpstreamError):
         return {"code": self.code} | wait
 
 
-class UpstreamTimeout(UpstreamError):
-    code = "upstream_timeout"
-    rpc_code = -32002
-    http_status = 504
+class UpstreamTimeout(UpstreamError, code="upstream_timeout", rpc_code=-32002, http_status=504):
+    pass
 
 
-class UpstreamUnreadable(UpstreamError):
+class UpstreamUnreadable(UpstreamError, code="upstream_unreadable", rpc_code=-32003):
     """The answer is not JSON, not JSON-RPC, or has another id."""
 
-    code = "upstream_unreadable"
-    rpc_code = -32003
+
+class UpstreamDisconnected(UpstreamError, code="upstream_disconnected"):
+    pass
 
 
-class UpstreamDisconnected(UpstreamError):
-    code = "upstream_disconnected"
-
-
-class PruneFailed(UpstreamError):
+class PruneFailed(UpstreamError, code="prune_failed"):
     """`reason` is timeout, http_error, invalid_response, or a warning code of our own pruner."""
-
-    code = "prune_failed"
 
     def __init__(self, reason: str, problem: str) -> None:
         super().__init__(problem)
