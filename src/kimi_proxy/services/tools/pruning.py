@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -141,65 +142,62 @@ class Endpoint(Protocol):
 
 
 def pruning(settings: ToolSettings, pruner: Pruner, keeper: Keeper, endpoint: Endpoint | None) -> Pruning:
-    shorten = _here(pruner, settings) if endpoint is None else _there(endpoint, keeper, settings)
-    where = LOCAL if endpoint is None else urlsplit(settings.pruner_endpoint).hostname or ""
+    if endpoint is None:
+        shorten, where = partial(_shorten_here, pruner, settings), LOCAL
+    else:
+        shorten = partial(_shorten_there, endpoint, keeper, settings)
+        where = urlsplit(settings.pruner_endpoint).hostname or ""
     return Pruning(shorten, settings.enabled, where, settings.max_prune_input_bytes)
 
 
-def _options(text: str, settings: ToolSettings) -> Options:
-    lines = len(text_lines.split(text))
-    keep = min(MIN_KEEP_LINES, lines)
-    return replace(
-        _PLAIN, max_prune_ratio=settings.max_prune_ratio, min_keep_lines=keep, timeout_ms=settings.pruner_timeout_ms
+def _question(text: str, question: str, source_type: SourceType, settings: ToolSettings) -> Question:
+    keep = min(MIN_KEEP_LINES, len(text_lines.split(text)))
+    ratio, timeout_ms = settings.max_prune_ratio, settings.pruner_timeout_ms
+    options = replace(_PLAIN, max_prune_ratio=ratio, min_keep_lines=keep, timeout_ms=timeout_ms)
+    return Question(text, question, source_type, options)
+
+
+async def _shorten_here(
+    pruner: Pruner, settings: ToolSettings, text: str, question: str, source_type: SourceType
+) -> PrunedOutput:
+    answer = await pruner.prune(_question(text, question, source_type, settings))
+    pruned = answer.pruned
+    if pruned.used_fallback and not pruned.annotations:
+        reason = "timeout" if "timeout" in pruned.warnings else pruned.warnings[0]
+        raise PruneFailed(reason, f"the pruner gave the text back whole: {reason}")
+    return PrunedOutput(
+        pruned.text, text, answer.prune_id, pruned.annotations, pruned.tokens_before, pruned.tokens_after
     )
 
 
-def _here(pruner: Pruner, settings: ToolSettings) -> Shorten:
-    async def shorten(text: str, question: str, source_type: SourceType) -> PrunedOutput:
-        answer = await pruner.prune(Question(text, question, source_type, _options(text, settings)))
-        pruned = answer.pruned
-        if pruned.used_fallback and not pruned.annotations:
-            reason = "timeout" if "timeout" in pruned.warnings else pruned.warnings[0]
-            raise PruneFailed(reason, f"the pruner gave the text back whole: {reason}")
-        return PrunedOutput(
-            pruned.text, text, answer.prune_id, pruned.annotations, pruned.tokens_before, pruned.tokens_after
-        )
-
-    return shorten
-
-
-def _there(endpoint: Endpoint, keeper: Keeper, settings: ToolSettings) -> Shorten:
-    async def shorten(text: str, question: str, source_type: SourceType) -> PrunedOutput:
-        kept = await endpoint.prune(text, question, settings.pruner_timeout_ms / 1000)
-        raw = encoded(text)
-        key = text_fingerprint(b"swe-pruner", settings.pruner_endpoint.encode(), encoded(question), raw)
-        prune_id = await keeper.id_for(key)
-        draft = await asyncio.to_thread(_drafted, text, kept, prune_id)
-        if not draft.applied:
-            return draft
-        asked = Question(text, question, source_type, _options(text, settings))
-        pruned = Pruned(draft.text, draft.annotations, draft.lines, draft.tokens_before, draft.tokens_after)
-        try:
-            # No text is replaced by a marker before its original is on disk.
-            await keeper.keep(prune_id, key, raw, originals.encode_note(asked, pruned, "swe-pruner"))
-        except StoreUnavailable as e:
-            raise PruneFailed(e.code, str(e)) from e
-        return draft
-
-    return shorten
+async def _shorten_there(
+    endpoint: Endpoint, keeper: Keeper, settings: ToolSettings, text: str, question: str, source_type: SourceType
+) -> PrunedOutput:
+    kept = await endpoint.prune(text, question, settings.pruner_timeout_ms / 1000)
+    raw = encoded(text)
+    key = text_fingerprint(b"swe-pruner", settings.pruner_endpoint.encode(), encoded(question), raw)
+    prune_id = await keeper.id_for(key)
+    found = await asyncio.to_thread(_with_markers, text, kept, prune_id)
+    if not found.applied:
+        return found
+    pruned = Pruned(found.text, found.annotations, found.lines, found.tokens_before, found.tokens_after)
+    note = originals.encode_note(_question(text, question, source_type, settings), pruned, "swe-pruner")
+    try:
+        # No text is replaced by a marker before its original is on disk.
+        await keeper.keep(prune_id, key, raw, note)
+    except StoreUnavailable as e:
+        raise PruneFailed(e.code, str(e)) from e
+    return found
 
 
-def _drafted(text: str, kept: str, prune_id: str) -> PrunedOutput:
+def _with_markers(text: str, kept: str, prune_id: str) -> PrunedOutput:
     """Return the server's text with our markers in its gaps, or as it is if its lines aren't the original's."""
     lines = text_lines.split(text)
-    cuts = recovery.read(text_lines.split(_sent(text)), kept)
+    sent = text.encode("utf-8", "replace").decode()  # lone surrogates left as question marks
+    cuts = recovery.read(text_lines.split(sent), kept)
     annotations = annotate(cuts or [], prune_id)
     shown = kept if cuts is None else render(lines, annotations, _PLAIN)
     before, after = tokens.count(text), tokens.count(shown)
     if after >= before:
         return PrunedOutput(text, text, None, (), before, before)
     return PrunedOutput(shown, text, prune_id, annotations, before, after, exact=cuts is not None)
-
-
-def _sent(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()

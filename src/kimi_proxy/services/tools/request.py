@@ -139,9 +139,10 @@ class AgentTool(Generic[Arguments]):
             raise
 
     async def _answer(self, request: ToolRequest, arguments: Mapping[str, JsonValue]) -> ToolAnswer:
+        """Check the arguments, run the tool, prune its output, answer."""
         request.step(RequestEvent.ACCEPTED)
         try:
-            asked = checked(self.arguments, arguments)
+            checked_arguments = checked(self.arguments, arguments)
         except InvalidParams as e:
             request.step(RequestEvent.INVALID, validation_errors=e.field)
             raise
@@ -149,26 +150,48 @@ class AgentTool(Generic[Arguments]):
         request.lap_ms()
         async with AsyncExitStack() as stack:
             try:
-                output = await stack.enter_async_context(self.run(asked))
+                output = await stack.enter_async_context(self.run(checked_arguments))
             except ToolFailed as e:
-                return _failed(request, e)
-            return await self._responded(request, output, _question(arguments))
+                return _failed(request, e.reason, str(e), {})
+            problem = output.problem
+            if problem and not output.size:
+                return _failed(request, problem.reason, problem.remark, output.meta)
+            fields: JsonObject = {**output.meta, "duration_ms": request.lap_ms(), "bytes": output.size}
+            if problem is None:
+                request.step(RequestEvent.SUCCEEDED, **fields)
+            elif problem.reason == "timeout":
+                request.step(RequestEvent.TIMED_OUT_WITH_OUTPUT, error=problem.reason, **fields)
+            else:
+                request.step(RequestEvent.FAILED_WITH_OUTPUT, error=problem.reason, **fields)
+            request.step(RequestEvent.CAPTURED)
+            question = arguments.get("context_focus_question")
+            return await self._pruned(request, output, question.strip() if isinstance(question, str) else "")
 
-    async def _responded(self, request: ToolRequest, output: ToolOutput, question: str) -> ToolAnswer:
-        if output.problem and not output.size:
-            return _failed(request, ToolFailed(output.problem.reason, output.problem.remark), output.meta)
-        _captured(request, output)
+    async def _pruned(self, request: ToolRequest, output: ToolOutput, question: str) -> ToolAnswer:
+        """Return the output pruned for the question; if that cannot be done, as it is."""
+        pruning: JsonObject
         why_not = self._ineligible(output, question)
         if why_not is not None:
             event, reason, remark = why_not
             request.step(event)
-            return await _raw(request, output, {"attempted": False, "applied": False, "reason": reason}, remark)
+            pruning = {"attempted": False, "applied": False, "reason": reason}
+            return _answered(request, output, await output.shown(), pruning, remark)
         request.step(RequestEvent.ELIGIBLE, endpoint=self.pruning.endpoint)
         try:
-            shortened = await self.pruning.shorten(output.text(), question, output.source_type)
+            found = await self.pruning.shorten(output.text(), question, output.source_type)
         except PruneFailed as e:
-            return await _fallen_back(request, output, e)
-        return _pruned(request, output, shortened)
+            event = _PRUNER_EVENTS.get(e.reason, RequestEvent.PRUNER_FAULT)
+            request.step(event, reason=e.reason, duration_ms=request.lap_ms())
+            request.step(RequestEvent.FELL_BACK)
+            pruning = {"attempted": True, "applied": False, "fallback": True, "error": e.reason}
+            return _answered(request, output, await output.shown(), pruning, f"not pruned: {e.reason}")
+        request.step(RequestEvent.PRUNED, duration_ms=request.lap_ms(), pruned_bytes=len(found.text))
+        pruning = {"attempted": True, "applied": found.applied, "tokens_before": found.tokens_before}
+        pruning["tokens_after"] = found.tokens_after
+        hidden: JsonObject = {"prune_id": found.prune_id, "pruned_lines": found.hidden}
+        pruning |= hidden if found.applied else {"reason": "nothing_to_prune"}
+        text = found.text if output.first_line is None else found.numbered(output.first_line)
+        return _answered(request, output, text, pruning, _way_back(found, output.first_line))
 
     def _ineligible(self, output: ToolOutput, question: str) -> tuple[RequestEvent, str, str] | None:
         limit = self.pruning.max_input_bytes
@@ -189,53 +212,10 @@ def parse_failed(problem: str) -> None:
     ToolRequest("").step(RequestEvent.UNPARSABLE, problem=problem[:200])
 
 
-def _question(arguments: Mapping[str, JsonValue]) -> str:
-    question = arguments.get("context_focus_question")
-    return question.strip() if isinstance(question, str) else ""
-
-
-def _failed(request: ToolRequest, error: ToolFailed, meta: JsonObject | None = None) -> ToolAnswer:
-    event = RequestEvent.TIMED_OUT if error.reason == "timeout" else RequestEvent.FAILED
-    request.step(event, error=error.reason, duration_ms=request.lap_ms())
-    return ToolAnswer(str(error), is_error=True, meta={**(meta or {}), "request_id": request.id, "error": error.reason})
-
-
-def _captured(request: ToolRequest, output: ToolOutput) -> None:
-    fields: JsonObject = {**output.meta, "duration_ms": request.lap_ms(), "bytes": output.size}
-    match output.problem:
-        case None:
-            request.step(RequestEvent.SUCCEEDED, **fields)
-        case problem if problem.reason == "timeout":
-            request.step(RequestEvent.TIMED_OUT_WITH_OUTPUT, error=problem.reason, **fields)
-        case problem:
-            request.step(RequestEvent.FAILED_WITH_OUTPUT, error=problem.reason, **fields)
-    request.step(RequestEvent.CAPTURED)
-
-
-async def _raw(request: ToolRequest, output: ToolOutput, pruning: JsonObject, remark: str = "") -> ToolAnswer:
-    return _answer(request, output, await output.shown(), pruning, remark)
-
-
-async def _fallen_back(request: ToolRequest, output: ToolOutput, error: PruneFailed) -> ToolAnswer:
-    event = _PRUNER_EVENTS.get(error.reason, RequestEvent.PRUNER_FAULT)
-    request.step(event, reason=error.reason, duration_ms=request.lap_ms())
-    request.step(RequestEvent.FELL_BACK)
-    pruning: JsonObject = {"attempted": True, "applied": False, "fallback": True, "error": error.reason}
-    return await _raw(request, output, pruning, f"not pruned: {error.reason}")
-
-
-def _pruned(request: ToolRequest, output: ToolOutput, found: PrunedOutput) -> ToolAnswer:
-    request.step(RequestEvent.PRUNED, duration_ms=request.lap_ms(), pruned_bytes=len(found.text))
-    pruning: JsonObject = {"attempted": True, "applied": found.applied, "tokens_before": found.tokens_before}
-    pruning["tokens_after"] = found.tokens_after
-    if not found.applied:
-        pruning["reason"] = "nothing_to_prune"
-    else:
-        pruning["prune_id"] = found.prune_id
-        pruning["pruned_lines"] = found.hidden
-    first = output.first_line
-    text = found.text if first is None else found.numbered(first)
-    return _answer(request, output, text, pruning, _way_back(found, first))
+def _failed(request: ToolRequest, reason: str, problem: str, meta: JsonObject) -> ToolAnswer:
+    event = RequestEvent.TIMED_OUT if reason == "timeout" else RequestEvent.FAILED
+    request.step(event, error=reason, duration_ms=request.lap_ms())
+    return ToolAnswer(problem, is_error=True, meta={**meta, "request_id": request.id, "error": reason})
 
 
 def _way_back(found: PrunedOutput, first_line: int | None) -> str:
@@ -251,7 +231,7 @@ def _way_back(found: PrunedOutput, first_line: int | None) -> str:
     return f'{counted}; read hidden lines with recover_text, prune_id "{found.prune_id}" and {markers}'
 
 
-def _answer(request: ToolRequest, output: ToolOutput, text: str, pruning: JsonObject, remark: str) -> ToolAnswer:
+def _answered(request: ToolRequest, output: ToolOutput, text: str, pruning: JsonObject, remark: str) -> ToolAnswer:
     problem = output.problem.remark if output.problem else ""
     remarks = [line for line in (problem, *output.remarks, remark) if line]
     meta: JsonObject = {**output.meta, "request_id": request.id, "pruning": pruning}
