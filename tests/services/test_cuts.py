@@ -124,10 +124,10 @@ async def test_an_output_of_a_conversation_is_told_with_what_was_sent(tmp_path: 
         await w.store.originals.keep(
             Original(id, "local", b"k" * 32, b"a long answer", json.encode({"what": "output"}))
         )
-        pin = DecisionRecord(
+        record = DecisionRecord(
             b"p" * 32, "masked", b"a ... answer", (id, "msk_1123456789abcdef"), "a long", "ses_1", 900, 90
         )
-        await w.store.decisions.add("local", [pin])
+        await w.store.decisions.add("local", [record])
         (row,) = await w.listed()
         told = await w.cuts.one(id, 1, 10)
 

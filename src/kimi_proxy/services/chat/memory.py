@@ -95,13 +95,13 @@ class ProjectMemory:
         self,
         home: Path,
         settings: Settings,
-        stored_decisions: Decisions,
+        decisions: Decisions,
         session_store: SessionStore,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.is_on = settings.inject
         self._file = MemoryFile(home, settings.max_bytes)
-        self._stored_decisions = stored_decisions
+        self._decisions = decisions
         self._session_store = session_store
         self._now = now
         self._blocks: LruCache[str, str] = LruCache(MAX_SESSIONS)  # by session; empty if it began without
@@ -132,20 +132,20 @@ class ProjectMemory:
     async def _first_seen(self, draft: Draft) -> Draft:
         """Inject into a conversation that this process has not seen before."""
         if self._unsure:
-            await self._stored_decisions.add(SCOPE, [], forget=list(self._unsure))
+            await self._decisions.add(SCOPE, [], forget=list(self._unsure))
             self._unsure.clear()
-        session, place = draft.session.id, _place(draft.session.id)
-        pin = (await self._stored_decisions.get(SCOPE, [place])).get(place)
-        if pin is not None and pin.shown is not None:
-            return self._injected(draft, decoded(pin.shown))
+        session, decision_key = draft.session.id, _decision_key(draft.session.id)
+        record = (await self._decisions.get(SCOPE, [decision_key])).get(decision_key)
+        if record is not None and record.shown is not None:
+            return self._injected(draft, decoded(record.shown))
         if not self.is_on or not begins(draft.request) or await self._has_begun(session):
             return self._injected(draft, "")
         text = block((await asyncio.to_thread(self._file.read)).content)
         # On disk before it is sent: the next process has to send the same.
-        pins = await self._stored_decisions.add(
-            SCOPE, [DecisionRecord(place, "memory", encoded(text), session=session)]
+        records = await self._decisions.add(
+            SCOPE, [DecisionRecord(decision_key, "memory", encoded(text), session=session)]
         )
-        text = decoded(pins[place].shown or b"")
+        text = decoded(records[decision_key].shown or b"")
         return self._injected(draft, text, tokens.count(text))
 
     def _injected(self, draft: Draft, block: str, tokens: int | None = None) -> Draft:
@@ -160,7 +160,7 @@ class ProjectMemory:
         """It began without memory, and goes on without; a block on disk, if there is one, is deleted later."""
         self._blocks.put(session, "")
         if len(self._unsure) < MAX_SESSIONS:
-            self._unsure.add(_place(session))
+            self._unsure.add(_decision_key(session))
 
     def _shown(self, remembered: MemoryContent) -> JsonObject:
         text = block(remembered.content)
@@ -174,5 +174,5 @@ class ProjectMemory:
         }
 
 
-def _place(session: str) -> bytes:
+def _decision_key(session: str) -> bytes:
     return sha256(b"project-memory\0" + encoded(session)).digest()

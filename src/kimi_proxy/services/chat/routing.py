@@ -49,13 +49,13 @@ class Scale:
 
 class Routing:
     def __init__(
-        self, settings: Settings, models: Models, counter: TokenCounter, stored_decisions: Decisions, scale: Scale
+        self, settings: Settings, models: Models, counter: TokenCounter, decisions: Decisions, scale: Scale
     ) -> None:
         self.is_on = settings.heavy_duty_fallback
         self._threshold = settings.fallback_threshold
         self._models = models
         self._counter = counter
-        self._stored_decisions = stored_decisions
+        self._decisions = decisions
         self._scale = scale
         self._routes: LruCache[bytes, str] = LruCache(MAX_SESSIONS)  # the model where a conversation is
         self._stranded: LruCache[bytes, bool] = LruCache(MAX_SESSIONS)  # conversations without a larger model
@@ -68,10 +68,10 @@ class Routing:
         return draft if route is None else routed(draft, route)
 
     async def _route(self, draft: Draft, wanted: ModelWindow) -> Route | None:
-        place = _place(draft)
-        now = await self._current(place, wanted)
+        decision_key = _decision_key(draft)
+        now = await self._current(decision_key, wanted)
         if now is wanted and is_certainly_below(draft.request, wanted.size * self._threshold):
-            self._stranded.forget(place)
+            self._stranded.forget(decision_key)
             return None
         try:
             tokens = await self._tokens(draft, wanted)
@@ -82,13 +82,13 @@ class Routing:
             return Route(wanted, now, len(draft.request.body) // BYTES_PER_TOKEN)
         to = self._next(tokens, now, wanted)
         if to is not now:
-            await self._remember(place, STAYS if to is wanted else to.target.key or STAYS)
+            await self._remember(decision_key, STAYS if to is wanted else to.target.key or STAYS)
             names = {"from": wanted.target.key, "to": to.target.key}
             log.info("routed", extra={"session": draft.session.id, **names, "tokens": tokens, "max_context": to.size})
         is_tight = tokens >= to.size * self._threshold
-        was_tight = self._stranded.pop(place) is not None
+        was_tight = self._stranded.pop(decision_key) is not None
         if is_tight:
-            self._stranded.put(place, True)
+            self._stranded.put(decision_key, True)
         return Route(wanted, to, tokens, to is not now, is_tight, is_tight and not was_tight)
 
     async def _tokens(self, draft: Draft, wanted: ModelWindow) -> int:
@@ -110,31 +110,31 @@ class Routing:
     def _lower(self, wanted: ModelWindow) -> float:
         return wanted.size * self._threshold * RETURN_SHARE
 
-    async def _current(self, place: bytes, wanted: ModelWindow) -> ModelWindow:
+    async def _current(self, decision_key: bytes, wanted: ModelWindow) -> ModelWindow:
         """Return where a conversation has been, in this process or in an earlier one."""
-        key = self._routes.get(place)
-        key = await self._read(place) if key is None else key
+        key = self._routes.get(decision_key)
+        key = await self._read(decision_key) if key is None else key
         was = (self._window(target) for target in self._models.siblings(wanted.target) if target.key == key)
         return next((window for window in was if window is not None and window.size > wanted.size), wanted)
 
-    async def _read(self, place: bytes) -> str:
+    async def _read(self, decision_key: bytes) -> str:
         """Return the route on disk; if it cannot be read now, the next request looks again."""
         try:
             async with asyncio.timeout(ROUTING_DISK_S):
-                pin = (await self._stored_decisions.get(SCOPE, [place])).get(place)
+                record = (await self._decisions.get(SCOPE, [decision_key])).get(decision_key)
         except (StoreUnavailable, TimeoutError) as e:
             log.warning("a route cannot be read", extra={"what": str(e)[:300]})
             return STAYS
-        key = STAYS if pin is None or pin.shown is None else decoded(pin.shown)
-        self._routes.put(place, key)
+        key = STAYS if record is None or record.shown is None else decoded(record.shown)
+        self._routes.put(decision_key, key)
         return key
 
-    async def _remember(self, place: bytes, key: str) -> None:
-        self._routes.put(place, key)
+    async def _remember(self, decision_key: bytes, key: str) -> None:
+        self._routes.put(decision_key, key)
         try:
             async with asyncio.timeout(ROUTING_DISK_S):
-                new = [] if key == STAYS else [DecisionRecord(place, "routed", encoded(key))]
-                await self._stored_decisions.add(SCOPE, new, forget=[place])
+                new = [] if key == STAYS else [DecisionRecord(decision_key, "routed", encoded(key))]
+                await self._decisions.add(SCOPE, new, forget=[decision_key])
         except (StoreUnavailable, TimeoutError) as e:
             log.warning("a route is not written down", extra={"what": str(e)[:300]})
 
@@ -143,7 +143,7 @@ class Routing:
         return None if size is None else ModelWindow(target, size)
 
 
-def _place(draft: Draft) -> bytes:
+def _decision_key(draft: Draft) -> bytes:
     """Return the key of a conversation with the model that it asks for."""
     pieces = ("routed", draft.session.id, draft.target.key or draft.target.model)
     return sha256(b"\0".join(encoded(piece) for piece in pieces)).digest()
