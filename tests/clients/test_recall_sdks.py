@@ -9,7 +9,7 @@ from tests.api.proxy_world import proxy
 from tests.conversations import body
 from tests.evil import evil
 from tests.model import Says
-from tests.services.test_recall import ITEMS, THEIRS, Model, recovering
+from tests.services.chat.test_recall import ITEMS, THEIRS, Model, recovering
 
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import Wire

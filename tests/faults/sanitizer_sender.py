@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests import outputs
 from tests.conversations import Assistant, Call, Item, Result, User, request
-from tests.services.sanitizing import world
+from tests.services.chat.sanitizing import world
 
 from kimi_proxy.core.chat import Wire
 

@@ -20,7 +20,7 @@ from kimi_proxy.features.recording import Recording, read
 from kimi_proxy.services.chat.handler import ChatRequest
 from kimi_proxy.services.runtime import Runtime, running
 
-RECORDINGS = Path(__file__).parent.parent / "recordings"
+RECORDINGS = Path(__file__).parents[2] / "recordings"
 PRICES = """
 input_usd_per_million = 3.0
 cached_usd_per_million = 0.3

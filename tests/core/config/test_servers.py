@@ -50,7 +50,7 @@ def test_one_line_has_a_known_server_run(name: str, switch: str, package: str):
 
 
 def test_a_copy_of_the_example_needs_no_more_than_that_line():
-    example = (Path(__file__).parents[2] / "config.example.toml").read_text("utf-8")
+    example = (Path(__file__).parents[3] / "config.example.toml").read_text("utf-8")
     server = config(example.replace("run = false ", "run = true ", 1)).mcp.servers["fast-filesystem"]
 
     assert (server.is_run, server.way) == (True, "stdio")

@@ -10,7 +10,7 @@ import pytest
 from tests import outputs
 from tests.conversations import Assistant, Call, Item, Result, User, request, results, texts
 from tests.fakes import MemoryOriginals
-from tests.services.sanitizing import PATIENT, World, world
+from tests.services.chat.sanitizing import PATIENT, World, world
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
