@@ -12,20 +12,23 @@ from starlette.routing import Route
 
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import InvalidParams
-from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.tool import checked
 
 GZIP_MIN_BYTES = 4096
 GZIP_LEVEL = 1  # a client waits while it is compressed
 
-Handler = Callable[[Request], Awaitable["JsonValue | Response"]]
+Handler = Callable[[Request], Awaitable[object]]
 M = TypeVar("M", bound=BaseModel)
 
 _REFUSED = re.compile(r"\s*q\s*=\s*0(\.0*)?\s*")
 
 
 def json_route(method: str, path: str, handler: Handler, *, compressed: bool = False) -> Route:
-    """Return a route that sends what `handler` returns as JSON; `compressed` is for lists that grow with use."""
+    """Return a route that sends what `handler` returns as JSON, dataclasses included; a Response is sent as it is.
+
+    `compressed` is for lists that grow with use.
+    """
 
     async def endpoint(request: Request) -> Response:
         value = await handler(request)
@@ -36,11 +39,11 @@ def json_route(method: str, path: str, handler: Handler, *, compressed: bool = F
     return Route(path, endpoint, methods=[method])
 
 
-def json_answer(value: JsonValue, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def json_answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     return Response(json.encode(value), status, headers, "application/json")
 
 
-def gzip_answer(request: Request, value: JsonValue) -> Response:
+def gzip_answer(request: Request, value: object) -> Response:
     """Return JSON, compressed if it is long and the client accepts that."""
     body, headers = json.encode(value), {"vary": "accept-encoding"}
     if len(body) >= GZIP_MIN_BYTES and accepts_gzip(request):

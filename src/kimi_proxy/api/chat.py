@@ -2,18 +2,19 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
 
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from kimi_proxy.api.answers import json_answer
+from kimi_proxy.api.answers import json_route
 from kimi_proxy.core.chat.wires import BY_PATH, COUNT_PATHS, Wire, wire_of_client
 from kimi_proxy.core.deadline import Deadline
 from kimi_proxy.core.errors import UpstreamError
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.models import Models
 from kimi_proxy.services.chat.handler import Chat, ChatRequest
 from kimi_proxy.services.chat.relay import Answer
@@ -30,7 +31,7 @@ def routes(chat: Chat) -> list[Route]:
         Route(path, ChatEndpoint(chat.count_tokens if path in COUNT_PATHS else chat.answer, wire), methods=["POST"])
         for path, wire in BY_PATH.items()
     ]
-    return asking + [Route(path, _models(chat.models), methods=["GET"]) for path in MODELS]
+    return asking + [json_route("GET", path, partial(_list_models, chat.models)) for path in MODELS]
 
 
 class ClientBody:
@@ -112,9 +113,6 @@ async def _send_body(answer: Answer, client: ClientBody) -> None:
     await client.send(b"", more=False)
 
 
-def _models(models: Models) -> Callable[[Request], Awaitable[Response]]:
-    async def show(request: Request) -> Response:
-        offered = [(key, model.provider) for key, model in models.offered()]
-        return json_answer(wire_of_client(request.headers).format.model_list(offered))
-
-    return show
+async def _list_models(models: Models, request: Request) -> JsonObject:
+    offered = [(key, model.provider) for key, model in models.offered()]
+    return wire_of_client(request.headers).format.model_list(offered)

@@ -1,7 +1,5 @@
 """Prunes and masks over HTTP: those that were made, a playground that stores nothing, and swe-pruner's `/prune`."""
 
-from dataclasses import asdict
-
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.routing import Route
@@ -67,11 +65,11 @@ def cut_routes(cuts: Cuts) -> list[Route]:
 
 
 def playground_route(pruner: Pruner) -> Route:
-    async def preview(request: Request) -> JsonObject:
+    async def preview(request: Request) -> dict[str, object]:
         asked = await body(request, Preview, "send the arguments of prune_text")
         question = Question(asked.text, asked.goal_hint, asked.source_type, asked.options.plain())
         pruned, why = await pruner.preview(question, asked.explain)
-        return {**PruneAnswer(None, pruned).json(), "lines": [asdict(line) for line in why]}
+        return {**PruneAnswer(None, pruned).json(), "lines": why}
 
     return json_route("POST", "/api/playground/prune", preview)
 

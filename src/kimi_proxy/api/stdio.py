@@ -16,13 +16,11 @@ from queue import SimpleQueue
 from threading import Semaphore, Thread
 
 from kimi_proxy.api import mcp
-from kimi_proxy.api.apps import pruner_catalog, tools_catalog
 from kimi_proxy.api.errors import rpc_failure
 from kimi_proxy.api.mcp import MCP, Catalog
 from kimi_proxy.core import json, jsonrpc
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.services.runtime import Runtime
 from kimi_proxy.services.tools.request import parse_failed
 
 SLICE_BYTES = 64 * 1024
@@ -247,13 +245,7 @@ def _message(line: bytes | None) -> JsonValue:
     return json.decode(line)
 
 
-async def serve_stdio(runtime: Runtime, stdin: FileIO, stdout: FileIO) -> None:
-    """Serve the pruner on `stdout`, where nothing else is ever written, until `stdin` ends."""
-    with redirected(stdin, stdout) as (source, target):
-        await converse(pruner_catalog(runtime), source, target)
-
-
-async def serve_tools_stdio(runtime: Runtime, stdin: FileIO, stdout: FileIO) -> None:
-    """Serve read, grep, bash and recover_text in the same way."""
-    with redirected(stdin, stdout) as (source, target):
-        await converse(tools_catalog(runtime), source, target)
+async def serve_stdio(catalog: Catalog) -> None:
+    """Serve on standard output, where nothing else is written meanwhile, until standard input ends."""
+    with redirected(FileIO(0, closefd=False), FileIO(1, "w", closefd=False)) as (source, target):
+        await converse(catalog, source, target)

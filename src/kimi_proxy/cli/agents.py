@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from kimi_proxy.cli.console import home, load, remark, write_json
-from kimi_proxy.cli.serving import run_runtime, standard_streams
+from kimi_proxy.cli.serving import run_runtime
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -108,9 +108,10 @@ async def _with_warm_pruner(runtime: Runtime, serve: Callable[[Runtime], Awaitab
 
 
 async def _converse(runtime: Runtime) -> None:
-    from kimi_proxy.api.stdio import serve_tools_stdio
+    from kimi_proxy.api.apps import tools_catalog
+    from kimi_proxy.api.stdio import serve_stdio
 
-    await serve_tools_stdio(runtime, *standard_streams())
+    await serve_stdio(tools_catalog(runtime))
 
 
 async def _listen(runtime: Runtime, port: int) -> None:

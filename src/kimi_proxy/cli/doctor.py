@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,7 +51,7 @@ def doctor(as_json: JsonOption = False) -> None:
             write(_row(check))
     worst = max(SEVERITY.index(check.level) for check in checks)
     if as_json:
-        write_json({"verdict": SEVERITY[worst], "checks": [asdict(check) for check in checks]})
+        write_json({"verdict": SEVERITY[worst], "checks": checks})
     raise typer.Exit(worst)
 
 
@@ -78,10 +77,10 @@ def status(as_json: JsonOption = False) -> None:
             {
                 "running": running,
                 "url": url(where.host, where.port),
-                "server": asdict(found) if found else None,
+                "server": found,
                 "version": __version__,
                 "configuration": str(settings.file) if settings.file else None,
-                "store": asdict(usage),
+                "store": usage,
             }
         )
     else:

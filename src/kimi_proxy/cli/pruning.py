@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
@@ -20,9 +19,8 @@ from kimi_proxy.core.prune import Options, Question
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from kimi_proxy.core.json import JsonObject
     from kimi_proxy.features.pruning.explain import LineWhy
-    from kimi_proxy.services.pruner import Explanation, PruneAnswer
+    from kimi_proxy.services.pruner import PruneAnswer
     from kimi_proxy.services.runtime import Runtime
 
 
@@ -194,7 +192,9 @@ def explain(prune_id: PruneId, as_json: JsonOption = False) -> None:
     """
     explanation = with_runtime(lambda runtime: runtime.pruner.explain(prune_id))
     if as_json:
-        write_json(_to_json(explanation))
+        question = explanation.question
+        origin = {"goal_hint": question.goal, "source_type": question.source_type}
+        write_json({"prune_id": explanation.prune_id, **origin, "lines": explanation.lines})
     else:
         lines = split(explanation.question.text)
         write("".join(_row(why, lines[why.line - 1]) for why in explanation.lines))
@@ -203,13 +203,3 @@ def explain(prune_id: PruneId, as_json: JsonOption = False) -> None:
 def _row(why: LineWhy, line: str) -> str:
     row = f"{why.line:>5} {'+' if why.kept else '-'} {why.score:.2f}  {line}  ← {why.why}"
     return (row if why.kept else colour(row, FAINT)) + "\n"
-
-
-def _to_json(explanation: Explanation) -> JsonObject:
-    question = explanation.question
-    return {
-        "prune_id": explanation.prune_id,
-        "goal_hint": question.goal,
-        "source_type": question.source_type,
-        "lines": [asdict(why) for why in explanation.lines],
-    }

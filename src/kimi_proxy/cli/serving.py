@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,17 +46,14 @@ def pruner(
     changed = {key: value for key, value in chosen.items() if value is not None}
     config = config.model_copy(update={"mcp_pruner": config.mcp_pruner.model_copy(update=changed)})
     if stdio:
+        from kimi_proxy.api.apps import pruner_catalog
         from kimi_proxy.api.stdio import serve_stdio
 
-        run_runtime(config, lambda runtime: serve_stdio(runtime, *standard_streams()))
+        run_runtime(config, lambda runtime: serve_stdio(pruner_catalog(runtime)))
     else:
         from kimi_proxy.api.apps import pruner_listener
 
         _serve(config, (pruner_listener(config),))
-
-
-def standard_streams() -> tuple[FileIO, FileIO]:
-    return FileIO(0, closefd=False), FileIO(1, "w", closefd=False)
 
 
 def run_runtime(config: Config, serve: Callable[[Runtime], Awaitable[None]]) -> None:

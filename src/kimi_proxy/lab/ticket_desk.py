@@ -1,6 +1,5 @@
 """The MCP server of the demo: a ticket desk on standard input and output, with long answers."""
 
-from io import FileIO
 from random import Random
 
 from pydantic import BaseModel
@@ -8,7 +7,7 @@ from pydantic import BaseModel
 from kimi_proxy import __version__
 from kimi_proxy.api.mcp import Catalog
 from kimi_proxy.api.server import run
-from kimi_proxy.api.stdio import converse, redirected
+from kimi_proxy.api.stdio import serve_stdio
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.tool import Tool, ToolAnswer
 from kimi_proxy.lab import demo_texts
@@ -43,10 +42,5 @@ def _schema(argument: str) -> JsonObject:
     return {"type": "object", "properties": {argument: {"type": "string"}}}
 
 
-async def _serve() -> None:
-    with redirected(FileIO(0, closefd=False), FileIO(1, "w", closefd=False)) as (source, target):
-        await converse(catalog(), source, target)
-
-
 if __name__ == "__main__":
-    run(_serve())
+    run(serve_stdio(catalog()))
