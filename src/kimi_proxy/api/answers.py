@@ -5,7 +5,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -22,6 +22,12 @@ Handler = Callable[[Request], Awaitable[object]]
 M = TypeVar("M", bound=BaseModel)
 
 _REFUSED = re.compile(r"\s*q\s*=\s*0(\.0*)?\s*")
+
+
+class JsonBody(BaseModel):
+    """The body of a request: an unknown key is an error, and no value is converted."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 def json_route(method: str, path: str, handler: Handler, *, compressed: bool = False) -> Route:

@@ -122,7 +122,7 @@ def pruner_app(runtime: Runtime) -> ASGIApp:
 def tools_app(runtime: Runtime) -> ASGIApp:
     """Return read, grep, bash and recover_text. Raise ConfigError without a token, because bash runs commands."""
     if runtime.config.token is None:
-        raise ConfigError("bash runs commands for whoever reaches its port: set KIMI_PROXY_TOKEN, or use --stdio")
+        raise ConfigError("bash runs commands for everyone who reaches its port: set KIMI_PROXY_TOKEN, or use --stdio")
     return mcp_app(tools_catalog(runtime), rules_of(runtime.config, TOOLS_HOST), [_pruner_health(runtime)])
 
 

@@ -1,12 +1,12 @@
 """What shapes a session's context window: compression, project memory, the sanitizer, and a map of the window."""
 
 import pydantic
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from kimi_proxy.api.answers import body, json_answer, json_route, query
+from kimi_proxy.api.answers import JsonBody, body, json_answer, json_route, query
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.compression import Preset
 from kimi_proxy.services.chat.compression import SessionCompressions
@@ -16,19 +16,15 @@ from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.sessions import Sessions
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class Compress(_Body):
+class Compress(JsonBody):
     force: bool = False
 
 
-class SaveMemory(_Body):
+class SaveMemory(JsonBody):
     content: pydantic.JsonValue
 
 
-class ToggleSanitizer(_Body):
+class ToggleSanitizer(JsonBody):
     enabled: bool | None = None  # None: the opposite of now
 
 

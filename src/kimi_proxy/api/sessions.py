@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from kimi_proxy.api.answers import body, json_answer, json_route, whole_number
+from kimi_proxy.api.answers import JsonBody, body, json_answer, json_route, whole_number
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -37,31 +37,27 @@ Title = Annotated[str, Field(max_length=MAX_TITLE_CHARS), AfterValidator(_printa
 Name = Annotated[str, Field(max_length=MAX_NAME_CHARS), AfterValidator(_printable)]
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class NewSession(_Body):
+class NewSession(JsonBody):
     title: Title = ""
     external_session_id: Name = ""
 
 
-class RenameSession(_Body):
+class RenameSession(JsonBody):
     title: Title
 
 
-class DeleteSessions(_Body):
+class DeleteSessions(JsonBody):
     ids: list[str] = Field(default=[], max_length=10_000)
     all: bool = False
 
 
-class SessionPage(_Body):
+class SessionPage(JsonBody):
     limit: int = Field(default=50, ge=1, le=MAX_PAGE)
     after: str = ""
     q: str = Field(default="", max_length=MAX_TITLE_CHARS)
 
 
-class MetricLimit(_Body):
+class MetricLimit(JsonBody):
     limit: int = Field(default=100, ge=1, le=MAX_PAGE)
 
 

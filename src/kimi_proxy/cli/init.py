@@ -139,7 +139,7 @@ def _ask(yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise typer.BadParameter("nobody is there to be asked: add --yes")
+        raise typer.BadParameter("standard input is not a terminal, so nothing can be asked: add --yes")
     if not typer.confirm("Make this change?", err=True):
         raise typer.Exit(EXIT_DECLINED)
 

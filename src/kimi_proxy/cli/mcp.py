@@ -168,7 +168,7 @@ def _report(servers: Sequence[JsonObject], as_json: bool, judge: bool = True) ->
     elif servers:
         write("".join(_row(server) for server in servers))
     else:
-        remark("there is no server to run: docs/gateway.md tells how to add one")
+        remark("there is no server to run: docs/gateway.md shows how to add one")
     for server in servers:
         if server.get("log"):
             remark(f"the end of what {server['name']} said:\n{server['log']}")
