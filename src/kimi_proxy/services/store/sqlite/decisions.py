@@ -1,7 +1,7 @@
 """Decisions in SQLite: how parts of conversations and histories of sessions left when they were first sent."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from sqlite3 import Connection
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from sqlite3 import Connection, Cursor
 
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import StoreUnavailable
@@ -93,7 +93,7 @@ class SqliteDecisions(Tables):
                FROM compression_log WHERE session_id = ? ORDER BY id DESC LIMIT ?""",
             (session, NEWEST_COMPRESSIONS),
         )
-        return [_compression(*row) for row in rows.fetchall()]
+        return list(_compressions(rows))
 
     @writes
     def undo_compression(self, connection: Connection, id: str, at: float) -> None:
@@ -112,12 +112,12 @@ class SqliteDecisions(Tables):
 def decision_of(connection: Connection, scope: str, id: str, with_shown: bool) -> DecisionRecord | None:
     """Return the decision for the part kept under `id`; `shown` is left out where decompressing it would be waste."""
     shown = "hash, shown" if with_shown else "NULL, NULL"
-    row = connection.execute(
+    rows = connection.execute(
         f"""SELECT place, why, {shown}, ids, preview, session, tokens_before, tokens_after, created, last_used
            FROM pin WHERE scope = ? AND ids >= ? AND ids < ? ORDER BY ids LIMIT 1""",  # noqa: S608 - two fixed texts
         (encoded(scope), encoded(id), encoded(id + "!")),  # ids are joined by spaces, and "!" comes next after those
-    ).fetchone()
-    return None if row is None else _decision(*row)
+    )
+    return next(_decisions(rows), None)
 
 
 def _insert(connection: Connection, scope: str, record: DecisionRecord, now: float) -> None:
@@ -137,56 +137,25 @@ def _insert(connection: Connection, scope: str, record: DecisionRecord, now: flo
 def _fetch(connection: Connection, scope: str, keys: Iterable[bytes]) -> dict[bytes, DecisionRecord]:
     statement = """SELECT place, why, hash, shown, ids, preview, session, tokens_before, tokens_after, created,
          last_used FROM pin WHERE scope = ? AND place = ?"""
-    rows = (connection.execute(statement, (encoded(scope), key)).fetchone() for key in keys)
-    found = (_decision(*row) for row in rows if row is not None)
-    return {record.key: record for record in found}
+    found = (_decisions(connection.execute(statement, (encoded(scope), key))) for key in keys)
+    return {record.key: record for records in found for record in records}
 
 
-def _decision(
-    key: bytes,
-    why: str,
-    hashed: bytes | None,
-    frame: bytes | None,
-    ids: bytes,
-    preview: bytes,
-    session: bytes,
-    tokens_before: int,
-    tokens_after: int,
-    created: float,
-    last_used: float,
-) -> DecisionRecord:
-    """Return the record of a row of `pin`."""
-    shown = None if hashed is None or frame is None else decompress(CompressedText(hashed, frame))
-    original_ids = tuple(decoded(ids).split())
-    return DecisionRecord(
-        *(key, why, shown, original_ids, decoded(preview), decoded(session)),
-        *(tokens_before, tokens_after, created, last_used),
-    )
+def _decisions(rows: Cursor) -> Iterator[DecisionRecord]:
+    for key, why, hashed, frame, ids, preview, session, *counts in rows.fetchall():
+        shown = None if hashed is None else decompress(CompressedText(hashed, frame))
+        original_ids = tuple(decoded(ids).split())
+        yield DecisionRecord(key, why, shown, original_ids, decoded(preview), decoded(session), *counts)
 
 
-def _compression(
-    handle: str,
-    session: str,
-    at: float,
-    original_tokens: int,
-    compressed_tokens: int,
-    cut: int,
-    kept: str,
-    fingerprint: bytes,
-    hashed: bytes,
-    frame: bytes,
-    original: str,
-    summary_by: str,
-    kind: str,
-    is_automatic: int,
-    undone: float | None,
-) -> CompressionRecord:
-    """Return the record of a row of `compression_log`."""
-    match json.decode(decompress(CompressedText(hashed, frame))):
-        case {"message": str(message), "summary": str(summary)}:
-            places = tuple(map(int, kept.split()))
-            return CompressionRecord(
-                *(handle, session, at, original_tokens, compressed_tokens, cut, places, fingerprint),
-                *(message, summary, original, summary_by, kind, bool(is_automatic), undone),
-            )
-    raise StoreUnavailable("a compression on disk holds no words")
+def _compressions(rows: Cursor) -> Iterator[CompressionRecord]:
+    for *row, hashed, frame, original, summary_by, kind, is_automatic, undone in rows.fetchall():
+        id, session, at, original_tokens, compressed_tokens, cut, kept, fingerprint = row
+        match json.decode(decompress(CompressedText(hashed, frame))):
+            case {"message": str(message), "summary": str(summary)}:
+                yield CompressionRecord(
+                    *(id, session, at, original_tokens, compressed_tokens, cut, tuple(map(int, kept.split()))),
+                    *(fingerprint, message, summary, original, summary_by, kind, bool(is_automatic), undone),
+                )
+            case _:
+                raise StoreUnavailable("a compression on disk holds no words")
