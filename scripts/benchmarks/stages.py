@@ -109,7 +109,7 @@ async def _once(runtime: Runtime, wire: Wire, body: bytes) -> tuple[Draft, float
 
 
 async def _alone(runtime: Runtime, wire: Wire, body: bytes) -> dict[str, float]:
-    """Each step's share, in the order in which they are taken."""
+    """Each stage's share, in their order."""
     taken: dict[str, list[float]] = {}
     for _ in range(TURNS // 2):
         draft = _draft(runtime, wire, body)

@@ -29,6 +29,8 @@ _CALL_TEXT = r"(?<![\w@])(?P<name>@memory(?=\[)|@re(?:call|member)(?=\())[(\[]"
 _CALL = re.compile(_CALL_TEXT, _FLAGS)
 _BRACKET = re.compile(rf"{_CALL_TEXT}|[()\[\]]", _FLAGS)
 _PAIRS = {")": "(", "]": "["}
+_PROJECT_TAG = re.compile(r"<(/?mcp-memory)", re.IGNORECASE)
+PREVIEW_CHARS = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +94,6 @@ def _apart(ordered: list[Segment]) -> Iterator[Segment]:
         yield last
 
 
-PREVIEW_CHARS = 80
-
-
 @dataclass(frozen=True, slots=True)
 class MemoryFound:
     """The memory of one kind in a text or in a whole request."""
@@ -139,9 +138,6 @@ def _preview(piece: str) -> str:
     # A line is enough to know it again; what a database can't hold is left out.
     line = " ".join(piece[: PREVIEW_CHARS * 4].split())
     return line[:PREVIEW_CHARS].encode("utf-8", "replace").decode()
-
-
-_PROJECT_TAG = re.compile(r"<(/?mcp-memory)", re.IGNORECASE)
 
 
 def block(content: JsonValue) -> str:

@@ -24,7 +24,30 @@ from kimi_proxy.services.chat.handler import ChatObserver
 from kimi_proxy.services.events import Hub, Publish, no_op
 from kimi_proxy.services.runtime import Runtime, running
 
+EVENT = "log_count"
+MAX_CONVERSATIONS = 16  # of Kimi CLI, the ones that were written to last
+LOOK_FOR_MORE_S = 2.0
+CONTEXTS = "*/*/context.jsonl"
+MAX_SESSIONS = 1_000
+LATELY_S = 30.0  # a session that has not talked since is not meant by a log that names none
 MAX_LINE_BYTES = 64 * 1024
+READ_AT_ONCE = 1024**2
+# Of more than this between two looks only the end is read: the newest count is what matters.
+SKIP_ABOVE = 8 * 1024**2
+KNOWN_BYTES = 64  # before the place where we are, by which a file is known again
+
+CONTINUE_SOURCE, LOG_SOURCE, CONTEXT_SOURCE = "continue", "kimi_log", "kimi_context"
+# Of Continue's log.
+_HEAD = "Request had the following token counts"
+_FIELD = re.compile(r"\s*-\s+([A-Za-z][A-Za-z ]{0,40}):\s+~?(\d{1,13})\b", re.ASCII)
+# The end of a line that stands in quotes of a language, such as a log of JSON: \n is two characters there.
+_ESCAPED_LINE = "\\n"
+_MAX_FIELDS = 12
+# Of the model's window, kept free for its answer: these are no tokens of the request.
+_ROOM = frozenset({"contextlength", "counting safety buffer", "max output tokens"})
+# Of Kimi CLI's.
+_COUNT = re.compile(r"[Uu]pdating token count in context: (\d{1,13})\s*\Z", re.ASCII)
+_USAGE_ROLE = '"_usage"'
 
 
 class LineFeed:
@@ -69,30 +92,20 @@ class LogReader:
         return None
 
 
-# Continue's core.log: the tokens of a request that was too long to be sent.
-#
-# Not enough context available to include the system message, last user message, and tools.
-# There must be at least 1000 tokens remaining for output.
-# Request had the following token counts:
-# - contextLength: 32768
-# - counting safety buffer: 655
-# - tools: ~9500
-# - system message: ~24000
-# - max output tokens: 4096
-
-SOURCE = "continue"
-
-_HEAD = "Request had the following token counts"
-_FIELD = re.compile(r"\s*-\s+([A-Za-z][A-Za-z ]{0,40}):\s+~?(\d{1,13})\b", re.ASCII)
-# The end of a line that stands in quotes of a language, such as a log of JSON: \n is two characters there.
-_ESCAPED_LINE = "\\n"
-_MAX_FIELDS = 12
-# Of the model's window, kept free for its answer: these are no tokens of the request.
-_ROOM = frozenset({"contextlength", "counting safety buffer", "max output tokens"})
-
-
 class ContinueLog(LogReader):
-    """A block ends with the first line that is none of its fields, or with the file."""
+    """Continue's core.log, in which a request that was too long to be sent leaves a block such as this:
+
+    Not enough context available to include the system message, last user message, and tools.
+    There must be at least 1000 tokens remaining for output.
+    Request had the following token counts:
+    - contextLength: 32768
+    - counting safety buffer: 655
+    - tools: ~9500
+    - system message: ~24000
+    - max output tokens: 4096
+
+    It ends with the first line that is none of its fields, or with the file.
+    """
 
     def __init__(self) -> None:
         self._fields: dict[str, int] | None = None
@@ -123,13 +136,7 @@ class ContinueLog(LogReader):
             return None
         tokens = sum(number for name, number in fields.items() if name not in _ROOM)
         window = fields.get("contextlength") or None
-        return LogCount(SOURCE, tokens, window) if tokens and is_count(tokens) else None
-
-
-LOG_SOURCE, CONTEXT_SOURCE = "kimi_log", "kimi_context"
-
-_COUNT = re.compile(r"[Uu]pdating token count in context: (\d{1,13})\s*\Z", re.ASCII)
-_USAGE_ROLE = '"_usage"'
+        return LogCount(CONTINUE_SOURCE, tokens, window) if tokens and is_count(tokens) else None
 
 
 class KimiLog(LogReader):
@@ -157,10 +164,6 @@ class KimiContext(LogReader):
             case {"role": "_usage", "token_count": int(tokens)} if is_count(tokens):
                 return LogCount(CONTEXT_SOURCE, tokens, conversation=self._conversation)
         return None
-
-
-MAX_SESSIONS = 1_000
-LATELY_S = 30.0  # a session that has not talked since is not meant by a log that names none
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,12 +208,6 @@ class CountMatcher:
             return known if known in self._talked else None
         lately = [session for session, when in self._talked.items() if at - when <= LATELY_S]
         return lately[0] if len(lately) == 1 else None
-
-
-READ_AT_ONCE = 1024**2
-# Of more than this between two looks only the end is read: the newest count is what matters.
-SKIP_ABOVE = 8 * 1024**2
-KNOWN_BYTES = 64  # before the place where we are, by which a file is known again
 
 
 class Tail:
@@ -300,12 +297,6 @@ class Tail:
             return b""
         os.lseek(self._file, start, os.SEEK_SET)
         return os.read(self._file, length)
-
-
-EVENT = "log_count"
-MAX_CONVERSATIONS = 16  # of Kimi CLI, the ones that were written to last
-LOOK_FOR_MORE_S = 2.0
-CONTEXTS = "*/*/context.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
