@@ -284,7 +284,20 @@ class Journal(ChatObserver):
     ) -> None:
         entry.sent = sent(before, after, entry.notes, entry.start.is_rewritten)
         why = entry.reasons or (BELOW_THRESHOLD if before.has_outputs else NOTHING_TO_DO,)
-        entry.metric = metric = _metric(entry, after.total, before.total - after.total, why, context)
+        target, saved = entry.target, before.total - after.total
+        entry.metric = metric = Metric(
+            id=entry.id,
+            session=entry.session.id,
+            at=entry.at,
+            provider=target.provider,
+            model=(target.key or target.model)[:200],
+            api=entry.wire.format.name,
+            tokens_estimated=after.total,
+            tokens_saved=saved,
+            reasons=() if saved > 0 else why,
+            max_context=entry.start.window,
+            context=context,
+        )
         await self._meet(metric, entry.session.name)
         self._publish("metric", {"metric": serialize.metric(metric)})
         for note in entry.notes:
@@ -319,20 +332,3 @@ class Journal(ChatObserver):
         with suppress(StoreUnavailable):
             self._windows.meet(reversed(await self._session_store.newest_ids(MAX_SESSIONS // 2)))
             self._reads_at = math.inf
-
-
-def _metric(entry: JournalEntry, estimated: int, saved: int, why: tuple[str, ...], context: Context | None) -> Metric:
-    target = entry.target
-    return Metric(
-        id=entry.id,
-        session=entry.session.id,
-        at=entry.at,
-        provider=target.provider,
-        model=(target.key or target.model)[:200],
-        api=entry.wire.format.name,
-        tokens_estimated=estimated,
-        tokens_saved=saved,
-        reasons=() if saved > 0 else why,
-        max_context=entry.start.window,
-        context=context,
-    )

@@ -21,7 +21,7 @@ from kimi_proxy.services.chat.memory import ProjectMemory
 from kimi_proxy.services.chat.rate_limiter import RateLimiter
 from kimi_proxy.services.chat.recall import Recall
 from kimi_proxy.services.chat.recorder import Recorder
-from kimi_proxy.services.chat.routing import Routing, Scale
+from kimi_proxy.services.chat.routing import Routing
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.chat.summaries import Summaries
 from kimi_proxy.services.cuts import Cuts
@@ -175,7 +175,7 @@ def _stages(
         compressor=compressor,
         automatic=AutoCompression(config.compression, usual, compressor, store.sessions),
         reinjection=Reinjection(config.reinjection, models, counter),
-        routing=Routing(config.sanitizer.routing, models, counter, store.decisions, Scale(store.sessions)),
+        routing=Routing(config.sanitizer.routing, models, counter, store.decisions, store.sessions),
     )
 
 

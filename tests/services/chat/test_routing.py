@@ -20,7 +20,7 @@ from kimi_proxy.features.models import Models
 from kimi_proxy.features.pipeline import Draft, run_stages
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.counting import TokenCounter
-from kimi_proxy.services.chat.routing import Routing, Scale
+from kimi_proxy.services.chat.routing import Routing
 from kimi_proxy.services.store.protocols import DecisionRecord
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 
@@ -66,7 +66,7 @@ async def world(
     counting = counting or TokenCounter(counted)
     models = Models(PROVIDERS, known)
     async with opened(home) as store:
-        scale = Scale(store.sessions)
+        scale = store.sessions
         yield World(Routing(settings or Settings(), models, counting, store.decisions, scale), models, store)
     counting.close()
 
@@ -206,7 +206,7 @@ class SickDecisions:
 async def test_without_a_disk_it_routes_all_the_same(tmp_path: Path):
     counting, models = TokenCounter(counted), Models(PROVIDERS, KNOWN)
     async with opened(tmp_path) as store:
-        w = World(Routing(Settings(), models, counting, SickDecisions(), Scale(store.sessions)), models, store)
+        w = World(Routing(Settings(), models, counting, SickDecisions(), store.sessions), models, store)
         places = [went(await w.send(chars)) for chars in (950, 700)]
     counting.close()
 

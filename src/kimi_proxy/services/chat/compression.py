@@ -25,7 +25,7 @@ from kimi_proxy.features.sanitizer.stage import EVENT as SANITIZED
 from kimi_proxy.features.sanitizer.stage import result_call_ids, with_pending_results
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.decisions import SCOPE
-from kimi_proxy.services.chat.routing import Scale
+from kimi_proxy.services.chat.routing import count_ratio
 from kimi_proxy.services.chat.summaries import Summaries, Summary, SummaryTask
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.sessions import Sessions
@@ -294,7 +294,7 @@ class AutoCompression:
         self._settings = settings
         self._preset = preset
         self._compressor = compressor
-        self._scale = Scale(session_store)
+        self._session_store = session_store
         self._now = now
         self._tried: LruCache[str, float] = LruCache(MAX_SESSIONS)  # sessions for which it did not help, and when
 
@@ -310,7 +310,8 @@ class AutoCompression:
         limit = (self._compressor.window(draft) or 0) * self._preset.threshold_percentage / 100
         if not limit or is_certainly_below(draft.request, limit):
             return False
-        return await self._compressor.tokens(draft.request) * await self._scale.ratio(draft.session.id) >= limit
+        ratio = await count_ratio(self._session_store, draft.session.id)
+        return await self._compressor.tokens(draft.request) * ratio >= limit
 
     def _why_not(self, state: CompressionState, session: str) -> Reason | Literal[""]:
         """Return why there is no automatic compression now; empty if there may be one."""

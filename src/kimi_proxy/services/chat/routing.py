@@ -27,36 +27,38 @@ STAYS = ""  # the route of a conversation that goes to the model it asks for
 log = logging.getLogger(__name__)
 
 
-class Scale:
-    """How far the provider's count of a session is from our estimate."""
+async def count_ratio(session_store: SessionStore, session: str) -> float:
+    """Return how much more the provider counted than we estimated, by the last request of a session.
 
-    def __init__(self, session_store: SessionStore) -> None:
-        self._session_store = session_store
-
-    async def ratio(self, session: str) -> float:
-        """Return it by the last request of a session; never less than one, so that nothing overflows because of it."""
-        try:
-            async with asyncio.timeout(DISK_S):
-                last = await self._session_store.newest_metric(session)
-        except (StoreUnavailable, TimeoutError):
-            return 1.0
-        if last is None or last.input_tokens is None or not last.tokens_estimated:
-            return 1.0
-        # Asked again for the same answer, it has counted every turn: the request is what the first of them read.
-        counted = min(last.tokens, last.account.tokens_after) if last.account else last.tokens
-        return min(MOST_OFF, max(1.0, counted / last.tokens_estimated))
+    It is never less than one, so that nothing overflows because of it.
+    """
+    try:
+        async with asyncio.timeout(DISK_S):
+            last = await session_store.newest_metric(session)
+    except (StoreUnavailable, TimeoutError):
+        return 1.0
+    if last is None or last.input_tokens is None or not last.tokens_estimated:
+        return 1.0
+    # Asked again for the same answer, it has counted every turn: the request is what the first of them read.
+    counted = min(last.tokens, last.account.tokens_after) if last.account else last.tokens
+    return min(MOST_OFF, max(1.0, counted / last.tokens_estimated))
 
 
 class Routing:
     def __init__(
-        self, settings: Settings, models: Models, counter: TokenCounter, decisions: Decisions, scale: Scale
+        self,
+        settings: Settings,
+        models: Models,
+        counter: TokenCounter,
+        decisions: Decisions,
+        session_store: SessionStore,
     ) -> None:
         self.is_on = settings.heavy_duty_fallback
         self._threshold = settings.fallback_threshold
         self._models = models
         self._counter = counter
         self._decisions = decisions
-        self._scale = scale
+        self._session_store = session_store
         self._routes: LruCache[bytes, str] = LruCache(MAX_SESSIONS)  # the model where a conversation is
         self._stranded: LruCache[bytes, bool] = LruCache(MAX_SESSIONS)  # conversations without a larger model
 
@@ -96,7 +98,7 @@ class Routing:
         async with asyncio.timeout(COUNT_S):
             counted = (await self._counter.composition(draft.request)).total
             matters = counted * MOST_OFF >= self._lower(wanted)
-            return round(counted * await self._scale.ratio(draft.session.id)) if matters else counted
+            return round(counted * await count_ratio(self._session_store, draft.session.id)) if matters else counted
 
     def _next(self, tokens: int, now: ModelWindow, wanted: ModelWindow) -> ModelWindow:
         """Return where a conversation goes that is in `now`."""
