@@ -2,16 +2,23 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
 
+from kimi_proxy.api.server import bind
 from kimi_proxy.core import json as jsontext
 from kimi_proxy.core.chat import Wire
+from kimi_proxy.core.config import Config, parse
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.sse import SseParser
 from kimi_proxy.lab import demo_day
 from kimi_proxy.lab.demo_day import Act, CompressSession, Day, Prune, Say, Script, ScriptedConversation
+from kimi_proxy.lab.scripted_provider import ScriptedModel
 from kimi_proxy.proxy.http import JsonClient
 
 # A small context window fills up while a person watches.
@@ -155,15 +162,15 @@ PRUNING: JsonObject = {
     "include_markers": True,
 }
 
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]  # prints a line
 
 
 class Agent:
-    def __init__(self, proxy: JsonClient, pruner: JsonClient, speed: float, tell: Tell) -> None:
+    def __init__(self, proxy: JsonClient, pruner: JsonClient, speed: float, progress: Progress) -> None:
         self._proxy = proxy
         self._pruner = pruner
         self._speed = speed
-        self._tell = tell
+        self._progress = progress
 
     async def work(self, day: Day) -> None:
         """Play all of a day, act by act."""
@@ -184,7 +191,7 @@ class Agent:
 
     async def _take_turn(self, transcript: Transcript, script: Script) -> None:
         turn = transcript.conversation.turns[transcript.turn]
-        self._tell(f"{transcript.conversation.title}: {turn.said}")
+        self._progress(f"{transcript.conversation.title}: {turn.said}")
         transcript.add_user(turn.said)
         for _ in range(MAX_ROUNDS):
             reply = await self._answer(transcript)
@@ -222,7 +229,7 @@ class Agent:
                 return jsontext.encode(answer).decode()
 
     async def _prune(self, act: Prune) -> None:
-        self._tell(f"the pruner is asked: {act.goal}")
+        self._progress(f"the pruner is asked: {act.goal}")
         params: JsonObject = {
             "text": act.text,
             "goal_hint": act.goal,
@@ -236,4 +243,61 @@ class Agent:
         await asyncio.sleep(LOOK_S / self._speed)
         match await self._proxy.ask("POST", f"/api/compress/{name}", {"force": False}):
             case {"original_tokens": before, "compressed_tokens": after}:
-                self._tell(f"{name} is compressed: {before} tokens become {after}")
+                self._progress(f"{name} is compressed: {before} tokens become {after}")
+
+
+NIGHT_S = 20.0  # from one day to the next
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How the days go by."""
+
+    speed: float
+    once: bool
+    days: int  # 0 is no end
+    seed: int
+
+
+async def play_days(
+    addresses: Mapping[str, str], model: ScriptedModel, stop: asyncio.Event, pace: Pace, progress: Progress
+) -> None:
+    """Play day after day until `stop` is set or the last day is over."""
+    proxy, pruner = JsonClient(addresses["proxy"]), JsonClient(addresses["pruner"])
+    async with aclosing(proxy), aclosing(pruner):
+        agent = Agent(proxy, pruner, pace.speed, progress)
+        try:
+            for number in count(1):
+                today = demo_day.day(pace.seed, number)
+                model.script = Script(today.conversations.values())
+                await _unless(stop, agent.work(today))
+                if stop.is_set() or (pace.once and number >= pace.days):
+                    return
+                progress(f"day {number} is over")
+                if number == pace.days:
+                    await stop.wait()
+                    return
+                await _unless(stop, asyncio.sleep(NIGHT_S / pace.speed))
+        finally:
+            stop.set()
+
+
+async def _unless(stop: asyncio.Event, work: Coroutine[object, object, None]) -> None:
+    """Do `work`, or as much of it as there is time for before `stop`."""
+    working, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    await asyncio.wait([working, stopped], return_when=asyncio.FIRST_COMPLETED)
+    for task in (working, stopped):
+        task.cancel()
+    await asyncio.wait([working, stopped])
+    if not working.cancelled():
+        working.result()
+
+
+def configure(home: Path, model_port: int) -> Config:
+    """Write the settings of a demo on free ports into `home`; return them."""
+    # A program that takes one of the ports within the next second makes the start fail, with a message.
+    with bind("127.0.0.1", 0) as pruner, bind("127.0.0.1", 0) as proxy:
+        pruner_port, proxy_port = pruner.getsockname()[1], proxy.getsockname()[1]
+    file = home / "config.toml"
+    file.write_text(settings(model_port, pruner_port, proxy_port, sys.executable), "utf-8")
+    return parse(file.read_text("utf-8"), {}, home).model_copy(update={"file": file})

@@ -200,9 +200,19 @@ class PrunerEndpoint:
 
     def prune(self, question: Question) -> str:
         """Return the text as the server would hand it to a model."""
-        if self._is_swe:
-            return _swe_text(self._post(_swe_request(question)))
-        return _rpc_text(self._post(_rpc_request(question)))
+        if not self._is_swe:
+            return _rpc_text(self._post(_rpc_request(question)))
+        # A threshold is how relevant a line must be: the closest thing to the share that may go.
+        threshold = min(question.options.max_prune_ratio / 1.5, MOST_THRESHOLD)
+        request: JsonObject = {
+            "code": sendable(question.text),
+            "query": sendable(question.goal),
+            "threshold": threshold,
+        }
+        match self._post(request):
+            case {"pruned_code": str(text)} | {"content": str(text)} | {"text": str(text)}:
+                return text
+        raise PruneFailed("invalid_response", "the pruner's answer holds no text")
 
     def _post(self, request: JsonObject) -> JsonValue:
         headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
@@ -233,19 +243,6 @@ def kept_rows(original: str, pruned: str) -> list[bool]:
             keep[at] = True
             row = at + 1
     return keep
-
-
-def _swe_request(question: Question) -> JsonObject:
-    # A threshold is how relevant a line must be: the closest thing to the share that may go.
-    threshold = min(question.options.max_prune_ratio / 1.5, MOST_THRESHOLD)
-    return {"code": sendable(question.text), "query": sendable(question.goal), "threshold": threshold}
-
-
-def _swe_text(answer: JsonValue) -> str:
-    match answer:
-        case {"pruned_code": str(text)} | {"content": str(text)} | {"text": str(text)}:
-            return text
-    raise PruneFailed("invalid_response", "the pruner's answer holds no text")
 
 
 def _rpc_request(question: Question) -> JsonObject:

@@ -5,7 +5,7 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from importlib import resources
@@ -274,21 +274,18 @@ def find(lines: Sequence[str], goal: Goal, check: Callable[[], None]) -> Matches
     known = sorted(uses)
     counts = _per_line(read, [uses[i] for i in known])
     weights = np.array(list(goal.stems.values()))[known]
+    columns = [stems[i] for i in known]
+    concepts = [not set(columns).isdisjoint(concept) for concept in goal.concepts()]
     return Matches(
         counts,
         np.bincount(read.rows, minlength=len(lines)).astype(np.float64),
         weights * _rarity((counts > 0).sum(axis=0), len(lines)),
         _exact(lines, goal.exact, check),
-        _known_share(goal, {stems[i] for i in known}),
-        [stems[i] for i in known],
+        sum(concepts) / max(1, len(concepts)),
+        columns,
         read,
         _per_line(read, [akin[i] for i in sorted(akin)]),
     )
-
-
-def _known_share(goal: Goal, known: Collection[str]) -> float:
-    concepts = goal.concepts()
-    return sum(any(stem in known for stem in concept) for concept in concepts) / max(1, len(concepts))
 
 
 Uses = dict[

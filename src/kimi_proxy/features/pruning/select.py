@@ -44,7 +44,8 @@ def select(
     the price, the fewer lines stay: bisection finds the highest that still keeps `floor` lines.
     """
     enough, few = [True] * len(worth), list(forced)
-    high = _price_of_everything(worth, costs)
+    # At this price nothing is worth keeping.
+    high = 2 * max((w / max(1, c) for w, c in zip(worth, costs.lines, strict=True)), default=0.0) + 1e-9
     low = high * CHEAPEST
     for _ in range(ROUNDS):
         check()
@@ -96,11 +97,6 @@ def gaps(keep: Sequence[bool]) -> list[tuple[int, int]]:
             found.append((start, i))
             start = None
     return found
-
-
-def _price_of_everything(worth: Sequence[float], costs: Costs) -> float:
-    """Return a price at which nothing is worth keeping."""
-    return 2 * max((w / max(1, c) for w, c in zip(worth, costs.lines, strict=True)), default=0.0) + 1e-9
 
 
 def at_price(price: float, worth: Sequence[float], costs: Costs, forced: Sequence[bool]) -> list[bool]:

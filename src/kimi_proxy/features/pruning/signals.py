@@ -56,11 +56,12 @@ def measure(
     check()
     if source_type == "logs":
         signals |= log_signals(lines, outline, check)
-    signals |= _shared_roots(found) | _rarest(found) | _cooccurrence(found.words, _first_guess(signals), blocks)
+    first_guess = signals["line"] + signals["near"] + signals["window5"] + signals["block_coverage"]
+    signals |= _shared_roots(found) | _rarest(found) | _cooccurrence(found.words, first_guess, blocks)
     check()
     signals |= _shapes(lines, outline)
     signals |= {f"rank_{name}": rank(signals[name]) for name in RANKED}
-    return signals | _whole(found, wanted) | _intents(goal, len(lines))
+    return signals | _whole(found, wanted, fold(goal[:GOAL_CHARS]))
 
 
 def _relevance(found: Matches) -> dict[str, Floats]:
@@ -100,21 +101,6 @@ def _rarest(found: Matches) -> dict[str, Floats]:
     return {"rarest": rarest, "rarest_near": near}
 
 
-def _first_guess(signals: Signals) -> Floats:
-    return signals["line"] + signals["near"] + signals["window5"] + signals["block_coverage"]
-
-
-def _whole(found: Matches, goal: Goal) -> dict[str, Floats]:
-    """What is the same for all lines: how long text and goal are, and how often they meet."""
-    n = len(found.lengths)
-    met = float((found.counts.sum(axis=1) > 0).mean()) if n else 0.0
-    return {
-        "text_lines": np.full(n, math.log1p(n) / 8),
-        "goal_words": np.full(n, len(goal.concepts()) / 40),
-        "met": np.full(n, met),
-    }
-
-
 GOAL_CHARS = 1000
 
 _INTENTS: Mapping[str, re.Pattern[str]] = {
@@ -135,9 +121,16 @@ _INTENTS: Mapping[str, re.Pattern[str]] = {
 }
 
 
-def _intents(goal: str, line_count: int) -> dict[str, Floats]:
-    wanted = fold(goal[:GOAL_CHARS])
-    return {name: np.full(line_count, float(words.search(wanted) is not None)) for name, words in _INTENTS.items()}
+def _whole(found: Matches, goal: Goal, folded: str) -> dict[str, Floats]:
+    """What is the same for all lines: how long text and goal are, how often they meet, and what the goal wants."""
+    n = len(found.lengths)
+    values = {
+        "text_lines": math.log1p(n) / 8,
+        "goal_words": len(goal.concepts()) / 40,
+        "met": float((found.counts.sum(axis=1) > 0).mean()) if n else 0.0,
+        **{name: float(words.search(folded) is not None) for name, words in _INTENTS.items()},
+    }
+    return {name: np.full(n, value) for name, value in values.items()}
 
 
 # The blocks that a reader would name when asked where a line is; a paragraph or a comment is not one.

@@ -1,4 +1,4 @@
-"""What kind of text a file holds: told by its name, else by how its lines look."""
+"""The type of a text: by the name of its file, else by how its lines look."""
 
 import re
 from pathlib import PurePath
@@ -30,12 +30,10 @@ _CODE_LINE = re.compile(r"[;{}]\s*$|^\s*(?:def|class|import|from|func|fn|const|l
 
 
 def guess(name: str, text: str) -> SourceType:
+    """Return the type by the suffix of `name`, else what most of the first lines look like; code by default."""
     by_name = _BY_SUFFIX.get(PurePath(name).suffix.lower())
-    return by_name or _by_content(text)
-
-
-def _by_content(text: str) -> SourceType:
-    """The kind that most of the first lines look like; code when nothing decides."""
+    if by_name:
+        return by_name
     sample = text[:SAMPLE_CHARS].split("\n")
     votes: dict[SourceType, int] = {
         "code": sum(1 for line in sample if _CODE_LINE.search(line[:300])),

@@ -59,12 +59,13 @@ def plan(request: Request, threshold_tokens: int) -> tuple[LongOutput, ...]:
     parts = (part for message in request.messages if message.role in ("user", "tool") for part in message.parts)
     if not any(_may_be_long(part, threshold_tokens) for part in parts):
         return ()
-    unread = _first_unread(request.messages)
+    answered = (at for at, message in enumerate(request.messages) if message.role == "assistant")
+    last_answer = max(answered, default=-1)
     calls: dict[str, Origin] = {}  # the last call of each id: some clients number their calls anew in every turn
     found: list[LongOutput] = []
     for at, message in enumerate(request.messages):
         calls.update(_tool_calls(message))
-        found += _outputs(request, at, calls, threshold_tokens, at >= unread)
+        found += _outputs(request, at, calls, threshold_tokens, at > last_answer)
     return tuple(_with_keys(_conversation_hash(request), found)) if found else ()
 
 
@@ -76,12 +77,6 @@ def is_recovery_tool(tool: str) -> bool:
 def _may_be_long(part: Part, threshold_tokens: int) -> bool:
     """A token has one byte at least, and JSON needs as many for it or more."""
     return part.end - part.start - 2 > threshold_tokens and part.kind in ("text", "tool_result") and part.is_string
-
-
-def _first_unread(messages: Sequence[Message]) -> int:
-    """Return the place of the message after the model's last."""
-    answered = (at for at in range(len(messages) - 1, -1, -1) if messages[at].role == "assistant")
-    return next(answered, -1) + 1
 
 
 def _tool_calls(message: Message) -> Iterator[tuple[str, Origin]]:

@@ -19,6 +19,7 @@ _HTML_END = re.compile(r"</h[1-6]>", re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]{0,200}>")
 _ADORNMENT = frozenset("=-`:'\"~^_*+#<>.")
 _MARKDOWN_LEVELS = {"=": 1, "-": 2}
+_BULLETS = ("- ", "* ", "+ ")
 
 
 class Heading(NamedTuple):
@@ -84,7 +85,7 @@ class Headings:
     def _underlines(self, char: str, row: int, title: str) -> bool:
         if not self._restructured:
             before = self._lines[row - 1].strip() if row else ""
-            return char in _MARKDOWN_LEVELS and not before and title[0] not in "|>" and not _is_item(title)
+            return char in _MARKDOWN_LEVELS and not before and title[0] not in "|>" and title[:2] not in _BULLETS
         length = len(self._lines[row + 1].rstrip())
         # Dots also continue a line in Python's interactive examples.
         return length >= (len(title) if char == "." else min(len(title), 4)) and not title.startswith(("...", ">>>"))
@@ -104,10 +105,6 @@ class Headings:
         if style not in self._styles:
             self._styles.append(style)
         return self._styles.index(style) + 1
-
-
-def _is_item(title: str) -> bool:
-    return title[:2] in ("- ", "* ", "+ ")
 
 
 SAMPLE_LINES = 2000
@@ -291,7 +288,7 @@ class _DocumentReader:
         return len(self._lines)
 
     def _simple_table_end(self, row: int) -> int:
-        """A simple table ends with a rule that a blank line follows."""
+        """Return the end of a simple table: a rule that a blank line follows."""
         lines = self._lines
         for at in range(row + 1, min(row + TABLE_MAX_LINES, len(lines))):
             after = lines[at + 1].strip() if at + 1 < len(lines) else ""

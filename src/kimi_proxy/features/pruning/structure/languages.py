@@ -163,17 +163,6 @@ STRINGS: dict[str, tuple[tuple[int, str], ...]] = {
 FIRST_WORD = re.compile(r"\w+|#\s?\w+|#!?\[|///|[@<$\[]")
 
 
-def by_first_word() -> dict[str, tuple[tuple[str, int, re.Pattern[str]], ...]]:
-    """Return for each opening word the languages it is a hint for, what a match is worth, and its pattern."""
-    table: dict[str, list[tuple[str, int, re.Pattern[str]]]] = {}
-    for language, hints in _OPENERS.items():
-        for worth, words, pattern in hints:
-            compiled = re.compile(pattern)
-            for word in words.split():
-                table.setdefault(word, []).append((language, worth, compiled))
-    return {word: tuple(hints) for word, hints in table.items()}
-
-
 SAMPLE_LINES = 400
 TRIAL_LINES = 200
 LINE_CHARS = 160
@@ -195,7 +184,12 @@ _PACKAGE = re.compile(r"package +\w+(?:(?:\.\w+)*(?P<java>;)|$)")
 _COMMENT = ("//", "/*", "*", "#")
 _DIALECTS = {"javascript": "typescript", "c": "cpp"}
 _MARKUP = re.compile(r"^ *</[A-Za-z]|/> *$|(?:return|=>|[=(?]) *\(? *<[A-Za-z>][^\n;]*> *$", re.MULTILINE)
-_BY_FIRST_WORD = by_first_word()
+# For each opening word the languages it is a hint for, what a match is worth, and its pattern.
+_BY_FIRST_WORD: dict[str, list[tuple[str, int, re.Pattern[str]]]] = {}
+for _language, _hints in _OPENERS.items():
+    for _points, _words, _pattern in _hints:
+        for _word in _words.split():
+            _BY_FIRST_WORD.setdefault(_word, []).append((_language, _points, re.compile(_pattern)))
 
 
 def guess(lines: Sequence[str]) -> str:
@@ -215,7 +209,8 @@ def guess(lines: Sequence[str]) -> str:
     if worth[best] < ENOUGH:
         return ""
     if worth[second] >= DOUBT * worth[best]:
-        best = _fewer_errors(lines, best, second)
+        trial = [line[:2000] for line in lines[:TRIAL_LINES]]
+        best = min((best, second), key=lambda name: syntax.count_errors(trial, name))
     return _dialect(best, sample, more.get(best, 0), worth[best])
 
 
@@ -225,9 +220,7 @@ def _opening(sample: Sequence[str]) -> str:
         return "php"
     first = next((line for line in sample if line and not line.startswith(_COMMENT)), "")
     package = _PACKAGE.match(first)
-    if package is None:
-        return ""
-    return "java" if package["java"] else "go"
+    return ("java" if package["java"] else "go") if package else ""
 
 
 def _sample(lines: Sequence[str]) -> Sequence[str]:
@@ -254,11 +247,6 @@ def _worth(sample: Sequence[str]) -> dict[str, int]:
             if pattern.match(line):
                 worth[language] += points
     return worth
-
-
-def _fewer_errors(lines: Sequence[str], best: str, second: str) -> str:
-    trial = [line[:2000] for line in lines[:TRIAL_LINES]]
-    return best if syntax.count_errors(trial, best) <= syntax.count_errors(trial, second) else second
 
 
 def _dialect(language: str, sample: Sequence[str], own: int, worth: int) -> str:
