@@ -1,9 +1,12 @@
 """What each client is told."""
 
+from pathlib import Path
+
 import pytest
 
+from kimi_proxy.core import tokens
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.features.clients import CLIENTS, Connection, Name, server_entry
+from kimi_proxy.features.clients import CLIENTS, GUIDANCE, Connection, Name, server_entry
 
 STDIO = Connection(("/bin/kimi-proxy",), "/work")
 TOOLS = Connection(("/bin/kimi-proxy",), "/work", tools=True)
@@ -58,3 +61,20 @@ def test_the_tools_begin_in_the_project(client: Name, more: list[str]):
 
 def test_claude_code_shows_the_tools_without_a_search():
     assert server_entry(CLIENTS["claude"], TOOLS)["alwaysLoad"] is True
+
+
+# The guidance is short, and is the same wherever it stands.
+
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "agent-guidance.md"
+
+
+def test_it_costs_little_on_every_turn():
+    count = tokens.count(GUIDANCE)
+
+    print(f"the guidance has {count} tokens")
+    assert count <= 250
+
+
+def test_the_page_shows_it_as_it_is():
+    assert GUIDANCE in PAGE.read_text("utf-8")

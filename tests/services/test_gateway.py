@@ -23,7 +23,7 @@ from kimi_proxy.core.errors import (
 )
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import MaskMarker, read_mask
-from kimi_proxy.services.gateway import Gateway
+from kimi_proxy.services.gateway import CallStats, Gateway
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.store import open_store
@@ -331,3 +331,25 @@ async def test_our_token_goes_to_our_pruner_and_to_nobody_else(tmp_path: Path):
             await made.answer("s", call())
 
     assert [heard.headers.get("authorization") for heard in upstream.heard] == ["Bearer secret-token"] * 2 + [None]
+
+
+# What is known of a server from its traffic.
+
+
+def test_recent_answers_count_more_and_old_ones_are_not_forgotten_at_once():
+    stats = CallStats()
+    assert stats.latency_ms is None
+    stats.took(0.1)
+    assert stats.latency_ms == 100
+    for _ in range(50):
+        stats.took(0.2)
+
+    assert 199 < (stats.latency_ms or 0) < 200
+
+
+def test_masked_texts_add_up():
+    stats = CallStats()
+    stats.masked(["abc", "de"])
+    stats.masked([])
+
+    assert (stats.masked_texts, stats.masked_chars) == (2, 5)

@@ -1,7 +1,10 @@
+"""None"""
+
 import pytest
 
-from kimi_proxy.core.prune import Options, Pruned, Question, SourceType
+from kimi_proxy.core.prune import Cut, Options, Pruned, Question, SourceType
 from kimi_proxy.features.pruning import engine
+from kimi_proxy.features.pruning.engine import annotate, render
 
 PRUNE_ID = "prn_0123456789abcdef"
 
@@ -132,3 +135,31 @@ def test_every_line_is_explained_and_the_explanation_agrees_with_the_cuts() -> N
     assert [row.line for row in rows] == list(range(1, len(text.split("\n")) + 1))
     assert {row.line for row in rows if not row.kept} == gone
     assert all(row.why for row in rows)
+
+
+# None
+
+
+LINES = ["a", "b", "c", "d", ""]
+ANNOTATIONS = annotate([Cut(2, 3, "hors focus")], "prn_0123456789abcdef")
+MARKER = "⟦PRUNÉ: prune_id=prn_0123456789abcdef lignes 2-3 (2) raison=hors focus⟧"
+
+
+def options(annotate_lines: bool, include_markers: bool) -> Options:
+    return Options(1.0, 0, 1000, annotate_lines, include_markers)
+
+
+def test_a_marker_stands_where_the_lines_were() -> None:
+    assert render(LINES, ANNOTATIONS, options(False, True)) == f"a\n{MARKER}\nd\n"
+
+
+def test_kept_lines_are_numbered_and_markers_are_not() -> None:
+    assert render(LINES, ANNOTATIONS, options(True, True)) == f"1│ a\n{MARKER}\n4│ d\n5│ "
+
+
+def test_without_markers_the_lines_close_up() -> None:
+    assert render(LINES, ANNOTATIONS, options(False, False)) == "a\nd\n"
+
+
+def test_nothing_cut_nothing_changed_not_even_numbers() -> None:
+    assert render(LINES, (), options(True, True)) == "a\nb\nc\nd\n"

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi_proxy.core import lines
+from kimi_proxy.core.lines import common_head
 
 
 def test_utf8_is_read_as_it_is_with_its_mark_and_odd_separators():
@@ -56,3 +57,13 @@ def test_a_byte_order_mark_announces_wide_characters(encoding: str):
 def test_a_nul_without_such_a_mark_means_binary():
     assert lines.is_binary(b"GIF89a\x00\x01")
     assert not lines.is_binary(b"plain")
+
+
+# What two texts begin with alike is found by halving.
+
+
+@given(st.text("ab", max_size=40), st.text("ab", max_size=40))
+def test_it_is_as_long_as_a_loop_finds_it(one: str, other: str):
+    plain = next((at for at, (x, y) in enumerate(zip(one, other, strict=False)) if x != y), min(len(one), len(other)))
+
+    assert common_head(one, other) == plain
