@@ -7,7 +7,7 @@ from threading import Thread
 
 import pytest
 
-from kimi_proxy.proxy.local_server import PortOwner, port_owner, url
+from kimi_proxy.proxy.local_server import PortOwner, local_url, port_owner
 
 
 @contextmanager
@@ -67,4 +67,4 @@ def test_a_free_port_has_no_occupant():
     ],
 )
 def test_the_address_shown_is_one_that_can_be_called(host: str, address: str):
-    assert url(host, 8006) == address
+    assert local_url(host, 8006) == address

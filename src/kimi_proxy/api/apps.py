@@ -22,7 +22,7 @@ from kimi_proxy.api.server import serve
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.errors import ConfigError, KimiProxyError
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.proxy.local_server import port_owner, url
+from kimi_proxy.proxy.local_server import local_url, port_owner
 from kimi_proxy.services.background import announced
 from kimi_proxy.services.runtime import Runtime
 from kimi_proxy.services.store.protocols import Store
@@ -78,8 +78,8 @@ async def listen(
 
         async def serve_one(listener: Listener) -> None:
             def ready(host: str, port: int) -> None:
-                addresses[listener.name] = url(host, port)
-                remark(f"the {listener.name} listens on {url(host, port)} ({listener.about})")
+                addresses[listener.name] = local_url(host, port)
+                remark(f"the {listener.name} listens on {local_url(host, port)} ({listener.about})")
                 if len(addresses) == len(listeners):
                     on_ready(addresses)
                     _start_background_work(runtime, addresses, alongside)

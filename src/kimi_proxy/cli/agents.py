@@ -117,11 +117,11 @@ async def _converse(runtime: Runtime) -> None:
 async def _listen(runtime: Runtime, port: int) -> None:
     from kimi_proxy.api.apps import TOOLS_HOST, tools_app
     from kimi_proxy.api.server import serve, stop_on_signals
-    from kimi_proxy.proxy.local_server import port_owner, url
+    from kimi_proxy.proxy.local_server import local_url, port_owner
     from kimi_proxy.services.tools.prune_text import SERVER
 
     def announce(host: str, taken: int) -> None:
-        write_json({"server": SERVER, "url": url(host, taken)})
+        write_json({"server": SERVER, "url": local_url(host, taken)})
 
     with stop_on_signals() as stop:
         await serve(tools_app(runtime), TOOLS_HOST, port, stop=stop, token=True, on_ready=announce, occupant=port_owner)

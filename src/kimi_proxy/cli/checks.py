@@ -18,7 +18,7 @@ from kimi_proxy.core.errors import ConfigError, KimiProxyError
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features import clients
 from kimi_proxy.features.pruning.model import Scorers, installed
-from kimi_proxy.proxy.local_server import port_owner, url
+from kimi_proxy.proxy.local_server import local_url, port_owner
 from kimi_proxy.services.store import open_store, sqlite_version
 from kimi_proxy.services.store.protocols import Original, Store
 
@@ -116,7 +116,7 @@ def port(config: Config) -> Check:
 
 
 def _port(host: str, number: int, server: str, variable: str) -> Check:
-    address, found = url(host, number), port_owner(host, number)
+    address, found = local_url(host, number), port_owner(host, number)
     if found is None:
         return Check("port", "ok", f"{address} is free")
     if found.server == server:

@@ -65,7 +65,7 @@ def status(as_json: JsonOption = False) -> None:
 
     Exit code: 0 it runs, 3 it does not.
     """
-    from kimi_proxy.proxy.local_server import port_owner, url
+    from kimi_proxy.proxy.local_server import local_url, port_owner
 
     settings = load(here=Path())
     where = settings.config.mcp_pruner
@@ -76,7 +76,7 @@ def status(as_json: JsonOption = False) -> None:
         write_json(
             {
                 "running": running,
-                "url": url(where.host, where.port),
+                "url": local_url(where.host, where.port),
                 "server": found,
                 "version": __version__,
                 "configuration": str(settings.file) if settings.file else None,
@@ -84,7 +84,7 @@ def status(as_json: JsonOption = False) -> None:
             }
         )
     else:
-        write(_state(found, url(where.host, where.port)) + _room(usage))
+        write(_state(found, local_url(where.host, where.port)) + _room(usage))
     raise typer.Exit(0 if running else EXIT_NOT_RUNNING)
 
 

@@ -112,13 +112,13 @@ def _base_dirs() -> BaseDirs:
 
 def _address() -> tuple[str, bool]:
     """Return the URL of the server of the settings, and whether it needs a token."""
-    from kimi_proxy.proxy.local_server import url
+    from kimi_proxy.proxy.local_server import local_url
 
     config = load().config
     where = config.mcp_pruner
     if where.port == 0:
         raise ConfigError("setting mcp_pruner.port: with 0 the address changes at every start; choose a port")
-    return f"{url(where.host, where.port)}/mcp", config.token is not None
+    return f"{local_url(where.host, where.port)}/mcp", config.token is not None
 
 
 def _lock(client: ClientApp, scope: Scope, file: Path) -> Path | None:

@@ -48,7 +48,7 @@ class RunningProxy:
 
 def running_proxy(config: Config) -> RunningProxy | None:
     """Return the kimi-proxy of this home, else the one on its port."""
-    from kimi_proxy.proxy.local_server import port_owner, url
+    from kimi_proxy.proxy.local_server import local_url, port_owner
     from kimi_proxy.services import background
 
     running = background.running(config.home)
@@ -57,7 +57,7 @@ def running_proxy(config: Config) -> RunningProxy | None:
         return RunningProxy(_control(config, running.addresses["proxy"]), ours)
     owner = port_owner(config.proxy.host, config.proxy.port) if config.proxy.port else None
     if owner is not None and owner.server == "kimi-proxy":
-        return RunningProxy(_control(config, url(config.proxy.host, config.proxy.port)), None)
+        return RunningProxy(_control(config, local_url(config.proxy.host, config.proxy.port)), None)
     return None
 
 

@@ -139,7 +139,10 @@ def _follow(
     sinks: dict[int, Callable[[bytes], None]] = {_output(guard): write, status: report.extend}
     deadline = time.monotonic() + timeout_s + KILL_WITHIN_S + 1
     while sinks:
-        for fd in _readable(sinks):
+        poll = select.poll()
+        for fd in sinks:
+            poll.register(fd, select.POLLIN | select.POLLHUP)
+        for fd, _ in poll.poll(LOOK_EVERY_S * 1000):
             piece = os.read(fd, READ_BYTES)
             sinks[fd](piece) if piece else sinks.pop(fd)
         if stop.is_set() and guard.stdin and not guard.stdin.closed:
@@ -151,13 +154,6 @@ def _follow(
             break
     guard.kill()
     return bytes(report)
-
-
-def _readable(sinks: Mapping[int, object]) -> list[int]:
-    poll = select.poll()
-    for fd in sinks:
-        poll.register(fd, select.POLLIN | select.POLLHUP)
-    return [fd for fd, _ in poll.poll(LOOK_EVERY_S * 1000)]
 
 
 def _outcome(report: JsonValue, started: float) -> CommandOutcome:

@@ -33,7 +33,7 @@ class PortOwner:
         return f"{self.server} {self.version}".strip() or "another program, which is not kimi-proxy"
 
 
-def url(host: str, port: int) -> str:
+def local_url(host: str, port: int) -> str:
     """Return the address that a client on this machine uses."""
     reachable = ANY.get(host, host)
     return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
@@ -48,19 +48,14 @@ def port_owner(host: str, port: int) -> PortOwner | None:
         return None
     try:
         connection.request("GET", "/health")
-        return _introduced(json.decode(connection.getresponse().read(MAX_ANSWER_BYTES)))
+        match json.decode(connection.getresponse().read(MAX_ANSWER_BYTES)):
+            case {"server": "mcp-pruner" | "kimi-proxy" as server, "version": str(version), "status": str(status)}:
+                return PortOwner(server, version, status)
     except (OSError, HTTPException, ParseError):
-        return PortOwner()
+        pass
     finally:
         connection.close()
-
-
-def _introduced(health: JsonValue) -> PortOwner:
-    match health:
-        case {"server": "mcp-pruner" | "kimi-proxy" as server, "version": str(version), "status": str(status)}:
-            return PortOwner(server, version, status)
-        case _:
-            return PortOwner()
+    return PortOwner()
 
 
 class ControlClient:
@@ -72,26 +67,24 @@ class ControlClient:
         self._timeout_s = timeout_s
 
     def get(self, path: str) -> JsonObject:
-        return self._asked("GET", path, None)
+        return self._request("GET", path, None)
 
     def post(self, path: str, body: Mapping[str, JsonValue]) -> JsonObject:
-        return self._asked("POST", path, json.encode(body))
+        return self._request("POST", path, json.encode(body))
 
-    def _asked(self, method: str, path: str, body: bytes | None) -> JsonObject:
-        where = urlsplit(self._url)
+    def _request(self, method: str, path: str, body: bytes | None) -> JsonObject:
+        where, headers = urlsplit(self._url), {"Content-Type": "application/json"}
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token.get_secret_value()}"
         connection = HTTPConnection(where.hostname or "", where.port, timeout=self._timeout_s)
         try:
-            connection.request(method, path, body, self._headers())
+            connection.request(method, path, body, headers)
             answer = connection.getresponse()
             return _read(answer.status, answer.read())
         except (OSError, HTTPException, ParseError) as e:
             raise UpstreamUnreachable(f"kimi-proxy on {self._url} did not answer: {e}") from e
         finally:
             connection.close()
-
-    def _headers(self) -> dict[str, str]:
-        token = {} if self._token is None else {"Authorization": f"Bearer {self._token.get_secret_value()}"}
-        return {"Content-Type": "application/json", **token}
 
 
 def _read(status: int, body: bytes) -> JsonObject:

@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> None:
     status, timeout_s, max_processes = int(arguments[0]), float(arguments[1]), int(arguments[2])
     os.set_inheritable(status, False)
     wake = _wake_on_signals()
-    _adopt_orphans()
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # orphans come to us
     pid = _start(arguments[4:], status, wake, max_processes)
     family = Family(pid)
     why = _watch(family, wake, timeout_s, max_processes)
@@ -205,10 +205,6 @@ def _wake_on_signals() -> int:
 
 def _asked_to_stop(wake: int) -> bool:
     return any(number != signal.SIGCHLD for number in os.read(wake, 4096))
-
-
-def _adopt_orphans() -> None:
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def _prctl(option: int, value: int) -> None:

@@ -144,12 +144,8 @@ def read_scores(body: bytes, count: int, status: int) -> list[float]:
 
 
 def _scores(answer: JsonValue) -> list[float] | None:
-    found = _plain(answer)
-    if found is None and isinstance(answer, dict):
-        for name in _NESTS:
-            if found is None and name in answer:
-                found = _plain(answer[name])
-    return found
+    nested = [answer[name] for name in _NESTS if name in answer] if isinstance(answer, dict) else []
+    return next((found for value in (answer, *nested) if (found := _plain(value)) is not None), None)
 
 
 def _plain(answer: JsonValue) -> list[float] | None:

@@ -37,7 +37,8 @@ from kimi_proxy.features.masking import MaskCut, MaskPlan
 from kimi_proxy.features.pruning import source_type
 from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.tool import checked
-from kimi_proxy.proxy.mcp import McpClients
+from kimi_proxy.proxy.local_server import local_url
+from kimi_proxy.proxy.mcp.clients import McpClients
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner
@@ -386,13 +387,6 @@ def _with_own_pruner(config: Config) -> tuple[McpSettings, Mapping[str, Mapping[
     known, where = config.mcp.servers[PRUNER], config.mcp_pruner
     if known.url != McpSettings().servers[PRUNER].url:
         return config.mcp, {}
-    ours = known.model_copy(update={"url": f"http://{reachable(where.host)}:{where.port}/rpc"})
+    ours = known.model_copy(update={"url": f"{local_url(where.host, where.port)}/rpc"})
     token = {} if config.token is None else {"authorization": f"Bearer {config.token.get_secret_value()}"}
     return config.mcp.model_copy(update={"servers": {**config.mcp.servers, PRUNER: ours}}), {PRUNER: token}
-
-
-def reachable(host: str) -> str:
-    """Return `host` as a client on this machine addresses it."""
-    if host in ("", "0.0.0.0", "::"):  # noqa: S104 - a server on all addresses listens on this one too
-        return "127.0.0.1"
-    return f"[{host}]" if ":" in host else host

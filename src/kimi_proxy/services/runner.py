@@ -25,7 +25,7 @@ from kimi_proxy.core.errors import ConfigError, UpstreamUnreachable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features.clients import Agent, ClaudeServer, ToolsEndpoint
-from kimi_proxy.proxy.local_server import LocalServer, port_owner, url
+from kimi_proxy.proxy.local_server import LocalServer, local_url, port_owner
 from kimi_proxy.proxy.private_files import private_file
 from kimi_proxy.proxy.process import EXIT_SIGNAL, FORWARDED, Command, Foreground
 from kimi_proxy.services.tools.prune_text import SERVER
@@ -244,7 +244,7 @@ class PrunerRun:
             await self._advertise(server, *ready.result(), token)
 
     async def _advertise(self, server: LocalServer, host: str, port: int, token: str) -> None:
-        endpoint = ToolsEndpoint(f"{url(host, port)}/mcp", token)
+        endpoint = ToolsEndpoint(f"{local_url(host, port)}/mcp", token)
         try:
             write_config(self.folder, endpoint.claude_mcp_servers())
         except OSError as e:

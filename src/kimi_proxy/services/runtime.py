@@ -12,6 +12,7 @@ from kimi_proxy.features.metering import NewerCount, no_newer_count
 from kimi_proxy.features.models import Models
 from kimi_proxy.features.pipeline import Stage
 from kimi_proxy.features.tool import AnyTool
+from kimi_proxy.proxy.local_server import local_url
 from kimi_proxy.services.chat.compression import AutoCompression, Compressor, SessionCompressions
 from kimi_proxy.services.chat.context import LatestRequests, Reinjection
 from kimi_proxy.services.chat.counting import TokenCounter
@@ -26,7 +27,7 @@ from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.chat.summaries import Summaries
 from kimi_proxy.services.cuts import Cuts
 from kimi_proxy.services.events import Hub
-from kimi_proxy.services.gateway import Gateway, reachable
+from kimi_proxy.services.gateway import Gateway
 from kimi_proxy.services.journal import Journal
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner, Rerank
@@ -164,7 +165,7 @@ def _stages(
     summaries: Summaries,
 ) -> ChatStages:
     usual, _ = presets(config.compression, config.compaction)
-    address = f"http://{reachable(config.proxy.host)}:{config.proxy.port}"  # where people find the proxy
+    address = local_url(config.proxy.host, config.proxy.port)  # where people find the proxy
     compressor = Compressor(
         *(models, counter, store.originals, store.decisions, summaries, config.sanitizer.recover_tool, hub.publish),
         pending_results=decisions.pending_results,

@@ -57,9 +57,7 @@ Job: TypeAlias = "PruneJob | ScoreJob | ExplainJob | ShortenJob"
 
 _jobs: msgspec.msgpack.Decoder[Job] = msgspec.msgpack.Decoder(PruneJob | ScoreJob | ExplainJob | ShortenJob)
 _pruned = msgspec.msgpack.Decoder(Pruned)
-_scores = msgspec.msgpack.Decoder(list[float])
 _shortened = msgspec.msgpack.Decoder(ShortenedText)
-_whys = msgspec.msgpack.Decoder(list[LineWhy])
 
 
 def _pack(text: str) -> str:
@@ -112,14 +110,6 @@ def decode_shortened(message: bytes, task: Task) -> ShortenedText:
     answer = _shortened.decode(message)
     hidden = tuple(replace(one, text=_unpack(one.text) or task.text) for one in answer.hidden)
     return replace(answer, shown=_unpack(answer.shown), hidden=hidden)
-
-
-def decode_scores(message: bytes) -> list[float]:
-    return _scores.decode(message)
-
-
-def decode_whys(message: bytes) -> list[LineWhy]:
-    return _whys.decode(message)
 
 
 def main() -> None:

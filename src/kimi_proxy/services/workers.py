@@ -13,6 +13,8 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self, TypeAlias, TypeVar
 
+import msgspec
+
 from kimi_proxy.core import tokens
 from kimi_proxy.core.errors import location
 from kimi_proxy.core.prune import Cut, Pruned, Question
@@ -128,13 +130,14 @@ class Workers:
     async def local_scores(self, question: Question, within_s: float) -> list[float]:
         if self._is_small(question):
             return await self._in_thread(lambda check: engine.local_scores(question, check), within_s)
-        return worker.decode_scores(await self._in_child(worker.ScoreJob(worker.packed(question), within_s)))
+        answer = await self._in_child(worker.ScoreJob(worker.packed(question), within_s))
+        return msgspec.msgpack.decode(answer, type=list[float])
 
     async def explain(self, question: Question, cuts: Sequence[Cut], within_s: float) -> list[LineWhy]:
         if self._is_small(question):
             return await self._in_thread(lambda check: engine.explain(question, cuts, check), within_s)
         job = worker.ExplainJob(worker.packed(question), list(cuts), within_s)
-        return worker.decode_whys(await self._in_child(job))
+        return msgspec.msgpack.decode(await self._in_child(job), type=list[LineWhy])
 
     async def shorten(self, task: Task, within_s: float) -> ShortenedText:
         """A chat request waits for this: it cannot also wait for a child to start."""

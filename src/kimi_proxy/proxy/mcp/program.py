@@ -22,24 +22,20 @@ class Backoff:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._crashes = 0
+        self.crashes = 0
         self._not_before = 0.0
 
     @property
-    def crashes(self) -> int:
-        return self._crashes
-
-    @property
     def is_hopeless(self) -> bool:
-        return self._crashes >= HOPELESS
+        return self.crashes >= HOPELESS
 
     @property
     def wait_s(self) -> float:
         return max(0.0, self._not_before - self._now())
 
     def crashed(self, lived_s: float) -> None:
-        self._crashes = 1 if lived_s >= STEADY_S else self._crashes + 1
-        pause = 0.0 if self._crashes == 1 else min(FIRST_S * 2.0 ** (self._crashes - 2), LONGEST_S)
+        self.crashes = 1 if lived_s >= STEADY_S else self.crashes + 1
+        pause = 0.0 if self.crashes == 1 else min(FIRST_S * 2.0 ** (self.crashes - 2), LONGEST_S)
         self._not_before = self._now() + pause
 
 
