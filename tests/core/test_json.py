@@ -20,7 +20,7 @@ PLAIN_VALUES = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
 )
 DEEP = 6000  # times two levels: the parsers in C give up at 1,000 or 10,000, by the version of Python
-FEW = settings(max_examples=30)  # each of them is thousands of levels deep
+FEW = settings(max_examples=max(10, settings.default.max_examples // 200))  # each is thousands of levels deep
 
 
 @given(VALUES)

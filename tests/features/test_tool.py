@@ -1,5 +1,3 @@
-"""None"""
-
 import pytest
 from pydantic import BaseModel, ConfigDict
 

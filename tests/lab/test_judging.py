@@ -1,4 +1,4 @@
-"""None"""
+"""How pruners are judged: by what they keep, between their answers, and beside chance."""
 
 import random
 
@@ -43,9 +43,6 @@ def test_the_ratio_that_is_timed_is_one_that_is_asked():
     assert judging.TIMED_RATIO in RATIOS
 
 
-# None
-
-
 def test_between_two_answers_the_value_is_on_the_line():
     points = [(0.2, 0.5), (0.6, 0.9)]
 
@@ -67,9 +64,6 @@ def test_the_interval_holds_the_mean_and_shrinks_with_more_cases():
 def test_the_same_values_and_seed_give_the_same_interval():
     assert estimate([0.1, 0.5, 0.9], 7) == estimate([0.1, 0.5, 0.9], 7)
     assert estimate([1.0], 7) == (1.0, 1.0, 1.0)
-
-
-# None
 
 
 PYTHON = ["import os", "def a():", "    x = 1", "    y = 2", "    return x", "def b():", "    return os"]

@@ -1,5 +1,3 @@
-"""None"""
-
 import pytest
 
 from kimi_proxy.core.prune import Cut, Options, Pruned, Question, SourceType
@@ -135,9 +133,6 @@ def test_every_line_is_explained_and_the_explanation_agrees_with_the_cuts() -> N
     assert [row.line for row in rows] == list(range(1, len(text.split("\n")) + 1))
     assert {row.line for row in rows if not row.kept} == gone
     assert all(row.why for row in rows)
-
-
-# None
 
 
 LINES = ["a", "b", "c", "d", ""]

@@ -1,5 +1,3 @@
-"""None"""
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -111,9 +109,6 @@ def test_a_long_text_is_checked_often(source_type: SourceType) -> None:
     calls: list[int] = []
     outline([f"value_{i} = {i}" for i in range(20_000)], source_type, lambda: calls.append(1))
     assert len(calls) > 10
-
-
-# None
 
 
 def test_the_greatest_becomes_one_and_nothing_stays_nothing() -> None:
