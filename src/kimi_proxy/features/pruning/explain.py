@@ -156,14 +156,6 @@ REASONS: Mapping[str, tuple[str, ...]] = {
     ),
 }
 _REASON_OF = {signal: words for words, signals in REASONS.items() for signal in signals}
-# The same for all lines of a text: they weigh the other signals, and say nothing of a line.
-CONSTANT_SIGNALS = frozenset(
-    (
-        *("known", "met", "text_lines", "goal_words", "system"),
-        *("wants_words", "wants_imports", "wants_types", "wants_messages", "wants_tests", "wants_less", "wants_more"),
-        *("wants_other_names", "wants_repair", "wants_speed", "wants_values"),
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,175 +1,81 @@
-"""The grammars of languages, and what a parse tree says by row: imports, definitions, comments, errors."""
+"""The grammars of languages, and what a parse tree says by row: imports, definitions, comments, errors.
+
+A new language is one table in languages.toml, and its grammar among the dependencies."""
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
-from importlib import import_module
+from importlib import import_module, resources
 from typing import NamedTuple
 
+import msgspec
 from tree_sitter import Language, Node, Parser, Tree, TreeCursor
+
+
+class LanguageTable(msgspec.Struct, frozen=True):
+    """A table of languages.toml, which says what each key means."""
+
+    module: str = ""
+    entry: str = ""
+    like: str = ""
+    imports: str = ""
+    definitions: dict[str, str] = {}
+    with_body: str = ""
+    wrappers: str = ""
+    members: str = ""
+    attributes: str = ""
+    calls: str = ""
+    strings: dict[int, tuple[str, ...]] = {}
+    openers: tuple[tuple[int, str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """Node types of one language, by what they mean to a reader.
+    """The node types of one language; `definitions` maps a node type to the kind of its block."""
 
-    `definitions` maps a node type to the kind of its block; those in `with_body` count only
-    when they have one. `wrappers` hold a definition with more of its header. `members` are
-    declarations whose first line stays though they open no block. `calls` are the names of
-    functions whose call is an import.
-    """
-
-    module: str
-    imports: frozenset[str]
-    definitions: dict[str, str]
-    wrappers: frozenset[str] = frozenset()
+    module: str = ""
+    entry: str = "language"
+    definitions: Mapping[str, str] = field(default_factory=dict)
+    imports: frozenset[str] = frozenset()
     with_body: frozenset[str] = frozenset()
+    wrappers: frozenset[str] = frozenset()
     members: frozenset[str] = frozenset()
     attributes: frozenset[str] = frozenset()
     calls: frozenset[str] = frozenset()
-    entry: str = "language"
-
-
-def _set(words: str) -> frozenset[str]:
-    return frozenset(words.split())
-
-
-def _kinds(**nodes: str) -> dict[str, str]:
-    """Return the kind of each node type; `class_` is the kind "class"."""
-    return {node: kind.rstrip("_") for kind, words in nodes.items() for node in words.split()}
-
-
-def _script(module: str, entry: str = "language") -> Grammar:
-    return Grammar(
-        module,
-        imports=_set("import_statement"),
-        definitions=_kinds(
-            function="function_declaration generator_function_declaration function_signature",
-            class_="class_declaration abstract_class_declaration class",
-            method="method_definition abstract_method_signature",
-            type="interface_declaration enum_declaration type_alias_declaration",
-            namespace="internal_module module",
-            # These define something only when their value is a function or a class.
-            assigned="variable_declarator assignment_expression pair field_definition public_field_definition"
-            " export_statement",
-        ),
-        wrappers=_set("export_statement ambient_declaration"),
-        with_body=_set("class"),
-        attributes=_set("decorator"),
-        calls=_set("require"),
-        entry=entry,
-    )
-
-
-_C = Grammar(
-    "tree_sitter_c",
-    imports=_set("preproc_include"),
-    definitions=_kinds(
-        function="function_definition", type="struct_specifier union_specifier enum_specifier type_definition"
-    ),
-    with_body=_set("struct_specifier union_specifier enum_specifier"),
-)
-
-GRAMMARS: dict[str, Grammar] = {
-    "python": Grammar(
-        "tree_sitter_python",
-        imports=_set("import_statement import_from_statement future_import_statement"),
-        definitions=_kinds(function="function_definition", class_="class_definition"),
-        wrappers=_set("decorated_definition"),
-    ),
-    "javascript": _script("tree_sitter_javascript"),
-    "typescript": _script("tree_sitter_typescript", "language_typescript"),
-    "tsx": _script("tree_sitter_typescript", "language_tsx"),
-    "go": Grammar(
-        "tree_sitter_go",
-        imports=_set("package_clause import_declaration"),
-        definitions=_kinds(function="function_declaration", method="method_declaration", type="type_declaration"),
-    ),
-    "rust": Grammar(
-        "tree_sitter_rust",
-        imports=_set("use_declaration extern_crate_declaration"),
-        definitions=_kinds(
-            function="function_item function_signature_item",
-            type="struct_item enum_item union_item type_item",
-            class_="trait_item impl_item",
-            namespace="mod_item",
-            macro="macro_definition",
-        ),
-        attributes=_set("attribute_item"),
-    ),
-    "java": Grammar(
-        "tree_sitter_java",
-        imports=_set("package_declaration import_declaration"),
-        definitions=_kinds(
-            class_="class_declaration interface_declaration enum_declaration record_declaration"
-            " annotation_type_declaration",
-            method="method_declaration constructor_declaration compact_constructor_declaration",
-        ),
-        members=_set("field_declaration"),
-    ),
-    "c": _C,
-    "cpp": Grammar(
-        "tree_sitter_cpp",
-        imports=_set("preproc_include using_declaration import_declaration namespace_alias_definition"),
-        definitions=_C.definitions
-        | _kinds(
-            class_="class_specifier struct_specifier", namespace="namespace_definition", type="concept_definition"
-        ),
-        wrappers=_set("template_declaration"),
-        with_body=_C.with_body | {"class_specifier"},
-    ),
-    "csharp": Grammar(
-        "tree_sitter_c_sharp",
-        imports=_set("using_directive extern_alias_directive file_scoped_namespace_declaration"),
-        definitions=_kinds(
-            namespace="namespace_declaration",
-            class_="class_declaration struct_declaration interface_declaration record_declaration",
-            type="enum_declaration delegate_declaration",
-            method="method_declaration constructor_declaration destructor_declaration operator_declaration"
-            " conversion_operator_declaration indexer_declaration property_declaration event_declaration",
-            function="local_function_statement",
-        ),
-        members=_set("field_declaration event_field_declaration"),
-    ),
-    "ruby": Grammar(
-        "tree_sitter_ruby",
-        imports=frozenset(),
-        definitions=_kinds(
-            function="method", method="singleton_method", class_="class singleton_class", namespace="module"
-        ),
-        calls=_set("require require_relative load autoload include extend prepend"),
-    ),
-    "php": Grammar(
-        "tree_sitter_php",
-        imports=_set(
-            "namespace_use_declaration use_declaration php_tag require_expression require_once_expression"
-            " include_expression include_once_expression"
-        ),
-        definitions=_kinds(
-            namespace="namespace_definition",
-            function="function_definition",
-            method="method_declaration",
-            class_="class_declaration interface_declaration trait_declaration enum_declaration",
-        ),
-        wrappers=_set("expression_statement"),
-        members=_set("property_declaration const_declaration"),
-        entry="language_php",
-    ),
-    "bash": Grammar(
-        "tree_sitter_bash",
-        imports=frozenset(),
-        definitions=_kinds(function="function_definition"),
-        calls=_set("source ."),
-    ),
-}
-GRAMMARS["php-without-tags"] = replace(GRAMMARS["php"], entry="language_php_only")
 
 
 @cache
-def parser(name: str) -> Parser:
+def languages() -> dict[str, LanguageTable]:
+    raw = (resources.files(__package__) / "languages.toml").read_bytes()
+    return msgspec.toml.decode(raw, type=dict[str, LanguageTable], strict=False)
+
+
+@cache
+def grammar_of(language: str) -> Grammar:
+    table = languages()[language]
+    base = grammar_of(table.like) if table.like else Grammar()
+
+    def own(words: str, inherited: frozenset[str]) -> frozenset[str]:
+        return frozenset(words.split()) or inherited
+
+    return Grammar(
+        table.module or base.module,
+        table.entry or base.entry,
+        {**base.definitions, **{node: kind for kind, words in table.definitions.items() for node in words.split()}},
+        own(table.imports, base.imports),
+        own(table.with_body, base.with_body),
+        own(table.wrappers, base.wrappers),
+        own(table.members, base.members),
+        own(table.attributes, base.attributes),
+        own(table.calls, base.calls),
+    )
+
+
+@cache
+def parser(language: str) -> Parser:
     """Return the parser of a language; its grammar is loaded when first needed (30 ms for all of them)."""
-    grammar = GRAMMARS[name]
+    grammar = grammar_of(language)
     return Parser(Language(getattr(import_module(grammar.module), grammar.entry)()))
 
 
@@ -226,7 +132,7 @@ def read(lines: Sequence[str], language: str, check: Callable[[], None]) -> Synt
     """Parse `lines`. Rows are lines: like us, tree-sitter counts `\\n` alone."""
     tree = _parse(lines, language)
     check()
-    return _TreeReader(lines, GRAMMARS[language]).read(tree.walk(), check)
+    return _TreeReader(lines, grammar_of(language)).read(tree.walk(), check)
 
 
 def _parse(lines: Sequence[str], language: str) -> Tree:
