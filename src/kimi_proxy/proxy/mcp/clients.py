@@ -64,10 +64,8 @@ class McpClients:
 
     def _over_http(self, name: str, server: McpServer) -> McpClient:
         headers = self._headers.get(name)
+        from kimi_proxy.proxy.mcp.http import PlainHttp, StreamableHttp  # the HTTP client takes 0.2 s to load
+
         if server.way == "plain":
-            from kimi_proxy.proxy.mcp.http import PlainHttp  # the HTTP client takes 0.2 s to load
-
             return PlainHttp(name, server.url, headers)
-        from kimi_proxy.proxy.mcp.http import StreamableHttp
-
         return StreamableHttp(name, server.url, server.start_timeout_s, headers)

@@ -3,7 +3,7 @@
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from kimi_proxy.core.config import Config
@@ -15,7 +15,7 @@ from kimi_proxy.services.originals import Keeper
 from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.store.protocols import Originals
 from kimi_proxy.services.tools import bash, grep, read
-from kimi_proxy.services.tools.pruning import Endpoint, pruning
+from kimi_proxy.services.tools.pruning import pruning
 
 COMMANDS_AT_ONCE = 16
 
@@ -33,7 +33,17 @@ async def agent_tools(
     space = workspace(_cwd(settings.cwd), settings.roots, (config.home,), settings.denied_names)
     # One command may fill half of the store's room, not push out all that others keep there.
     spool_bytes = min(settings.max_output_bytes, config.store.max_bytes // 2)
-    async with _endpoint(settings.pruner_endpoint) as endpoint, _threads() as threads:
+    async with AsyncExitStack() as stack:
+        # Threads of their own: a long command must not keep others from reading a file.
+        threads = ThreadPoolExecutor(COMMANDS_AT_ONCE, thread_name_prefix="command")
+        stack.callback(threads.shutdown, wait=False, cancel_futures=True)
+        endpoint = None
+        if settings.pruner_endpoint:
+            # Only users who opted in pay the quarter of a second that the HTTP client takes to load.
+            from kimi_proxy.proxy.pruners import SwePruner
+
+            endpoint = SwePruner(settings.pruner_endpoint)
+            stack.push_async_callback(endpoint.close)
         how = pruning(settings, pruner, keeper, endpoint)
         tools: list[AnyTool] = [read.tool(space, how), grep.tool(space, how, env, find_ripgrep(env.get("PATH")))]
         if os.name == "posix":
@@ -50,28 +60,3 @@ def over_http(tools: Mapping[str, AnyTool], settings: ToolSettings) -> Mapping[s
 
 def _cwd(named: str) -> Path:
     return Path(named).expanduser() if named else Path.cwd()
-
-
-@asynccontextmanager
-async def _threads() -> AsyncIterator[ThreadPoolExecutor]:
-    """Yield threads for commands alone: a long command must not keep others from reading a file."""
-    threads = ThreadPoolExecutor(COMMANDS_AT_ONCE, thread_name_prefix="command")
-    try:
-        yield threads
-    finally:
-        threads.shutdown(wait=False, cancel_futures=True)
-
-
-@asynccontextmanager
-async def _endpoint(url: str) -> AsyncIterator[Endpoint | None]:
-    if not url:
-        yield None
-        return
-    # Only users who opted in pay the quarter of a second that the HTTP client takes to load.
-    from kimi_proxy.proxy.pruners import SwePruner
-
-    client = SwePruner(url)
-    try:
-        yield client
-    finally:
-        await client.close()

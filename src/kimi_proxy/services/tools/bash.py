@@ -11,7 +11,6 @@ from typing import Annotated
 
 from pydantic import Field
 
-from kimi_proxy.core import lines as charset
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core.config.sections import MAX_BASH_TIMEOUT_MS, ToolSettings
 from kimi_proxy.core.errors import StoreUnavailable
@@ -36,14 +35,14 @@ _END_BYTES = SHOWN_BYTES // 2
 
 
 async def shown(spool: Spool, keeper: Keeper) -> str:
-    """The whole output, or its two ends if it is long."""
+    """Return the whole output, or its two ends if it is long."""
     if spool.size <= SHOWN_BYTES:
-        return charset.decode(spool.end(spool.size))
+        return text_lines.decode(spool.end(spool.size))
     try:
         return await _abbreviated(spool, keeper)
     except StoreUnavailable as e:
         if spool.size <= WHOLE_BYTES and not spool.lost:
-            return charset.decode(spool.end(spool.size))
+            return text_lines.decode(spool.end(spool.size))
         head, tail = _ends(spool)
         missing = spool.size - len(head) - len(tail)
         return _joined(head, f"[kimi-proxy] {missing} bytes are missing here: {e}", tail)
@@ -52,10 +51,14 @@ async def shown(spool: Spool, keeper: Keeper) -> str:
 async def _abbreviated(spool: Spool, keeper: Keeper) -> str:
     head, tail = _ends(spool)
     end = min(spool.kept, spool.size - len(tail))
-    markers = [await _shelved(part, keeper) async for part in _parts(spool, len(head), end)]
+    markers: list[str] = []
+    async for part in _parts(spool, len(head), end):
+        prune_id = await keeper.keep_text(part, "output")
+        markers.append(str(PruneMarker(prune_id, 1, part.count(b"\n") + 1, "suite de la sortie")))
     if len(markers) > LISTED_PARTS:
-        contents = await keeper.keep_text(text_lines.join(markers).encode(), "contents")
-        markers = [_marker(contents, len(markers), f"sommaire de {len(markers)} parties de la sortie")]
+        prune_id = await keeper.keep_text(text_lines.join(markers).encode(), "contents")
+        reason = f"sommaire de {len(markers)} parties de la sortie"
+        markers = [str(PruneMarker(prune_id, 1, len(markers), reason))]
     if spool.lost:
         why = "the disk was full" if spool.full else "tools.max_output_bytes was reached"
         markers.append(f"[kimi-proxy] {spool.lost} bytes of output were not kept here: {why}")
@@ -63,22 +66,17 @@ async def _abbreviated(spool: Spool, keeper: Keeper) -> str:
 
 
 def _ends(spool: Spool) -> tuple[bytes, bytes]:
-    """Whole lines from the start and from the end, or what fits of lines that are too long."""
+    """Return whole lines from the start and from the end, or what fits of lines that are too long."""
     head = spool.read(0, _END_BYTES + 3)
     cut = head.rfind(b"\n", 0, _END_BYTES)
-    head = head[: cut + 1] if cut >= 0 else charset.clip_utf8(head, _END_BYTES)
+    head = head[: cut + 1] if cut >= 0 else text_lines.clip_utf8(head, _END_BYTES)
     if spool.kept < spool.size:  # what came after the kept part is nowhere else: none of it may be trimmed
         return head, spool.end(TAIL_BYTES)
     tail = spool.end(_END_BYTES)
-    return head, tail[_start_of_text(tail) :]
-
-
-def _start_of_text(tail: bytes) -> int:
-    """Where the first whole line begins, or at least the first whole character."""
-    newline = tail.find(b"\n", 0, len(tail) - 1)
-    if newline >= 0:
-        return newline + 1
-    return next((at for at in range(min(4, len(tail))) if tail[at] & 0xC0 != 0x80), 0)
+    start = tail.find(b"\n", 0, len(tail) - 1) + 1
+    if start == 0:  # no whole line: at least whole characters
+        start = next((at for at in range(min(4, len(tail))) if tail[at] & 0xC0 != 0x80), 0)
+    return head, tail[start:]
 
 
 async def _parts(spool: Spool, start: int, end: int) -> AsyncIterator[bytes]:
@@ -87,27 +85,15 @@ async def _parts(spool: Spool, start: int, end: int) -> AsyncIterator[bytes]:
         part = raw
         if end - start > PART_BYTES:
             newline = raw.rfind(b"\n", 0, PART_BYTES)
-            part = raw[: newline + 1] if newline >= 0 else charset.clip_utf8(raw, PART_BYTES)
-        yield await asyncio.to_thread(_as_utf8, part)
+            part = raw[: newline + 1] if newline >= 0 else text_lines.clip_utf8(raw, PART_BYTES)
+        text = await asyncio.to_thread(text_lines.decode, part)
+        yield await asyncio.to_thread(text.encode)
         start += len(part)
-
-
-def _as_utf8(part: bytes) -> bytes:
-    return charset.decode(part).encode()
-
-
-async def _shelved(part: bytes, keeper: Keeper) -> str:
-    prune_id = await keeper.keep_text(part, "output")
-    return _marker(prune_id, part.count(b"\n") + 1, "suite de la sortie")
-
-
-def _marker(prune_id: str, lines: int, reason: str) -> str:
-    return str(PruneMarker(prune_id, 1, lines, reason))
 
 
 def _joined(head: bytes, middle: str, tail: bytes) -> str:
     gap = "" if head.endswith(b"\n") else "\n"
-    return f"{charset.decode(head)}{gap}{middle}\n{charset.decode(tail)}"
+    return f"{text_lines.decode(head)}{gap}{middle}\n{text_lines.decode(tail)}"
 
 
 DESCRIPTION = """\
@@ -167,7 +153,7 @@ def _output(outcome: CommandOutcome, spool: Spool, keeper: Keeper, problem: Tool
         remarks = (*remarks, f"{outcome.leftovers} background processes were ended with the command")
     return ToolOutput(
         spool.size,
-        lambda: charset.decode(spool.end(spool.size)),
+        lambda: text_lines.decode(spool.end(spool.size)),
         partial(shown, spool, keeper),
         "logs",
         problem=problem,

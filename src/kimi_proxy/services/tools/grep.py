@@ -13,7 +13,7 @@ from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from kimi_proxy.core import lines as charset
+from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core.errors import ToolFailed
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.tool import Integer
@@ -51,7 +51,7 @@ def show_hits(hits: Sequence[Hit], workspace: Workspace, place: Place, path: str
         except ToolFailed:
             read = []
         # A name that is not UTF-8 must not put half a character into the conversation.
-        named = path if place.name else _joined(path, charset.decode(relative))
+        named = path if place.name else _joined(path, text_lines.decode(relative))
         printed = list(_printed(read, named, context_lines))
         if lines and printed and context_lines:
             lines.append("--")
@@ -73,13 +73,13 @@ def _printed(read: Sequence[tuple[Hit, str]], name: str, context_lines: int) -> 
 
 
 def _line(fd: int, hit: Hit) -> str | None:
-    """The line, or what fits around its match; None if no line begins there any more."""
+    """Return the line, or what fits around its match; None if no line begins there any more."""
     if hit.offset and _bytes(fd, hit.offset - 1, 1) != b"\n":
         return None
     start = _bytes(fd, hit.offset, LINE_BYTES + 1)
     whole, newline, _ = start.partition(b"\n")
     if newline or len(start) <= LINE_BYTES:
-        return charset.decode(whole)
+        return text_lines.decode(whole)
     return _around(fd, hit)
 
 
@@ -89,9 +89,9 @@ def _around(fd: int, hit: Hit) -> str:
     piece, newline, _ = raw.partition(b"\n")
     whole_characters = next((at for at in range(min(4, len(piece))) if piece[at] & 0xC0 != 0x80), 0)
     piece = piece[whole_characters:] if skipped else piece
-    clipped = charset.clip_utf8(piece, LINE_BYTES)
+    clipped = text_lines.clip_utf8(piece, LINE_BYTES)
     ends = bool(newline) and clipped == piece
-    return f"{'…' if skipped else ''}{charset.decode(clipped)}{'' if ends else '…'}"
+    return f"{'…' if skipped else ''}{text_lines.decode(clipped)}{'' if ends else '…'}"
 
 
 def _bytes(fd: int, offset: int, size: int) -> bytes:
@@ -184,13 +184,13 @@ def _place(path: str, real: Path) -> Place:
 
 
 def _remarks(found: Found, shown: Shown) -> tuple[str, ...]:
-    said: list[str] = [] if shown.text else ["no match"]
+    remarks = [] if shown.text else ["no match"]
     if found.total is None or shown.matches + shown.unread < found.total:
         total = "many" if found.total is None else found.total
-        said.append(f"{shown.matches} of {total} matches shown: narrow the pattern, path or glob")
+        remarks.append(f"{shown.matches} of {total} matches shown: narrow the pattern, path or glob")
     if shown.unread:
-        said.append(f"{shown.unread} matches in files that may not be read were left out")
-    return tuple(said)
+        remarks.append(f"{shown.unread} matches in files that may not be read were left out")
+    return tuple(remarks)
 
 
 def _problem(found: Found) -> ToolProblem | None:

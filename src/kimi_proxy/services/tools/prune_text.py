@@ -24,6 +24,13 @@ again, exactly as they were; an id lives for days after it was last used, and su
 with markers back to its source. max_prune_ratio and min_keep_lines are hard limits; when they cannot be met, or \
 anything fails, the text comes back whole and warnings says why."""
 
+_OPTIONS: JsonObject = {
+    "max_prune_ratio": {"type": "number", "minimum": 0, "maximum": 1},
+    "min_keep_lines": {"type": "integer", "minimum": 0},
+    "timeout_ms": {"type": "integer", "minimum": 1},
+    "annotate_lines": {"type": "boolean"},
+    "include_markers": {"type": "boolean"},
+}
 SCHEMA: JsonObject = {
     "type": "object",
     "properties": {
@@ -32,20 +39,8 @@ SCHEMA: JsonObject = {
         "source_type": {"type": "string", "enum": list(SOURCE_TYPES)},
         "options": {
             "type": "object",
-            "properties": {
-                "max_prune_ratio": {"type": "number", "minimum": 0, "maximum": 1},
-                "min_keep_lines": {"type": "integer", "minimum": 0},
-                "timeout_ms": {"type": "integer", "minimum": 1},
-                "annotate_lines": {"type": "boolean"},
-                "include_markers": {"type": "boolean"},
-            },
-            "required": [
-                "max_prune_ratio",
-                "min_keep_lines",
-                "timeout_ms",
-                "annotate_lines",
-                "include_markers",
-            ],
+            "properties": _OPTIONS,
+            "required": list(_OPTIONS),
             "additionalProperties": False,
         },
     },
