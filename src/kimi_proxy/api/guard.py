@@ -89,13 +89,13 @@ class Guard:
         port = scope["server"][1] if scope.get("server") else None
         ours = addresses(self.rules.hosts, port)
         return (
-            _other_host(headers, ours)
-            or _other_page(scope["path"], headers, ours)
-            or self._no_token(scope["path"], headers)
-            or _other_content(headers)
+            _check_host(headers, ours)
+            or _check_origin(scope["path"], headers, ours)
+            or self._check_token(scope["path"], headers)
+            or _check_content(headers)
         )
 
-    def _no_token(self, path: str, headers: Headers) -> Refusal | None:
+    def _check_token(self, path: str, headers: Headers) -> Refusal | None:
         if self.rules.token is None or path in WITHOUT_TOKEN or path.startswith(PAGES):
             return None
         expected = self.rules.token.encode()
@@ -121,7 +121,7 @@ def addresses(hosts: tuple[str, ...], port: int | None) -> frozenset[bytes]:
     return frozenset(name.encode() for name in (*with_port, *hosts, *implied))
 
 
-def _other_host(headers: Headers, ours: frozenset[bytes]) -> Refusal | None:
+def _check_host(headers: Headers, ours: frozenset[bytes]) -> Refusal | None:
     """Refuse DNS rebinding: a page whose name resolves to 127.0.0.1 still sends that name as its Host."""
     given = _values(headers, b"host")
     if len(given) == 1 and given[0] in ours:
@@ -130,7 +130,7 @@ def _other_host(headers: Headers, ours: frozenset[bytes]) -> Refusal | None:
     return Refusal(421, "host", f"the Host header must be one of {names}; access.allowed_hosts adds names")
 
 
-def _other_page(path: str, headers: Headers, ours: frozenset[bytes]) -> Refusal | None:
+def _check_origin(path: str, headers: Headers, ours: frozenset[bytes]) -> Refusal | None:
     for origin in _values(headers, b"origin"):
         scheme, _, address = origin.partition(b"://")
         if scheme not in (b"http", b"https") or address not in ours:
@@ -146,7 +146,7 @@ def _is_visit(path: str, headers: Headers) -> bool:
     return path == "/" and mode == ([b"navigate"], [b"document"])
 
 
-def _other_content(headers: Headers) -> Refusal | None:
+def _check_content(headers: Headers) -> Refusal | None:
     """Refuse what is not JSON: a page can post forms and text to other origins, but JSON needs a preflight."""
     if any(coding != b"identity" for coding in _values(headers, b"content-encoding")):
         return CONTENT_ENCODING

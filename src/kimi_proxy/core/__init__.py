@@ -1,1 +1,1 @@
-"""The words every other layer speaks."""
+"""Settings, errors, JSON, text and protocol formats: what every other layer uses."""
