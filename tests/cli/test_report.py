@@ -12,13 +12,13 @@ import pytest
 
 from kimi_proxy.features.accounting import Account
 from kimi_proxy.features.metering import Metric
-from kimi_proxy.features.sessions import named
+from kimi_proxy.features.sessions import session_named
 from kimi_proxy.services.store import open_store
 
 from .conftest import Cli
 
 DAY_S = 86_400
-MINE = named("day-1").id
+MINE = session_named("day-1").id
 
 
 def metric(

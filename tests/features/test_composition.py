@@ -18,7 +18,7 @@ from kimi_proxy.features.context import (
     is_same,
     tokens_of,
 )
-from kimi_proxy.features.memory import portion
+from kimi_proxy.features.memory import weigh_text
 
 
 def request(wire: Wire, **fields: object) -> Request:
@@ -30,7 +30,7 @@ def weighed(wire: Wire, **fields: object) -> int:
 
 
 def composed(wire: Wire, **fields: object) -> Composition:
-    return composition(request(wire, **fields), lambda text: portion(text, len))
+    return composition(request(wire, **fields), lambda text: weigh_text(text, len))
 
 
 def test_texts_calls_results_and_tools_are_counted_once_each():
@@ -120,7 +120,7 @@ def test_memory_is_a_plain_recount_of_its_segments_wherever_it_stands(wire: Wire
         Result("c1", f"1\t{memory}\n2\tnothing\n{ENGLISH}"),
         User("no memory here"),
     ]
-    made = composition(conversation(wire, items), lambda text: portion(text, tokens.count))
+    made = composition(conversation(wire, items), lambda text: weigh_text(text, tokens.count))
 
     texts = (ENGLISH, memory, memory, FRENCH, memory, ENGLISH)
     assert made.memory == sum(tokens.count(text) for text in texts)
@@ -133,7 +133,7 @@ def test_memory_is_a_plain_recount_of_its_segments_wherever_it_stands(wire: Wire
 def test_a_block_that_is_split_over_messages_is_no_memory(wire: Wire):
     items: list[Item] = [User("<mcp-memory>opened here"), Assistant("fine"), User("and closed</mcp-memory> here")]
 
-    assert composition(conversation(wire, items), lambda text: portion(text, len)).memory == 0
+    assert composition(conversation(wire, items), lambda text: weigh_text(text, len)).memory == 0
 
 
 def test_a_block_that_is_split_over_the_parts_of_a_message_is_no_memory():

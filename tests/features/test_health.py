@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.context import MESSAGE_TOKENS, SLICES, Composition, Sink, composition, distribution, sink
-from kimi_proxy.features.memory import portion
+from kimi_proxy.features.memory import weigh_text
 
 
 def made(*messages: tuple[str, int], **more: JsonValue) -> Composition:
     """Messages of so many tokens, with the four of each."""
     said = [{"role": role, "content": "x" * (tokens - MESSAGE_TOKENS)} for role, tokens in messages]
     body = json.dumps({"model": "m", "messages": said, **more}).encode()
-    return composition(parse(body, Wire.CHAT), lambda text: portion(text, len))
+    return composition(parse(body, Wire.CHAT), lambda text: weigh_text(text, len))
 
 
 def test_instructions_are_buried_when_more_than_half_of_the_window_follows():
@@ -44,7 +44,7 @@ def test_nobody_is_sunk_without_instructions_or_without_a_known_window():
 
 def test_what_stands_apart_is_the_farthest_away():
     body = json.dumps({"model": "m", "system": "x" * 10, "messages": [{"role": "user", "content": "y" * 56}]}).encode()
-    weighed = composition(parse(body, Wire.MESSAGES), lambda text: portion(text, len))
+    weighed = composition(parse(body, Wire.MESSAGES), lambda text: weigh_text(text, len))
 
     assert sink(weighed, 100) == Sink(10, 10, 60)
 

@@ -7,7 +7,7 @@ import pytest
 
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.features.sessions import Session, family, is_session_id, named, session_of
+from kimi_proxy.features.sessions import Session, family, is_session_id, session_named, session_of
 
 
 def session(
@@ -34,7 +34,7 @@ def conversation(*words: str, system: str = "be brief") -> list[JsonValue]:
     ],
 )
 def test_a_name_that_the_client_gives_is_taken(fields: Mapping[str, JsonValue], headers: Mapping[bytes, bytes]):
-    assert session(Wire.CHAT, fields, headers) == named("mine")
+    assert session(Wire.CHAT, fields, headers) == session_named("mine")
 
 
 def test_an_endless_name_is_cut_short():
@@ -42,7 +42,7 @@ def test_an_endless_name_is_cut_short():
 
 
 def test_a_name_with_half_of_a_surrogate_pair_is_one_that_can_be_written_down():
-    assert named("caf\udce9") == named("caf?")
+    assert session_named("caf\udce9") == session_named("caf?")
 
 
 def test_the_id_of_a_session_names_it():

@@ -7,7 +7,7 @@ from tests.conversations import Assistant, Call, Result, User, request
 
 from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.features.context import tokens_of
-from kimi_proxy.lab.replay import blocks, settled
+from kimi_proxy.lab.replay import blocks, with_fixed_ids
 
 ITEMS = (User("do"), Assistant("so", (Call("c1", "bash", {"command": "ls"}),)), Result("c1", "a file"))
 
@@ -44,5 +44,5 @@ def test_a_mark_that_moves_changes_no_text():
 
 
 def test_ids_weigh_the_same_in_every_run():
-    assert settled("id=msk_0123456789abcdef]") == settled("id=msk_zzzzzzzzzzzzzzzz]")
-    assert settled("id=msk_short") == "id=msk_short"
+    assert with_fixed_ids("id=msk_0123456789abcdef]") == with_fixed_ids("id=msk_zzzzzzzzzzzzzzzz]")
+    assert with_fixed_ids("id=msk_short") == "id=msk_short"

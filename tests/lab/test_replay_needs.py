@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.conversations import Assistant, Call, Item, Result, User, request
 
 from kimi_proxy.core.chat import Wire
-from kimi_proxy.lab.replay import needed, written_after
+from kimi_proxy.lab.replay import needed_passages, written_after
 
 ASKED = (User("why?"), Assistant("", (Call("c1"),)))
 TEXT = "first line of the output\nthe cause is in src/parser/tokens.py line 7\nanother line of the output\nlast"
@@ -15,7 +15,7 @@ LEFT = "first line of the output\n[cut]\nlast"
 
 def passages(written: str, text: str = TEXT, left: str = LEFT, wire: Wire = Wire.CHAT) -> list[str]:
     came, left_over = (request(wire, (*ASKED, Result("c1", shown))) for shown in (text, left))
-    return needed(came, left_over, written)
+    return needed_passages(came, left_over, written)
 
 
 CUT = "the cause is in src/parser/tokens.py line 7\nanother line of the output"

@@ -68,9 +68,9 @@ def clear() -> None:
 
 def _write(content: JsonValue) -> None:
     from kimi_proxy.core import tokens
-    from kimi_proxy.features.memory import block
+    from kimi_proxy.features.memory import memory_block
 
-    text = block(_file().write(content, time.time()).content)
+    text = memory_block(_file().write(content, time.time()).content)
     hint = "" if server_config().memory.inject else "; [memory] inject = true adds them"
     remark(f"new conversations get {tokens.count(text)} tokens{hint}" if text else "new conversations get nothing")
 

@@ -244,7 +244,7 @@ def weights(request: Request, weighed: Composition) -> Weights:
     return Weights(weighed.total, old, recovered, new, has_outputs)
 
 
-def sent(came: Weights, leaves: Weights, notes: Iterable[Note], is_rewritten: bool) -> Sent:
+def sent_tokens(came: Weights, leaves: Weights, notes: Iterable[Note], is_rewritten: bool) -> Sent:
     """Return all that a request carries on its way out, with the costs in its notes."""
     resent, summaries, summary = 0, 0, Usage()
     for note in notes:

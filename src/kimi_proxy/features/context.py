@@ -275,7 +275,7 @@ def is_reminded(request: Request) -> bool:
     return any(HEADING in part.text for message in request.messages[-1:] for part in message.parts)
 
 
-def reinjected(draft: Draft, reminder: Reminder) -> Draft:
+def with_repeated_instructions(draft: Draft, reminder: Reminder) -> Draft:
     """Add the reminder at the end: the next request comes without it, and the prompt cache knows all that is before."""
     request = with_reminder(draft.request, reminder.text)
     if request is None:

@@ -113,7 +113,7 @@ class TextWeight:
     found: tuple[MemoryFound, ...] = ()
 
 
-def portion(text: str, count: Callable[[str], int]) -> TextWeight:
+def weigh_text(text: str, count: Callable[[str], int]) -> TextWeight:
     """Return the weight of a text. Each segment is counted by itself; together they are never more than the text."""
     counted = count(text)
     pieces = [(one.kind, text[one.start : one.end]) for one in segments(text)]
@@ -140,7 +140,7 @@ def _preview(piece: str) -> str:
     return line[:PREVIEW_CHARS].encode("utf-8", "replace").decode()
 
 
-def block(content: JsonValue) -> str:
+def memory_block(content: JsonValue) -> str:
     """Return the block that the model reads; empty if there is no content."""
     text = content if isinstance(content, str) else json.encode(content).decode() if content else ""
     if not text.strip():
@@ -150,13 +150,13 @@ def block(content: JsonValue) -> str:
     return f'<mcp-memory source="project">\n{harmless}\n</mcp-memory>'
 
 
-def begins(request: Request) -> bool:
+def is_new_conversation(request: Request) -> bool:
     """Whether nothing has been answered yet in this conversation."""
     roles = {message.role for message in request.messages}
     return bool(roles) and roles <= {"system", "user"} and not request.is_continued
 
 
-def injected(draft: Draft, block: str, tokens: int | None = None) -> Draft:
+def with_memory(draft: Draft, block: str, tokens: int | None = None) -> Draft:
     """Return `draft` with `block` behind the system prompt; `tokens` are given for the first request that has it."""
     request = with_system(draft.request, block) if block else draft.request
     if request is draft.request:

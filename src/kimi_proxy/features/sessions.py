@@ -33,10 +33,10 @@ class Session:
 def session_of(request: Request, headers: Mapping[bytes, bytes], provider: str) -> Session:
     """Return the session of a request; two clients share one only if both name it or begin in the same words."""
     name = _name(request, headers)
-    return named(name) if name else Session(_id(b"began", *_beginning(request, provider)))
+    return session_named(name) if name else Session(_id(b"began", *_beginning(request, provider)))
 
 
-def named(name: str) -> Session:
+def session_named(name: str) -> Session:
     """Return the session that a client calls `name`; one of our own ids is that session."""
     name = name.encode("utf-8", "replace").decode()  # half of a surrogate pair can neither be hashed nor stored
     return Session(name) if is_session_id(name) else Session(_id(b"named", name.encode()), name)

@@ -19,7 +19,7 @@ from kimi_proxy.core.errors import ParseError
 from kimi_proxy.features import metering
 from kimi_proxy.features.metering import LogCount, Metric, is_count, is_fresh
 from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.sessions import named
+from kimi_proxy.features.sessions import session_named
 from kimi_proxy.services.chat.handler import ChatObserver
 from kimi_proxy.services.events import Hub, Publish, no_op
 from kimi_proxy.services.runtime import Runtime, running
@@ -204,7 +204,7 @@ class CountMatcher:
 
     def _session(self, count: LogCount, at: float) -> str | None:
         if count.conversation:
-            known = self._names.get(count.conversation) or named(count.conversation).id
+            known = self._names.get(count.conversation) or session_named(count.conversation).id
             return known if known in self._talked else None
         lately = [session for session, when in self._talked.items() if at - when <= LATELY_S]
         return lately[0] if len(lately) == 1 else None

@@ -81,7 +81,7 @@ class PromptBlock:
 
 def blocks(request: Request, count: Count) -> tuple[PromptBlock, ...]:
     """Return the descriptions of the tools, the system prompt that stands apart, and each message."""
-    weighed = composition(request, lambda text: TextWeight(count(settled(text))))
+    weighed = composition(request, lambda text: TextWeight(count(with_fixed_ids(text))))
     members = request.members
     tools = bytes(members.get("tools") or b"")
     apart = bytes(members.get(request.format.system_member) or b"")
@@ -91,11 +91,11 @@ def blocks(request: Request, count: Count) -> tuple[PromptBlock, ...]:
     ]
     for message, one in zip(request.messages, weighed.messages, strict=True):
         raw = request.body[message.start : message.end]
-        made.append(PromptBlock(settled(_text(message.role, message.parts)), one.tokens, _HAS_MARK in raw))
+        made.append(PromptBlock(with_fixed_ids(_text(message.role, message.parts)), one.tokens, _HAS_MARK in raw))
     return tuple(block for block in made if block.tokens)
 
 
-def settled(text: str) -> str:
+def with_fixed_ids(text: str) -> str:
     return _ID.sub(r"\1_0000000000000000", text) if "_" in text else text
 
 
@@ -114,7 +114,7 @@ def written_after(request: Request, following: Request | None) -> str:
     return "\n".join(part.text for message in answer for part in message.parts)
 
 
-def needed(came: Request, left: Request, written: str) -> list[str]:
+def needed_passages(came: Request, left: Request, written: str) -> list[str]:
     """Return the passages that were cut and that `written` draws on.
 
     The recorded model saw everything. Where it quotes, in an answer or in the arguments of a call, a line of at least
@@ -355,7 +355,7 @@ class CountedSummaries(Summaries):
         wire, model = draft.request.wire, draft.target.model
         question = compression.body(wire, model, task.before, task.transcript(), task.max_tokens)
         read = sum(block.tokens for block in blocks(Request(wire, question), tokens.count))
-        return replace(outlined, usage=Usage(read, tokens.count(settled(outlined.text))))
+        return replace(outlined, usage=Usage(read, tokens.count(with_fixed_ids(outlined.text))))
 
 
 class Replay:
@@ -392,7 +392,7 @@ class Replay:
         """Add what the answer costs, with a turn more if the model has to read something back first."""
         sent = blocks(draft.request, self._count)
         output = self._count(written) if taken.usage is None else taken.usage.output_tokens
-        passages = needed(draft.came or draft.request, draft.request, written)
+        passages = needed_passages(draft.came or draft.request, draft.request, written)
         if not passages:
             outcome.add_request(provider.ask(sent, output, taken.at))
             return

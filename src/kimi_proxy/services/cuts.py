@@ -15,7 +15,7 @@ from kimi_proxy.core.lines import decoded
 from kimi_proxy.core.markers import is_id
 from kimi_proxy.features import masking
 from kimi_proxy.features.pruning.explain import LineWhy
-from kimi_proxy.services.events import moment
+from kimi_proxy.services.events import iso_time
 from kimi_proxy.services.originals import SCOPE
 from kimi_proxy.services.pruner import Explanation, Pruner
 from kimi_proxy.services.store.protocols import NEWEST, DecisionRecord, Decisions, ListedOriginal, Originals, StoredText
@@ -139,7 +139,7 @@ def _row(original: ListedOriginal) -> JsonObject | None:
     note = read_note(original.id, original.about, original.decision)
     if note.kind == "prune" and not note.cuts:
         return None
-    times: JsonObject = {"created_at": moment(original.created), "last_used_at": moment(original.last_used)}
+    times: JsonObject = {"created_at": iso_time(original.created), "last_used_at": iso_time(original.last_used)}
     return {"id": original.id, **times, **_to_json(note, original.decision)}
 
 

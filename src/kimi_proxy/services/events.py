@@ -109,9 +109,9 @@ class Hub:
 
 
 def frame(name: str, seq: int, at: float, fields: Mapping[str, JsonValue]) -> str:
-    return json.encode({"type": name, "seq": seq, "at": moment(at), **fields}).decode()
+    return json.encode({"type": name, "seq": seq, "at": iso_time(at), **fields}).decode()
 
 
-def moment(at: float) -> str:
+def iso_time(at: float) -> str:
     """Return wall time as people and programs read it."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -22,7 +22,7 @@ from kimi_proxy.features.accounting import (
     Weights,
     account,
     prices_of,
-    sent,
+    sent_tokens,
     unanswered,
     weights,
 )
@@ -282,7 +282,7 @@ class Journal(ChatObserver):
     async def _announced(
         self, entry: JournalEntry, before: Weights, after: Weights, context: Context | None = None
     ) -> None:
-        entry.sent = sent(before, after, entry.notes, entry.start.is_rewritten)
+        entry.sent = sent_tokens(before, after, entry.notes, entry.start.is_rewritten)
         why = entry.reasons or (BELOW_THRESHOLD if before.has_outputs else NOTHING_TO_DO,)
         target, saved = entry.target, before.total - after.total
         entry.metric = metric = Metric(

@@ -7,7 +7,7 @@ from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.accounting import Account
 from kimi_proxy.features.context import Context, Sink
 from kimi_proxy.features.metering import Metric, window_percent
-from kimi_proxy.services.events import moment
+from kimi_proxy.services.events import iso_time
 from kimi_proxy.services.store.protocols import MemoryKind, MemoryTotals, SessionRecord, SessionTotals
 
 # What a request saved, and what that cost; null until its answer is over.
@@ -22,7 +22,7 @@ _METRIC = (
 
 def session(record: SessionRecord) -> JsonObject:
     """Return the fields of a session in their order, times as text."""
-    times: JsonObject = {"created": moment(record.created), "last_used": moment(record.last_used)}
+    times: JsonObject = {"created": iso_time(record.created), "last_used": iso_time(record.last_used)}
     return {f"{name}_at" if name in times else name: times.get(name, value) for name, value in _fields(record)}
 
 
@@ -35,7 +35,7 @@ def metric(metric: Metric) -> JsonObject:
     return {
         "id": metric.id,
         "session_id": metric.session,
-        "at": moment(metric.at),
+        "at": iso_time(metric.at),
         **{name: getattr(metric, name) for name in _METRIC},
         **{f"{name}_tokens": getattr(context, name, None) for name in ("system", "memory", "tools", "chat")},
         "memory_ratio": context.memory_ratio if context else None,

@@ -8,9 +8,9 @@ from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features import metering
 from kimi_proxy.features.metering import Metric, NewerCount, fill, no_newer_count
-from kimi_proxy.features.sessions import Session, named
+from kimi_proxy.features.sessions import Session, session_named
 from kimi_proxy.services import serialize
-from kimi_proxy.services.events import moment
+from kimi_proxy.services.events import iso_time
 from kimi_proxy.services.journal import Journal
 from kimi_proxy.services.store.protocols import Cursor, SessionRecord, SessionStore
 
@@ -45,7 +45,7 @@ class Sessions:
 
     async def create(self, name: str, title: str) -> SessionRecord:
         """Return a new session that requests can name; without a name, its id is one."""
-        session = named(name) if name else Session(new_id("ses"))
+        session = session_named(name) if name else Session(new_id("ses"))
         now = round(self._now(), 3)
         self._journal.introduce(SessionRecord(session.id, session.name, title, "", "", now, now))
         await self._journal.flush()
@@ -53,7 +53,7 @@ class Sessions:
 
     async def session(self, id_or_name: str) -> SessionRecord:
         await self._journal.caught_up()
-        found = await self._session_store.get(named(id_or_name).id)
+        found = await self._session_store.get(session_named(id_or_name).id)
         if found is None:
             raise SessionNotFound(id_or_name)
         return found
@@ -82,7 +82,7 @@ class Sessions:
     async def delete(self, ids: Sequence[str]) -> int:
         """Return how many of these there were."""
         await self._journal.caught_up()
-        known = [named(each).id for each in ids]
+        known = [session_named(each).id for each in ids]
         deleted = await self._session_store.delete(known)
         for id in known:
             self._forget(id)
@@ -128,7 +128,7 @@ class Sessions:
         """Return how much of a session's newest requests was memory, the newest last."""
         session = await self.session(id_or_name)
         history: list[JsonValue] = [
-            {"at": moment(one.at), "tokens": one.tokens_estimated, **serialize.memory(one, one.context)}
+            {"at": iso_time(one.at), "tokens": one.tokens_estimated, **serialize.memory(one, one.context)}
             for one in await self._session_store.newest_metrics(limit, session.id)
             if one.context is not None
         ]

@@ -5,15 +5,15 @@ from tests.conversations import Assistant, Call, Item, Result, User, request
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.chat.reply import Usage
-from kimi_proxy.features.accounting import Sent, Weights, sent, weights
+from kimi_proxy.features.accounting import Sent, Weights, sent_tokens, weights
 from kimi_proxy.features.context import composition
-from kimi_proxy.features.memory import portion
+from kimi_proxy.features.memory import weigh_text
 from kimi_proxy.features.pipeline import Note
 
 
 def weighed(wire: Wire, *items: Item) -> Weights:
     asked = request(wire, items)
-    return weights(asked, composition(asked, lambda text: portion(text, len)))
+    return weights(asked, composition(asked, lambda text: weigh_text(text, len)))
 
 
 RECOVER = Call("c2", "mcp__pruner__recover_text", {"id": "prn_1"})
@@ -46,7 +46,7 @@ def test_notes_tell_what_was_resent_and_what_summaries_cost():
         Note("compression_event", {"summary_input_tokens": True, "summary_output_tokens": "8"}),
     ]
 
-    told = sent(Weights(100, 50, 20, 1), Weights(60, 40), notes, is_rewritten=False)
+    told = sent_tokens(Weights(100, 50, 20, 1), Weights(60, 40), notes, is_rewritten=False)
 
     assert told == Sent(100, 60, 50, 40, True, 20, 1, 1, Usage(70, 8))
-    assert sent(Weights(1), Weights(1), (), is_rewritten=False) == Sent(1, 1)
+    assert sent_tokens(Weights(1), Weights(1), (), is_rewritten=False) == Sent(1, 1)

@@ -5,13 +5,13 @@ from tests.conversations import Assistant, User, request
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.features.memory import begins
+from kimi_proxy.features.memory import is_new_conversation
 
 
 @pytest.mark.parametrize("wire", list(Wire))
 def test_a_conversation_begins_with_what_a_user_says(wire: Wire):
-    assert begins(request(wire, [User("go")]))
-    assert not begins(request(wire, [User("go"), Assistant("Done."), User("again")]))
+    assert is_new_conversation(request(wire, [User("go")]))
+    assert not is_new_conversation(request(wire, [User("go"), Assistant("Done."), User("again")]))
 
 
 @pytest.mark.parametrize(
@@ -23,4 +23,4 @@ def test_a_conversation_begins_with_what_a_user_says(wire: Wire):
     ],
 )
 def test_what_the_provider_keeps_has_begun_before(kept: dict[str, JsonValue], is_begun: bool):
-    assert begins(request(Wire.RESPONSES, [User("and?")], **kept)) is not is_begun
+    assert is_new_conversation(request(Wire.RESPONSES, [User("and?")], **kept)) is not is_begun

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi_proxy.core import tokens
-from kimi_proxy.features.memory import PREVIEW_CHARS, MemoryFound, by_kind, portion, segments
+from kimi_proxy.features.memory import PREVIEW_CHARS, MemoryFound, by_kind, segments, weigh_text
 
 BLOCKS = (
     "<mcp-memory>Le café est à gauche.</mcp-memory>",
@@ -17,7 +17,7 @@ BLOCKS = (
 @given(st.lists(st.tuples(st.text(max_size=20), st.sampled_from(BLOCKS)), max_size=8))
 def test_memory_is_the_sum_of_its_segments(pieces: list[tuple[str, str]]):
     text = "".join(f"{words}\n{block}\n" for words, block in pieces)
-    weighed = portion(text, tokens.count)
+    weighed = weigh_text(text, tokens.count)
 
     recount = sum(tokens.count(text[one.start : one.end]) for one in segments(text))
     assert weighed.memory == recount == sum(found.tokens for found in weighed.found)
@@ -25,16 +25,16 @@ def test_memory_is_the_sum_of_its_segments(pieces: list[tuple[str, str]]):
 
 
 def test_a_text_without_memory_is_all_chat():
-    assert portion("nothing to remember", len).memory == 0
+    assert weigh_text("nothing to remember", len).memory == 0
 
 
 def test_memory_is_never_more_than_its_text():
     # A count that likes long texts better.
-    assert portion("@memory[a] @memory[b]", lambda text: 1).memory == 1
+    assert weigh_text("@memory[a] @memory[b]", lambda text: 1).memory == 1
 
 
 def test_each_kind_is_summed_up_with_the_beginning_of_its_first():
-    found = portion("@memory[a] <mcp-memory>b\n  c</mcp-memory> @memory[dd]", len).found
+    found = weigh_text("@memory[a] <mcp-memory>b\n  c</mcp-memory> @memory[dd]", len).found
 
     assert found == (
         MemoryFound("mcp-memory", 1, len("<mcp-memory>b\n  c</mcp-memory>"), "<mcp-memory>b c</mcp-memory>"),
@@ -44,7 +44,7 @@ def test_each_kind_is_summed_up_with_the_beginning_of_its_first():
 
 
 def test_a_preview_is_short_and_can_be_written_down():
-    (found,) = portion("<mcp-memory>\ud800" + "x" * 1000 + "</mcp-memory>", len).found
+    (found,) = weigh_text("<mcp-memory>\ud800" + "x" * 1000 + "</mcp-memory>", len).found
 
     assert len(found.preview) == PREVIEW_CHARS
     assert found.preview.encode()

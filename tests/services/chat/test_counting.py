@@ -14,7 +14,7 @@ from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.context import MESSAGE_TOKENS, Composition, composition, tokens_of
-from kimi_proxy.features.memory import portion
+from kimi_proxy.features.memory import weigh_text
 from kimi_proxy.services.chat.counting import MAX_CHARS, SHORT_BYTES, SHORT_CHARS, TokenCounter
 
 TOOLS: JsonValue = [
@@ -48,7 +48,7 @@ async def test_an_estimate_is_what_a_plain_recount_gives(counting: TokenCounter,
 
     for _ in range(2):
         weighed = await counting.composition(request)
-        assert weighed == composition(request, lambda text: portion(text, tokens.count))
+        assert weighed == composition(request, lambda text: weigh_text(text, tokens.count))
         assert weighed.total == tokens_of(request, tokens.count)
 
 

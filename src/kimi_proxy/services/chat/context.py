@@ -20,8 +20,8 @@ from kimi_proxy.features.context import (
     instructions,
     is_certainly_below,
     is_reminded,
-    reinjected,
     sink,
+    with_repeated_instructions,
 )
 from kimi_proxy.features.context_map import Pair
 from kimi_proxy.features.metering import window_percent
@@ -29,7 +29,7 @@ from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import ActiveCompression, Draft
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.handler import ChatObserver
-from kimi_proxy.services.events import moment
+from kimi_proxy.services.events import iso_time
 
 DAY_S = 86_400
 MAX_SESSIONS, MAX_BYTES = 1_000, 64 * 1024**2
@@ -82,7 +82,7 @@ class LatestRequests(ChatObserver):
         came = await self._counter.composition(latest.came) if summarized else weighed
         return {
             "session_id": session,
-            "at": moment(latest.at),
+            "at": iso_time(latest.at),
             "model": latest.target.key or latest.target.model,
             "max_context": window,
             "tokens": weighed.total,
@@ -169,4 +169,4 @@ class Reinjection:
         if found.system_tokens > limits.max_tokens:
             return replace(draft, reasons=(*draft.reasons, TOO_LONG))
         text = f"{HEADING}\n{words}"
-        return reinjected(draft, Reminder(text, tokens.count(text), found))
+        return with_repeated_instructions(draft, Reminder(text, tokens.count(text), found))

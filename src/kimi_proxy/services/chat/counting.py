@@ -13,7 +13,7 @@ from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.chat import Request
 from kimi_proxy.features import context
 from kimi_proxy.features.context import Composition
-from kimi_proxy.features.memory import TextWeight, portion
+from kimi_proxy.features.memory import TextWeight, weigh_text
 
 MAX_KNOWN = 20_000
 # A request up to so many bytes, with no more than so many new characters, is counted in the event loop.
@@ -89,7 +89,7 @@ class TokenCounter:
     def _weigh_text(self, text: str) -> TextWeight:
         weight = self._known_weight(text)
         if weight is None:
-            weight = portion(text, self._counted)
+            weight = weigh_text(text, self._counted)
             with self._lock:
                 self._known.put(_key(text), weight)
         return weight

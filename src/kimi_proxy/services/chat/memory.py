@@ -15,11 +15,11 @@ from kimi_proxy.core.config.sections import MemorySettings as Settings
 from kimi_proxy.core.errors import FileRefused, InvalidParams, ParseError, StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.lines import decoded, encoded
-from kimi_proxy.features.memory import begins, block, injected
+from kimi_proxy.features.memory import is_new_conversation, memory_block, with_memory
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.proxy import private_files
 from kimi_proxy.services.chat.decisions import SCOPE
-from kimi_proxy.services.events import moment
+from kimi_proxy.services.events import iso_time
 from kimi_proxy.services.store.protocols import DecisionRecord, Decisions, SessionStore
 
 NAME = "project_memory.json"
@@ -117,7 +117,7 @@ class ProjectMemory:
         """Return `draft` with the block that its conversation began with, or itself if that began without."""
         block = self._blocks.get(draft.session.id)
         if block is not None:
-            return injected(draft, block)
+            return with_memory(draft, block)
         # Conversations that began with memory keep it when it is switched off; without a file there is none of them.
         if not self.is_on and not self._file.path.exists():
             return draft
@@ -125,7 +125,7 @@ class ProjectMemory:
             return await self._first_seen(draft)
         except StoreUnavailable as e:
             log.warning("project memory is not injected", extra={"what": str(e)[:300]})
-            if self.is_on and begins(draft.request):
+            if self.is_on and is_new_conversation(draft.request):
                 self._go_without(draft.session.id)
             return draft
 
@@ -138,9 +138,9 @@ class ProjectMemory:
         record = (await self._decisions.get(SCOPE, [decision_key])).get(decision_key)
         if record is not None and record.shown is not None:
             return self._injected(draft, decoded(record.shown))
-        if not self.is_on or not begins(draft.request) or await self._has_begun(session):
+        if not self.is_on or not is_new_conversation(draft.request) or await self._has_begun(session):
             return self._injected(draft, "")
-        text = block((await asyncio.to_thread(self._file.read)).content)
+        text = memory_block((await asyncio.to_thread(self._file.read)).content)
         # On disk before it is sent: the next process has to send the same.
         records = await self._decisions.add(
             SCOPE, [DecisionRecord(decision_key, "memory", encoded(text), session=session)]
@@ -150,7 +150,7 @@ class ProjectMemory:
 
     def _injected(self, draft: Draft, block: str, tokens: int | None = None) -> Draft:
         self._blocks.put(draft.session.id, block)
-        return injected(draft, block, tokens)
+        return with_memory(draft, block, tokens)
 
     async def _has_begun(self, session: str) -> bool:
         known = await self._session_store.get(session)
@@ -163,10 +163,10 @@ class ProjectMemory:
             self._unsure.add(_decision_key(session))
 
     def _shown(self, remembered: MemoryContent) -> JsonObject:
-        text = block(remembered.content)
+        text = memory_block(remembered.content)
         return {
             "content": remembered.content,
-            "updated_at": None if remembered.updated is None else moment(remembered.updated),
+            "updated_at": None if remembered.updated is None else iso_time(remembered.updated),
             "tokens": tokens.count(text) if text else 0,
             "inject": self.is_on,
             "path": str(self._file.path),
