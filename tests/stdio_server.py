@@ -55,6 +55,8 @@ def call(message: dict) -> None:
         case "meta":
             answer(message, {"meta": message["params"].get("_meta")})
         case "slow":
+            if "begun" in arguments:
+                Path(arguments["begun"]).touch()
             time.sleep(arguments["seconds"])
             answer(message, arguments)
         case "text":

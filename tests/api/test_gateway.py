@@ -362,8 +362,9 @@ class TestMcpDoor:
 async def test_a_program_killed_in_the_middle_of_a_call_is_a_clear_error_and_the_next_call_works(tmp_path: Path):
     async with proxy(tmp_path, program()) as world:
         pid = await world.call("p", "pid")
-        waiting = asyncio.create_task(world.rpc("p", call("slow", seconds=600)))
-        await asyncio.sleep(0.2)
+        begun = tmp_path / "begun"
+        waiting = asyncio.create_task(world.rpc("p", call("slow", seconds=600, begun=str(begun))))
+        await until(begun.exists)
         os.kill(int(str(pid)), signal.SIGKILL)
         response = await waiting
         after = await world.call("p", "pid")

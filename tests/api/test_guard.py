@@ -221,7 +221,7 @@ def test_the_token_does_not_excuse_a_foreign_page(locked: int):
 
 @pytest.fixture(scope="module")
 def narrow() -> Iterator[int]:
-    with world.listening(world.app(Rules(max_body_bytes=1000, body_timeout_s=0.3))) as port:
+    with world.listening(world.app(Rules(max_body_bytes=1000, body_timeout_s=1.0))) as port:
         yield port
 
 

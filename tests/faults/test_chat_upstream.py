@@ -278,7 +278,7 @@ async def test_a_stream_that_ends_with_its_connection_and_said_that_it_was_done_
 
 
 async def test_headers_and_no_token_end_in_an_error(tmp_path: Path):
-    async with world(tmp_path, headers_then_silence, first_token_timeout_s=1) as p:
+    async with world(tmp_path, headers_then_silence, first_token_timeout_s=3) as p:
         began = time.monotonic()
         response = await p.http.post("/v1/chat/completions", json=ask())
         took = time.monotonic() - began
@@ -290,19 +290,19 @@ async def test_headers_and_no_token_end_in_an_error(tmp_path: Path):
 async def test_silence_in_the_middle_ends_in_an_error_but_comments_are_no_silence(tmp_path: Path):
     async def script(heard: Heard, line: Line) -> None:
         await line.send(STREAM_HEAD, chunk(DELTA))
-        for _ in range(6):
-            await asyncio.sleep(0.25)
+        for _ in range(20):
+            await asyncio.sleep(0.1)
             await line.send(chunk(b": still here\n"))
         await line.until_left()
 
-    async with world(tmp_path, script, idle_timeout_s=0.8) as p:
+    async with world(tmp_path, script, idle_timeout_s=1.5) as p:
         began = time.monotonic()
         response = await p.http.post("/v1/chat/completions", json=ask())
         took = time.monotonic() - began
 
-    assert response.content.count(b": still here") == 6
+    assert response.content.count(b": still here") == 20
     assert response.content.endswith(b'"code":"upstream_timeout"}}\n\n')
-    assert 2.2 < took < 50
+    assert 3.3 < took < 50
 
 
 async def test_an_answer_that_never_ends_is_ended(tmp_path: Path):
@@ -315,7 +315,7 @@ async def test_an_answer_that_never_ends_is_ended(tmp_path: Path):
         except ConnectionError:
             line.finish()
 
-    async with world(tmp_path, script, total_timeout_s=1) as p:
+    async with world(tmp_path, script, total_timeout_s=3) as p:
         began = time.monotonic()
         response = await p.http.post("/v1/chat/completions", json=ask())
         took = time.monotonic() - began
@@ -348,7 +348,7 @@ async def test_a_byte_a_second_is_not_silence(tmp_path: Path):
             await asyncio.sleep(0.1)
         await line.send(chunk(DELTA[20:]), chunk(DONE), LAST_CHUNK)
 
-    async with world(tmp_path, script, idle_timeout_s=1) as p:
+    async with world(tmp_path, script, idle_timeout_s=1.5) as p:
         response = await p.http.post("/v1/chat/completions", json=ask())
 
     assert response.content == DELTA + DONE

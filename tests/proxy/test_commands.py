@@ -131,14 +131,14 @@ def run_guarded_for_test(command: Command) -> CommandOutcome:
 
 
 def test_a_timeout_keeps_the_output_so_far():
-    ran = run("echo before; sleep 600", timeout_s=0.5)
+    ran = run("echo before; sleep 600", timeout_s=2)
 
     assert (ran.outcome.ending, ran.output) == ("timeout", b"before\n")
-    assert ran.seconds < 0.5 + GONE_WITHIN_S
+    assert ran.seconds < 2 + GONE_WITHIN_S
 
 
 def test_a_command_may_tidy_up_when_its_time_is_up():
-    ran = run("trap 'echo tidied; exit 1' TERM; echo before; sleep 600 & wait", timeout_s=0.5)
+    ran = run("trap 'echo tidied; exit 1' TERM; echo before; sleep 600 & wait", timeout_s=2)
 
     assert ran.output == b"before\ntidied\n"
 
@@ -154,9 +154,9 @@ def test_a_command_may_tidy_up_when_its_time_is_up():
     ids=["ignored SIGTERM", "another session", "double fork", "nohup, and a cleared environment"],
 )
 def test_nothing_survives_a_timeout(script: str):
-    ran = run(f"echo kept; {script.replace('SLEEPER', sleeper('WORD'))}", timeout_s=0.7)
+    ran = run(f"echo kept; {script.replace('SLEEPER', sleeper('WORD'))}", timeout_s=2)
 
-    assert ran.seconds < 0.7 + GONE_WITHIN_S
+    assert ran.seconds < 2 + GONE_WITHIN_S
     assert alive(ran.word) == []
     assert ran.output.startswith(b"kept\n")
 
@@ -180,11 +180,11 @@ def test_nothing_survives_a_command_that_kills_its_own_warden():
 def test_a_fork_bomb_is_stopped_at_the_limit_of_processes():
     # Bounded by itself too: at most some 400 processes, should the limit fail.
     script = "grow() { [ $1 -gt 0 ] && { grow $(($1-1)) & grow $(($1-1)) & }; sleep 600; }; echo kept; grow 7 WORD"
-    ran = run(script, timeout_s=15, max_processes=60)
+    ran = run(script, timeout_s=120, max_processes=60)
 
     assert ran.outcome.ending == "processes"
     assert ran.output.startswith(b"kept\n")  # unless we are root, bash may complain that it cannot fork
-    assert ran.seconds < 10
+    assert ran.seconds < 100
     assert alive(ran.word) == []
 
 
