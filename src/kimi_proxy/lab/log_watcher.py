@@ -398,7 +398,11 @@ def _newest(folder: Path) -> list[Path]:
 
 @asynccontextmanager
 async def running_with_logs(config: Config) -> AsyncIterator[Runtime]:
-    """Everything alive, with a log watcher among the observers of chat."""
+    """Everything alive, with a log watcher among the observers of chat if the settings switch it on."""
+    if not config.log_watcher.enabled:
+        async with running(config) as runtime:
+            yield runtime
+        return
     hub = Hub()
     watcher = LogWatcher(config.log_watcher, hub.publish)
     try:
