@@ -11,7 +11,14 @@ fi
 scripts/setup --dev
 scripts/browser || true  # the tests that need one say that they are skipped
 
+# The checks run beside the tests; what they found is printed at the end.
+found=$(mktemp)
+trap 'rm -f "$found"' EXIT
+scripts/check >"$found" 2>&1 &
+checks=$!
+
 status=0
-scripts/check || status=$?
 scripts/test "$@" || status=$?
+wait "$checks" || status=$?
+cat "$found" >&2
 exit "$status"
