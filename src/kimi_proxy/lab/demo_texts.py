@@ -155,9 +155,9 @@ def tickets(rng: Random, count: int = 60) -> str:
         title = f"The {what} of {part} is not {done}"
         if number == count // 2:
             title = "Invoice 1147: the VAT is one cent off"
-        told = f"Since {rng.randrange(1, 28)} February the {what} is {done} twice when {part} is busy. " * 3
+        text = f"Since {rng.randrange(1, 28)} February the {what} is {done} twice when {part} is busy. " * 3
         rows.append(
-            {"id": 1100 + number, "title": title, "state": rng.choice(("open", "open", "closed")), "text": told}
+            {"id": 1100 + number, "title": title, "state": rng.choice(("open", "open", "closed")), "text": text}
         )
     return json.dumps({"tickets": rows}, indent=1)
 

@@ -149,7 +149,7 @@ def _windows(messages: Sequence[str], blocks: Sequence[Block]) -> list[Span]:
 
 
 _COLOUR = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]{0,200}\x07|\(B)")
-# What may stand before the message. Only one space after it goes: indentation tells frames from what they belong to.
+# What may stand before the message. Only one space after it goes: indentation marks the frames of a trace.
 _STAMP = re.compile(
     r"""(?:
     \d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[ ]?[+-]\d\d:?\d\d)?[ ]?

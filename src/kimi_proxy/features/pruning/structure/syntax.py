@@ -181,20 +181,14 @@ class _TreeReader:
         start, end = _rows(node)
         grammar, found = self._grammar, self._found
         first = start if scope.wrapper < 0 else scope.wrapper
-        if kind == "export_statement" and node.child_by_field_name("source") is not None:
-            found.imports.append((start, end))
+        if "comment" in kind or self._is_import(node, start):
+            (found.comments if "comment" in kind else found.imports).append((start, end))
             return None
         if kind in grammar.definitions:
             definition = _definition(node, grammar, first, end, scope.holder)
             if definition is not None:
                 found.definitions.append(definition)
                 return _Scope(False, definition.kind, -1) if end - start > 1 else None
-        elif kind in grammar.imports or (kind in _CALLS and _calls(self._lines[start], grammar.calls)):
-            found.imports.append((start, end))
-            return None
-        elif "comment" in kind:
-            found.comments.append((start, end))
-            return None
         elif kind in grammar.members:
             found.members.append(_signature_row(node))
         elif kind in grammar.attributes:
@@ -209,6 +203,15 @@ class _TreeReader:
         if scope.is_body and not is_body and end - start >= STATEMENT_LINES:
             found.statements.append((start, end))
         return _Scope(is_body, scope.holder, -1)
+
+    def _is_import(self, node: Node, start: int) -> bool:
+        """Return whether `node` is an import: by its type, by the function it calls, or an export from elsewhere."""
+        if node.type == "export_statement":
+            return node.child_by_field_name("source") is not None
+        if node.type in self._grammar.imports:
+            return True
+        callee = _CALLEE.match(self._lines[start]) if node.type in _CALLS else None
+        return callee is not None and callee[1] in self._grammar.calls
 
 
 def count_errors(lines: Sequence[str], language: str) -> int:
@@ -236,11 +239,6 @@ def _rows(node: Node) -> tuple[int, int]:
     last, column = node.end_point
     # Some nodes end with their newline, at column 0 of the next row.
     return start, last + 1 if column or last == start else last
-
-
-def _calls(line: str, names: frozenset[str]) -> bool:
-    callee = _CALLEE.match(line)
-    return callee is not None and callee[1] in names
 
 
 def _definition(node: Node, grammar: Grammar, first: int, end: int, holder: str) -> Definition | None:
