@@ -92,10 +92,12 @@ while True:
 import asyncio, os, signal, sys
 from kimi_proxy.proxy.process import Foreground
 async def main():
-    program = Foreground(["sh", "-c", sys.argv[1]], os.environ)
+    programs = []
+    # Before the program starts: on a busy machine a key may be pressed before we come back from that.
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, program.pass_on, number)
-    return await program.exit_code()
+        asyncio.get_running_loop().add_signal_handler(number, lambda n=number: [p.pass_on(n) for p in programs])
+    programs.append(Foreground(["sh", "-c", sys.argv[1]], os.environ))
+    return await programs[0].exit_code()
 sys.exit(asyncio.run(main()))
 """
 
