@@ -24,7 +24,7 @@ M = TypeVar("M", bound=BaseModel)
 _REFUSED = re.compile(r"\s*q\s*=\s*0(\.0*)?\s*")
 
 
-class JsonBody(BaseModel):
+class RequestBody(BaseModel):
     """The body of a request: an unknown key is an error, and no value is converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True)

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from kimi_proxy.api.answers import JsonBody, body, json_answer, json_route, query
+from kimi_proxy.api.answers import RequestBody, body, json_answer, json_route, query
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.compression import Preset
 from kimi_proxy.services.chat.compression import SessionCompressions
@@ -16,15 +16,15 @@ from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.sessions import Sessions
 
 
-class Compress(JsonBody):
+class Compress(RequestBody):
     force: bool = False
 
 
-class SaveMemory(JsonBody):
+class SaveMemory(RequestBody):
     content: pydantic.JsonValue
 
 
-class ToggleSanitizer(JsonBody):
+class ToggleSanitizer(RequestBody):
     enabled: bool | None = None  # None: the opposite of now
 
 

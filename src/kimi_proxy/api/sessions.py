@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from kimi_proxy.api.answers import JsonBody, body, json_answer, json_route, whole_number
+from kimi_proxy.api.answers import RequestBody, body, json_answer, json_route, whole_number
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -37,27 +37,27 @@ Title = Annotated[str, Field(max_length=MAX_TITLE_CHARS), AfterValidator(_printa
 Name = Annotated[str, Field(max_length=MAX_NAME_CHARS), AfterValidator(_printable)]
 
 
-class NewSession(JsonBody):
+class NewSession(RequestBody):
     title: Title = ""
     external_session_id: Name = ""
 
 
-class RenameSession(JsonBody):
+class RenameSession(RequestBody):
     title: Title
 
 
-class DeleteSessions(JsonBody):
+class DeleteSessions(RequestBody):
     ids: list[str] = Field(default=[], max_length=10_000)
     all: bool = False
 
 
-class SessionPage(JsonBody):
+class SessionPage(RequestBody):
     limit: int = Field(default=50, ge=1, le=MAX_PAGE)
     after: str = ""
     q: str = Field(default="", max_length=MAX_TITLE_CHARS)
 
 
-class MetricLimit(JsonBody):
+class MetricLimit(RequestBody):
     limit: int = Field(default=100, ge=1, le=MAX_PAGE)
 
 
