@@ -27,7 +27,7 @@ from pathlib import Path
 import kimi_proxy
 
 PATIENCE_S = 300
-_MAX_ORDER_BYTES = 100_000
+_SIZE_BYTES = 4  # of the number before an order
 _LOADED_LATE = ("aiohttp", "httpx", "rich.progress", "starlette", "tomlkit", "uvicorn", "uvloop", "websockets", "yaml")
 
 
@@ -124,13 +124,14 @@ class Forks:
 def _order(args: Sequence[str], cwd: Path, env: Mapping[str, str]) -> bytes:
     # As a child of this process would inherit it; the tests themselves may run under nohup.
     ignores_hangup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    return json.dumps([list(args), str(cwd), dict(env), ignores_hangup]).encode()
+    order = json.dumps([list(args), str(cwd), dict(env), ignores_hangup]).encode()
+    return len(order).to_bytes(_SIZE_BYTES) + order
 
 
 @cache
 def commands() -> Forks:
     """Those of this process, which load once and end with it."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours, theirs = socket.socketpair()
     program = [sys.executable, "-c", "from tests.forks import serve; serve()", str(theirs.fileno())]
     loaded = subprocess.Popen(
         program,
@@ -173,9 +174,10 @@ def serve() -> None:
     _load()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody has to wait for what was forked
     while True:
-        order, fds, _, _ = socket.recv_fds(line, _MAX_ORDER_BYTES, 4)
-        if not order:
+        size, fds, _, _ = socket.recv_fds(line, _SIZE_BYTES, 4)
+        if not size:
             return
+        order = line.recv(int.from_bytes(size), socket.MSG_WAITALL)
         if os.fork() == 0:
             line.close()
             *streams, tell = fds
@@ -215,7 +217,7 @@ def _run(order: bytes, streams: Sequence[int]) -> None:
 
 
 def _load() -> None:
-    """Import whatever a command may need; starts no thread, because a fork would lose it."""
+    """Import whatever a command may need. None of it starts a thread of ours, which a fork would lose."""
     for module in pkgutil.walk_packages(kimi_proxy.__path__, "kimi_proxy."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
