@@ -1,0 +1,54 @@
+"""When tool results are cut: only where it is free or pays, and never what is needed."""
+
+from dataclasses import replace
+
+from kimi_proxy.features.sanitizer.policy import POLICIES, Aged, Sent, is_cold, old_results, pays
+
+SENT = Sent(at=1000.0, life_s=300.0, beginning=b"a")
+OLD = Aged(tokens=1_000, is_unread=False)
+
+
+def test_a_cache_is_cold_after_a_pause_that_was_longer_than_its_life():
+    assert not is_cold(SENT, replace(SENT, at=1300.0))
+    assert is_cold(SENT, replace(SENT, at=1300.5))
+
+
+def test_the_life_that_counts_is_the_one_of_what_was_sent_before():
+    hour = replace(SENT, life_s=3600.0)
+
+    assert not is_cold(hour, replace(SENT, at=2000.0))
+
+
+def test_a_cache_is_cold_when_the_conversation_begins_otherwise():
+    assert is_cold(SENT, replace(SENT, at=1001.0, beginning=b"compacted"))
+
+
+def test_a_session_that_was_never_seen_counts_as_warm():
+    assert not is_cold(None, SENT)
+
+
+def test_a_cut_of_cached_results_pays_when_little_stands_behind_it():
+    assert pays(saved_tokens=10_000, rewritten_tokens=4_000, within_requests=5)
+    assert not pays(saved_tokens=10_000, rewritten_tokens=60_000, within_requests=5)
+    assert pays(saved_tokens=10_000, rewritten_tokens=8_000, within_requests=10)
+
+
+def test_the_newest_results_and_what_is_still_needed_stay():
+    results = [
+        OLD,
+        replace(OLD, tokens=150),
+        replace(OLD, failed=True),
+        replace(OLD, is_referred=True),
+        replace(OLD, is_recovered=True),
+        OLD,
+        *(OLD for _ in range(POLICIES["default"].keep_newest)),
+    ]
+
+    assert old_results(results, POLICIES["default"]) == [0, 5]
+    assert old_results(results, POLICIES["careful"]) == [0]
+
+
+def test_what_the_model_has_not_read_is_never_old():
+    unread = [replace(OLD, is_unread=True)] * 8
+
+    assert old_results(unread, POLICIES["deep"]) == []
