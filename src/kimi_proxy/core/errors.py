@@ -62,7 +62,7 @@ CompressionReason = (
     | Literal["history_changed", "compression_taken_back", "compression_cooldown", "compression_limit"]
 )
 Reason = RequestReason | ToolResultReason | InstructionsReason | CompressionReason
-Shortening = Literal["pruned", "masked"]
+Shortening = Literal["pruned", "masked", "thinned", "repeated", "aged"]
 
 # Not in the lists above: the name of a stage that failed, or a reason that another version has stored.
 OtherReason = NewType("OtherReason", str)

@@ -19,6 +19,7 @@ from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.handler import Chat, ChatObserver
 from kimi_proxy.services.chat.memory import ProjectMemory
+from kimi_proxy.services.chat.prompt_cache import PromptCaches, last_request_in
 from kimi_proxy.services.chat.rate_limiter import RateLimiter
 from kimi_proxy.services.chat.recall import Recall
 from kimi_proxy.services.chat.recorder import Recorder
@@ -170,9 +171,10 @@ def _stages(
         *(models, counter, store.originals, store.decisions, summaries, config.sanitizer.recover_tool, hub.publish),
         pending_results=decisions.pending_results,
     )
+    caches = PromptCaches(last_request_in(store.sessions))
     return ChatStages(
         memory=ProjectMemory(config.home, config.memory, store.decisions, store.sessions),
-        sanitizer=Sanitizer(config.sanitizer, address, decisions, workers, metrics),
+        sanitizer=Sanitizer(config.sanitizer, address, decisions, workers, metrics, caches),
         compressor=compressor,
         automatic=AutoCompression(config.compression, usual, compressor, store.sessions),
         reinjection=Reinjection(config.reinjection, models, counter),

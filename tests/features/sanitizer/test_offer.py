@@ -51,7 +51,6 @@ def test_where_the_provider_notes_all_that_is_asked_it_does_not_join():
 )
 def test_a_client_that_offers_it_by_way_of_mcp_gets_none(wire: Wire, name: str, properties: tuple[str, ...]):
     assert stage.is_offered(with_tool(wire, name, *properties))
-    assert not stage.may_offer_tool(with_tool(wire, name, *properties))
 
 
 @WIRES

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from kimi_proxy.features.sanitizer.policy import POLICIES, Aged, Sent, is_cold, old_results, pays
+from kimi_proxy.features.sanitizer.policy import POLICIES, Aged, CachedCut, SentPrefix, is_cold, old_results, paying
 
-SENT = Sent(at=1000.0, life_s=300.0, beginning=b"a")
+SENT = SentPrefix(at=1000.0, life_s=300.0, beginning=b"a")
 OLD = Aged(tokens=1_000, is_unread=False)
 
 
@@ -23,14 +23,22 @@ def test_a_cache_is_cold_when_the_conversation_begins_otherwise():
     assert is_cold(SENT, replace(SENT, at=1001.0, beginning=b"compacted"))
 
 
-def test_a_session_that_was_never_seen_counts_as_warm():
-    assert not is_cold(None, SENT)
+def test_a_conversation_that_was_never_seen_is_cold_and_one_of_an_unknown_beginning_is_not():
+    assert is_cold(None, SENT)
+    assert not is_cold(replace(SENT, beginning=b""), replace(SENT, at=1001.0))
 
 
 def test_a_cut_of_cached_results_pays_when_little_stands_behind_it():
-    assert pays(saved_tokens=10_000, rewritten_tokens=4_000, within_requests=5)
-    assert not pays(saved_tokens=10_000, rewritten_tokens=60_000, within_requests=5)
-    assert pays(saved_tokens=10_000, rewritten_tokens=8_000, within_requests=10)
+    cut = CachedCut(place=50_000, saved=10_000)
+
+    assert paying([cut], prompt_tokens=64_000, within_requests=5) == [cut]
+    assert paying([cut], prompt_tokens=120_000, within_requests=5) == []
+
+
+def test_an_older_cut_joins_only_if_it_earns_more_than_it_costs():
+    far, near = CachedCut(place=1_000, saved=1_000), CachedCut(place=50_000, saved=10_000)
+
+    assert paying([far, near], prompt_tokens=64_000, within_requests=5) == [near]
 
 
 def test_the_newest_results_and_what_is_still_needed_stay():

@@ -92,13 +92,6 @@ def test_more_is_shown_of_what_the_model_has_not_read():
     assert len(shortened(MINIFIED).shown) > 5 * len(shortened(MINIFIED, is_unread=False).shown)
 
 
-@pytest.mark.parametrize(("is_unread", "why"), [(True, "unread"), (False, "pruned")])
-def test_a_short_file_is_left_alone_until_it_was_read(is_unread: bool, why: str):
-    code = "\n".join(outputs.source_file().text.split("\n")[600:760])
-
-    assert shortened(code, Origin("read", path="a.py"), is_unread=is_unread).why == why
-
-
 def test_half_of_a_longer_file_stays_at_least_until_it_was_read():
     code = "\n".join(outputs.source_file().text.split("\n")[:700])
     kept = {line for line in shortened(code, Origin("read", path="a.py")).shown.split("\n") if "⟦PRUNÉ" not in line}

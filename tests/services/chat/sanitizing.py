@@ -13,6 +13,7 @@ from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, run_stages
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.decisions import ChatDecisions
+from kimi_proxy.services.chat.prompt_cache import PromptCaches
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store.protocols import Decisions, Originals
@@ -20,7 +21,14 @@ from kimi_proxy.services.store.sqlite.store import SqliteStore
 from kimi_proxy.services.workers import Workers
 
 # Tests of the budget say how much there is; all others have time, however loaded the machine.
-PATIENT = Settings(budget_ms=60_000)
+PATIENT = Settings(budget_ms=60_000, threshold_tokens=1000)
+
+
+class Clock:
+    now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +51,7 @@ async def world(
     workers: Workers | None = None,
     originals: Originals | None = None,
     stored_decisions: Decisions | None = None,
+    clock: Clock | None = None,
 ) -> AsyncIterator[World]:
     # Everything in threads: a child per test would take longer than the tests.
     workers = workers or Workers(thread_max_chars=10**9)
@@ -52,7 +61,8 @@ async def world(
                 Metrics(),
                 ChatDecisions(originals or real.originals, stored_decisions or real.decisions),
             )
-            sanitizer = Sanitizer(settings, "http://127.0.0.1:8000", decisions, workers, metrics)
+            caches = PromptCaches(now=clock or Clock())
+            sanitizer = Sanitizer(settings, "http://127.0.0.1:8000", decisions, workers, metrics, caches)
             yield World(sanitizer, real, metrics, decisions)
     finally:
         await workers.close()

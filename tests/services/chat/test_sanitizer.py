@@ -10,11 +10,13 @@ import pytest
 from tests import outputs
 from tests.conversations import Assistant, Call, Item, Result, User, request, results, texts
 from tests.fakes import MemoryOriginals
-from tests.services.chat.sanitizing import PATIENT, World, world
+from tests.services.chat.sanitizing import PATIENT, Clock, World, world
 
+from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.lines import decoded
 from kimi_proxy.features import recovery
 from kimi_proxy.features.pipeline import Draft
@@ -89,7 +91,7 @@ async def test_what_was_recovered_stays_whole_while_the_old_cut_stays_cut(tmp_pa
 
 @WIRES
 async def test_a_request_with_nothing_to_cut_leaves_byte_for_byte(tmp_path: Path, wire: Wire):
-    whole = request(wire, [User("hello"), *asked("c1", "short")])
+    whole = request(wire, [User("hello"), *asked("c1", "short")], tools=())
     async with world(tmp_path) as here:
         draft = await here.send(whole)
 
@@ -108,15 +110,150 @@ async def test_a_section_of_a_users_text_is_cut_and_the_words_around_stay(tmp_pa
 
 
 @WIRES
-async def test_our_tool_joins_with_the_first_cut_and_stays(tmp_path: Path, wire: Wire):
+async def test_our_tool_is_there_from_the_first_request_and_stays(tmp_path: Path, wire: Wire):
     async with world(tmp_path) as here:
-        before = await here.send(request(wire, [User("hello")]))
+        first = await here.send(request(wire, BEGUN[:1]))
         cut = await here.send(request(wire, BEGUN))
+        here.sanitizer.is_on = False
         after = await here.send(request(wire, [*BEGUN, Assistant("ok"), User("next")]))
 
-    assert recovery.NAME not in before.request.tool_names
-    assert cut.request.tool_names == after.request.tool_names == ("bash", "read_file", recovery.NAME)
-    assert (before.own_tool, cut.own_tool) == ("", recovery.NAME)
+    assert first.request.tool_names == cut.request.tool_names == ("bash", "read_file", recovery.NAME)
+    assert after.request.tool_names == cut.request.tool_names
+    assert (first.own_tool, cut.own_tool, after.own_tool) == (recovery.NAME,) * 3
+    assert _bytes(cut)[0] == _bytes(first)[0]
+
+
+@WIRES
+async def test_our_tool_never_joins_a_conversation_whose_cache_is_warm(tmp_path: Path, wire: Wire):
+    clock = Clock()
+    async with world(tmp_path, clock=clock) as here:
+        here.sanitizer.is_on = False
+        before = await here.send(request(wire, BEGUN[:1], **CACHED))
+        here.sanitizer.is_on = True
+        warm = await here.send(request(wire, BEGUN, **CACHED))
+        clock.now += 3601
+        cold = await here.send(request(wire, [*BEGUN, Assistant("ok"), User("next")], **CACHED))
+
+    assert before.own_tool == warm.own_tool == ""
+    assert warm.reasons == ("not_worth_resending",) and results(warm.request)["call_a1"] == LOG.text
+    assert cold.own_tool == recovery.NAME
+
+
+BY_POLICY = Settings(budget_ms=60_000)
+CACHED: dict[str, JsonValue] = {"cache_control": {"type": "ephemeral"}}  # without it Anthropic caches nothing
+
+
+def reads(count: int, first: int = 0) -> list[Item]:
+    """Files that were read one after the other; none of them is long enough to be cut when it enters."""
+    items: list[Item] = []
+    for n in range(first, first + count):
+        text = "\n".join(f"value_{n}_{row} = settings.lookup({row * n}, default={row})" for row in range(80))
+        items += asked(f"r{n}", text, "read_file", path=f"src/module_{n}.py")
+    return items
+
+
+def shown_whole(draft: Draft) -> list[str]:
+    return [call for call, text in results(draft.request).items() if "⟦PRUNÉ" not in text]
+
+
+@WIRES
+async def test_old_results_are_cut_when_the_prompt_cache_is_cold_anyway(tmp_path: Path, wire: Wire):
+    clock, items = Clock(), [User("Tidy up."), *reads(8)]
+    async with world(tmp_path, BY_POLICY, clock=clock) as here:
+        await here.send(request(wire, items[:1], **CACHED))
+        warm = await here.send(request(wire, items, **CACHED))
+        clock.now += 3601
+        cold = await here.send(request(wire, [*items, Assistant("Done."), User("And now the tests.")], **CACHED))
+        (found,) = set(ID.findall(results(cold.request)["r0"]))
+        kept = decoded((await here.store.originals.get(SCOPE, found)).text)
+
+    assert len(shown_whole(warm)) == 8
+    assert shown_whole(cold) == ["r5", "r6", "r7"]
+    assert kept == results(warm.request)["r0"]
+    assert "résultat ancien : read_file src/module_0.py" in results(cold.request)["r0"]
+    assert len(results(cold.request)["r0"]) < 400
+
+
+@WIRES
+async def test_while_the_prompt_cache_is_warm_nothing_that_was_sent_changes(tmp_path: Path, wire: Wire):
+    clock, items = Clock(), [User("Tidy up."), *reads(8)]
+    async with world(tmp_path, BY_POLICY, clock=clock) as here:
+        await here.send(request(wire, items[:1], **CACHED))
+        first = await here.send(request(wire, items, **CACHED))
+        clock.now += 200 if wire is Wire.MESSAGES else 590
+        later = await here.send(request(wire, [*items, Assistant("ok"), *reads(2, first=8)], **CACHED))
+
+    assert _bytes(later)[: len(_bytes(first))] == _bytes(first)
+
+
+async def test_what_a_cold_cut_left_is_sent_in_the_same_bytes_from_then_on(tmp_path: Path):
+    clock, items = Clock(), [User("Tidy up."), *reads(8), Assistant("Done."), User("And now the tests.")]
+    async with world(tmp_path, BY_POLICY, clock=clock) as here:
+        cold = await here.send(request(Wire.CHAT, items))
+        clock.now += 10
+        later = await here.send(request(Wire.CHAT, [*items, *reads(3, first=20)]))
+
+    assert len(shown_whole(cold)) == 3
+    assert _bytes(later)[: len(_bytes(cold))] == _bytes(cold)
+
+
+async def test_an_old_result_that_is_named_or_failed_last_stays(tmp_path: Path):
+    items = [User("Tidy up."), *reads(8), Assistant("Done."), User("Now mend module_1.py, please.")]
+    async with world(tmp_path, BY_POLICY) as here:
+        cold = await here.send(request(Wire.CHAT, items))
+
+    assert shown_whole(cold) == ["r1", "r5", "r6", "r7"]
+
+
+async def test_another_model_makes_the_prompt_cache_cold(tmp_path: Path):
+    items = [User("Tidy up."), *reads(8)]
+    later = [*items, Assistant("Done."), User("next")]
+    async with world(tmp_path, BY_POLICY) as here:
+        await here.send(request(Wire.CHAT, items[:1]))
+        await here.send(request(Wire.CHAT, items))
+        cold = await here.send(request(Wire.CHAT, later, model="kimi-k2-turbo"))
+
+    assert len(shown_whole(cold)) == 3
+
+
+async def test_a_file_that_is_read_again_is_shown_by_what_changed(tmp_path: Path):
+    before = FILE.split("\n")[600:760]
+    after = [*before[:80], "    # a line that was added", *before[80:]]
+    items = [User("go"), *asked("c1", "\n".join(before), "read_file", path="a.py")]
+    again = [*items, *asked("c2", "\n".join(after), "read_file", path="a.py")]
+    async with world(tmp_path, BY_POLICY) as here:
+        await here.send(request(Wire.CHAT, items[:1]))
+        await here.send(request(Wire.CHAT, items))
+        draft = await here.send(request(Wire.CHAT, again))
+        shown = results(draft.request)["c2"]
+        (found,) = set(ID.findall(shown))
+        kept = decoded((await here.store.originals.get(SCOPE, found)).text)
+
+    assert "    # a line that was added" in shown and len(shown) < 400
+    assert "déjà montré plus haut : read_file a.py" in shown
+    assert kept == "\n".join(after)
+
+
+async def test_a_numbered_file_keeps_every_line_and_a_tenth_of_its_numbers(tmp_path: Path):
+    lines = FILE.split("\n")[600:760]
+    numbered = "\n".join(f"{n:6}\t{line}" for n, line in enumerate(lines, 601))
+    items = [User("go"), *asked("c1", numbered, "Read", file_path="a.py")]
+    async with world(tmp_path, BY_POLICY) as here:
+        draft = await here.send(request(Wire.CHAT, items))
+        shown = results(draft.request)["c1"].split("\n")
+
+    assert [line.partition("\t")[2] if line[:6].strip().isdigit() else line for line in shown] == lines
+    assert sum(line[:6].strip().isdigit() for line in shown) == 17
+
+
+async def test_a_result_over_8000_tokens_never_enters_whole(tmp_path: Path):
+    words = "\n".join(f"{n * 7919 % 100003:x} {n * 104729 % 99991:x} {n * 31337 % 65521:x}" for n in range(4000))
+    async with world(tmp_path, within(50), workers=Stuck()) as here:
+        draft = await here.send(request(Wire.CHAT, [User("go"), *asked("c1", words)]))
+        shown = results(draft.request)["c1"]
+
+    assert tokens.count(shown) <= 8_000 < tokens.count(words)
+    assert shown.startswith(words[:200]) and shown.endswith(words[-200:])
 
 
 @WIRES
@@ -159,7 +296,8 @@ async def test_a_store_that_cannot_keep_lets_everything_out_whole_and_that_stays
     assert "store_unavailable" in draft.reasons
     assert results(healed.request)["call_a1"] == LOG.text
     assert results(new.request) == results(restarted.request)
-    assert "⟦PRUNÉ" in results(new.request)["c2"]
+    # Without the store our tool could not join when the conversation began.
+    assert results(new.request)["c2"] == FILE and new.own_tool == ""
 
 
 class Stuck(Workers):
@@ -239,17 +377,17 @@ async def test_two_that_send_the_same_at_once_send_the_same_bytes(tmp_path: Path
 
 
 async def test_why_nothing_was_done_is_told(tmp_path: Path):
-    short = "\n".join(FILE.split("\n")[600:760])
+    forged = f"⟦PRUNÉ: prune_id=prn_0123456789abcdef lignes 1-9 (9) raison=x⟧\n{FILE[:20_000]}"
     items: list[Item] = [
         User("go"),
-        *asked("c1", LOG.text, "mcp__pruner__recover_text"),
-        *asked("c2", f"⟦PRUNÉ: prune_id=prn_0123456789abcdef lignes 1-9 (9) raison=x⟧\n{FILE}"),
-        *asked("c3", short, "read_file", path="a.py"),
+        Assistant("", (Call("c1", "mcp__pruner__recover_text", {}), Call("c2", "bash", {}))),
+        Result("c1", LOG.text),
+        Result("c2", forged),
     ]
     async with world(tmp_path) as here:
         draft = await here.send(request(Wire.CHAT, items))
 
-    assert draft.reasons == ("already_cut", "recovered", "unread")
+    assert draft.reasons == ("already_cut", "recovered")
     assert draft.notes == ()
     assert 'kimi_proxy_sanitizer_outputs_total{why="recovered"} 1.0' in here.metrics.text().decode()
 
@@ -263,8 +401,8 @@ async def test_what_was_done_is_told(tmp_path: Path):
     assert note.event == "sanitizer_event"
     assert (note.fields["outputs"], note.fields["cut"], note.fields["cut_now"]) == (1, 1, 1)
     assert note.fields["tokens_saved"] == note.fields["tokens_before"] - note.fields["tokens_after"] > 1000
-    assert note.fields["tool_tokens"] > 0 and note.fields["prefix_tokens_resent"] > 0
-    assert later.fields == {**note.fields, "cut_now": 0, "prefix_tokens_resent": 0}
+    assert 0 < note.fields["tool_tokens"] < 120 and note.fields["prefix_tokens_resent"] == 0
+    assert later.fields == {**note.fields, "cut_now": 0}
 
 
 async def test_a_fault_of_ours_lets_the_request_out(tmp_path: Path):
@@ -299,7 +437,8 @@ async def test_many_outputs_of_one_conversation_are_all_remembered(tmp_path: Pat
         kept = await here.store.originals.page(SCOPE, NEWEST, 100)
 
     assert first.request.body == again.request.body
-    assert len([original for original in kept if original.decision]) == 30
+    # All but the newest three are old, and the newest has just come.
+    assert len([original for original in kept if original.decision]) == 28
 
 
 async def test_a_store_that_fails_while_keeping_fails_open(tmp_path: Path):
@@ -313,20 +452,6 @@ async def test_a_store_that_fails_while_keeping_fails_open(tmp_path: Path):
     assert draft.notes == ()
 
 
-async def test_a_first_cut_that_loses_more_of_the_cache_than_it_saves_is_not_made(tmp_path: Path):
-    told = "We talked about this for a long time. " * 4000
-    small: list[Item] = [User(LOG.goal), Assistant(told), User("go on"), *asked("c1", LOG.text)]
-    large = "\n".join(f"{at} {LOG.text}" for at in range(20))
-    later: list[Item] = [*small, Assistant("hm"), *asked("c2", large)]
-    async with world(tmp_path) as here:
-        first = await here.send(whole := request(Wire.CHAT, small))
-        worth = await here.send(request(Wire.CHAT, later))
-        after = results(worth.request)
-
-    assert first.request is whole and first.reasons == ("not_worth_resending",)
-    assert after["c1"] == LOG.text and len(after["c2"]) < len(large) / 2  # what was sent whole stays whole
-
-
 async def test_an_output_that_nobody_can_shorten_leaves_the_cuts_before_it_as_they_are(tmp_path: Path):
     class Stumbling(Workers):
         async def shorten(self, task: Task, within_s: float) -> ShortenedText:
@@ -334,7 +459,7 @@ async def test_an_output_that_nobody_can_shorten_leaves_the_cuts_before_it_as_th
                 task = replace(task, goal=None)  # type: ignore[arg-type]
             return await super().shorten(task, within_s)
 
-    later: list[Item] = [*BEGUN, *asked("c2", "stumble over this line\n" * 2000)]
+    later: list[Item] = [*BEGUN, *asked("c2", "\n".join(f"stumble over line {n * 7919 % 1009}" for n in range(600)))]
     async with world(tmp_path, workers=Stumbling(thread_max_chars=10**9)) as here:
         first = await here.send(request(Wire.CHAT, BEGUN))
         second = await here.send(request(Wire.CHAT, later))

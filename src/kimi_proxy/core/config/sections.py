@@ -1,6 +1,7 @@
 """The sections of the settings that are plain lists of keys, each with its default and its bounds."""
 
 import re
+from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -125,7 +126,8 @@ class SanitizerSettings(SettingsSection):
     """Long tool results are shortened before they are sent; the originals are kept."""
 
     enabled: bool = True
-    threshold_tokens: int = Field(default=1000, ge=1)
+    policy: Literal["careful", "default", "deep"] = "default"
+    threshold_tokens: int = Field(default=0, ge=0)  # 0: as the policy says
     preview_length: int = Field(default=200, ge=0)
     budget_ms: int = Field(default=400, ge=1, le=60_000)
     recover_tool: bool = True

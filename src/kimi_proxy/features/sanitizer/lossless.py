@@ -18,7 +18,7 @@ ROW_HEAD_CHARS, ROW_TAIL_CHARS = 600, 200
 # How tools that show files number their rows: `    12→`, `12\t`, `12│ `, `12| `, `12: `.
 _NUMBER = re.compile(r" {0,8}L?(\d{1,7})(?:→|\t|│ ?|\| ?|: ?)")
 # Colours and cursor movements (CSI), window titles and links (OSC), and single-character escapes.
-_ESCAPE = re.compile(r"\x1b(?:\[[0-9;:?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,2000}(?:\x07|\x1b\\)|[@-Z\\-_])")
+_ESCAPE = re.compile(r"\x1b(?:\[[0-9;:?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,2000}(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 
 def thin_numbers(lines: Sequence[str]) -> Sequence[str]:

@@ -66,7 +66,7 @@ def plan(request: Request, threshold_tokens: int) -> tuple[LongOutput, ...]:
     for at, message in enumerate(request.messages):
         calls.update(_tool_calls(message))
         found += _outputs(request, at, calls, threshold_tokens, at > last_answer)
-    return tuple(_with_keys(_conversation_hash(request), found)) if found else ()
+    return tuple(_with_keys(conversation_hash(request), found)) if found else ()
 
 
 def is_recovery_tool(tool: str) -> bool:
@@ -156,7 +156,7 @@ def _follows_recovery(request: Request, at: int) -> bool:
     return any(_WRITTEN_RECOVERY.search(part.text) for part in before.parts if part.kind == "text")
 
 
-def _conversation_hash(request: Request) -> bytes:
+def conversation_hash(request: Request) -> bytes:
     """Return the hash of what a conversation began with: call ids are often unique in theirs only."""
     first = next((message.parts for message in request.messages if message.role == "user"), ())
     digest = sha256()

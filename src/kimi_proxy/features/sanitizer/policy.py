@@ -33,29 +33,46 @@ POLICIES: Mapping[PolicyName, Policy] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """The newest request of a session, as far as the provider's prompt cache is concerned."""
+class SentPrefix:
+    """The newest request of a conversation, as far as the provider's prompt cache is concerned."""
 
     at: float  # seconds
     life_s: float  # how long the provider keeps what it has cached of it
-    beginning: bytes  # a digest of what a cached prefix begins with
+    beginning: bytes = b""  # a digest of what a cached prefix begins with; empty if unknown
 
 
-def is_cold(before: Sent | None, now: Sent) -> bool:
+def is_cold(before: SentPrefix | None, now: SentPrefix) -> bool:
     """Return whether the provider has to write the beginning anew, whatever we send.
 
-    So it is after a pause longer than the cache's life, and when the conversation begins otherwise than before: the
-    client compacted it, or the model changed. Of a session that was never seen nothing is known: it counts as warm.
+    So it is after a pause longer than the cache's life, when the conversation begins otherwise than before (another
+    model, other tools), and when it was never seen: then it is new, or was resumed.
     """
-    if before is None:
-        return False
-    return now.at - before.at > before.life_s or now.beginning != before.beginning
+    if before is None or now.at - before.at > before.life_s:
+        return True
+    return bool(before.beginning) and now.beginning != before.beginning
 
 
-def pays(saved_tokens: int, rewritten_tokens: int, within_requests: int) -> bool:
-    """Return whether a cut of cached tokens earns back within so many requests what writing the rest anew costs."""
-    earned = CACHE_READ * saved_tokens * (within_requests + 1)
-    return earned >= (CACHE_WRITE - CACHE_READ) * rewritten_tokens
+@dataclass(frozen=True, slots=True)
+class CachedCut:
+    """A cut of a result that the provider has cached."""
+
+    place: int  # tokens that stand before it
+    saved: int
+
+
+def paying(cuts: Sequence[CachedCut], prompt_tokens: int, within_requests: int) -> Sequence[CachedCut]:
+    """Return the newest of these cuts, oldest first, that earn most within so many requests; none if none do.
+
+    What stands after the oldest of them has to be written to the cache anew.
+    """
+    best, most, saved = len(cuts), 0.0, 0
+    for at in range(len(cuts) - 1, -1, -1):
+        saved += cuts[at].saved
+        rewritten = max(0, prompt_tokens - cuts[at].place - saved)
+        net = CACHE_READ * saved * (within_requests + 1) - (CACHE_WRITE - CACHE_READ) * rewritten
+        if net > most:
+            best, most = at, net
+    return cuts[best:]
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,9 +34,6 @@ Kind: TypeAlias = Literal["json", "listing", "logs", "code", "docs"]
 NextId: TypeAlias = Callable[[str], str]  # from a prefix to the next id
 Edit: TypeAlias = tuple[int, int, bytes]
 
-# A text that the model has not read yet is cut only if there is enough of it; a log says less per line.
-PATIENCE = {"code": 2, "docs": 2}
-
 
 @dataclass(frozen=True, slots=True)
 class Task:
@@ -85,9 +82,7 @@ def shorten(task: Task, check: Callable[[], None] = _no_deadline) -> ShortenedTe
     kind = kind_of(task.origin, task.text)
     if markers.quoted_id(task.text) is not None:
         return _whole(task, before, "already_cut")
-    if task.is_unread and before <= PATIENCE.get(kind, 1) * task.threshold_tokens:
-        return _whole(task, before, "unread")
-    ids = _ids(task.seed)
+    ids = ids_of(task.seed)
     return _shorten_json(task, ids, before, check) if kind == "json" else _shorten_text(task, kind, ids, before, check)
 
 
@@ -95,7 +90,7 @@ def _whole(task: Task, tokens_before: int, why: Reason = "nothing_to_cut") -> Sh
     return ShortenedText(task.text, why, (), tokens_before, tokens_before)
 
 
-def _ids(seed: bytes) -> NextId:
+def ids_of(seed: bytes) -> NextId:
     """Return a function that makes ids, each of the seed and of how many there were."""
     numbers = count(1)
 
@@ -218,7 +213,7 @@ def _shorten_text(task: Task, kind: Kind, next_id: NextId, before: int, check: C
     if len(task.text) > LONG_LINE_CHARS * (task.text.count("\n") + 1):
         return _shorten_to_ends(task, kind, next_id("msk"), before)
     lines = split(task.text)
-    judged, as_type = _unnumbered(lines), _AS_TYPE[kind]
+    judged, as_type = unnumbered(lines), _AS_TYPE[kind]
     protected = outline(judged, as_type, check).protected if kind == "logs" else ()
     ratio = _log_ratio(protected, _ratio_of(kind, before, task.is_unread))
     scores = _listing_scores(lines, task.goal, check) if kind == "listing" else None
@@ -280,7 +275,7 @@ NUMBERED = 0.9  # of the lines that are not empty
 _NUMBER = re.compile(r"\s{0,8}(?:L?(\d{1,7}))(?:→|\t|│ ?|\| ?|: ?)")
 
 
-def _unnumbered(lines: Sequence[str]) -> Sequence[str]:
+def unnumbered(lines: Sequence[str]) -> Sequence[str]:
     """Return the lines without their numbers, one for each; the same object if they have none."""
     sample = [line for line in lines[:NUMBERED_SAMPLE_LINES] if line.strip()]
     numbers = [int(found[1]) for line in sample if (found := _NUMBER.match(line))]

@@ -34,14 +34,15 @@ class RequestDecisions:
 
     outputs: tuple[LongOutput, ...]
     decisions: Mapping[bytes, Decision]
-    offers_tool: bool
+    offers_tool: bool  # our tool is in this conversation
     pending_results: Mapping[str, str] = field(default_factory=dict)  # to show beside results, by their unique call ids
     previous_response: str | None = None  # the one that is meant, where the client knows another name for it
     results: Mapping[str, str] = field(default_factory=dict)  # of calls of ours in it, by their ids
+    rewritten_tokens: int = 0  # of the prompt cache, where cached results are cut now
 
 
 def sanitize(draft: Draft, decided: RequestDecisions) -> Draft:
-    """Show what was decided, and offer the tool that brings back the rest with the first cut and from then on."""
+    """Return the draft with outputs shown as was decided, and with our tool where the conversation has it."""
     if decided.previous_response is not None:
         draft = replace(draft, request=edit.with_previous_response(draft.request, decided.previous_response))
     if decided.results:
@@ -51,14 +52,15 @@ def sanitize(draft: Draft, decided: RequestDecisions) -> Draft:
     reasons = tuple(sorted({decision.why for decision in made if decision.shown is None}))
     draft = replace(draft, reasons=(*draft.reasons, *reasons)) if reasons else draft
     shown = {key: decision.shown for key, decision in decided.decisions.items() if decision.shown is not None}
-    if not shown:
-        return draft
-    request = _with_shown(draft.request, decided.outputs, shown, decided.pending_results)
-    if decided.offers_tool and may_offer_tool(request):
+    request = draft.request
+    if shown:
+        request = _with_shown(request, decided.outputs, shown, decided.pending_results)
+        price = {"tool_tokens": tool_tokens() * decided.offers_tool, "prefix_tokens_resent": decided.rewritten_tokens}
+        draft = replace(draft, notes=(*draft.notes, Note(EVENT, _counts(made) | price)))
+    if decided.offers_tool:
         draft = replace(draft, own_tool=own_tool_name(request))
         request = with_recall_tool(request)
-    note = Note(EVENT, _counts(made) | _price(made, draft))
-    return replace(draft, request=request, notes=(*draft.notes, note))
+    return draft if request is draft.request else replace(draft, request=request)
 
 
 def _with_shown(
@@ -131,48 +133,18 @@ def _counts(made: Sequence[Decision]) -> JsonObject:
     }
 
 
-def _price(made: Sequence[Decision], draft: Draft) -> JsonObject:
-    """Return what our tool costs: its description, and once the whole prompt cache, which begins with tools."""
-    if not draft.own_tool:
-        return {"tool_tokens": 0, "prefix_tokens_resent": 0}
-    joins = all(decision.is_new for decision in made if decision.shown is not None)
-    return {"tool_tokens": tool_tokens(), "prefix_tokens_resent": resent_tokens(draft.request) if joins else 0}
-
-
 BYTES_PER_TOKEN = 4  # about
 
-# Tokens that may be sent again for one that is left out. Putting a token into Anthropic's cache costs 1.25 times the
-# price of input, reading it there 0.1 times: after about twenty turns in which it is not read, one that is left out has
-# paid for three (`kimi-proxy replay` computes what that comes to).
-RESENT_PER_SAVED = 3
-
-
-def is_first_cut_worth(request: Request, saved_tokens: int, offers_tool: bool) -> bool:
-    """Return whether the saving pays for the prompt cache that a new tool loses; where none joins, nothing is lost."""
-    if not offers_tool or not may_offer_tool(request):
-        return True
-    return resent_tokens(request) <= RESENT_PER_SAVED * saved_tokens
-
-
-def resent_tokens(request: Request) -> int:
-    """Return what the provider's prompt cache holds, if it does: everything up to its last answer, tools first."""
-    answered = [message.start for message in request.messages if message.role == "assistant"]
-    return answered[-1] // BYTES_PER_TOKEN if answered else 0
-
-
+# In every request of a conversation: under 120 tokens with its schema.
 DESCRIPTION = """\
-Read what was left out of a tool's output in this conversation, exactly as it was. Where lines were left out to save \
-room, a marker stands for them: ⟦PRUNÉ: prune_id=prn_… lignes 12-90 (79) …⟧ names their numbers, \
-[KIMI_PROXY_OBSERVATION_MASKED original_chars=… head=… tail=… id=msk_…] their characters (from head to original_chars \
-minus tail). Files and commands are not affected: a marker is never part of a file, and never belongs into one. Ask by \
-id with start_line and end_line (counted from 1, both included) or start_char and end_char (counted from 0, end_char \
-not included), and for no more than you need; without a range all of it comes back."""
+Read back the lines that ⟦PRUNÉ: prune_id=prn_… lignes A-B …⟧ or the characters that [… head=A … id=msk_…] \
+stands for in a tool result. A marker is never part of a file. Rows may be numbered on every tenth only."""
 
 # As plain as can be: some providers refuse schemas with words that they do not know.
 SCHEMA: JsonObject = {
     "type": "object",
     "properties": {
-        "id": {"type": "string", "description": "The id in the marker: prn_… or msk_…"},
+        "id": {"type": "string"},
         **{name: {"type": "integer"} for name in ("start_line", "end_line", "start_char", "end_char")},
     },
     "required": ["id"],
@@ -205,7 +177,7 @@ def may_offer_tool(request: Request) -> bool:
     """
     answers = request.members.get("n")
     is_one = answers is None or bytes(answers) in (b"1", b"null")
-    return bool(request.tool_names) and is_one and not request.is_stored and not is_offered(request)
+    return bool(request.tool_names) and is_one and not request.is_stored
 
 
 def is_offered(request: Request) -> bool:

@@ -84,12 +84,23 @@ class ChatDecisions:
             self._recent.put(key, decision, len(records[key].shown or b""))
         return decisions
 
-    async def commit(self, shortened: Sequence[ShortenedOutput], session: str) -> dict[bytes, Decision]:
-        """Put decisions and originals on disk, and return what is decided; StoreUnavailable if that failed."""
+    async def commit(
+        self, shortened: Sequence[ShortenedOutput], session: str, replaces: bool = False
+    ) -> dict[bytes, Decision]:
+        """Put decisions and originals on disk, and return what is decided; StoreUnavailable if that failed.
+
+        With `replaces`, what was decided before for the same results no longer counts: only where the provider's prompt
+        cache has nothing to lose.
+        """
         kept = await asyncio.gather(*(self._kept(one) for one in shortened))
         records = [_record(one, is_kept, session) for one, is_kept in zip(shortened, kept, strict=True)]
+        old = {record.key for record in records} if replaces else set()
+        for key in old:
+            self._unwritten.pop(key, None)
+            self._recent.forget(key)
         late = tuple(self._unwritten.values())
-        on_disk = await self._stored.add(SCOPE, [*late, *records], forget=[record.key for record in late])
+        forget = [*old, *(record.key for record in late)]
+        on_disk = await self._stored.add(SCOPE, [*late, *records], forget=forget)
         for record in late:
             self._unwritten.pop(record.key, None)
         own = {record.key for record in records}
@@ -133,6 +144,13 @@ class ChatDecisions:
     async def _text_of(self, key: bytes) -> str | None:
         record = (await self._stored.get(SCOPE, [key])).get(key)
         return None if record is None or record.shown is None else decoded(record.shown)
+
+    async def has_tool(self, conversation: bytes) -> bool:
+        """Return whether our tool is in the tools of a conversation."""
+        return bool(await self._stored.get(SCOPE, [_key("tool", conversation.hex())]))
+
+    async def save_has_tool(self, conversation: bytes) -> None:
+        await self._stored.add(SCOPE, [DecisionRecord(_key("tool", conversation.hex()), "tool", b"offered")])
 
     async def totals(self) -> DecisionTotals:
         return await self._stored.totals(SCOPE)

@@ -5,27 +5,25 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from kimi_proxy.core import tokens
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.core.errors import Reason, StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sanitizer import stage as offer
+from kimi_proxy.features.sanitizer.age import aged_results, is_user_turn, paying_results, readable_before
+from kimi_proxy.features.sanitizer.light import Earlier, aged_form, bounded_form, lossless_form
 from kimi_proxy.features.sanitizer.plan import LongOutput, goal, plan
+from kimi_proxy.features.sanitizer.policy import HUGE_TOKENS, POLICIES, old_results
 from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task
-from kimi_proxy.features.sanitizer.stage import (
-    EVENT,
-    Decision,
-    RequestDecisions,
-    is_first_cut_worth,
-    result_call_ids,
-    sanitize,
-)
+from kimi_proxy.features.sanitizer.stage import EVENT, Decision, RequestDecisions, result_call_ids, sanitize
 from kimi_proxy.services.chat.decisions import ChatDecisions, ShortenedOutput
+from kimi_proxy.services.chat.prompt_cache import PromptCaches, PromptCacheState
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store.protocols import ListedOriginal
 from kimi_proxy.services.workers import Workers
@@ -52,6 +50,7 @@ class Sanitizer:
         decisions: ChatDecisions,
         workers: Workers,
         metrics: Metrics,
+        caches: PromptCaches | None = None,
         now: Callable[[], float] = time.monotonic,
         draw: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
@@ -63,6 +62,10 @@ class Sanitizer:
         self._metrics = metrics
         self._now = now
         self._draw = draw
+        self._caches = caches or PromptCaches()
+        self._policy = POLICIES[settings.policy]
+        self._entry_tokens = settings.threshold_tokens or self._policy.entry_tokens
+        self._has_tool: LruCache[bytes, bool] = LruCache(MAX_SMALL)
         self._since_start: Counter[str] = Counter()
         # Tool results below the threshold: to count their tokens again with every request would be a waste.
         self._small: LruCache[bytes, bool] = LruCache(MAX_SMALL, ttl_s=DAY_S, now=now)
@@ -80,7 +83,8 @@ class Sanitizer:
         saved = totals.tokens_before - totals.tokens_after
         return {
             "enabled": self.is_on,
-            "threshold_tokens": settings.threshold_tokens,
+            "policy": settings.policy,
+            "threshold_tokens": self._entry_tokens,
             "preview_length": settings.preview_length,
             "outputs": dict(totals.outputs),
             "tokens_before": totals.tokens_before,
@@ -104,19 +108,83 @@ class Sanitizer:
 
     async def _decided(self, draft: Draft) -> RequestDecisions:
         deadline = self._now() + self._settings.budget_ms / 1000
-        request, threshold = draft.request, self._settings.threshold_tokens
-        is_short = len(request.body) <= IN_LOOP_MAX_BYTES
-        found = plan(request, threshold) if is_short else await asyncio.to_thread(plan, request, threshold)
-        outputs = [output for output in found if self._small.get(output.key) is None]
-        decisions = await self._decisions_on(draft, outputs, deadline) if outputs else {}
-        long = tuple(output for output in outputs if output.key in decisions)
+        found, cache = await self._plan(draft), await self._caches.observe(draft)
+        offers_tool = await self._offers_tool(draft, cache)
+        decisions = await self._decisions_on(draft, found, self._may_cut(draft, offers_tool), deadline)
+        rewritten = 0
+        if self.is_on and self._may_cut(draft, offers_tool):
+            aged, rewritten = await self._aged(draft, found, decisions, cache.is_cold)
+            decisions |= aged
+        long = tuple(output for output in found if output.key in decisions)
         pending: dict[str, str] = {}
         if any(one.shown is not None for one in decisions.values()):
             results = self._decisions.pending_results(draft.session.id, result_call_ids(draft.request))
             pending = await self._read(results, pending)
-        decided = RequestDecisions(long, decisions, self._settings.recover_tool, pending)
+        decided = RequestDecisions(long, decisions, offers_tool, pending, rewritten_tokens=rewritten)
         response_id = draft.request.previous_response_id
         return await self._with_previous_response(decided, response_id) if response_id else decided
+
+    # Our tool
+
+    async def _offers_tool(self, draft: Draft, cache: PromptCacheState) -> bool:
+        """Return whether our tool is in this conversation: it joins only while the prompt cache has nothing to lose."""
+        request, conversation = draft.request, cache.conversation
+        if not self._settings.recover_tool or not offer.may_offer_tool(request):
+            return False
+        has_tool = self._has_tool.get(conversation)
+        if not has_tool and self.is_on and cache.is_cold and not offer.is_offered(request):
+            # At once, for an equal request that comes while this one waits for the disk.
+            self._has_tool.put(conversation, True)
+            has_tool = await self._read(self._saved_has_tool(conversation), False)
+        elif has_tool is None:
+            has_tool = await self._read(self._decisions.has_tool(conversation), False)
+        self._has_tool.put(conversation, has_tool)
+        return has_tool
+
+    async def _saved_has_tool(self, conversation: bytes) -> bool:
+        await self._decisions.save_has_tool(conversation)
+        return True
+
+    def _may_cut(self, draft: Draft, offers_tool: bool) -> bool:
+        """Return whether what is cut can be read back: by our tool, by the client's own, or by the hint that we add."""
+        has_way = offers_tool or offer.is_offered(draft.request)
+        return has_way or not (self._settings.recover_tool and offer.may_offer_tool(draft.request))
+
+    # Old results
+
+    async def _aged(
+        self, draft: Draft, outputs: Sequence[LongOutput], decisions: Mapping[bytes, Decision], is_cold: bool
+    ) -> tuple[dict[bytes, Decision], int]:
+        """Return new decisions for old results, where cutting them is free or pays, and the tokens rewritten for it."""
+        if not is_cold and not (self._policy.pays_within and is_user_turn(draft.request)):
+            return {}, 0
+        old = [outputs[at] for at in old_results(aged_results(draft.request, outputs, decisions), self._policy)]
+        rewritten = 0
+        if old and not is_cold:
+            old, rewritten = paying_results(draft.request, old, self._policy.pays_within)
+        forms = [(output, aged_form(output, self._draw(SEED_BYTES))) for output in old]
+        gone = {output.key for output, form in forms if form}
+        renewed = self._renewed(outputs, decisions, gone)
+        shortened = [ShortenedOutput(output, "", form) for output, form in (*forms, *renewed) if form]
+        if not shortened:
+            return {}, 0
+        try:
+            async with asyncio.timeout(COMMIT_GRACE_S + self._settings.budget_ms / 1000):
+                return await self._decisions.commit(shortened, draft.session.id, replaces=True), rewritten
+        except (StoreUnavailable, TimeoutError) as e:
+            self._fell_back("settle", "store_unavailable", str(e))
+            return {}, 0
+
+    def _renewed(
+        self, outputs: Sequence[LongOutput], decisions: Mapping[bytes, Decision], gone: Collection[bytes]
+    ) -> Iterator[tuple[LongOutput, ShortenedText]]:
+        """What points to an old result that goes is shown again."""
+        for at, output in enumerate(outputs):
+            decision = decisions.get(output.key)
+            if decision is not None and decision.why == "repeated" and output.key not in gone:
+                earlier = readable_before(outputs[:at], decisions, output, gone)
+                form = lossless_form(output, earlier, self._draw(SEED_BYTES))
+                yield output, form or _whole(output, "asked_again")
 
     async def _with_previous_response(self, decided: RequestDecisions, response_id: str) -> RequestDecisions:
         """Return `decided` with the recall results that `previous_response_id` still waits for."""
@@ -133,60 +201,85 @@ class Sanitizer:
             self._fell_back("remember", "store_unavailable", str(e))
             return fallback
 
+    async def _plan(self, draft: Draft) -> tuple[LongOutput, ...]:
+        request, floor = draft.request, self._policy.old_tokens
+        if len(request.body) <= IN_LOOP_MAX_BYTES:
+            return plan(request, floor)
+        return await asyncio.to_thread(plan, request, floor)
+
     async def _decisions_on(
-        self, draft: Draft, outputs: Sequence[LongOutput], deadline: float
+        self, draft: Draft, outputs: Sequence[LongOutput], may_cut: bool, deadline: float
     ) -> dict[bytes, Decision]:
-        """Return a decision for each output that is long enough to need one."""
+        """Return a decision for each result that is long enough to need one."""
+        every, outputs = outputs, [output for output in outputs if self._small.get(output.key) is None]
+        if not outputs:
+            return {}
         try:
             # Whatever the rest took: what was cut before would come back, and with it all that it had saved.
             async with asyncio.timeout(max(0.0, deadline - self._now()) + COMMIT_GRACE_S):
                 known = await self._decisions.known(outputs)
         except (StoreUnavailable, TimeoutError) as e:
             self._fell_back("remember", "store_unavailable", str(e))
-            # What the model has not read yet was not sent before, and can be decided.
-            unread = self._decisions.went_whole((one for one in outputs if one.is_unread), "store_unavailable")
-            return {output.key: Decision("store_unavailable") for output in outputs} | unread
-        new = [output for output in outputs if output.key not in known]
+            return self._all_whole(outputs)
+        # What the model has read, it has read whole: it is left to the next moment at which cutting is free.
+        new = [output for output in outputs if output.key not in known and output.is_unread]
         if not new:
             return known
         if not self.is_on:
             return known | self._decisions.went_whole(new, "switched_off")
-        shortened = await self._shortened(draft, new, deadline)
-        if all(decision.shown is None for decision in known.values()) and not self._is_worth(draft, shortened):
-            # They stay whole, because that is what the prompt cache will have.
-            shortened = [
-                replace(one, shortened=_whole(one.output, "not_worth_resending")) if one.shortened.hidden else one
-                for one in shortened
-            ]
+        if not may_cut:
+            return known | self._decisions.went_whole(new, "not_worth_resending")
+        shortened = await self._shortened(draft, every, new, known, deadline)
         return known | await self._committed(draft, shortened, deadline)
 
-    def _is_worth(self, draft: Draft, shortened: Sequence[ShortenedOutput]) -> bool:
-        cut = [one.shortened for one in shortened if one.shortened.hidden]
-        saved = sum(one.tokens_before - one.tokens_after for one in cut)
-        return not cut or is_first_cut_worth(draft.request, saved, self._settings.recover_tool)
+    def _all_whole(self, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
+        """How they were sent before cannot be read now. What the model has not read yet was not sent."""
+        unread = self._decisions.went_whole((output for output in outputs if output.is_unread), "store_unavailable")
+        return {output.key: Decision("store_unavailable") for output in outputs} | unread
 
-    async def _shortened(self, draft: Draft, outputs: Sequence[LongOutput], deadline: float) -> list[ShortenedOutput]:
+    async def _shortened(
+        self,
+        draft: Draft,
+        outputs: Sequence[LongOutput],
+        new: Sequence[LongOutput],
+        known: Mapping[bytes, Decision],
+        deadline: float,
+    ) -> list[ShortenedOutput]:
         about = goal(draft.request)
-        done = await asyncio.gather(*(self._one(draft, output, about, deadline) for output in outputs))
+        done = await asyncio.gather(*(self._one(draft, output, about, deadline) for output in new))
         long: list[ShortenedOutput] = []
-        for output, shortened in zip(outputs, done, strict=True):
+        for output, scored in zip(new, done, strict=True):
+            earlier = readable_before(outputs[: outputs.index(output)], known, output)
+            shortened = self._best(output, scored, earlier)
             if shortened.why == "below_threshold":
                 self._small.put(output.key, True)
             else:
                 long.append(ShortenedOutput(output, about, shortened))
         return long
 
+    def _best(self, output: LongOutput, scored: ShortenedText, earlier: Sequence[Earlier]) -> ShortenedText:
+        """Return a form that loses nothing if it is as short as what the engine left; never over HUGE_TOKENS."""
+        if output.whole_because == "recovered":
+            return scored
+        light = lossless_form(output, earlier, self._draw(SEED_BYTES))
+        best = light if light and (not scored.hidden or light.tokens_after <= scored.tokens_after) else scored
+        if len(best.shown) > HUGE_TOKENS and tokens.count(best.shown) > HUGE_TOKENS:
+            return bounded_form(output, self._draw(SEED_BYTES), HUGE_TOKENS) or best
+        return best
+
     async def _one(self, draft: Draft, output: LongOutput, about: str, deadline: float) -> ShortenedText:
+        """Return what the engine leaves of a result that is long enough for it."""
         if output.whole_because:
             return _whole(output, output.whole_because)
-        settings = self._settings
+        if len(output.text) <= self._entry_tokens:  # a token has one character at least
+            return _whole(output, "below_threshold")
         task = Task(
             text=output.text,
             goal=about,
             origin=output.origin,
             is_unread=output.is_unread,
-            threshold_tokens=settings.threshold_tokens,
-            preview_chars=settings.preview_length,
+            threshold_tokens=self._entry_tokens,
+            preview_chars=self._settings.preview_length,
             seed=self._draw(SEED_BYTES),
             hint=self._hint(draft),
         )
@@ -214,7 +307,7 @@ class Sanitizer:
         """Return how a model without our tool gets at what was cut; empty if it has the tool."""
         request = draft.request
         if offer.is_offered(request) or (self._settings.recover_tool and offer.may_offer_tool(request)):
-            return ""
+            return ""  # else nothing would be cut
         return (
             "[kimi-proxy left out what the markers name; files are whole. To read it: MCP tool recover_text, or "
             f"GET {self._address}/api/mask/{{id}}?lines=START-END]"

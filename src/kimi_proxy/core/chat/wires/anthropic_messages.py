@@ -12,7 +12,7 @@ from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
 from kimi_proxy.core.chat.body import Edit, JsonBody, Kind, Message, Part, Role, role_of, text_block
 from kimi_proxy.core.chat.read import RawObject
-from kimi_proxy.core.chat.wires.protocol import ReplyFacts, Usage, WireFormat, count
+from kimi_proxy.core.chat.wires.protocol import MINUTE_S, ReplyFacts, Usage, WireFormat, count
 from kimi_proxy.core.chat.wires.recall import RecallBody, RecallRounds, RecallStream, event_bytes
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -127,6 +127,10 @@ class MessagesRecallStream(_MessagesRounds, RecallStream):
         return event_bytes(event, value) if self._is_later else raw
 
 
+# In a text of the conversation the quotes would be escaped.
+_HOUR_LONG = re.compile(rb'"cache_control"\s*:\s*\{[^{}]{0,80}"ttl"\s*:\s*"1h"')
+
+
 class AnthropicMessages(WireFormat):
     name = "messages"
     paths = ("/v1/messages",)
@@ -145,6 +149,12 @@ class AnthropicMessages(WireFormat):
         504: "timeout_error",
     }
     _server_error = "api_error"
+
+    def prompt_cache_life_s(self, body: JsonBody) -> float:
+        """Return the life that the client asks for in its `cache_control` marks; 0 where it asks for no cache."""
+        if b'"cache_control"' not in body.body:
+            return 0.0
+        return 60 * MINUTE_S if _HOUR_LONG.search(body.body) else 5 * MINUTE_S
 
     def upstream_path(self, base_url: str) -> str:
         return "/messages" if base_url.endswith("/v1") else "/v1/messages"

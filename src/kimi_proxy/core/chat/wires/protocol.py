@@ -18,6 +18,7 @@ from kimi_proxy.core.chat.wires.recall import RecallBody, RecallStream
 from kimi_proxy.core.json import JsonObject, JsonValue
 
 DONE = b"[DONE]"
+MINUTE_S, DAY_S = 60.0, 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,15 @@ class WireFormat(ABC):
         429: "rate_limit_error",
     }
     _server_error: ClassVar[str] = "server_error"
+
+    # Prompt cache
+
+    def prompt_cache_life_s(self, body: JsonBody) -> float:
+        """Return how long the provider keeps the prefix of a request that is not repeated.
+
+        OpenAI documents 5 to 10 minutes, and 24 hours where `prompt_cache_retention` asks for them.
+        """
+        return DAY_S if read.string(body.members.get("prompt_cache_retention")) == "24h" else 10 * MINUTE_S
 
     # Addresses
 

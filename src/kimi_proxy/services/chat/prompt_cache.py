@@ -1,0 +1,70 @@
+"""What the provider's prompt cache holds of each conversation, as far as we can know."""
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from hashlib import sha256
+
+from kimi_proxy.core.cache import LruCache
+from kimi_proxy.core.chat import Request
+from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.features.pipeline import Draft
+from kimi_proxy.features.sanitizer.plan import conversation_hash
+from kimi_proxy.features.sanitizer.policy import SentPrefix, is_cold
+from kimi_proxy.services.store.protocols import SessionStore
+
+MAX_CONVERSATIONS = 10_000
+
+LastRequest = Callable[[str], Awaitable[float | None]]  # when a session last sent something, in seconds
+
+
+@dataclass(frozen=True, slots=True)
+class PromptCacheState:
+    """A conversation at the moment of a request."""
+
+    conversation: bytes
+    is_cold: bool  # whatever we send, the provider writes all of it anew
+
+
+async def never(session: str) -> float | None:
+    return None
+
+
+def last_request_in(sessions: SessionStore) -> LastRequest:
+    """Return a look-up for sessions that were last seen by another process."""
+
+    async def last_request(session: str) -> float | None:
+        try:
+            record = await sessions.get(session)
+        except StoreUnavailable:
+            return None
+        return record.last_used if record else None
+
+    return last_request
+
+
+class PromptCaches:
+    def __init__(self, last_request: LastRequest = never, now: Callable[[], float] = time.time) -> None:
+        self._last_request = last_request
+        self._now = now
+        self._sent: LruCache[bytes, SentPrefix] = LruCache(MAX_CONVERSATIONS)
+
+    async def observe(self, draft: Draft) -> PromptCacheState:
+        """Return the state of the conversation that `draft` belongs to, and note that it is sent now."""
+        request, session = draft.request, draft.session.id
+        # Of a conversation that the provider keeps only the end passes here.
+        begins = b"" if request.is_continued else conversation_hash(request)
+        conversation = sha256(session.encode("utf-8", "surrogatepass") + b"\0" + begins).digest()
+        now = SentPrefix(self._now(), request.format.prompt_cache_life_s(request.json), _beginning(request))
+        before = self._sent.get(conversation)
+        if before is None and (last := await self._last_request(session)) is not None:
+            before = SentPrefix(last, now.life_s)
+        self._sent.put(conversation, now)
+        return PromptCacheState(conversation, is_cold(before, now))
+
+
+def _beginning(request: Request) -> bytes:
+    """A prefix begins with the tools, and no model reads the cache of another. The system text is left out: some
+    clients put a number into it that changes with every request."""
+    tools = request.members.get("tools")
+    return sha256(request.model.encode("utf-8", "surrogatepass") + b"\0" + (bytes(tools) if tools else b"")).digest()
