@@ -24,7 +24,7 @@ MINE = session_named("day-1").id
 def metric(
     id: str, session: str = MINE, days_ago: float = 0.0, model: str = "kimi", account: Account | None = None
 ) -> Metric:
-    at, reasons = time.time() - days_ago * DAY_S, () if account else ("below_threshold", "unread")
+    at, reasons = time.time() - days_ago * DAY_S, () if account else ("below_threshold", "nothing_to_cut")
     return Metric(
         id, session, at, "p", model, "chat", 900, 0, reasons, None, 200, "ok", "", 1000, 400, 7, 0.5, account=account
     )

@@ -125,7 +125,7 @@ async def test_a_session_is_created_once_also_across_restarts(tmp_path: Path):
 
 async def test_what_a_stage_saved_is_estimated_from_both_requests(tmp_path: Path):
     came, leaves = a_draft(a_log(200)), a_draft(a_log(20))
-    leaves = replace(leaves, notes=(Note("sanitizer_event", {"outputs": 1}),), reasons=("unread",))
+    leaves = replace(leaves, notes=(Note("sanitizer_event", {"outputs": 1}),), reasons=("nothing_to_cut",))
     async with noting(tmp_path) as world:
         world.journal.on_start(came, leaves)
         world.journal.on_end(ended(leaves))
@@ -138,12 +138,12 @@ async def test_what_a_stage_saved_is_estimated_from_both_requests(tmp_path: Path
 
 
 async def test_a_request_that_nothing_was_saved_of_says_why(tmp_path: Path):
-    draft = replace(a_draft(), reasons=("below_threshold", "unread"))
+    draft = replace(a_draft(), reasons=("below_threshold", "nothing_to_cut"))
     async with noting(tmp_path) as world:
         note(world, draft)
         await world.journal.caught_up()
         (metric,) = (metric for _, metric in await world.store.sessions.metrics(None, 0, 10))
-    assert (metric.tokens_saved, metric.reasons) == (0, ("below_threshold", "unread"))
+    assert (metric.tokens_saved, metric.reasons) == (0, ("below_threshold", "nothing_to_cut"))
 
 
 async def test_an_alert_comes_once_for_each_level_and_again_after_the_window_was_emptied(tmp_path: Path):

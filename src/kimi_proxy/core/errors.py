@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 RequestReason = Literal["nothing_to_do", "no_larger_model"]
 ToolResultReason = Literal[
     "below_threshold",
-    "unread",
     "recovered",
     "asked_again",
     "not_worth_resending",

@@ -29,7 +29,7 @@ LINE = SavingsLine(
     cost_usd=0.4,
     net_saved_usd=0.1,
 )
-LOSS = replace(LINE, session="ses_b", model="other", net_saved_tokens=-900, net_saved_usd=-0.2, reasons={"unread": 1})
+LOSS = replace(LINE, session="ses_b", model="other", net_saved_tokens=-900, net_saved_usd=-0.2, reasons={"nothing_to_cut": 1})
 UNPRICED = replace(LINE, session="ses_c", cost_before_usd=None, cost_usd=None, net_saved_usd=None)
 
 
@@ -56,7 +56,7 @@ def test_a_program_reads_totals_models_and_sessions():
     totals = told["totals"]
     assert isinstance(totals, dict)
     assert (totals["sessions"], totals["requests"], totals["net_saved_tokens"]) == (3, 9, -500)
-    assert (totals["net_saved_usd"], totals["reasons"]) == (-0.1, {"nothing_to_do": 4, "unread": 1})
+    assert (totals["net_saved_usd"], totals["reasons"]) == (-0.1, {"nothing_to_do": 4, "nothing_to_cut": 1})
     assert isinstance(told["models"], list)
     assert isinstance(told["sessions"], list)
     assert len(told["models"]) == 2

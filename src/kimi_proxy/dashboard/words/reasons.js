@@ -2,10 +2,9 @@ export default {
   en: {
     nothing_to_do: "nothing in it was long enough to be worth cutting.",
     below_threshold: "its tool outputs are short.",
-    unread: "its long outputs have not been read by the model yet.",
     recovered: "the long part was asked back by the model.",
     asked_again: "the same text stands in the conversation already.",
-    not_worth_resending: "cutting it first would lose more of the provider’s cache than it saves.",
+    not_worth_resending: "it began without the tool that reads text back; adding it now would lose the provider’s cache.",
     already_cut: "what could go was cut before.",
     nothing_to_cut: "all of it matters, or markers would cost more than they save.",
     failures: "what could go tells of a failure.",
@@ -31,10 +30,9 @@ export default {
   fr: {
     nothing_to_do: "rien n’y était assez long pour valoir une coupe.",
     below_threshold: "ses sorties d’outils sont courtes.",
-    unread: "le modèle n’a pas encore lu ses longues sorties.",
     recovered: "le modèle a redemandé le long passage.",
     asked_again: "le même texte est déjà dans la conversation.",
-    not_worth_resending: "une première coupe perdrait plus du cache du fournisseur qu’elle n’épargnerait.",
+    not_worth_resending: "elle a commencé sans l’outil qui relit le texte ; l’ajouter maintenant perdrait le cache du fournisseur.",
     already_cut: "ce qui pouvait partir a déjà été coupé.",
     nothing_to_cut: "tout y compte, ou les marqueurs coûteraient plus qu’ils n’épargnent.",
     failures: "ce qui pourrait partir parle d’un échec.",
