@@ -34,6 +34,7 @@ from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.compression import AutoCompression, Compressor
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.decisions import ChatDecisions
+from kimi_proxy.services.chat.prompt_cache import PromptCaches
 from kimi_proxy.services.chat.rate_limiter import RateLimiter
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.chat.summaries import Summaries, Summary, SummaryTask
@@ -419,7 +420,8 @@ async def _stages(
         alive.callback(counter.close)
         shortening = config.sanitizer.model_copy(update={"enabled": True, "budget_ms": BUDGET_MS})
         decisions = ChatDecisions(store.originals, store.decisions)
-        sanitizer = Sanitizer(shortening, "http://127.0.0.1:8000", decisions, workers, metrics, draw=_drawn())
+        caches = PromptCaches(now=clock)
+        sanitizer = Sanitizer(shortening, "http://127.0.0.1:8000", decisions, workers, metrics, caches, draw=_drawn())
         if policy == SANITIZER:
             yield (sanitizer.shorten,)
             return

@@ -57,10 +57,15 @@ class PromptCaches:
         conversation = sha256(session.encode("utf-8", "surrogatepass") + b"\0" + begins).digest()
         now = SentPrefix(self._now(), request.format.prompt_cache_life_s(request.json), _beginning(request))
         before = self._sent.get(conversation)
-        if before is None and (last := await self._last_request(session)) is not None:
+        # One without an answer is new, however busy its session is: a helper of the agent, or after a compaction.
+        if before is None and _is_answered(request) and (last := await self._last_request(session)) is not None:
             before = SentPrefix(last, now.life_s)
         self._sent.put(conversation, now)
         return PromptCacheState(conversation, is_cold(before, now))
+
+
+def _is_answered(request: Request) -> bool:
+    return request.is_continued or any(message.role == "assistant" for message in request.messages)
 
 
 def _beginning(request: Request) -> bytes:
