@@ -29,7 +29,9 @@ LINE = SavingsLine(
     cost_usd=0.4,
     net_saved_usd=0.1,
 )
-LOSS = replace(LINE, session="ses_b", model="other", net_saved_tokens=-900, net_saved_usd=-0.2, reasons={"nothing_to_cut": 1})
+LOSS = replace(
+    LINE, session="ses_b", model="other", net_saved_tokens=-900, net_saved_usd=-0.2, reasons={"nothing_to_cut": 1}
+)
 UNPRICED = replace(LINE, session="ses_c", cost_before_usd=None, cost_usd=None, net_saved_usd=None)
 
 

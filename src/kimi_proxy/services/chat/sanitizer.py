@@ -164,7 +164,7 @@ class Sanitizer:
             old, rewritten = paying_results(draft.request, old, self._policy.pays_within)
         forms = [(output, aged_form(output, self._draw(SEED_BYTES))) for output in old]
         gone = {output.key for output, form in forms if form}
-        renewed = self._renewed(outputs, decisions, gone)
+        renewed = self._renewed(outputs, decisions, gone) if gone else ()
         shortened = [ShortenedOutput(output, "", form) for output, form in (*forms, *renewed) if form]
         if not shortened:
             return {}, 0
@@ -184,7 +184,7 @@ class Sanitizer:
             if decision is not None and decision.why == "repeated" and output.key not in gone:
                 earlier = readable_before(outputs[:at], decisions, output, gone)
                 form = lossless_form(output, earlier, self._draw(SEED_BYTES))
-                yield output, form or _whole(output, "asked_again")
+                yield output, self._bounded(output, form or _whole(output, "asked_again"))
 
     async def _with_previous_response(self, decided: RequestDecisions, response_id: str) -> RequestDecisions:
         """Return `decided` with the recall results that `previous_response_id` still waits for."""
@@ -248,9 +248,11 @@ class Sanitizer:
         about = goal(draft.request)
         done = await asyncio.gather(*(self._one(draft, output, about, deadline) for output in new))
         long: list[ShortenedOutput] = []
+        decisions = dict(known)  # with those of this request: what is cut in it cannot be pointed to
         for output, scored in zip(new, done, strict=True):
-            earlier = readable_before(outputs[: outputs.index(output)], known, output)
+            earlier = readable_before(outputs[: outputs.index(output)], decisions, output)
             shortened = self._best(output, scored, earlier)
+            decisions[output.key] = Decision(shortened.why, shortened.shown if shortened.hidden else None)
             if shortened.why == "below_threshold":
                 self._small.put(output.key, True)
             else:
@@ -258,14 +260,17 @@ class Sanitizer:
         return long
 
     def _best(self, output: LongOutput, scored: ShortenedText, earlier: Sequence[Earlier]) -> ShortenedText:
-        """Return a form that loses nothing if it is as short as what the engine left; never over HUGE_TOKENS."""
+        """Return a form that loses nothing if it is as short as what the engine left."""
         if output.whole_because == "recovered":
             return scored
         light = lossless_form(output, earlier, self._draw(SEED_BYTES))
         best = light if light and (not scored.hidden or light.tokens_after <= scored.tokens_after) else scored
-        if len(best.shown) > HUGE_TOKENS and tokens.count(best.shown) > HUGE_TOKENS:
-            return bounded_form(output, self._draw(SEED_BYTES), HUGE_TOKENS) or best
-        return best
+        return self._bounded(output, best)
+
+    def _bounded(self, output: LongOutput, form: ShortenedText) -> ShortenedText:
+        if len(form.shown) > HUGE_TOKENS and tokens.count(form.shown) > HUGE_TOKENS:
+            return bounded_form(output, self._draw(SEED_BYTES), HUGE_TOKENS) or form
+        return form
 
     async def _one(self, draft: Draft, output: LongOutput, about: str, deadline: float) -> ShortenedText:
         """Return what the engine leaves of a result that is long enough for it."""

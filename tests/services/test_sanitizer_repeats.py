@@ -1,0 +1,51 @@
+"""A result is shown as a repeat only of what the model can still read."""
+
+from pathlib import Path
+
+from tests import outputs
+from tests.conversations import Assistant, Call, Item, Result, User, request, results
+from tests.services.sanitizing import Clock, world
+
+from kimi_proxy.core import tokens
+from kimi_proxy.core.chat import Wire
+from kimi_proxy.core.config.sections import SanitizerSettings as Settings
+
+BY_POLICY = Settings(budget_ms=60_000)
+FILE = outputs.source_file().text.split("\n")
+
+
+def read(*texts: str, first: int = 0, path: str = "a.py") -> list[Item]:
+    """The same file, read several times in one turn."""
+    ids = [f"c{first + n}" for n in range(len(texts))]
+    calls = tuple(Call(id, "read_file", {"path": path}) for id in ids)
+    return [Assistant("", calls), *(Result(id, text) for id, text in zip(ids, texts, strict=True))]
+
+
+async def test_a_result_that_is_cut_in_the_same_request_is_not_pointed_to(tmp_path: Path):
+    text = "\n".join(FILE[:700])
+    items = [User("go"), *read(text, f"{text}\n# the end")]
+    async with world(tmp_path, BY_POLICY) as here:
+        await here.send(request(Wire.CHAT, items[:1]))
+        draft = await here.send(request(Wire.CHAT, items))
+        first, second = results(draft.request)["c0"], results(draft.request)["c1"]
+
+    assert tokens.count(text) > 4000
+    assert "⟦PRUNÉ" in first
+    assert "déjà montré" not in second and "# the end" in second
+
+
+async def test_a_huge_repeat_is_shown_within_bounds_when_what_it_points_to_goes(tmp_path: Path):
+    shorter, longer = "\n".join(FILE[:700]), "\n".join(FILE[:1200])
+    small = [item for n in range(2, 6) for item in read(f"# {n}\n" + "x = 1\n" * 300, first=n, path=f"{n}.py")]
+    clock, items = Clock(), [User("go"), *read(shorter), *read(longer, first=1)]
+    async with world(tmp_path, Settings(budget_ms=60_000, policy="careful"), clock=clock) as here:
+        for until in (items[:1], items[:3], items):
+            warm = await here.send(request(Wire.CHAT, until))
+        clock.now += 3600
+        cold = await here.send(request(Wire.CHAT, [*items, *small, User("next")]))
+        shown = results(cold.request)
+
+    assert tokens.count(shorter) < 8_000 < tokens.count(longer)
+    assert "déjà montré plus haut" in results(warm.request)["c1"]
+    assert "résultat ancien" in shown["c0"] and "déjà montré" not in shown["c1"]
+    assert tokens.count(shown["c1"]) <= 8_000
