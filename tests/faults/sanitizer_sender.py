@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests import outputs
 from tests.conversations import Assistant, Call, Item, Result, User, request
-from tests.services.chat.sanitizing import world
+from tests.services.chat.sanitizing import Clock, world
 
 from kimi_proxy.core.chat import Wire
 
@@ -25,9 +25,14 @@ def conversation() -> list[Item]:
     return items
 
 
+async def just_now(session: str) -> float:
+    """After a kill the store has the time of the last request."""
+    return Clock.now
+
+
 async def send(home: Path) -> None:
     items = conversation()
-    async with world(home) as here:
+    async with world(home, last_request=just_now) as here:
         for turn in range(TURNS):
             left = (await here.send(request(Wire.CHAT, items[: 3 * turn + 3]))).request
             for at, message in enumerate(left.messages):

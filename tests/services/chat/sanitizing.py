@@ -13,7 +13,7 @@ from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, run_stages
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.decisions import ChatDecisions
-from kimi_proxy.services.chat.prompt_cache import PromptCaches
+from kimi_proxy.services.chat.prompt_cache import LastRequest, PromptCaches, never
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store.protocols import Decisions, Originals
@@ -52,6 +52,7 @@ async def world(
     originals: Originals | None = None,
     stored_decisions: Decisions | None = None,
     clock: Clock | None = None,
+    last_request: LastRequest = never,
 ) -> AsyncIterator[World]:
     # Everything in threads: a child per test would take longer than the tests.
     workers = workers or Workers(thread_max_chars=10**9)
@@ -61,7 +62,7 @@ async def world(
                 Metrics(),
                 ChatDecisions(originals or real.originals, stored_decisions or real.decisions),
             )
-            caches = PromptCaches(now=clock or Clock())
+            caches = PromptCaches(last_request, now=clock or Clock())
             sanitizer = Sanitizer(settings, "http://127.0.0.1:8000", decisions, workers, metrics, caches)
             yield World(sanitizer, real, metrics, decisions)
     finally:
