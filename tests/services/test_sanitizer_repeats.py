@@ -49,3 +49,15 @@ async def test_a_huge_repeat_is_shown_within_bounds_when_what_it_points_to_goes(
     assert "déjà montré plus haut" in results(warm.request)["c1"]
     assert "résultat ancien" in shown["c0"] and "déjà montré" not in shown["c1"]
     assert tokens.count(shown["c1"]) <= 8_000
+
+
+async def test_without_our_tool_an_old_result_ends_with_how_to_read_it(tmp_path: Path):
+    items: list[Item] = [User("go")]
+    for n in range(6):
+        items += read("\n".join(FILE[90 * n : 90 * n + 90]), first=n, path=f"{n}.py")
+    async with world(tmp_path, BY_POLICY) as here:
+        draft = await here.send(request(Wire.CHAT, [*items, Assistant("ok"), User("next")], tools=()))
+        first = results(draft.request)["c0"]
+
+    assert "résultat ancien" in first
+    assert first.endswith("?lines=START-END]") and "/api/mask/prn_" in first

@@ -1,7 +1,7 @@
 """Forms of a tool result that need no scores, in linear time: without what is redundant, or of an old one its ends."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import tokens
@@ -34,8 +34,11 @@ class Earlier:
         return cls(source_of(output), unnumbered(text_lines.split(output.text)))
 
 
-def lossless_form(output: LongOutput, earlier: Sequence[Earlier], seed: bytes) -> ShortenedText | None:
-    """Return the result without what the model can see elsewhere or does not need; None if that saves too little."""
+def lossless_form(output: LongOutput, earlier: Sequence[Earlier], seed: bytes, hint: str = "") -> ShortenedText | None:
+    """Return the result without what the model can see elsewhere or does not need; None if that saves too little.
+
+    `hint`, here and below, is how to read what is left out, `{id}` in it, where the model has no tool for that.
+    """
     before = tokens.count(output.text)
     if quoted_id(output.text) is not None:
         return None
@@ -45,7 +48,8 @@ def lossless_form(output: LongOutput, earlier: Sequence[Earlier], seed: bytes) -
         _thinned(output, next_id, before),
         _without_long_rows(output, next_id, before),
     )
-    best = min((form for form in forms if form is not None), key=lambda form: form.tokens_after, default=None)
+    hinted = (_hinted(form, hint) for form in forms if form is not None)
+    best = min(hinted, key=lambda form: form.tokens_after, default=None)
     return best if best is not None and before - best.tokens_after >= MIN_SAVED_TOKENS else None
 
 
@@ -85,7 +89,7 @@ def _without_long_rows(output: LongOutput, next_id: NextId, before: int) -> Shor
     return ShortenedText(shown, "masked", (Hidden(mask_id, text),), before, tokens.count(shown))
 
 
-def aged_form(output: LongOutput, seed: bytes) -> ShortenedText | None:
+def aged_form(output: LongOutput, seed: bytes, hint: str = "") -> ShortenedText | None:
     """Return the ends of an old result around a marker that names what it was; None if that saves too little."""
     before = tokens.count(output.text)
     lines = text_lines.split(output.text)
@@ -96,10 +100,11 @@ def aged_form(output: LongOutput, seed: bytes) -> ShortenedText | None:
         form: ShortenedText | None = _by_lines(output, lines, (cut,), "aged", next_id, before)
     else:
         form = _ends(output, next_id, before)
+    form = _hinted(form, hint) if form is not None else None
     return form if form is not None and before - form.tokens_after >= MIN_SAVED_TOKENS else None
 
 
-def bounded_form(output: LongOutput, seed: bytes, max_tokens: int) -> ShortenedText | None:
+def bounded_form(output: LongOutput, seed: bytes, max_tokens: int, hint: str = "") -> ShortenedText | None:
     """Return the head and tail of a result, within `max_tokens`: for one whose lines could not be scored in time."""
     before = tokens.count(output.text)
     lines = text_lines.split(output.text)
@@ -108,12 +113,19 @@ def bounded_form(output: LongOutput, seed: bytes, max_tokens: int) -> ShortenedT
     next_id = ids_of(seed)
     if head and tail and head + tail < len(lines):
         cut = Cut(head + 1, len(lines) - tail, clean_reason(f"milieu d'un long résultat : {source_of(output)}"))
-        return _by_lines(output, lines, (cut,), "pruned", next_id, before)
+        return _hinted(_by_lines(output, lines, (cut,), "pruned", next_id, before), hint)
     mask_id, start, end = next_id("msk"), int(HEAD_SHARE * room), int(len(output.text) - TAIL_SHARE * room)
     marker = str(MaskMarker(mask_id, len(output.text), start, len(output.text) - end))
     shown = output.text[:start] + marker + output.text[end:]
-    after = tokens.count(shown)
-    return ShortenedText(shown, "masked", (Hidden(mask_id, output.text),), before, after) if after < before else None
+    form = ShortenedText(shown, "masked", (Hidden(mask_id, output.text),), before, tokens.count(shown))
+    return _hinted(form, hint) if form.tokens_after < before else None
+
+
+def _hinted(form: ShortenedText, hint: str) -> ShortenedText:
+    if not hint or form.why == "thinned":  # every line of it is there
+        return form
+    shown = f"{form.shown}\n{hint.replace('{id}', form.hidden[0].id)}"
+    return replace(form, shown=shown, tokens_after=tokens.count(shown))
 
 
 def _rows_within(lines: Sequence[str], chars: float) -> int:

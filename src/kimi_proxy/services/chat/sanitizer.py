@@ -162,9 +162,10 @@ class Sanitizer:
         rewritten = 0
         if old and not is_cold:
             old, rewritten = paying_results(draft.request, old, self._policy.pays_within)
-        forms = [(output, aged_form(output, self._draw(SEED_BYTES))) for output in old]
+        hint = self._hint(draft)
+        forms = [(output, aged_form(output, self._draw(SEED_BYTES), hint)) for output in old]
         gone = {output.key for output, form in forms if form}
-        renewed = self._renewed(outputs, decisions, gone) if gone else ()
+        renewed = self._renewed(outputs, decisions, gone, hint) if gone else ()
         shortened = [ShortenedOutput(output, "", form) for output, form in (*forms, *renewed) if form]
         if not shortened:
             return {}, 0
@@ -176,15 +177,15 @@ class Sanitizer:
             return {}, 0
 
     def _renewed(
-        self, outputs: Sequence[LongOutput], decisions: Mapping[bytes, Decision], gone: Collection[bytes]
+        self, outputs: Sequence[LongOutput], decisions: Mapping[bytes, Decision], gone: Collection[bytes], hint: str
     ) -> Iterator[tuple[LongOutput, ShortenedText]]:
         """What points to an old result that goes is shown again."""
         for at, output in enumerate(outputs):
             decision = decisions.get(output.key)
             if decision is not None and decision.why == "repeated" and output.key not in gone:
                 earlier = readable_before(outputs[:at], decisions, output, gone)
-                form = lossless_form(output, earlier, self._draw(SEED_BYTES))
-                yield output, self._bounded(output, form or _whole(output, "asked_again"))
+                form = lossless_form(output, earlier, self._draw(SEED_BYTES), hint)
+                yield output, self._bounded(output, form or _whole(output, "asked_again"), hint)
 
     async def _with_previous_response(self, decided: RequestDecisions, response_id: str) -> RequestDecisions:
         """Return `decided` with the recall results that `previous_response_id` still waits for."""
@@ -245,13 +246,13 @@ class Sanitizer:
         known: Mapping[bytes, Decision],
         deadline: float,
     ) -> list[ShortenedOutput]:
-        about = goal(draft.request)
+        about, hint = goal(draft.request), self._hint(draft)
         done = await asyncio.gather(*(self._one(draft, output, about, deadline) for output in new))
         long: list[ShortenedOutput] = []
         decisions = dict(known)  # with those of this request: what is cut in it cannot be pointed to
         for output, scored in zip(new, done, strict=True):
             earlier = readable_before(outputs[: outputs.index(output)], decisions, output)
-            shortened = self._best(output, scored, earlier)
+            shortened = self._best(output, scored, earlier, hint)
             decisions[output.key] = Decision(shortened.why, shortened.shown if shortened.hidden else None)
             if shortened.why == "below_threshold":
                 self._small.put(output.key, True)
@@ -259,17 +260,17 @@ class Sanitizer:
                 long.append(ShortenedOutput(output, about, shortened))
         return long
 
-    def _best(self, output: LongOutput, scored: ShortenedText, earlier: Sequence[Earlier]) -> ShortenedText:
+    def _best(self, output: LongOutput, scored: ShortenedText, earlier: Sequence[Earlier], hint: str) -> ShortenedText:
         """Return a form that loses nothing if it is as short as what the engine left."""
         if output.whole_because == "recovered":
             return scored
-        light = lossless_form(output, earlier, self._draw(SEED_BYTES))
+        light = lossless_form(output, earlier, self._draw(SEED_BYTES), hint)
         best = light if light and (not scored.hidden or light.tokens_after <= scored.tokens_after) else scored
-        return self._bounded(output, best)
+        return self._bounded(output, best, hint)
 
-    def _bounded(self, output: LongOutput, form: ShortenedText) -> ShortenedText:
+    def _bounded(self, output: LongOutput, form: ShortenedText, hint: str) -> ShortenedText:
         if len(form.shown) > HUGE_TOKENS and tokens.count(form.shown) > HUGE_TOKENS:
-            return bounded_form(output, self._draw(SEED_BYTES), HUGE_TOKENS) or form
+            return bounded_form(output, self._draw(SEED_BYTES), HUGE_TOKENS, hint) or form
         return form
 
     async def _one(self, draft: Draft, output: LongOutput, about: str, deadline: float) -> ShortenedText:
