@@ -20,7 +20,7 @@ from kimi_proxy.services.store.protocols import (
 
 HERE, THERE = b"h" * 32, b"t" * 32
 CUT = DecisionRecord(HERE, "pruned", "kept ⟦…⟧\n".encode(), ("prn_1", "prn_2"), "kept and more", "s-1", 900, 90)
-WHOLE = DecisionRecord(THERE, "unread", session="s-1", tokens_before=1200, tokens_after=1200)
+WHOLE = DecisionRecord(THERE, "nothing_to_cut", session="s-1", tokens_before=1200, tokens_after=1200)
 MADE = CompressionRecord(
     *("cmp_1", "ses_a", 100.0, 9000, 900, 12, (2, 5), b"f" * 32),
     *("read this \ud800", "summary é", "prn_1", "provider", "compression", False),
@@ -91,7 +91,7 @@ async def test_what_was_cut_is_listed_newest_first_and_summed_up(tmp_path: Path,
     decided = [(original.id, original.decision and timeless(original.decision)) for original in listed]
     assert decided == [("prn_3", replace(later, shown=None)), ("prn_2", None), ("prn_1", replace(CUT, shown=None))]
     assert rest == listed[1:]
-    assert totals == DecisionTotals({"pruned": 2, "unread": 1}, 1800, 190)
+    assert totals == DecisionTotals({"pruned": 2, "nothing_to_cut": 1}, 1800, 190)
 
 
 async def test_texts_come_newest_first_in_pages(originals: Originals):

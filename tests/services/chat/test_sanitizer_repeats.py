@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests import outputs
 from tests.conversations import Assistant, Call, Item, Result, User, request, results
-from tests.services.sanitizing import Clock, world
+from tests.services.chat.sanitizing import Clock, world
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Wire
