@@ -23,6 +23,7 @@ from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.decisions import SCOPE, ChatDecisions
+from kimi_proxy.services.chat.prompt_cache import PromptCaches
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store import open_store
@@ -89,14 +90,19 @@ async def _session(wire: Wire, seed: int, home: Path, workers: Workers, figures:
     requests = list(_requests(wire, seed))
     for part in (requests[:RESTART_AT], requests[RESTART_AT:]):
         store = await open_store(home, ttl_s=DAY_S, max_bytes=1 << 30)
-        sanitizer = Sanitizer(
-            Settings(), "http://127.0.0.1:8000", ChatDecisions(store.originals, store.decisions), workers, Metrics()
-        )
+        decisions = ChatDecisions(store.originals, store.decisions)
+        caches = PromptCaches(last_request=_just_now)
+        sanitizer = Sanitizer(Settings(), "http://127.0.0.1:8000", decisions, workers, Metrics(), caches)
         for request in part:
             before = await _turn(request, sanitizer, before, figures)
         decided = await store.decisions.totals(SCOPE)
         await store.close()
     figures.late += decided.outputs.get("out_of_time", 0)
+
+
+async def _just_now(session: str) -> float:
+    """The restart is short enough for the provider's prompt cache to outlive it."""
+    return time.time()
 
 
 async def _turn(request: Request, sanitizer: Sanitizer, before: list[bytes], figures: Figures) -> list[bytes]:
@@ -176,7 +182,7 @@ def body(wire: Wire, said: Sequence[JsonValue]) -> bytes:
             tool: JsonObject = {"type": "function", "function": {"name": "bash", "parameters": schema}}
             return json.dumps({"model": "m", "tools": [tool], "messages": said}).encode()
         case Wire.MESSAGES:
-            tool = {"name": "bash", "input_schema": schema}
+            tool = {"name": "bash", "input_schema": schema, "cache_control": {"type": "ephemeral"}}
             return json.dumps({"model": "m", "max_tokens": 9, "tools": [tool], "messages": said}).encode()
         case Wire.RESPONSES:
             tool = {"type": "function", "name": "bash", "parameters": schema}

@@ -62,7 +62,7 @@ def test_a_person_reads_what_was_saved_after_all(kept: Cli):
     assert (done.returncode, done.stderr) == (0, b"")
     assert told.startswith("4 requests in 3 sessions\n")
     assert "6,000 tokens" in told
-    assert "nothing was saved because: below_threshold (1), unread (1)" in told
+    assert "nothing was saved because: below_threshold (1), nothing_to_cut (1)" in told
 
 
 def test_a_program_reads_one_object(kept: Cli):
@@ -83,7 +83,7 @@ def test_only_what_is_asked_for_is_told(kept: Cli):
 
     assert lately["totals"]["requests"] == 3
     assert [(row["session"], row["requests"], row["reasons"]) for row in mine] == [
-        (MINE, "2", "below_threshold=1 unread=1")
+        (MINE, "2", "below_threshold=1 nothing_to_cut=1")
     ]
     assert none == b"no requests since 2999-01-01T00:00:00Z\n"
 

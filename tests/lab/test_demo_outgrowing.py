@@ -6,9 +6,9 @@ import pytest
 
 from kimi_proxy.core import json, tokens
 from kimi_proxy.core.chat import Wire, parse
-from kimi_proxy.core.config.sections import RoutingSettings, SanitizerSettings
+from kimi_proxy.core.config.sections import RoutingSettings
 from kimi_proxy.features import context
-from kimi_proxy.lab.demo import StreamedCall, StreamedReply, Transcript
+from kimi_proxy.lab.demo import THRESHOLD_TOKENS, StreamedCall, StreamedReply, Transcript
 from kimi_proxy.lab.demo_day import FERRY, LARGER_WINDOW, WINDOW, ScriptedConversation, ScriptedReply, day
 
 
@@ -47,4 +47,4 @@ def test_its_last_request_is_more_than_the_small_window_should_hold_and_those_be
 def test_nothing_of_it_is_long_enough_to_be_cut():
     printed = [tokens.count(call.prints) for reply in labels(7).turns[0].replies for call in reply.calls]
 
-    assert max(printed) < SanitizerSettings().threshold_tokens
+    assert max(printed) < THRESHOLD_TOKENS

@@ -30,6 +30,7 @@ _MODELS = (
     (demo_day.FERRY, demo_day.PROVIDER, demo_day.WINDOW, 0.1, 0.02, 0.4),
     (demo_day.LINER, demo_day.PROVIDER, demo_day.LARGER_WINDOW, 0.6, 0.15, 2.5),
 )
+THRESHOLD_TOKENS = 1000
 _TURNED_OFF = ("sequential-thinking", "fast-filesystem", "json-query", "shrimp-task-manager")
 
 
@@ -40,7 +41,8 @@ def settings(model_port: int, pruner_port: int, proxy_port: int, python: str) ->
         f'[mcp_pruner]\nhost = "127.0.0.1"\nport = {pruner_port}\n',
         f'[proxy]\nhost = "127.0.0.1"\nport = {proxy_port}\n',
         '[log]\nlevel = "warning"\n',
-        "[sanitizer]\nbudget_ms = 10000\n",  # the same day on every machine, however slow
+        # The same day on every machine, however slow; what the day's tools print is shorter than in real work.
+        f"[sanitizer]\nbudget_ms = 10000\nthreshold_tokens = {THRESHOLD_TOKENS}\n",
         f'[providers.workshop]\nbase_url = "{address}/v1"\n',
         f'[providers.foundry]\nbase_url = "{address}/v1"\n',
         f'[providers.{demo_day.PROVIDER}]\nbase_url = "{address}/v1"\n',

@@ -41,7 +41,7 @@ def test_a_person_reads_the_sum_first_and_each_session_under_it():
     assert told[0] == "9 requests in 3 sessions since 2026-11-01T00:00:00Z"
     assert "-500 tokens" in told[6]
     assert "-16.7 %" in told[6]
-    assert told[7] == "nothing was saved because: nothing_to_do (4), unread (1)"
+    assert told[7] == "nothing was saved because: nothing_to_do (4), nothing_to_cut (1)"
     assert [line.split()[0] for line in told[-3:]] == ["ses_a", "ses_b", "ses_c"]
     assert told[-2].split()[-1] == "-0.2000"
     assert told[-1].split()[-3:] == ["–", "–", "–"]
