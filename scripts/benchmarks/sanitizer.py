@@ -23,7 +23,7 @@ from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.decisions import SCOPE, ChatDecisions
-from kimi_proxy.services.chat.prompt_cache import PromptCaches
+from kimi_proxy.services.chat.prompt_cache import PromptCaches, never
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store import open_store
@@ -88,10 +88,10 @@ async def _replayed(wire: Wire) -> Figures:
 async def _session(wire: Wire, seed: int, home: Path, workers: Workers, figures: Figures) -> None:
     before: list[bytes] = []
     requests = list(_requests(wire, seed))
-    for part in (requests[:RESTART_AT], requests[RESTART_AT:]):
+    for part, last_request in ((requests[:RESTART_AT], never), (requests[RESTART_AT:], _just_now)):
         store = await open_store(home, ttl_s=DAY_S, max_bytes=1 << 30)
         decisions = ChatDecisions(store.originals, store.decisions)
-        caches = PromptCaches(last_request=_just_now)
+        caches = PromptCaches(last_request)
         sanitizer = Sanitizer(Settings(), "http://127.0.0.1:8000", decisions, workers, Metrics(), caches)
         for request in part:
             before = await _turn(request, sanitizer, before, figures)
