@@ -6,6 +6,7 @@ import pytest
 from tests.conversations import Assistant, Item, User, request
 
 from kimi_proxy.core.chat import Wire
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sessions import Session
@@ -24,8 +25,8 @@ def last_at(at: float | None) -> PromptCaches:
     return PromptCaches(last_request, now=lambda: NOW)
 
 
-async def is_cold(caches: PromptCaches, items: Sequence[Item]) -> bool:
-    draft = Draft(request(Wire.CHAT, items), Target("kimi", "kimi-k2"), Session("s-1"))
+async def is_cold(caches: PromptCaches, items: Sequence[Item], wire: Wire = Wire.CHAT, **more: JsonValue) -> bool:
+    draft = Draft(request(wire, items, **more), Target("kimi", "kimi-k2"), Session("s-1"))
     return (await caches.observe(draft)).is_cold
 
 
@@ -40,3 +41,11 @@ async def test_a_conversation_without_an_answer_is_new_in_a_session_that_is_busy
     again = await is_cold(caches, BEGUN[:1])
 
     assert (first, again) == (True, False)
+
+
+async def test_a_conversation_that_the_provider_keeps_gets_our_tool_again_when_it_goes_on():
+    caches = last_at(NOW - 1)
+    began = await is_cold(caches, BEGUN[:1], Wire.RESPONSES)
+    goes_on = await is_cold(caches, [User("next")], Wire.RESPONSES, previous_response_id="resp_1")
+
+    assert began and goes_on

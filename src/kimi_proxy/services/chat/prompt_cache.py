@@ -58,6 +58,7 @@ class PromptCaches:
         now = SentPrefix(self._now(), request.format.prompt_cache_life_s(request.json), _beginning(request))
         before = self._sent.get(conversation)
         # One without an answer is new, however busy its session is: a helper of the agent, or after a compaction.
+        # Nor is there one where the provider keeps the conversation, which had our tool when it began.
         if before is None and _is_answered(request) and (last := await self._last_request(session)) is not None:
             before = SentPrefix(last, now.life_s)
         self._sent.put(conversation, now)
@@ -65,7 +66,7 @@ class PromptCaches:
 
 
 def _is_answered(request: Request) -> bool:
-    return request.is_continued or any(message.role == "assistant" for message in request.messages)
+    return any(message.role == "assistant" for message in request.messages)
 
 
 def _beginning(request: Request) -> bytes:
