@@ -37,6 +37,14 @@ def test_a_window_in_the_middle_of_a_file_begins_with_its_number():
     assert thinned[4] == CODE[4]
 
 
+def test_the_indentation_of_a_row_is_not_taken_for_the_space_after_its_number():
+    mixed = ["def compute():", *CODE]
+
+    assert thin_numbers(numbered(mixed, ":"))[1] == mixed[1]
+    assert thin_numbers(numbered(mixed, ": "))[1] == mixed[1]
+    assert thin_numbers(rows := numbered(CODE, ":")) is rows  # a space of the tool, or one of the file's
+
+
 def test_few_rows_and_rows_that_do_not_count_up_are_left_alone():
     few = numbered(CODE[: MIN_NUMBERED_ROWS - 2])
     hits = [f"{n * 7}: {line}" for n, line in enumerate(CODE, 1)]

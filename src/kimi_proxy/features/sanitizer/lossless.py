@@ -15,8 +15,9 @@ MIN_REPEATED_CHARS = 400  # a marker costs about 40 tokens, and a gap has to sav
 MAX_ROW_CHARS = 2000
 ROW_HEAD_CHARS, ROW_TAIL_CHARS = 600, 200
 
-# How tools that show files number their rows: `    12→`, `12\t`, `12│ `, `12| `, `12: `.
-_NUMBER = re.compile(r" {0,8}L?(\d{1,7})(?:→|\t|│ ?|\| ?|: ?)")
+# How tools that show files number their rows: `    12→`, `12\t`, `12│`, `12|`, `12:`, the last three also with a space.
+_NUMBER = re.compile(r" {0,8}L?(\d{1,7})([→\t│|:])")
+_MAY_HAVE_SPACE = "│|:"
 # Colours and cursor movements (CSI), window titles and links (OSC), and single-character escapes.
 _ESCAPE = re.compile(r"\x1b(?:\[[0-9;:?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,2000}(?:\x07|\x1b\\)|[@-Z\\-_])")
 
@@ -32,13 +33,28 @@ def thin_numbers(lines: Sequence[str]) -> Sequence[str]:
     consecutive = [False, *(here == before + 1 and before >= 0 for before, here in pairwise(numbers))]
     if sum(consecutive) < MIN_NUMBERED_ROWS:
         return lines
+    runs = (follows or leads for follows, leads in zip(consecutive, [*consecutive[1:], False], strict=True))
+    counted = (match for match, is_counted in zip(found, runs, strict=True) if match and is_counted)
+    space = _space_after([match.string[match.end() :] for match in counted if match[2] in _MAY_HAVE_SPACE])
+    if space is None:
+        return lines
     thinned: list[str] = []
     for line, match, number, follows in zip(lines, found, numbers, consecutive, strict=True):
-        bare = line[match.end() :] if match else line
+        bare = line if match is None else line[match.end() :]
+        if match is not None and match[2] in _MAY_HAVE_SPACE:
+            bare = bare.removeprefix(space)
         # A row that reads as numbered without its number would be taken for another row.
         keeps = match is None or not follows or number % NUMBERED_EVERY == 0 or _NUMBER.match(bare) is not None
         thinned.append(line if keeps else bare)
     return thinned
+
+
+def _space_after(rows: Sequence[str]) -> str | None:
+    """Return the space that a tool writes after its numbers; None if it may as well be the file's own indentation."""
+    rows = [row for row in rows if row.strip()]
+    if not all(row.startswith(" ") for row in rows):
+        return ""
+    return " " if not rows or any(not row.startswith("  ") for row in rows) else None
 
 
 def strip_terminal(text: str) -> str:
