@@ -2,7 +2,17 @@
 
 from dataclasses import replace
 
-from kimi_proxy.features.sanitizer.policy import POLICIES, Aged, CachedCut, SentPrefix, is_cold, old_results, paying
+from kimi_proxy.features.sanitizer.policy import (
+    HUGE_TOKENS,
+    POLICIES,
+    Aged,
+    CachedCut,
+    SentPrefix,
+    edits_by_quoting,
+    is_cold,
+    old_results,
+    paying,
+)
 
 SENT = SentPrefix(at=1000.0, life_s=300.0, beginning=b"a")
 OLD = Aged(tokens=1_000, is_unread=False)
@@ -49,14 +59,24 @@ def test_the_newest_results_and_what_is_still_needed_stay():
         replace(OLD, is_referred=True),
         replace(OLD, is_recovered=True),
         OLD,
-        *(OLD for _ in range(POLICIES["default"].keep_newest)),
+        *(OLD for _ in range(3)),
     ]
 
-    assert old_results(results, POLICIES["default"]) == [0, 5]
-    assert old_results(results, POLICIES["careful"]) == [0]
+    assert old_results(results, keep_newest=3, min_tokens=200) == [0, 5]
+    assert old_results(results, keep_newest=4, min_tokens=200) == [0]
 
 
 def test_what_the_model_has_not_read_is_never_old():
     unread = [replace(OLD, is_unread=True)] * 8
 
-    assert old_results(unread, POLICIES["deep"]) == []
+    assert old_results(unread, keep_newest=0, min_tokens=200) == []
+
+
+def test_what_agents_quote_to_edit_enters_whole_unless_it_is_huge():
+    default = POLICIES["default"]
+
+    assert default.entry_tokens_of("Read", edits_by_quoting(["Bash", "Edit", "Read"])) == HUGE_TOKENS
+    assert default.entry_tokens_of("Read", edits_by_quoting(["Bash", "apply_patch"])) == 1_000
+    assert default.entry_tokens_of("Task", edits_by_quoting([])) == HUGE_TOKENS
+    assert default.entry_tokens_of("Bash", edits_by_quoting(["Edit"])) == 1_000
+    assert POLICIES["deep"].entry_tokens_of("Read", edits_by_quoting(["Edit"])) == 1_000

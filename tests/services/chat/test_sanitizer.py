@@ -147,7 +147,7 @@ def reads(count: int, first: int = 0) -> list[Item]:
     """Files that were read one after the other; none of them is long enough to be cut when it enters."""
     items: list[Item] = []
     for n in range(first, first + count):
-        text = "\n".join(f"value_{n}_{row} = settings.lookup({row * n}, default={row})" for row in range(80))
+        text = "\n".join(f"value_{n}_{row} = settings.lookup({row * n}, default={row})" for row in range(40))
         items += asked(f"r{n}", text, "read_file", path=f"src/module_{n}.py")
     return items
 
@@ -216,15 +216,18 @@ async def test_another_model_makes_the_prompt_cache_cold(tmp_path: Path):
     assert len(shown_whole(cold)) == 3
 
 
+EDITOR = ("bash", "read_file", "edit")
+
+
 async def test_a_file_that_is_read_again_is_shown_by_what_changed(tmp_path: Path):
     before = FILE.split("\n")[600:760]
     after = [*before[:80], "    # a line that was added", *before[80:]]
     items = [User("go"), *asked("c1", "\n".join(before), "read_file", path="a.py")]
     again = [*items, *asked("c2", "\n".join(after), "read_file", path="a.py")]
     async with world(tmp_path, BY_POLICY) as here:
-        await here.send(request(Wire.CHAT, items[:1]))
-        await here.send(request(Wire.CHAT, items))
-        draft = await here.send(request(Wire.CHAT, again))
+        await here.send(request(Wire.CHAT, items[:1], EDITOR))
+        await here.send(request(Wire.CHAT, items, EDITOR))
+        draft = await here.send(request(Wire.CHAT, again, EDITOR))
         shown = results(draft.request)["c2"]
         (found,) = set(ID.findall(shown))
         kept = decoded((await here.store.originals.get(SCOPE, found)).text)

@@ -19,7 +19,7 @@ from kimi_proxy.features.sanitizer import stage as offer
 from kimi_proxy.features.sanitizer.age import aged_results, is_user_turn, paying_results, readable_before
 from kimi_proxy.features.sanitizer.light import Earlier, aged_form, bounded_form, lossless_form
 from kimi_proxy.features.sanitizer.plan import LongOutput, goal, plan
-from kimi_proxy.features.sanitizer.policy import HUGE_TOKENS, POLICIES, old_results
+from kimi_proxy.features.sanitizer.policy import HUGE_TOKENS, POLICIES, edits_by_quoting, old_results
 from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task
 from kimi_proxy.features.sanitizer.stage import EVENT, Decision, RequestDecisions, result_call_ids, sanitize
 from kimi_proxy.services.chat.decisions import ChatDecisions, ShortenedOutput
@@ -156,12 +156,15 @@ class Sanitizer:
         self, draft: Draft, outputs: Sequence[LongOutput], decisions: Mapping[bytes, Decision], is_cold: bool
     ) -> tuple[dict[bytes, Decision], int]:
         """Return new decisions for old results, where cutting them is free or pays, and the tokens rewritten for it."""
-        if not is_cold and not (self._policy.pays_within and is_user_turn(draft.request)):
+        policy = self._policy
+        if not is_cold and not (policy.pays_within and is_user_turn(draft.request)):
             return {}, 0
-        old = [outputs[at] for at in old_results(aged_results(draft.request, outputs, decisions), self._policy)]
+        keep = policy.keep_newest if is_cold else policy.keep_cached
+        aged = aged_results(draft.request, outputs, decisions)
+        old = [outputs[at] for at in old_results(aged, keep, policy.old_tokens)]
         rewritten = 0
         if old and not is_cold:
-            old, rewritten = paying_results(draft.request, old, self._policy.pays_within)
+            old, rewritten = paying_results(draft.request, old, policy.pays_within)
         hint = self._hint(draft)
         forms = [(output, aged_form(output, self._draw(SEED_BYTES), hint)) for output in old]
         gone = {output.key for output, form in forms if form}
@@ -277,14 +280,16 @@ class Sanitizer:
         """Return what the engine leaves of a result that is long enough for it."""
         if output.whole_because:
             return _whole(output, output.whole_because)
-        if len(output.text) <= self._entry_tokens:  # a token has one character at least
+        quotes = edits_by_quoting(draft.request.tool_names)
+        limit = self._settings.threshold_tokens or self._policy.entry_tokens_of(output.origin.tool, quotes)
+        if len(output.text) <= limit:  # a token has one character at least
             return _whole(output, "below_threshold")
         task = Task(
             text=output.text,
             goal=about,
             origin=output.origin,
             is_unread=output.is_unread,
-            threshold_tokens=self._entry_tokens,
+            threshold_tokens=limit,
             preview_chars=self._settings.preview_length,
             seed=self._draw(SEED_BYTES),
             hint=self._hint(draft),
