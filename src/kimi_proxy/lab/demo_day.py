@@ -13,7 +13,7 @@ RECOVER = "recover_text"  # our own tool: the proxy answers it, and the agent ne
 SMALL, LARGE, OTHER = "demo/apprentice", "demo/journeyman", "demo/scribe"
 FERRY, LINER = "demo/ferry", "demo/liner"
 PROVIDER = "harbour"  # of the last two
-WINDOW, LARGER_WINDOW = 4_096, 65_536
+WINDOW, LARGER_WINDOW = 4_224, 65_536
 DESK = "ticket-desk"  # the MCP server
 
 
