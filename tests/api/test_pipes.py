@@ -83,9 +83,10 @@ async def test_a_terminal_that_was_closed_has_ended():
     master, slave = pty.openpty()
     with FileIO(slave, "rb") as source:
         os.write(master, b"last\n")
-        await asyncio.sleep(0)
-        listening = asyncio.create_task(heard(source))
-        await asyncio.sleep(0.05)
-        os.close(master)
+        lines = aiter(LineReader(source, 100, 10))
+        async with asyncio.timeout(60):
+            first = await anext(lines)
+            os.close(master)
+            rest = [line async for line in lines]
 
-        assert await asyncio.wait_for(listening, 60) == [b"last"]
+    assert (first, rest) == (b"last", [])
