@@ -1,0 +1,125 @@
+"""Claude Code: `~/.claude/projects/**/*.jsonl`, one line for each piece of a message.
+
+The pieces of one answer share their message's id, and results of its first calls may stand between them. Agents that it
+starts write lines with `isSidechain`, here or in files of their own; each of them is a transcript of its own.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from kimi_proxy.core.json import JsonValue
+from kimi_proxy.lab.transcripts.transcript import (
+    AgentCall,
+    ProviderUsage,
+    Transcript,
+    TranscriptBuilder,
+    arguments_of,
+    entry,
+    items,
+    mapping,
+    number,
+    seconds,
+    string,
+    text_of,
+)
+
+AGENT = "Claude Code"
+
+_KEYS = (
+    *("type", "subtype", "message", "timestamp", "sessionId", "uuid", "parentUuid", "isSidechain", "agentId"),
+    *("isMeta", "isCompactSummary", "attachment"),
+)
+# What the program itself puts where the user's words stand.
+_NOT_A_PERSON = (
+    "<command-",
+    "<local-command",
+    "<system-reminder",
+    "<task-notification",
+    "Caveat:",
+    "[Request interrupted",
+)
+
+
+def read(lines: Iterable[bytes], name: str) -> Iterator[Transcript]:
+    reader = _ClaudeReader(name)
+    for line in lines:
+        # Most bytes of a file may be progress reports, which hold copies of what stands elsewhere.
+        if b'"type":"progress"' not in line[:600]:
+            reader.take(entry(line, _KEYS))
+    for builder in reader.builders.values():
+        yield from builder.done()
+
+
+class _ClaudeReader:
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.builders: dict[str, TranscriptBuilder] = {}
+        self._chains: dict[str, str] = {}  # the sidechain that an entry belongs to, by the entry's uuid
+
+    def take(self, told: Mapping[str, JsonValue]) -> None:
+        kind, at = told.get("type"), seconds(told.get("timestamp"))
+        if kind == "system" and told.get("subtype") == "compact_boundary":
+            self._builder(told).compacted()
+        elif kind == "attachment":
+            for part in items(mapping(told.get("attachment")).get("rendered")):
+                self._builder(told).user(text_of(mapping(part).get("content")), at, is_person=False)
+        elif kind == "user":
+            self._user(self._builder(told), told, at)
+        elif kind == "assistant" and mapping(told.get("message")).get("model") != "<synthetic>":
+            self._assistant(self._builder(told), mapping(told.get("message")), at)
+
+    def _builder(self, told: Mapping[str, JsonValue]) -> TranscriptBuilder:
+        chain = self._chain(told) if told.get("isSidechain") is True else ""
+        if chain not in self.builders:
+            session = string(told.get("sessionId")) or self._name
+            self.builders[chain] = TranscriptBuilder(AGENT, f"{session}/{chain}" if chain else session)
+            self.builders[chain].transcript.is_sidechain = bool(chain)
+        return self.builders[chain]
+
+    def _chain(self, told: Mapping[str, JsonValue]) -> str:
+        own, parent = string(told.get("uuid")), string(told.get("parentUuid"))
+        chain = string(told.get("agentId")) or self._chains.get(parent) or own or "sidechain"
+        self._chains[own] = chain
+        return chain
+
+    def _user(self, builder: TranscriptBuilder, told: Mapping[str, JsonValue], at: float) -> None:
+        content = mapping(told.get("message")).get("content")
+        is_person = not (told.get("isMeta") or told.get("isCompactSummary"))
+        for part in [content] if isinstance(content, str) else items(content):
+            if isinstance(part, str):
+                builder.user(part, at, is_person and not part.startswith(_NOT_A_PERSON))
+                continue
+            piece = mapping(part)
+            if piece.get("type") == "tool_result":
+                call_id, failed = string(piece.get("tool_use_id")), piece.get("is_error") is True
+                builder.output(call_id, text_of(piece.get("content")), failed, at)
+            elif text := string(piece.get("text")):
+                builder.user(text, at, is_person and not text.startswith(_NOT_A_PERSON))
+
+    def _assistant(self, builder: TranscriptBuilder, message: Mapping[str, JsonValue], at: float) -> None:
+        key = string(message.get("id")) or None
+        builder.model = string(message.get("model"))
+        request = builder.answer(key, at)
+        for piece in map(mapping, items(message.get("content"))):
+            kind = piece.get("type")
+            if kind == "text":
+                builder.said(string(piece.get("text")), key, at)
+            elif kind == "thinking":
+                builder.thought(string(piece.get("thinking")), key, at)
+            elif kind == "tool_use":
+                call_id, name = string(piece.get("id")), string(piece.get("name"))
+                builder.call(AgentCall(call_id, name, arguments_of(piece.get("input"))), key, at)
+        if usage := mapping(message.get("usage")):
+            request.usage = _usage(usage, request.usage)
+
+
+def _usage(told: Mapping[str, JsonValue], before: ProviderUsage | None) -> ProviderUsage:
+    """Return the newest count; only that of the output grows while an answer is written."""
+    written, kinds = number(told.get("cache_creation_input_tokens")), mapping(told.get("cache_creation"))
+    for_an_hour = number(kinds.get("ephemeral_1h_input_tokens"))
+    return ProviderUsage(
+        number(told.get("input_tokens")),
+        number(told.get("cache_read_input_tokens")),
+        max(written - for_an_hour, 0),
+        for_an_hour,
+        max(number(told.get("output_tokens")), before.output if before else 0),
+    )

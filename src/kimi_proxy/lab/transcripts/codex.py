@@ -1,0 +1,106 @@
+"""Codex: `~/.codex/sessions/**/rollout-*.jsonl`, items of the Responses API with events between them.
+
+A `token_count` event ends each answer. Results of an answer's first calls may stand before it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+
+from kimi_proxy.core.json import JsonValue
+from kimi_proxy.lab.transcripts.transcript import (
+    AgentCall,
+    ProviderUsage,
+    Transcript,
+    TranscriptBuilder,
+    arguments_of,
+    entry,
+    items,
+    mapping,
+    number,
+    seconds,
+    string,
+    text_of,
+)
+
+AGENT = "Codex"
+
+_KEYS = ("type", "payload", "timestamp")
+_CALLS = ("function_call", "custom_tool_call", "local_shell_call", "tool_search_call", "web_search_call")
+_OUTPUTS = ("function_call_output", "custom_tool_call_output", "tool_search_output")
+_NOT_A_PERSON = ("<environment_context", "<user_instructions", "# AGENTS.md", "<permissions", "<turn_aborted")
+
+
+def read(lines: Iterable[bytes], name: str) -> Iterator[Transcript]:
+    reader = _CodexReader(name)
+    for line in lines:
+        told = entry(line, _KEYS)
+        reader.take(string(told.get("type")), mapping(told.get("payload")), seconds(told.get("timestamp")))
+    return reader.done()
+
+
+class _CodexReader:
+    def __init__(self, name: str) -> None:
+        self._builder = TranscriptBuilder(AGENT, name)
+        self._held: list[Callable[[str | None], None]] = []  # what came since the last answer ended
+        self._answers = 0
+        self._has_id = False
+
+    def take(self, kind: str, payload: Mapping[str, JsonValue], at: float) -> None:
+        if kind == "session_meta" and not self._has_id:
+            self._has_id = True
+            self._builder.transcript.id = string(payload.get("id")) or self._builder.transcript.id
+            self._builder.transcript.instructions = text_of([payload.get("base_instructions")])
+        elif kind == "turn_context":
+            self._builder.model = string(payload.get("model"))
+        elif kind == "compacted":
+            self._flush(None)
+            self._builder.compacted()
+            for item in map(mapping, items(payload.get("replacement_history"))):
+                self._builder.user(text_of(item.get("content")), at, is_person=False)
+        elif kind == "response_item":
+            self._item(payload, at)
+        elif kind == "event_msg" and payload.get("type") == "token_count":
+            self._counted(mapping(mapping(payload.get("info")).get("last_token_usage")))
+
+    def done(self) -> Iterator[Transcript]:
+        self._flush(None)
+        return self._builder.done()
+
+    def _item(self, item: Mapping[str, JsonValue], at: float) -> None:
+        kind = item.get("type")
+        if kind == "message" and item.get("role") == "assistant":
+            self._held.append(partial(self._builder.said, text_of(item.get("content")), at=at))
+        elif kind == "message":
+            self._words(text_of(item.get("content")), item.get("role") == "user", at)
+        elif kind == "reasoning":
+            self._held.append(partial(self._builder.thought, text_of(item.get("summary")), at=at))
+        elif kind in _CALLS:
+            name = string(item.get("name")) or kind.removesuffix("_call")
+            given = item.get("arguments") or item.get("input") or item.get("action") or ""
+            call = AgentCall(string(item.get("call_id")), name, arguments_of(given))
+            self._held.append(partial(self._builder.call, call, at=at))
+        elif kind in _OUTPUTS:
+            shown = item.get("output") or item.get("tools") or ""
+            text = text_of(shown) or arguments_of(shown)
+            self._held.append(lambda _: self._builder.output(string(item.get("call_id")), text, at=at))
+
+    def _words(self, text: str, is_user: bool, at: float) -> None:
+        is_person = is_user and not text.lstrip().startswith(_NOT_A_PERSON)
+        self._held.append(lambda _: self._builder.user(text, at, is_person))
+
+    def _counted(self, usage: Mapping[str, JsonValue]) -> None:
+        """Events that only repeat the last count hold no answer before them."""
+        answers_before = len(self._builder.transcript.requests)
+        self._answers += 1
+        self._flush(str(self._answers))
+        if len(self._builder.transcript.requests) > answers_before and usage:
+            cached = number(usage.get("cached_input_tokens"))
+            plain = max(number(usage.get("input_tokens")) - cached, 0)
+            told = ProviderUsage(plain, cached, 0, 0, number(usage.get("output_tokens")))
+            self._builder.transcript.requests[-1].usage = told
+
+    def _flush(self, key: str | None) -> None:
+        """Words and outputs that came before an answer's first piece are part of its prompt; later ones are not."""
+        for action in self._held:
+            action(key)
+        self._held.clear()

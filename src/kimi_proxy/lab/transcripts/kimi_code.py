@@ -1,0 +1,76 @@
+"""Kimi Code: `~/.kimi-code/sessions/*/*/agents/*/wire.jsonl`, records of a conversation and the events of its steps."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from kimi_proxy.core.json import JsonValue
+from kimi_proxy.lab.transcripts.transcript import (
+    AgentCall,
+    ProviderUsage,
+    Transcript,
+    TranscriptBuilder,
+    arguments_of,
+    entry,
+    mapping,
+    number,
+    seconds,
+    string,
+    text_of,
+)
+
+AGENT = "Kimi Code"
+
+_KEYS = ("type", "time", "message", "event", "systemPrompt", "model", "modelAlias", "summary")
+
+
+def read(lines: Iterable[bytes], name: str) -> Iterator[Transcript]:
+    builder = TranscriptBuilder(AGENT, name)
+    for line in lines:
+        told = entry(line, _KEYS)
+        kind, at = told.get("type"), seconds(told.get("time"))
+        if kind == "config.update":
+            builder.transcript.instructions = string(told.get("systemPrompt")) or builder.transcript.instructions
+            builder.model = string(told.get("modelAlias")) or builder.model
+        elif kind == "llm.request":
+            builder.model = string(told.get("model")) or builder.model
+        elif kind == "context.append_message":
+            _message(builder, mapping(told.get("message")), at)
+        elif kind == "context.append_loop_event":
+            _event(builder, mapping(told.get("event")), at)
+        elif kind in ("context.apply_compaction", "context.clear"):
+            builder.compacted()
+            builder.user(string(told.get("summary")), at, is_person=False)
+    return builder.done()
+
+
+def _message(builder: TranscriptBuilder, message: Mapping[str, JsonValue], at: float) -> None:
+    """What the assistant said is in the events of its steps already."""
+    if message.get("role") == "user":
+        text = text_of(message.get("content"))
+        origin = string(mapping(message.get("origin")).get("kind")) or "user"
+        builder.user(text, at, is_person=origin == "user" and not text.startswith("<system-reminder"))
+
+
+def _event(builder: TranscriptBuilder, event: Mapping[str, JsonValue], at: float) -> None:
+    kind = event.get("type")
+    key = string(event.get("stepUuid")) or (string(event.get("uuid")) if str(kind).startswith("step.") else "") or None
+    if kind == "content.part":
+        part = mapping(event.get("part"))
+        if part.get("type") == "think":
+            builder.thought(string(part.get("think")) or string(part.get("text")), key, at)
+        else:
+            builder.said(string(part.get("text")), key, at)
+    elif kind == "tool.call":
+        call_id, name = string(event.get("toolCallId")), string(event.get("name"))
+        builder.call(AgentCall(call_id, name, arguments_of(event.get("args"))), key, at)
+    elif kind == "tool.result":
+        result = mapping(event.get("result"))
+        text = text_of(result.get("output")) or text_of(event.get("result"))
+        builder.output(string(event.get("toolCallId")), text, result.get("isError") is True, at)
+    elif kind == "step.end" and (usage := mapping(event.get("usage"))):
+        builder.answer(key, at).usage = ProviderUsage(
+            number(usage.get("inputOther")),
+            number(usage.get("inputCacheRead")),
+            number(usage.get("inputCacheCreation")),
+            0,
+            number(usage.get("output")),
+        )

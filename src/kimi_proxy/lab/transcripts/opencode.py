@@ -1,0 +1,110 @@
+"""opencode: its database, the folders of JSON files that it kept before, and what `opencode export` writes."""
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+
+from kimi_proxy.core.json import JsonValue
+from kimi_proxy.lab.transcripts.transcript import (
+    AgentCall,
+    ProviderUsage,
+    Transcript,
+    TranscriptBuilder,
+    arguments_of,
+    document,
+    items,
+    mapping,
+    number,
+    seconds,
+    string,
+    text_of,
+)
+
+AGENT = "opencode"
+
+
+def read_export(told: Mapping[str, JsonValue], name: str) -> Iterator[Transcript]:
+    """Yield the session that `{"info": …, "messages": [{"info": …, "parts": […]}]}` is."""
+    builder = TranscriptBuilder(AGENT, string(mapping(told.get("info")).get("id")) or name)
+    for message in map(mapping, items(told.get("messages"))):
+        _message(builder, mapping(message.get("info")), [mapping(part) for part in items(message.get("parts"))])
+    return builder.done()
+
+
+def read_folder(session: Path) -> Iterator[Transcript]:
+    """Yield the session of `storage/session/PROJECT/ses_….json`, with its messages and parts in folders beside it."""
+    storage, name = session.parent.parent.parent, session.stem
+    builder = TranscriptBuilder(AGENT, name)
+    for file in sorted((storage / "message" / name).glob("*.json")):
+        parts = sorted((storage / "part" / file.stem).glob("*.json"))
+        _message(builder, document(file.read_bytes()), [document(part.read_bytes()) for part in parts])
+    return builder.done()
+
+
+def read_database(file: Path) -> Iterator[Transcript]:
+    """Yield the sessions of `opencode.db`, without what it has not yet written back from its log.
+
+    Opened as if nothing could change it, because SQLite would write beside a database in use otherwise.
+    """
+    with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as database:
+        try:
+            sessions = database.execute("SELECT id FROM session ORDER BY id").fetchall()
+            for (session,) in sessions:
+                yield from _session(database, str(session))
+        except sqlite3.DatabaseError:
+            return  # of a version that keeps them otherwise, or damaged
+
+
+def _session(database: sqlite3.Connection, session: str) -> Iterator[Transcript]:
+    builder = TranscriptBuilder(AGENT, session)
+    query = "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id"
+    for message, data in database.execute(query, (session,)):
+        parts = database.execute("SELECT data FROM part WHERE message_id = ? ORDER BY id", (message,))
+        info = {**document(_bytes(data)), "id": str(message)}
+        _message(builder, info, [document(_bytes(part)) for (part,) in parts])
+    return builder.done()
+
+
+def _bytes(value: object) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
+
+
+def _message(builder: TranscriptBuilder, info: Mapping[str, JsonValue], parts: list[Mapping[str, JsonValue]]) -> None:
+    at = seconds(mapping(info.get("time")).get("created"))
+    if info.get("role") == "user":
+        if any(part.get("type") == "compaction" for part in parts):
+            builder.compacted()
+        for part in parts:
+            builder.user(string(part.get("text")), at, is_person=part.get("synthetic") is not True)
+        return
+    builder.model = string(info.get("modelID"))
+    # A message is one answer, even after one that has called nothing.
+    request = builder.answer(string(info.get("id")) or f"{len(builder.transcript.requests)}", at)
+    request.usage = _usage(mapping(info.get("tokens")))
+    for part in parts:
+        kind = part.get("type")
+        if kind == "text":
+            request.said += string(part.get("text"))
+        elif kind == "reasoning":
+            request.thinking += string(part.get("text"))
+        elif kind == "tool":
+            _tool(builder, part, at)
+
+
+def _tool(builder: TranscriptBuilder, part: Mapping[str, JsonValue], at: float) -> None:
+    state = mapping(part.get("state"))
+    # Published sessions may have their ids replaced by one word; a part has its own.
+    call_id = f"{string(part.get('callID'))}/{string(part.get('id'))}"
+    call = AgentCall(call_id, string(part.get("tool")), arguments_of(state.get("input")))
+    builder.transcript.requests[-1].calls.append(call)
+    failed = state.get("status") == "error"
+    ended = seconds(mapping(state.get("time")).get("end"))
+    builder.output(call_id, text_of(state.get("error" if failed else "output")), failed, ended or at)
+
+
+def _usage(tokens: Mapping[str, JsonValue]) -> ProviderUsage | None:
+    cache = mapping(tokens.get("cache"))
+    read, written = number(cache.get("read")), number(cache.get("write"))
+    output = number(tokens.get("output")) + number(tokens.get("reasoning"))
+    return ProviderUsage(number(tokens.get("input")), read, written, 0, output) if tokens else None

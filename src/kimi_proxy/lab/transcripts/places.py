@@ -1,0 +1,238 @@
+"""Where agents' sessions lie: in their usual places, or in folders and files that are given."""
+
+import io
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Literal, TypeAlias
+
+from platformdirs import user_config_path
+
+from kimi_proxy.core.json import JsonValue
+from kimi_proxy.lab.transcripts import (
+    checkpoints,
+    claude_code,
+    codex,
+    kimi_cli,
+    kimi_code,
+    opencode,
+    recordings,
+    swe_agents,
+)
+from kimi_proxy.lab.transcripts.transcript import Transcript, document, entry, mapping, string
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+MAX_LINE_BYTES = 16 * 1024**2
+MAX_FILE_BYTES = 48 * 1024**2  # of a file that is one JSON document
+
+Form: TypeAlias = Literal["lines", "document", "opencode folder", "opencode database", "git"]
+
+_READERS: dict[str, Callable[[Iterable[bytes], str], Iterator[Transcript]]] = {
+    claude_code.AGENT: claude_code.read,
+    codex.AGENT: codex.read,
+    kimi_cli.AGENT: kimi_cli.read,
+    kimi_code.AGENT: kimi_code.read,
+    recordings.AGENT: recordings.read,
+}
+_SNIFFED_LINES = 20
+_CHUNK = 1024**2
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptPlace:
+    """A file, or objects of a git repository, that hold sessions. `source` is what a person calls where it lies."""
+
+    source: str
+    form: Form
+    path: str
+    size: int
+    objects: tuple[str, ...] = ()
+    name: str = ""
+
+
+def usual_places(env: Mapping[str, str] = os.environ, home: Path | None = None) -> list[tuple[str, Path]]:
+    """Return where agents keep their sessions on this machine, whether or not they are there."""
+    user = home or Path.home()
+
+    def at(variable: str, default: str) -> Path:
+        return Path(env[variable]) if env.get(variable) else user / default
+
+    return [
+        (claude_code.AGENT, at("CLAUDE_CONFIG_DIR", ".claude") / "projects"),
+        (codex.AGENT, at("CODEX_HOME", ".codex") / "sessions"),
+        (codex.AGENT, at("CODEX_HOME", ".codex") / "archived_sessions"),
+        (kimi_cli.AGENT, at("KIMI_SHARE_DIR", ".kimi") / "sessions"),
+        (kimi_code.AGENT, at("KIMI_CODE_HOME", ".kimi-code") / "sessions"),
+        (opencode.AGENT, at("XDG_DATA_HOME", ".local/share") / "opencode"),
+        (swe_agents.MINI, user_config_path("mini-swe-agent", appauthor=False) if home is None else user / ".mini"),
+    ]
+
+
+def find(folders: Iterable[tuple[str, Path]]) -> list[TranscriptPlace]:
+    """Return the places of sessions in files and folders, each with the name of its source; links are not followed."""
+    found: dict[tuple[str, tuple[str, ...]], TranscriptPlace] = {}
+    for source, folder in folders:
+        for place in _places(source, folder):
+            found.setdefault((place.path, place.objects), place)
+    return list(found.values())
+
+
+def load(place: TranscriptPlace) -> Iterator[Transcript]:
+    """Yield the sessions of a place. One that cannot be read, or has gone meanwhile, yields none."""
+    path = Path(place.path)
+    try:
+        if place.form == "opencode database":
+            yield from opencode.read_database(path)
+        elif place.form == "opencode folder":
+            yield from opencode.read_folder(path)
+        elif place.form == "git":
+            yield from _stored(path, place)
+        elif place.form == "document":
+            yield from _documented(path.read_bytes(), path.name)
+        else:
+            with _opened(path) as file:
+                lines = bounded_lines(file)
+                yield from read_lines(lines, path.stem if path.stem not in ("wire", "context") else _folder_name(path))
+    except (OSError, zstd.ZstdError, EOFError):
+        return
+
+
+def read_lines(lines: Iterable[bytes], name: str) -> Iterator[Transcript]:
+    """Yield the sessions of JSON Lines, by whichever agent's reader knows the first of them."""
+    held: list[bytes] = []
+    rest = iter(lines)
+    for line in rest:
+        held.append(line)
+        agent = _agent_of(line)
+        if agent:
+            return _READERS[agent](_chained(held, rest), name)
+        if len(held) >= _SNIFFED_LINES:
+            break
+    return iter(())
+
+
+def bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a file that are not longer than MAX_LINE_BYTES, and never hold more than that."""
+    while line := file.readline(MAX_LINE_BYTES):
+        if line.endswith(b"\n") or len(line) < MAX_LINE_BYTES:
+            yield line
+            continue
+        while (rest := file.readline(_CHUNK)) and not rest.endswith(b"\n"):
+            pass
+
+
+def _chained(held: list[bytes], rest: Iterator[bytes]) -> Iterator[bytes]:
+    yield from held
+    held.clear()
+    yield from rest
+
+
+def _agent_of(line: bytes) -> str:
+    told = entry(line, ("recording", "payload", "role", "protocol_version", "type", "sessionId", "uuid", "leafUuid"))
+    if "recording" in told:
+        return recordings.AGENT
+    if "payload" in told:
+        return codex.AGENT
+    if "role" in told and "type" not in told:
+        return kimi_cli.AGENT
+    if "protocol_version" in told:
+        return kimi_code.AGENT
+    return claude_code.AGENT if "type" in told and told.keys() & {"sessionId", "uuid", "leafUuid"} else ""
+
+
+def _places(source: str, folder: Path) -> Iterator[TranscriptPlace]:
+    if folder.is_file():
+        yield from _file(source, folder)
+    elif checkpoints.is_repository(folder):
+        for stored in checkpoints.sessions(folder):
+            yield TranscriptPlace(source, "git", str(folder), stored.size, stored.objects, stored.name)
+    else:
+        for parent, names, files in os.walk(folder):
+            names.sort()
+            for name in sorted(files):
+                yield from _file(source, Path(parent, name))
+
+
+def _file(source: str, file: Path) -> Iterator[TranscriptPlace]:
+    form = _form(file)
+    if form is None or file.is_symlink():
+        return
+    try:
+        size = file.stat().st_size
+    except OSError:
+        return
+    if size and (form != "document" or size <= MAX_FILE_BYTES):
+        yield TranscriptPlace(source, form, str(file), size)
+
+
+def _form(file: Path) -> Form | None:
+    name = file.name
+    if name.startswith("opencode") and file.suffix == ".db":
+        return "opencode database"
+    if file.parent.parent.name == "session" and name.startswith("ses_") and file.suffix == ".json":
+        return "opencode folder"
+    if name.endswith((".traj", ".traj.json")):
+        return "document"
+    if file.suffix == ".json" and file.parent.name not in ("message", "part") and not name.startswith(("msg_", "prt_")):
+        return "document" if _is_export(file) else None
+    # Kimi CLI's wire.jsonl only repeats what is in the context.jsonl beside it.
+    if name == "wire.jsonl" and (file.parent / "context.jsonl").exists():
+        return None
+    return "lines" if name.endswith((".jsonl", ".jsonl.zst")) else None
+
+
+def _is_export(file: Path) -> bool:
+    """Whether a JSON file begins as `opencode export` writes it; other JSON files are many."""
+    try:
+        with file.open("rb") as opened:
+            head = opened.read(2000)
+    except OSError:
+        return False
+    return head.lstrip().startswith(b"{") and b'"info"' in head and b'"ses_' in head
+
+
+def _opened(path: Path) -> IO[bytes]:
+    if path.suffix == ".zst":
+        return io.BufferedReader(zstd.ZstdFile(path, "rb"))
+    return path.open("rb")
+
+
+def _folder_name(path: Path) -> str:
+    """Return a name for a session whose file is called as every other: `SESSION` or `SESSION/AGENT`."""
+    if path.parent.parent.name == "agents":
+        session, agent = path.parent.parent.parent.name, path.parent.name
+        return session if agent == "main" else f"{session}/{agent}"
+    return path.parent.name
+
+
+def _stored(repository: Path, place: TranscriptPlace) -> Iterator[Transcript]:
+    pieces = checkpoints.blobs(repository, place.objects)
+    first = next(pieces, b"")
+    if first.lstrip()[:2] in (b"{\n", b"{\r") or place.name.endswith((".traj", ".traj.json")):
+        whole = first + b"".join(pieces)
+        yield from _documented(whole, place.name)
+        return
+    yield from read_lines(_lines_of(first, pieces), place.name)
+
+
+def _lines_of(first: bytes, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    yield from first.splitlines()
+    for piece in pieces:
+        yield from piece.splitlines()
+
+
+def _documented(raw: bytes, name: str) -> Iterator[Transcript]:
+    told: Mapping[str, JsonValue] = document(raw)
+    if "trajectory" in told:
+        return swe_agents.read_swe_agent(told, name.removesuffix(".traj"))
+    if string(told.get("trajectory_format")).startswith("mini") or name.endswith(".traj.json"):
+        return swe_agents.read_mini(told, Path(name).name.removesuffix(".traj.json"))
+    if mapping(told.get("info")) and "messages" in told:
+        return opencode.read_export(told, name)
+    return iter(())

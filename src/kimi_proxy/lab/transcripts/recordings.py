@@ -1,0 +1,93 @@
+"""Recordings of our own (`[record]`): whole requests as a client sent them, of which only the new end counts."""
+
+from collections.abc import Iterable, Iterator
+
+from kimi_proxy.core.chat import Message, Request, Wire, parse
+from kimi_proxy.core.errors import KimiProxyError
+from kimi_proxy.features import recording
+from kimi_proxy.features.recording import Recording
+from kimi_proxy.lab.transcripts.transcript import (
+    AgentCall,
+    ProviderUsage,
+    Transcript,
+    TranscriptBuilder,
+    entry,
+    number,
+    string,
+)
+
+AGENT = "kimi-proxy"
+MAX_BYTES = 128 * 1024**2  # of the requests when each is written out; their lines only have what changed
+
+
+def read(lines: Iterable[bytes], name: str) -> Iterator[Transcript]:
+    try:
+        recorded = recording.read(_bounded(lines))
+    except KimiProxyError:
+        return iter(())
+    return _conversation(recorded, name).done()
+
+
+def _bounded(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield lines until one is damaged, or what they stand for would not fit into memory."""
+    size = 0
+    for line in lines:
+        told = entry(line, ("recording", "same_head", "same_tail", "body"))
+        size += number(told.get("same_head")) + number(told.get("same_tail")) + len(string(told.get("body")))
+        if not told or size > MAX_BYTES:
+            return
+        yield line
+
+
+def _conversation(recorded: Recording, name: str) -> TranscriptBuilder:
+    builder = TranscriptBuilder(AGENT, name)
+    builder.model = recorded.head.model
+    known: list[bytes] = []
+    for at, taken in enumerate(recorded.requests):
+        if taken.status != 200:
+            continue
+        request = _request(taken.body, taken.wire)
+        if request is None:
+            continue
+        if not known:
+            tools = bytes(request.page.members.get("tools") or b"").decode("utf-8", "replace")
+            builder.transcript.instructions = "\n".join([*(part.text for part in request.system), tools])
+        known = _take_new(builder, request, known, taken.at)
+        # What the model answers stands in the next request.
+        made = builder.answer(str(at), taken.at)
+        if usage := taken.usage:
+            plain = max(usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens, 0)
+            made.usage = ProviderUsage(plain, usage.cached_tokens, usage.cache_write_tokens, 0, usage.output_tokens)
+    return builder
+
+
+def _request(body: str, wire: Wire) -> Request | None:
+    try:
+        return parse(body.encode("utf-8", "surrogatepass"), wire)
+    except KimiProxyError:
+        return None
+
+
+def _take_new(builder: TranscriptBuilder, request: Request, known: list[bytes], at: float) -> list[bytes]:
+    """Take the messages that the request before did not have, and return all of them."""
+    messages = [request.body[message.start : message.end] for message in request.messages]
+    pairs = enumerate(zip(known, messages, strict=False))
+    shared = next((place for place, (one, other) in pairs if one != other), min(len(known), len(messages)))
+    if shared < len(known) - 1:  # clients move their marks in the last message; more means another history
+        builder.compacted()
+        shared = 0
+    for message in request.messages[shared:]:
+        _take(builder, message, at)
+    return messages
+
+
+def _take(builder: TranscriptBuilder, message: Message, at: float) -> None:
+    for part in message.parts:
+        if part.kind == "tool_result":
+            builder.output(part.call_id, part.text, part.failed, at)
+        elif part.kind == "tool_call":
+            builder.call(AgentCall(part.call_id, part.name, part.text))
+        elif message.role == "assistant":
+            builder.said(part.text)
+        elif message.role not in ("system", "developer"):
+            builder.user(part.text, at)

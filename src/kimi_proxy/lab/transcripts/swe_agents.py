@@ -1,0 +1,87 @@
+"""Trajectories of mini-swe-agent (`*.traj.json`) and SWE-agent (`*.traj`): one JSON document for each run."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from kimi_proxy.core.json import JsonValue
+from kimi_proxy.lab.transcripts.transcript import (
+    AgentCall,
+    ProviderUsage,
+    Transcript,
+    TranscriptBuilder,
+    arguments_of,
+    items,
+    mapping,
+    number,
+    seconds,
+    string,
+    text_of,
+)
+
+MINI = "mini-swe-agent"
+SWE_AGENT = "SWE-agent"
+
+_FENCE = re.compile(r"```\w*\n(.*?)```", re.S)
+_TOOL = "bash"
+
+
+def read_mini(told: Mapping[str, JsonValue], name: str) -> Iterator[Transcript]:
+    builder = TranscriptBuilder(MINI, string(told.get("instance_id")) or name)
+    builder.transcript.patch = string(mapping(told.get("info")).get("submission"))
+    for message in map(mapping, items(told.get("messages"))):
+        role, text = message.get("role"), text_of(message.get("content"))
+        if role == "system":
+            builder.transcript.instructions = text
+        elif role == "assistant":
+            _answer(builder, message, text)
+        elif role == "tool":
+            builder.output(string(message.get("tool_call_id")), text)
+        elif role == "user" and builder.transcript.requests:
+            builder.output(_last_call(builder), text)
+        elif role == "user":
+            builder.user(text)
+    return builder.done()
+
+
+def _answer(builder: TranscriptBuilder, message: Mapping[str, JsonValue], text: str) -> None:
+    response = mapping(mapping(message.get("extra")).get("response"))
+    builder.model = string(response.get("model")) or builder.model
+    request = builder.answer(at=seconds(response.get("created")))
+    builder.said(text)
+    request.usage = _usage(mapping(response.get("usage")))
+    for call in map(mapping, items(message.get("tool_calls"))):
+        asked = mapping(call.get("function"))
+        builder.call(AgentCall(string(call.get("id")), string(asked.get("name")), arguments_of(asked.get("arguments"))))
+    if not request.calls and (block := _FENCE.search(text)):
+        # The command is part of what was said: only its place among the calls is new.
+        builder.call(AgentCall(str(len(builder.transcript.requests)), _TOOL, block[1].strip()))
+        request.said = text[: block.start()] + text[block.end() :]
+
+
+def _last_call(builder: TranscriptBuilder) -> str:
+    calls = builder.transcript.requests[-1].calls
+    return calls[-1].id if calls else ""
+
+
+def _usage(told: Mapping[str, JsonValue]) -> ProviderUsage | None:
+    cached = number(mapping(told.get("prompt_tokens_details")).get("cached_tokens"))
+    prompt, output = number(told.get("prompt_tokens")), number(told.get("completion_tokens"))
+    return ProviderUsage(max(prompt - cached, 0), cached, 0, 0, output) if prompt else None
+
+
+def read_swe_agent(told: Mapping[str, JsonValue], name: str) -> Iterator[Transcript]:
+    builder = TranscriptBuilder(SWE_AGENT, name)
+    builder.transcript.patch = string(mapping(told.get("info")).get("submission"))
+    for message in map(mapping, items(told.get("history"))):
+        if message.get("role") == "system":
+            builder.transcript.instructions = text_of(message.get("content"))
+        elif message.get("role") == "user" and not message.get("is_demo"):
+            builder.user(text_of(message.get("content")))
+            break
+    for at, turn in enumerate(map(mapping, items(told.get("trajectory")))):
+        action = string(turn.get("action")).strip()
+        builder.answer(str(at))
+        builder.said(string(turn.get("thought")) or string(turn.get("response")), str(at))
+        builder.call(AgentCall(str(at), action.split(maxsplit=1)[0] if action else "", action), str(at))
+        builder.output(str(at), string(turn.get("observation")))
+    return builder.done()

@@ -1,0 +1,190 @@
+"""The one shape that every agent's session is read into, and how it is built up entry by entry."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from kimi_proxy.core import json
+from kimi_proxy.core.errors import ParseError
+from kimi_proxy.core.json import JsonValue
+
+MAX_SESSION_CHARS = 64 * 1024**2  # what is read of one session; a longer one ends there
+
+_NUMBER = (int, float)
+
+
+@dataclass(slots=True)
+class ProviderUsage:
+    """Tokens as the provider counted them; `input` is what was neither read from the prompt cache nor written to it."""
+
+    input: int = 0
+    cache_read: int = 0
+    cache_write_5m: int = 0
+    cache_write_1h: int = 0
+    output: int = 0
+
+    @property
+    def prompt(self) -> int:
+        return self.input + self.cache_read + self.cache_write_5m + self.cache_write_1h
+
+
+@dataclass(slots=True)
+class AgentCall:
+    id: str
+    name: str
+    arguments: str  # JSON, or whatever text the tool takes
+
+
+@dataclass(slots=True)
+class CallOutput:
+    call_id: str
+    text: str
+    failed: bool = False
+
+
+@dataclass(slots=True)
+class AgentRequest:
+    """One request to the provider: what was new in its prompt, and what the model answered."""
+
+    at: float = 0.0  # seconds since 1970; 0 if the agent keeps no times
+    model: str = ""
+    user: list[str] = field(default_factory=list)  # words of the user, and what the agent puts among them
+    outputs: list[CallOutput] = field(default_factory=list)
+    said: str = ""
+    thinking: str = ""
+    calls: list[AgentCall] = field(default_factory=list)
+    usage: ProviderUsage | None = None
+    is_compacted: bool = False  # a summary has taken the place of everything before this request
+    is_user_turn: bool = False  # a person spoke, as opposed to tools alone
+
+
+@dataclass(slots=True)
+class Transcript:
+    agent: str
+    id: str
+    requests: list[AgentRequest] = field(default_factory=list)
+    instructions: str = ""  # the system prompt, where the agent keeps it
+    patch: str = ""  # the diff that was handed in, where a benchmark keeps one
+    is_sidechain: bool = False
+
+
+class TranscriptBuilder:
+    """Collects what goes into the next prompt until the model answers; an answer may come in pieces."""
+
+    def __init__(self, agent: str, name: str) -> None:
+        self.transcript = Transcript(agent, name)
+        self.model = ""
+        self._next = AgentRequest()
+        self._has_input = False
+        self._key: str | None = None
+        self._chars = 0
+
+    def user(self, text: str, at: float = 0.0, is_person: bool = True) -> None:
+        if text and self._fits(text):
+            self._next.user.append(text)
+            self._next.is_user_turn |= is_person
+            self._arrived(at)
+
+    def output(self, call_id: str, text: str, failed: bool = False, at: float = 0.0) -> None:
+        if self._fits(text):
+            self._next.outputs.append(CallOutput(call_id, text, failed))
+            self._arrived(at)
+
+    def compacted(self) -> None:
+        self._next = AgentRequest(is_compacted=True)
+        self._has_input = True
+
+    def answer(self, key: str | None = None, at: float = 0.0) -> AgentRequest:
+        """Return the request whose answer a piece belongs to.
+
+        Pieces with the same `key` are of one answer, even if outputs came between them; without a key an answer ends
+        when something goes into the next prompt.
+        """
+        requests = self.transcript.requests
+        if not requests or (key != self._key if key is not None else self._has_input):
+            self._next.at = self._next.at or at
+            self._next.model = self.model
+            requests.append(self._next)
+            self._next, self._has_input, self._key = AgentRequest(), False, key
+        return requests[-1]
+
+    def said(self, text: str, key: str | None = None, at: float = 0.0) -> None:
+        if text and self._fits(text):
+            request = self.answer(key, at)
+            request.said = f"{request.said}\n{text}" if request.said else text
+
+    def thought(self, text: str, key: str | None = None, at: float = 0.0) -> None:
+        if self._fits(text):
+            self.answer(key, at).thinking += text
+
+    def call(self, call: AgentCall, key: str | None = None, at: float = 0.0) -> None:
+        if self._fits(call.arguments):
+            self.answer(key, at).calls.append(call)
+
+    def done(self) -> Iterator[Transcript]:
+        """Yield the transcript, unless no request was made in it."""
+        if self.transcript.requests:
+            yield self.transcript
+
+    def _arrived(self, at: float) -> None:
+        self._has_input = True
+        self._next.at = max(self._next.at, at)
+
+    def _fits(self, text: str) -> bool:
+        self._chars += len(text)
+        return self._chars <= MAX_SESSION_CHARS
+
+
+def entry(line: bytes, names: Sequence[str]) -> Mapping[str, JsonValue]:
+    """Return these members of the JSON object that a line is; none if it is truncated or something else."""
+    try:
+        return json.members(line, names)
+    except ParseError:
+        return {}
+
+
+def document(raw: bytes) -> Mapping[str, JsonValue]:
+    """Return the JSON object that a whole file is; an empty one if it is none."""
+    try:
+        return mapping(json.decode(raw))
+    except ParseError:
+        return {}
+
+
+def mapping(value: JsonValue) -> Mapping[str, JsonValue]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def items(value: JsonValue) -> Sequence[JsonValue]:
+    return value if isinstance(value, Sequence) and not isinstance(value, str) else ()
+
+
+def string(value: JsonValue) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def number(value: JsonValue) -> int:
+    return int(value) if isinstance(value, _NUMBER) and value > 0 else 0
+
+
+def text_of(content: JsonValue) -> str:
+    """Return the text of a message's content: a string, or parts of which some have text."""
+    if isinstance(content, str):
+        return content
+    parts = (mapping(part) for part in items(content))
+    texts = (string(part.get("text")) or text_of(part.get("content")) for part in parts)
+    return "\n".join(text for text in texts if text)
+
+
+def arguments_of(given: JsonValue) -> str:
+    return given if isinstance(given, str) else json.encode(given).decode("utf-8", "replace")
+
+
+def seconds(stamp: JsonValue) -> float:
+    """Return a time in seconds since 1970, from ISO 8601, seconds or milliseconds; 0 if it is none of them."""
+    if isinstance(stamp, _NUMBER):
+        return stamp / 1000 if stamp > 1e11 else float(stamp)
+    try:
+        return datetime.fromisoformat(string(stamp)).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return 0.0
