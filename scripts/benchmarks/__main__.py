@@ -9,6 +9,7 @@ import relay
 import rivals
 import sanitizer
 import server
+import sessions
 import stages
 import tools
 
@@ -25,6 +26,9 @@ ASKED_FOR = {"dashboard": dashboard.main, "gateway": gateway.main, "rivals": riv
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["sessions"]:  # it takes folders, so it runs alone
+        sessions.main(sys.argv[2:])
+        return
     chosen = sys.argv[1:] or list(BENCHMARKS)
     unknown = [name for name in chosen if name not in BENCHMARKS | ASKED_FOR]
     if unknown:
@@ -33,4 +37,5 @@ def main() -> None:
         (BENCHMARKS | ASKED_FOR)[name]()
 
 
-main()
+if __name__ == "__main__":  # processes that a benchmark starts import this file too
+    main()

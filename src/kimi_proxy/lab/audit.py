@@ -1,0 +1,241 @@
+"""Past sessions of agents, audited: where their money went, and what policies of cutting would have saved, net."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+
+from kimi_proxy.core import tokens
+from kimi_proxy.lab.measured import READ_PRICE, MeasuredRequest, MeasuredSession, measure
+from kimi_proxy.lab.savings import DEFAULT, POLICIES, Lost, Policy, PolicyFigures, baseline, by_policy
+from kimi_proxy.lab.transcripts.places import TranscriptPlace, load
+
+PROCESSES = 2
+LOST_SHOWN = 5  # used lines that the default would have cut, kept for each session
+MAX_COUNTS = 200_000
+SIZES = ((4000, "outputs over 4,000 tokens"), (1000, "outputs of 1,000 to 4,000"), (200, "outputs of 200 to 1,000"))
+SMALL = "outputs under 200"
+FIXED, USER, AGAIN, OTHER = "fixed beginning", "user's words", "earlier answers, read again", "other"
+THINKING, TEXT, CALLS = "thinking, written", "text, written", "calls, written"
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(slots=True)
+class SessionAudit:
+    """What is left of a session when it has been read: figures, and a few lines of it."""
+
+    agent: str
+    source: str
+    id: str
+    is_sidechain: bool
+    began_at: float
+    requests: int
+    outputs: int
+    used_outputs: int  # of which a line was used
+    cost_usd: float
+    spent: dict[str, float]
+    tools: dict[str, float]
+    policies: dict[str, PolicyFigures]
+    lost: list[Lost]
+
+    def saved_usd(self, policy: str) -> float:
+        return self.cost_usd - self.policies[policy].cost_usd
+
+
+@dataclass(slots=True)
+class PolicyTotals:
+    """A policy over many sessions; shares are between 0 and 1."""
+
+    policy: Policy
+    saved: float
+    saved_usd: float
+    extra_turns_per_100: float
+    recovery_usd: float
+    harmed: float  # of the outputs with used lines
+    losing: float  # of the sessions
+    losing_much: float  # of the sessions, those that lose more than 1 %
+    worst: float  # the saving of the session that loses most
+
+
+@dataclass(slots=True)
+class Audit:
+    sessions: list[SessionAudit] = field(default_factory=list)
+
+    @property
+    def cost_usd(self) -> float:
+        return sum(session.cost_usd for session in self.sessions)
+
+    @property
+    def requests(self) -> int:
+        return sum(session.requests for session in self.sessions)
+
+    def spent(self) -> dict[str, float]:
+        return _summed(session.spent for session in self.sessions)
+
+    def tools(self) -> dict[str, float]:
+        return _summed(session.tools for session in self.sessions)
+
+    def totals(self) -> list[PolicyTotals]:
+        return [self._total(policy) for policy in POLICIES] if self.sessions else []
+
+    def by_source(self) -> dict[str, "Audit"]:
+        parts: dict[str, Audit] = {}
+        for session in self.sessions:
+            parts.setdefault(f"{session.source}: {session.agent}", Audit()).sessions.append(session)
+        return parts
+
+    def _total(self, policy: Policy) -> PolicyTotals:
+        figures = [session.policies[policy.name] for session in self.sessions]
+        savings = [session.saved_usd(policy.name) / session.cost_usd for session in self.sessions if session.cost_usd]
+        cost, used = self.cost_usd, sum(session.used_outputs for session in self.sessions)
+        saved = cost - sum(one.cost_usd for one in figures)
+        return PolicyTotals(
+            policy,
+            saved / cost if cost else 0.0,
+            saved,
+            100 * sum(one.extra_turns for one in figures) / max(self.requests, 1),
+            sum(one.recovery_usd for one in figures),
+            sum(one.harmed for one in figures) / max(used, 1),
+            sum(1 for one in savings if one < -1e-9) / len(self.sessions),
+            sum(1 for one in savings if one < -0.01) / len(self.sessions),
+            min(savings, default=0.0),
+        )
+
+
+def audit(places: Sequence[TranscriptPlace], progress: Progress, processes: int = PROCESSES) -> Audit:
+    """Return the audit of all sessions in `places`; of a session that lies in several, the longest copy counts."""
+    longest: dict[tuple[str, str], SessionAudit] = {}
+    for found in _examined(places, progress, processes):
+        for session in found:
+            key = (session.agent, session.id)
+            if key not in longest or session.requests > longest[key].requests:
+                longest[key] = session
+    return Audit(sorted(longest.values(), key=lambda session: (session.source, session.began_at, session.id)))
+
+
+def examine(place: TranscriptPlace) -> list[SessionAudit]:
+    """Return the sessions of a place, one after the other in memory."""
+    return [_audited(measure(transcript, place.source, _count)) for transcript in load(place)]
+
+
+def sourced(path: Path) -> tuple[str, Path]:
+    """Return a path with the name that a person would give it."""
+    folder = path.resolve()
+    return (folder.parent if folder.name in (".git", "repo") else folder).name, path
+
+
+def _examined(places: Sequence[TranscriptPlace], progress: Progress, processes: int) -> Iterator[list[SessionAudit]]:
+    total, done = sum(place.size for place in places), 0
+    if processes <= 1 or len(places) <= 1:
+        for place in places:
+            yield examine(place)
+            done += place.size
+            progress(done, total)
+        return
+    # The largest first, so that no process is left alone with one at the end; few at a time, to hold few results.
+    queue = iter(sorted(places, key=lambda place: -place.size))
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        running: dict[Future[list[SessionAudit]], int] = {}
+        for place in queue:
+            running[pool.submit(examine, place)] = place.size
+            if len(running) < 2 * processes:
+                continue
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                done += running.pop(future)
+                yield future.result()
+                progress(done, total)
+        for future in list(running):
+            done += running[future]
+            yield future.result()
+            progress(done, total)
+
+
+_COUNTS: dict[int, int] = {}
+
+
+def _count(text: str) -> int:
+    """Count tokens, and remember the count: sessions repeat their texts, and each is counted more than once."""
+    name = hash(text)
+    known = _COUNTS.get(name)
+    if known is None:
+        if len(_COUNTS) >= MAX_COUNTS:
+            _COUNTS.clear()
+        known = _COUNTS[name] = tokens.count(text)
+    return known
+
+
+def _audited(session: MeasuredSession) -> SessionAudit:
+    policies = dict(by_policy(session))
+    lost = policies[DEFAULT.name].lost[:LOST_SHOWN]
+    for figures in policies.values():
+        figures.lost = []
+    spent, tools = where_spent(session)
+    return SessionAudit(
+        agent=session.agent,
+        source=session.source,
+        id=session.id,
+        is_sidechain=session.is_sidechain,
+        began_at=session.requests[0].at,
+        requests=len(session.requests),
+        outputs=sum(len(request.outputs) for request in session.requests),
+        used_outputs=len({use.output for request in session.requests for use in request.uses}),
+        cost_usd=baseline(session),
+        spent=spent,
+        tools=tools,
+        policies=policies,
+        lost=lost,
+    )
+
+
+def where_spent(session: MeasuredSession) -> tuple[dict[str, float], dict[str, float]]:
+    """Return what a session's money was spent on, and what the outputs of each tool cost."""
+    spent: defaultdict[str, float] = defaultdict(float)
+    tools: defaultdict[str, float] = defaultdict(float)
+    lasting = _price_while_it_lasts(session.requests)
+    for request, price in zip(session.requests, lasting, strict=True):
+        spent[FIXED] += _fixed(session, request)
+        spent[USER] += price * request.user
+        for output in request.outputs:
+            spent[next((name for over, name in SIZES if output.tokens > over), SMALL)] += price * output.tokens
+            tools[output.tool or "unknown"] += price * output.tokens
+        per_token = request.usd * request.output_price
+        spent[TEXT] += per_token * request.said
+        spent[CALLS] += per_token * request.calls
+        spent[THINKING] += per_token * max(request.output - request.said - request.calls, 0.0)
+    for request, following, price in zip(session.requests, session.requests[1:], lasting[1:], strict=False):
+        if not following.is_reset:
+            spent[AGAIN] += price * (request.said + request.calls)
+    # Reminders and thinking that a prompt has and no transcript tells.
+    spent[OTHER] = max(baseline(session) - sum(spent.values()), 0.0)
+    return dict(spent), dict(tools)
+
+
+def _price_while_it_lasts(requests: Sequence[MeasuredRequest]) -> list[float]:
+    """Return for each request what a token costs that comes with it, until a compaction takes it away."""
+    prices: list[float] = []
+    later = 0.0
+    for at in range(len(requests) - 1, -1, -1):
+        request = requests[at]
+        prices.append(request.usd * request.write_price + later)
+        before = requests[at - 1].prompt if at else 0.0
+        share = min(1.0, request.read / before) if request.is_hit and before else 0.0
+        again = share * READ_PRICE + (1 - share) * request.write_price
+        later = 0.0 if request.is_reset else later + request.usd * again
+    return prices[::-1]
+
+
+def _fixed(session: MeasuredSession, request: MeasuredRequest) -> float:
+    fixed = min(session.fixed, request.prompt)
+    read = min(fixed, request.read)
+    return request.usd * (READ_PRICE * read + request.write_price * (fixed - read))
+
+
+def _summed(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    total: defaultdict[str, float] = defaultdict(float)
+    for part in parts:
+        for name, usd in part.items():
+            total[name] += usd
+    return dict(sorted(total.items(), key=lambda item: -item[1]))

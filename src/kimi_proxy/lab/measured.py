@@ -1,0 +1,283 @@
+"""A session in tokens and prices: what each request read, wrote and answered, and what each output could be cut to."""
+
+import re
+import statistics
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from kimi_proxy.core import json, tokens
+from kimi_proxy.core.chat import Request, Wire
+from kimi_proxy.features.sanitizer.plan import goal, plan
+from kimi_proxy.features.sanitizer.shorten import Task, shorten
+from kimi_proxy.lab import lossless
+from kimi_proxy.lab.transcripts.transcript import AgentCall, AgentRequest, CallOutput, ProviderUsage, Transcript
+from kimi_proxy.lab.used_lines import LineUse, bare_line, lines_of, uses
+
+READ_PRICE = 0.1  # of reading from the prompt cache, with 1 for a plain input token
+# How long a cache lives without use: Anthropic's as it was written, others' an hour. In public sessions of Codex 60 to
+# 85 % of the requests after pauses of 5 to 60 minutes found it, none after longer ones; of Claude Code's with the cache
+# of 5 minutes 15 % after 5 to 10, none after longer ones.
+FIVE_MINUTES_S, HOUR_S = 300.0, 3600.0
+DROP = 0.6  # a prompt that has shrunk below this share has been compacted, whether or not the agent says so
+HIT = 0.5  # a request that read this share of the one before found it in the cache
+ENGINE_OVER = 1000  # tokens of the outputs that the engine looks at
+PREVIEW_CHARS = 200  # the default of [sanitizer] preview_length
+MAX_ENGINE_CHARS = 2_000_000
+
+CountTokens = Callable[[str], int]
+
+# List prices: USD for a million input tokens, and what an output token costs in input tokens. The first that fits.
+_PRICES: tuple[tuple[re.Pattern[str], float, float], ...] = (
+    (re.compile(r"claude-(?:3-)?opus(?!-4-[5-9])|claude-opus-4-[01]"), 15.0, 5.0),
+    (re.compile(r"opus"), 5.0, 5.0),
+    (re.compile(r"sonnet"), 3.0, 5.0),
+    (re.compile(r"haiku"), 1.0, 5.0),
+    (re.compile(r"gpt|codex|\bo\d"), 1.25, 8.0),
+    (re.compile(r"gemini"), 2.0, 6.0),
+    (re.compile(r"kimi|k2|k3"), 0.6, 4.2),
+)
+_OTHER_PRICE = (3.0, 5.0)
+_WRITES_COST = re.compile(r"claude|opus|sonnet|haiku")
+
+
+@dataclass(slots=True)
+class MeasuredOutput:
+    """All tokens are the provider's. `place` is how many stand before it in the prompt."""
+
+    index: int
+    request: int
+    tool: str
+    tokens: float
+    place: float
+    used_tokens: float = 0.0
+    lossless_saved: float = 0.0
+    lossless_targets: frozenset[int] = frozenset()
+    lossless_hidden: frozenset[str] = frozenset()
+    engine_saved: float = 0.0
+    engine_hidden: frozenset[str] = frozenset()  # used lines that the engine cuts
+    engine_gap: float = 0.0  # tokens of the gaps that have them
+
+
+@dataclass(slots=True)
+class MeasuredRequest:
+    index: int
+    at: float
+    prompt: float
+    read: float  # from the prompt cache
+    output: float
+    usd: float  # for one input token
+    output_price: float
+    write_price: float
+    is_hit: bool = False
+    is_cold: bool = False  # what was cached must have been forgotten: a long pause, or another model
+    is_reset: bool = False  # nothing of the conversation before is in this prompt
+    is_user_turn: bool = False
+    outputs: list[MeasuredOutput] = field(default_factory=list)
+    uses: list[LineUse] = field(default_factory=list)
+    # What the parts of the prompt and the answer weigh, for telling where the money went.
+    user: float = 0.0
+    said: float = 0.0
+    calls: float = 0.0
+    thinking: float = 0.0
+
+
+@dataclass(slots=True)
+class MeasuredSession:
+    agent: str
+    id: str
+    source: str
+    is_sidechain: bool
+    fixed: float  # tokens of the system prompt, the tools and whatever else every request begins with
+    requests: list[MeasuredRequest]
+
+
+def measure(transcript: Transcript, source: str = "", count: CountTokens = tokens.count) -> MeasuredSession:
+    """Return `transcript` measured; `count` may remember what it has counted."""
+    scale = _scale(transcript, count)
+    session = MeasuredSession(transcript.agent, transcript.id, source, transcript.is_sidechain, 0.0, [])
+    _Measuring(transcript, session, scale, count).run()
+    return session
+
+
+class _Measuring:
+    def __init__(self, transcript: Transcript, session: MeasuredSession, scale: float, count: CountTokens) -> None:
+        self._transcript = transcript
+        self._session = session
+        self._scale = scale
+        self._count = count
+        self._keeps_cache_counts = any(r.usage and r.usage.cache_read for r in transcript.requests)
+        self._shown = lossless.ShownRows()
+        self._calls: dict[str, AgentCall] = {}
+        self._words: list[str] = []
+        self._uses: dict[int, list[LineUse]] = {}
+        self._of_output: dict[int, list[str]] = {}
+        for use in uses(transcript):
+            self._uses.setdefault(use.request, []).append(use)
+            self._of_output.setdefault(use.output, []).append(use.line)
+        self._outputs = 0
+
+    def run(self) -> None:
+        before: MeasuredRequest | None = None
+        first_model = self._transcript.requests[0].model
+        life_s = FIVE_MINUTES_S if _WRITES_COST.search(first_model) else HOUR_S
+        for index, request in enumerate(self._transcript.requests):
+            self._words += [text for text in request.user if request.is_user_turn]
+            made = self._request(index, request, before, life_s)
+            self._session.requests.append(made)
+            if request.usage and request.usage.cache_write_1h + request.usage.cache_write_5m:
+                life_s = HOUR_S if request.usage.cache_write_1h else FIVE_MINUTES_S
+            self._calls = {call.id: call for call in request.calls}
+            before = made
+
+    def _request(
+        self, index: int, request: AgentRequest, before: MeasuredRequest | None, life_s: float
+    ) -> MeasuredRequest:
+        usd, output_price = price_of(request.model)
+        weights = [self._weigh(output.text) for output in request.outputs]
+        user = sum(map(self._weigh, request.user))
+        said, thinking = self._weigh(request.said), self._weigh(request.thinking)
+        calls = sum(self._weigh(call.arguments) for call in request.calls)
+        new = sum(weights) + user
+        usage = request.usage
+        prompt = float(usage.prompt) if usage and usage.prompt else 0.0
+        if before is None:
+            fixed = self._weigh(self._transcript.instructions)
+            self._session.fixed = max(prompt - new, 0.0) if prompt else fixed
+        if not prompt:
+            prompt = new + (self._session.fixed if before is None else before.prompt + before.said + before.calls)
+        written = said + thinking + calls
+        made = MeasuredRequest(
+            index=index,
+            at=request.at,
+            prompt=prompt,
+            read=0.0,
+            output=max(usage.output if usage else 0.0, written),
+            usd=usd,
+            output_price=output_price,
+            write_price=_write_price(request.model, usage, before),
+            is_user_turn=request.is_user_turn,
+            uses=self._uses.get(index, []),
+            user=user,
+            said=said,
+            calls=calls,
+            thinking=thinking,
+        )
+        self._cache(made, request, before, life_s)
+        if made.is_reset:
+            self._shown.forget()
+        self._place_outputs(made, request, weights)
+        return made
+
+    def _cache(
+        self, made: MeasuredRequest, request: AgentRequest, before: MeasuredRequest | None, life_s: float
+    ) -> None:
+        """Find out what was cached, from the provider's count or else from the time since the request before."""
+        if before is None:
+            made.read = float(request.usage.cache_read) if request.usage else 0.0
+            return
+        made.is_reset = request.is_compacted or made.prompt < DROP * before.prompt
+        model_before = self._transcript.requests[made.index - 1].model
+        made.is_cold = made.at - before.at > life_s > 0 < before.at or request.model != model_before
+        if self._keeps_cache_counts and request.usage:
+            made.read = float(request.usage.cache_read)
+        elif not made.is_cold:
+            made.read = min(self._session.fixed, made.prompt) if made.is_reset else before.prompt
+        made.is_hit = not made.is_reset and made.read >= HIT * before.prompt
+
+    def _place_outputs(self, made: MeasuredRequest, request: AgentRequest, weights: list[float]) -> None:
+        place = made.prompt - made.user - sum(weights)
+        for output, weight in zip(request.outputs, weights, strict=True):
+            call = self._calls.get(output.call_id, AgentCall(output.call_id, "", ""))
+            one = MeasuredOutput(self._outputs, made.index, call.name, weight, place)
+            place += weight
+            self._outputs += 1
+            made.outputs.append(one)
+            self._shorten(one, output, call)
+
+    def _shorten(self, one: MeasuredOutput, output: CallOutput, call: AgentCall) -> None:
+        lines = self._of_output.get(one.index, [])
+        one.used_tokens = self._weigh("\n".join(lines)) if lines else 0.0
+        shorter = lossless.shorten(output.text, one.index, self._shown)
+        if len(shorter.text) < len(output.text):
+            one.lossless_saved = max(one.tokens - self._weigh(shorter.text), 0.0)
+            one.lossless_targets = shorter.targets
+            one.lossless_hidden = frozenset(line for line in lines if line in shorter.cut_rows)
+        if one.tokens > ENGINE_OVER and len(output.text) <= MAX_ENGINE_CHARS:
+            shown = engine_cut(output, call, self._words)
+            if shown != output.text:
+                one.engine_saved = one.tokens - self._weigh(shown)
+                self._hide(one, lines, output.text, shown)
+
+    def _hide(self, one: MeasuredOutput, lines: list[str], text: str, shown: str) -> None:
+        kept = set(lines_of(shown))
+        hidden = {line for line in lines if line not in kept}
+        one.engine_hidden = frozenset(hidden)
+        one.engine_gap = sum(self._weigh(gap) for gap in _gaps(text, kept, hidden)) if hidden else 0.0
+
+    def _weigh(self, text: str) -> float:
+        return self._scale * self._count(text) if text else 0.0
+
+
+def engine_cut(output: CallOutput, call: AgentCall, words: list[str]) -> str:
+    """Return what the proxy would show of an output when it comes in, as its sanitizer decides today."""
+    said = [{"role": "user", "content": text} for text in dict.fromkeys((*words[:1], *words[-1:]))]
+    asked = {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+    result = {"role": "tool", "tool_call_id": call.id, "content": output.text}
+    body: Mapping[str, object] = {
+        "model": "any",
+        "messages": [*said, {"role": "assistant", "tool_calls": [asked]}, result],
+    }
+    request = Request(Wire.CHAT, json.encode(body))
+    found = plan(request, ENGINE_OVER).outputs
+    if not found or found[-1].whole_because or found[-1].spot[0] != len(request.messages) - 1:
+        return output.text
+    one = found[-1]
+    seed = sha256(call.id.encode("utf-8", "surrogatepass")).digest()
+    task = Task(one.text, goal(request), one.origin, one.is_unread, ENGINE_OVER, PREVIEW_CHARS, seed)
+    return output.text[: one.start] + shorten(task).shown + output.text[one.end :]
+
+
+def price_of(model: str) -> tuple[float, float]:
+    """Return the list price of an input token in USD, and what an output token costs in input tokens."""
+    per_million, output = next(((usd, out) for form, usd, out in _PRICES if form.search(model)), _OTHER_PRICE)
+    return per_million / 1e6, output
+
+
+def _write_price(model: str, usage: ProviderUsage | None, before: MeasuredRequest | None) -> float:
+    """Return what it costs to write to the cache: only Anthropic asks for more than for plain input."""
+    if usage and usage.cache_write_1h:
+        return 2.0
+    if usage and usage.cache_write_5m:
+        return 1.25
+    if before is not None:
+        return before.write_price
+    return 1.25 if _WRITES_COST.search(model) else 1.0
+
+
+def _scale(transcript: Transcript, count: CountTokens) -> float:
+    """Return how many tokens the provider counts for one of ours: the median over how its prompts grew."""
+    grown: list[float] = []
+    before: AgentRequest | None = None
+    for request in transcript.requests:
+        if before is not None and before.usage and request.usage and not request.is_compacted:
+            texts = (*(output.text for output in request.outputs), *request.user, before.said)
+            ours = sum(map(count, texts)) + sum(count(call.arguments) for call in before.calls)
+            more = request.usage.prompt - before.usage.prompt
+            if ours > 300 and more > 0:
+                grown.append(more / ours)
+        before = request
+    usual = 1.15 if any(_WRITES_COST.search(r.model) for r in transcript.requests[:1]) else 1.0
+    return min(max(statistics.median(grown), 0.8), 1.6) if len(grown) >= 3 else usual
+
+
+def _gaps(text: str, kept: set[str], hidden: set[str]) -> Iterator[str]:
+    """Yield the runs of lines that are not shown and have one of the hidden ones."""
+    run: list[str] = []
+    for line in (*text.split("\n"), None):
+        if line is not None and bare_line(line) not in kept:
+            run.append(line)
+            continue
+        if any(bare_line(one) in hidden for one in run):
+            yield "\n".join(run)
+        run = []

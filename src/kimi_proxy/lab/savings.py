@@ -1,0 +1,261 @@
+"""What a policy of cutting would have saved in a session, net: with the prompt cache, recoveries and extra turns paid.
+
+Money is at list prices. The provider's own counts say what was read from its cache; where an agent keeps none, a
+request reads what it shares with the one before, unless the pause was longer than the cache lives. Under a policy the
+prompt is smaller by what is cut, and what comes after a cut in an old output has to be written to the cache again.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from kimi_proxy.lab.measured import READ_PRICE, MeasuredOutput, MeasuredRequest, MeasuredSession
+
+MARKER_TOKENS = 40  # what stands in place of a masked output
+PLACEHOLDER_TOKENS = 12  # what Anthropic puts in place of a cleared one
+TOOL_TOKENS = 120  # of the tool that reads back, in every request
+CALL_TOKENS = 60  # of a call that reads something back
+READ_BACK_TOKENS = 2000  # of an output that was masked whole, at most
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What is cut, and when. All thresholds are tokens."""
+
+    name: str
+    title: str
+    lossless: bool = False
+    entry_over: int = 0  # at entry the engine cuts outputs over this; 0 cuts none
+    mask_over: int = 0  # at entry outputs over this are masked whole
+    oracle_over: int = 0  # at entry outputs over this lose the lines that are never used
+    cold_keep: int | None = None  # when the cache has gone cold anyway, all outputs but so many are masked
+    turn_requests: int = 0  # at a user's new turn old outputs are masked, if that pays within so many requests
+    turn_keep: int = 10
+    clear_over: int = 0  # prompts over this lose all outputs but three, as by `clear_tool_uses`
+
+    @property
+    def offers_tool(self) -> bool:
+        return bool(self.lossless or self.entry_over or self.mask_over or self.cold_keep is not None)
+
+
+CAREFUL = Policy("careful", "lossless, cold cuts keep 5", lossless=True, cold_keep=5)
+DEFAULT = Policy(
+    "default", "lossless, engine over 4,000, cold cuts keep 3", lossless=True, entry_over=4000, cold_keep=3
+)
+DEEP = Policy(
+    "deep",
+    "lossless, engine over 1,000, cold cuts keep 3, turns within 20",
+    lossless=True,
+    entry_over=1000,
+    cold_keep=3,
+    turn_requests=20,
+    turn_keep=3,
+)
+POLICIES = (
+    Policy("lossless", "lossless", lossless=True),
+    Policy("cold", "cold cuts of all old outputs", cold_keep=0),
+    CAREFUL,
+    DEFAULT,
+    Policy(
+        "turns",
+        "default, and turns within 10",
+        lossless=True,
+        entry_over=4000,
+        cold_keep=3,
+        turn_requests=10,
+        turn_keep=3,
+    ),
+    DEEP,
+    Policy("entry", "engine over 1,000 at entry", entry_over=1000),
+    Policy("clear", "Anthropic's clear_tool_uses", clear_over=100_000),
+    Policy("mask", "all over 200 masked at entry", mask_over=200),
+    Policy("oracle 1000", "oracle: never-used lines, over 1,000", oracle_over=1000),
+    Policy("oracle 200", "oracle: never-used lines, over 200", oracle_over=200),
+)
+
+
+@dataclass(slots=True)
+class Lost:
+    """A used line that was not there when it was written."""
+
+    request: int
+    tool: str
+    line: str
+    by: str
+
+
+@dataclass(slots=True)
+class PolicyFigures:
+    cost_usd: float = 0.0
+    recovery_usd: float = 0.0  # of the cost, what extra turns took
+    extra_turns: int = 0
+    recoveries: int = 0
+    harmed: int = 0  # outputs of which a used line was cut
+    cut: int = 0  # outputs
+    lost: list[Lost] = field(default_factory=list)
+
+
+def simulate(session: MeasuredSession, policy: Policy) -> PolicyFigures:
+    simulation = _Simulation(session, policy)
+    for request in session.requests:
+        simulation.step(request)
+    return simulation.figures
+
+
+@dataclass(slots=True)
+class _Held:
+    """An output in the prompt, and how it is shown there."""
+
+    output: MeasuredOutput
+    form: str = "whole"
+    saved: float = 0.0
+
+
+class _Simulation:
+    def __init__(self, session: MeasuredSession, policy: Policy) -> None:
+        self.figures = PolicyFigures()
+        self._session = session
+        self._policy = policy
+        self._held: dict[int, _Held] = {}
+        self._added = float(TOOL_TOKENS if policy.offers_tool else 0)
+        self._prompt = 0.0  # of the request before
+        self._whole_prompt = 0.0  # as it was without the policy
+        self._harmed: set[int] = set()
+        self._read_whole: set[int] = set()
+        self._cut: set[int] = set()
+
+    def step(self, request: MeasuredRequest) -> None:
+        if request.is_reset:
+            self._held.clear()
+            self._added = float(TOOL_TOKENS if self._policy.offers_tool else 0)
+            self._prompt = self._whole_prompt = 0.0
+        valid = self._prompt
+        for output in request.outputs:
+            self._held[output.index] = self._entered(output)
+        if cuts := self._old_cuts(request):
+            valid = min(valid, self._place(cuts[0].output))
+            for held in cuts:
+                self._mask(held, PLACEHOLDER_TOKENS if self._policy.clear_over else MARKER_TOKENS)
+        prompt = request.prompt - self._saved() + self._added
+        self._pay(request, prompt, valid)
+        self._prompt, self._whole_prompt = prompt, request.prompt
+        self._read_back(request, prompt)
+
+    def _entered(self, output: MeasuredOutput) -> _Held:
+        policy, tokens = self._policy, output.tokens
+        held = _Held(output)
+        if policy.mask_over and tokens > policy.mask_over:
+            self._mask(held, MARKER_TOKENS)
+        elif policy.oracle_over and tokens > policy.oracle_over:
+            self._show(held, "oracle", tokens - output.used_tokens - MARKER_TOKENS)
+        elif policy.entry_over and tokens > policy.entry_over and output.engine_saved:
+            self._show(held, "engine", output.engine_saved)
+        if policy.lossless and held.form == "whole" and all(self._is_readable(at) for at in output.lossless_targets):
+            self._show(held, "lossless", output.lossless_saved)
+        return held
+
+    def _is_readable(self, index: int) -> bool:
+        return index in self._held and self._held[index].form in ("whole", "lossless")
+
+    def _old_cuts(self, request: MeasuredRequest) -> list[_Held]:
+        """Return the outputs to mask in this request, oldest first."""
+        policy = self._policy
+        old = [held for held in self._held.values() if held.output.request < request.index]
+        if policy.clear_over:
+            keep = max(0, 3 - len(request.outputs))
+            return _cuttable(old[: len(old) - keep]) if request.prompt > policy.clear_over else []
+        if policy.cold_keep is not None and request.is_cold:
+            keep = max(0, policy.cold_keep - len(request.outputs))
+            return _cuttable(old[: len(old) - keep])
+        if policy.turn_requests and request.is_user_turn:
+            keep = max(0, policy.turn_keep - len(request.outputs))
+            return self._paying(request, _cuttable(old[: len(old) - keep]))
+        return []
+
+    def _paying(self, request: MeasuredRequest, cuts: list[_Held]) -> list[_Held]:
+        """Return the newest of these cuts that pay most within the policy's number of requests; none if none do."""
+        best, most, saved = len(cuts), 0.0, 0.0
+        for at in range(len(cuts) - 1, -1, -1):
+            saved += cuts[at].output.tokens - cuts[at].saved - MARKER_TOKENS
+            behind = self._prompt - self._place(cuts[at].output) - saved
+            gain = READ_PRICE * self._policy.turn_requests * saved
+            net = gain - (request.write_price - READ_PRICE) * max(behind, 0.0)
+            if net > most:
+                best, most = at, net
+        return cuts[best:]
+
+    def _place(self, output: MeasuredOutput) -> float:
+        """Return how many tokens stand before an output, as the policy has left them."""
+        return output.place - sum(held.saved for at, held in self._held.items() if at < output.index) + self._added
+
+    def _mask(self, held: _Held, left: int) -> None:
+        self._show(held, "masked", held.output.tokens - left)
+
+    def _show(self, held: _Held, form: str, saved: float) -> None:
+        if saved > held.saved:
+            held.form, held.saved = form, saved
+            self._cut.add(held.output.index)
+            self.figures.cut = len(self._cut)
+
+    def _saved(self) -> float:
+        return sum(held.saved for held in self._held.values())
+
+    def _pay(self, request: MeasuredRequest, prompt: float, valid: float) -> None:
+        if request.is_hit and self._whole_prompt:
+            read = min(1.0, request.read / self._whole_prompt) * min(self._prompt, valid)
+        else:
+            read = min(request.read, valid or request.read)
+        read = min(read, prompt)
+        units = READ_PRICE * read + request.write_price * (prompt - read) + request.output_price * request.output
+        self.figures.cost_usd += units * request.usd
+
+    def _read_back(self, request: MeasuredRequest, prompt: float) -> None:
+        """Pay for an extra turn if the answer uses lines that are not shown."""
+        needed: dict[int, _Held] = {}
+        for use in request.uses:
+            held = self._held.get(use.output)
+            if held is not None and use.output not in self._read_whole and self._is_hidden(held, use.line):
+                needed[use.output] = held
+                self.figures.lost.append(Lost(request.index, held.output.tool, use.line, use.by))
+        if not needed:
+            return
+        self._harmed.update(needed)
+        # Of a long masked output only a part comes back, and a later use may need another.
+        self._read_whole.update(
+            at for at, held in needed.items() if held.form == "engine" or held.output.tokens <= READ_BACK_TOKENS
+        )
+        call = len(needed) * CALL_TOKENS
+        read = call + sum(map(self._hidden_tokens, needed.values()))
+        units = READ_PRICE * prompt + request.output_price * call + request.write_price * read
+        self.figures.extra_turns += 1
+        self.figures.recoveries += len(needed)
+        self.figures.harmed = len(self._harmed)
+        self.figures.recovery_usd += units * request.usd
+        self.figures.cost_usd += units * request.usd
+        self._added += read
+        self._prompt += read
+
+    def _is_hidden(self, held: _Held, line: str) -> bool:
+        if held.form == "engine":
+            return line in held.output.engine_hidden
+        if held.form == "lossless":
+            return line in held.output.lossless_hidden
+        return held.form == "masked"
+
+    def _hidden_tokens(self, held: _Held) -> float:
+        whole = min(held.output.tokens, READ_BACK_TOKENS)
+        return min(whole, held.output.engine_gap) if held.form == "engine" else whole
+
+
+def _cuttable(held: Iterable[_Held]) -> list[_Held]:
+    """Return those that are not masked yet and long enough for it to save something."""
+    return [one for one in held if one.form != "masked" and one.output.tokens - one.saved > 2 * MARKER_TOKENS]
+
+
+def baseline(session: MeasuredSession) -> float:
+    """Return what the session cost as it was."""
+    return simulate(session, Policy("none", "as it was")).cost_usd
+
+
+def by_policy(session: MeasuredSession, policies: Sequence[Policy] = POLICIES) -> Iterator[tuple[str, PolicyFigures]]:
+    for policy in policies:
+        yield policy.name, simulate(session, policy)
