@@ -1,0 +1,84 @@
+"""What one's own past sessions cost, and what could have been saved in them."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kimi_proxy.cli.console import home, remark, write, write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kimi_proxy.lab.audit import Progress
+    from kimi_proxy.lab.transcripts.places import TranscriptPlace
+
+
+def audit(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="PATH", help="Folders, files or git repositories with sessions, instead of the usual places."
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write a report with plots, as one HTML file.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead, for programs.")] = False,
+) -> None:
+    """Show what your agents' past sessions cost, and what would have been saved in them, net.
+
+    Reads what Claude Code, Codex, Kimi CLI, Kimi Code, opencode and mini-swe-agent keep on this machine, and recordings
+    of kimi-proxy. Nothing is changed there, and nothing leaves the machine. docs/audit.md tells how it counts.
+
+    Example: kimi-proxy audit --html audit.html
+    """
+    from kimi_proxy.lab import audit_report
+    from kimi_proxy.lab.audit import audit as run_audit
+
+    if html is not None and (html.is_dir() or not html.parent.is_dir()):
+        raise typer.BadParameter(f"cannot write {html}: there is no such folder, or it is one", param_hint="--html")
+    places = _places(paths or [])
+    with _bar() as progress:
+        done = run_audit(places, progress)
+    if not done.sessions:
+        raise typer.BadParameter("no session was found: name a folder that has some", param_hint="PATH")
+    if html is not None:
+        try:
+            html.write_text(audit_report.as_html(done), "utf-8", "replace")
+        except OSError as e:
+            raise typer.BadParameter(f"cannot write {html}: {e.strerror}", param_hint="--html") from e
+        remark(f"the report is in {html}")
+    write_json(audit_report.as_json(done)) if as_json else write(audit_report.as_text(done))
+
+
+def _places(paths: list[Path]) -> list[TranscriptPlace]:
+    from kimi_proxy.lab.audit import sourced
+    from kimi_proxy.lab.transcripts import recordings
+    from kimi_proxy.lab.transcripts.places import find, usual_places
+
+    for path in paths:
+        if not path.exists():
+            raise typer.BadParameter(f"{path} does not exist", param_hint="PATH")
+    if paths:
+        return find(map(sourced, paths))
+    return find([*usual_places(), (recordings.AGENT, home() / "recordings")])
+
+
+@contextmanager
+def _bar() -> Iterator[Progress]:
+    """Yield what moves a progress bar, for people who watch; for others it does nothing."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("reading sessions"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total or None)

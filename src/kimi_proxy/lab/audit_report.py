@@ -1,0 +1,267 @@
+"""An audit as text, as JSON, and as one HTML page that needs nothing else."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from html import escape
+
+from kimi_proxy import __version__
+from kimi_proxy.core.json import JsonObject
+from kimi_proxy.lab.audit import Audit, PolicyTotals, SessionAudit
+from kimi_proxy.lab.report import COLOURS
+from kimi_proxy.lab.savings import DEFAULT, Lost
+
+MIN_SHARE = 0.005  # of the money: what is below is left out of tables for people
+MOST_TOOLS = 8
+MOST_LOST = 10
+MOST_LOSERS = 5
+LINE_CHARS = 100
+
+_POLICY_HEAD = ("policy", "saved", "USD", "extra turns / 100", "outputs harmed", "recovering, USD", "sessions lose")
+
+
+def as_text(audit: Audit) -> str:
+    out = [summary(audit), "", "Where the money went", *_grid(_shares(audit.spent(), audit.cost_usd))]
+    out += ["", "Tools whose outputs cost most", *_grid(_shares(audit.tools(), audit.cost_usd)[:MOST_TOOLS])]
+    out += ["", "What policies would have saved, after all that they cost", *_grid([_POLICY_HEAD, *_rows(audit)])]
+    sources = audit.by_source()
+    if len(sources) > 1:
+        out += ["", f"By source, with the policy {DEFAULT.name}", *_grid([_POLICY_HEAD, *_source_rows(sources)])]
+    if lost := list(_lost(audit)):
+        out += ["", "Used lines that the default would have cut, and the answer that used them"]
+        out += [f"  {_where(session, one)}: {_clipped(one.line)}" for session, one in lost]
+    if losers := _losers(audit):
+        out += ["", "Sessions that would have lost with the default"]
+        out += [
+            f"  {session.agent} {session.id}: {_saved(session):.1%} of {session.cost_usd:.2f} USD" for session in losers
+        ]
+    return "\n".join(out) + "\n"
+
+
+def summary(audit: Audit) -> str:
+    agents = sorted({session.agent for session in audit.sessions})
+    return (
+        f"{len(audit.sessions)} sessions of {', '.join(agents)}: {audit.requests:,} requests, "
+        f"{audit.cost_usd:,.2f} USD at list prices"
+    )
+
+
+def _shares(parts: dict[str, float], cost: float) -> list[tuple[str, ...]]:
+    rows = ((name, usd / cost if cost else 0.0, usd) for name, usd in parts.items())
+    return [(name, f"{share:.1%}", f"{usd:,.2f}") for name, share, usd in rows if share >= MIN_SHARE]
+
+
+def _rows(audit: Audit) -> Iterator[tuple[str, ...]]:
+    for total in audit.totals():
+        yield (f"{total.policy.name}: {total.policy.title}", *_cells(total))
+
+
+def _source_rows(sources: dict[str, Audit]) -> Iterator[tuple[str, ...]]:
+    for name, part in sources.items():
+        total = next(total for total in part.totals() if total.policy == DEFAULT)
+        yield (f"{name} ({len(part.sessions)})", *_cells(total))
+
+
+def _cells(total: PolicyTotals) -> tuple[str, ...]:
+    return (
+        f"{total.saved:.1%}",
+        f"{total.saved_usd:,.2f}",
+        f"{total.extra_turns_per_100:.1f}",
+        f"{total.harmed:.1%}",
+        f"{total.recovery_usd:,.2f}",
+        f"{total.losing:.1%}",
+    )
+
+
+def _grid(rows: Sequence[Sequence[str]]) -> list[str]:
+    if not rows:
+        return ["  nothing"]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    return [f"  {row[0]:<{widths[0]}}  {'  '.join(map(str.rjust, row[1:], widths[1:]))}".rstrip() for row in rows]
+
+
+def _lost(audit: Audit) -> Iterator[tuple[SessionAudit, Lost]]:
+    """Yield one line of a session after the other, from those that have any, until enough are shown."""
+    having = [session for session in audit.sessions if session.lost]
+    for session in having[:MOST_LOST]:
+        yield session, session.lost[0]
+
+
+def _where(session: SessionAudit, lost: Lost) -> str:
+    by = f"the call of {lost.by}" if lost.by else "the answer"
+    return f"{session.id[:36]} request {lost.request + 1}, {by} used a line of {lost.tool or 'an output'}"
+
+
+def _clipped(line: str) -> str:
+    shown = line if len(line) <= LINE_CHARS else f"{line[:LINE_CHARS]}…"
+    return "".join(character if character.isprintable() else "�" for character in shown)
+
+
+def _saved(session: SessionAudit) -> float:
+    return session.saved_usd(DEFAULT.name) / session.cost_usd if session.cost_usd else 0.0
+
+
+def _losers(audit: Audit) -> list[SessionAudit]:
+    losing = [session for session in audit.sessions if _saved(session) < -1e-9]
+    return sorted(losing, key=_saved)[:MOST_LOSERS]
+
+
+def as_json(audit: Audit) -> JsonObject:
+    return {
+        "version": __version__,
+        "sessions": len(audit.sessions),
+        "requests": audit.requests,
+        "cost_usd": round(audit.cost_usd, 6),
+        "spent_usd": _rounded(audit.spent()),
+        "tools_usd": _rounded(audit.tools()),
+        "policies": [_policy(total) for total in audit.totals()],
+        "sources": {
+            name: {
+                "sessions": len(part.sessions),
+                "requests": part.requests,
+                "cost_usd": round(part.cost_usd, 6),
+                "spent_usd": _rounded(part.spent()),
+                "policies": [_policy(total) for total in part.totals()],
+            }
+            for name, part in audit.by_source().items()
+        },
+        "details": [_session(session) for session in audit.sessions],
+    }
+
+
+def _rounded(parts: dict[str, float]) -> JsonObject:
+    return {name: round(usd, 6) for name, usd in parts.items()}
+
+
+def _policy(total: PolicyTotals) -> JsonObject:
+    return {
+        "name": total.policy.name,
+        "title": total.policy.title,
+        "saved_percent": round(100 * total.saved, 2),
+        "saved_usd": round(total.saved_usd, 6),
+        "extra_turns_per_100": round(total.extra_turns_per_100, 2),
+        "recovery_usd": round(total.recovery_usd, 6),
+        "harmed_percent": round(100 * total.harmed, 2),
+        "losing_percent": round(100 * total.losing, 2),
+        "losing_over_1_percent": round(100 * total.losing_much, 2),
+        "worst_percent": round(100 * total.worst, 2),
+    }
+
+
+def _session(session: SessionAudit) -> JsonObject:
+    return {
+        "agent": session.agent,
+        "source": session.source,
+        "id": session.id,
+        "is_sidechain": session.is_sidechain,
+        "began_at": session.began_at,
+        "requests": session.requests,
+        "outputs": session.outputs,
+        "used_outputs": session.used_outputs,
+        "cost_usd": round(session.cost_usd, 6),
+        "saved_usd": {name: round(session.saved_usd(name), 6) for name in session.policies},
+        "lost": [
+            {"request": one.request + 1, "tool": one.tool, "line": one.line, "used_by": one.by} for one in session.lost
+        ],
+    }
+
+
+_STYLE = """
+:root{color-scheme:light dark}
+body{font:16px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem}
+h1{margin-bottom:0}h2{margin-top:2.5rem}.faint{opacity:.7}
+table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}
+th,td{text-align:right;padding:.3rem .6rem .3rem 0;border-bottom:1px solid rgba(128,128,128,.3);vertical-align:top}
+th:first-child,td:first-child{text-align:left}tr.first td{font-weight:600}svg{width:100%;height:auto}
+code{font-size:.85em;overflow-wrap:anywhere}.scroll{overflow-x:auto}
+"""
+_READING = """
+Every request of these sessions was priced again with less in its prompt. Saved is net: what the prompt cache loses, the
+turns in which the model reads something back, and the tool for that are taken off. An output is harmed if a line was
+cut from it that the agent later wrote word for word, so that it would have needed an extra turn. Paraphrase is not
+seen, so harm is a lower bound. Nothing was sent anywhere to make this page.
+"""
+WIDTH, BAR, LEFT = 760, 26, 300
+
+
+def as_html(audit: Audit) -> str:
+    title = "What your agents' sessions cost, and what could be saved"
+    body = [
+        f"<h1>{escape(title)}</h1>",
+        f'<p class="faint">kimi-proxy {escape(__version__)} · {datetime.now(UTC):%Y-%m-%d}</p>',
+        f"<p>{escape(summary(audit))}</p>",
+        "<h2>Where the money went</h2>",
+        _bars([(name, usd / audit.cost_usd) for name, usd in audit.spent().items()] if audit.cost_usd else []),
+        "<h2>What would have been saved</h2>",
+        f"<p>{_READING}</p>",
+        _bars([(f"{total.policy.title}", total.saved) for total in audit.totals()]),
+        _html_table(_POLICY_HEAD, _rows(audit)),
+        f"<h2>Each session with the policy {DEFAULT.name}</h2>",
+        _strip(audit),
+        "<h2>By source</h2>",
+        _html_table(_POLICY_HEAD, _source_rows(audit.by_source())),
+        "<h2>Tools whose outputs cost most</h2>",
+        _html_table(("tool", "of all", "USD"), _shares(audit.tools(), audit.cost_usd)[:MOST_TOOLS]),
+        "<h2>Used lines that the default would have cut</h2>",
+        "".join(
+            f"<p>{escape(_where(*one))}<br><code>{escape(_clipped(one[1].line))}</code></p>" for one in _lost(audit)
+        )
+        or "<p>None.</p>",
+    ]
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body>{''.join(body)}</body></html>\n"
+    )
+
+
+def _html_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+    out = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f'<div class="scroll"><table><tr>{top}</tr>{out}</table></div>'
+
+
+def _bars(shares: Sequence[tuple[str, float]]) -> str:
+    """Draw a horizontal bar for each share; less than nothing goes to no length, and is told by its number."""
+    longest = max((share for _, share in shares), default=0.0) or 1.0
+    parts: list[str] = []
+    for at, (name, share) in enumerate(shares):
+        y, length = at * BAR, max(share, 0.0) / longest * (WIDTH - LEFT - 70)
+        parts.append(
+            f'<text x="{LEFT - 8}" y="{y + 17}" text-anchor="end" fill="currentColor">{escape(name[:48])}</text>'
+            f'<rect x="{LEFT}" y="{y + 5}" width="{length:.1f}" height="{BAR - 10}" fill="{COLOURS[0]}"/>'
+            f'<text x="{LEFT + length + 6:.1f}" y="{y + 17}" fill="currentColor">{share:.1%}</text>'
+        )
+    return _svg(len(shares) * BAR, "Shares of the money", parts)
+
+
+def _strip(audit: Audit) -> str:
+    """Draw a dot for each session: across its saving, up its cost."""
+    height, low, high = 220, -0.1, 0.6
+    dearest = max((session.cost_usd for session in audit.sessions), default=0.0) or 1.0
+    parts: list[str] = []
+    for tenth in range(-1, 7):
+        x = _across(tenth / 10, low, high)
+        parts.append(
+            f'<line x1="{x}" x2="{x}" y1="8" y2="{height - 24}" stroke="currentColor" opacity=".15"/>'
+            f'<text x="{x}" y="{height - 6}" text-anchor="middle" fill="currentColor">{tenth * 10} %</text>'
+        )
+    for session in audit.sessions:
+        saved = min(max(_saved(session), low), high)
+        y = height - 30 - (session.cost_usd / dearest) ** 0.5 * (height - 50)
+        colour = COLOURS[1] if saved < 0 else COLOURS[0]
+        parts.append(
+            f'<circle cx="{_across(saved, low, high)}" cy="{y:.1f}" r="4" fill="{colour}" opacity=".6">'
+            f"<title>{escape(session.id[:60])}: {_saved(session):.1%} of {session.cost_usd:.2f} USD</title></circle>"
+        )
+    return _svg(height, "Saving of each session; dearer ones are higher", parts)
+
+
+def _across(share: float, low: float, high: float) -> float:
+    return round(30 + (share - low) / (high - low) * (WIDTH - 60), 1)
+
+
+def _svg(height: int, label: str, parts: Iterable[str]) -> str:
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(label)}" '
+        f'font-family="system-ui, sans-serif" font-size="12">{"".join(parts)}</svg>'
+    )
