@@ -92,9 +92,14 @@ class MeasuredSession:
     requests: list[MeasuredRequest]
 
 
-def measure(transcript: Transcript, source: str = "", count: CountTokens = tokens.count) -> MeasuredSession:
-    """Return `transcript` measured; `count` may remember what it has counted."""
-    scale = _scale(transcript, count)
+def measure(
+    transcript: Transcript, source: str = "", count: CountTokens = tokens.count, scale: float | None = None
+) -> MeasuredSession:
+    """Return `transcript` measured.
+
+    `count` may remember what it has counted; `scale` is how many tokens the provider counts for one of its own.
+    """
+    scale = scale or _scale(transcript, count)
     session = MeasuredSession(transcript.agent, transcript.id, source, transcript.is_sidechain, 0.0, [])
     _Measuring(transcript, session, scale, count).run()
     return session

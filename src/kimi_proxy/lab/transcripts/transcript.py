@@ -71,7 +71,8 @@ class Transcript:
 class TranscriptBuilder:
     """Collects what goes into the next prompt until the model answers; an answer may come in pieces."""
 
-    def __init__(self, agent: str, name: str) -> None:
+    def __init__(self, agent: str, name: str, max_chars: int = MAX_SESSION_CHARS) -> None:
+        self._max_chars = max_chars
         self.transcript = Transcript(agent, name)
         self.model = ""
         self._next = AgentRequest()
@@ -132,15 +133,16 @@ class TranscriptBuilder:
 
     def _fits(self, text: str) -> bool:
         self._chars += len(text)
-        return self._chars <= MAX_SESSION_CHARS
+        return self._chars <= self._max_chars
 
 
 def entry(line: bytes, names: Sequence[str]) -> Mapping[str, JsonValue]:
     """Return these members of the JSON object that a line is; none if it is truncated or something else."""
     try:
         return json.members(line, names)
-    except ParseError:
-        return {}
+    except ParseError:  # or it has half of a surrogate pair, which the slower way reads
+        whole = document(line)
+        return {name: whole[name] for name in names if name in whole}
 
 
 def document(raw: bytes) -> Mapping[str, JsonValue]:

@@ -1,0 +1,48 @@
+"""`kimi-proxy audit` as a person and a program run it."""
+
+import json
+from pathlib import Path
+
+from .conftest import Cli
+
+RECORDINGS = Path(__file__).parent.parent / "recordings"
+SESSION = [
+    {"type": "user", "sessionId": "s1", "message": {"role": "user", "content": "go"}},
+    {"type": "assistant", "sessionId": "s1", "message": {"id": "m", "content": [{"type": "text", "text": "ok"}]}},
+]
+
+
+def test_a_person_reads_where_the_money_went_and_what_could_be_saved(cli: Cli):
+    done = cli("audit", str(RECORDINGS))
+
+    text = done.stdout.decode()
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert text.startswith("3 sessions of kimi-proxy: ")
+    assert "Where the money went" in text
+    assert "default: lossless, engine over 4,000, cold cuts keep 3" in text
+
+
+def test_a_program_reads_json_and_a_colleague_a_page(cli: Cli):
+    done = cli("audit", str(RECORDINGS / "log-hunt.jsonl"), "--json", "--html", "page.html")
+
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["sessions"], told["requests"]) == (0, 1, 19)
+    assert (cli.here / "page.html").read_text("utf-8").startswith("<!doctype html>")
+
+
+def test_without_a_path_the_usual_places_are_read(cli: Cli):
+    folder = Path(cli.env["HOME"]) / ".claude" / "projects" / "p"
+    folder.mkdir(parents=True)
+    (folder / "s1.jsonl").write_text("\n".join(map(json.dumps, SESSION)))
+
+    done = cli("audit")
+
+    assert done.stdout.decode().startswith("1 sessions of Claude Code: 1 requests")
+
+
+def test_where_there_is_nothing_to_read_it_says_so(cli: Cli):
+    (cli.here / "empty").mkdir()
+
+    assert b"no session was found" in cli("audit", "empty").stderr
+    assert b"does not exist" in cli("audit", "missing").stderr
+    assert cli("audit", str(RECORDINGS), "--html", "no/such/page.html").returncode == 2

@@ -1,0 +1,112 @@
+"""Many sessions, audited."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kimi_proxy.lab import audit_report
+from kimi_proxy.lab.audit import Audit, audit, sourced
+from kimi_proxy.lab.transcripts.places import find
+
+
+def python_file(functions: int) -> str:
+    return "\n".join(
+        f"def handler_{at}(request: Request) -> Response:\n    return answer_{at}(request.path, {at})\n"
+        for at in range(functions)
+    )
+
+
+NUMBERED = "\n".join(f"{at:6d}→{line}" for at, line in enumerate(python_file(400).split("\n"), 1))
+
+
+def claude_session(folder: Path, name: str, turns: int = 6, used: str = "") -> Path:
+    """Write a session of Claude Code that reads a long file, pauses for ten minutes and goes on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    prompt, lines = 20_000, []
+    for at in range(turns):
+        minute = at if at < 3 else at + 10
+        about = {"sessionId": name, "timestamp": f"2026-02-03T03:{minute:02d}:00Z", "isSidechain": False}
+        content: object = "explain the file"
+        if at:
+            text = NUMBERED if at == 1 else f"result {at}"
+            content = [{"type": "tool_result", "tool_use_id": f"c{at - 1}", "content": text}]
+        lines.append({**about, "type": "user", "message": {"role": "user", "content": content}})
+        read = prompt if at and at != 3 else 0
+        prompt += 14_000 if at == 1 else 100
+        usage = {"cache_read_input_tokens": read, "cache_creation_input_tokens": prompt - read, "output_tokens": 50}
+        said = {"type": "text", "text": used if used and at == turns - 1 else f"answer {at}"}
+        call = {"type": "tool_use", "id": f"c{at}", "name": "Read", "input": {"file_path": "a.py"}}
+        message = {"id": f"{name}{at}", "model": "claude-sonnet-4-5", "usage": usage, "content": [said, call]}
+        lines.append({**about, "type": "assistant", "message": message})
+    file = folder / f"{name}.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
+
+
+def audited(*folders: Path, processes: int = 1) -> Audit:
+    return audit(find(map(sourced, folders)), lambda done, total: None, processes)
+
+
+def test_an_audit_is_the_same_in_one_process_and_in_two(tmp_path: Path):
+    for at in range(3):
+        claude_session(tmp_path / "mine", f"s{at}", turns=5 + at)
+    seen: list[tuple[int, int]] = []
+
+    one = audited(tmp_path / "mine")
+    two = audit(find([sourced(tmp_path / "mine")]), lambda done, total: seen.append((done, total)), 2)
+
+    assert audit_report.as_json(one) == audit_report.as_json(two)
+    assert seen[-1][0] == seen[-1][1] > 0
+
+
+def test_the_longest_copy_of_a_session_counts(tmp_path: Path):
+    claude_session(tmp_path / "a", "s1", turns=4)
+    claude_session(tmp_path / "b", "s1", turns=6)
+
+    done = audited(tmp_path / "a", tmp_path / "b")
+
+    assert [(session.source, session.requests) for session in done.sessions] == [("b", 6)]
+
+
+def test_every_policy_is_told_by_source_and_in_all(tmp_path: Path):
+    claude_session(tmp_path / "a", "s1")
+    claude_session(tmp_path / "b", "s2")
+
+    told = audit_report.as_json(audited(tmp_path / "a", tmp_path / "b"))
+
+    by_name = {row["name"]: row for row in told["policies"]}
+    assert list(told["sources"]) == ["a: Claude Code", "b: Claude Code"]
+    assert by_name["lossless"]["saved_percent"] > 0
+    assert by_name["careful"]["saved_percent"] >= by_name["lossless"]["saved_percent"] - 1
+    assert told["requests"] == 12
+
+
+def test_a_used_line_that_the_default_cuts_is_shown_with_the_answer_that_used_it(tmp_path: Path):
+    claude_session(tmp_path / "a", "s1", used="I mean return answer_299(request.path, 299)")
+
+    done = audited(tmp_path / "a")
+
+    (lost,) = done.sessions[0].lost
+    assert (lost.request, lost.tool, lost.line) == (5, "Read", "return answer_299(request.path, 299)")
+    assert "s1 request 6, the answer used a line of Read: return answer_299(request.path, 299)" in audit_report.as_text(
+        done
+    )
+
+
+def test_the_page_needs_nothing_else_and_its_texts_are_escaped(tmp_path: Path):
+    claude_session(tmp_path / "a<b>", "s<script>1")
+
+    page = audit_report.as_html(audited(tmp_path / "a<b>"))
+
+    assert page.startswith("<!doctype html>")
+    assert "<script" not in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert page.count("<svg") == 3
+    assert "a&lt;b&gt;: Claude Code" in page
+
+
+@pytest.mark.parametrize("render", [audit_report.as_text, audit_report.as_html, audit_report.as_json])
+def test_nothing_at_all_can_be_told_too(render: object):
+    assert callable(render)
+    assert render(Audit())

@@ -1,0 +1,196 @@
+"""What policies save in sessions that are small enough to count by hand."""
+
+import pytest
+
+from kimi_proxy.lab.audit import where_spent
+from kimi_proxy.lab.measured import measure, price_of
+from kimi_proxy.lab.savings import MARKER_TOKENS, TOOL_TOKENS, Policy, PolicyFigures, baseline, simulate
+from kimi_proxy.lab.transcripts.transcript import AgentCall, AgentRequest, CallOutput, ProviderUsage, Transcript
+
+USD = price_of("claude-sonnet-4-5")[0]
+FIXED = 5000
+LINE = "the one line in it that is used later on, word for word"
+LONG = "\n".join([LINE, *(f"line {at} of an output that nobody needs any more" for at in range(200))])
+
+
+def words(text: str) -> int:
+    return len(text.split())
+
+
+class Conversation:
+    """A session as a provider with a prompt cache would count it, when each word is a token."""
+
+    def __init__(self) -> None:
+        self.transcript = Transcript("Claude Code", "s")
+        self._prompt = FIXED
+        self._at = 0.0
+
+    def ask(self, user: str = "", output: str = "", pause_s: float = 10, said: str = "", hits: bool = True) -> None:
+        before, grown = self._prompt, words(user) + words(output)
+        requests = self.transcript.requests
+        if requests:
+            grown += words(requests[-1].said) + words("c")
+        self._prompt += grown
+        self._at += pause_s
+        read = before if requests and hits and pause_s <= 300 else 0
+        request = AgentRequest(
+            at=1000 + self._at,
+            model="claude-sonnet-4-5",
+            user=[user] if user else [],
+            outputs=[CallOutput(f"{len(requests) - 1}", output)] if output else [],
+            said=said,
+            calls=[AgentCall(f"{len(requests)}", "Read", "c")],
+            usage=ProviderUsage(0, read, self._prompt - read, 0, words(said) + 1),
+            is_user_turn=bool(user),
+        )
+        requests.append(request)
+
+    def under(self, policy: Policy) -> tuple[float, PolicyFigures]:
+        """Return what a policy saved, in input tokens, and its figures."""
+        session = measure(self.transcript, count=words, scale=1.0)
+        figures = simulate(session, policy)
+        return (baseline(session) - figures.cost_usd) / USD, figures
+
+
+MASK_COLD = Policy("cold", "", cold_keep=0)
+
+
+def test_as_it_was_a_session_costs_what_the_provider_counted():
+    talk = Conversation()
+    talk.ask("look at it")
+    talk.ask(output=LONG, said="I see")
+    talk.ask("and now", pause_s=900)
+    session = measure(talk.transcript, count=words, scale=1.0)
+
+    counted = [request.usage for request in talk.transcript.requests if request.usage]
+    paid = sum(0.1 * usage.cache_read + 1.25 * usage.cache_write_5m + 5 * usage.output for usage in counted)
+    assert baseline(session) / USD == pytest.approx(paid)
+
+
+def test_where_the_money_went_adds_up():
+    talk = Conversation()
+    talk.ask("look at it")
+    talk.ask(output=LONG, said="I see")
+    talk.ask("and now", said="nothing more")
+    session = measure(talk.transcript, count=words, scale=1.0)
+
+    spent, tools = where_spent(session)
+
+    assert sum(spent.values()) == pytest.approx(baseline(session))
+    assert spent["fixed beginning"] / USD == pytest.approx(FIXED * (1.25 + 0.1 + 0.1))
+    assert tools["Read"] / USD == pytest.approx(words(LONG) * (1.25 + 0.1))
+    assert spent["other"] / USD == pytest.approx(0, abs=1)
+
+
+def test_a_cold_cut_saves_the_writing_and_every_later_reading():
+    talk = Conversation()
+    talk.ask("look at it")
+    talk.ask(output=LONG)
+    talk.ask("hello again", pause_s=900)
+    talk.ask("and again")
+
+    saved, figures = talk.under(MASK_COLD)
+
+    cut = words(LONG) - MARKER_TOKENS
+    tool = TOOL_TOKENS * (1.25 + 0.1 + 1.25 + 0.1)
+    assert saved == pytest.approx(cut * (1.25 + 0.1) - tool)
+    assert (figures.cut, figures.extra_turns, figures.harmed) == (1, 0, 0)
+
+
+def test_while_the_cache_is_warm_nothing_old_is_cut():
+    talk = Conversation()
+    talk.ask("look at it")
+    talk.ask(output=LONG)
+    talk.ask("hello again", pause_s=200)
+
+    assert talk.under(MASK_COLD)[1].cut == 0
+
+
+def test_the_newest_outputs_stay():
+    talk = Conversation()
+    talk.ask("look at it")
+    talk.ask(output=LONG)
+    talk.ask(output=LONG.upper())
+    talk.ask("hello again", pause_s=900)
+
+    assert talk.under(Policy("one", "", cold_keep=1))[1].cut == 1
+    assert talk.under(Policy("two", "", cold_keep=2))[1].cut == 0
+
+
+def test_a_used_line_that_was_cut_costs_an_extra_turn():
+    talk = Conversation()
+    talk.ask("look at it")
+    talk.ask(output=LONG)
+    talk.ask("hello again", pause_s=900, said=LINE)
+
+    saved, figures = talk.under(MASK_COLD)
+    without = talk.under(Policy("none", "", cold_keep=9))[0]
+
+    assert (figures.extra_turns, figures.recoveries, figures.harmed) == (1, 1, 1)
+    assert [(lost.request, lost.tool, lost.line) for lost in figures.lost] == [(2, "Read", LINE)]
+    assert figures.recovery_usd > 0
+    assert saved < without + 1.25 * (words(LONG) - MARKER_TOKENS)
+
+
+def test_a_cut_at_a_new_turn_is_made_only_if_it_pays():
+    talk = Conversation()
+    talk.ask("look at it")
+    talk.ask(output=LONG)
+    talk.ask(output="short")
+    talk.ask("next task")
+
+    assert talk.under(Policy("soon", "", turn_requests=20, turn_keep=1))[1].cut == 1
+    assert talk.under(Policy("never", "", turn_requests=20, turn_keep=9))[1].cut == 0
+
+    late = Conversation()
+    late.ask("look at it")
+    late.ask(output=LONG)
+    late.ask(output="\n".join(f"much that came later, {at}" for at in range(5000)))
+    late.ask("next task")
+
+    assert late.under(Policy("dear", "", turn_requests=2, turn_keep=1))[1].cut == 0
+
+
+def test_after_a_compaction_nothing_is_saved_on_what_was_before():
+    talk = Conversation()
+    talk.ask("look at it")
+    talk.ask(output=LONG)
+    talk.ask("short again")
+    last = talk.transcript.requests[-1]
+    last.is_compacted, last.usage = True, ProviderUsage(0, 0, FIXED + 100, 0, 1)
+
+    saved, _ = talk.under(Policy("mask", "", mask_over=100))
+
+    tool = TOOL_TOKENS * (1.25 + 0.1 + 1.25)
+    assert saved == pytest.approx((words(LONG) - MARKER_TOKENS) * 1.25 - tool, abs=2)
+
+
+def test_an_oracle_keeps_the_used_lines_and_harms_nothing():
+    talk = Conversation()
+    talk.ask("look at it")
+    talk.ask(output=LONG)
+    talk.ask("go on", said=LINE)
+
+    saved, figures = talk.under(Policy("oracle", "", oracle_over=100))
+
+    assert saved == pytest.approx((words(LONG) - words(LINE) - MARKER_TOKENS) * (1.25 + 0.1))
+    assert figures.harmed == 0
+
+
+def test_without_counts_of_the_provider_the_cache_is_modelled_by_the_clock():
+    requests = [
+        AgentRequest(at=1000 + at, model="claude-sonnet-4-5", user=["a few words"], said="ok") for at in (0, 10, 2000)
+    ]
+    session = measure(Transcript("Kimi CLI", "s", requests, instructions="word " * 3000), count=words)
+
+    first, second, third = session.requests
+    assert (first.read, second.read, third.read) == (0, first.prompt, 0)
+    assert (second.is_cold, third.is_cold) == (False, True)
+    assert session.fixed == pytest.approx(1.15 * 3000)
+
+
+def test_a_session_of_one_empty_request_costs_nothing():
+    session = measure(Transcript("any", "s", [AgentRequest()]))
+
+    assert baseline(session) == 0
+    assert where_spent(session)[1] == {}
