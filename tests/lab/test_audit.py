@@ -20,19 +20,19 @@ def python_file(functions: int) -> str:
 NUMBERED = "\n".join(f"{at:6d}→{line}" for at, line in enumerate(python_file(400).split("\n"), 1))
 
 
-def claude_session(folder: Path, name: str, turns: int = 6, used: str = "") -> Path:
+def claude_session(folder: Path, name: str, turns: int = 8, used: str = "") -> Path:
     """Write a session of Claude Code that reads a long file, pauses for ten minutes and goes on."""
     folder.mkdir(parents=True, exist_ok=True)
     prompt, lines = 20_000, []
     for at in range(turns):
-        minute = at if at < 3 else at + 10
+        minute = at if at < 5 else at + 10
         about = {"sessionId": name, "timestamp": f"2026-02-03T03:{minute:02d}:00Z", "isSidechain": False}
         content: object = "explain the file"
         if at:
             text = NUMBERED if at == 1 else f"result {at}"
             content = [{"type": "tool_result", "tool_use_id": f"c{at - 1}", "content": text}]
         lines.append({**about, "type": "user", "message": {"role": "user", "content": content}})
-        read = prompt if at and at != 3 else 0
+        read = prompt if at and at != 5 else 0
         prompt += 14_000 if at == 1 else 100
         usage = {"cache_read_input_tokens": read, "cache_creation_input_tokens": prompt - read, "output_tokens": 50}
         said = {"type": "text", "text": used if used and at == turns - 1 else f"answer {at}"}
@@ -50,7 +50,7 @@ def audited(*folders: Path, processes: int = 1) -> Audit:
 
 def test_an_audit_is_the_same_in_one_process_and_in_two(tmp_path: Path):
     for at in range(3):
-        claude_session(tmp_path / "mine", f"s{at}", turns=5 + at)
+        claude_session(tmp_path / "mine", f"s{at}", turns=6 + at)
     seen: list[tuple[int, int]] = []
 
     one = audited(tmp_path / "mine")
@@ -62,11 +62,11 @@ def test_an_audit_is_the_same_in_one_process_and_in_two(tmp_path: Path):
 
 def test_the_longest_copy_of_a_session_counts(tmp_path: Path):
     claude_session(tmp_path / "a", "s1", turns=4)
-    claude_session(tmp_path / "b", "s1", turns=6)
+    claude_session(tmp_path / "b", "s1", turns=7)
 
     done = audited(tmp_path / "a", tmp_path / "b")
 
-    assert [(session.source, session.requests) for session in done.sessions] == [("b", 6)]
+    assert [(session.source, session.requests) for session in done.sessions] == [("b", 7)]
 
 
 def test_every_policy_is_told_by_source_and_in_all(tmp_path: Path):
@@ -79,7 +79,7 @@ def test_every_policy_is_told_by_source_and_in_all(tmp_path: Path):
     assert list(told["sources"]) == ["a: Claude Code", "b: Claude Code"]
     assert by_name["lossless"]["saved_percent"] > 0
     assert by_name["careful"]["saved_percent"] >= by_name["lossless"]["saved_percent"] - 1
-    assert told["requests"] == 12
+    assert told["requests"] == 16
 
 
 def test_a_used_line_that_the_default_cuts_is_shown_with_the_answer_that_used_it(tmp_path: Path):
@@ -88,8 +88,8 @@ def test_a_used_line_that_the_default_cuts_is_shown_with_the_answer_that_used_it
     done = audited(tmp_path / "a")
 
     (lost,) = done.sessions[0].lost
-    assert (lost.request, lost.tool, lost.line) == (5, "Read", "return answer_299(request.path, 299)")
-    assert "s1 request 6, the answer used a line of Read: return answer_299(request.path, 299)" in audit_report.as_text(
+    assert (lost.request, lost.tool, lost.line) == (7, "Read", "return answer_299(request.path, 299)")
+    assert "s1 request 8, the answer used a line of Read: return answer_299(request.path, 299)" in audit_report.as_text(
         done
     )
 

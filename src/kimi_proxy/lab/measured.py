@@ -234,7 +234,7 @@ def engine_cut(output: CallOutput, call: AgentCall, words: list[str]) -> str:
         "messages": [*said, {"role": "assistant", "tool_calls": [asked]}, result],
     }
     request = Request(Wire.CHAT, json.encode(body))
-    found = plan(request, ENGINE_OVER).outputs
+    found = plan(request, ENGINE_OVER)
     if not found or found[-1].whole_because or found[-1].spot[0] != len(request.messages) - 1:
         return output.text
     one = found[-1]

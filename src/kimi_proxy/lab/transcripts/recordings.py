@@ -50,7 +50,7 @@ def _conversation(recorded: Recording, name: str) -> TranscriptBuilder:
         if request is None:
             continue
         if not known:
-            tools = bytes(request.page.members.get("tools") or b"").decode("utf-8", "replace")
+            tools = bytes(request.members.get("tools") or b"").decode("utf-8", "replace")
             builder.transcript.instructions = "\n".join([*(part.text for part in request.system), tools])
         known = _take_new(builder, request, known, taken.at)
         # What the model answers stands in the next request.

@@ -139,7 +139,7 @@ class TranscriptBuilder:
 def entry(line: bytes, names: Sequence[str]) -> Mapping[str, JsonValue]:
     """Return these members of the JSON object that a line is; none if it is truncated or something else."""
     try:
-        return json.members(line, names)
+        return json.fields(line, names)
     except ParseError:  # or it has half of a surrogate pair, which the slower way reads
         whole = document(line)
         return {name: whole[name] for name in names if name in whole}
