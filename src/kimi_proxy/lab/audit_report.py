@@ -180,7 +180,7 @@ turns in which the model reads something back, and the tool for that are taken o
 cut from it that the agent later wrote word for word, so that it would have needed an extra turn. Paraphrase is not
 seen, so harm is a lower bound. Nothing was sent anywhere to make this page.
 """
-WIDTH, BAR, LEFT = 760, 26, 300
+WIDTH, BAR, LEFT = 800, 26, 370
 
 
 def as_html(audit: Audit) -> str:
@@ -227,7 +227,7 @@ def _bars(shares: Sequence[tuple[str, float]]) -> str:
     for at, (name, share) in enumerate(shares):
         y, length = at * BAR, max(share, 0.0) / longest * (WIDTH - LEFT - 70)
         parts.append(
-            f'<text x="{LEFT - 8}" y="{y + 17}" text-anchor="end" fill="currentColor">{escape(name[:48])}</text>'
+            f'<text x="{LEFT - 8}" y="{y + 17}" text-anchor="end" fill="currentColor">{escape(name[:64])}</text>'
             f'<rect x="{LEFT}" y="{y + 5}" width="{length:.1f}" height="{BAR - 10}" fill="{COLOURS[0]}"/>'
             f'<text x="{LEFT + length + 6:.1f}" y="{y + 17}" fill="currentColor">{share:.1%}</text>'
         )

@@ -132,7 +132,7 @@ class _Measuring:
             self._session.requests.append(made)
             if request.usage and request.usage.cache_write_1h + request.usage.cache_write_5m:
                 life_s = HOUR_S if request.usage.cache_write_1h else FIVE_MINUTES_S
-            self._calls = {call.id: call for call in request.calls}
+            self._calls.update((call.id, call) for call in request.calls)
             before = made
 
     def _request(
