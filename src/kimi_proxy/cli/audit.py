@@ -33,7 +33,7 @@ def audit(
     """Show what your agents' past sessions cost, and what would have been saved in them, net.
 
     Reads what Claude Code, Codex, Kimi CLI, Kimi Code, opencode and mini-swe-agent keep on this machine, and recordings
-    of kimi-proxy. Nothing is changed there, and nothing leaves the machine. docs/audit.md tells how it counts.
+    of kimi-proxy. Nothing is changed there, and nothing leaves the machine. docs/audit.md says how it counts.
 
     Example: kimi-proxy audit --html audit.html
     """

@@ -208,7 +208,7 @@ def where_spent(session: MeasuredSession) -> tuple[dict[str, float], dict[str, f
     for request, following, price in zip(session.requests, session.requests[1:], lasting[1:], strict=False):
         if not following.is_reset:
             spent[AGAIN] += price * (request.said + request.calls)
-    # Reminders and thinking that a prompt has and no transcript tells.
+    # Reminders and thinking that are in prompts and in no transcript.
     spent[OTHER] = max(baseline(session) - sum(spent.values()), 0.0)
     return dict(spent), dict(tools)
 

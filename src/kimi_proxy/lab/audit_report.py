@@ -221,7 +221,7 @@ def _html_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _bars(shares: Sequence[tuple[str, float]]) -> str:
-    """Draw a horizontal bar for each share; less than nothing goes to no length, and is told by its number."""
+    """Draw a horizontal bar for each share; a share below zero has a number and no bar."""
     longest = max((share for _, share in shares), default=0.0) or 1.0
     parts: list[str] = []
     for at, (name, share) in enumerate(shares):

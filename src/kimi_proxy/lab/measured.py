@@ -227,11 +227,11 @@ class _Measuring:
 def engine_cut(output: CallOutput, call: AgentCall, words: list[str]) -> str:
     """Return what the proxy would show of an output when it comes in, as its sanitizer decides today."""
     said = [{"role": "user", "content": text} for text in dict.fromkeys((*words[:1], *words[-1:]))]
-    asked = {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+    made = {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
     result = {"role": "tool", "tool_call_id": call.id, "content": output.text}
     body: Mapping[str, object] = {
         "model": "any",
-        "messages": [*said, {"role": "assistant", "tool_calls": [asked]}, result],
+        "messages": [*said, {"role": "assistant", "tool_calls": [made]}, result],
     }
     request = Request(Wire.CHAT, json.encode(body))
     found = plan(request, ENGINE_OVER)

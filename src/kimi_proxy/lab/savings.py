@@ -15,6 +15,7 @@ PLACEHOLDER_TOKENS = 12  # what Anthropic puts in place of a cleared one
 TOOL_TOKENS = 120  # of the tool that reads back, in every request
 CALL_TOKENS = 60  # of a call that reads something back
 READ_BACK_TOKENS = 2000  # of an output that was masked whole, at most
+READERS = frozenset({"read", "view", "open", "readfile", "read_file", "notebookread"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +26,16 @@ class Policy:
     title: str
     lossless: bool = False
     entry_over: int = 0  # at entry the engine cuts outputs over this; 0 cuts none
+    read_over: int = 0  # the same for tools that read files, if another number
     mask_over: int = 0  # at entry outputs over this are masked whole
     oracle_over: int = 0  # at entry outputs over this lose the lines that are never used
     cold_keep: int | None = None  # when the cache has gone cold anyway, all outputs but so many are masked
     turn_requests: int = 0  # at a user's new turn old outputs are masked, if that pays within so many requests
     turn_keep: int = 10
     clear_over: int = 0  # prompts over this lose all outputs but three, as by `clear_tool_uses`
+
+    def entry_threshold(self, tool: str) -> int:
+        return self.read_over if self.read_over and tool.lower() in READERS else self.entry_over
 
     @property
     def offers_tool(self) -> bool:
@@ -65,6 +70,16 @@ POLICIES = (
         turn_keep=3,
     ),
     DEEP,
+    Policy(
+        "by tool",
+        "lossless, engine over 1,000 (files 16,000), cold cuts keep 3, turns within 10 keep 20",
+        lossless=True,
+        entry_over=1000,
+        read_over=16_000,
+        cold_keep=3,
+        turn_requests=10,
+        turn_keep=20,
+    ),
     Policy("entry", "engine over 1,000 at entry", entry_over=1000),
     Policy("clear", "Anthropic's clear_tool_uses", clear_over=100_000),
     Policy("mask", "all over 200 masked at entry", mask_over=200),
@@ -147,7 +162,7 @@ class _Simulation:
             self._mask(held, MARKER_TOKENS)
         elif policy.oracle_over and tokens > policy.oracle_over:
             self._show(held, "oracle", tokens - output.used_tokens - MARKER_TOKENS)
-        elif policy.entry_over and tokens > policy.entry_over and output.engine_saved:
+        elif policy.entry_over and tokens > policy.entry_threshold(output.tool) and output.engine_saved:
             self._show(held, "engine", output.engine_saved)
         if policy.lossless and held.form == "whole" and all(self._is_readable(at) for at in output.lossless_targets):
             self._show(held, "lossless", output.lossless_saved)

@@ -55,35 +55,35 @@ class _ClaudeReader:
         self.builders: dict[str, TranscriptBuilder] = {}
         self._chains: dict[str, str] = {}  # the sidechain that an entry belongs to, by the entry's uuid
 
-    def take(self, told: Mapping[str, JsonValue]) -> None:
-        kind, at = told.get("type"), seconds(told.get("timestamp"))
-        if kind == "system" and told.get("subtype") == "compact_boundary":
-            self._builder(told).compacted()
+    def take(self, record: Mapping[str, JsonValue]) -> None:
+        kind, at = record.get("type"), seconds(record.get("timestamp"))
+        if kind == "system" and record.get("subtype") == "compact_boundary":
+            self._builder(record).compacted()
         elif kind == "attachment":
-            for part in items(mapping(told.get("attachment")).get("rendered")):
-                self._builder(told).user(text_of(mapping(part).get("content")), at, is_person=False)
+            for part in items(mapping(record.get("attachment")).get("rendered")):
+                self._builder(record).user(text_of(mapping(part).get("content")), at, is_person=False)
         elif kind == "user":
-            self._user(self._builder(told), told, at)
-        elif kind == "assistant" and mapping(told.get("message")).get("model") != "<synthetic>":
-            self._assistant(self._builder(told), mapping(told.get("message")), at)
+            self._user(self._builder(record), record, at)
+        elif kind == "assistant" and mapping(record.get("message")).get("model") != "<synthetic>":
+            self._assistant(self._builder(record), mapping(record.get("message")), at)
 
-    def _builder(self, told: Mapping[str, JsonValue]) -> TranscriptBuilder:
-        chain = self._chain(told) if told.get("isSidechain") is True else ""
+    def _builder(self, record: Mapping[str, JsonValue]) -> TranscriptBuilder:
+        chain = self._chain(record) if record.get("isSidechain") is True else ""
         if chain not in self.builders:
-            session = string(told.get("sessionId")) or self._name
+            session = string(record.get("sessionId")) or self._name
             self.builders[chain] = TranscriptBuilder(AGENT, f"{session}/{chain}" if chain else session)
             self.builders[chain].transcript.is_sidechain = bool(chain)
         return self.builders[chain]
 
-    def _chain(self, told: Mapping[str, JsonValue]) -> str:
-        own, parent = string(told.get("uuid")), string(told.get("parentUuid"))
-        chain = string(told.get("agentId")) or self._chains.get(parent) or own or "sidechain"
+    def _chain(self, record: Mapping[str, JsonValue]) -> str:
+        own, parent = string(record.get("uuid")), string(record.get("parentUuid"))
+        chain = string(record.get("agentId")) or self._chains.get(parent) or own or "sidechain"
         self._chains[own] = chain
         return chain
 
-    def _user(self, builder: TranscriptBuilder, told: Mapping[str, JsonValue], at: float) -> None:
-        content = mapping(told.get("message")).get("content")
-        is_person = not (told.get("isMeta") or told.get("isCompactSummary"))
+    def _user(self, builder: TranscriptBuilder, record: Mapping[str, JsonValue], at: float) -> None:
+        content = mapping(record.get("message")).get("content")
+        is_person = not (record.get("isMeta") or record.get("isCompactSummary"))
         for part in [content] if isinstance(content, str) else items(content):
             if isinstance(part, str):
                 builder.user(part, at, is_person and not part.startswith(_NOT_A_PERSON))
@@ -112,14 +112,14 @@ class _ClaudeReader:
             request.usage = _usage(usage, request.usage)
 
 
-def _usage(told: Mapping[str, JsonValue], before: ProviderUsage | None) -> ProviderUsage:
+def _usage(counted: Mapping[str, JsonValue], before: ProviderUsage | None) -> ProviderUsage:
     """Return the newest count; only that of the output grows while an answer is written."""
-    written, kinds = number(told.get("cache_creation_input_tokens")), mapping(told.get("cache_creation"))
+    written, kinds = number(counted.get("cache_creation_input_tokens")), mapping(counted.get("cache_creation"))
     for_an_hour = number(kinds.get("ephemeral_1h_input_tokens"))
     return ProviderUsage(
-        number(told.get("input_tokens")),
-        number(told.get("cache_read_input_tokens")),
+        number(counted.get("input_tokens")),
+        number(counted.get("cache_read_input_tokens")),
         max(written - for_an_hour, 0),
         for_an_hour,
-        max(number(told.get("output_tokens")), before.output if before else 0),
+        max(number(counted.get("output_tokens")), before.output if before else 0),
     )

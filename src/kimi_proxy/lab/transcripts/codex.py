@@ -33,8 +33,8 @@ _NOT_A_PERSON = ("<environment_context", "<user_instructions", "# AGENTS.md", "<
 def read(lines: Iterable[bytes], name: str) -> Iterator[Transcript]:
     reader = _CodexReader(name)
     for line in lines:
-        told = entry(line, _KEYS)
-        reader.take(string(told.get("type")), mapping(told.get("payload")), seconds(told.get("timestamp")))
+        record = entry(line, _KEYS)
+        reader.take(string(record.get("type")), mapping(record.get("payload")), seconds(record.get("timestamp")))
     return reader.done()
 
 
@@ -96,8 +96,8 @@ class _CodexReader:
         if len(self._builder.transcript.requests) > answers_before and usage:
             cached = number(usage.get("cached_input_tokens"))
             plain = max(number(usage.get("input_tokens")) - cached, 0)
-            told = ProviderUsage(plain, cached, 0, 0, number(usage.get("output_tokens")))
-            self._builder.transcript.requests[-1].usage = told
+            counted = ProviderUsage(plain, cached, 0, 0, number(usage.get("output_tokens")))
+            self._builder.transcript.requests[-1].usage = counted
 
     def _flush(self, key: str | None) -> None:
         """Words and outputs that came before an answer's first piece are part of its prompt; later ones are not."""

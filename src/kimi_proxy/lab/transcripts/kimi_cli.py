@@ -25,38 +25,38 @@ _KEYS = ("role", "content", "tool_calls", "tool_call_id", "token_count")
 def read(lines: Iterable[bytes], name: str) -> Iterator[Transcript]:
     builder = TranscriptBuilder(AGENT, name)
     for line in lines:
-        told = entry(line, _KEYS)
-        role, content = told.get("role"), told.get("content")
+        record = entry(line, _KEYS)
+        role, content = record.get("role"), record.get("content")
         if role == "_system_prompt":
             builder.transcript.instructions = text_of(content)
         elif role == "user":
             words = text_of(content)
             builder.user(words, is_person=not words.startswith("<system"))
         elif role == "tool":
-            builder.output(string(told.get("tool_call_id")), text_of(content))
+            builder.output(string(record.get("tool_call_id")), text_of(content))
         elif role == "assistant":
-            _answered(builder, told)
+            _answered(builder, record)
         elif role == "_usage" and builder.transcript.requests:
-            _count(builder.transcript, number(told.get("token_count")))
+            _count(builder.transcript, number(record.get("token_count")))
     return builder.done()
 
 
-def _answered(builder: TranscriptBuilder, told: Mapping[str, JsonValue]) -> None:
-    content = told.get("content")
+def _answered(builder: TranscriptBuilder, record: Mapping[str, JsonValue]) -> None:
+    content = record.get("content")
     builder.answer()
     for part in [{"type": "text", "text": content}] if isinstance(content, str) else map(mapping, items(content)):
         if part.get("type") == "think":
             builder.thought(string(part.get("think")))
         else:
             builder.said(string(part.get("text")))
-    for call in map(mapping, items(told.get("tool_calls"))):
-        asked = mapping(call.get("function"))
-        arguments = arguments_of(asked.get("arguments"))
-        builder.call(AgentCall(string(call.get("id")), string(asked.get("name")), arguments))
+    for call in map(mapping, items(record.get("tool_calls"))):
+        function = mapping(call.get("function"))
+        arguments = arguments_of(function.get("arguments"))
+        builder.call(AgentCall(string(call.get("id")), string(function.get("name")), arguments))
 
 
 def _count(transcript: Transcript, tokens: int) -> None:
-    """A `_usage` tells how many tokens the conversation has; what of it was cached is not told."""
+    """A `_usage` has the tokens of the whole conversation, but not how many of them were cached."""
     request = transcript.requests[-1]
     if request.usage is None and tokens:
         request.usage = ProviderUsage(input=tokens)

@@ -25,20 +25,20 @@ _KEYS = ("type", "time", "message", "event", "systemPrompt", "model", "modelAlia
 def read(lines: Iterable[bytes], name: str) -> Iterator[Transcript]:
     builder = TranscriptBuilder(AGENT, name)
     for line in lines:
-        told = entry(line, _KEYS)
-        kind, at = told.get("type"), seconds(told.get("time"))
+        record = entry(line, _KEYS)
+        kind, at = record.get("type"), seconds(record.get("time"))
         if kind == "config.update":
-            builder.transcript.instructions = string(told.get("systemPrompt")) or builder.transcript.instructions
-            builder.model = string(told.get("modelAlias")) or builder.model
+            builder.transcript.instructions = string(record.get("systemPrompt")) or builder.transcript.instructions
+            builder.model = string(record.get("modelAlias")) or builder.model
         elif kind == "llm.request":
-            builder.model = string(told.get("model")) or builder.model
+            builder.model = string(record.get("model")) or builder.model
         elif kind == "context.append_message":
-            _message(builder, mapping(told.get("message")), at)
+            _message(builder, mapping(record.get("message")), at)
         elif kind == "context.append_loop_event":
-            _event(builder, mapping(told.get("event")), at)
+            _event(builder, mapping(record.get("event")), at)
         elif kind in ("context.apply_compaction", "context.clear"):
             builder.compacted()
-            builder.user(string(told.get("summary")), at, is_person=False)
+            builder.user(string(record.get("summary")), at, is_person=False)
     return builder.done()
 
 

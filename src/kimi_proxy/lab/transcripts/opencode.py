@@ -24,10 +24,10 @@ from kimi_proxy.lab.transcripts.transcript import (
 AGENT = "opencode"
 
 
-def read_export(told: Mapping[str, JsonValue], name: str) -> Iterator[Transcript]:
+def read_export(export: Mapping[str, JsonValue], name: str) -> Iterator[Transcript]:
     """Yield the session that `{"info": …, "messages": [{"info": …, "parts": […]}]}` is."""
-    builder = TranscriptBuilder(AGENT, string(mapping(told.get("info")).get("id")) or name)
-    for message in map(mapping, items(told.get("messages"))):
+    builder = TranscriptBuilder(AGENT, string(mapping(export.get("info")).get("id")) or name)
+    for message in map(mapping, items(export.get("messages"))):
         _message(builder, mapping(message.get("info")), [mapping(part) for part in items(message.get("parts"))])
     return builder.done()
 

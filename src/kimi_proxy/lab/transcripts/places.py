@@ -134,16 +134,16 @@ def _chained(held: list[bytes], rest: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _agent_of(line: bytes) -> str:
-    told = entry(line, ("recording", "payload", "role", "protocol_version", "type", "sessionId", "uuid", "leafUuid"))
-    if "recording" in told:
+    record = entry(line, ("recording", "payload", "role", "protocol_version", "type", "sessionId", "uuid", "leafUuid"))
+    if "recording" in record:
         return recordings.AGENT
-    if "payload" in told:
+    if "payload" in record:
         return codex.AGENT
-    if "role" in told and "type" not in told:
+    if "role" in record and "type" not in record:
         return kimi_cli.AGENT
-    if "protocol_version" in told:
+    if "protocol_version" in record:
         return kimi_code.AGENT
-    return claude_code.AGENT if "type" in told and told.keys() & {"sessionId", "uuid", "leafUuid"} else ""
+    return claude_code.AGENT if "type" in record and record.keys() & {"sessionId", "uuid", "leafUuid"} else ""
 
 
 def _places(source: str, folder: Path) -> Iterator[TranscriptPlace]:
@@ -228,11 +228,11 @@ def _lines_of(first: bytes, pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _documented(raw: bytes, name: str) -> Iterator[Transcript]:
-    told: Mapping[str, JsonValue] = document(raw)
-    if "trajectory" in told:
-        return swe_agents.read_swe_agent(told, name.removesuffix(".traj"))
-    if string(told.get("trajectory_format")).startswith("mini") or name.endswith(".traj.json"):
-        return swe_agents.read_mini(told, Path(name).name.removesuffix(".traj.json"))
-    if mapping(told.get("info")) and "messages" in told:
-        return opencode.read_export(told, name)
+    record: Mapping[str, JsonValue] = document(raw)
+    if "trajectory" in record:
+        return swe_agents.read_swe_agent(record, name.removesuffix(".traj"))
+    if string(record.get("trajectory_format")).startswith("mini") or name.endswith(".traj.json"):
+        return swe_agents.read_mini(record, Path(name).name.removesuffix(".traj.json"))
+    if mapping(record.get("info")) and "messages" in record:
+        return opencode.read_export(record, name)
     return iter(())

@@ -32,9 +32,9 @@ def _bounded(lines: Iterable[bytes]) -> Iterator[bytes]:
     """Yield lines until one is damaged, or what they stand for would not fit into memory."""
     size = 0
     for line in lines:
-        told = entry(line, ("recording", "same_head", "same_tail", "body"))
-        size += number(told.get("same_head")) + number(told.get("same_tail")) + len(string(told.get("body")))
-        if not told or size > MAX_BYTES:
+        record = entry(line, ("recording", "same_head", "same_tail", "body"))
+        size += number(record.get("same_head")) + number(record.get("same_tail")) + len(string(record.get("body")))
+        if not record or size > MAX_BYTES:
             return
         yield line
 

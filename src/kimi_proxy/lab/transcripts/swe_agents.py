@@ -25,10 +25,10 @@ _FENCE = re.compile(r"```\w*\n(.*?)```", re.S)
 _TOOL = "bash"
 
 
-def read_mini(told: Mapping[str, JsonValue], name: str) -> Iterator[Transcript]:
-    builder = TranscriptBuilder(MINI, string(told.get("instance_id")) or name)
-    builder.transcript.patch = string(mapping(told.get("info")).get("submission"))
-    for message in map(mapping, items(told.get("messages"))):
+def read_mini(run: Mapping[str, JsonValue], name: str) -> Iterator[Transcript]:
+    builder = TranscriptBuilder(MINI, string(run.get("instance_id")) or name)
+    builder.transcript.patch = string(mapping(run.get("info")).get("submission"))
+    for message in map(mapping, items(run.get("messages"))):
         role, text = message.get("role"), text_of(message.get("content"))
         if role == "system":
             builder.transcript.instructions = text
@@ -50,8 +50,10 @@ def _answer(builder: TranscriptBuilder, message: Mapping[str, JsonValue], text: 
     builder.said(text)
     request.usage = _usage(mapping(response.get("usage")))
     for call in map(mapping, items(message.get("tool_calls"))):
-        asked = mapping(call.get("function"))
-        builder.call(AgentCall(string(call.get("id")), string(asked.get("name")), arguments_of(asked.get("arguments"))))
+        function = mapping(call.get("function"))
+        builder.call(
+            AgentCall(string(call.get("id")), string(function.get("name")), arguments_of(function.get("arguments")))
+        )
     if not request.calls and (block := _FENCE.search(text)):
         # The command is part of what was said: only its place among the calls is new.
         builder.call(AgentCall(str(len(builder.transcript.requests)), _TOOL, block[1].strip()))
@@ -63,22 +65,22 @@ def _last_call(builder: TranscriptBuilder) -> str:
     return calls[-1].id if calls else ""
 
 
-def _usage(told: Mapping[str, JsonValue]) -> ProviderUsage | None:
-    cached = number(mapping(told.get("prompt_tokens_details")).get("cached_tokens"))
-    prompt, output = number(told.get("prompt_tokens")), number(told.get("completion_tokens"))
+def _usage(counted: Mapping[str, JsonValue]) -> ProviderUsage | None:
+    cached = number(mapping(counted.get("prompt_tokens_details")).get("cached_tokens"))
+    prompt, output = number(counted.get("prompt_tokens")), number(counted.get("completion_tokens"))
     return ProviderUsage(max(prompt - cached, 0), cached, 0, 0, output) if prompt else None
 
 
-def read_swe_agent(told: Mapping[str, JsonValue], name: str) -> Iterator[Transcript]:
+def read_swe_agent(run: Mapping[str, JsonValue], name: str) -> Iterator[Transcript]:
     builder = TranscriptBuilder(SWE_AGENT, name)
-    builder.transcript.patch = string(mapping(told.get("info")).get("submission"))
-    for message in map(mapping, items(told.get("history"))):
+    builder.transcript.patch = string(mapping(run.get("info")).get("submission"))
+    for message in map(mapping, items(run.get("history"))):
         if message.get("role") == "system":
             builder.transcript.instructions = text_of(message.get("content"))
         elif message.get("role") == "user" and not message.get("is_demo"):
             builder.user(text_of(message.get("content")))
             break
-    for at, turn in enumerate(map(mapping, items(told.get("trajectory")))):
+    for at, turn in enumerate(map(mapping, items(run.get("trajectory")))):
         action = string(turn.get("action")).strip()
         builder.answer(str(at))
         builder.said(string(turn.get("thought")) or string(turn.get("response")), str(at))
