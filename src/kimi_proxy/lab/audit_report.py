@@ -30,10 +30,7 @@ def as_text(audit: Audit) -> str:
         out += ["", "Used lines that the default would have cut, and the answer that used them"]
         out += [f"  {_where(session, one)}: {_clipped(one.line)}" for session, one in lost]
     if losers := _losers(audit):
-        out += ["", "Sessions that would have lost with the default"]
-        out += [
-            f"  {session.agent} {session.id}: {_saved(session):.1%} of {session.cost_usd:.2f} USD" for session in losers
-        ]
+        out += ["", "Sessions that would have lost with the default", *_grid([*map(_loser, losers)])]
     return "\n".join(out) + "\n"
 
 
@@ -103,6 +100,10 @@ def _saved(session: SessionAudit) -> float:
 def _losers(audit: Audit) -> list[SessionAudit]:
     losing = [session for session in audit.sessions if _saved(session) < -1e-9]
     return sorted(losing, key=_saved)[:MOST_LOSERS]
+
+
+def _loser(session: SessionAudit) -> tuple[str, ...]:
+    return f"{session.agent} {session.id}", f"{_saved(session):.1%}", f"{session.cost_usd:.2f}"
 
 
 def as_json(audit: Audit) -> JsonObject:
@@ -206,6 +207,8 @@ def as_html(audit: Audit) -> str:
             f"<p>{escape(_where(*one))}<br><code>{escape(_clipped(one[1].line))}</code></p>" for one in _lost(audit)
         )
         or "<p>None.</p>",
+        "<h2>Sessions that would have lost with the default</h2>",
+        _html_table(("session", "saved", "of, USD"), map(_loser, _losers(audit))) if _losers(audit) else "<p>None.</p>",
     ]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'

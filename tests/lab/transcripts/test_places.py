@@ -45,6 +45,7 @@ def test_every_agent_is_found_where_it_usually_writes(tmp_path: Path):
     put(tmp_path / ".claude/projects/-home-me/s1.jsonl", CLAUDE)
     put(tmp_path / ".codex/sessions/2026/06/18/rollout-x.jsonl", CODEX)
     put(tmp_path / ".kimi/sessions/hash/k1/context.jsonl", KIMI)
+    put(tmp_path / ".kimi/sessions/hash/k1/context_1.jsonl", KIMI)
     put(tmp_path / ".kimi/sessions/hash/k1/wire.jsonl", [b'{"timestamp":1,"message":{}}'])
     put(tmp_path / ".kimi-code/sessions/wd/session_1/agents/main/wire.jsonl", KIMI_CODE)
     put(tmp_path / ".kimi-code/sessions/wd/session_1/agents/agent-2/wire.jsonl", KIMI_CODE)
@@ -55,6 +56,7 @@ def test_every_agent_is_found_where_it_usually_writes(tmp_path: Path):
         ("Claude Code", "s1"),
         ("Codex", "c1"),
         ("Kimi CLI", "k1"),
+        ("Kimi CLI", "k1/context_1"),
         ("Kimi Code", "session_1"),
         ("Kimi Code", "session_1/agent-2"),
     ]
@@ -191,7 +193,7 @@ def test_trajectories_of_a_repository_are_read_from_its_newest_commit(tmp_path: 
     run = {"messages": [{"role": "assistant", "content": "x"}], "trajectory_format": "mini-swe-agent-1"}
     branch(tmp_path, "main", {"runs/a.traj.json": json.dumps(run).encode(), "README.md": b"hello"})
 
-    assert ids(find([("repo", tmp_path)])) == [("mini-swe-agent", "a")]
+    assert ids(find([("repo", tmp_path)])) == [("mini-swe-agent", "runs/a")]
 
 
 def test_a_folder_that_only_looks_like_a_repository_holds_nothing(tmp_path: Path):

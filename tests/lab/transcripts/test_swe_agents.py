@@ -28,7 +28,7 @@ def test_a_run_of_mini_swe_agent_is_read_with_its_patch(tmp_path: Path):
     (transcript,) = load(place)
 
     first, second = transcript.requests
-    assert (transcript.agent, transcript.id) == ("mini-swe-agent", "astropy-1")
+    assert (transcript.agent, transcript.id.split("/")[-1]) == ("mini-swe-agent", "astropy-1")
     assert (transcript.instructions, transcript.patch) == ("You are helpful.", "-old line\n+new line")
     assert first.calls == [AgentCall("1", "bash", "ls -R")]
     assert first.said.startswith("THOUGHT: look")

@@ -59,6 +59,7 @@ class TranscriptPlace:
 def usual_places(env: Mapping[str, str] = os.environ, home: Path | None = None) -> list[tuple[str, Path]]:
     """Return where agents keep their sessions on this machine, whether or not they are there."""
     user = home or Path.home()
+    mini = user_config_path("mini-swe-agent", appauthor=False) if home is None else home / ".config/mini-swe-agent"
 
     def at(variable: str, default: str) -> Path:
         return Path(env[variable]) if env.get(variable) else user / default
@@ -70,7 +71,7 @@ def usual_places(env: Mapping[str, str] = os.environ, home: Path | None = None) 
         (kimi_cli.AGENT, at("KIMI_SHARE_DIR", ".kimi") / "sessions"),
         (kimi_code.AGENT, at("KIMI_CODE_HOME", ".kimi-code") / "sessions"),
         (opencode.AGENT, at("XDG_DATA_HOME", ".local/share") / "opencode"),
-        (swe_agents.MINI, user_config_path("mini-swe-agent", appauthor=False) if home is None else user / ".mini"),
+        (swe_agents.MINI, mini),
     ]
 
 
@@ -94,11 +95,10 @@ def load(place: TranscriptPlace) -> Iterator[Transcript]:
         elif place.form == "git":
             yield from _stored(path, place)
         elif place.form == "document":
-            yield from _documented(path.read_bytes(), path.name)
+            yield from _documented(path.read_bytes(), "/".join(path.parts[-3:]))
         else:
             with _opened(path) as file:
-                lines = bounded_lines(file)
-                yield from read_lines(lines, path.stem if path.stem not in ("wire", "context") else _folder_name(path))
+                yield from read_lines(bounded_lines(file), _name(path))
     except (OSError, zstd.ZstdError, EOFError):
         return
 
@@ -203,12 +203,14 @@ def _opened(path: Path) -> IO[bytes]:
     return path.open("rb")
 
 
-def _folder_name(path: Path) -> str:
-    """Return a name for a session whose file is called as every other: `SESSION` or `SESSION/AGENT`."""
+def _name(path: Path) -> str:
+    """Return a name for a session whose file has no id in it; some agents call all files the same."""
     if path.parent.parent.name == "agents":
         session, agent = path.parent.parent.parent.name, path.parent.name
         return session if agent == "main" else f"{session}/{agent}"
-    return path.parent.name
+    if path.stem.startswith("context"):  # context_1.jsonl is what was before a compaction
+        return path.parent.name if path.stem == "context" else f"{path.parent.name}/{path.stem}"
+    return path.name.split(".jsonl")[0]
 
 
 def _stored(repository: Path, place: TranscriptPlace) -> Iterator[Transcript]:
@@ -232,7 +234,7 @@ def _documented(raw: bytes, name: str) -> Iterator[Transcript]:
     if "trajectory" in record:
         return swe_agents.read_swe_agent(record, name.removesuffix(".traj"))
     if string(record.get("trajectory_format")).startswith("mini") or name.endswith(".traj.json"):
-        return swe_agents.read_mini(record, Path(name).name.removesuffix(".traj.json"))
+        return swe_agents.read_mini(record, name.removesuffix(".traj.json"))
     if mapping(record.get("info")) and "messages" in record:
         return opencode.read_export(record, name)
     return iter(())

@@ -26,7 +26,7 @@ _TOOL = "bash"
 
 
 def read_mini(run: Mapping[str, JsonValue], name: str) -> Iterator[Transcript]:
-    builder = TranscriptBuilder(MINI, string(run.get("instance_id")) or name)
+    builder = TranscriptBuilder(MINI, name)
     builder.transcript.patch = string(mapping(run.get("info")).get("submission"))
     for message in map(mapping, items(run.get("messages"))):
         role, text = message.get("role"), text_of(message.get("content"))
