@@ -194,3 +194,28 @@ def test_a_session_of_one_empty_request_costs_nothing():
 
     assert baseline(session) == 0
     assert where_spent(session)[1] == {}
+
+
+def test_a_tool_that_joins_late_pays_for_the_cache_or_nothing_is_cut():
+    code = "\n".join(f"def handler_{at}(request): return answer_{at}(request.path, {at})" for at in range(1500))
+    policy = Policy("late", "", entry_over=1000, joins_late=True)
+    early = Conversation()
+    early.ask("look at it")
+    early.ask(output=code)
+    early.ask("go on")
+
+    saved, figures = early.under(policy)
+
+    entered = measure(early.transcript, count=words, scale=1.0).requests[1].outputs[0].engine_saved
+    assert entered > FIXED / 3
+    assert figures.cut == 1
+    assert saved == pytest.approx(entered * 1.35 - 1.15 * (FIXED + 3) - TOOL_TOKENS * 1.35, rel=0.01)
+
+    late = Conversation()
+    late.ask("word " * 50_000)
+    late.ask(output=code)
+
+    assert late.under(policy) == (
+        pytest.approx(0),
+        PolicyFigures(cost_usd=pytest.approx(late.under(Policy("none", ""))[1].cost_usd)),
+    )

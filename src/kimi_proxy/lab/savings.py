@@ -15,6 +15,7 @@ PLACEHOLDER_TOKENS = 12  # what Anthropic puts in place of a cleared one
 TOOL_TOKENS = 120  # of the tool that reads back, in every request
 CALL_TOKENS = 60  # of a call that reads something back
 READ_BACK_TOKENS = 2000  # of an output that was masked whole, at most
+RESENT_PER_SAVED = 3  # a tool that joins late is worth the cache that it loses up to this
 READERS = frozenset({"read", "view", "open", "readfile", "read_file", "notebookread"})
 
 
@@ -32,6 +33,7 @@ class Policy:
     cold_keep: int | None = None  # when the cache has gone cold anyway, all outputs but so many are masked
     turn_requests: int = 0  # at a user's new turn old outputs are masked, if that pays within so many requests
     turn_keep: int = 10
+    joins_late: bool = False  # the tool that reads back joins with the first cut, which loses the whole cache once
     clear_over: int = 0  # prompts over this lose all outputs but three, as by `clear_tool_uses`
 
     def entry_threshold(self, tool: str) -> int:
@@ -39,7 +41,10 @@ class Policy:
 
     @property
     def offers_tool(self) -> bool:
-        return bool(self.lossless or self.entry_over or self.mask_over or self.cold_keep is not None)
+        """Whether the tool that reads back is there from the first request."""
+        return bool(self.lossless or self.entry_over or self.mask_over or self.cold_keep is not None) and (
+            not self.joins_late
+        )
 
 
 CAREFUL = Policy("careful", "lossless, cold cuts keep 5", lossless=True, cold_keep=5)
@@ -56,6 +61,7 @@ DEEP = Policy(
     turn_keep=3,
 )
 POLICIES = (
+    Policy("today", "engine over 1,000, the tool joins with the first cut", entry_over=1000, joins_late=True),
     Policy("lossless", "lossless", lossless=True),
     Policy("cold", "cold cuts of all old outputs", cold_keep=0),
     CAREFUL,
@@ -131,7 +137,8 @@ class _Simulation:
         self._session = session
         self._policy = policy
         self._held: dict[int, _Held] = {}
-        self._added = float(TOOL_TOKENS if policy.offers_tool else 0)
+        self._has_tool = policy.offers_tool
+        self._added = float(TOOL_TOKENS if self._has_tool else 0)
         self._prompt = 0.0  # of the request before
         self._whole_prompt = 0.0  # as it was without the policy
         self._harmed: set[int] = set()
@@ -141,11 +148,13 @@ class _Simulation:
     def step(self, request: MeasuredRequest) -> None:
         if request.is_reset:
             self._held.clear()
-            self._added = float(TOOL_TOKENS if self._policy.offers_tool else 0)
+            self._added = float(TOOL_TOKENS if self._has_tool else 0)
             self._prompt = self._whole_prompt = 0.0
         valid = self._prompt
         for output in request.outputs:
             self._held[output.index] = self._entered(output)
+        if self._policy.joins_late and not self._has_tool:
+            valid = self._joined([self._held[output.index] for output in request.outputs], valid)
         if cuts := self._old_cuts(request):
             valid = min(valid, self._place(cuts[0].output))
             for held in cuts:
@@ -167,6 +176,19 @@ class _Simulation:
         if policy.lossless and held.form == "whole" and all(self._is_readable(at) for at in output.lossless_targets):
             self._show(held, "lossless", output.lossless_saved)
         return held
+
+    def _joined(self, new: list[_Held], valid: float) -> float:
+        """Return what is left of the cache when the tool joins for new cuts; take cuts back that do not pay for it."""
+        saved = sum(held.saved for held in new)
+        if saved and self._prompt <= RESENT_PER_SAVED * saved:
+            self._has_tool = True
+            self._added += TOOL_TOKENS
+            return 0.0
+        for held in new:
+            held.form, held.saved = "whole", 0.0
+            self._cut.discard(held.output.index)
+        self.figures.cut = len(self._cut)
+        return valid
 
     def _is_readable(self, index: int) -> bool:
         return index in self._held and self._held[index].form in ("whole", "lossless")
