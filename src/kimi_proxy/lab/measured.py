@@ -37,6 +37,7 @@ _PRICES: tuple[tuple[re.Pattern[str], float, float], ...] = (
     (re.compile(r"gemini"), 2.0, 6.0),
     (re.compile(r"kimi|k2|k3"), 0.6, 4.2),
 )
+_QUOTE = re.compile(r'"old_?(?:[sS]tr|[tT]ext)')  # old_string, oldString, old_str, oldText
 _OTHER_PRICE = (3.0, 5.0)
 _WRITES_COST = re.compile(r"claude|opus|sonnet|haiku")
 
@@ -88,6 +89,7 @@ class MeasuredSession:
     id: str
     source: str
     is_sidechain: bool
+    quotes_to_edit: bool  # it has a tool that edits a file by quoting what is there
     fixed: float  # tokens of the system prompt, the tools and whatever else every request begins with
     requests: list[MeasuredRequest]
 
@@ -100,7 +102,8 @@ def measure(
     `count` may remember what it has counted; `scale` is how many tokens the provider counts for one of its own.
     """
     scale = scale or _scale(transcript, count)
-    session = MeasuredSession(transcript.agent, transcript.id, source, transcript.is_sidechain, 0.0, [])
+    quotes = any(_QUOTE.search(call.arguments) for request in transcript.requests for call in request.calls)
+    session = MeasuredSession(transcript.agent, transcript.id, source, transcript.is_sidechain, quotes, 0.0, [])
     _Measuring(transcript, session, scale, count).run()
     return session
 

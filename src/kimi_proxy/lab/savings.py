@@ -27,7 +27,7 @@ class Policy:
     title: str
     lossless: bool = False
     entry_over: int = 0  # at entry the engine cuts outputs over this; 0 cuts none
-    read_over: int = 0  # the same for tools that read files, if another number
+    read_over: int = 0  # the same for tools that read files, where the agent edits by quoting them
     mask_over: int = 0  # at entry outputs over this are masked whole
     oracle_over: int = 0  # at entry outputs over this lose the lines that are never used
     cold_keep: int | None = None  # when the cache has gone cold anyway, all outputs but so many are masked
@@ -36,8 +36,13 @@ class Policy:
     joins_late: bool = False  # the tool that reads back joins with the first cut, which loses the whole cache once
     clear_over: int = 0  # prompts over this lose all outputs but three, as by `clear_tool_uses`
 
-    def entry_threshold(self, tool: str) -> int:
-        return self.read_over if self.read_over and tool.lower() in READERS else self.entry_over
+    def entry_threshold(self, tool: str, quotes_to_edit: bool) -> int:
+        """Return the tokens over which the engine cuts an output as it comes in.
+
+        Of what Claude Code reads in files over 1,000 tokens 45 % is quoted later, mostly to edit it; of what agents read
+        that edit by patches 4 to 11 %.
+        """
+        return self.read_over if self.read_over and quotes_to_edit and tool.lower() in READERS else self.entry_over
 
     @property
     def offers_tool(self) -> bool:
@@ -171,11 +176,14 @@ class _Simulation:
             self._mask(held, MARKER_TOKENS)
         elif policy.oracle_over and tokens > policy.oracle_over:
             self._show(held, "oracle", tokens - output.used_tokens - MARKER_TOKENS)
-        elif policy.entry_over and tokens > policy.entry_threshold(output.tool) and output.engine_saved:
+        elif policy.entry_over and tokens > self._threshold(output.tool) and output.engine_saved:
             self._show(held, "engine", output.engine_saved)
         if policy.lossless and held.form == "whole" and all(self._is_readable(at) for at in output.lossless_targets):
             self._show(held, "lossless", output.lossless_saved)
         return held
+
+    def _threshold(self, tool: str) -> int:
+        return self._policy.entry_threshold(tool, self._session.quotes_to_edit)
 
     def _joined(self, new: list[_Held], valid: float) -> float:
         """Return what is left of the cache when the tool joins for new cuts; take cuts back that do not pay for it."""
