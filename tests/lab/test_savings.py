@@ -219,3 +219,19 @@ def test_a_tool_that_joins_late_pays_for_the_cache_or_nothing_is_cut():
         pytest.approx(0),
         PolicyFigures(cost_usd=pytest.approx(late.under(Policy("none", ""))[1].cost_usd)),
     )
+
+
+@pytest.mark.parametrize(
+    ("tool", "edit", "is_cut"),
+    [("Read", "old_string", False), ("Read", "patch", True), ("Bash", "old_string", True), ("Task", "patch", False)],
+)
+def test_what_is_likely_to_be_quoted_can_be_spared_at_entry(tool: str, edit: str, is_cut: bool):
+    code = "\n".join(f"def handler_{at}(request): return answer_{at}(request.path, {at})" for at in range(1500))
+    talk = Conversation()
+    talk.ask("look at it")
+    talk.ask(output=code)
+    first, second = talk.transcript.requests
+    first.calls = [AgentCall("0", tool, "c")]
+    second.calls = [AgentCall("1", "Edit", f'{{"{edit}": "x"}}')]
+
+    assert talk.under(Policy("spare", "", entry_over=1000, spares_quoted=True))[1].cut == is_cut

@@ -17,6 +17,7 @@ CALL_TOKENS = 60  # of a call that reads something back
 READ_BACK_TOKENS = 2000  # of an output that was masked whole, at most
 RESENT_PER_SAVED = 3  # a tool that joins late is worth the cache that it loses up to this
 READERS = frozenset({"read", "view", "open", "readfile", "read_file", "notebookread"})
+REPORTERS = frozenset({"task", "agent", "taskoutput", "agentoutputtool"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Policy:
     title: str
     lossless: bool = False
     entry_over: int = 0  # at entry the engine cuts outputs over this; 0 cuts none
-    read_over: int = 0  # the same for tools that read files, where the agent edits by quoting them
+    spares_quoted: bool = False  # but not reads of files where the agent edits by quoting, nor agents' reports
     mask_over: int = 0  # at entry outputs over this are masked whole
     oracle_over: int = 0  # at entry outputs over this lose the lines that are never used
     cold_keep: int | None = None  # when the cache has gone cold anyway, all outputs but so many are masked
@@ -36,13 +37,17 @@ class Policy:
     joins_late: bool = False  # the tool that reads back joins with the first cut, which loses the whole cache once
     clear_over: int = 0  # prompts over this lose all outputs but three, as by `clear_tool_uses`
 
-    def entry_threshold(self, tool: str, quotes_to_edit: bool) -> int:
-        """Return the tokens over which the engine cuts an output as it comes in.
+    def cuts_at_entry(self, output: MeasuredOutput, quotes_to_edit: bool) -> bool:
+        """Return whether the engine may cut an output as it comes in.
 
-        Of what Claude Code reads in files over 1,000 tokens 45 % is quoted later, mostly to edit it; of what agents read
-        that edit by patches 4 to 11 %.
+        Of the outputs over 1,000 tokens of Claude Code's `Read` 45 % are quoted later, mostly to edit the file, and half
+        of the reports of agents that it starts; of its `Grep` and `Bash` 6 %. Agents that edit by patches quote 4 to 11 %
+        of what they read.
         """
-        return self.read_over if self.read_over and quotes_to_edit and tool.lower() in READERS else self.entry_over
+        if not self.entry_over or output.tokens <= self.entry_over:
+            return False
+        tool = output.tool.lower()
+        return not (self.spares_quoted and (tool in REPORTERS or (quotes_to_edit and tool in READERS)))
 
     @property
     def offers_tool(self) -> bool:
@@ -83,13 +88,13 @@ POLICIES = (
     DEEP,
     Policy(
         "by tool",
-        "lossless, engine over 1,000 (files 16,000), cold cuts keep 3, turns within 10 keep 20",
+        "lossless, engine over 1,000 but reads and reports, cold cuts keep 5, turns within 10 keep 10",
         lossless=True,
         entry_over=1000,
-        read_over=16_000,
-        cold_keep=3,
+        spares_quoted=True,
+        cold_keep=5,
         turn_requests=10,
-        turn_keep=20,
+        turn_keep=10,
     ),
     Policy("entry", "engine over 1,000 at entry", entry_over=1000),
     Policy("clear", "Anthropic's clear_tool_uses", clear_over=100_000),
@@ -176,14 +181,11 @@ class _Simulation:
             self._mask(held, MARKER_TOKENS)
         elif policy.oracle_over and tokens > policy.oracle_over:
             self._show(held, "oracle", tokens - output.used_tokens - MARKER_TOKENS)
-        elif policy.entry_over and tokens > self._threshold(output.tool) and output.engine_saved:
+        elif output.engine_saved and policy.cuts_at_entry(output, self._session.quotes_to_edit):
             self._show(held, "engine", output.engine_saved)
         if policy.lossless and held.form == "whole" and all(self._is_readable(at) for at in output.lossless_targets):
             self._show(held, "lossless", output.lossless_saved)
         return held
-
-    def _threshold(self, tool: str) -> int:
-        return self._policy.entry_threshold(tool, self._session.quotes_to_edit)
 
     def _joined(self, new: list[_Held], valid: float) -> float:
         """Return what is left of the cache when the tool joins for new cuts; take cuts back that do not pay for it."""
