@@ -40,9 +40,9 @@ class Policy:
     def cuts_at_entry(self, output: MeasuredOutput, quotes_to_edit: bool) -> bool:
         """Return whether the engine may cut an output as it comes in.
 
-        Of the outputs over 1,000 tokens of Claude Code's `Read` 45 % are quoted later, mostly to edit the file, and half
-        of the reports of agents that it starts; of its `Grep` and `Bash` 6 %. Agents that edit by patches quote 4 to 11 %
-        of what they read.
+        Of the outputs over 1,000 tokens of Claude Code's `Read` 45 % are quoted later, mostly to edit the file, and
+        half of the reports of agents that it starts; of its `Grep` and `Bash` 6 %. Agents that edit by patches quote 4
+        to 11 % of what they read.
         """
         if not self.entry_over or output.tokens <= self.entry_over:
             return False
