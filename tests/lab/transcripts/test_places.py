@@ -196,7 +196,9 @@ def test_trajectories_of_a_repository_are_read_from_its_newest_commit(tmp_path: 
     assert ids(find([("repo", tmp_path)])) == [("mini-swe-agent", "runs/a")]
 
 
-def test_a_folder_that_only_looks_like_a_repository_holds_nothing(tmp_path: Path):
-    (tmp_path / ".git").mkdir()
-
+def test_a_folder_that_only_looks_like_a_repository_is_read_like_any_other(tmp_path: Path):
+    put(tmp_path / ".git/s0.jsonl", CLAUDE)
     assert find([("repo", tmp_path)]) == []
+
+    put(tmp_path / "s1.jsonl", CLAUDE)
+    assert ids(find([("repo", tmp_path)])) == [("Claude Code", "s1")]

@@ -149,12 +149,12 @@ def _agent_of(line: bytes) -> str:
 def _places(source: str, folder: Path) -> Iterator[TranscriptPlace]:
     if folder.is_file():
         yield from _file(source, folder)
-    elif checkpoints.is_repository(folder):
-        for stored in checkpoints.sessions(folder):
-            yield TranscriptPlace(source, "git", str(folder), stored.size, stored.objects, stored.name)
+    elif checkpoints.is_repository(folder) and (stored := checkpoints.sessions(folder)):
+        for one in stored:
+            yield TranscriptPlace(source, "git", str(folder), one.size, one.objects, one.name)
     else:
         for parent, names, files in os.walk(folder):
-            names.sort()
+            names[:] = sorted(name for name in names if name != ".git")
             for name in sorted(files):
                 yield from _file(source, Path(parent, name))
 
