@@ -186,7 +186,8 @@ class _Measuring:
             return
         made.is_reset = request.is_compacted or made.prompt < DROP * before.prompt
         model_before = self._transcript.requests[made.index - 1].model
-        made.is_cold = made.at - before.at > life_s > 0 < before.at or request.model != model_before
+        is_paused = before.at > 0 and made.at - before.at > life_s
+        made.is_cold = is_paused or request.model != model_before
         if self._keeps_cache_counts and request.usage:
             made.read = float(request.usage.cache_read)
         elif not made.is_cold:

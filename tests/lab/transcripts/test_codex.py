@@ -63,6 +63,14 @@ def test_without_counts_an_answer_ends_when_something_is_shown():
     assert [[call.id for call in request.calls] for request in transcript.requests] == [["a"], ["b"]]
 
 
+def test_an_image_has_no_text_and_found_tools_are_as_long_as_their_descriptions():
+    image = shown("a", [{"type": "input_image", "image_url": "data:image/png;base64,AAAA"}])
+    tools = line("response_item", type="tool_search_output", call_id="b", tools=[{"name": "fetch"}])
+    (transcript,) = read([words("user", "go"), asked("a"), image, tools, words("assistant", "ok")], "file")
+
+    assert transcript.requests[1].outputs == [CallOutput("a", ""), CallOutput("b", '[{"name":"fetch"}]')]
+
+
 def test_a_count_that_repeats_ends_nothing():
     (transcript,) = read([words("user", "go"), words("assistant", "ok"), counted(10, 0, 1), counted(99, 0, 1)], "file")
 

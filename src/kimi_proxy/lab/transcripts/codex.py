@@ -80,8 +80,8 @@ class _CodexReader:
             call = AgentCall(string(item.get("call_id")), name, arguments_of(given))
             self._held.append(partial(self._builder.call, call, at=at))
         elif kind in _OUTPUTS:
-            shown = item.get("output") or item.get("tools") or ""
-            text = text_of(shown) or arguments_of(shown)
+            tools = item.get("tools")
+            text = arguments_of(tools) if tools else text_of(item.get("output"))  # images have no text
             self._held.append(lambda _: self._builder.output(string(item.get("call_id")), text, at=at))
 
     def _words(self, text: str, is_user: bool, at: float) -> None:
