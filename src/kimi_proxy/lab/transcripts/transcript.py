@@ -170,12 +170,12 @@ def number(value: JsonValue) -> int:
 
 
 def text_of(content: JsonValue) -> str:
-    """Return the text of a message's content: a string, or parts of which some have text."""
+    """Return the text of a message's content: a string, a part with text, or parts of which some have it."""
     if isinstance(content, str):
         return content
-    parts = (mapping(part) for part in items(content))
-    texts = (string(part.get("text")) or text_of(part.get("content")) for part in parts)
-    return "\n".join(text for text in texts if text)
+    if isinstance(content, Mapping):
+        return string(content.get("text")) or text_of(content.get("content"))
+    return "\n".join(text for text in map(text_of, items(content)) if text)
 
 
 def arguments_of(given: JsonValue) -> str:
