@@ -84,9 +84,9 @@ def restored(thinned: list[str]) -> list[str]:
 
 
 def test_what_a_terminal_shows_in_the_end_is_all_that_stays():
-    text = "\x1b[31mFAILED\x1b[0m test_a   \n10%\r50%\r100% done\r\n\x1b]8;;http://x\x07link\x1b]8;;\x07\tend\t\n"
+    text = "\x1b[31mFAILED\x1b[0m test_a          \na line of a file  \n10%\r50%\r100% done\r\n\x1b]8;;http://x\x07link\x1b]8;;\x07\tend\n"
 
-    assert strip_terminal(text) == "FAILED test_a\n100% done\r\nlink\tend\n"
+    assert strip_terminal(text) == "FAILED test_a\na line of a file  \n100% done\r\nlink\tend\n"
 
 
 def test_a_text_without_escape_codes_stays_as_it_is():

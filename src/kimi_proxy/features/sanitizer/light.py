@@ -11,6 +11,7 @@ from kimi_proxy.core.prune import Cut, Options
 from kimi_proxy.features.pruning.engine import annotate, render
 from kimi_proxy.features.sanitizer.lossless import long_rows, repeats, strip_terminal, thin_numbers
 from kimi_proxy.features.sanitizer.plan import LongOutput
+from kimi_proxy.features.sanitizer.policy import READERS
 from kimi_proxy.features.sanitizer.shorten import Hidden, NextId, ShortenedText, ids_of, unnumbered
 
 MIN_SAVED_TOKENS = 40  # less is not worth a commit
@@ -63,7 +64,8 @@ def _repeated(output: LongOutput, earlier: Sequence[Earlier], next_id: NextId, b
 
 def _thinned(output: LongOutput, next_id: NextId, before: int) -> ShortenedText | None:
     lines = text_lines.split(output.text)
-    thinned = thin_numbers(lines)
+    # Elsewhere numbers that count up may be the text's own: ids of a table, keys of a list.
+    thinned = thin_numbers(lines) if output.origin.tool.lower() in READERS else lines
     if thinned is not lines:
         shown = text_lines.join(thinned)
     elif output.origin.command:

@@ -22,6 +22,10 @@ _MAY_HAVE_SPACE = "│|:"
 _ESCAPE = re.compile(r"\x1b(?:\[[0-9;:?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,2000}(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 
+PADDED = " " * 8  # fewer spaces at the end of a line may be a file's own: an edit that quotes them must find them
+_PADDING = re.compile(r"(?<! ) {8,}$", re.M)
+
+
 def thin_numbers(lines: Sequence[str]) -> Sequence[str]:
     """Return the lines with their row numbers left on every tenth row; the same object if they are not numbered.
 
@@ -63,9 +67,7 @@ def strip_terminal(text: str) -> str:
         text = _ESCAPE.sub("", text)
     if "\r" in text:
         text = "\n".join(_last_written(line) for line in text.split("\n"))
-    if " \n" in text or "\t\n" in text:
-        text = "\n".join(line.rstrip(" \t") for line in text.split("\n"))
-    return text
+    return _PADDING.sub("", text) if PADDED in text else text
 
 
 def _last_written(line: str) -> str:
