@@ -9,6 +9,7 @@ from hashlib import sha256
 from kimi_proxy.core import json, tokens
 from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.features.sanitizer.plan import goal, plan
+from kimi_proxy.features.sanitizer.policy import KEPT_OF_HUGE, is_quoted
 from kimi_proxy.features.sanitizer.shorten import Task, shorten
 from kimi_proxy.lab import lossless
 from kimi_proxy.lab.transcripts.transcript import AgentCall, AgentRequest, CallOutput, ProviderUsage, Transcript
@@ -213,7 +214,9 @@ class _Measuring:
             one.lossless_targets = shorter.targets
             one.lossless_hidden = frozenset(line for line in lines if line in shorter.cut_rows)
         if one.tokens > ENGINE_OVER and len(output.text) <= MAX_ENGINE_CHARS:
-            shown = engine_cut(output, call, self._words)
+            # As with policies that spare what is likely to be quoted; `deep` would cut huge ones deeper.
+            keep = KEPT_OF_HUGE if is_quoted(call.name, self._session.quotes_to_edit) else 0
+            shown = engine_cut(output, call, self._words, keep)
             if shown != output.text:
                 one.engine_saved = one.tokens - self._weigh(shown)
                 self._hide(one, lines, output.text, shown)
@@ -228,7 +231,7 @@ class _Measuring:
         return self._scale * self._count(text) if text else 0.0
 
 
-def engine_cut(output: CallOutput, call: AgentCall, words: list[str]) -> str:
+def engine_cut(output: CallOutput, call: AgentCall, words: list[str], keep_tokens: int = 0) -> str:
     """Return what the proxy would show of an output when it comes in, as its sanitizer decides today."""
     said = [{"role": "user", "content": text} for text in dict.fromkeys((*words[:1], *words[-1:]))]
     made = {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
@@ -243,7 +246,9 @@ def engine_cut(output: CallOutput, call: AgentCall, words: list[str]) -> str:
         return output.text
     one = found[-1]
     seed = sha256(call.id.encode("utf-8", "surrogatepass")).digest()
-    task = Task(one.text, goal(request), one.origin, one.is_unread, ENGINE_OVER, PREVIEW_CHARS, seed)
+    task = Task(
+        one.text, goal(request), one.origin, one.is_unread, ENGINE_OVER, PREVIEW_CHARS, seed, keep_tokens=keep_tokens
+    )
     return output.text[: one.start] + shorten(task).shown + output.text[one.end :]
 
 

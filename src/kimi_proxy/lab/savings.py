@@ -8,6 +8,8 @@ prompt is smaller by what is cut, and what comes after a cut in an old output ha
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from kimi_proxy.features.sanitizer import policy as sanitizer
+from kimi_proxy.features.sanitizer.policy import PolicyName
 from kimi_proxy.lab.measured import READ_PRICE, MeasuredOutput, MeasuredRequest, MeasuredSession
 
 MARKER_TOKENS = 40  # what stands in place of a masked output
@@ -16,8 +18,6 @@ TOOL_TOKENS = 120  # of the tool that reads back, in every request
 CALL_TOKENS = 60  # of a call that reads something back
 READ_BACK_TOKENS = 2000  # of an output that was masked whole, at most
 RESENT_PER_SAVED = 3  # a tool that joins late is worth the cache that it loses up to this
-READERS = frozenset({"read", "view", "open", "readfile", "read_file", "notebookread"})
-REPORTERS = frozenset({"task", "agent", "taskoutput", "agentoutputtool"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +38,14 @@ class Policy:
     clear_over: int = 0  # prompts over this lose all outputs but three, as by `clear_tool_uses`
 
     def cuts_at_entry(self, output: MeasuredOutput, quotes_to_edit: bool) -> bool:
-        """Return whether the engine may cut an output as it comes in.
-
-        Of the outputs over 1,000 tokens of Claude Code's `Read` 45 % are quoted later, mostly to edit the file, and
-        half of the reports of agents that it starts; of its `Grep` and `Bash` 6 %. Agents that edit by patches quote 4
-        to 11 % of what they read.
-        """
-        if not self.entry_over or output.tokens <= self.entry_over:
+        """Return whether the engine may cut an output as it comes in."""
+        if not self.entry_over:
             return False
-        tool = output.tool.lower()
-        return not (self.spares_quoted and (tool in REPORTERS or (quotes_to_edit and tool in READERS)))
+        return output.tokens > (
+            sanitizer.HUGE_TOKENS
+            if self.spares_quoted and sanitizer.is_quoted(output.tool, quotes_to_edit)
+            else self.entry_over
+        )
 
     @property
     def offers_tool(self) -> bool:
@@ -57,45 +55,32 @@ class Policy:
         )
 
 
-CAREFUL = Policy("careful", "lossless, cold cuts keep 5", lossless=True, cold_keep=5)
-DEFAULT = Policy(
-    "default", "lossless, engine over 4,000, cold cuts keep 3", lossless=True, entry_over=4000, cold_keep=3
-)
-DEEP = Policy(
-    "deep",
-    "lossless, engine over 1,000, cold cuts keep 3, turns within 20",
-    lossless=True,
-    entry_over=1000,
-    cold_keep=3,
-    turn_requests=20,
-    turn_keep=3,
-)
+def _of_product(name: PolicyName) -> Policy:
+    """Return what `[sanitizer] policy` does under that name."""
+    real = sanitizer.POLICIES[name]
+    entry = "never" if real.entry_tokens >= sanitizer.HUGE_TOKENS else f"over {real.entry_tokens:,}"
+    quoted = " but what agents quote" if real.spares_quoted and entry != "never" else ""
+    turns = f", turns within {real.pays_within} keep {real.keep_cached}" if real.pays_within else ""
+    return Policy(
+        name,
+        f"lossless, engine {entry}{quoted}, cold cuts keep {real.keep_newest}{turns}",
+        lossless=True,
+        entry_over=real.entry_tokens,
+        spares_quoted=real.spares_quoted,
+        cold_keep=real.keep_newest,
+        turn_requests=real.pays_within,
+        turn_keep=real.keep_cached,
+    )
+
+
+CAREFUL, DEFAULT, DEEP = _of_product("careful"), _of_product("default"), _of_product("deep")
 POLICIES = (
     Policy("today", "engine over 1,000, the tool joins with the first cut", entry_over=1000, joins_late=True),
     Policy("lossless", "lossless", lossless=True),
     Policy("cold", "cold cuts of all old outputs", cold_keep=0),
     CAREFUL,
     DEFAULT,
-    Policy(
-        "turns",
-        "default, and turns within 10",
-        lossless=True,
-        entry_over=4000,
-        cold_keep=3,
-        turn_requests=10,
-        turn_keep=3,
-    ),
     DEEP,
-    Policy(
-        "by tool",
-        "lossless, engine over 1,000 but reads and reports, cold cuts keep 5, turns within 10 keep 10",
-        lossless=True,
-        entry_over=1000,
-        spares_quoted=True,
-        cold_keep=5,
-        turn_requests=10,
-        turn_keep=10,
-    ),
     Policy("entry", "engine over 1,000 at entry", entry_over=1000),
     Policy("clear", "Anthropic's clear_tool_uses", clear_over=100_000),
     Policy("mask", "all over 200 masked at entry", mask_over=200),

@@ -11,6 +11,7 @@ CACHE_READ, CACHE_WRITE = 0.1, 1.25
 
 # An output over this never enters a conversation whole, whatever the policy.
 HUGE_TOKENS = 8_000
+KEPT_OF_HUGE = 7_000  # of a result that is likely to be quoted; what stays has to be under the above with its markers
 
 READERS = frozenset({"read", "view", "read_file", "readfile", "open", "notebookread"})
 REPORTERS = frozenset({"task", "agent", "taskoutput", "agentoutputtool"})
@@ -32,15 +33,8 @@ class Policy:
     old_tokens: int = 200  # an old result with fewer tokens stays: its marker would cost half of it
 
     def entry_tokens_of(self, tool: str, edits_by_quoting: bool) -> int:
-        """Return how long a result of `tool` may be to enter whole.
-
-        Of the results over 1,000 tokens of Claude Code's `Read` 45 % are quoted later, mostly to edit the file, and
-        half of the reports of agents that it starts; of its `Grep` and `Bash` 6 %. Agents that edit by patches quote
-        4 to 11 % of what they read.
-        """
-        name = tool.lower()
-        is_quoted = name in REPORTERS or (edits_by_quoting and name in READERS)
-        return HUGE_TOKENS if self.spares_quoted and is_quoted else self.entry_tokens
+        """Return how long a result of `tool` may be to enter whole."""
+        return HUGE_TOKENS if self.spares_quoted and is_quoted(tool, edits_by_quoting) else self.entry_tokens
 
 
 POLICIES: Mapping[PolicyName, Policy] = {
@@ -48,6 +42,16 @@ POLICIES: Mapping[PolicyName, Policy] = {
     "default": Policy(entry_tokens=1_000, spares_quoted=True, keep_newest=3, pays_within=5, keep_cached=10),
     "deep": Policy(entry_tokens=1_000, spares_quoted=False, keep_newest=3, pays_within=20, keep_cached=3),
 }
+
+
+def is_quoted(tool: str, edits_by_quoting: bool) -> bool:
+    """Return whether agents are likely to quote a result of `tool`.
+
+    Of the results over 1,000 tokens of Claude Code's `Read` 45 % are quoted later, mostly to edit the file, and half of
+    the reports of agents that it starts; of its `Grep` and `Bash` 6 %. Agents that edit by patches quote 4 to 11 % of
+    what they read.
+    """
+    return tool.lower() in REPORTERS or (edits_by_quoting and tool.lower() in READERS)
 
 
 def edits_by_quoting(tools: Iterable[str]) -> bool:

@@ -47,6 +47,7 @@ class Task:
     preview_chars: int
     seed: bytes
     hint: str = ""  # how to read what is left out, `{id}` in it, where the model has no tool for that
+    keep_tokens: int = 0  # of a text that is likely to be quoted so many stay, if there are lines to choose from
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +216,7 @@ def _shorten_text(task: Task, kind: Kind, next_id: NextId, before: int, check: C
     lines = split(task.text)
     judged, as_type = unnumbered(lines), _AS_TYPE[kind]
     protected = outline(judged, as_type, check).protected if kind == "logs" else ()
-    ratio = _log_ratio(protected, _ratio_of(kind, before, task.is_unread))
+    ratio = min(_log_ratio(protected, _ratio_of(kind, before, task.is_unread)), 1 - task.keep_tokens / before)
     scores = _listing_scores(lines, task.goal, check) if kind == "listing" else None
     options = Options(ratio, MIN_KEEP_LINES, 0, annotate_lines=False, include_markers=True)
     prune_id = next_id("prn")

@@ -19,7 +19,14 @@ from kimi_proxy.features.sanitizer import stage as offer
 from kimi_proxy.features.sanitizer.age import aged_results, is_user_turn, paying_results, readable_before
 from kimi_proxy.features.sanitizer.light import Earlier, aged_form, bounded_form, lossless_form
 from kimi_proxy.features.sanitizer.plan import LongOutput, goal, plan
-from kimi_proxy.features.sanitizer.policy import HUGE_TOKENS, POLICIES, edits_by_quoting, old_results
+from kimi_proxy.features.sanitizer.policy import (
+    HUGE_TOKENS,
+    KEPT_OF_HUGE,
+    POLICIES,
+    edits_by_quoting,
+    is_quoted,
+    old_results,
+)
 from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task
 from kimi_proxy.features.sanitizer.stage import EVENT, Decision, RequestDecisions, result_call_ids, sanitize
 from kimi_proxy.services.chat.decisions import ChatDecisions, ShortenedOutput
@@ -282,6 +289,7 @@ class Sanitizer:
             return _whole(output, output.whole_because)
         quotes = edits_by_quoting(draft.request.tool_names)
         limit = self._settings.threshold_tokens or self._policy.entry_tokens_of(output.origin.tool, quotes)
+        is_spared = limit == HUGE_TOKENS and is_quoted(output.origin.tool, quotes)
         if len(output.text) <= limit:  # a token has one character at least
             return _whole(output, "below_threshold")
         task = Task(
@@ -293,6 +301,7 @@ class Sanitizer:
             preview_chars=self._settings.preview_length,
             seed=self._draw(SEED_BYTES),
             hint=self._hint(draft),
+            keep_tokens=KEPT_OF_HUGE if is_spared else 0,
         )
         try:
             return await self._workers.shorten(task, max(0.0, deadline - self._now()))
