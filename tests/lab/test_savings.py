@@ -4,7 +4,7 @@ import pytest
 
 from kimi_proxy.lab.audit import where_spent
 from kimi_proxy.lab.measured import measure, price_of
-from kimi_proxy.lab.savings import MARKER_TOKENS, TOOL_TOKENS, Policy, PolicyFigures, baseline, simulate
+from kimi_proxy.lab.savings import MARKER_TOKENS, TOOL_TOKENS, PolicyFigures, SimulatedPolicy, baseline, simulate
 from kimi_proxy.lab.transcripts.transcript import AgentCall, AgentRequest, CallOutput, ProviderUsage, Transcript
 
 USD = price_of("claude-sonnet-4-5")[0]
@@ -45,14 +45,14 @@ class Conversation:
         )
         requests.append(request)
 
-    def under(self, policy: Policy) -> tuple[float, PolicyFigures]:
+    def under(self, policy: SimulatedPolicy) -> tuple[float, PolicyFigures]:
         """Return what a policy saved, in input tokens, and its figures."""
         session = measure(self.transcript, count=words, scale=1.0)
         figures = simulate(session, policy)
         return (baseline(session) - figures.cost_usd) / USD, figures
 
 
-MASK_COLD = Policy("cold", "", cold_keep=0)
+MASK_COLD = SimulatedPolicy("cold", "", cold_keep=0)
 
 
 def test_as_it_was_a_session_costs_what_the_provider_counted():
@@ -113,8 +113,8 @@ def test_the_newest_outputs_stay():
     talk.ask(output=LONG.upper())
     talk.ask("hello again", pause_s=900)
 
-    assert talk.under(Policy("one", "", cold_keep=1))[1].cut == 1
-    assert talk.under(Policy("two", "", cold_keep=2))[1].cut == 0
+    assert talk.under(SimulatedPolicy("one", "", cold_keep=1))[1].cut == 1
+    assert talk.under(SimulatedPolicy("two", "", cold_keep=2))[1].cut == 0
 
 
 def test_a_used_line_that_was_cut_costs_an_extra_turn():
@@ -124,7 +124,7 @@ def test_a_used_line_that_was_cut_costs_an_extra_turn():
     talk.ask("hello again", pause_s=900, said=LINE)
 
     saved, figures = talk.under(MASK_COLD)
-    without = talk.under(Policy("none", "", cold_keep=9))[0]
+    without = talk.under(SimulatedPolicy("none", "", cold_keep=9))[0]
 
     assert (figures.extra_turns, figures.recoveries, figures.harmed) == (1, 1, 1)
     assert [(lost.request, lost.tool, lost.line) for lost in figures.lost] == [(2, "Read", LINE)]
@@ -139,8 +139,8 @@ def test_a_cut_at_a_new_turn_is_made_only_if_it_pays():
     talk.ask(output="short")
     talk.ask("next task")
 
-    assert talk.under(Policy("soon", "", turn_requests=20, turn_keep=1))[1].cut == 1
-    assert talk.under(Policy("never", "", turn_requests=20, turn_keep=9))[1].cut == 0
+    assert talk.under(SimulatedPolicy("soon", "", turn_requests=20, turn_keep=1))[1].cut == 1
+    assert talk.under(SimulatedPolicy("never", "", turn_requests=20, turn_keep=9))[1].cut == 0
 
     late = Conversation()
     late.ask("look at it")
@@ -148,7 +148,7 @@ def test_a_cut_at_a_new_turn_is_made_only_if_it_pays():
     late.ask(output="\n".join(f"much that came later, {at}" for at in range(5000)))
     late.ask("next task")
 
-    assert late.under(Policy("dear", "", turn_requests=2, turn_keep=1))[1].cut == 0
+    assert late.under(SimulatedPolicy("dear", "", turn_requests=2, turn_keep=1))[1].cut == 0
 
 
 def test_after_a_compaction_nothing_is_saved_on_what_was_before():
@@ -159,7 +159,7 @@ def test_after_a_compaction_nothing_is_saved_on_what_was_before():
     last = talk.transcript.requests[-1]
     last.is_compacted, last.usage = True, ProviderUsage(0, 0, FIXED + 100, 0, 1)
 
-    saved, _ = talk.under(Policy("mask", "", mask_over=100))
+    saved, _ = talk.under(SimulatedPolicy("mask", "", mask_over=100))
 
     tool = TOOL_TOKENS * (1.25 + 0.1 + 1.25)
     assert saved == pytest.approx((words(LONG) - MARKER_TOKENS) * 1.25 - tool, abs=2)
@@ -171,7 +171,7 @@ def test_an_oracle_keeps_the_used_lines_and_harms_nothing():
     talk.ask(output=LONG)
     talk.ask("go on", said=LINE)
 
-    saved, figures = talk.under(Policy("oracle", "", oracle_over=100))
+    saved, figures = talk.under(SimulatedPolicy("oracle", "", oracle_over=100))
 
     assert saved == pytest.approx((words(LONG) - words(LINE) - MARKER_TOKENS) * (1.25 + 0.1))
     assert figures.harmed == 0
@@ -198,7 +198,7 @@ def test_a_session_of_one_empty_request_costs_nothing():
 
 def test_a_tool_that_joins_late_pays_for_the_cache_or_nothing_is_cut():
     code = "\n".join(f"def handler_{at}(request): return answer_{at}(request.path, {at})" for at in range(1500))
-    policy = Policy("late", "", entry_over=1000, joins_late=True)
+    policy = SimulatedPolicy("late", "", entry_over=1000, joins_late=True)
     early = Conversation()
     early.ask("look at it")
     early.ask(output=code)
@@ -217,7 +217,7 @@ def test_a_tool_that_joins_late_pays_for_the_cache_or_nothing_is_cut():
 
     assert late.under(policy) == (
         pytest.approx(0),
-        PolicyFigures(cost_usd=pytest.approx(late.under(Policy("none", ""))[1].cost_usd)),
+        PolicyFigures(cost_usd=pytest.approx(late.under(SimulatedPolicy("none", ""))[1].cost_usd)),
     )
 
 
@@ -234,4 +234,4 @@ def test_what_is_likely_to_be_quoted_can_be_spared_at_entry(tool: str, edit: str
     first.calls = [AgentCall("0", tool, "c")]
     second.calls = [AgentCall("1", "Edit", f'{{"{edit}": "x"}}')]
 
-    assert talk.under(Policy("spare", "", entry_over=1000, spares_quoted=True))[1].cut == is_cut
+    assert talk.under(SimulatedPolicy("spare", "", entry_over=1000, spares_quoted=True))[1].cut == is_cut

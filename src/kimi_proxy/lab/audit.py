@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kimi_proxy.core import tokens
 from kimi_proxy.lab.measured import READ_PRICE, MeasuredRequest, MeasuredSession, measure
-from kimi_proxy.lab.savings import DEFAULT, POLICIES, Lost, Policy, PolicyFigures, baseline, by_policy
+from kimi_proxy.lab.savings import DEFAULT, POLICIES, Lost, PolicyFigures, SimulatedPolicy, baseline, by_policy
 from kimi_proxy.lab.transcripts.places import TranscriptPlace, load
 
 PROCESSES = 2
@@ -49,7 +49,7 @@ class SessionAudit:
 class PolicyTotals:
     """A policy over many sessions; shares are between 0 and 1."""
 
-    policy: Policy
+    policy: SimulatedPolicy
     saved: float
     saved_usd: float
     extra_turns_per_100: float
@@ -87,7 +87,7 @@ class Audit:
             parts.setdefault(f"{session.source}: {session.agent}", Audit()).sessions.append(session)
         return parts
 
-    def _total(self, policy: Policy) -> PolicyTotals:
+    def _total(self, policy: SimulatedPolicy) -> PolicyTotals:
         figures = [session.policies[policy.name] for session in self.sessions]
         savings = [session.saved_usd(policy.name) / session.cost_usd for session in self.sessions if session.cost_usd]
         cost, used = self.cost_usd, sum(session.used_outputs for session in self.sessions)

@@ -47,13 +47,13 @@ class ShownRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Lossless:
+class LosslessText:
     text: str
     targets: frozenset[int]  # the outputs that its pointers lead to
     cut_rows: frozenset[str]  # bare rows that were shortened
 
 
-def shorten(text: str, output: int, shown: ShownRows, may_point: bool = True) -> Lossless:
+def shorten(text: str, output: int, shown: ShownRows, may_point: bool = True) -> LosslessText:
     """Return `text` in fewer characters, and note its rows as shown."""
     lines = _ESCAPE_CODE.sub("", text).split("\n") if "\x1b" in text else text.split("\n")
     rows = [hash(bare_line(line)) for line in lines]
@@ -68,7 +68,7 @@ def shorten(text: str, output: int, shown: ShownRows, may_point: bool = True) ->
         out.append(f"[{end - start} lines as in result {target + 1} above]")
         after = end
     out += _shortened(lines[after:], is_numbered, after, cut)
-    return Lossless("\n".join(out), frozenset(target for _, _, target in runs), frozenset(cut))
+    return LosslessText("\n".join(out), frozenset(target for _, _, target in runs), frozenset(cut))
 
 
 def _repeated(lines: Sequence[str], rows: Sequence[int], shown: ShownRows) -> list[tuple[int, int, int]]:

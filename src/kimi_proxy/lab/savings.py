@@ -21,7 +21,7 @@ RESENT_PER_SAVED = 3  # a tool that joins late is worth the cache that it loses 
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class SimulatedPolicy:
     """What is cut, and when. All thresholds are tokens."""
 
     name: str
@@ -55,13 +55,13 @@ class Policy:
         )
 
 
-def _of_product(name: PolicyName) -> Policy:
+def _of_product(name: PolicyName) -> SimulatedPolicy:
     """Return what `[sanitizer] policy` does under that name."""
     real = sanitizer.POLICIES[name]
     entry = "never" if real.entry_tokens >= sanitizer.HUGE_TOKENS else f"over {real.entry_tokens:,}"
     quoted = " but what agents quote" if real.spares_quoted and entry != "never" else ""
     turns = f", turns within {real.pays_within} keep {real.keep_cached}" if real.pays_within else ""
-    return Policy(
+    return SimulatedPolicy(
         name,
         f"lossless, engine {entry}{quoted}, cold cuts keep {real.keep_newest}{turns}",
         lossless=True,
@@ -75,17 +75,17 @@ def _of_product(name: PolicyName) -> Policy:
 
 CAREFUL, DEFAULT, DEEP = _of_product("careful"), _of_product("default"), _of_product("deep")
 POLICIES = (
-    Policy("today", "engine over 1,000, the tool joins with the first cut", entry_over=1000, joins_late=True),
-    Policy("lossless", "lossless", lossless=True),
-    Policy("cold", "cold cuts of all old outputs", cold_keep=0),
+    SimulatedPolicy("today", "engine over 1,000, the tool joins with the first cut", entry_over=1000, joins_late=True),
+    SimulatedPolicy("lossless", "lossless", lossless=True),
+    SimulatedPolicy("cold", "cold cuts of all old outputs", cold_keep=0),
     CAREFUL,
     DEFAULT,
     DEEP,
-    Policy("entry", "engine over 1,000 at entry", entry_over=1000),
-    Policy("clear", "Anthropic's clear_tool_uses", clear_over=100_000),
-    Policy("mask", "all over 200 masked at entry", mask_over=200),
-    Policy("oracle 1000", "oracle: never-used lines, over 1,000", oracle_over=1000),
-    Policy("oracle 200", "oracle: never-used lines, over 200", oracle_over=200),
+    SimulatedPolicy("entry", "engine over 1,000 at entry", entry_over=1000),
+    SimulatedPolicy("clear", "Anthropic's clear_tool_uses", clear_over=100_000),
+    SimulatedPolicy("mask", "all over 200 masked at entry", mask_over=200),
+    SimulatedPolicy("oracle 1000", "oracle: never-used lines, over 1,000", oracle_over=1000),
+    SimulatedPolicy("oracle 200", "oracle: never-used lines, over 200", oracle_over=200),
 )
 
 
@@ -110,7 +110,7 @@ class PolicyFigures:
     lost: list[Lost] = field(default_factory=list)
 
 
-def simulate(session: MeasuredSession, policy: Policy) -> PolicyFigures:
+def simulate(session: MeasuredSession, policy: SimulatedPolicy) -> PolicyFigures:
     simulation = _Simulation(session, policy)
     for request in session.requests:
         simulation.step(request)
@@ -127,7 +127,7 @@ class _Held:
 
 
 class _Simulation:
-    def __init__(self, session: MeasuredSession, policy: Policy) -> None:
+    def __init__(self, session: MeasuredSession, policy: SimulatedPolicy) -> None:
         self.figures = PolicyFigures()
         self._session = session
         self._policy = policy
@@ -285,9 +285,11 @@ def _cuttable(held: Iterable[_Held]) -> list[_Held]:
 
 def baseline(session: MeasuredSession) -> float:
     """Return what the session cost as it was."""
-    return simulate(session, Policy("none", "as it was")).cost_usd
+    return simulate(session, SimulatedPolicy("none", "as it was")).cost_usd
 
 
-def by_policy(session: MeasuredSession, policies: Sequence[Policy] = POLICIES) -> Iterator[tuple[str, PolicyFigures]]:
+def by_policy(
+    session: MeasuredSession, policies: Sequence[SimulatedPolicy] = POLICIES
+) -> Iterator[tuple[str, PolicyFigures]]:
     for policy in policies:
         yield policy.name, simulate(session, policy)

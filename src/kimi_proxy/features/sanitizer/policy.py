@@ -1,8 +1,12 @@
-"""When tool results are cut, and how deep: three policies, and the moments at which a cut costs nothing."""
+"""When tool results are cut, and how deep: three policies, which results are old, and when a cut costs nothing."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from kimi_proxy.core.chat import Request
+from kimi_proxy.features.sanitizer.plan import LongOutput
+from kimi_proxy.features.sanitizer.stage import BYTES_PER_TOKEN, Decision
 
 PolicyName = Literal["careful", "default", "deep"]
 
@@ -126,3 +130,61 @@ def old_results(results: Sequence[Aged], keep_newest: int, min_tokens: int) -> l
         and result.tokens > min_tokens
         and not (result.is_unread or result.failed or result.is_referred or result.is_recovered)
     ]
+
+
+MARKER_TOKENS = 60  # of what is left of an old result: its ends and the marker
+
+
+def is_user_turn(request: Request) -> bool:
+    """Return whether the user spoke last: no result of a tool stands after the model's last words."""
+    last = request.messages[-1] if request.messages else None
+    return last is not None and last.role == "user" and all(part.kind != "tool_result" for part in last.parts)
+
+
+def aged_results(request: Request, outputs: Sequence[LongOutput], decisions: Mapping[bytes, Decision]) -> list[Aged]:
+    """Return the results in their order, with what speaks for and against cutting each now."""
+    newest = _newest_words(request)
+    last_try = {_about(output): at for at, output in enumerate(outputs) if _about(output)}
+    aged: list[Aged] = []
+    for at, output in enumerate(outputs):
+        decision, path = decisions.get(output.key), output.origin.path
+        shown = output.text if decision is None or decision.shown is None else decision.shown
+        aged.append(
+            Aged(
+                tokens=len(shown) // BYTES_PER_TOKEN,
+                is_unread=output.is_unread,
+                failed=output.origin.failed and last_try.get(_about(output), at) == at,
+                is_referred=bool(path) and path.replace("\\", "/").rpartition("/")[2] in newest,
+                is_recovered=output.whole_because == "recovered",
+            )
+        )
+    return aged
+
+
+def _about(output: LongOutput) -> str:
+    return output.origin.command or output.origin.path
+
+
+def _newest_words(request: Request) -> str:
+    """Return what the user said last, and what the model said and called last."""
+    said: list[str] = []
+    for role in ("user", "assistant"):
+        newest = next((message for message in reversed(request.messages) if message.role == role), None)
+        parts = newest.parts if newest else ()
+        said += [part.text for part in parts if part.kind in ("text", "tool_call")]
+    return "\n".join(said)
+
+
+def paying_results(request: Request, old: Sequence[LongOutput], within_requests: int) -> tuple[list[LongOutput], int]:
+    """Return those of the old results whose cut pays within so many requests, and the tokens rewritten for that."""
+    cuts = [CachedCut(request.messages[output.spot[0]].start // BYTES_PER_TOKEN, _saved(output)) for output in old]
+    prompt = len(request.body) // BYTES_PER_TOKEN
+    chosen = paying(cuts, prompt, within_requests)
+    if not chosen:
+        return [], 0
+    rewritten = prompt - chosen[0].place - sum(cut.saved for cut in chosen)
+    return list(old[len(old) - len(chosen) :]), max(0, rewritten)
+
+
+def _saved(output: LongOutput) -> int:
+    return max(0, len(output.text) // BYTES_PER_TOKEN - MARKER_TOKENS)

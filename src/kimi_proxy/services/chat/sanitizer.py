@@ -16,16 +16,18 @@ from kimi_proxy.core.errors import Reason, StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sanitizer import stage as offer
-from kimi_proxy.features.sanitizer.age import aged_results, is_user_turn, paying_results, readable_before
-from kimi_proxy.features.sanitizer.light import Earlier, aged_form, bounded_form, lossless_form
+from kimi_proxy.features.sanitizer.lossless import Earlier, aged_form, bounded_form, lossless_form, readable_before
 from kimi_proxy.features.sanitizer.plan import LongOutput, goal, plan
 from kimi_proxy.features.sanitizer.policy import (
     HUGE_TOKENS,
     KEPT_OF_HUGE,
     POLICIES,
+    aged_results,
     edits_by_quoting,
     is_quoted,
+    is_user_turn,
     old_results,
+    paying_results,
 )
 from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task
 from kimi_proxy.features.sanitizer.stage import EVENT, Decision, RequestDecisions, result_call_ids, sanitize
