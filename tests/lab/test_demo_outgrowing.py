@@ -9,7 +9,7 @@ from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.config.sections import RoutingSettings
 from kimi_proxy.features import context
 from kimi_proxy.features.sanitizer.stage import tool_tokens
-from kimi_proxy.lab.demo import THRESHOLD_TOKENS, StreamedCall, StreamedReply, Transcript
+from kimi_proxy.lab.demo import THRESHOLD_TOKENS, PlayedTranscript, StreamedCall, StreamedReply
 from kimi_proxy.lab.demo_day import FERRY, LARGER_WINDOW, WINDOW, ScriptedConversation, ScriptedReply, day
 
 
@@ -20,7 +20,7 @@ def labels(seed: int) -> ScriptedConversation:
 
 def sizes(conversation: ScriptedConversation) -> Iterator[int]:
     """The tokens of each request of the first turn, with the tool that the proxy adds."""
-    transcript, turn = Transcript(conversation), conversation.turns[0]
+    transcript, turn = PlayedTranscript(conversation), conversation.turns[0]
     transcript.add_user(turn.said)
     for number, reply in enumerate(turn.replies):
         yield tool_tokens() + context.tokens_of(parse(json.encode(transcript.body()), Wire.CHAT), tokens.count)

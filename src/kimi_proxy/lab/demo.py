@@ -112,7 +112,7 @@ def read_stream(pieces: Iterable[bytes]) -> StreamedReply:
     return reply
 
 
-class Transcript:
+class PlayedTranscript:
     """A conversation as far as it has come, in the shape that its API wants."""
 
     def __init__(self, conversation: ScriptedConversation) -> None:
@@ -177,12 +177,12 @@ class Agent:
     async def work(self, day: Day) -> None:
         """Play all of a day, act by act."""
         script = Script(day.conversations.values())
-        transcripts = {name: Transcript(conversation) for name, conversation in day.conversations.items()}
+        transcripts = {name: PlayedTranscript(conversation) for name, conversation in day.conversations.items()}
         for act in day.acts:
             await self._play(act, transcripts, script)
             await asyncio.sleep(BETWEEN_S / self._speed)
 
-    async def _play(self, act: Act, transcripts: dict[str, Transcript], script: Script) -> None:
+    async def _play(self, act: Act, transcripts: dict[str, PlayedTranscript], script: Script) -> None:
         match act:
             case Say(name):
                 await self._take_turn(transcripts[name], script)
@@ -191,7 +191,7 @@ class Agent:
             case CompressSession(name):
                 await self._compress(name)
 
-    async def _take_turn(self, transcript: Transcript, script: Script) -> None:
+    async def _take_turn(self, transcript: PlayedTranscript, script: Script) -> None:
         turn = transcript.conversation.turns[transcript.turn]
         self._progress(f"{transcript.conversation.title}: {turn.said}")
         transcript.add_user(turn.said)
@@ -206,14 +206,14 @@ class Agent:
             await asyncio.sleep(BETWEEN_S / 2 / self._speed)
         transcript.turn += 1
 
-    async def _answer(self, transcript: Transcript) -> StreamedReply:
+    async def _answer(self, transcript: PlayedTranscript) -> StreamedReply:
         wire = transcript.conversation.wire
         raw = await self._proxy.raw(
             "POST", wire.format.paths[0], transcript.body(), x_session_id=transcript.conversation.name
         )
         return read_stream([raw])
 
-    async def _name(self, transcript: Transcript) -> None:
+    async def _name(self, transcript: PlayedTranscript) -> None:
         await self._proxy.ask(
             "PATCH", f"/api/sessions/{transcript.conversation.name}", {"title": transcript.conversation.title}
         )
