@@ -34,7 +34,7 @@ PARTS: dict[str, list[dict[str, object]]] = {
 def check(transcript: Transcript) -> None:
     first, second = transcript.requests
     assert transcript.id == "ses_1"
-    assert (first.user, first.model, first.usage) == (["explore"], "gpt-5.3", ProviderUsage(187, 9472, 0, 0, 238))
+    assert (first.user, first.model, first.usage) == (["explore"], "gpt-5.3", ProviderUsage(187, 9472, 0, 0, 200))
     assert [(call.name, call.arguments) for call in first.calls] == [("read", '{"filePath":"a"}')]
     assert [output.text for output in second.outputs] == ["text"]
     assert second.outputs[0].call_id == first.calls[0].id

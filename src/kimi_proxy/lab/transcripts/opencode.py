@@ -106,5 +106,7 @@ def _tool(builder: TranscriptBuilder, part: Mapping[str, JsonValue], at: float) 
 def _usage(tokens: Mapping[str, JsonValue]) -> ProviderUsage | None:
     cache = mapping(tokens.get("cache"))
     read, written = number(cache.get("read")), number(cache.get("write"))
-    output = number(tokens.get("output")) + number(tokens.get("reasoning"))
-    return ProviderUsage(number(tokens.get("input")), read, written, 0, output) if tokens else None
+    # Its "reasoning" is a part of its "output".
+    return (
+        ProviderUsage(number(tokens.get("input")), read, written, 0, number(tokens.get("output"))) if tokens else None
+    )
