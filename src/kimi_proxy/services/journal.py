@@ -51,7 +51,7 @@ MAX_QUEUED_BYTES = 16 * 1024**2  # of requests whose tokens wait to be counted
 BYTES_PER_TOKEN = 4
 PATIENCE_S = 2.0  # of a reader, for what was not noted yet
 RETRY_S = 10.0  # after the disk could not be read
-# AnyReason nothing was saved where no stage says more: tool results are short, or there are none.
+# Why nothing was saved where no stage says more: tool results are short, or there are none.
 BELOW_THRESHOLD: Reason = "below_threshold"
 NOTHING_TO_DO: Reason = "nothing_to_do"
 

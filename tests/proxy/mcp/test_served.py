@@ -135,7 +135,7 @@ async def test_one_that_is_stopped_says_how_it_is_started_again():
         with pytest.raises(UpstreamUnreachable, match="kimi-proxy mcp up script"):
             await client.forward(LIST, PATIENCE_S)
         assert client.program.status().state == "stopped"
-        assert not any(runs(pid) for pid in family)
+        await until(lambda: not any(runs(pid) for pid in family))
 
         client.program.resume()
         assert await pids(client) != family

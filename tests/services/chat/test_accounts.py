@@ -129,7 +129,7 @@ async def test_a_request_that_nobody_changed_has_an_account_of_nothing_saved(tmp
         evil(answer) as upstream,
         running(parse(toml(upstream, Wire.CHAT, "kimi-k2"), {}, tmp_path)) as runtime,
     ):
-        await ask(runtime, Wire.CHAT, body(Wire.CHAT, [User("hello")]))
+        await ask(runtime, Wire.CHAT, body(Wire.CHAT, [User("hello")], tools=()))
         (metric,) = await noted(runtime)
         session = await runtime.sessions.session(metric.session)
 
@@ -233,7 +233,7 @@ async def test_there_is_a_reason_wherever_nothing_was_saved(items: list[Item], w
         evil(answer) as upstream,
         running(parse(toml(upstream, Wire.CHAT, "kimi-k2"), {}, tmp_path)) as runtime,
     ):
-        await ask(runtime, Wire.CHAT, body(Wire.CHAT, items))
+        await ask(runtime, Wire.CHAT, body(Wire.CHAT, items, tools=()))
         (metric,) = await noted(runtime)
         counted = runtime.metrics.text().decode()
 
