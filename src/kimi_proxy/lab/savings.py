@@ -168,7 +168,8 @@ class _Simulation:
             self._show(held, "oracle", tokens - output.used_tokens - MARKER_TOKENS)
         elif output.engine_saved and policy.cuts_at_entry(output, self._session.quotes_to_edit):
             self._show(held, "engine", output.engine_saved)
-        if policy.lossless and held.form == "whole" and all(self._is_readable(at) for at in output.lossless_targets):
+        # The shorter of the two: what the engine leaves of a long file may be longer than all of it without numbers.
+        if policy.lossless and all(self._is_readable(at) for at in output.lossless_targets):
             self._show(held, "lossless", output.lossless_saved)
         return held
 
