@@ -9,6 +9,7 @@ from tests.services.chat.sanitizing import Clock, world
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
+from kimi_proxy.features.sanitizer.policy import POLICIES
 
 BY_POLICY = Settings(budget_ms=60_000)
 FILE = outputs.source_file().text.split("\n")
@@ -36,7 +37,11 @@ async def test_a_result_that_is_cut_in_the_same_request_is_not_pointed_to(tmp_pa
 
 async def test_a_huge_repeat_is_shown_within_bounds_when_what_it_points_to_goes(tmp_path: Path):
     shorter, longer = "\n".join(FILE[:700]), "\n".join(FILE[:1200])
-    small = [item for n in range(2, 11) for item in read(f"# {n}\n" + "x = 1\n" * 300, first=n, path=f"{n}.py")]
+    small = [
+        item
+        for n in range(2, POLICIES["careful"].keep_newest + 1)
+        for item in read(f"# {n}\n" + "x = 1\n" * 300, first=n, path=f"{n}.py")
+    ]
     clock, items = Clock(), [User("go"), *read(shorter), *read(longer, first=1)]
     async with world(tmp_path, Settings(budget_ms=60_000, policy="careful"), clock=clock) as here:
         for until in (items[:1], items[:3], items):

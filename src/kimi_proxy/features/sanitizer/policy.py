@@ -42,7 +42,7 @@ class Policy:
 
 
 POLICIES: Mapping[PolicyName, Policy] = {
-    "careful": Policy(entry_tokens=HUGE_TOKENS, spares_quoted=True, keep_newest=10),
+    "careful": Policy(entry_tokens=HUGE_TOKENS, spares_quoted=True, keep_newest=20),
     "default": Policy(entry_tokens=1_000, spares_quoted=True, keep_newest=3, pays_within=5, keep_cached=10),
     "deep": Policy(entry_tokens=1_000, spares_quoted=False, keep_newest=3, pays_within=20, keep_cached=3),
 }
