@@ -19,7 +19,7 @@ def test_a_person_reads_where_the_money_went_and_what_could_be_saved(cli: Cli):
     assert (done.returncode, done.stderr) == (0, b"")
     assert text.startswith("3 sessions of kimi-proxy: ")
     assert "Where the money went" in text
-    assert "default: lossless, engine over 4,000, cold cuts keep 3" in text
+    assert "default: lossless, engine over 1,000 but what agents quote, cold cuts keep 3" in text
 
 
 def test_a_program_reads_json_and_a_colleague_a_page(cli: Cli):
