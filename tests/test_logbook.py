@@ -43,7 +43,7 @@ def rows(logbook: ModuleType, mark: str) -> list[int]:
     return list(logbook.reported(project, fault, LOG.split("\n")))
 
 
-def test_a_failure_is_reported_by_every_piece_that_names_it_and_tells_of_failure(logbook: ModuleType) -> None:
+def test_a_failure_is_reported_by_every_piece_that_names_it_and_reports_failure(logbook: ModuleType) -> None:
     assert rows(logbook, "sort_page") == [3, 4, 5]
 
 

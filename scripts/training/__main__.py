@@ -1,4 +1,4 @@
-"""Mine cases from repositories, learn from them, write the model, and tell how well it does on others."""
+"""Mine cases from repositories, learn from them, write the model, and print how well it does on others."""
 
 import argparse
 from collections.abc import Iterable, Sequence

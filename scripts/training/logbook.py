@@ -158,12 +158,12 @@ def _told(found: Run) -> tuple[str, list[tuple[Fault, list[int]]]]:
 
 
 def reported(project: Project, fault: Fault, lines: Sequence[str]) -> list[int]:
-    """The rows of the pieces that have a mark of the fault and tell of failure; blank ones left out."""
+    """The rows of the pieces that have a mark of the fault and report a failure; blank ones left out."""
     mark = fault.pattern()
     borders = [0, *(row for row, line in enumerate(lines) if row and project.starts.match(line)), len(lines)]
     found: list[int] = []
     for start, end in pairwise(borders):
         marked = [row for row in range(start, end) if mark.search(lines[row])]
-        if marked and any(project.tells.search(lines[row]) for row in range(start, end)):
+        if marked and any(project.failure.search(lines[row]) for row in range(start, end)):
             found += range(start, end) if end - start <= MAX_REPORT else marked
     return [row for row in found if lines[row].strip()]

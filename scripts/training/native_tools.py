@@ -177,10 +177,10 @@ def cargo_test(folder: Path, rng: random.Random) -> Project:
     )
     write(folder, {"src/lib.rs": body, "Cargo.toml": '[package]\nname = "app"\nversion = "0.1.0"\nedition = "2021"\n'})
     starts = re.compile(r"error|warning|\s+(?:Compiling|Running|Doc-tests)|test |---- |failures:|    \w+$")
-    tells = re.compile(r"FAILED|---- |panicked|    \w+")
+    failure = re.compile(r"FAILED|---- |panicked|    \w+")
     quiet = [s.words for s in every if s not in broken]
     how = rng.choice(("", "-- --show-output", "-- --test-threads=1"))
-    return Project(f"cargo --offline --color never test {how}", faults, starts, tells, quiet)
+    return Project(f"cargo --offline --color never test {how}", faults, starts, failure, quiet)
 
 
 def git_merge(folder: Path, rng: random.Random) -> Project:
@@ -209,8 +209,8 @@ def git_merge(folder: Path, rng: random.Random) -> Project:
         f"git add -A && {quietly} commit -m two && git checkout -q - && ({ours}) && git add -A && "
         f"{quietly} commit -m three; {quietly} merge --verbose other; git status"
     )
-    tells = re.compile("CONFLICT|both modified|deleted by")
-    return Project(script, faults, re.compile(r"\s*\S"), tells, [s.words for s in every if s not in broken])
+    failure = re.compile("CONFLICT|both modified|deleted by")
+    return Project(script, faults, re.compile(r"\s*\S"), failure, [s.words for s in every if s not in broken])
 
 
 TOOLS = {

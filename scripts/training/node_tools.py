@@ -55,9 +55,9 @@ def node_test(folder: Path, rng: random.Random) -> Project:
     files, faults, quiet = _suites(rng, "const { describe, it } = require('node:test')\n", "it")
     write(folder, files)
     starts = re.compile(r"\s*(?:not )?ok \d|\s*# |\s*[✔✖▶ℹ] |test at |\d+\.\.\d|\s+\d+\.\.\d")
-    tells = re.compile(r"not ok|✖|test at|# Subtest")
+    failure = re.compile(r"not ok|✖|test at|# Subtest")
     how = rng.choice(("spec", "tap", "tap"))
-    return Project(f"node --test --test-reporter={how} test/*.js", faults, starts, tells, quiet)
+    return Project(f"node --test --test-reporter={how} test/*.js", faults, starts, failure, quiet)
 
 
 def _modules(folder: Path) -> Path:
@@ -72,10 +72,10 @@ def _modules(folder: Path) -> Path:
 def mocha(folder: Path, rng: random.Random) -> Project:
     files, faults, quiet = _suites(rng, "", "it")
     write(folder, files)
-    tells = re.compile(r"\s+\d+\) ")
+    failure = re.compile(r"\s+\d+\) ")
     # A report has its number and the suite on one line, the test on the next.
     starts = re.compile(r"\s+[✓✔] |\s+\d+\) |\s+\d+ (?:passing|failing)|  \w")
-    return Project(f"{_modules(folder)}/mocha 'test/*.js'", faults, starts, tells, quiet)
+    return Project(f"{_modules(folder)}/mocha 'test/*.js'", faults, starts, failure, quiet)
 
 
 TYPES = {
@@ -162,8 +162,8 @@ def npm(folder: Path, rng: random.Random) -> Project:
             "package.json": json.dumps({"name": "app", "version": "1.0.0", "scripts": scripts}),
         },
     )
-    tells = re.compile(r"npm ERR|npm error|\+ npm|> ")
-    return Project("sh -x ci.sh", faults, re.compile(r"\S|\s"), tells, [s.words for s in every[7:]], alone=False)
+    failure = re.compile(r"npm ERR|npm error|\+ npm|> ")
+    return Project("sh -x ci.sh", faults, re.compile(r"\S|\s"), failure, [s.words for s in every[7:]], alone=False)
 
 
 TOOLS = {"node test": node_test, "mocha": mocha, "tsc": tsc, "eslint": eslint, "npm": npm}

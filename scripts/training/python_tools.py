@@ -66,8 +66,8 @@ def pytest(folder: Path, rng: random.Random) -> Project:
     write(folder, files)
     how = rng.choice(("-v", "-v -rA", "-q", "-v --tb=long", "-v --tb=short -s", "-vv --durations=20", "-v --tb=native"))
     starts = re.compile(r"_{3,} |={3,} |\S+::\S+ |FAILED |ERROR |PASSED |\d+ (?:failed|passed)|[\d.]+s (?:call|setup)")
-    tells = re.compile(r"FAILED|ERROR|_{3,} ")
-    return Project(f"{sys.executable} -m pytest -p no:cacheprovider {how} tests", faults, starts, tells, quiet)
+    failure = re.compile(r"FAILED|ERROR|_{3,} ")
+    return Project(f"{sys.executable} -m pytest -p no:cacheprovider {how} tests", faults, starts, failure, quiet)
 
 
 def unittest(folder: Path, rng: random.Random) -> Project:
@@ -83,9 +83,9 @@ def unittest(folder: Path, rng: random.Random) -> Project:
     }
     write(folder, {**classes, "tests/__init__.py": ""})
     starts = re.compile(r"={10,}$|Ran \d|test_\w+ \(.*\.\.\.|FAILED \(")
-    tells = re.compile(r"FAIL|ERROR")
+    failure = re.compile(r"FAIL|ERROR")
     how = rng.choice(("-v", "-v -b", "-v"))
-    return Project(f"{sys.executable} -m unittest discover {how} -t . -s tests", faults, starts, tells, quiet)
+    return Project(f"{sys.executable} -m unittest discover {how} -t . -s tests", faults, starts, failure, quiet)
 
 
 TYPING = {
@@ -121,9 +121,9 @@ def mypy(folder: Path, rng: random.Random) -> Project:
     write(folder, files)
     how = rng.choice(("--pretty", "--show-error-context --verbose", "--strict -v --pretty"))
     starts = re.compile(r"\S+\.py:\d+|LOG: |Found \d")
-    tells = re.compile(r"error:|note:")
+    failure = re.compile(r"error:|note:")
     return Project(
-        f"{sys.executable} -m mypy --cache-dir=/dev/null {how} app", faults, starts, tells, quiet, alone=False
+        f"{sys.executable} -m mypy --cache-dir=/dev/null {how} app", faults, starts, failure, quiet, alone=False
     )
 
 
@@ -144,12 +144,12 @@ def ruff(folder: Path, rng: random.Random) -> Project:
     write(folder, files)
     how = rng.choice(("--output-format full -v", "--output-format concise -v", "--output-format full"))
     starts = re.compile(r"[A-Z]+\d+ |invalid-syntax|\S+\.py:\d+|\[\d{4}|Found \d")
-    tells = re.compile(r"[A-Z]+\d+ |invalid-syntax")
+    failure = re.compile(r"[A-Z]+\d+ |invalid-syntax")
     return Project(
         f"{sys.executable} -m ruff check --no-cache --isolated --select E,F,W,B {how} app",
         faults,
         starts,
-        tells,
+        failure,
         quiet,
         alone=False,
     )
@@ -174,7 +174,7 @@ def compileall(folder: Path, rng: random.Random) -> Project:
 
 
 def pip(folder: Path, rng: random.Random) -> Project:
-    """Requirements that nobody can fulfil, one after the other, between some that are there."""
+    """Requirements that cannot be fulfilled, one after the other, between some that are there."""
     every = subjects(rng, 8)
     faults, commands = [], []
     for at, subject in enumerate(every[: rng.randint(3, 7)]):
@@ -194,8 +194,8 @@ def pip(folder: Path, rng: random.Random) -> Project:
     script = "\n".join(f"python -m {command}" for command in commands)
     write(folder, {"ci.sh": script})
     starts = re.compile(r"\+ |Looking in|Collecting|ERROR|Requirement|Would|Could not|Using|\S")
-    tells = re.compile(r"ERROR|WARNING|\+ ")
-    return Project("sh -x ci.sh", faults, starts, tells, [s.words for s in every[7:]])
+    failure = re.compile(r"ERROR|WARNING|\+ ")
+    return Project("sh -x ci.sh", faults, starts, failure, [s.words for s in every[7:]])
 
 
 TOOLS = {"pytest": pytest, "unittest": unittest, "mypy": mypy, "ruff": ruff, "compileall": compileall, "pip": pip}

@@ -23,14 +23,14 @@ class Project:
     """A folder made ready: what to run there, and what was broken.
 
     What the tool prints falls into pieces, each begun by a line that `starts` matches. A piece reports a fault if it
-    has a mark of the fault and something that `tells` of failure. `quiet` are subjects that are there and do not fail.
+    has a mark of the fault and text that `failure` matches. `quiet` are subjects that are there and do not fail.
     `alone` says that nothing fails but the faults.
     """
 
     command: str
     faults: Sequence[Fault]
     starts: re.Pattern[str]
-    tells: re.Pattern[str]
+    failure: re.Pattern[str]
     quiet: Sequence[str]
     alone: bool = True
 
@@ -52,7 +52,7 @@ def run(tool: str, project: Project, folder: Path) -> Run:
 
 
 def printed(command: str, folder: Path, timeout_s: float = TIMEOUT_S) -> str:
-    """All that a shell command prints; it and whatever it started end in time."""
+    """All that a shell command prints; it and every process it started end in time."""
     output = bytearray()
     env = {name: value for name, value in os.environ.items() if name not in NEVER_PASSED}
     shell = Command(("sh", "-c", command), {**env, "NO_COLOR": "1"}, folder)

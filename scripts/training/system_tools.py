@@ -54,12 +54,12 @@ def postgres(folder: Path, rng: random.Random) -> Project:
         f"{become} {binaries}/postgres --single {settings} -D data postgres < work.sql 2>&1 >/dev/null"
     )
     faults = [Fault(s, tuple(_marks(codes[s], s.snake)), SQL[codes[s]]) for s in broken]
-    tells = re.compile(r"ERROR")
+    failure = re.compile(r"ERROR")
     return Project(
         script,
         faults,
         re.compile(r"\d{4}-\d\d-\d\d.* (?:LOG|ERROR|FATAL|WARNING):"),
-        tells,
+        failure,
         [s.words for s in every if s not in codes],
     )
 

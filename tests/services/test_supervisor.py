@@ -209,7 +209,7 @@ async def test_servers_that_others_run_are_asked_but_not_touched(tmp_path: Path)
         toml = f'[mcp.servers.there]\nurl = "{upstream.url}"\n[mcp.servers.off]\nurl = "http://a"\nenabled = false\n'
         async with supervised(toml, tmp_path) as (supervisor, _):
             statuses = {str(status["name"]): status for status in await supervisor.status()}
-            with pytest.raises(BadRequest, match="not run here, but by somebody else at"):
+            with pytest.raises(BadRequest, match="not run here, but elsewhere, at"):
                 await supervisor.down(["there"])
             with pytest.raises(BadRequest, match="off is switched off: set enabled = true"):
                 await supervisor.up(["off"])

@@ -31,7 +31,6 @@ VERSION_HEADER = b"mcp-protocol-version"
 METHOD_HEADER = b"mcp-method"
 NAME_HEADER = b"mcp-name"
 
-MAX_BATCH = 100
 FRESH_MS = 300_000  # lists change with the server's version only; five minutes are safe across an upgrade
 
 # Lists that stay empty are declared all the same: to serve what wasn't declared breaks the protocol.
@@ -384,8 +383,8 @@ async def _answer(
 
 
 async def _reply_to_all(messages: Sequence[JsonValue], version: ProtocolVersion, catalog: Catalog) -> RpcReply:
-    if not 0 < len(messages) <= MAX_BATCH:
-        raise InvalidRequest(f"a batch holds 1 to {MAX_BATCH} messages")
+    if not 0 < len(messages) <= jsonrpc.MAX_BATCH:
+        raise InvalidRequest(f"a batch holds 1 to {jsonrpc.MAX_BATCH} messages")
     responses: list[JsonValue] = []
     for message in messages:
         try:

@@ -12,6 +12,8 @@ from kimi_proxy.core.json import JsonObject, JsonValue
 
 RpcId: TypeAlias = "str | int | float | None"
 
+MAX_BATCH = 100  # messages that one POST may hold, at each of our endpoints
+
 
 @dataclass(frozen=True, slots=True)
 class RpcCall:

@@ -45,7 +45,6 @@ from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.store.protocols import Original, Originals
 
 SCOPE = "local"
-MAX_BATCH = 100
 TOOLS_REMEMBERED = 10_000
 SHORT_CHARS = 250_000
 KEEP_S = 5.0  # an answer does not wait longer for the disk
@@ -113,8 +112,8 @@ class Gateway:
         """Return the response to a request, a notification (None) or a batch; errors are responses too."""
         if not isinstance(request_json, list):
             return await self._response(server_name, request_json)
-        if not 0 < len(request_json) <= MAX_BATCH:
-            return jsonrpc.failure_of(None, InvalidRequest(f"a batch holds 1 to {MAX_BATCH} messages"))
+        if not 0 < len(request_json) <= jsonrpc.MAX_BATCH:
+            return jsonrpc.failure_of(None, InvalidRequest(f"a batch holds 1 to {jsonrpc.MAX_BATCH} messages"))
         responses = [await self._response(server_name, message) for message in request_json]
         return [response for response in responses if response is not None] or None
 

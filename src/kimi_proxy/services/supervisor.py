@@ -203,7 +203,7 @@ class Supervisor:
             raise ServerNotRun("switched_off", f"{name} is switched off: set enabled = true under {table}")
         program = self._gateway.clients.program(name) if server.is_run else None
         if program is None:
-            where = f"{name} is not run here, but by somebody else at {server.url}"
+            where = f"{name} is not run here, but elsewhere, at {server.url}"
             hint = f": set run = true under {table} to change that" if server.command else ""
             raise ServerNotRun("elsewhere", where + hint)
         return program

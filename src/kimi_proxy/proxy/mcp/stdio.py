@@ -114,7 +114,7 @@ class StdioProcess(ServerProcess):
             with suppress(UpstreamUnreachable):
                 params: JsonObject = {
                     "requestId": call_id,
-                    "reason": "nobody waits for the answer any more",
+                    "reason": "the caller no longer waits for the answer",
                 }
                 self._write({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
 
