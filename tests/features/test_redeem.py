@@ -37,9 +37,24 @@ def test_a_part_is_chosen_by_lines_or_by_characters(arguments: JsonObject, expec
 
 
 @pytest.mark.parametrize(
+    ("id", "arguments", "expected"),
+    [
+        ("prn_1", {"start": 2, "end": 2}, "two\r"),
+        ("prn_1", {"end": 1}, "one"),
+        ("msk_1", {"start": 4, "end": 7}, "two"),
+        ("msk_1", {"start": 4}, TEXT[4:]),
+    ],
+)
+def test_a_start_and_an_end_count_what_the_marker_counts(id: str, arguments: JsonObject, expected: str):
+    assert recover(**arguments, id=id) == expected
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         {"start_line": 0},
+        {"start": -1},
+        {"start": 1, "start_line": 1},
         {"start_line": 3, "end_line": 2},
         {"start_line": 5},
         {"start_char": -1},

@@ -80,6 +80,9 @@ class Recover(BaseModel):
     end_line: Integer | None = None
     start_char: Integer | None = None
     end_char: Integer | None = None
+    # Of what the marker counts in: lines of a `prn_`, characters of a `msk_`.
+    start: Integer | None = None
+    end: Integer | None = None
 
 
 def described(name: str) -> JsonObject:
@@ -95,6 +98,7 @@ def described(name: str) -> JsonObject:
 
 def part(text: str, asked: Recover) -> str:
     """Return some lines of `text`, some of its characters, or all of it."""
+    asked = _named_by_marker(asked)
     by_line = asked.start_line is not None or asked.end_line is not None
     by_char = asked.start_char is not None or asked.end_char is not None
     if by_line and by_char:
@@ -104,6 +108,16 @@ def part(text: str, asked: Recover) -> str:
         end = max(start, len(text) + 1) if asked.end_line is None else asked.end_line
         return recover(text, [(start, end)], with_numbers=False)
     return _characters(text, asked.start_char or 0, asked.end_char) if by_char else text
+
+
+def _named_by_marker(asked: Recover) -> Recover:
+    """Return the question with `start` and `end` under the name of what they count."""
+    if asked.start is None and asked.end is None:
+        return asked
+    unit = "char" if asked.id.startswith("msk_") else "line"
+    named = {f"start_{unit}": asked.start, f"end_{unit}": asked.end}
+    others = asked.model_dump(exclude={"start", "end"}, exclude_none=True)
+    return Recover.model_validate(others | {name: place for name, place in named.items() if place is not None})
 
 
 def _characters(text: str, start: int, end: int | None) -> str:

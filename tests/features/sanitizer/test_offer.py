@@ -28,6 +28,10 @@ def test_it_joins_at_the_end_of_the_clients_tools(wire: Wire):
     assert json.loads(after.body)["tools"][:-1] == json.loads(before.body)["tools"]
 
 
+def test_a_request_pays_fewer_than_sixty_tokens_for_it():
+    assert 0 < stage.tool_tokens() < 60
+
+
 @WIRES
 def test_a_client_without_tools_gets_none(wire: Wire):
     assert not stage.may_offer_tool(request(wire, [User("go")], tools=()))

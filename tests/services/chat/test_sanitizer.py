@@ -404,7 +404,7 @@ async def test_what_was_done_is_told(tmp_path: Path):
     assert note.event == "sanitizer_event"
     assert (note.fields["outputs"], note.fields["cut"], note.fields["cut_now"]) == (1, 1, 1)
     assert note.fields["tokens_saved"] == note.fields["tokens_before"] - note.fields["tokens_after"] > 1000
-    assert 0 < note.fields["tool_tokens"] < 120 and note.fields["prefix_tokens_resent"] == 0
+    assert 0 < note.fields["tool_tokens"] < 60 and note.fields["prefix_tokens_resent"] == 0
     assert later.fields == {**note.fields, "cut_now": 0}
 
 

@@ -135,18 +135,13 @@ def _counts(made: Sequence[Decision]) -> JsonObject:
 
 BYTES_PER_TOKEN = 4  # about
 
-# In every request of a conversation: under 120 tokens with its schema.
-DESCRIPTION = """\
-Read back the lines that ⟦PRUNÉ: prune_id=prn_… lignes A-B …⟧ or the characters that [… head=A … id=msk_…] \
-stands for in a tool result. A marker is never part of a file. Rows may be numbered on every tenth only."""
+# In every request of a conversation: under 60 tokens with its schema, or sessions in which little is cut would lose.
+DESCRIPTION = "Read what a marker (prn_: lines, msk_: characters) stands for. Markers are in no file."
 
 # As plain as can be: some providers refuse schemas with words that they do not know.
 SCHEMA: JsonObject = {
     "type": "object",
-    "properties": {
-        "id": {"type": "string"},
-        **{name: {"type": "integer"} for name in ("start_line", "end_line", "start_char", "end_char")},
-    },
+    "properties": {"id": {"type": "string"}, "start": {"type": "integer"}, "end": {"type": "integer"}},
     "required": ["id"],
 }
 

@@ -242,7 +242,7 @@ def _fitting(text: str, max_chars: int) -> str:
     lines = text.count("\n") + 1
     return (
         f"too_long: all of it does not fit in here. It has {lines} lines and {len(text)} characters: ask for some of "
-        "them by start_line and end_line, or by start_char and end_char."
+        "them by start and end."
     )
 
 
