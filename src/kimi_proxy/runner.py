@@ -17,9 +17,9 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from kimi_proxy.cli.console import home, load
-from kimi_proxy.features.clients import ClaudeServer
-from kimi_proxy.services import runner
-from kimi_proxy.services.runner import PrunerRun, State
+from kimi_proxy.features.clients.agents import ClaudeServer
+from kimi_proxy.services.clients import runner
+from kimi_proxy.services.clients.runner import PrunerRun, State
 
 __all__ = ["ClaudeServer", "PrunerRun", "State", "pruner_run"]
 

@@ -11,7 +11,7 @@ from kimi_proxy.core.errors import FileRefused
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.editing import jsonc
 from kimi_proxy.features.editing.client_files import SharedFile
-from kimi_proxy.services.init import EditLog, FileChange, RulesEdit, ServerEdit, apply, plan_edit, plan_undo
+from kimi_proxy.services.clients.init import EditLog, FileChange, RulesEdit, ServerEdit, apply, plan_edit, plan_undo
 
 FORM = SharedFile(jsonc, "mcpServers", "pruner")
 ENTRY: JsonObject = {"type": "stdio", "command": "kimi-proxy", "args": ["tools", "--stdio"]}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kimi_proxy.services import runner
+from kimi_proxy.services.clients import runner
 
 DAY_S = 86_400
 NOW = time.time()

@@ -19,8 +19,8 @@ from tests.processes import is_there, until
 from kimi_proxy.core.config import Config, parse
 from kimi_proxy.core.config.sections import RunnerSettings
 from kimi_proxy.core.errors import ConfigError
-from kimi_proxy.services import runner as run_folder
-from kimi_proxy.services.runner import COMMAND, TRANSITIONS, PrunerRun, RunEvent, State, pruner_run
+from kimi_proxy.services.clients import runner as run_folder
+from kimi_proxy.services.clients.runner import COMMAND, TRANSITIONS, PrunerRun, RunEvent, State, pruner_run
 
 S, E = State, RunEvent
 QUICK = RunnerSettings(startup_timeout_ms=60_000, shutdown_timeout_ms=60_000, probe_interval_ms=20, probe_failures=3)
@@ -42,7 +42,7 @@ class World:
         self.home = home
         self.seen: set[tuple[State, RunEvent]] = set()
         self._caplog = caplog
-        caplog.set_level(logging.INFO, "kimi_proxy.services.runner")
+        caplog.set_level(logging.INFO, "kimi_proxy.services.clients.runner")
 
     @asynccontextmanager
     async def run(

@@ -15,7 +15,7 @@ from kimi_proxy.cli.serving import run_runtime
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from kimi_proxy.services.runner import PrunerRun
+    from kimi_proxy.services.clients.runner import PrunerRun
     from kimi_proxy.services.runtime import Runtime
 
 
@@ -47,8 +47,8 @@ def run(
     from kimi_proxy.core.config import LogSettings
     from kimi_proxy.core.logs import write_to_stderr
     from kimi_proxy.proxy.process import EXIT_NOT_FOUND
-    from kimi_proxy.services import runner
-    from kimi_proxy.services.runner import pruner_run, run_agent
+    from kimi_proxy.services.clients import runner
+    from kimi_proxy.services.clients.runner import pruner_run, run_agent
 
     if shutil.which(command[0]) is None:
         remark(f"{command[0]}: no such command")

@@ -16,7 +16,7 @@ from kimi_proxy.cli.console import load
 from kimi_proxy.core.config import VARIABLES, Config
 from kimi_proxy.core.errors import ConfigError, KimiProxyError
 from kimi_proxy.core.markers import new_id
-from kimi_proxy.features import clients
+from kimi_proxy.features.clients import agents
 from kimi_proxy.features.pruning.model import Scorers, installed
 from kimi_proxy.proxy.local_server import local_url, port_owner
 from kimi_proxy.services.store import open_store, sqlite_version
@@ -77,7 +77,7 @@ def scorer(scorers: Scorers) -> Check:
 
 def misspelt(env: Mapping[str, str]) -> Iterator[Check]:
     ours = {name for name in env if name.startswith(OUR_PREFIXES)}
-    for name in sorted(ours - {*VARIABLES, *TEST_VARIABLES, *clients.VARIABLES}):
+    for name in sorted(ours - {*VARIABLES, *TEST_VARIABLES, *agents.VARIABLES}):
         yield Check("environment", "warning", f"{name} is not read by anything", "look for a misspelling, or unset it")
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kimi_proxy.features.clients import ClientApp, Scope
-    from kimi_proxy.services.init import BaseDirs, FileChange, FileEdit
+    from kimi_proxy.services.clients.init import BaseDirs, FileChange, FileEdit
 
 
 EXIT_DECLINED = 1
@@ -52,7 +52,7 @@ def init(
     Example: kimi-proxy init claude --tools --with-guidance
     """
     from kimi_proxy.features.clients import CLIENTS
-    from kimi_proxy.services.init import EditLog, apply, plan_edit, plan_undo
+    from kimi_proxy.services.clients.init import EditLog, apply, plan_edit, plan_undo
 
     if with_guidance and not (tools or undo):
         raise typer.BadParameter("the guidance is about read, grep and bash: add --tools")
@@ -77,7 +77,7 @@ def init(
 
 def _edits(client: ClientApp, scope: Scope, tools: bool, http: bool, guidance: bool) -> Iterator[FileEdit]:
     from kimi_proxy.features.clients import GUIDANCE, Connection, server_entry
-    from kimi_proxy.services.init import RulesEdit, ServerEdit, config_files, own_command, rules_file
+    from kimi_proxy.services.clients.init import RulesEdit, ServerEdit, config_files, own_command, rules_file
 
     dirs = _base_dirs()
     url, token = _address() if http else ("", False)
@@ -92,7 +92,7 @@ def _edits(client: ClientApp, scope: Scope, tools: bool, http: bool, guidance: b
 
 def _undoing(client: ClientApp, scope: Scope) -> Iterator[FileEdit]:
     """Yield every file that an earlier run may have changed."""
-    from kimi_proxy.services.init import RulesEdit, ServerEdit, all_config_files, rules_file
+    from kimi_proxy.services.clients.init import RulesEdit, ServerEdit, all_config_files, rules_file
 
     dirs = _base_dirs()
     for file in all_config_files(client, scope, dirs):
@@ -104,7 +104,7 @@ def _undoing(client: ClientApp, scope: Scope) -> Iterator[FileEdit]:
 def _base_dirs() -> BaseDirs:
     from platformdirs import user_config_path
 
-    from kimi_proxy.services.init import BaseDirs
+    from kimi_proxy.services.clients.init import BaseDirs
 
     code = user_config_path("Code", appauthor=False, roaming=True)
     return BaseDirs(Path.cwd(), Path.home(), code, os.environ)

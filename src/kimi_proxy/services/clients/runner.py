@@ -24,7 +24,7 @@ from kimi_proxy.core.config.sections import RunnerSettings
 from kimi_proxy.core.errors import ConfigError, UpstreamUnreachable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import new_id
-from kimi_proxy.features.clients import Agent, ClaudeServer, ToolsEndpoint
+from kimi_proxy.features.clients.agents import Agent, ClaudeServer, ToolsEndpoint
 from kimi_proxy.proxy.local_server import LocalServer, local_url, port_owner
 from kimi_proxy.proxy.private_files import private_file
 from kimi_proxy.proxy.process import EXIT_SIGNAL, FORWARDED, Command, Foreground
