@@ -80,14 +80,23 @@ _WARNING_WORDS = (
 _BAD_EXIT = re.compile(r"(?:exit(?:ed)?(?: with)?(?: code| status)?|returned?) [1-9]")
 
 
+def has_failure(line: str) -> bool:
+    """Return whether a line has a word of failure that is meant."""
+    return _fails(line.lower(), line.isascii())
+
+
 def failure_level(line: str) -> float:
     """Return 1 for a line with a word of failure, `WARNING_LEVEL` for one with a word of warning, else 0."""
     low = line.lower()
-    may_fail = any(root in low for root in _FAILURE_ROOTS) or not line.isascii()
-    if may_fail and _FAILURE.search(low) and not _HARMLESS.search(low):
+    if _fails(low, line.isascii()):
         return 1.0
     warns = any(word in low for word in _WARNING_WORDS) or _BAD_EXIT.search(low) is not None
     return WARNING_LEVEL if warns else 0.0
+
+
+def _fails(low: str, is_ascii: bool) -> bool:
+    may_fail = not is_ascii or any(root in low for root in _FAILURE_ROOTS)
+    return may_fail and _FAILURE.search(low) is not None and _HARMLESS.search(low) is None
 
 
 # From here on: reports. A recogniser returns the span of the report that begins at a row, or None.

@@ -17,7 +17,7 @@ from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.features.pruning.model import Scorers, installed
 from kimi_proxy.features.pruning.select import Costs, filled, gaps, select
-from kimi_proxy.features.pruning.signals import Signals, measure
+from kimi_proxy.features.pruning.signals import measure
 from kimi_proxy.features.pruning.structure import code, docs, logs
 from kimi_proxy.features.pruning.structure.blocks import Floats, Outline
 
@@ -42,7 +42,6 @@ class Analysis:
 
     lines: Sequence[str]
     outline: Outline
-    signals: Signals
     scores: Floats
 
 
@@ -84,9 +83,12 @@ def local_scores(question: Question, check: Callable[[], None] = _no_deadline) -
 
 def explain(question: Question, cuts: Sequence[Cut], check: Callable[[], None] = _no_deadline) -> list[LineWhy]:
     """Return why each line stayed or went in the prune that made `cuts`."""
-    analysis = analyze(question, text_lines.split(question.text), None, check, installed())
-    contributions = score.contributions(question.source_type, analysis.signals, installed())
-    return reasons.explain(cuts, analysis.outline.protected, analysis.scores, contributions)
+    lines = text_lines.split(question.text)
+    found = outline(lines, question.source_type, check)
+    signals = measure(lines, question.goal, question.source_type, found, check)
+    scores = score.relevance(question.source_type, signals, installed(), check)
+    contributions = score.contributions(question.source_type, signals, installed())
+    return reasons.explain(cuts, found.protected, scores, contributions)
 
 
 def analyze(
@@ -97,10 +99,10 @@ def analyze(
     scorers: Scorers,
 ) -> Analysis:
     found = outline(lines, question.source_type, check)
+    if scores is not None:
+        return Analysis(lines, found, np.asarray(scores, dtype=np.float64))
     signals = measure(lines, question.goal, question.source_type, found, check)
-    if scores is None:
-        return Analysis(lines, found, signals, score.relevance(question.source_type, signals, scorers, check))
-    return Analysis(lines, found, signals, np.asarray(scores, dtype=np.float64))
+    return Analysis(lines, found, score.relevance(question.source_type, signals, scorers, check))
 
 
 def outline(lines: Sequence[str], source_type: SourceType, check: Callable[[], None] = _no_deadline) -> Outline:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from kimi_proxy.core import json
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.features.failures import failure_level
+from kimi_proxy.features.failures import has_failure
 from kimi_proxy.features.pruning.goal import find, read_goal
 from kimi_proxy.features.pruning.select import gaps
 from kimi_proxy.features.pruning.structure.blocks import Floats
@@ -123,7 +123,7 @@ def _if_rare(marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _alarming(values: Sequence[tuple[int, JsonValue]], few: int) -> Iterator[tuple[int, float]]:
-    alarmed = [row for row, value in values if isinstance(value, str) and failure_level(value[:TEXT_CHARS]) == 1.0]
+    alarmed = [row for row, value in values if isinstance(value, str) and has_failure(value[:TEXT_CHARS])]
     if len(alarmed) <= few:
         yield from ((row, 1.0) for row in alarmed)
 

@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import count
@@ -23,12 +23,15 @@ from kimi_proxy.core.prune import Cut, Options, Question, SourceType
 from kimi_proxy.features.failures import FAILED_CASE, FAILURE_HEAD, FAILURE_MARKS, VERDICT, failure_level
 from kimi_proxy.features.pruning import engine, source_type
 from kimi_proxy.features.pruning.engine import annotate, outline, render
+from kimi_proxy.features.pruning.explain import cuts_with_reasons
 from kimi_proxy.features.pruning.goal import WORD, find, parts, read_goal
+from kimi_proxy.features.pruning.select import gaps
 from kimi_proxy.features.pruning.structure import languages
 from kimi_proxy.features.pruning.structure.blocks import Floats, scaled
 from kimi_proxy.features.pruning.structure.logs import log_style, message_of
 from kimi_proxy.features.sanitizer.plan import Origin
 from kimi_proxy.features.sanitizer.records import Run, is_long, runs
+from kimi_proxy.features.sanitizer.routine import notable_rows
 
 Kind: TypeAlias = Literal["json", "listing", "logs", "code", "docs"]
 NextId: TypeAlias = Callable[[str], str]  # from a prefix to the next id
@@ -213,6 +216,7 @@ LONG_LINE_CHARS = 400  # lines that are longer than this on average are machine-
 END_LINES = 3  # at the beginning of a log, and as many at its end
 MARKER_CHARS = 120  # a gap with less in it is not worth its marker
 
+_SHOWN = Options(1.0, 0, 0, annotate_lines=False, include_markers=True)
 _AS_TYPE: dict[str, SourceType] = {"listing": "docs", "logs": "logs", "code": "code", "docs": "docs"}
 
 
@@ -221,17 +225,17 @@ def _shorten_text(task: Task, kind: Kind, next_id: NextId, before: int, check: C
         return _shorten_to_ends(task, kind, next_id("msk"), before)
     lines = split(task.text)
     judged, as_type = unnumbered(lines), _AS_TYPE[kind]
-    protected = outline(judged, as_type, check).protected if kind == "logs" else ()
-    ratio = min(_log_ratio(protected, _ratio_of(kind, before, task.is_unread)), 1 - task.keep_tokens / before)
-    scores = _listing_scores(lines, task.goal, check) if kind == "listing" else None
-    options = Options(ratio, MIN_KEEP_LINES, 0, annotate_lines=False, include_markers=True)
     prune_id = next_id("prn")
-    pruned = engine.prune(Question(join(judged), task.goal, as_type, options), prune_id, scores, check)
-    stay = _failure_rows(judged, protected) if protected else ()
-    cuts = tuple(_spared((annotation.cut for annotation in pruned.annotations), lines, stay))
+    if kind == "logs":
+        ratio, found = _log_cuts(task, judged, before, check)
+    else:
+        ratio = min(_ratio_of(kind, before, task.is_unread), 1 - task.keep_tokens / before)
+        scores = _listing_scores(lines, task.goal, check) if kind == "listing" else None
+        found = _scored_cuts(task.goal, judged, as_type, ratio, check, scores)
+    cuts = tuple(_worth_a_marker(found, lines))
     if not cuts:
         return _whole(task, before)
-    text = render(lines, annotate(cuts, prune_id), options)
+    text = render(lines, annotate(cuts, prune_id), _SHOWN)
     hint = task.hint.replace("{id}", prune_id)
     shown = f"{text}{'' if text.endswith(chr(10)) else chr(10)}{hint}" if hint else text
     after = tokens.count(shown)
@@ -259,21 +263,51 @@ def _shorten_to_ends(task: Task, kind: Kind, mask_id: str, before: int) -> Short
     return ShortenedText(shown, "masked", (Hidden(mask_id, task.text),), before, after)
 
 
-def _failure_rows(lines: Sequence[str], protected: Sequence[str]) -> frozenset[int]:
+def _scored_cuts(
+    goal: str,
+    lines: Sequence[str],
+    as_type: SourceType,
+    ratio: float,
+    check: Callable[[], None],
+    scores: Sequence[float] | None = None,
+) -> list[Cut]:
+    options = replace(_SHOWN, max_prune_ratio=ratio, min_keep_lines=MIN_KEEP_LINES)
+    pruned = engine.prune(Question(join(lines), goal, as_type, options), "prn_0", scores, check)
+    return [annotation.cut for annotation in pruned.annotations]
+
+
+def _log_cuts(task: Task, lines: Sequence[str], before: int, check: Callable[[], None]) -> tuple[float, list[Cut]]:
+    """Return the share of a log that may go, and what goes: routine lines, then the least relevant of the others."""
+    found = outline(lines, "logs", check)
+    ratio = min(_log_ratio(found.protected, _ratio_of("logs", before, task.is_unread)), 1 - task.keep_tokens / before)
+    room = len(lines) - math.floor(ratio * len(lines))
+    rows = notable_rows(lines, found.protected, task.goal)
+    check()
+    stays = set(rows)
+    if len(rows) > room:
+        cuts = _scored_cuts(task.goal, [lines[row] for row in rows], "logs", 1 - room / len(rows), check)
+        stays -= {rows[at] for cut in cuts for at in range(cut.start - 1, cut.end)}
+    stays |= _failure_rows(lines, found.protected)
+    for row in range(len(lines) - 1, -1, -1):  # what is left of the room goes to the end, where a tool sums up
+        if len(stays) >= max(room, MIN_KEEP_LINES):
+            break
+        stays.add(row)
+    keep = [row in stays for row in range(len(lines))]
+    return ratio, list(cuts_with_reasons(gaps(keep), found, lines, "logs"))
+
+
+def _failure_rows(lines: Sequence[str], protected: Sequence[str]) -> set[int]:
     """Return the rows of a log that report failures, and its ends, where tools say how a command ended."""
     marked = {row for row, why in enumerate(protected) if why in FAILURE_MARKS}
     cases = {row for row, line in enumerate(lines) if FAILED_CASE.match(line)}
-    return frozenset(marked | cases | {*range(END_LINES), *range(len(lines) - END_LINES, len(lines))})
+    return marked | cases | {*range(END_LINES), *range(len(lines) - END_LINES, len(lines))}
 
 
-def _spared(cuts: Iterable[Cut], lines: Sequence[str], stay: Collection[int]) -> Iterator[Cut]:
-    """Yield the cuts without the rows that stay, as far as what is left of each is worth a marker."""
+def _worth_a_marker(cuts: Iterable[Cut], lines: Sequence[str]) -> Iterator[Cut]:
+    """Yield the cuts that are longer than the marker in their place."""
     for cut in cuts:
-        start = cut.start - 1
-        for row in [*sorted(row for row in stay if cut.start - 1 <= row < cut.end), cut.end]:
-            if sum(len(line) + 1 for line in lines[start:row]) > MARKER_CHARS:
-                yield Cut(start + 1, row, cut.reason)
-            start = row + 1
+        if sum(len(line) + 1 for line in lines[cut.start - 1 : cut.end]) > MARKER_CHARS:
+            yield cut
 
 
 NUMBERED_SAMPLE_LINES = 200

@@ -1,0 +1,46 @@
+"""Routine lines of a log: those that look like many others, report nothing, and have no rare word of the goal.
+
+Found in linear time, so that only the few other lines of a long log have to be scored.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+MIN_LINES = 200  # a shorter log is scored as a whole
+ROUTINE_LINES = 12  # of one shape
+SAMPLES = 2  # of each shape that are not routine: a reader sees what was repeated
+LINE_CHARS = 400
+RARE_SHARE = 0.05  # of the lines: a word that stands in more of them says nothing about one
+MAX_WORDS = 24
+
+# Words with a small letter or a digit differ from line to line; INFO, PASSED and punctuation make the shape.
+_NAME = re.compile(r"\b(?=[A-Z]*+[a-z0-9_])\w++")
+_WORD = re.compile(r"\w{3,40}")
+
+
+def notable_rows(lines: Sequence[str], protected: Sequence[str], goal: str) -> list[int]:
+    """Return the rows that are not routine, in their order; every protected one is among them."""
+    if len(lines) < MIN_LINES:
+        return list(range(len(lines)))
+    shapes = _NAME.sub("a", "\n".join(line[:LINE_CHARS] for line in lines)).split("\n")
+    counts = Counter(shapes)
+    seen: Counter[str] = Counter()
+    about = set(_rows_about(goal, lines))
+    notable: list[int] = []
+    for row, shape in enumerate(shapes):
+        seen[shape] += 1
+        is_sample = seen[shape] <= SAMPLES or seen[shape] == counts[shape]
+        if is_sample or counts[shape] < ROUTINE_LINES or protected[row] or row in about:
+            notable.append(row)
+    return notable
+
+
+def _rows_about(goal: str, lines: Sequence[str]) -> Iterator[int]:
+    """Yield the rows with a word of the goal that few lines have."""
+    words = list(dict.fromkeys(word.lower() for word in _WORD.findall(goal)))[:MAX_WORDS]
+    lowered = [line[:LINE_CHARS].lower() for line in lines] if words else []
+    for word in words:
+        rows = [row for row, line in enumerate(lowered) if word in line]
+        if len(rows) <= RARE_SHARE * len(lines):
+            yield from rows
