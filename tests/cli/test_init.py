@@ -18,6 +18,9 @@ PLACES = [
     ("cline", "home/.cline/mcp.json", ("mcpServers", "pruner")),
     ("cursor", "here/.cursor/mcp.json", ("mcpServers", "pruner")),
     ("vscode", "here/.vscode/mcp.json", ("servers", "pruner")),
+    ("kimi", "here/.kimi-code/mcp.json", ("mcpServers", "pruner")),
+    ("qwen", "here/.qwen/settings.json", ("mcpServers", "pruner")),
+    ("gemini", "here/.gemini/settings.json", ("mcpServers", "pruner")),
 ]
 RULES = {
     "claude": "here/CLAUDE.md",
@@ -26,6 +29,9 @@ RULES = {
     "continue": "here/.continue/rules/kimi-proxy.md",
     "cursor": "here/.cursor/rules/kimi-proxy.mdc",
     "vscode": "here/AGENTS.md",
+    "kimi": "here/AGENTS.md",
+    "qwen": "here/QWEN.md",
+    "gemini": "here/GEMINI.md",
 }
 
 
@@ -251,3 +257,100 @@ def test_without_a_place_for_the_way_back_nothing_is_changed(cli: Cli, tmp_path:
     assert done.stderr.startswith(b"kimi-proxy: ")
     assert b"Traceback" not in done.stderr
     assert not (cli.here / ".mcp.json").exists()
+
+
+PROXY = {"KIMI_PROXY_PORT": "8010"}
+ANTHROPIC = '[providers.anthropic]\napi_key = ""\n[providers.openai]\napi_key = ""\n'
+
+
+@pytest.mark.parametrize(
+    ("client", "file", "said"),
+    [
+        (
+            "claude",
+            "home/.claude/settings.json",
+            {
+                "env": {
+                    "ANTHROPIC_BASE_URL": "http://127.0.0.1:8010",
+                    "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL": "1",
+                }
+            },
+        ),
+        ("codex", "home/.codex/config.toml", {"openai_base_url": "http://127.0.0.1:8010/v1"}),
+        (
+            "opencode",
+            "home/.config/opencode/opencode.json",
+            {
+                "provider": {
+                    "anthropic": {"options": {"baseURL": "http://127.0.0.1:8010/v1"}},
+                    "openai": {"options": {"baseURL": "http://127.0.0.1:8010/v1"}},
+                }
+            },
+        ),
+        (
+            "qwen",
+            "home/.qwen/settings.json",
+            {
+                "env": {
+                    "OPENAI_BASE_URL": "http://127.0.0.1:8010/v1",
+                    "ANTHROPIC_BASE_URL": "http://127.0.0.1:8010",
+                }
+            },
+        ),
+    ],
+)
+def test_a_client_is_pointed_to_the_proxy_and_back(client: str, file: str, said: object, cli: Cli, world: Path):
+    (world / "config.toml").write_text(ANTHROPIC)
+    env = {**PROXY, "KIMI_PROXY_CONFIG": str(world / "config.toml")}
+    before = files(world)
+    done = cli("init", client, "--proxy", "--yes", env=env)
+    assert done.returncode == 0, done.stderr
+    assert read(world / file) == said
+    assert cli("init", client, "--undo", "--yes", env=env).returncode == 0
+
+    assert files(world) == before
+
+
+def test_first_party_behaviour_is_asserted_only_where_anthropic_answers(cli: Cli, world: Path):
+    settings = world / "home" / ".claude" / "settings.json"
+    elsewhere = world / "elsewhere.toml"
+    elsewhere.write_text('[providers.mine]\ntype = "anthropic"\nbase_url = "https://llm.example.org"\n')
+    theirs = world / "anthropic.toml"
+    theirs.write_text(ANTHROPIC)
+    for config in (theirs, elsewhere):  # the second run takes the claim of the first one back
+        assert (
+            cli("init", "claude", "--proxy", "--yes", env={**PROXY, "KIMI_PROXY_CONFIG": str(config)}).returncode == 0
+        )
+
+    assert read(settings) == {"env": {"ANTHROPIC_BASE_URL": "http://127.0.0.1:8010"}}
+
+
+def test_the_proxy_and_the_server_of_one_file_are_taken_back_apart_or_together(cli: Cli, world: Path):
+    file = world / "home" / ".codex" / "config.toml"
+    file.parent.mkdir()
+    file.write_text('# mine\n[tui]\ntheme = "dark"\n')
+    before = files(world)
+    for options in ([], ["--proxy"]):
+        assert cli("init", "codex", *options, "--yes", env=PROXY).returncode == 0
+    assert set(read(file)) == {"openai_base_url", "tui", "mcp_servers"}
+    assert cli("init", "codex", "--proxy", "--undo", "--yes", env=PROXY).returncode == 0
+    assert set(read(file)) == {"tui", "mcp_servers"}
+    assert cli("init", "codex", "--undo", "--yes", env=PROXY).returncode == 0
+
+    assert files(world) == before
+
+
+@pytest.mark.parametrize("client", ["cline", "continue", "cursor", "vscode", "gemini", "kimi"])
+def test_a_client_that_cannot_be_pointed_to_the_proxy_is_left_alone_with_what_to_do(client: str, cli: Cli, world: Path):
+    done = cli("init", client, "--proxy", "--yes", env=PROXY)
+
+    assert done.returncode == 2
+    assert b"cannot be pointed to the proxy here: " in done.stderr
+    assert files(world) == {}
+
+
+def test_a_provider_that_is_missing_is_remarked_upon(cli: Cli):
+    done = cli("init", "claude", "--proxy", "--yes", env=PROXY)
+
+    assert done.returncode == 0
+    assert b"no provider of type anthropic is configured yet: add [providers.anthropic]" in done.stderr

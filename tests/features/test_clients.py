@@ -23,6 +23,10 @@ COMMAND: JsonObject = {"command": "/bin/kimi-proxy", "args": ["pruner", "--stdio
         ("continue", {"type": "stdio", **COMMAND}),
         ("cursor", {"type": "stdio", **COMMAND}),
         ("vscode", {"type": "stdio", **COMMAND}),
+        ("opencode", {"type": "local", "command": ["/bin/kimi-proxy", "pruner", "--stdio"]}),
+        ("kimi", COMMAND),
+        ("qwen", COMMAND),
+        ("gemini", COMMAND),
     ],
 )
 def test_a_server_that_the_client_starts(client: Name, said: JsonObject):
@@ -38,10 +42,20 @@ def test_a_server_that_the_client_starts(client: Name, said: JsonObject):
         ("continue", {"type": "streamable-http"}),
         ("cursor", {"type": "http", "headers": {"Authorization": "Bearer ${env:KIMI_PROXY_TOKEN}"}}),
         ("vscode", {"type": "http", "headers": {"Authorization": "Bearer ${env:KIMI_PROXY_TOKEN}"}}),
+        ("opencode", {"type": "remote", "headers": {"Authorization": "Bearer {env:KIMI_PROXY_TOKEN}"}}),
+        ("kimi", {"bearerTokenEnvVar": "KIMI_PROXY_TOKEN"}),
     ],
 )
 def test_a_server_that_the_client_calls_with_a_token_from_the_environment(client: Name, said: JsonObject):
     assert server_entry(CLIENTS[client], HTTP) == {"url": "http://127.0.0.1:8006/mcp", **said}
+
+
+@pytest.mark.parametrize("client", ["qwen", "gemini"])
+def test_a_client_with_another_key_for_the_address_gets_it_there(client: Name):
+    assert server_entry(CLIENTS[client], HTTP) == {
+        "httpUrl": "http://127.0.0.1:8006/mcp",
+        "headers": {"Authorization": "Bearer ${KIMI_PROXY_TOKEN}"},
+    }
 
 
 @pytest.mark.parametrize(

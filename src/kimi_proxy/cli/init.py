@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from kimi_proxy.cli.console import home, load, remark, write
-from kimi_proxy.core.errors import ConfigError, FileRefused
+from kimi_proxy.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from kimi_proxy.features.clients import ClientApp, Scope
-    from kimi_proxy.services.clients.init import BaseDirs, FileChange, FileEdit
+    from kimi_proxy.features.clients.proxied import ProxyTarget
+    from kimi_proxy.services.clients.init import EditLog, FileChange
+    from kimi_proxy.services.clients.places import BaseDirs, Wanted
 
 
 EXIT_DECLINED = 1
@@ -25,13 +24,18 @@ EXIT_DECLINED = 1
 
 def init(
     client: Annotated[
-        Literal["claude", "codex", "cline", "continue", "cursor", "vscode"],
-        typer.Argument(metavar="CLIENT", help="claude, codex, cline, continue, cursor or vscode."),
+        Literal["claude", "codex", "cline", "continue", "cursor", "vscode", "opencode", "kimi", "qwen", "gemini"],
+        typer.Argument(
+            metavar="CLIENT", help="claude, codex, cline, continue, cursor, vscode, opencode, kimi, qwen or gemini."
+        ),
     ],
     project: Annotated[
         bool | None,
         typer.Option("--project/--user", help="For this folder, or for you everywhere.  [default: see docs/cli.md]"),
     ] = None,
+    proxy: Annotated[
+        bool, typer.Option("--proxy", help="Send the agent's requests to its model through the proxy.")
+    ] = False,
     tools: Annotated[
         bool, typer.Option("--tools", help="Offer read, grep and bash with a question, in place of prune_text.")
     ] = False,
@@ -49,20 +53,21 @@ def init(
 
     The change is shown first. The rest of the file stays as it is, and --undo brings back what was there before.
 
-    Example: kimi-proxy init claude --tools --with-guidance
+    Example: kimi-proxy init claude --proxy
     """
     from kimi_proxy.features.clients import CLIENTS
-    from kimi_proxy.services.clients.init import EditLog, apply, plan_edit, plan_undo
+    from kimi_proxy.services.clients.init import EditLog, apply
 
     if with_guidance and not (tools or undo):
         raise typer.BadParameter("the guidance is about read, grep and bash: add --tools")
+    if proxy and (tools or http or with_guidance):
+        raise typer.BadParameter("--proxy is about the model's requests: connect the MCP server by a run of its own")
     log, known = EditLog(home()), CLIENTS[client]
-    scope: Scope = known.scope if project is None else "project" if project else "user"
+    scopes = _scopes(known, project, proxy, undo)
     if undo:
-        plans = [plan_undo(edit, log) for edit in _undoing(known, scope)]
-        changes = [plan for plan in plans if plan is not None]
+        changes = _undoing(known, scopes, log, proxy)
     else:
-        changes = [plan_edit(edit, log) for edit in _edits(known, scope, tools, http, with_guidance)]
+        changes = _doing(known, scopes[0], log, _wanted(known, scopes[0], tools, http, with_guidance, proxy))
     is_needed = _shown(changes, undo)
     if dry_run:
         return
@@ -70,41 +75,79 @@ def init(
         _ask(yes)
     # Undone in reverse order, a directory that was created for two files is empty at the end.
     for change in reversed(changes) if undo else changes:
-        apply(change, log, is_private=scope == "user")
+        apply(change, log, is_private=scopes[0] == "user")
     if is_needed:
         _confirm(known, undo)
 
 
-def _edits(client: ClientApp, scope: Scope, tools: bool, http: bool, guidance: bool) -> Iterator[FileEdit]:
-    from kimi_proxy.features.clients import GUIDANCE, Connection, server_entry
-    from kimi_proxy.services.clients.init import RulesEdit, ServerEdit, config_files, own_command, rules_file
+def _scopes(client: ClientApp, project: bool | None, proxy: bool, undo: bool) -> tuple[Scope, ...]:
+    """Return where to look: undone is what was done in either scope, unless one is named."""
+    if project is not None:
+        return ("project" if project else "user",)
+    if undo:
+        return ("project", "user")
+    # The address of the proxy is this machine's, and a project's file may be shared.
+    return ("user" if proxy else client.scope,)
 
-    dirs = _base_dirs()
+
+def _wanted(client: ClientApp, scope: Scope, tools: bool, http: bool, guidance: bool, proxy: bool) -> Wanted:
+    from kimi_proxy.features.clients import Connection
+    from kimi_proxy.services.clients.places import Wanted, own_command
+
+    if proxy:
+        return Wanted(proxy=_proxy_target(client))
     url, token = _address() if http else ("", False)
-    connection = Connection(own_command(scope), str(dirs.here), tools, url, token)
-    for file in config_files(client, scope, dirs):
-        yield ServerEdit(file, client.form, server_entry(client, connection), _lock(client, scope, file))
-    if guidance:
-        yield RulesEdit(rules_file(client, scope, dirs), GUIDANCE, client.rules_start)
     if token and client.token is None:
         remark(f"{client.title} cannot read a token from the environment: add the header yourself (docs/clients.md)")
+    return Wanted(Connection(own_command(scope), str(Path.cwd()), tools, url, token), guidance)
 
 
-def _undoing(client: ClientApp, scope: Scope) -> Iterator[FileEdit]:
-    """Yield every file that an earlier run may have changed."""
-    from kimi_proxy.services.clients.init import RulesEdit, ServerEdit, all_config_files, rules_file
+def _doing(client: ClientApp, scope: Scope, log: EditLog, wanted: Wanted) -> list[FileChange]:
+    from kimi_proxy.services.clients.init import combined, plan_edit
+    from kimi_proxy.services.clients.places import edits, every_edit
 
     dirs = _base_dirs()
-    for file in all_config_files(client, scope, dirs):
-        yield ServerEdit(file, client.form, {}, _lock(client, scope, file))
-    with suppress(FileRefused):  # this client has no such file
-        yield RulesEdit(rules_file(client, scope, dirs), "", client.rules_start)
+    known = {edit.path.resolve(): edit for edit in combined(every_edit(client, scope, dirs))}
+    return [
+        plan_edit(edit, log, known.get(edit.path.resolve())) for edit in combined(edits(client, scope, dirs, wanted))
+    ]
+
+
+def _undoing(client: ClientApp, scopes: tuple[Scope, ...], log: EditLog, proxy: bool) -> list[FileChange]:
+    """Return what takes back all that we changed, or with --proxy the address alone."""
+    from kimi_proxy.services.clients.init import combined, plan_undo
+    from kimi_proxy.services.clients.places import every_edit, proxy_edits
+
+    dirs = _base_dirs()
+    every = combined(edit for scope in scopes for edit in every_edit(client, scope, dirs))
+    known = {edit.path.resolve(): edit for edit in every}
+    undone = combined(edit for scope in scopes for edit in proxy_edits(client, scope, dirs)) if proxy else every
+    plans = (plan_undo(edit, log, known.get(edit.path.resolve())) for edit in undone)
+    return [plan for plan in plans if plan is not None]
+
+
+def _proxy_target(client: ClientApp) -> ProxyTarget:
+    """Return the proxy's address, with what its providers speak. A provider that is missing is remarked upon."""
+    from kimi_proxy.features.clients.proxied import BaseUrl, proxy_target
+    from kimi_proxy.proxy.local_server import local_url
+
+    config = load().config
+    where = config.proxy
+    if where.port == 0:
+        raise ConfigError("setting proxy.port: with 0 the address changes at every start; choose a port")
+    target = proxy_target(local_url(where.host, where.port), config.providers)
+    if isinstance(client.proxied, BaseUrl) and not set(client.proxied.apis) & set(target.apis):
+        api = client.proxied.apis[0]
+        remark(f"no provider of type {api} is configured yet: add [providers.{api}] to config.toml (docs/llm-proxy.md)")
+    if config.token is not None:
+        remark("the proxy wants its token: give it to the client as its API key (docs/llm-proxy.md)")
+    return target
 
 
 def _base_dirs() -> BaseDirs:
     from platformdirs import user_config_path
 
-    from kimi_proxy.services.clients.init import BaseDirs
+    from kimi_proxy.services.clients.places import BaseDirs
 
     code = user_config_path("Code", appauthor=False, roaming=True)
     return BaseDirs(Path.cwd(), Path.home(), code, os.environ)
@@ -119,10 +162,6 @@ def _address() -> tuple[str, bool]:
     if where.port == 0:
         raise ConfigError("setting mcp_pruner.port: with 0 the address changes at every start; choose a port")
     return f"{local_url(where.host, where.port)}/mcp", config.token is not None
-
-
-def _lock(client: ClientApp, scope: Scope, file: Path) -> Path | None:
-    return file.with_name(f"{file.name}.lock") if client.is_locked and scope == "user" else None
 
 
 def _shown(changes: list[FileChange], undo: bool) -> bool:

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kimi_proxy.core.json import JsonObject
+from kimi_proxy.features.clients import proxied
+from kimi_proxy.features.clients.proxied import BaseUrl
 from kimi_proxy.features.editing import jsonc, toml
 from kimi_proxy.features.editing.client_files import OwnYamlFile, ServersFile, SharedFile
 
-Name = Literal["claude", "codex", "cline", "continue", "cursor", "vscode"]
+Name = Literal["claude", "codex", "cline", "continue", "cursor", "vscode", "opencode", "kimi", "qwen", "gemini"]
 Scope = Literal["project", "user"]
 
 SERVER_NAME = "pruner"
@@ -31,6 +33,8 @@ class ClientApp:
     is_locked: bool = False  # the client takes a lock directory beside the file while it writes
     stdio: str = ""  # its `type` of a server that it starts
     http: str = ""  # its `type` of a server that it calls
+    http_key: str = "url"  # its key for the address of such a server
+    is_list: bool = False  # it writes a command and its arguments as one list
     token: tuple[str, str] | None = None  # the key and value that make it send a token from a variable
     workspace: str = ""  # what it replaces with the open folder
     needs_cwd: bool = False  # it starts servers in an arbitrary directory
@@ -38,6 +42,7 @@ class ClientApp:
     rules: str = ""  # instructions of a project
     user_rules: str = ""
     rules_start: str = ""
+    proxied: BaseUrl | str = ""  # how it is made to call the proxy, or what the user has to do instead
 
 
 _MCP_SERVERS = SharedFile(jsonc, "mcpServers", SERVER_NAME)
@@ -56,6 +61,7 @@ CLIENTS: Mapping[Name, ClientApp] = {
         loads_late=True,
         rules="CLAUDE.md",
         user_rules=".claude/CLAUDE.md",
+        proxied=proxied.CLAUDE,
     ),
     "codex": ClientApp(
         title="Codex",
@@ -67,6 +73,7 @@ CLIENTS: Mapping[Name, ClientApp] = {
         token=("bearer_token_env_var", "%s"),
         rules="AGENTS.md",
         user_rules=".codex/AGENTS.md",
+        proxied=proxied.CODEX,
     ),
     "cline": ClientApp(
         title="Cline",
@@ -82,6 +89,7 @@ CLIENTS: Mapping[Name, ClientApp] = {
         http="streamableHttp",
         needs_cwd=True,
         rules=".clinerules",
+        proxied="choose the provider 'OpenAI Compatible' in its settings, with the base URL {url}/v1",
     ),
     "continue": ClientApp(
         title="Continue",
@@ -92,6 +100,7 @@ CLIENTS: Mapping[Name, ClientApp] = {
         http="streamable-http",
         rules=".continue/rules/kimi-proxy.md",
         user_rules=".continue/rules/kimi-proxy.md",
+        proxied="write `apiBase: {url}/v1` below each model in ~/.continue/config.yaml",
     ),
     "cursor": ClientApp(
         title="Cursor",
@@ -104,6 +113,7 @@ CLIENTS: Mapping[Name, ClientApp] = {
         workspace="${workspaceFolder}",
         rules=".cursor/rules/kimi-proxy.mdc",
         rules_start="---\ndescription: Reading with the pruner tools\nalwaysApply: true\n---\n\n",
+        proxied="its requests are sent by Cursor's own servers, which cannot reach this machine",
     ),
     "vscode": ClientApp(
         title="VS Code",
@@ -115,6 +125,53 @@ CLIENTS: Mapping[Name, ClientApp] = {
         token=("headers", "${env:%s}"),
         workspace="${workspaceFolder}",
         rules="AGENTS.md",
+        proxied="add a model under 'Manage Models', 'OpenAI Compatible', with the base URL {url}/v1",
+    ),
+    "opencode": ClientApp(
+        title="OpenCode",
+        form=SharedFile(jsonc, "mcp", SERVER_NAME),
+        user=(".config/opencode/opencode.json",),
+        project="opencode.json",
+        is_list=True,
+        stdio="local",
+        http="remote",
+        token=("headers", "{env:%s}"),
+        rules="AGENTS.md",
+        user_rules=".config/opencode/AGENTS.md",
+        proxied=proxied.OPENCODE,
+    ),
+    "kimi": ClientApp(
+        title="Kimi Code",
+        form=_MCP_SERVERS,
+        user=(".kimi-code/mcp.json",),
+        project=".kimi-code/mcp.json",
+        moved_by="KIMI_CODE_HOME",
+        token=("bearerTokenEnvVar", "%s"),
+        rules="AGENTS.md",
+        user_rules=".kimi-code/AGENTS.md",
+        proxied='write `base_url = "{url}/v1"` below [providers.…] in ~/.kimi-code/config.toml',
+    ),
+    "qwen": ClientApp(
+        title="Qwen Code",
+        form=_MCP_SERVERS,
+        user=(".qwen/settings.json",),
+        project=".qwen/settings.json",
+        http_key="httpUrl",
+        token=("headers", "${%s}"),
+        rules="QWEN.md",
+        user_rules=".qwen/QWEN.md",
+        proxied=proxied.QWEN,
+    ),
+    "gemini": ClientApp(
+        title="Gemini CLI",
+        form=_MCP_SERVERS,
+        user=(".gemini/settings.json",),
+        project=".gemini/settings.json",
+        http_key="httpUrl",
+        token=("headers", "${%s}"),
+        rules="GEMINI.md",
+        user_rules=".gemini/GEMINI.md",
+        proxied="it speaks Gemini's own API, which the proxy does not relay",
     ),
 }
 
@@ -134,10 +191,10 @@ def server_entry(client: ClientApp, connection: Connection) -> JsonObject:
     """Return our server as this client writes it."""
     late: JsonObject = {"alwaysLoad": True} if client.loads_late and connection.tools else {}
     if connection.url:
-        return {**_type(client.http), "url": connection.url, **_token(client, connection), **late}
-    program, *before = connection.command
-    args = [*before, *_arguments(client, connection)]
-    return {**_type(client.stdio), "command": program, "args": args, **late}
+        return {**_type(client.http), client.http_key: connection.url, **_token(client, connection), **late}
+    program, *args = (*connection.command, *_arguments(client, connection))
+    command: JsonObject = {"command": [program, *args]} if client.is_list else {"command": program, "args": [*args]}
+    return {**_type(client.stdio), **command, **late}
 
 
 def _type(word: str) -> JsonObject:

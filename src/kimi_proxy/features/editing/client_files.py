@@ -11,8 +11,11 @@ from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.editing import gap_before, newline_of
 
 # Keys of one transport that would contradict the other.
-OVER_HTTP = ("url", "headers", "http_headers", "env_http_headers", "bearer_token_env_var")
-OVER_STDIO = ("command", "args", "cwd", "env", "env_vars")
+OVER_HTTP = (
+    *("url", "httpUrl", "headers", "http_headers", "env_http_headers"),
+    *("bearer_token_env_var", "bearerTokenEnvVar"),
+)
+OVER_STDIO = ("command", "args", "cwd", "env", "env_vars", "environment")
 
 BOM = "\ufeff"
 BEGIN = "<!-- kimi-proxy: begin -->"
@@ -55,7 +58,7 @@ class SharedFile:
 
     def with_entry(self, text: str, entry: JsonObject) -> str:
         """Return `text` with `entry` under our name; keys that the user has added to it stay."""
-        dropped = OVER_STDIO if "url" in entry else OVER_HTTP
+        dropped = OVER_HTTP if "command" in entry else OVER_STDIO
         changed = self._merged(text, entry, dropped)
         now = self.entry(changed)
         if not isinstance(now, dict) or {key: now.get(key) for key in entry} != entry or set(now) & set(dropped):
@@ -67,7 +70,7 @@ class SharedFile:
         return self._merged(removed, previous, ()) if isinstance(previous, dict) else removed
 
     def without_entry(self, text: str) -> str:
-        mark, plain = _split_bom(text)
+        mark, plain = split_bom(text)
         changed = self._checked(plain, self.format.remove(plain, (self.key, self.name)))
         if self.entry(changed) is not None:
             raise FileRefused("our entry cannot be removed there: remove it by hand")
@@ -75,7 +78,7 @@ class SharedFile:
 
     def entry(self, text: str) -> object:
         """Return what is under our name; None if nothing is."""
-        root = self.format.load(_split_bom(text)[1])
+        root = self.format.load(split_bom(text)[1])
         servers = root.get(self.key) if isinstance(root, dict) else None
         return servers.get(self.name) if isinstance(servers, dict) else None
 
@@ -89,7 +92,7 @@ class SharedFile:
         return {**{k: v for k, v in root.items() if k != self.key}, self.key: kept}
 
     def _merged(self, text: str, entry: JsonObject, dropped: Sequence[str]) -> str:
-        mark, plain = _split_bom(text)
+        mark, plain = split_bom(text)
         return mark + self._checked(plain, self.format.merge(plain, (self.key, self.name), entry, dropped))
 
     def _checked(self, before: str, after: str) -> str:
@@ -170,5 +173,6 @@ def _block_place(text: str) -> tuple[int, int] | None:
     return text.index(BEGIN), text.index(END) + len(END)
 
 
-def _split_bom(text: str) -> tuple[str, str]:
+def split_bom(text: str) -> tuple[str, str]:
+    """Return the byte order mark, if there is one, and the rest."""
     return (BOM, text[1:]) if text.startswith(BOM) else ("", text)

@@ -32,11 +32,14 @@ def load(text: str) -> dict[str, object]:
 
 
 def merge(text: str, path: Path, values: Mapping[str, JsonValue], dropped: Sequence[str] = ()) -> str:
-    """Return `text` with `values` in the table at `path`, and without the keys in `dropped`."""
+    """Return `text` with `values` in the table at `path`, and without the keys in `dropped`.
+
+    The empty path is the beginning of the file, before the first header.
+    """
     statements = list(_statements(text))
-    if not any(_is_below(path, statement) for statement in statements):
+    if path and not any(_is_below(path, statement) for statement in statements):
         return _appended(text, path, values)
-    if not any(statement.is_header and statement.path == path for statement in statements):
+    if path and not any(statement.is_header and statement.path == path for statement in statements):
         raise FileRefused(f"{_dotted(path)} has no header of its own: write it as [{_dotted(path)}]")
     for key in dropped:
         text = remove(text, (*path, key))
@@ -120,7 +123,7 @@ def _appended(text: str, path: Path, values: Mapping[str, JsonValue]) -> str:
 
 def _assigned(text: str, path: Path, key: str, value: JsonValue) -> str:
     last = None
-    inside = False
+    inside = not path
     for statement in _statements(text):
         if statement.path == (*path, key) and not statement.is_header:
             return _reassigned(text, statement, value)
@@ -128,9 +131,12 @@ def _assigned(text: str, path: Path, key: str, value: JsonValue) -> str:
             inside = statement.path == path
         if inside and statement.path:
             last = statement
+    newline = newline_of(text)
+    if last is None and not path:
+        # A blank line keeps the comments of the first table apart from our line.
+        return f"{key} = {_value(value)}{newline}{newline if text.strip() else ''}{text}"
     if last is None:
         raise FileRefused(f"{_dotted(path)} has no header of its own: write it as [{_dotted(path)}]")
-    newline = newline_of(text)
     before = text[: last.end] + ("" if text[: last.end].endswith("\n") else newline)
     return f"{before}{key} = {_value(value)}{newline}{text[last.end :]}"
 

@@ -1,11 +1,9 @@
-"""Connect clients by small changes to their files: planned, shown, made, and undone on request."""
+"""Small changes to files of clients: planned, shown, made, and undone on request."""
 
 import difflib
 import hashlib
 import os
-import shutil
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +12,6 @@ from typing import Protocol
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import FileRefused, ParseError
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.features.clients import ClientApp, Scope
 from kimi_proxy.features.editing.client_files import ServersFile, put_block, remove_block
 from kimi_proxy.proxy import private_files
 from kimi_proxy.proxy.private_files import private_file, sync_directory
@@ -137,61 +134,57 @@ class RulesEdit:
         return "" if not before and rest.strip() == self.start.strip() else rest
 
 
+class FilePart(Protocol):
+    """Something of ours in a file of a client."""
+
+    def done(self, text: str) -> str: ...
+    def undone(self, text: str, before: str) -> str: ...
+
+
 @dataclass(frozen=True, slots=True)
-class BaseDirs:
-    """The directories that paths are relative to: the project's, the user's, VS Code's."""
+class PartEdit:
+    """Settings of ours, or an entry in a list, in a client's file."""
 
-    here: Path
-    home: Path
-    code: Path
-    env: Mapping[str, str]
+    path: Path
+    part: FilePart
+    lock: Path | None = None
 
+    def done(self, text: str) -> str:
+        return self.part.done(text)
 
-def all_config_files(client: ClientApp, scope: Scope, dirs: BaseDirs) -> tuple[Path, ...]:
-    """Return every file in which this client may look for its servers. Raise FileRefused if it has none."""
-    if scope == "project":
-        if not client.project:
-            raise FileRefused(f"{client.title} has no servers of a project: use --user")
-        return (dirs.here / client.project,)
-    moved = _moved(client, dirs, Path(client.user[0]).name)
-    if moved:
-        return (moved,)
-    return tuple(dirs.home / path.replace("{code}", str(dirs.code)) for path in client.user)
+    def undone(self, text: str, before: str) -> str:
+        return self.part.undone(text, before)
 
 
-def config_files(client: ClientApp, scope: Scope, dirs: BaseDirs) -> tuple[Path, ...]:
-    """Return those of them that exist; the first one if none does."""
-    files = all_config_files(client, scope, dirs)
-    return tuple(file for file in files if file.exists()) or files[:1]
+@dataclass(frozen=True, slots=True)
+class CombinedEdit:
+    """Several edits of one file."""
+
+    path: Path
+    edits: tuple[FileEdit, ...]
+    lock: Path | None = None
+
+    def done(self, text: str) -> str:
+        for edit in self.edits:
+            text = edit.done(text)
+        return text
+
+    def undone(self, text: str, before: str) -> str:
+        for edit in self.edits:
+            text = edit.undone(text, before)
+        return text
 
 
-def rules_file(client: ClientApp, scope: Scope, dirs: BaseDirs) -> Path:
-    """Return the file of an agent's instructions. Raise FileRefused if there is none in this scope."""
-    if client.rules == ".clinerules":
-        rules = dirs.here / client.rules
-        return rules if rules.is_file() else rules / "kimi-proxy.md"
-    if scope == "project":
-        return dirs.here / client.rules
-    if not client.user_rules:
-        raise FileRefused(f"{client.title} keeps its user's rules in its settings: use --project, or paste them there")
-    return _moved(client, dirs, Path(client.user_rules).name) or dirs.home / client.user_rules
-
-
-def own_command(scope: Scope, path: str | None = None) -> tuple[str, ...]:
-    """Return the command that starts us; a project's file is shared, so it gets a path only if it needs one."""
-    script = Path(sys.executable).with_name("kimi-proxy")
-    found = shutil.which("kimi-proxy", path=path)
-    if scope == "project" and found and Path(found).resolve() == script.resolve():
-        return ("kimi-proxy",)
-    return (str(script),) if script.exists() else (sys.executable, "-P", "-m", "kimi_proxy")
-
-
-def _moved(client: ClientApp, dirs: BaseDirs, name: str) -> Path | None:
-    """Return the file that a client's variable names, or `name` in the directory that it names."""
-    moved = dirs.env.get(client.moved_by) if client.moved_by else None
-    if not moved:
-        return None
-    return Path(moved) if Path(moved).suffix else Path(moved) / name
+def combined(edits: Iterable[FileEdit]) -> list[FileEdit]:
+    """Return the edits with those of one file as one, and each of them once."""
+    by_path: dict[Path, list[FileEdit]] = {}
+    for edit in edits:
+        same_file = by_path.setdefault(edit.path.resolve(), [])
+        if edit not in same_file:
+            same_file.append(edit)
+    return [
+        each[0] if len(each) == 1 else CombinedEdit(path, tuple(each), each[0].lock) for path, each in by_path.items()
+    ]
 
 
 PRIVATE = 0o600
@@ -207,7 +200,9 @@ class FileChange:
     before: bytes | None
     after: bytes | None
     record: EditRecord | None  # of an earlier change
+    known: FileEdit  # of everything that we may have put there
     is_undo: bool = False
+    is_partial: bool = False  # something else of ours stays in the file
 
     @property
     def is_needed(self) -> bool:
@@ -219,23 +214,33 @@ class FileChange:
         return "".join(difflib.unified_diff(before, after, *names, n=CONTEXT_LINES))
 
 
-def plan_edit(edit: FileEdit, log: EditLog) -> FileChange:
-    """Return the change that connects. Raise FileRefused if it cannot be made safely."""
+def plan_edit(edit: FileEdit, log: EditLog, known: FileEdit | None = None) -> FileChange:
+    """Return the change that connects. Raise FileRefused if it cannot be made safely.
+
+    `known` is an edit of everything that we may have put into this file; what is there before us is found with it.
+    """
     path = edit.path.resolve()
     before = private_files.read(path)
     with _naming(path):
         after = edit.done(_text(before)).encode("utf-8")
-    return FileChange(edit, path, before, after, log.find(path))
+    return FileChange(edit, path, before, after, log.find(path), known or edit)
 
 
-def plan_undo(edit: FileEdit, log: EditLog) -> FileChange | None:
-    """Return the change that disconnects; None if that file was never changed."""
+def plan_undo(edit: FileEdit, log: EditLog, known: FileEdit | None = None) -> FileChange | None:
+    """Return the change that takes `edit` back; None if that file was never changed."""
     path = edit.path.resolve()
     record = log.find(path)
     if record is None:
         return None
+    known = known or edit
     now = private_files.read(path)
-    return FileChange(edit, path, now, _before_us(edit, path, now, record), record, is_undo=True)
+    after, is_partial = _before_us(known, path, now, record), False
+    if now is not None and known is not edit:
+        with _naming(path):
+            rest = edit.undone(_text(now), _text(record.before))
+            is_partial = rest != known.undone(_text(now), _text(record.before))
+        after = rest.encode("utf-8") if is_partial else after
+    return FileChange(edit, path, now, after, record, known, is_undo=True, is_partial=is_partial)
 
 
 def apply(change: FileChange, log: EditLog, is_private: bool = False) -> None:
@@ -254,12 +259,17 @@ def _do(change: FileChange, after: bytes, log: EditLog, mode: int) -> None:
     before = change.before
     if record is not None and change.before is not None:
         # Undoing leads back to before our first change.
-        before, made = _before_us(change.edit, change.path, change.before, record), record.made
+        before, made = _before_us(change.known, change.path, change.before, record), record.made
     log.keep(EditRecord(change.path, before, digest(after), made))
     private_files.replace(change.path, after, mode)
 
 
 def _undo(change: FileChange, log: EditLog) -> None:
+    if change.is_partial and change.record is not None and change.after is not None:
+        before = _before_us(change.known, change.path, change.before, change.record)
+        log.keep(EditRecord(change.path, before, digest(change.after), change.record.made))
+        private_files.replace(change.path, change.after)
+        return
     if change.record is not None and change.after is None:
         private_files.remove(change.path, change.record.made)
     elif change.after is not None and change.is_needed:

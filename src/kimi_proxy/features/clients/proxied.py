@@ -1,0 +1,88 @@
+"""Where each client keeps the address of its provider, and what makes it call the proxy instead."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import urlsplit
+
+from kimi_proxy.core.config.providers import Provider
+from kimi_proxy.core.json import JsonValue
+from kimi_proxy.features.editing import jsonc, toml
+from kimi_proxy.features.editing.client_files import TextFormat
+from kimi_proxy.features.editing.settings_keys import Path, SettingsKeys
+
+Api = Literal["anthropic", "openai"]
+ANTHROPIC_HOST = "api.anthropic.com"
+_APIS: tuple[Api, ...] = ("anthropic", "openai")
+
+Values = Mapping[Path, Mapping[str, JsonValue]]
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyTarget:
+    """The proxy's address, without `/v1`; whether Anthropic itself answers there; which APIs are answered."""
+
+    url: str
+    is_anthropic: bool = False
+    apis: tuple[Api, ...] = ("anthropic", "openai")
+
+
+def proxy_target(url: str, providers: Mapping[str, Provider]) -> ProxyTarget:
+    """Return the target for a proxy with these providers; Anthropic answers if no other speaks its API there."""
+    on = [provider for provider in providers.values() if provider.enabled]
+    apis = tuple(api for api in _APIS if any(provider.type == api for provider in on))
+    anthropic = [urlsplit(provider.base_url).hostname for provider in on if provider.type == "anthropic"]
+    return ProxyTarget(url, set(anthropic) == {ANTHROPIC_HOST}, apis)
+
+
+@dataclass(frozen=True, slots=True)
+class BaseUrl:
+    """A file with the address of a client's provider. Paths are relative as those of `ClientApp`.
+
+    A project's file is one that is not shared with others, because the address is this machine's.
+    """
+
+    apis: tuple[Api, ...]
+    format: TextFormat
+    values: Callable[[ProxyTarget], Values]
+    user: str
+    project: str = ""
+
+    def keys(self, target: ProxyTarget) -> SettingsKeys:
+        return SettingsKeys(self.format, self.values(target))
+
+
+def claude_environment(target: ProxyTarget) -> dict[str, str | None]:
+    """Return the variables that make Claude Code call us and keep what it does for its own server; None: unset.
+
+    Behind an address that it does not know it switches tool search off (every MCP tool is then in every request)
+    and more (docs/claude-code-gateway.md). We answer with what Anthropic's server said, so where that is who answers
+    we may say so; where another provider does, nothing is claimed.
+    """
+    return {
+        "ANTHROPIC_BASE_URL": target.url,
+        "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL": "1" if target.is_anthropic else None,
+    }
+
+
+def _claude(target: ProxyTarget) -> Values:
+    return {("env",): claude_environment(target)}
+
+
+def _codex(target: ProxyTarget) -> Values:
+    # A provider of its own would hide the sessions that Codex began with `openai`.
+    return {(): {"openai_base_url": f"{target.url}/v1"}}
+
+
+def _opencode(target: ProxyTarget) -> Values:
+    return {("provider", api, "options"): {"baseURL": f"{target.url}/v1"} for api in target.apis}
+
+
+def _qwen(target: ProxyTarget) -> Values:
+    return {("env",): {"OPENAI_BASE_URL": f"{target.url}/v1", "ANTHROPIC_BASE_URL": target.url}}
+
+
+CLAUDE = BaseUrl(("anthropic",), jsonc, _claude, ".claude/settings.json", ".claude/settings.local.json")
+CODEX = BaseUrl(("openai",), toml, _codex, ".codex/config.toml")
+OPENCODE = BaseUrl(("anthropic", "openai"), jsonc, _opencode, ".config/opencode/opencode.json")
+QWEN = BaseUrl(("openai", "anthropic"), jsonc, _qwen, ".qwen/settings.json")

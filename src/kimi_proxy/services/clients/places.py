@@ -1,0 +1,127 @@
+"""What connects a client: the files that it reads, and our part in each of them."""
+
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from kimi_proxy.core.errors import FileRefused
+from kimi_proxy.features.clients import GUIDANCE, ClientApp, Connection, Scope, server_entry
+from kimi_proxy.features.clients.proxied import BaseUrl, ProxyTarget
+from kimi_proxy.services.clients.init import FileEdit, PartEdit, RulesEdit, ServerEdit
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a client is connected to: an MCP server, with or without instructions; the proxy."""
+
+    server: Connection | None = None
+    guidance: bool = False
+    proxy: ProxyTarget | None = None
+
+
+def edits(client: ClientApp, scope: Scope, dirs: "BaseDirs", wanted: Wanted) -> Iterator[FileEdit]:
+    """Yield the changes that connect. Raise FileRefused if the client cannot be connected so."""
+    if wanted.server is not None:
+        for file in config_files(client, scope, dirs):
+            yield ServerEdit(file, client.form, server_entry(client, wanted.server), _lock(client, scope, file))
+    if wanted.guidance:
+        yield RulesEdit(rules_file(client, scope, dirs), GUIDANCE, client.rules_start)
+    if wanted.proxy is not None:
+        yield _proxy_edit(client, scope, dirs, wanted.proxy)
+
+
+def every_edit(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[FileEdit]:
+    """Yield all that an earlier run may have changed in this scope."""
+    yield from server_edits(client, scope, dirs)
+    yield from proxy_edits(client, scope, dirs)
+
+
+def server_edits(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[FileEdit]:
+    """Yield what may have been changed for the MCP server and its guidance."""
+    with suppress(FileRefused):  # this client has no such file
+        for file in all_config_files(client, scope, dirs):
+            yield ServerEdit(file, client.form, {}, _lock(client, scope, file))
+    with suppress(FileRefused):
+        yield RulesEdit(rules_file(client, scope, dirs), "", client.rules_start)
+
+
+def proxy_edits(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[FileEdit]:
+    """Yield what may have been changed for the proxy."""
+    with suppress(FileRefused):
+        yield _proxy_edit(client, scope, dirs, ProxyTarget(""))
+
+
+def _proxy_edit(client: ClientApp, scope: Scope, dirs: "BaseDirs", target: ProxyTarget) -> PartEdit:
+    found = client.proxied
+    if not isinstance(found, BaseUrl):
+        raise FileRefused(f"{client.title} cannot be pointed to the proxy here: {found.format(url=target.url)}")
+    if scope == "project" and not found.project:
+        raise FileRefused(f"{client.title} keeps this address for all projects: use --user")
+    if scope == "project":
+        return PartEdit(dirs.here / found.project, found.keys(target))
+    path = _moved(client, dirs, Path(found.user).name) or dirs.home / found.user
+    return PartEdit(path, found.keys(target))
+
+
+def _lock(client: ClientApp, scope: Scope, file: Path) -> Path | None:
+    return file.with_name(f"{file.name}.lock") if client.is_locked and scope == "user" else None
+
+
+@dataclass(frozen=True, slots=True)
+class BaseDirs:
+    """The directories that paths are relative to: the project's, the user's, VS Code's."""
+
+    here: Path
+    home: Path
+    code: Path
+    env: Mapping[str, str]
+
+
+def all_config_files(client: ClientApp, scope: Scope, dirs: BaseDirs) -> tuple[Path, ...]:
+    """Return every file in which this client may look for its servers. Raise FileRefused if it has none."""
+    if scope == "project":
+        if not client.project:
+            raise FileRefused(f"{client.title} has no servers of a project: use --user")
+        return (dirs.here / client.project,)
+    moved = _moved(client, dirs, Path(client.user[0]).name)
+    if moved:
+        return (moved,)
+    return tuple(dirs.home / path.replace("{code}", str(dirs.code)) for path in client.user)
+
+
+def config_files(client: ClientApp, scope: Scope, dirs: BaseDirs) -> tuple[Path, ...]:
+    """Return those of them that exist; the first one if none does."""
+    files = all_config_files(client, scope, dirs)
+    return tuple(file for file in files if file.exists()) or files[:1]
+
+
+def rules_file(client: ClientApp, scope: Scope, dirs: BaseDirs) -> Path:
+    """Return the file of an agent's instructions. Raise FileRefused if there is none in this scope."""
+    if client.rules == ".clinerules":
+        rules = dirs.here / client.rules
+        return rules if rules.is_file() else rules / "kimi-proxy.md"
+    if scope == "project":
+        return dirs.here / client.rules
+    if not client.user_rules:
+        raise FileRefused(f"{client.title} keeps its user's rules in its settings: use --project, or paste them there")
+    return _moved(client, dirs, Path(client.user_rules).name) or dirs.home / client.user_rules
+
+
+def own_command(scope: Scope, path: str | None = None) -> tuple[str, ...]:
+    """Return the command that starts us; a project's file is shared, so it gets a path only if it needs one."""
+    script = Path(sys.executable).with_name("kimi-proxy")
+    found = shutil.which("kimi-proxy", path=path)
+    if scope == "project" and found and Path(found).resolve() == script.resolve():
+        return ("kimi-proxy",)
+    return (str(script),) if script.exists() else (sys.executable, "-P", "-m", "kimi_proxy")
+
+
+def _moved(client: ClientApp, dirs: BaseDirs, name: str) -> Path | None:
+    """Return the file that a client's variable names, or `name` in the directory that it names."""
+    moved = dirs.env.get(client.moved_by) if client.moved_by else None
+    if not moved:
+        return None
+    return Path(moved) if Path(moved).suffix else Path(moved) / name
