@@ -288,7 +288,7 @@ async def test_a_child_shortens_as_a_thread_does() -> None:
     async with open_workers(limit=1, thread_max_chars=0) as children:
         await started(children)
         for task in (odd, nested):
-            done = await children.shorten(task, 60)
+            done = await children.shorten(task, 60, 60)
             assert done == shorten(task)
             assert done.hidden
 
@@ -297,7 +297,7 @@ async def test_whoever_is_in_a_hurry_does_not_wait_for_a_child_to_start(my_child
     async with open_workers(
         command=(sys.executable, "-c", "import time; time.sleep(600)"), thread_max_chars=0
     ) as workers:
-        done = await workers.shorten(a_task(a_log(2000)), 120)
+        done = await workers.shorten(a_task(a_log(2000)), 120, 60)
         assert done.hidden
         await until(lambda: len(my_children()) == 1)
 
@@ -305,7 +305,7 @@ async def test_whoever_is_in_a_hurry_does_not_wait_for_a_child_to_start(my_child
 async def test_the_event_loop_keeps_turning_while_somebody_is_in_a_hurry() -> None:
     async with open_workers(command=(sys.executable, "-c", "import time; time.sleep(600)")) as workers:
         await workers.warm()
-        busy = asyncio.gather(*(workers.shorten(a_task(a_log(6000, at)), 60) for at in (10, 20)))
+        busy = asyncio.gather(*(workers.shorten(a_task(a_log(6000, at)), 60, 60) for at in (10, 20)))
         worst, last = 0.0, time.process_time()
         while not busy.done():
             await asyncio.sleep(0)
@@ -334,7 +334,23 @@ async def test_whoever_is_in_a_hurry_does_not_wait_for_the_successor_of_a_child_
     async with open_workers(limit=1, command=command, idle_s=0.05, thread_max_chars=0) as workers:
         await started(workers)
         await until(lambda: my_children() == [])
-        assert (await workers.shorten(a_task(a_log(2000)), 120)).hidden
+        assert (await workers.shorten(a_task(a_log(2000)), 120, 60)).hidden
+
+
+@pytest.mark.parametrize(("within_s", "cpu_s"), [(0.0, 60.0), (60.0, 0.0)], ids=["clock", "CPU"])
+@pytest.mark.parametrize("thread_max_chars", [0, 10**9], ids=["child", "thread"])
+async def test_a_log_that_cannot_be_scored_in_time_loses_its_routine_lines(
+    within_s: float, cpu_s: float, thread_max_chars: int
+) -> None:
+    task = a_task(a_log(2000) + "\nERROR payment refused: card expired\n")
+    async with open_workers(limit=1, thread_max_chars=thread_max_chars) as workers:
+        await started(workers)
+        done = await workers.shorten(task, within_s, cpu_s)
+
+    assert done == shorten(task, is_hurried=True)
+    assert done.tokens_after < done.tokens_before / 5
+    assert "ERROR payment refused: card expired" in done.shown
+    assert done.hidden[0].text == task.text
 
 
 async def test_a_fault_in_a_thread_is_told_as_one_in_a_child_is() -> None:
@@ -342,5 +358,5 @@ async def test_a_fault_in_a_thread_is_told_as_one_in_a_child_is() -> None:
     task = Task("a line of the user\n" * 500, None, Origin(), False, 100, 10, b"seed")  # type: ignore[arg-type]
     async with open_workers(limit=1, thread_max_chars=10**9) as workers:
         with pytest.raises(ChildProcessError, match="TypeError at") as fault:
-            await workers.shorten(task, 60)
+            await workers.shorten(task, 60, 60)
     assert "user" not in str(fault.value)

@@ -4,6 +4,7 @@ import os
 import signal
 import struct
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from queue import SimpleQueue
@@ -20,7 +21,6 @@ from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task, shorten
 
 HEADER = struct.Struct(">cI")
 DONE, FAILED = b"+", b"-"
-NICENESS = 5  # the event loop is served first when every core is busy
 
 Check: TypeAlias = Callable[[], None]
 Texts = TypeVar("Texts", Question, Task)
@@ -51,6 +51,7 @@ class ExplainJob(msgspec.Struct, frozen=True, tag="explain"):
 class ShortenJob(msgspec.Struct, frozen=True, tag="shorten"):
     task: Task
     within_s: float
+    cpu_s: float
 
 
 Job: TypeAlias = "PruneJob | ScoreJob | ExplainJob | ShortenJob"
@@ -94,11 +95,31 @@ def perform(job: Job) -> bytes:
             answer = engine.explain(_unpacked(job.question), job.cuts)
         case ShortenJob():
             task = _unpacked(job.task)
-            done = shorten(task)
+            done = shorten_within(task, job.cpu_s, time.process_time)
             # A hidden text that is the task's own does not travel back.
             hidden = (replace(one, text="" if one.text == task.text else _pack(one.text)) for one in done.hidden)
             answer = replace(done, shown=_pack(done.shown), hidden=tuple(hidden))
     return msgspec.msgpack.encode(answer)
+
+
+def shorten_within(task: Task, cpu_s: float, cpu_time: Callable[[], float], also: Check | None = None) -> ShortenedText:
+    """Shorten a text; if that takes more CPU time, by what needs no scores. `also` may raise to abort."""
+    end = cpu_time() + cpu_s
+
+    def check() -> None:
+        if also:
+            also()
+        if cpu_time() >= end:
+            raise _OutOfCpuTime
+
+    try:
+        return shorten(task, check)
+    except _OutOfCpuTime:
+        return shorten(task, is_hurried=True)
+
+
+class _OutOfCpuTime(Exception):
+    pass
 
 
 def decode_pruned(message: bytes) -> Pruned:
@@ -115,8 +136,6 @@ def decode_shortened(message: bytes, task: Task) -> ShortenedText:
 def main() -> None:
     # Ctrl-C reaches the whole terminal; the parent finishes its requests and then closes our input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if hasattr(os, "nice"):
-        os.nice(NICENESS)
     jobs, answers = _private_pipes()
     tokens.count("")  # loads the vocabulary before the first job, not during it
     _write(answers, DONE, b"ready")

@@ -31,6 +31,7 @@ THREAD_MAX_CHARS = 32 * 1024  # up to here, talking to a child costs about as mu
 # Up to here the event loop gets its turns beside a thread that works; it gets fewer of them than beside a child.
 HURRIED_MAX_CHARS = 512 * 1024
 START_WITHIN_S = 30.0
+HURRIED_S = 1.0  # for what needs no scores, a few milliseconds of work for 100 KB, on the busiest machine
 
 _SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 
@@ -139,14 +140,26 @@ class Workers:
         job = worker.ExplainJob(worker.packed(question), list(cuts), within_s)
         return msgspec.msgpack.decode(await self._in_child(job), type=list[LineWhy])
 
-    async def shorten(self, task: Task, within_s: float) -> ShortenedText:
-        """A chat request waits for this: it cannot also wait for a child to start."""
+    async def shorten(self, task: Task, within_s: float, cpu_s: float) -> ShortenedText:
+        """Shorten a tool result; what is not scored within either time is cut by what needs no scores.
+
+        A chat request waits for this: it cannot also wait for a child to start.
+        """
+        try:
+            return await self._scored(task, within_s, cpu_s)
+        except TimeoutError:
+            return await self._in_thread(lambda check: _faults_named(lambda: shorten(task, is_hurried=True)), HURRIED_S)
+
+    async def _scored(self, task: Task, within_s: float, cpu_s: float) -> ShortenedText:
         size = len(task.text)
         if size <= self._thread_max_chars or (not self._has_idle() and size <= HURRIED_MAX_CHARS):
             if size > self._thread_max_chars:
                 self._start_one()
-            return await self._in_thread(lambda check: _shortened(task, check), within_s)
-        job = worker.ShortenJob(worker.packed(task), within_s)
+            return await self._in_thread(
+                lambda check: _faults_named(lambda: worker.shorten_within(task, cpu_s, time.thread_time, check)),
+                within_s,
+            )
+        job = worker.ShortenJob(worker.packed(task), within_s, cpu_s)
         return worker.decode_shortened(await self._in_child(job), task)
 
     async def warm(self) -> None:
@@ -288,10 +301,10 @@ class Workers:
         task.add_done_callback(self._tasks.discard)
 
 
-def _shortened(task: Task, check: worker.Check) -> ShortenedText:
-    """Shorten as a child does it, faults included: a caller that waits for several outputs loses only this one."""
+def _faults_named(work: Callable[[], ShortenedText]) -> ShortenedText:
+    """Fail as a child does: a caller that waits for several outputs loses only this one."""
     try:
-        return shorten(task, check)
+        return work()
     except TimeoutError:
         raise
     except Exception as fault:  # the caller fails open and counts it

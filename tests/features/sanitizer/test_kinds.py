@@ -25,6 +25,8 @@ LOG = outputs.build_log(200).text
         (outputs.search_hits(100).text, "listing"),
         (json.dumps({"output": LOG}), "json"),
         ("{ not json", "code"),
+        ("\n".join(f"2026-01-02 03:04:{i % 60:02} INFO GET /page{i} 200" for i in range(100)), "logs"),
+        ("\n".join(f"Jan  2 03:04:{i % 60:02} host app[{i}]: took {i} ms" for i in range(100)), "logs"),
     ],
 )
 def test_it_is_told_by_its_text(text: str, kind: str):

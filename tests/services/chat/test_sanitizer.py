@@ -306,7 +306,7 @@ async def test_a_store_that_cannot_keep_lets_everything_out_whole_and_that_stays
 class Stuck(Workers):
     """Workers that never come back in time."""
 
-    async def shorten(self, task: Task, within_s: float) -> ShortenedText:
+    async def shorten(self, task: Task, within_s: float, cpu_s: float) -> ShortenedText:
         async with asyncio.timeout(within_s):
             await asyncio.Event().wait()
         raise AssertionError
@@ -457,10 +457,10 @@ async def test_a_store_that_fails_while_keeping_fails_open(tmp_path: Path):
 
 async def test_an_output_that_nobody_can_shorten_leaves_the_cuts_before_it_as_they_are(tmp_path: Path):
     class Stumbling(Workers):
-        async def shorten(self, task: Task, within_s: float) -> ShortenedText:
+        async def shorten(self, task: Task, within_s: float, cpu_s: float) -> ShortenedText:
             if "stumble" in task.text:
                 task = replace(task, goal=None)  # type: ignore[arg-type]
-            return await super().shorten(task, within_s)
+            return await super().shorten(task, within_s, cpu_s)
 
     later: list[Item] = [*BEGUN, *asked("c2", "\n".join(f"stumble over line {n * 7919 % 1009}" for n in range(600)))]
     async with world(tmp_path, workers=Stumbling(thread_max_chars=10**9)) as here:

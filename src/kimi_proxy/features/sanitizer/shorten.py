@@ -40,6 +40,7 @@ Edit: TypeAlias = tuple[int, int, bytes]
 # A text that the model has not read yet is cut only if there is enough of it; a log says less per line. Without this a
 # quarter of the files that Codex and opencode go on to quote would lose a line that they quote, instead of a sixth.
 PATIENCE = {"code": 2, "docs": 2}
+HURRIED_JSON_CHARS = 256 * 1024  # records are scored in a hurry too, as JSON has no other way to stay JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,11 @@ def _no_deadline() -> None:
     pass
 
 
-def shorten(task: Task, check: Callable[[], None] = _no_deadline) -> ShortenedText:
+def shorten(task: Task, check: Callable[[], None] = _no_deadline, *, is_hurried: bool = False) -> ShortenedText:
+    """Return the text as it is to be shown. In a hurry no line is scored: the time is linear, `check` is not called.
+
+    Then routine lines of a log go, and the middle of any other text that is too long to enter whole.
+    """
     before = tokens.count(task.text)
     if before <= task.threshold_tokens:
         return _whole(task, before, "below_threshold")
@@ -93,7 +98,11 @@ def shorten(task: Task, check: Callable[[], None] = _no_deadline) -> ShortenedTe
     if task.is_unread and before <= min(HUGE_TOKENS, PATIENCE.get(kind, 1) * task.threshold_tokens):
         return _whole(task, before, "below_threshold")
     ids = ids_of(task.seed)
-    return _shorten_json(task, ids, before, check) if kind == "json" else _shorten_text(task, kind, ids, before, check)
+    if kind != "json":
+        return _shorten_text(task, kind, ids, before, None if is_hurried else check)
+    if is_hurried and len(task.text) > HURRIED_JSON_CHARS:
+        return _whole(task, before, "out_of_time")
+    return _shorten_json(task, ids, before, _no_deadline if is_hurried else check)
 
 
 def _whole(task: Task, tokens_before: int, why: Reason = "nothing_to_cut") -> ShortenedText:
@@ -118,7 +127,7 @@ LISTED = 0.7  # of the lines that are not empty
 JUDGED = 0.2
 
 _BRACKETS = {"{": "}", "[": "]"}
-_HIT = re.compile(r"(?:[\w@~.+-]|[/\\ ](?=\S)|:(?=\\)){1,300}[:-]\d{1,7}[:-]|--$")
+_HIT = re.compile(r"(?![A-Z][a-z]{2} [ \d]\d \d\d:\d\d:)(?:[\w@~.+-]|[/\\ ](?=\S)|:(?=\\)){1,300}[:-]\d{1,7}[:-]|--$")
 _READERS = re.compile(r"\s*(?:cat|bat|head|tail|less|more|nl|sed|awk)\b")
 _DIFFS = re.compile(r"\s*(?:git\s+(?:diff|show|log\s+-p|format-patch)|diff)\b")
 _CODE_FILE = re.compile(r"[\w./~-]+\.\w{1,5}\b")
@@ -171,7 +180,7 @@ def _kind_of_lines(text: str, lines: Sequence[str], runs: bool) -> Kind:
 def _kind_of_places(lines: Sequence[str]) -> Kind | None:
     """`path:line:content` is what ripgrep and its relatives print, and compilers say `path:line: error` alike."""
     step = max(1, len(lines) // SAMPLE_LINES)
-    sample = [line for line in lines[::step] if line]
+    sample = [message for line in lines[::step] if (message := message_of(line))]  # a clock is not a place
     if len(sample) <= 3 or sum(1 for line in sample if _HIT.match(line)) < LISTED * len(sample):
         return None
     judged = sum(1 for line in sample if VERDICT.search(line[:400]))
@@ -213,6 +222,7 @@ def _log_ratio(protected: Sequence[str], usual: float) -> float:
 
 CHARS_PER_TOKEN = 4
 LONG_LINE_CHARS = 400  # lines that are longer than this on average are machine-made
+HEAD_SHARE = 0.6  # of what stays of a text whose middle goes
 END_LINES = 3  # at the beginning of a log, and as many at its end
 MARKER_CHARS = 120  # a gap with less in it is not worth its marker
 
@@ -220,7 +230,10 @@ _SHOWN = Options(1.0, 0, 0, annotate_lines=False, include_markers=True)
 _AS_TYPE: dict[str, SourceType] = {"listing": "docs", "logs": "logs", "code": "code", "docs": "docs"}
 
 
-def _shorten_text(task: Task, kind: Kind, next_id: NextId, before: int, check: Callable[[], None]) -> ShortenedText:
+def _shorten_text(
+    task: Task, kind: Kind, next_id: NextId, before: int, check: Callable[[], None] | None
+) -> ShortenedText:
+    """`check` is None in a hurry."""
     if len(task.text) > LONG_LINE_CHARS * (task.text.count("\n") + 1):
         return _shorten_to_ends(task, kind, next_id("msk"), before)
     lines = split(task.text)
@@ -228,13 +241,16 @@ def _shorten_text(task: Task, kind: Kind, next_id: NextId, before: int, check: C
     prune_id = next_id("prn")
     if kind == "logs":
         ratio, found = _log_cuts(task, judged, before, check)
+    elif check is None:
+        ratio = min(_ratio_of(kind, before, task.is_unread), 1 - task.keep_tokens / before)
+        found = _middle(lines, ratio) if before > HUGE_TOKENS else []
     else:
         ratio = min(_ratio_of(kind, before, task.is_unread), 1 - task.keep_tokens / before)
         scores = _listing_scores(lines, task.goal, check) if kind == "listing" else None
         found = _scored_cuts(task.goal, judged, as_type, ratio, check, scores)
     cuts = tuple(_worth_a_marker(found, lines))
     if not cuts:
-        return _whole(task, before)
+        return _whole(task, before, "nothing_to_cut" if check else "out_of_time")
     text = render(lines, annotate(cuts, prune_id), _SHOWN)
     hint = task.hint.replace("{id}", prune_id)
     shown = f"{text}{'' if text.endswith(chr(10)) else chr(10)}{hint}" if hint else text
@@ -276,15 +292,28 @@ def _scored_cuts(
     return [annotation.cut for annotation in pruned.annotations]
 
 
-def _log_cuts(task: Task, lines: Sequence[str], before: int, check: Callable[[], None]) -> tuple[float, list[Cut]]:
-    """Return the share of a log that may go, and what goes: routine lines, then the least relevant of the others."""
-    found = outline(lines, "logs", check)
+def _middle(lines: Sequence[str], ratio: float) -> list[Cut]:
+    """Return the cut of so many lines that leaves more of the beginning than of the end."""
+    gone = math.floor(ratio * len(lines))
+    start = math.ceil((len(lines) - gone) * HEAD_SHARE)
+    return [Cut(start + 1, start + gone, "milieu d'un long résultat")] if gone else []
+
+
+def _log_cuts(
+    task: Task, lines: Sequence[str], before: int, check: Callable[[], None] | None
+) -> tuple[float, list[Cut]]:
+    """Return the share of a log that may go, and what goes: routine lines, then the least relevant of the others.
+
+    In a hurry, when `check` is None, the newest of the others stay.
+    """
+    found = outline(lines, "logs", check or _no_deadline)
     ratio = min(_log_ratio(found.protected, _ratio_of("logs", before, task.is_unread)), 1 - task.keep_tokens / before)
     room = len(lines) - math.floor(ratio * len(lines))
     rows = notable_rows(lines, found.protected, task.goal)
-    check()
     stays = set(rows)
-    if len(rows) > room:
+    if check is None:
+        stays = set(rows[-room:])
+    elif len(rows) > room:
         cuts = _scored_cuts(task.goal, [lines[row] for row in rows], "logs", 1 - room / len(rows), check)
         stays -= {rows[at] for cut in cuts for at in range(cut.start - 1, cut.end)}
     stays |= _failure_rows(lines, found.protected)

@@ -37,8 +37,10 @@ from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store.protocols import ListedOriginal
 from kimi_proxy.services.workers import Workers
 
+BUSY_FACTOR = 3  # how much longer than its CPU time a request waits: agents run builds, so cores are shared
 COMMIT_GRACE_S = 0.25  # what was shortened in time, now or before, is worth waiting for the disk
 IN_LOOP_MAX_BYTES = 1024**2
+IN_LOOP_MAX_CHARS = 128 * 1024
 MAX_SMALL = 50_000
 DAY_S = 86_400
 SEED_BYTES = 32
@@ -72,6 +74,7 @@ class Sanitizer:
         self._now = now
         self._draw = draw
         self._caches = caches or PromptCaches()
+        self._cpu_s = settings.budget_ms / 1000
         self._policy = POLICIES[settings.policy]
         self._entry_tokens = settings.threshold_tokens or self._policy.entry_tokens
         self._has_tool: LruCache[bytes, bool] = LruCache(MAX_SMALL)
@@ -116,7 +119,7 @@ class Sanitizer:
         self._metrics.sanitizer_tokens_saved.inc(max(0, numbers.get("tokens_saved", 0)))
 
     async def _decided(self, draft: Draft) -> RequestDecisions:
-        deadline = self._now() + self._settings.budget_ms / 1000
+        deadline = self._now() + BUSY_FACTOR * self._cpu_s
         found, cache = await self._plan(draft), await self._caches.observe(draft)
         offers_tool = await self._offers_tool(draft, cache)
         decisions = await self._decisions_on(draft, found, self._may_cut(draft, offers_tool), deadline)
@@ -182,7 +185,7 @@ class Sanitizer:
         if not shortened:
             return {}, 0
         try:
-            async with asyncio.timeout(COMMIT_GRACE_S + self._settings.budget_ms / 1000):
+            async with asyncio.timeout(COMMIT_GRACE_S + BUSY_FACTOR * self._cpu_s):
                 return await self._decisions.commit(shortened, draft.session.id, replaces=True), rewritten
         except (StoreUnavailable, TimeoutError) as e:
             self._fell_back("settle", "store_unavailable", str(e))
@@ -259,18 +262,34 @@ class Sanitizer:
         deadline: float,
     ) -> list[ShortenedOutput]:
         about, hint = goal(draft.request), self._hint(draft)
-        done = await asyncio.gather(*(self._one(draft, output, about, deadline) for output in new))
-        long: list[ShortenedOutput] = []
-        decisions = dict(known)  # with those of this request: what is cut in it cannot be pointed to
-        for output, scored in zip(new, done, strict=True):
-            earlier = readable_before(outputs[: outputs.index(output)], decisions, output)
-            shortened = self._best(output, scored, earlier, hint)
-            decisions[output.key] = Decision(shortened.why, shortened.shown if shortened.hidden else None)
-            if shortened.why == "below_threshold":
+        scored = await asyncio.gather(*(self._one(draft, output, about, deadline) for output in new))
+        if sum(len(output.text) for output in new) <= IN_LOOP_MAX_CHARS:
+            forms = self._forms(outputs, new, scored, known, hint)
+        else:
+            forms = await asyncio.to_thread(self._forms, outputs, new, scored, known, hint)
+        for output, form in zip(new, forms, strict=True):
+            if form.why == "below_threshold":
                 self._small.put(output.key, True)
-            else:
-                long.append(ShortenedOutput(output, about, shortened))
-        return long
+        done = zip(new, forms, strict=True)
+        return [ShortenedOutput(output, about, form) for output, form in done if form.why != "below_threshold"]
+
+    def _forms(
+        self,
+        outputs: Sequence[LongOutput],
+        new: Sequence[LongOutput],
+        scored: Sequence[ShortenedText],
+        known: Mapping[bytes, Decision],
+        hint: str,
+    ) -> list[ShortenedText]:
+        """Return the shortest form of each new result. What this request cuts cannot be pointed to by a later one."""
+        decisions = dict(known)
+        at = {output.key: place for place, output in enumerate(outputs)}
+        forms: list[ShortenedText] = []
+        for output, by_score in zip(new, scored, strict=True):
+            form = self._best(output, by_score, readable_before(outputs[: at[output.key]], decisions, output), hint)
+            decisions[output.key] = Decision(form.why, form.shown if form.hidden else None)
+            forms.append(form)
+        return forms
 
     def _best(self, output: LongOutput, scored: ShortenedText, earlier: Sequence[Earlier], hint: str) -> ShortenedText:
         """Return a form that loses nothing if it is as short as what the engine left."""
@@ -306,7 +325,7 @@ class Sanitizer:
             keep_tokens=KEPT_OF_HUGE if is_spared else 0,
         )
         try:
-            return await self._workers.shorten(task, max(0.0, deadline - self._now()))
+            return await self._workers.shorten(task, max(0.0, deadline - self._now()), self._cpu_s)
         except TimeoutError:
             return _whole(output, "out_of_time")
         except ChildProcessError as e:
