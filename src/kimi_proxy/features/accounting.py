@@ -76,7 +76,8 @@ class Recalled:
 
     calls: int = 0
     turns: int = 0  # times that the provider was asked again
-    first: Usage | None = None  # of the first turn alone; the usage of the answer is that of all
+    first: Usage | None = None  # what the provider counted for the first turn alone
+    all: Usage | None = None  # and for all of them: the answer itself has the count of the last
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,9 +46,10 @@ class Metric:
 
     @property
     def tokens(self) -> int:
-        """Return what fills the window. A provider that was asked again for the same answer has counted every turn."""
-        turns = 1 + (self.account.extra_turns if self.account else 0)
-        return self.tokens_estimated if self.input_tokens is None else self.input_tokens // turns
+        """Return what fills the window. Of a request that was asked again, every turn has been counted as input."""
+        if self.input_tokens is None:
+            return self.tokens_estimated
+        return self.account.tokens_after if self.account and self.account.extra_turns else self.input_tokens
 
     @property
     def percent(self) -> float | None:
@@ -72,8 +73,8 @@ class Ending:
 
     @property
     def counted(self) -> Usage | None:
-        """Return the provider's count, if it is one."""
-        usage = self.reply.usage
+        """Return the provider's count of all turns, if it is one."""
+        usage = self.recalled.all or self.reply.usage
         return usage if usage is not None and usage.input_tokens else None
 
 

@@ -8,7 +8,8 @@ from tests.model import Call, Says, body, events
 
 from kimi_proxy.core.chat import Request, Wire, edit, parse
 from kimi_proxy.core.chat.reply import EventSplitter, ReplyReader
-from kimi_proxy.core.chat.wires.recall import RecallCall, RecallRounds, RoundCalls, summed
+from kimi_proxy.core.chat.wires.protocol import Usage
+from kimi_proxy.core.chat.wires.recall import RecallCall, RecallRounds, RoundCalls
 from kimi_proxy.core.json import JsonObject, JsonValue
 
 WIRES = pytest.mark.parametrize("wire", list(Wire))
@@ -60,7 +61,23 @@ def test_two_rounds_are_one_stream_without_our_call(wire: Wire):
     reader.feed(shown)
     assert reader.facts.is_complete
     assert reader.facts.usage is not None
-    assert (reader.facts.usage.input_tokens, reader.facts.usage.output_tokens) == (250, 29)
+    assert (reader.facts.usage.input_tokens, reader.facts.usage.output_tokens) == (150, 9)
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_messages_count_each_round_where_claude_code_looks_for_it(is_stream: bool):
+    """The count of the answer is the last round's, by which Claude Code knows how full its window is."""
+    if is_stream:
+        usage = objects_in(played(Wire.MESSAGES, FIRST, SECOND)[0])[-2]["usage"]
+    else:
+        rounds, asked = Wire.MESSAGES.format.recall_body(OWN.name), request(Wire.MESSAGES, [User("go")])
+        rounds.take(json.loads(body(Wire.MESSAGES, FIRST)))
+        asked_again(rounds, asked, ["line"])
+        rounds.take(json.loads(body(Wire.MESSAGES, SECOND)))
+        usage = rounds.joined()["usage"]
+
+    counts = [{"input_tokens": 100, "output_tokens": 20}, {"input_tokens": 150, "output_tokens": 9}]
+    assert usage == {**counts[1], "iterations": [{"type": "message", **each} for each in counts]}
 
 
 def test_chat_chunks_have_one_id_one_role_and_calls_from_zero_on():
@@ -151,19 +168,6 @@ def test_both_calls_in_one_round_leave_the_clients(wire: Wire):
 
 
 @WIRES
-def test_a_call_that_is_not_answered_any_more_ends_the_answer(wire: Wire):
-    shown, _ = played(wire, FIRST)
-
-    assert b"recover_text" not in shown
-    ends = {
-        Wire.CHAT: b'"finish_reason":"stop"',
-        Wire.MESSAGES: b'"stop_reason":"end_turn"',
-        Wire.RESPONSES: b"completed",
-    }
-    assert ends[wire] in shown
-
-
-@WIRES
 def test_a_round_that_breaks_off_has_no_calls_to_answer(wire: Wire):
     stream = wire.format.recall_stream(OWN.name)
     for raw in events(wire, FIRST)[:-3]:
@@ -186,7 +190,9 @@ def test_two_rounds_in_one_piece_are_one_answer(wire: Wire, second: Says):
     assert after == RoundCalls((), tuple(call.id for call in second.calls))
     assert b"line of own_1" in again.body and b"own_1" in again.body
     assert "recover_text" not in shown and "Let me look." in shown and second.text in shown
-    assert {Wire.CHAT: '"prompt_tokens": 250'}.get(wire, '"input_tokens": 250') in shown
+    counted = wire.format.usage(json.loads(shown)["usage"])
+    assert counted is not None and (counted.input_tokens, counted.output_tokens) == (150, 9)
+    assert [wire.format.usage(usage) for usage in rounds.usages] == [Usage(100, 20), Usage(150, 9)]
 
 
 @WIRES
@@ -206,14 +212,6 @@ def test_events_come_whole_however_they_are_cut(end: bytes):
         found = [one for at in range(0, len(raw), size) for one in whole.feed(raw[at : at + size])]
         assert b"".join(found) + whole.rest() == raw
         assert [one.count(b"data:") for one in found if b"data:" in one] == [1, 1]
-
-
-def test_counts_are_added_up_member_by_member():
-    before = {"a": 1, "b": {"c": 2, "d": None}, "e": "old", "g": 4}
-    after = {"a": 3, "b": {"c": 4, "d": 5}, "e": "new", "f": True}
-
-    assert summed(before, after) == {"a": 4, "b": {"c": 6, "d": 5}, "e": "new", "g": 4, "f": True}
-    assert summed(None, after) == after
 
 
 def test_calls_without_an_index_and_what_comes_with_them_are_sent_back():
@@ -343,7 +341,7 @@ def test_a_count_inside_of_the_choice_is_that_of_all_rounds():
     reader.feed(shown)
 
     assert reader.facts.usage is not None
-    assert (reader.facts.usage.input_tokens, reader.facts.usage.output_tokens) == (250, 29)
+    assert (reader.facts.usage.input_tokens, reader.facts.usage.output_tokens) == (150, 9)
 
 
 BLOCKS: list[JsonObject] = [{"type": "thinking", "thinking": []}, {"type": "text", "text": "So it is."}]

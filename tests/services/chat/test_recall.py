@@ -93,7 +93,7 @@ async def test_what_it_asks_for_is_answered_inside(tmp_path: Path, wire: Wire, s
     assert b"recover_text" not in answer and b"own_1" not in answer
     assert reader.facts.is_complete
     assert reader.facts.usage is not None
-    assert (reader.facts.usage.input_tokens, reader.facts.usage.output_tokens) == (220, 12)
+    assert (reader.facts.usage.input_tokens, reader.facts.usage.output_tokens) == (120, 7)
     first, again = (parse(raw, wire) for raw in model.requests)
     assert again.body.startswith(first.body[: first.messages[-1].end])
     assert [part.text for part in again.messages[-1].parts] == [lines(3, 4)]
@@ -193,13 +193,29 @@ async def test_a_conversation_that_goes_on_from_nothing_cannot_either(tmp_path: 
 
 @WIRES
 @pytest.mark.parametrize("stream", [True, False])
-async def test_it_is_not_answered_for_ever(tmp_path: Path, wire: Wire, stream: bool):
-    model = Model(wire, [Says("Again.", (recovering(),))])
+async def test_a_call_too_many_is_refused_and_the_model_goes_on(tmp_path: Path, wire: Wire, stream: bool):
+    often = [Says("Again.", (recovering(f"own_{n}"),)) for n in range(3)]
+    model = Model(wire, [*often, Says("So.", (THEIRS,))])
     async with world(tmp_path, model, "recover_rounds = 2\n") as (runtime, _):
         status, answer = await ask(runtime, wire, stream=stream)
 
-    assert (status, len(model.requests)) == (200, 3)
-    assert b"recover_text" not in answer
+    assert (status, len(model.requests)) == (200, 4)
+    assert b"recover_text" not in answer and b"call_b2" in answer
+    results = [parse(raw, wire).messages[-1].parts[-1].text for raw in model.requests[1:]]
+    assert results[:2] == [lines(3, 4)] * 2
+    assert results[2].startswith("no_more: no more may be read in this answer")
+
+
+@WIRES
+async def test_a_model_that_calls_for_ever_is_an_error_and_no_silent_end(tmp_path: Path, wire: Wire):
+    model = Model(wire, [Says("Again.", (recovering(),))])
+    async with world(tmp_path, model, "recover_rounds = 2\n") as (runtime, _):
+        _, answer = await ask(runtime, wire, stream=True)
+        with pytest.raises(UpstreamUnreadable, match="5 times in one answer"):
+            await ask(runtime, wire, stream=False)
+
+    assert len(model.requests) == 10
+    assert UpstreamUnreadable.code.encode() in answer and b"recover_rounds" in answer
 
 
 @pytest.mark.parametrize(
@@ -283,7 +299,7 @@ async def test_a_stream_whose_last_event_is_not_ended_goes_on_like_any_other(tmp
     assert answer.count(b"[DONE]") == (1 if wire is Wire.CHAT else 0)
     assert reader.facts.is_complete and reader.facts.unreadable == 0
     assert reader.facts.usage is not None
-    assert (reader.facts.usage.input_tokens, reader.facts.usage.output_tokens) == (220, 12)
+    assert (reader.facts.usage.input_tokens, reader.facts.usage.output_tokens) == (120, 7)
 
 
 def a_long_talk() -> list[Item]:
@@ -333,19 +349,6 @@ async def test_whoever_goes_on_by_id_brings_a_result_for_our_call_too(tmp_path: 
     told = [json.loads(raw)["input"] for raw in model.requests[1:]]
     ours: JsonObject = {"type": "function_call_output", "call_id": "own_1", "output": lines(3, 4)}
     assert told == [[result, ours], [result, ours]]
-
-
-async def test_whoever_goes_on_by_id_brings_a_result_for_a_call_that_was_one_too_many(tmp_path: Path):
-    model = Model(Wire.RESPONSES, [Says("Hm.", (recovering(f"own_{n}"),), id=f"resp_{n}") for n in range(2)])
-    async with world(tmp_path, model, "recover_rounds = 1\n") as (runtime, _):
-        await ask(runtime, Wire.RESPONSES)
-        raw = request_body(Wire.RESPONSES, [User("And?")], previous_response_id="resp_0")
-        async with runtime.chat.answer(ChatRequest(Wire.RESPONSES, raw)):
-            pass
-
-    told = json.loads(model.requests[2])
-    assert told["previous_response_id"] == "resp_1"
-    assert told["input"][-1] == {"type": "function_call_output", "call_id": "own_1", "output": lines(3, 4)}
 
 
 @WIRES

@@ -138,7 +138,7 @@ class Chat:
         self._metrics.chat_faults.labels(stage, type(error).__name__).inc()
 
     def _record(self, exchange: Exchange) -> None:
-        provider, usage = exchange.draft.target.provider, exchange.reply.usage
+        provider, usage = exchange.draft.target.provider, exchange.usage
         self._metrics.chat_requests.labels(provider, exchange.outcome, str(exchange.status)).inc()
         self._metrics.chat_seconds.labels(provider).observe(exchange.elapsed_s)
         if exchange.first_byte_s is not None:

@@ -4,10 +4,11 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import reduce
 
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import Request, edit
-from kimi_proxy.core.chat.reply import EventSplitter
+from kimi_proxy.core.chat.reply import EventSplitter, Usage
 from kimi_proxy.core.chat.wires.recall import RecallCall, RecallRounds, RecallStream
 from kimi_proxy.core.errors import (
     InvalidParams,
@@ -17,7 +18,7 @@ from kimi_proxy.core.errors import (
     StoreUnavailable,
     UpstreamUnreadable,
 )
-from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.lines import decoded
 from kimi_proxy.core.markers import is_id
 from kimi_proxy.features import recovery
@@ -34,7 +35,13 @@ from kimi_proxy.services.store.protocols import Originals
 
 MAX_HELD_BYTES = 16 * 1024**2  # a longer body, or event, is passed on unread
 SHORT_CHARS = 2_000  # hardly the reason why a request is too long
+REFUSED_ROUNDS = 2  # in which the model is told so, and may go on without
 PENDING_CHARS = 32_000  # what is added to another tool's result stays in the conversation for good
+
+NO_MORE = (
+    "no_more: no more may be read in this answer. Go on with what you have: answer, or call another tool; after its "
+    "result you may read again."
+)
 
 _STREAM = "text/event-stream"
 _PLAIN = ("", "identity")
@@ -73,6 +80,11 @@ class _Progress:
         # The model's own calls are no part of it, nor is what we say of ids that it should not know.
         self._texts = [draft.request.body]
 
+    @property
+    def turns(self) -> int:
+        """How often the provider was asked again."""
+        return self._recalled.turns
+
     def knows(self, id: str) -> bool:
         """Whether the model was given this id; where only the end of a conversation passes here, it may have been."""
         return self.draft.request.is_continued or any(id.encode() in text for text in self._texts)
@@ -80,12 +92,14 @@ class _Progress:
     def add_text(self, text: str) -> None:
         self._texts.append(text.encode("utf-8", "surrogatepass"))
 
-    def count(self, calls: int, rounds: int, usage: JsonValue) -> None:
-        """Add up what was recalled; `usage` is what the provider counted so far."""
-        before = self._recalled
-        first = before.first if before.turns or not rounds else self.request.format.usage(usage)
-        self._recalled = Recalled(before.calls + calls, before.turns + rounds, first)
-        self._on_recall(self._recalled)
+    def count(self, rounds: RecallRounds, calls: int = 0, turns: int = 0) -> None:
+        """Add up what was recalled, and what the provider has counted so far for all rounds."""
+        before, read_usage = self._recalled, self.request.format.usage
+        counted = [usage for value in rounds.usages if (usage := read_usage(value)) is not None]
+        first, total = (counted[0], reduce(Usage.plus, counted)) if counted else (None, None)
+        self._recalled = Recalled(before.calls + calls, before.turns + turns, first, total)
+        if self._recalled.calls:
+            self._on_recall(self._recalled)
 
 
 class Recall:
@@ -117,28 +131,32 @@ class Recall:
     async def _stream(self, reply: ReplyStream, progress: _Progress) -> AsyncIterator[bytes]:
         draft = progress.draft
         rounds = draft.request.format.recall_stream(draft.own_tool)
-        for left in range(self._max_rounds, -1, -1):
+        try:
             async for shown in _shown(reply, rounds):
                 yield shown
-            if not left or not rounds.calls.own or rounds.calls.others:
-                break
-            reply = await self._next_round(rounds, progress)
-            if reply.status != 200 or reply.media_type != _STREAM or reply.encoding not in _PLAIN:
-                raise UpstreamUnreadable(
-                    f"{draft.target.provider} answered HTTP {reply.status} when it was asked again"
-                )
+            while rounds.calls.own and not rounds.calls.others:
+                reply = await self._next_round(rounds, progress)
+                if reply.status != 200 or reply.media_type != _STREAM or reply.encoding not in _PLAIN:
+                    raise UpstreamUnreadable(
+                        f"{draft.target.provider} answered HTTP {reply.status} when it was asked again"
+                    )
+                async for shown in _shown(reply, rounds):
+                    yield shown
+        finally:
+            progress.count(rounds)  # a client that hangs up pays for what the provider has counted
         await self._keep_pending(rounds, progress)
         yield rounds.ending()
 
     async def _whole(self, reply: ReplyStream, progress: _Progress) -> ReplyStream:
         rounds = progress.request.format.recall_body(progress.draft.own_tool)
-        for left in range(self._max_rounds, -1, -1):
+        while True:
             body, rest = await read_up_to(MAX_HELD_BYTES, reply.pieces())
             answer = _object(body) if reply.status == 200 and rest is None else None
             if answer is None:
                 return RewrittenReply(reply, _pieces(body, rest))
             calls = rounds.take(answer)
-            if not left or not calls.own or calls.others:
+            progress.count(rounds)
+            if not calls.own or calls.others:
                 break
             reply = await self._next_round(rounds, progress)
         is_changed = rounds.calls.own or progress.request is not progress.draft.request
@@ -148,10 +166,16 @@ class Recall:
     async def _next_round(self, rounds: RecallRounds, progress: _Progress) -> ReplyStream:
         """Ask again with an answer to each of our calls; if it is refused, their length may be the reason."""
         calls = rounds.calls.own
-        answers = [await self._recovered(call, progress) for call in calls]
+        if progress.turns >= self._max_rounds + REFUSED_ROUNDS:
+            raise UpstreamUnreadable(
+                f"{progress.draft.target.model[:80]!r} called {progress.draft.own_tool} {progress.turns + 1} times in one "
+                "answer, and no more was given to it: ask again, or raise recover_rounds in [sanitizer]"
+            )
+        may_read = progress.turns < self._max_rounds
+        answers = [await self._recovered(call, progress) if may_read else NO_MORE for call in calls]
         results = progress.request.format.new_tool_results(zip((call.id for call in calls), answers, strict=True))
         progress.request = edit.with_items(progress.request, [*rounds.next_round(), *results])
-        progress.count(len(calls), 1, rounds.usage_before)
+        progress.count(rounds, len(calls), 1)
         reply = await progress.ask_again(progress.request)
         shorter = [_fitting(text, SHORT_CHARS) for text in answers]
         if reply.status not in _REFUSED or shorter == answers:
@@ -186,14 +210,13 @@ class Recall:
         """
         draft, calls = progress.draft, rounds.calls
         is_stored = bool(rounds.id) and draft.request.format.is_answer_stored(draft.request.json)
-        if calls.own and (calls.others or is_stored):
+        if calls.own and calls.others:
             results = [(call, _fitting(await self._recovered(call, progress), PENDING_CHARS)) for call in calls.own]
             try:
-                if calls.others:
-                    progress.count(len(calls.own), 0, None)
-                    beside = unique_call_id(draft.came or draft.request, calls.others[-1])
-                    texts = [f"[{draft.own_tool} {call.arguments}]\n{text}" for call, text in results]
-                    await self._decisions.save_pending_result(draft.session.id, beside, "\n\n".join(texts))
+                progress.count(rounds, len(calls.own))
+                beside = unique_call_id(draft.came or draft.request, calls.others[-1])
+                texts = [f"[{draft.own_tool} {call.arguments}]\n{text}" for call, text in results]
+                await self._decisions.save_pending_result(draft.session.id, beside, "\n\n".join(texts))
                 if is_stored:
                     await self._decisions.save_open_results(rounds.id, {call.id: text for call, text in results})
             except StoreUnavailable as e:

@@ -76,7 +76,7 @@ class Recorder(ChatObserver):
         if self._waiting + len(body) > MAX_WAITING_CHARS:
             log.warning("a request was not recorded", extra={"what": "too many wait to be written"})
             return
-        taken = RecordedRequest(running.at, request.wire, body, exchange.status, exchange.reply.usage)
+        taken = RecordedRequest(running.at, request.wire, body, exchange.status, exchange.usage)
         self._waiting += len(body)
         self._thread.submit(self._written, session, running.head, taken)
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kimi_proxy.core.chat.reply import EventBuffer, ReplyFacts, ReplyReader
+from kimi_proxy.core.chat.reply import EventBuffer, ReplyFacts, ReplyReader, Usage
 from kimi_proxy.core.errors import KimiProxyError, UpstreamDisconnected, UpstreamError
 from kimi_proxy.features.accounting import Recalled
 from kimi_proxy.features.pipeline import Draft
@@ -52,6 +52,11 @@ class Exchange:
     first_byte_s: float | None
     elapsed_s: float
     recalled: Recalled = field(default_factory=Recalled)  # by the model, in the middle of the answer
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the provider counted, for all turns of the answer."""
+        return self.recalled.all or self.reply.usage
 
 
 class Relay:

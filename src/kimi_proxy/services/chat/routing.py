@@ -39,9 +39,7 @@ async def count_ratio(session_store: SessionStore, session: str) -> float:
         return 1.0
     if last is None or last.input_tokens is None or not last.tokens_estimated:
         return 1.0
-    # Asked again for the same answer, it has counted every turn: the request is what the first of them read.
-    counted = min(last.tokens, last.account.tokens_after) if last.account else last.tokens
-    return min(MOST_OFF, max(1.0, counted / last.tokens_estimated))
+    return min(MOST_OFF, max(1.0, last.tokens / last.tokens_estimated))
 
 
 class Routing:

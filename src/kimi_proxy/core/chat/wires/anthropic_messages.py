@@ -40,15 +40,18 @@ class _MessagesRounds(RecallRounds):
     def _is_own(self, block: JsonObject) -> bool:
         return block.get("type") == "tool_use" and block.get("name") == self._own
 
+    @property
+    def _shown_usage(self) -> JsonObject:
+        """The count of the last round, and those of all rounds where the API puts them."""
+        rounds = [each for usage in self.usages for each in _iterations(read.as_object(usage))]
+        return {**read.as_object(self._usage), **({"iterations": rounds} if self._is_later else {})}
+
 
 class MessagesRecallBody(_MessagesRounds, RecallBody):
     _shown_before: tuple[JsonObject, ...] = ()  # blocks of the rounds that are over
 
     def joined(self) -> JsonObject:
-        others = self._others
-        is_stop = len(others) < len(self._content) and not any(block.get("type") == "tool_use" for block in others)
-        stop: JsonObject = {"stop_reason": "end_turn"} if is_stop else {}
-        return {**self._body, "content": [*self._shown_before, *others], **stop, "usage": self._total_usage()}
+        return {**self._body, "content": [*self._shown_before, *self._others], "usage": self._shown_usage}
 
     def _begin(self) -> None:
         self._shown_before += self._others
@@ -82,15 +85,10 @@ class MessagesRecallStream(_MessagesRounds, RecallStream):
             case "message_delta":
                 self._usage = {**read.as_object(self._usage), **read.as_object(value.get("usage"))}
                 self._is_over = True
-                return self._end(event, {**value, "usage": self._total_usage()} if self._is_later else value, raw)
+                return self._end(event, {**value, "usage": self._shown_usage} if self._is_later else value, raw)
             case "message_stop":
                 return self._end(event, value, raw)
         return raw
-
-    def _ended(self, value: JsonObject, is_stop: bool) -> JsonObject:
-        if not is_stop or value.get("type") != "message_delta":
-            return value
-        return {**value, "delta": {**read.as_object(value.get("delta")), "stop_reason": "end_turn"}}
 
     @property
     def _content(self) -> Sequence[tuple[JsonObject, str]]:
@@ -264,6 +262,11 @@ def _result_parts(body: JsonBody, raw: Raw, result: RawObject) -> Iterator[Part]
     if content is None or not (read.is_string(content) or read.array(content)):  # it says nothing, and answers its call
         yield body.part("other", raw, call_id)
     yield from body.parts(content, "tool_result", _RESULT_KINDS, call_id, read.is_true(result.get("is_error")))
+
+
+def _iterations(usage: JsonObject) -> list[JsonObject]:
+    """Return a round as the provider counts it: as one iteration, or as several, of which some compact."""
+    return read.as_objects(usage.get("iterations")) or [{"type": "message", **usage}]
 
 
 def _input(block: JsonObject) -> str:

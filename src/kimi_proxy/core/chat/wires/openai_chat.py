@@ -17,7 +17,6 @@ from kimi_proxy.core.chat.wires.recall import (
     RecallStream,
     RoundCalls,
     event_bytes,
-    summed,
     valid_arguments,
 )
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -76,12 +75,10 @@ class ChatRecallBody(_ChatRounds, RecallBody):
         message, choice = self._message, self._choice
         calls = read.as_objects(message.get("tool_calls"))
         others = [call for call in calls if read.as_object(call.get("function")).get("name") != self._own]
-        finish = "stop" if calls and not others else choice.get("finish_reason")
         rest = {key: value for key, value in message.items() if key != "tool_calls"}
         content: JsonObject = {"content": self._content()} if self._content_before else {}
         shown: JsonObject = {"tool_calls": others} if others else {}
-        choice = {**choice, "message": {**rest, **content, **shown}, "finish_reason": finish}
-        return {**self._body, "choices": [choice], "usage": self._total_usage()}
+        return {**self._body, "choices": [{**choice, "message": {**rest, **content, **shown}}]}
 
     def _begin(self) -> None:
         self._content_before = self._content()
@@ -125,10 +122,6 @@ class ChatRecallStream(_ChatRounds, RecallStream):
         self._hold(event, None)
         return b""
 
-    def _ended(self, value: JsonObject, is_stop: bool) -> JsonObject:
-        choices = [{**choice, "finish_reason": "stop"} for choice in read.as_objects(value.get("choices"))]
-        return {**value, "choices": choices} if is_stop else value
-
     def _hold(self, event: SseEvent, value: JsonObject | None) -> None:
         """Hold back the end of this round: all of it is known now."""
         calls = [call.to_json() for call in self._streamed]
@@ -170,7 +163,7 @@ class ChatRecallStream(_ChatRounds, RecallStream):
     def _rewritten(self, event: SseEvent, chunk: JsonObject, choice: JsonObject, shown: JsonObject) -> bytes:
         """Return the chunk without our calls, as a part of the first round; hold back its end until ours is known."""
         if self._is_later:
-            chunk, choice = {**self._with_total(chunk), "id": self._id}, self._with_total(choice)
+            chunk = {**chunk, "id": self._id}
         finish = choice.get("finish_reason")
         if self._has_own and (finish or not choice):
             self._hold(event, _with_choice(chunk, choice, {}, finish))
@@ -178,11 +171,6 @@ class ChatRecallStream(_ChatRounds, RecallStream):
         if not any(shown.values()) and not finish and not chunk.get("usage"):
             return b""
         return event_bytes(event, _with_choice(chunk, choice, shown, finish))
-
-    def _with_total(self, counted: JsonObject) -> JsonObject:
-        """Return a chunk, or its choice, with the counts of all rounds where it has those of one."""
-        usage = counted.get("usage")
-        return {**counted, "usage": summed(self.usage_before, usage)} if usage else counted
 
     def _without_own(self, delta: JsonObject, pieces: Sequence[tuple[JsonObject, _StreamedCall]]) -> JsonObject:
         # Clients that put the pieces together expect the first call to have the first index.

@@ -68,7 +68,7 @@ class ResponsesRecallBody(_ResponsesRounds, RecallBody):
         return super().take(body)
 
     def joined(self) -> JsonObject:
-        return {**self._body, "output": self._shown(), "usage": self._total_usage()}
+        return {**self._body, "output": self._shown()}
 
     def _begin(self) -> None:
         self._shown_before = self._shown()
@@ -105,7 +105,7 @@ class ResponsesRecallStream(_ResponsesRounds, RecallStream):
             return b""
         return self._moved(event, value, index, raw)
 
-    def _ended(self, value: JsonObject, is_stop: bool) -> JsonObject:
+    def _ended(self, value: JsonObject) -> JsonObject:
         return self._numbered(value)
 
     @property
@@ -138,7 +138,7 @@ class ResponsesRecallStream(_ResponsesRounds, RecallStream):
         self._is_over = True
         if not self._is_moved and not self.calls.own:
             return raw
-        whole = {**response, "id": self.id, "output": self._shown(), "usage": self._total_usage()}
+        whole = {**response, "id": self.id, "output": self._shown()}
         self._held.append((event, {**value, "response": whole}))
         return b""
 

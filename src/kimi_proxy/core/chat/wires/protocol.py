@@ -33,6 +33,10 @@ class Usage:
         """Return the larger of each count: in a stream counts only grow, and may come twice or in parts."""
         return Usage(*(max(getattr(self, name), getattr(other, name)) for name in self.__slots__))
 
+    def plus(self, other: "Usage") -> "Usage":
+        """Return what two answers come to."""
+        return Usage(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
+
 
 @dataclass(frozen=True, slots=True)
 class ReplyFacts:

@@ -6,7 +6,6 @@ answer goes on where the first one stopped. What all wire formats share of that 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeGuard
 
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import ParseError
@@ -38,8 +37,21 @@ class RecallRounds(ABC):
         self._own = own
         self._usage: JsonValue = None  # of this round
         self._is_over = False  # this round
-        self._is_later = False  # this is not the first round
-        self.usage_before: JsonValue = None  # what the provider counted for the rounds that are over
+        self._usages_before: tuple[JsonValue, ...] = ()  # of the rounds that are over
+
+    @property
+    def usages(self) -> tuple[JsonValue, ...]:
+        """What the provider has counted so far, round by round.
+
+        The client is given the last one alone: agents take a count for the size of their context window, and compact
+        it by that.
+        """
+        return (*self._usages_before, *((self._usage,) if self._usage else ()))
+
+    @property
+    def _is_later(self) -> bool:
+        """Whether this is not the first round."""
+        return bool(self._usages_before)
 
     @property
     def calls(self) -> RoundCalls:
@@ -51,8 +63,7 @@ class RecallRounds(ABC):
     def next_round(self) -> list[JsonObject]:
         """Begin the next round; return what the model said in this one, to be sent back with our results."""
         said = self._said()
-        self.usage_before = self._total_usage()
-        self._is_later = True
+        self._usages_before += (self._usage,)
         self._begin()
         return said
 
@@ -67,9 +78,6 @@ class RecallRounds(ABC):
     @abstractmethod
     def _begin(self) -> None:
         """Forget this round, except for what the client has seen of it."""
-
-    def _total_usage(self) -> JsonValue:
-        return summed(self.usage_before, self._usage)
 
 
 class RecallBody(RecallRounds):
@@ -109,13 +117,9 @@ class RecallStream(RecallRounds):
         return self._feed(event, dict(value), raw) if isinstance(value, dict) else self._feed_text(event, raw)
 
     def ending(self) -> bytes:
-        """Return what was held back of the last round.
-
-        Where only our tool was called and is not answered any more, there is nothing that the client should do.
-        """
-        is_stop = bool(self.calls.own) and not self.calls.others
+        """Return what was held back of the last round."""
         return b"".join(
-            b"data: " + event.data + b"\n\n" if value is None else event_bytes(event, self._ended(value, is_stop))
+            b"data: " + event.data + b"\n\n" if value is None else event_bytes(event, self._ended(value))
             for event, value in self._held
         )
 
@@ -126,9 +130,9 @@ class RecallStream(RecallRounds):
         """Return what the client may see of an event that is no JSON object."""
         return raw
 
-    @abstractmethod
-    def _ended(self, value: JsonObject, is_stop: bool) -> JsonObject:
-        """Return a held event as it is sent; `is_stop` if the answer ends without a call for the client."""
+    def _ended(self, value: JsonObject) -> JsonObject:
+        """Return a held event as it is sent."""
+        return value
 
 
 def event_bytes(event: SseEvent, value: JsonValue) -> bytes:
@@ -144,16 +148,3 @@ def valid_arguments(arguments: str) -> str:
     except ParseError:
         return "{}"
     return arguments if isinstance(value, Mapping) else "{}"
-
-
-def summed(before: JsonValue, after: JsonValue) -> JsonValue:
-    """Return the counts of two rounds added up, member by member; what is no count is the later one's."""
-    if isinstance(before, Mapping) and isinstance(after, Mapping):
-        return {key: summed(before.get(key), after.get(key)) for key in {**before, **after}}
-    if _is_count(before) and _is_count(after):
-        return before + after
-    return before if after is None else after
-
-
-def _is_count(value: JsonValue) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
