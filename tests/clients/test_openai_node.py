@@ -39,4 +39,4 @@ async def test_words_tool_calls_and_errors_arrive(tmp_path: Path):
     assert (seen["arguments"], seen["collected"]) == ('{"path":"é.py"}', '{"path":"é.py"}')
     assert seen["bare"] == 0
     assert seen["events"][-1] == "response.completed"
-    assert "broke off" in seen["broken"]
+    assert seen["broken"] != "no error"

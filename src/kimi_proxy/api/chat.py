@@ -1,6 +1,7 @@
 """The chat APIs of OpenAI and Anthropic: a request is passed on, and its answer is streamed back."""
 
 import asyncio
+import logging
 import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -22,6 +23,8 @@ from kimi_proxy.services.chat.relay import Answer
 STALL_S = 120.0  # a client that reads nothing for so long counts as disconnected
 
 MODELS = ("/v1/models", "/models")
+
+log = logging.getLogger(__name__)
 
 Ask = Callable[[ChatRequest], AbstractAsyncContextManager[Answer]]
 
@@ -108,8 +111,10 @@ async def _send_body(answer: Answer, client: ClientBody) -> None:
     try:
         async for piece in answer.rest:
             await client.send(piece, more=True)
-    except UpstreamError:
-        return  # the status has been sent: all that is left is to end without the last piece
+    except UpstreamError as e:
+        # The status has been sent: all that is left is to end without the last piece, which drops the connection.
+        log.warning("an answer broke off", extra={"code": e.code, "what": str(e)[:300]})
+        return
     await client.send(b"", more=False)
 
 

@@ -15,6 +15,8 @@ _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "ta
 
 # Below a warning these log whole URLs, query strings included, or every connection.
 _VERBOSE = ("httpx", "httpcore", "asyncio")
+# An answer that broke off upstream is dropped on purpose, and logged with its reason (api/chat.py).
+_DROPPED = "ASGI callable returned without completing response."
 
 
 def write_to_stderr(settings: LogSettings, stream: TextIO | None = None) -> None:
@@ -24,6 +26,11 @@ def write_to_stderr(settings: LogSettings, stream: TextIO | None = None) -> None
     logging.basicConfig(level=settings.level.upper(), handlers=[handler], force=True)
     for name in _VERBOSE:
         logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("uvicorn.error").addFilter(_is_no_drop)
+
+
+def _is_no_drop(record: logging.LogRecord) -> bool:
+    return record.msg != _DROPPED
 
 
 class _JsonLine(logging.Formatter):

@@ -16,6 +16,7 @@ from kimi_proxy.core.errors import (
     ParseError,
     PruneIdNotFound,
     StoreUnavailable,
+    UpstreamDisconnected,
     UpstreamUnreadable,
 )
 from kimi_proxy.core.json import JsonObject
@@ -137,7 +138,7 @@ class Recall:
             while rounds.calls.own and not rounds.calls.others:
                 reply = await self._next_round(rounds, progress)
                 if reply.status != 200 or reply.media_type != _STREAM or reply.encoding not in _PLAIN:
-                    raise UpstreamUnreadable(
+                    raise UpstreamDisconnected(
                         f"{draft.target.provider} answered HTTP {reply.status} when it was asked again"
                     )
                 async for shown in _shown(reply, rounds):

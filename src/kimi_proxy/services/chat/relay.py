@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kimi_proxy.core.chat.reply import EventBuffer, ReplyFacts, ReplyReader, Usage
-from kimi_proxy.core.errors import KimiProxyError, UpstreamDisconnected, UpstreamError
+from kimi_proxy.core.errors import KimiProxyError, UpstreamDisconnected, UpstreamError, UpstreamUnreadable
 from kimi_proxy.features.accounting import Recalled
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.proxy.headers import Header
@@ -111,7 +111,11 @@ class Relay:
         self._outcome = "ok"
 
     async def _events(self, reply: ReplyStream) -> AsyncIterator[bytes]:
-        """Yield the stream; when it breaks off, an event says so, because an end alone would look like success."""
+        """Yield the stream; when it breaks off, raise UpstreamError, upon which the connection is to be dropped.
+
+        Agents retry a connection that was dropped, as they would without us. Where the API has an event for an error,
+        it comes before that. An answer that is refused for good ends with one in every API: it is not to be retried.
+        """
         wire_format = self._wire.format
         events = EventBuffer(wire_format.hide_usage) if self._draft.hides_usage else EventBuffer()
         try:
@@ -125,7 +129,9 @@ class Relay:
                 yield rest
         except UpstreamError as e:
             self.failed(e)
-            yield events.followed_by(wire_format.error_event(e.http_status, e.code, str(e)))
+            if wire_format.has_error_event or isinstance(e, UpstreamUnreadable):
+                yield events.followed_by(wire_format.error_event(e.http_status, e.code, str(e)))
+            raise
 
 
 async def read_up_to(max_bytes: int, pieces: AsyncIterator[bytes]) -> tuple[bytes, AsyncIterator[bytes] | None]:

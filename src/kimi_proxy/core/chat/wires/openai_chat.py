@@ -185,6 +185,7 @@ class OpenAiChat(WireFormat):
     name = "chat"
     paths = ("/v1/chat/completions", "/chat/completions")
     provider_types = ("openai", "gemini")
+    has_error_event = False
     recall_stream = ChatRecallStream
     recall_body = ChatRecallBody
     _news = re.compile(rb'"(?:usage|finish_reason)"\s*:\s*[{"]')

@@ -70,6 +70,7 @@ class WireFormat(ABC):
     previous_response: ClassVar[str] = ""  # the one that names the answer to continue from, which the provider has
     stored_conversation: ClassVar[str] = ""  # the one that names a conversation that the provider has
     has_cache_marks: ClassVar[bool] = False  # clients mark what to put into the prompt cache; else every prefix is
+    has_error_event: ClassVar[bool] = True  # a stream may end with one; else clients do not expect it there
 
     recall_stream: ClassVar[type[RecallStream]]
     recall_body: ClassVar[type[RecallBody]]
