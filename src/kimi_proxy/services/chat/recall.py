@@ -168,9 +168,10 @@ class Recall:
         """Ask again with an answer to each of our calls; if it is refused, their length may be the reason."""
         calls = rounds.calls.own
         if progress.turns >= self._max_rounds + REFUSED_ROUNDS:
+            target, tool = progress.draft.target, progress.draft.own_tool
             raise UpstreamUnreadable(
-                f"{progress.draft.target.model[:80]!r} called {progress.draft.own_tool} {progress.turns + 1} times in one "
-                "answer, and no more was given to it: ask again, or raise recover_rounds in [sanitizer]"
+                f"{target.model[:80]!r} called {tool} {progress.turns + 1} times in one answer, and went on when "
+                "it was refused: ask again, or raise recover_rounds in [sanitizer]"
             )
         may_read = progress.turns < self._max_rounds
         answers = [await self._recovered(call, progress) if may_read else NO_MORE for call in calls]
