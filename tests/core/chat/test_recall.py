@@ -370,3 +370,18 @@ def test_words_that_come_in_blocks_are_words_too(first: JsonValue, second: JsonV
         rounds.take(answer)
 
     assert json.loads(json.dumps(rounds.joined()))["choices"][0]["message"]["content"] == shown
+
+
+def test_a_call_in_a_namespace_is_the_client_s_whatever_its_name():
+    """Codex calls the tools of an MCP server so; the server's own `recover_text` is none of ours."""
+    response = json.loads(body(Wire.RESPONSES, FIRST))
+    call = next(item for item in response["output"] if item["type"] == "function_call")
+    call["namespace"] = "mcp__pruner"
+    whole, stream = Wire.RESPONSES.format.recall_body(OWN.name), Wire.RESPONSES.format.recall_stream(OWN.name)
+    raw = (
+        b"event: response.completed\ndata: " + json.dumps({"type": "response.completed", "response": response}).encode()
+    )
+
+    assert whole.take(response) == RoundCalls((), ("own_1",))
+    assert stream.feed(raw + b"\n\n") == raw + b"\n\n"
+    assert stream.calls == RoundCalls((), ("own_1",))

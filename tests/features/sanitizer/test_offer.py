@@ -6,6 +6,7 @@ import pytest
 from tests.conversations import User, body, request, tool
 
 from kimi_proxy.core.chat import Request, Wire, parse
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features import recovery
 from kimi_proxy.features.sanitizer import stage
 
@@ -63,3 +64,29 @@ def test_where_the_name_is_taken_ours_takes_another(wire: Wire):
 
     assert stage.may_offer_tool(taken)
     assert stage.with_recall_tool(taken).tool_names[-1] == recovery.SPARE_NAME
+
+
+def in_a_namespace(**more: JsonValue) -> Request:
+    """As Codex offers the tools of an MCP server."""
+    value = json.loads(body(Wire.RESPONSES, [User("go")]))
+    ours: JsonValue = {
+        "type": "function",
+        "name": "recover_text",
+        "parameters": {"properties": {"prune_id": {}}},
+        **more,
+    }
+    value["tools"].append({"type": "namespace", "name": "mcp__pruner", "tools": [ours]})
+    return parse(json.dumps(value).encode(), Wire.RESPONSES)
+
+
+def test_a_client_that_offers_it_in_a_namespace_gets_none():
+    assert stage.is_offered(in_a_namespace())
+    assert in_a_namespace().tool_names[-1] == "mcp__pruner__recover_text"
+
+
+def test_a_tool_that_the_model_has_to_look_for_first_is_not_offered_yet():
+    later = json.loads(with_tool(Wire.MESSAGES, "mcp__pruner__recover_text", "prune_id").body)
+    later["tools"][-1]["defer_loading"] = True
+
+    assert not stage.is_offered(parse(json.dumps(later).encode(), Wire.MESSAGES))
+    assert not stage.is_offered(in_a_namespace(defer_loading=True))

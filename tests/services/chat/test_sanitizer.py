@@ -1,6 +1,7 @@
 """Long outputs are cut once, kept first, and sent in the same bytes from then on."""
 
 import asyncio
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -8,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from tests import outputs
-from tests.conversations import Assistant, Call, Item, Result, User, request, results, texts
+from tests.conversations import Assistant, Call, Item, Result, User, body, request, results, texts, tool
 from tests.fakes import MemoryOriginals
 from tests.services.chat.sanitizing import PATIENT, Clock, World, world
 
 from kimi_proxy.core import tokens
-from kimi_proxy.core.chat import Wire
+from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.json import JsonValue
@@ -137,6 +138,27 @@ async def test_our_tool_never_joins_a_conversation_whose_cache_is_warm(tmp_path:
     assert before.own_tool == warm.own_tool == ""
     assert warm.reasons == ("not_worth_resending",) and results(warm.request)["call_a1"] == LOG.text
     assert cold.own_tool == recovery.NAME
+
+
+@pytest.mark.parametrize("wire", [Wire.CHAT, Wire.MESSAGES])
+async def test_our_tool_stays_when_the_client_loads_its_own_in_mid_conversation(tmp_path: Path, wire: Wire):
+    """Claude Code's tool search does that."""
+    ours = tool(wire, "mcp__pruner__recover_text", {"prune_id": {"type": "string"}})
+
+    def with_ours(items: Sequence[Item], **more: JsonValue) -> Request:
+        value = json.loads(body(wire, items, **CACHED))
+        value["tools"].append({**ours, **more})  # type: ignore[dict-item]
+        return parse(json.dumps(value).encode(), wire)
+
+    async with world(tmp_path) as here:
+        first = await here.send(with_ours(BEGUN[:1], defer_loading=True))
+        loaded = await here.send(with_ours(BEGUN))
+    async with world(tmp_path) as here:
+        restarted = await here.send(with_ours([*BEGUN, Assistant("ok"), User("next")]))
+
+    for draft in (first, loaded, restarted):
+        assert draft.request.tool_names == ("bash", "read_file", "mcp__pruner__recover_text", recovery.NAME)
+        assert draft.own_tool == recovery.NAME
 
 
 BY_POLICY = Settings(budget_ms=60_000)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from kimi_proxy.core import json, tokens
-from kimi_proxy.core.chat import Request, edit
+from kimi_proxy.core.chat import Request, edit, read
 from kimi_proxy.core.chat.edit import Place
 from kimi_proxy.core.errors import AnyReason
 from kimi_proxy.core.json import JsonObject
@@ -176,7 +176,7 @@ def may_offer_tool(request: Request) -> bool:
 
 
 def is_offered(request: Request) -> bool:
-    """Return whether the client itself offers a tool of ours, by way of MCP."""
+    """Return whether the client itself offers a tool of ours, by way of MCP, and the model can call it at once."""
     return any(is_ours for _, is_ours in _recall_tools(request))
 
 
@@ -184,4 +184,5 @@ def _recall_tools(request: Request) -> Iterator[tuple[str, bool]]:
     """Yield the client's tools that are called like ours, and whether they are ours."""
     for name, raw in request.format.tools(request.json):
         if recovery.NAME in name:
-            yield name, any(word in bytes(raw) for word in _OUR_WORDS)
+            is_deferred = read.is_true(read.members(raw).get("defer_loading"))
+            yield name, not is_deferred and any(word in bytes(raw) for word in _OUR_WORDS)

@@ -55,7 +55,8 @@ class _ResponsesRounds(RecallRounds):
         ]
 
     def _is_own(self, item: JsonObject) -> bool:
-        return item.get("type") == "function_call" and item.get("name") == self._own
+        is_ours = item.get("type") == "function_call" and item.get("name") == self._own
+        return is_ours and not item.get("namespace")  # Codex calls an MCP server's tools by both names
 
     def _shown(self) -> tuple[JsonObject, ...]:
         """The items that the client sees: those of all rounds but for our calls."""
@@ -168,6 +169,15 @@ class OpenAiResponses(WireFormat):
         instructions = body.members.get("instructions")
         first = () if instructions is None or not read.is_string(instructions) else (body.part("text", instructions),)
         return first + tuple(found for message in messages if message.role == "system" for found in message.parts)
+
+    def tools(self, body: JsonBody) -> Iterator[tuple[str, Raw]]:
+        """Those of a namespace, as Codex offers what an MCP server has, are named with it."""
+        for name, raw in super().tools(body):
+            tool = read.members(raw)
+            if read.string(tool.get("type")) != "namespace":
+                yield name, raw
+            for inner in read.array(tool.get("tools")):
+                yield f"{name}__{self._tool_name(read.members(inner))}", inner
 
     def is_answer_stored(self, body: JsonBody) -> bool:
         return bytes(body.members.get("store", b"")) != b"false"
