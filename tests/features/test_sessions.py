@@ -34,7 +34,7 @@ def conversation(*words: str, system: str = "be brief") -> list[JsonValue]:
     ],
 )
 def test_a_name_that_the_client_gives_is_taken(fields: Mapping[str, JsonValue], headers: Mapping[bytes, bytes]):
-    assert session(Wire.CHAT, fields, headers) == session_named("mine")
+    assert session(Wire.CHAT, fields, headers).id == session_named("mine").id
 
 
 def test_an_endless_name_is_cut_short():
@@ -132,3 +132,59 @@ def test_instructions_and_input_are_the_beginning_of_a_response():
 )
 def test_the_family_of_a_model_is_the_word_it_begins_with(model: str, word: str):
     assert family(model) == word
+
+
+TOOLS: JsonValue = [{"name": "Read", "input_schema": {}}]
+CLAUDE = {b"x-claude-code-session-id": b"3fe3571c-7ab6"}
+
+
+def claude(headers: Mapping[bytes, bytes] = CLAUDE, **fields: JsonValue) -> Session:
+    said: JsonValue = [{"role": "user", "content": "do it"}]
+    return session(Wire.MESSAGES, {"messages": said, "tools": TOOLS, **fields}, headers)
+
+
+def test_two_runs_of_claude_code_with_the_same_words_are_two_sessions():
+    assert claude() == session_named("3fe3571c-7ab6")
+    assert claude() != claude({b"x-claude-code-session-id": b"81e2-7ab6"})
+    user = json.dumps({"device_id": "f954", "session_id": "3fe3571c-7ab6"})
+    assert claude({}, metadata={"user_id": user}) == claude()
+    assert claude({}, metadata={"user_id": "somebody"}) == claude({}, metadata={"user_id": '{"session_id": 1'})
+
+
+def test_a_sub_agent_has_a_session_of_its_own_that_names_its_parent():
+    child = claude({**CLAUDE, b"x-claude-code-agent-id": b"a1"})
+    grandchild = claude({**CLAUDE, b"x-claude-code-agent-id": b"a2", b"x-claude-code-parent-agent-id": b"a1"})
+
+    assert (child.name, child.parent) == ("3fe3571c-7ab6/a1", claude().id)
+    assert (grandchild.name, grandchild.parent) == ("3fe3571c-7ab6/a2", child.id)
+
+
+def test_what_an_agent_asks_without_its_tools_is_on_the_side():
+    title = claude(tools=[])
+
+    assert (title.name, title.parent) == ("3fe3571c-7ab6/side", claude().id)
+    assert claude({b"x-session-id": b"mine"}, tools=[]) == session_named("mine")
+
+
+@pytest.mark.parametrize("key", ["01a1e21b-0e3b-7051-8630-7fffc8276c97", "ses_61acf2b3dffeQ2Xk8TnVbYhR"])
+def test_a_key_of_the_prompt_cache_that_is_made_for_a_conversation_names_it(key: str):
+    tools: JsonValue = [{"type": "function", "function": {"name": "read"}}]
+    began = {"messages": conversation("hi"), "prompt_cache_key": key}
+
+    assert session(Wire.CHAT, {**began, "tools": tools}) == session_named(key)
+    assert session(Wire.CHAT, began).parent == session_named(key).id
+
+
+def test_a_key_of_the_prompt_cache_that_an_application_has_for_all_names_none():
+    mine, others = ({"messages": conversation(word), "prompt_cache_key": "my-app-in-production-2"} for word in "ab")
+
+    assert session(Wire.CHAT, mine) != session(Wire.CHAT, others)
+    assert session(Wire.CHAT, mine) != session(Wire.CHAT, {**mine, "prompt_cache_key": "another-app"})
+
+
+def test_a_thread_of_codex_names_the_session_that_it_is_part_of():
+    own = session(Wire.RESPONSES, {}, {b"thread-id": b"t-1", b"session-id": b"t-1"})
+    other = session(Wire.RESPONSES, {}, {b"thread-id": b"t-2", b"session-id": b"t-1"})
+
+    assert own == session_named("t-1")
+    assert (other.name, other.parent) == ("t-2", own.id)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from kimi_proxy.core.chat import Part, Request, read
@@ -13,6 +13,15 @@ MAX_HEAD_CHARS = 16_384
 
 # Codex begins all of its conversations with the same words, but names each: a thread, of which a session may have many.
 _HEADERS = (b"x-session-id", b"thread-id", b"session-id", b"session_id", b"conversation_id")
+_THREAD, _THREADS = b"thread-id", b"session-id"
+_CLAUDE_CODE, _AGENT, _PARENT_AGENT = (
+    b"x-claude-code-session-id",
+    b"x-claude-code-agent-id",
+    b"x-claude-code-parent-agent-id",
+)
+SIDE = "side"
+# Of a `prompt_cache_key`: one that is made for each conversation, unlike the name of an application.
+_UNIQUE = re.compile(r"(?=.*\d)(?:.*[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[a-z]*[_-]?[0-9A-Za-z]{20,})", re.ASCII)
 _ID = re.compile(r"ses_[0-9a-hjkmnp-tv-z]{16}", re.ASCII)
 _FAMILY = re.compile(r"[a-z]+")
 # Claude Code begins its system prompt with a line that differs in every request.
@@ -28,12 +37,19 @@ class Session:
 
     id: str
     name: str = ""  # what its client calls it
+    parent: str = ""  # the id of the session that it helps, as a sub-agent or with requests on the side
 
 
 def session_of(request: Request, headers: Mapping[bytes, bytes], provider: str) -> Session:
     """Return the session of a request; two clients share one only if both name it or begin in the same words."""
-    name = _name(request, headers)
-    return session_named(name) if name else Session(_id(b"began", *_beginning(request, provider)))
+    if name := _name(request, headers):
+        return _helping(session_named(name), _header(headers, _THREADS) if _header(headers, _THREAD) == name else "")
+    if name := _agent_name(request, headers):
+        return _agent_session(request, headers, name)
+    key = read.string(request.members.get("prompt_cache_key"))
+    if _UNIQUE.fullmatch(key):
+        return _with_side(session_named(key[:MAX_NAME_CHARS]), request)
+    return Session(_id(b"began", *_beginning(request, provider), *([key.encode("utf-8", "replace")] if key else [])))
 
 
 def session_named(name: str) -> Session:
@@ -50,6 +66,37 @@ def family(model: str) -> str:
     """`moonshotai/kimi-k2.5` is a kimi: a conversation may go on with a larger sibling."""
     found = _FAMILY.match(model.rpartition("/")[2].lower())
     return found[0] if found else model
+
+
+def _agent_name(request: Request, headers: Mapping[bytes, bytes]) -> str:
+    """Return what Claude Code calls its session, in a header or in the JSON that it sends as the user's id."""
+    if name := _header(headers, _CLAUDE_CODE):
+        return name
+    user = read.string(read.members(request.members.get("metadata")).get("user_id"))
+    members = read.json_object(user.encode("utf-8", "replace")) if user.startswith("{") else None
+    return read.string((members or {}).get("session_id"))[:MAX_NAME_CHARS].strip()
+
+
+def _agent_session(request: Request, headers: Mapping[bytes, bytes], name: str) -> Session:
+    """Return the session of Claude Code itself, or that of the sub-agent which sends the request."""
+    agent, parent = _header(headers, _AGENT), _header(headers, _PARENT_AGENT)
+    if agent:
+        return _helping(session_named(f"{name}/{agent}"), f"{name}/{parent}" if parent else name)
+    return _with_side(session_named(name), request)
+
+
+def _with_side(session: Session, request: Request) -> Session:
+    """Return a session beside that of an agent for what it asks without its tools: a title, a commit message."""
+    is_side = not request.tool_names and not request.is_continued
+    return _helping(session_named(f"{session.name}/{SIDE}"), session.name) if is_side else session
+
+
+def _helping(session: Session, parent: str) -> Session:
+    return replace(session, parent=session_named(parent).id) if parent and parent != session.name else session
+
+
+def _header(headers: Mapping[bytes, bytes], name: bytes) -> str:
+    return headers.get(name, b"").decode("latin-1")[:MAX_NAME_CHARS].strip()
 
 
 def _name(request: Request, headers: Mapping[bytes, bytes]) -> str:

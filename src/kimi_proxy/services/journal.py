@@ -298,7 +298,7 @@ class Journal(ChatObserver):
             max_context=entry.start.window,
             context=context,
         )
-        await self._meet(metric, entry.session.name)
+        await self._meet(metric, entry.session)
         self._publish("metric", {"metric": serialize.metric(metric)})
         for note in entry.notes:
             self._publish(note.event, {"session_id": metric.session, "request_id": metric.id, **note.fields})
@@ -313,18 +313,18 @@ class Journal(ChatObserver):
         ended = with_ending(entry.metric, ending, entry.start.model)
         metric = self._accounts.settled(ended, entry.start, entry.sent, ending)
         self._unwritten.add(metric)
-        await self._meet(metric, entry.session.name)
+        await self._meet(metric, entry.session)
         self._publish("metric_updated", {"metric": serialize.metric(metric)})
         if level := self._windows.rise(metric):
             self._publish("context_alert", serialize.alert(metric, level))
 
-    async def _meet(self, metric: Metric, name: str) -> None:
+    async def _meet(self, metric: Metric, session: Session) -> None:
         """Introduce the session of a request if it is new."""
         if asyncio.get_running_loop().time() >= self._reads_at:
             await self._read_known()
         if metric.session not in self._windows:
-            at = metric.at
-            self.introduce(SessionRecord(metric.session, name, "", metric.provider, metric.model, at, at))
+            record = SessionRecord(session.id, session.name, "", metric.provider, metric.model, metric.at, metric.at)
+            self.introduce(replace(record, parent=session.parent))
 
     async def _read_known(self) -> None:
         """Read the sessions of earlier processes; once, because reading the disk costs as much as a whole request."""

@@ -123,6 +123,7 @@ class SessionRecord:
     cost_before_usd: float | None = None
     net_saved_tokens: int = 0
     net_saved_usd: float | None = None
+    parent: str = ""  # the session that it helps, as a sub-agent or with requests on the side
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,6 +222,11 @@ def _7_accounts(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA user_version = 7")
 
 
+def _8_parents(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE sessions ADD COLUMN parent TEXT NOT NULL DEFAULT ''")  # the session that it helps
+    connection.execute("PRAGMA user_version = 8")
+
+
 MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _1_originals,
     _2_sessions,
@@ -230,6 +235,7 @@ MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _5_cuts,
     _6_memory,
     _7_accounts,
+    _8_parents,
 )
 VERSION = len(MIGRATIONS)
 

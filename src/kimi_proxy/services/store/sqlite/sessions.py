@@ -162,14 +162,19 @@ class SqliteSessions(Tables):
 def _open_session(connection: Connection, session: SessionRecord) -> None:
     """Write a session down. One that is known keeps what it has, and gets what it lacks."""
     connection.execute(
-        """INSERT INTO sessions (id, name, title, provider, model, created, last_used) VALUES (?, ?, ?, ?, ?, ?, ?)
+        """INSERT INTO sessions (id, name, title, provider, model, created, last_used, parent)
+           VALUES (?, ?, ?, ?, ?, ?, ?, ?)
            ON CONFLICT (id) DO UPDATE SET
+             parent = CASE parent WHEN '' THEN excluded.parent ELSE parent END,
              name = CASE name WHEN '' THEN excluded.name ELSE name END,
              title = CASE title WHEN '' THEN excluded.title ELSE title END,
              provider = CASE provider WHEN '' THEN excluded.provider ELSE provider END,
              model = CASE model WHEN '' THEN excluded.model ELSE model END,
              created = min(created, excluded.created), last_used = max(last_used, excluded.last_used)""",
-        (session.id, session.name, session.title, session.provider, session.model, session.created, session.last_used),
+        (
+            *(session.id, session.name, session.title, session.provider, session.model),
+            *(session.created, session.last_used, session.parent),
+        ),
     )
 
 
@@ -266,7 +271,8 @@ def _sessions(connection: Connection, which: str, values: Sequence[object]) -> l
     rows = connection.execute(
         # `which` is one of the texts above.
         """SELECT id, name, title, provider, model, created, last_used, requests, input_tokens, cached_tokens,
-             output_tokens, tokens_saved, cost_usd, cost_before_usd, net_saved_tokens, net_saved_usd FROM sessions """  # noqa: S608
+             output_tokens, tokens_saved, cost_usd, cost_before_usd, net_saved_tokens, net_saved_usd, parent
+           FROM sessions """  # noqa: S608
         + which,
         values,
     )
