@@ -68,6 +68,7 @@ class Sent:
     recoveries: int = 0  # how many of these are new
     summaries: int = 0
     summary: Usage = field(default_factory=Usage)  # what summaries cost that this request is the first to carry
+    is_continued: bool = False  # the provider keeps what came before, and counts it: only the end is here
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,8 @@ class _Counted:
         self._bill = bill
         turns = bill.recalled.turns
         first = (bill.recalled.first if turns else None) or bill.usage or Usage(sent.after)
-        scale = first.input_tokens / sent.after if sent.after else 1.0
+        # Its tokens differ from ours, but of a conversation that it keeps it counts what we do not see.
+        scale = first.input_tokens / sent.after if sent.after and not sent.is_continued else 1.0
         self._first = first
         self.after = first.input_tokens
         self.before = max(0, self.after + round((sent.before - sent.after) * scale))

@@ -46,6 +46,8 @@ def session_of(request: Request, headers: Mapping[bytes, bytes], provider: str) 
         return _helping(session_named(name), _header(headers, _THREADS) if _header(headers, _THREAD) == name else "")
     if name := _agent_name(request, headers):
         return _agent_session(request, headers, name)
+    if request.is_continued:
+        return Session(_id(b"continued", provider.encode(), _kept_by_provider(request)))
     key = read.string(request.members.get("prompt_cache_key"))
     if _UNIQUE.fullmatch(key):
         return _with_side(session_named(key[:MAX_NAME_CHARS]), request)
@@ -66,6 +68,12 @@ def family(model: str) -> str:
     """`moonshotai/kimi-k2.5` is a kimi: a conversation may go on with a larger sibling."""
     found = _FAMILY.match(model.rpartition("/")[2].lower())
     return found[0] if found else model
+
+
+def _kept_by_provider(request: Request) -> bytes:
+    """Return what tells a conversation of which only the end is here from all others."""
+    kept = request.members.get(request.format.stored_conversation)
+    return bytes(kept) if kept is not None else request.previous_response_id.encode("utf-8", "replace")
 
 
 def _agent_name(request: Request, headers: Mapping[bytes, bytes]) -> str:

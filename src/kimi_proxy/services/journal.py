@@ -65,6 +65,7 @@ class AccountStart:
     model: Model | None  # that answers
     wanted: Model | None  # that the client asked for; another one if the request was routed
     is_rewritten: bool  # its beginning is not the one that the session had
+    is_continued: bool = False  # only the end of the conversation is here
 
     @property
     def window(self) -> int | None:
@@ -84,7 +85,8 @@ class Accounts:
         model, wanted = (self._models.get(one.target.key or "") for one in (leaves, came))
         routed = "" if leaves.target == came.target else leaves.target.model
         prefix = f"{leaves.compression.id if leaves.compression else ''} {routed}"
-        return AccountStart(model, wanted, self._prefixes.changes(leaves.session.id, prefix))
+        is_rewritten = self._prefixes.changes(leaves.session.id, prefix)
+        return AccountStart(model, wanted, is_rewritten, leaves.request.is_continued)
 
     def settled(self, metric: Metric, start: AccountStart, sent: Sent, ending: Ending) -> Metric:
         """Return `metric` with what the request saved, after all that this cost."""
@@ -282,7 +284,8 @@ class Journal(ChatObserver):
     async def _announced(
         self, entry: JournalEntry, before: Weights, after: Weights, context: Context | None = None
     ) -> None:
-        entry.sent = sent_tokens(before, after, entry.notes, entry.start.is_rewritten)
+        sent = sent_tokens(before, after, entry.notes, entry.start.is_rewritten)
+        entry.sent = replace(sent, is_continued=entry.start.is_continued)
         why = entry.reasons or (BELOW_THRESHOLD if before.has_outputs else NOTHING_TO_DO,)
         target, saved = entry.target, before.total - after.total
         entry.metric = metric = Metric(

@@ -13,6 +13,7 @@ from kimi_proxy.features.models import Models
 from kimi_proxy.features.pipeline import Stage
 from kimi_proxy.features.tool import AnyTool
 from kimi_proxy.proxy.local_server import local_url
+from kimi_proxy.services.chat.chains import ResponseChains
 from kimi_proxy.services.chat.compression import AutoCompression, Compressor, SessionCompressions
 from kimi_proxy.services.chat.context import LatestRequests, Reinjection
 from kimi_proxy.services.chat.counting import TokenCounter
@@ -127,7 +128,8 @@ async def running(
         journal = _closed(alive, Journal(store.sessions, config.models, counter, metrics, hub.publish))
         recorder = _closed(alive, Recorder(config.record, config.home, config.models))
         latest = LatestRequests(counter, models)
-        observers = (journal, latest, recorder, *observers)
+        chains = _closed(alive, ResponseChains(store.decisions))
+        observers = (journal, latest, recorder, chains, *observers)
 
         recall = Recall(store.originals, decisions, metrics, config.sanitizer.recover_rounds)
         forgetters = stages.compressor.forget, latest.forget
@@ -145,7 +147,10 @@ async def running(
             agent_tools=await alive.enter_async_context(agent_tools(config, store.originals, pruner, os.environ)),
             cuts=Cuts(store.originals, store.decisions, pruner),
             settings=LiveSettings(config, stages.switches, os.environ, hub.publish),
-            chat=Chat(config, upstreams, metrics, stages.in_order, observers, recall, rate_limiter),
+            chat=Chat(
+                *(config, upstreams, metrics, stages.in_order, observers, recall, rate_limiter),
+                session_after=chains.session_after,
+            ),
             sanitizer=stages.sanitizer,
             sessions=sessions,
             latest_requests=latest,

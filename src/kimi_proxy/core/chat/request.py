@@ -67,6 +67,11 @@ class Request:
         """Whether the provider keeps what came before: only the end of it passes here."""
         return self.is_stored or self.json.has(self.format.previous_response)
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether the provider keeps this turn, so that another can go on from it."""
+        return self.is_continued or self.format.is_answer_stored(self.json)
+
     def part(self, message: int, part: int) -> Part:
         return self.messages[message].parts[part]
 

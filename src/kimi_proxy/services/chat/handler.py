@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,9 +14,9 @@ from kimi_proxy.core.config import Config
 from kimi_proxy.core.errors import KimiProxyError, NoProvider
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.context import tokens_of
-from kimi_proxy.features.models import Models
+from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import Draft, Stage, ask_usage, name_model, run_stages
-from kimi_proxy.features.sessions import session_of
+from kimi_proxy.features.sessions import Session, session_of
 from kimi_proxy.proxy.headers import Header, UpstreamRequest
 from kimi_proxy.services.chat.rate_limiter import RateLimiter
 from kimi_proxy.services.chat.recall import OnRecall, Recall
@@ -47,6 +47,14 @@ class ChatObserver:
         """The request of `exchange.draft`, which was `leaves` in `on_start`, is over."""
 
 
+SessionAfter = Callable[[str], Awaitable[Session | None]]  # returns the session of an answer, by its id
+
+
+async def no_session_after(response_id: str) -> Session | None:
+    """Where no answers are remembered."""
+    return None
+
+
 class Chat:
     def __init__(
         self,
@@ -58,6 +66,7 @@ class Chat:
         recall: Recall | None = None,
         rate_limiter: RateLimiter | None = None,
         now: Callable[[], float] = time.monotonic,
+        session_after: SessionAfter = no_session_after,
     ) -> None:
         self.models = Models(config.providers, config.models)
         self.stages = (*stages, name_model, ask_usage(config.providers))
@@ -67,13 +76,14 @@ class Chat:
         self._observers = observers
         self._recall = recall
         self._now = now
+        self._session_after = session_after
 
     @asynccontextmanager
     async def answer(self, incoming: ChatRequest) -> AsyncIterator[Answer]:
         """Ask the provider of the model that is named; the answer is open as long as the block runs."""
         request = chat.parse(incoming.body, incoming.wire)
         target = self.models.target(request.model, incoming.wire)
-        session = session_of(request, dict(incoming.headers), target.provider)
+        session = await self._session(request, incoming, target)
         came = Draft(request, target, session, request, incoming.headers)
         # A stage commits the originals of what it cuts before it returns: no marker without a way back.
         leaves = await run_stages(came, self.stages, self._count_fault)
@@ -122,6 +132,12 @@ class Chat:
             self._record(exchange)
             for observer in observers:
                 observer.on_end(exchange)
+
+    async def _session(self, request: chat.Request, incoming: ChatRequest, target: Target) -> Session:
+        """Return the session of a request; one that goes on from an answer by its id is in that of the answer."""
+        found = session_of(request, dict(incoming.headers), target.provider)
+        previous = request.previous_response_id
+        return found if found.name or not previous else await self._session_after(previous) or found
 
     def _reply(
         self, draft: Draft, outgoing: UpstreamRequest, on_recall: OnRecall

@@ -52,8 +52,8 @@ class PromptCaches:
     async def observe(self, draft: Draft) -> PromptCacheState:
         """Return the state of the conversation that `draft` belongs to, and note that it is sent now."""
         request, session = draft.request, draft.session.id
-        # Of a conversation that the provider keeps only the end passes here.
-        begins = b"" if request.is_continued else conversation_hash(request)
+        # Of a conversation that the provider keeps only the end passes here: it has to be the same without its words.
+        begins = b"" if request.is_kept else conversation_hash(request)
         conversation = sha256(session.encode("utf-8", "surrogatepass") + b"\0" + begins).digest()
         now = SentPrefix(self._now(), request.format.prompt_cache_life_s(request.json), _beginning(request))
         before = self._sent.get(conversation)

@@ -239,7 +239,9 @@ class OpenAiResponses(WireFormat):
     def _whole(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts:
         status = read.string(members.get("status"))
         finish = "" if status in ("in_progress", "queued") else status
-        return facts.updated(members.get("model"), finish, self.usage(read.value(members.get("usage"))))
+        facts = facts.updated(members.get("model"), finish, self.usage(read.value(members.get("usage"))))
+        response_id = read.string(members.get("id"))
+        return replace(facts, response_id=response_id) if response_id != facts.response_id else facts
 
 
 def _item(body: JsonBody, raw: Raw, fields: RawObject) -> tuple[Role, Iterator[Part]]:

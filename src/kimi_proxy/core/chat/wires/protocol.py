@@ -47,6 +47,7 @@ class ReplyFacts:
     usage: Usage | None = None
     is_complete: bool = False  # the provider said that this was all
     unreadable: int = 0  # events that mean nothing
+    response_id: str = ""  # where the API lets clients go on from an answer by its id
 
     def updated(self, model: Raw | None, finish: str, usage: Usage | None) -> "ReplyFacts":
         """Return the same object if nothing is new: most events only carry text."""

@@ -1,0 +1,94 @@
+"""A client that goes on from an answer by its id stays in one session, with one tool and an account of its own size."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests import outputs
+from tests.conversations import Assistant, Call, Item, Result, User, body
+from tests.evil import Evil, Heard, Line, evil, http
+from tests.model import Says
+from tests.model import body as answer_body
+
+from kimi_proxy.core.chat import Wire
+from kimi_proxy.core.config import parse
+from kimi_proxy.features.metering import Metric
+from kimi_proxy.services.chat.handler import ChatRequest
+from kimi_proxy.services.runtime import Runtime, running
+
+LOG = outputs.pytest_log(300)
+
+
+@dataclass(slots=True)
+class Keeping:
+    """A provider that keeps conversations: it counts all of one, of which only the end comes."""
+
+    requests: list[dict[str, object]] = field(default_factory=list)
+    tokens: dict[str, int] = field(default_factory=dict)
+
+    async def __call__(self, heard: Heard, line: Line) -> None:
+        asked = json.loads(heard.body)
+        self.requests.append(asked)
+        id = f"resp_{len(self.requests)}"
+        read = self.tokens.get(asked.get("previous_response_id") or "", 0) + len(heard.body) // 4
+        self.tokens[id] = read
+        await line.send(http(answer_body(Wire.RESPONSES, Says("So.", tokens=(read, 5), id=id))))
+
+
+async def ask(runtime: Runtime, items: Sequence[Item], after: str | None = None) -> str:
+    """Return the id of the answer."""
+    more = {"previous_response_id": after} if after else {}
+    async with runtime.chat.answer(ChatRequest(Wire.RESPONSES, body(Wire.RESPONSES, items, **more))) as answer:
+        rest = [piece async for piece in answer.rest] if answer.rest else []
+        return str(json.loads(answer.body + b"".join(rest))["id"])
+
+
+async def noted(runtime: Runtime) -> list[Metric]:
+    return [metric async for page in runtime.sessions.metrics(None) for metric in page]
+
+
+def settings(provider: Evil) -> str:
+    return f"{provider.toml()}[sanitizer]\nbudget_ms = 60000\n"
+
+
+async def test_two_conversations_of_four_turns_are_two_sessions_also_after_a_restart(tmp_path: Path):
+    async with evil(Keeping()) as provider:
+        last: dict[str, str] = {}
+        for turns in (("one", "go on"), ("go on", "go on")):
+            async with running(parse(settings(provider), {}, tmp_path)) as runtime:
+                for turn in turns:
+                    for who in ("first question", "second question"):
+                        words = who if turn == "one" else turn
+                        last[who] = await ask(runtime, [User(words)], last.get(who))
+                metrics = await noted(runtime)
+
+    assert [metric.session for metric in metrics] == [metrics[0].session, metrics[1].session] * 4
+    assert len({metric.session for metric in metrics}) == 2
+
+
+async def test_clients_that_go_on_from_answers_that_are_not_known_share_no_session(tmp_path: Path):
+    async with evil(Keeping()) as provider, running(parse(settings(provider), {}, tmp_path)) as runtime:
+        for known in ("resp_a", "resp_b", "resp_c"):
+            await ask(runtime, [User("go on")], known)
+        metrics = await noted(runtime)
+
+    assert len({metric.session for metric in metrics}) == 3
+
+
+async def test_our_tool_is_in_every_turn_and_what_was_cut_is_not_counted_many_times(tmp_path: Path):
+    keeping = Keeping()
+    async with evil(keeping) as provider, running(parse(settings(provider), {}, tmp_path)) as runtime:
+        id = await ask(runtime, [User(LOG.goal)])
+        id = await ask(runtime, [Assistant("", (Call("call_a1"),)), Result("call_a1", LOG.text)], id)
+        for _ in range(3):
+            id = await ask(runtime, [User("go on")], id)
+        metrics = await noted(runtime)
+
+    offered = [[tool["name"] for tool in asked["tools"]] for asked in keeping.requests]  # type: ignore[attr-defined]
+    assert offered == [["bash", "read_file", "recover_text"]] * 5
+    accounts = [metric.account for metric in metrics if metric.account]
+    cut = accounts[1].tokens_before - accounts[1].tokens_after
+    assert 0 < cut < len(LOG.text)
+    # The tool is ours, and costs a little; the conversation itself is counted once.
+    assert [abs(account.tokens_before - account.tokens_after) < 200 for account in accounts[2:]] == [True] * 3
