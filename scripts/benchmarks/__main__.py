@@ -2,6 +2,7 @@
 
 import sys
 
+import busy
 import dashboard
 import gateway
 import pruning
@@ -22,7 +23,7 @@ BENCHMARKS = {
     "stages": stages.main,
 }
 # These install other people's servers first, or need a browser, so they run only when they are named.
-ASKED_FOR = {"dashboard": dashboard.main, "gateway": gateway.main, "rivals": rivals.main}
+ASKED_FOR = {"busy": busy.main, "dashboard": dashboard.main, "gateway": gateway.main, "rivals": rivals.main}
 
 
 def main() -> None:

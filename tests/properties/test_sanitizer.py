@@ -96,7 +96,7 @@ def conversations(draw: st.DrawFn) -> list[list[Item]]:
 
 
 class Inline(Workers):
-    async def shorten(self, task: Task, within_s: float) -> ShortenedText:
+    async def shorten(self, task: Task, within_s: float, cpu_s: float) -> ShortenedText:
         return shorten(task)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests import outputs
 from tests.conversations import Assistant, Call, Item, Result, User, body, request, results, texts, tool
-from tests.fakes import MemoryOriginals
+from tests.fakes import MemoryDecisions, MemoryOriginals
 from tests.services.chat.sanitizing import PATIENT, Clock, World, world
 
 from kimi_proxy.core import tokens
@@ -323,6 +323,28 @@ async def test_a_store_that_cannot_keep_lets_everything_out_whole_and_that_stays
     assert results(new.request) == results(restarted.request)
     # Without the store our tool could not join when the conversation began.
     assert results(new.request)["c2"] == FILE and new.own_tool == ""
+
+
+class Ailing(MemoryDecisions):
+    """Decisions on a disk that can be read until it falls ill."""
+
+    is_ill = False
+
+    async def get(self, scope: str, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
+        if self.is_ill:
+            raise StoreUnavailable("unreadable")
+        return await super().get(scope, keys)
+
+
+async def test_what_was_cut_is_repeated_from_memory_while_the_store_cannot_be_read(tmp_path: Path):
+    stored = Ailing()
+    async with world(tmp_path, stored_decisions=stored) as here:
+        first = await here.send(request(Wire.CHAT, BEGUN))
+        stored.is_ill = True
+        later = await here.send(request(Wire.CHAT, [*BEGUN, Assistant("ok"), User("next")]))
+
+    assert results(first.request)["call_a1"] != LOG.text
+    assert results(later.request) == results(first.request)
 
 
 class Stuck(Workers):

@@ -53,9 +53,9 @@ class ChatDecisions:
     ) -> None:
         self._originals = originals
         self._stored = decisions
-        self._recent: LruCache[bytes, Decision] = LruCache(
-            REMEMBER_MAX, max_bytes=REMEMBER_BYTES, ttl_s=remember_s, now=now
-        )
+        # Repeated from memory while the store cannot be read: the provider's prompt cache depends on it.
+        self._last: LruCache[bytes, Decision] = LruCache(REMEMBER_MAX, max_bytes=REMEMBER_BYTES)
+        self._checked: LruCache[bytes, bool] = LruCache(REMEMBER_MAX, ttl_s=remember_s, now=now)
         # Empty where none is pending: a call comes back with its result when the answer that made it is over.
         self._recent_pending: LruCache[bytes, str] = LruCache(
             REMEMBER_MAX, max_bytes=REMEMBER_BYTES, ttl_s=remember_s, now=now
@@ -65,11 +65,23 @@ class ChatDecisions:
 
     async def known(self, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
         """Return how these outputs were sent before, as far as they were; StoreUnavailable if that cannot be read."""
-        found = {key: known for output in outputs if (known := self._recent.get(key := output.key)) is not None}
+        found = self.remembered([output for output in outputs if output.key in self._checked])
         unread = [output for output in outputs if output.key not in found]
         found |= await self._looked_up(unread) if unread else {}
-        whole = (self._unwritten[output.key] for output in outputs if output.key in self._unwritten)
-        return found | {record.key: _decision(record) for record in whole}
+        return found | self._whole_so_far(outputs)
+
+    def remembered(self, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
+        """Return how these outputs were sent last, as far as that is in memory."""
+        found = {key: last for output in outputs if (last := self._last.get(key := output.key)) is not None}
+        return found | self._whole_so_far(outputs)
+
+    def _whole_so_far(self, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
+        records = (self._unwritten[output.key] for output in outputs if output.key in self._unwritten)
+        return {record.key: _decision(record) for record in records}
+
+    def _remember(self, key: bytes, decision: Decision) -> None:
+        self._last.put(key, decision, len(decision.shown or ""))
+        self._checked.put(key, True)
 
     async def _looked_up(self, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
         records = dict(await self._stored.get(SCOPE, [output.key for output in outputs]))
@@ -81,7 +93,7 @@ class ChatDecisions:
                 records[output.key] = self._went_whole(output, "expired")
         decisions = {key: _decision(record) for key, record in records.items()}
         for key, decision in decisions.items():
-            self._recent.put(key, decision, len(records[key].shown or b""))
+            self._remember(key, decision)
         return decisions
 
     async def commit(
@@ -97,14 +109,17 @@ class ChatDecisions:
         old = {record.key for record in records} if replaces else set()
         for key in old:
             self._unwritten.pop(key, None)
-            self._recent.forget(key)
+            self._last.forget(key)
+            self._checked.forget(key)
         late = tuple(self._unwritten.values())
         forget = [*old, *(record.key for record in late)]
         on_disk = await self._stored.add(SCOPE, [*late, *records], forget=forget)
         for record in late:
             self._unwritten.pop(record.key, None)
-        own = {record.key for record in records}
-        return {key: replace(_decision(record), is_new=True) for key, record in on_disk.items() if key in own}
+        own = {record.key: _decision(on_disk[record.key]) for record in records if record.key in on_disk}
+        for key, decision in own.items():
+            self._remember(key, decision)
+        return {key: replace(decision, is_new=True) for key, decision in own.items()}
 
     async def save_pending_result(self, session: str, call: str, text: str) -> None:
         """Remember a recall result that the model reads beside the result of this call, from the next request on."""

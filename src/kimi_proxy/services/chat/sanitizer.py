@@ -5,7 +5,8 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TypeVar
 
@@ -38,7 +39,8 @@ from kimi_proxy.services.store.protocols import ListedOriginal
 from kimi_proxy.services.workers import Workers
 
 BUSY_FACTOR = 3  # how much longer than its CPU time a request waits: agents run builds, so cores are shared
-COMMIT_GRACE_S = 0.25  # what was shortened in time, now or before, is worth waiting for the disk
+# What was shortened, now or before, is worth waiting for the disk, also on a busy machine; not once it has hung.
+COMMIT_GRACE_S, HUNG_GRACE_S = 1.5, 0.25
 IN_LOOP_MAX_BYTES = 1024**2
 IN_LOOP_MAX_CHARS = 128 * 1024
 MAX_SMALL = 50_000
@@ -74,6 +76,7 @@ class Sanitizer:
         self._now = now
         self._draw = draw
         self._caches = caches or PromptCaches()
+        self._grace_s = COMMIT_GRACE_S
         self._cpu_s = settings.budget_ms / 1000
         self._policy = POLICIES[settings.policy]
         self._entry_tokens = settings.threshold_tokens or self._policy.entry_tokens
@@ -185,7 +188,7 @@ class Sanitizer:
         if not shortened:
             return {}, 0
         try:
-            async with asyncio.timeout(COMMIT_GRACE_S + BUSY_FACTOR * self._cpu_s):
+            async with self._store_answers(BUSY_FACTOR * self._cpu_s):
                 return await self._decisions.commit(shortened, draft.session.id, replaces=True), rewritten
         except (StoreUnavailable, TimeoutError) as e:
             self._fell_back("settle", "store_unavailable", str(e))
@@ -211,11 +214,22 @@ class Sanitizer:
 
     async def _read(self, work: Awaitable[Value], fallback: Value) -> Value:
         try:
-            async with asyncio.timeout(COMMIT_GRACE_S):
+            async with self._store_answers():
                 return await work
         except (StoreUnavailable, TimeoutError) as e:
             self._fell_back("remember", "store_unavailable", str(e))
             return fallback
+
+    @asynccontextmanager
+    async def _store_answers(self, more_s: float = 0.0) -> AsyncIterator[None]:
+        """Raise TimeoutError if the store takes too long; after that it gets less time, until it answers again."""
+        try:
+            async with asyncio.timeout(self._grace_s + more_s):
+                yield
+        except TimeoutError:
+            self._grace_s = HUNG_GRACE_S
+            raise
+        self._grace_s = COMMIT_GRACE_S
 
     async def _plan(self, draft: Draft) -> tuple[LongOutput, ...]:
         request, floor = draft.request, self._policy.old_tokens
@@ -232,11 +246,11 @@ class Sanitizer:
             return {}
         try:
             # Whatever the rest took: what was cut before would come back, and with it all that it had saved.
-            async with asyncio.timeout(max(0.0, deadline - self._now()) + COMMIT_GRACE_S):
+            async with self._store_answers(max(0.0, deadline - self._now())):
                 known = await self._decisions.known(outputs)
         except (StoreUnavailable, TimeoutError) as e:
             self._fell_back("remember", "store_unavailable", str(e))
-            return self._all_whole(outputs)
+            return self._as_remembered(outputs)
         # What the model has read, it has read whole: it is left to the next moment at which cutting is free.
         new = [output for output in outputs if output.key not in known and output.is_unread]
         if not new:
@@ -248,10 +262,12 @@ class Sanitizer:
         shortened = await self._shortened(draft, every, new, known, deadline)
         return known | await self._committed(draft, shortened, deadline)
 
-    def _all_whole(self, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
-        """How they were sent before cannot be read now. What the model has not read yet was not sent."""
-        unread = self._decisions.went_whole((output for output in outputs if output.is_unread), "store_unavailable")
-        return {output.key: Decision("store_unavailable") for output in outputs} | unread
+    def _as_remembered(self, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
+        """Return decisions without the store: those in memory, else whole. What the model has not read was not sent."""
+        known = self._decisions.remembered(outputs)
+        others = [output for output in outputs if output.key not in known]
+        unread = self._decisions.went_whole((output for output in others if output.is_unread), "store_unavailable")
+        return known | {output.key: Decision("store_unavailable") for output in others} | unread
 
     async def _shortened(
         self,
@@ -338,7 +354,7 @@ class Sanitizer:
         if not shortened:
             return {}
         try:
-            async with asyncio.timeout(max(0.0, deadline - self._now()) + COMMIT_GRACE_S):
+            async with self._store_answers(max(0.0, deadline - self._now())):
                 return await self._decisions.commit(shortened, draft.session.id)
         except (StoreUnavailable, TimeoutError) as e:
             self._fell_back("settle", "store_unavailable", str(e))
