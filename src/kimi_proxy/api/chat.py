@@ -3,18 +3,21 @@
 import asyncio
 import logging
 import math
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 
 from starlette.requests import Request
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
 
-from kimi_proxy.api.answers import json_route
+from kimi_proxy.api.answers import json_answer, json_route
+from kimi_proxy.api.errors import refusal
 from kimi_proxy.core.chat.wires import BY_PATH, COUNT_PATHS, Wire, wire_of_client
 from kimi_proxy.core.deadline import Deadline
-from kimi_proxy.core.errors import UpstreamError
+from kimi_proxy.core.errors import InvalidParams, UpstreamError
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.models import Models
 from kimi_proxy.services.chat.handler import Chat, ChatRequest
@@ -22,19 +25,29 @@ from kimi_proxy.services.chat.relay import Answer
 
 STALL_S = 120.0  # a client that reads nothing for so long counts as disconnected
 
-MODELS = ("/v1/models", "/models")
+MODELS, MODEL = ("/v1/models", "/models"), "/v1/models/{model:path}"
+RELAYED_METHODS = ("GET", "POST", "DELETE")
+
+_PLAIN_PATH = re.compile(r"(?:/(?!\.\.?(?:/|\Z))[\w.~:@-]+)+", re.ASCII)  # nothing that leads out of it
 
 log = logging.getLogger(__name__)
 
 Ask = Callable[[ChatRequest], AbstractAsyncContextManager[Answer]]
 
 
-def routes(chat: Chat) -> list[Route]:
-    asking = [
+def routes(chat: Chat) -> list[BaseRoute]:
+    asking: list[BaseRoute] = [
         Route(path, ChatEndpoint(chat.count_tokens if path in COUNT_PATHS else chat.answer, wire), methods=["POST"])
         for path, wire in BY_PATH.items()
     ]
-    return asking + [json_route("GET", path, partial(_list_models, chat.models)) for path in MODELS]
+    listing = [json_route("GET", path, partial(_list_models, chat.models)) for path in MODELS]
+    passing: list[BaseRoute] = [
+        Route(path, RelayEndpoint(chat, wire), methods=list(RELAYED_METHODS))
+        for wire in Wire
+        for path in wire.format.relayed
+    ]
+    refusing = [WebSocketRoute(path, _upgrade_required) for path in Wire.RESPONSES.format.paths]
+    return [*asking, *listing, Route(MODEL, ModelEndpoint(chat), methods=["GET"]), *passing, *refusing]
 
 
 class ClientBody:
@@ -100,6 +113,43 @@ class ChatEndpoint:
         async with until_disconnect(receive, send) as client, self._ask(incoming) as answer:
             await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
             await _send_body(answer, client)
+
+
+class RelayEndpoint:
+    """Passes on what is no question: everything but the address and the key stays as it came."""
+
+    def __init__(self, chat: Chat, wire: Wire) -> None:
+        self._chat = chat
+        self._wire = wire
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"]
+        if not _PLAIN_PATH.fullmatch(path):
+            raise InvalidParams("path", "write each part of it in letters, digits and -._~:@")
+        ask = partial(self._chat.relay, method=scope["method"], path=path)
+        await ChatEndpoint(ask, self._wire)(scope, receive, send)
+
+
+class ModelEndpoint:
+    """What is known of one model: of the settings from us, of another from its provider."""
+
+    def __init__(self, chat: Chat) -> None:
+        self._chat = chat
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request, key = Request(scope, receive), scope["path_params"]["model"]
+        wire = wire_of_client(request.headers)
+        provider = next((model.provider for name, model in self._chat.models.offered() if name == key), None)
+        if provider is None:
+            await RelayEndpoint(self._chat, wire)(scope, receive, send)
+        else:
+            await json_answer(wire.format.model_entry(key, provider))(scope, receive, send)
+
+
+async def _upgrade_required(socket: WebSocket) -> None:
+    """Codex opens a WebSocket first; upon this answer it asks over HTTP at once, else only after seven tries."""
+    message = "questions are not taken over a WebSocket here: POST them"
+    await socket.send_denial_response(refusal(426, "upgrade_required", message, path=socket.url.path))
 
 
 async def _send_body(answer: Answer, client: ClientBody) -> None:

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from kimi_proxy.api.answers import json_answer
 from kimi_proxy.core import jsonrpc
 from kimi_proxy.core.chat.wires import wire_of_path
+from kimi_proxy.core.chat.wires.protocol import ROOT
 from kimi_proxy.core.errors import InvalidParams, KimiProxyError, RateLimited
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.jsonrpc import RpcId
@@ -33,6 +34,7 @@ RefusalCode = Literal[
     "refused",
     "crowded",
     "stopping",
+    "upgrade_required",
 ]
 
 # Messages for the router's refusals.
@@ -67,6 +69,8 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
     code, message = _REFUSALS.get(error.status_code, ("refused", error.detail))
+    if error.status_code == 404 and _path(request).startswith(ROOT):
+        message = "kimi-proxy does not relay this path of the API: call the provider itself for it"
     return refusal(error.status_code, code, message, error.headers, _path(request))
 
 

@@ -78,4 +78,5 @@ class UpstreamRequest:
     body: bytes
     headers: tuple[Header, ...] = ()  # the client's
     query: str = ""  # the client's too
-    below: str = ""  # what follows the usual path, such as /count_tokens
+    path: str = ""  # of ours, where it is not that of questions, such as /v1/messages/count_tokens
+    method: str = "POST"

@@ -113,9 +113,10 @@ class Upstreams:
     async def _asked(
         self, client: aiohttp.ClientSession, name: str, provider: Provider, question: UpstreamRequest
     ) -> aiohttp.ClientResponse:
-        return await client.post(
+        return await client.request(
+            question.method,
             _url(provider, question),
-            data=http.payload(question.body),
+            data=http.payload(question.body or None),
             headers=_headers(question, self._keys.get(name), self._token),
             allow_redirects=False,
             proxy=self._proxies[name],
@@ -131,9 +132,9 @@ def _proxy_of(provider: Provider) -> str | None:
 
 
 def _url(provider: Provider, question: UpstreamRequest) -> str:
-    path = question.wire.format.upstream_path(provider.base_url)
+    path = question.wire.format.upstream_path(provider.base_url, question.path)
     query = f"?{question.query}" if question.query else ""
-    return f"{provider.base_url}{path}{question.below}{query}"
+    return f"{provider.base_url}{path}{query}"
 
 
 def _headers(question: UpstreamRequest, key: bytes | None, token: str | None) -> list[tuple[str, str]]:

@@ -90,7 +90,7 @@ class Chat:
         for observer in self._observers:
             observer.on_start(came, leaves)
         # If no stage had anything to do, these are the caller's own bytes.
-        outgoing = UpstreamRequest(incoming.wire, leaves.request.body, incoming.headers, incoming.query)
+        outgoing = _outgoing(incoming, leaves.request.body)
         async with self._relayed(leaves, outgoing, self._observers) as answer:
             yield answer
 
@@ -106,11 +106,18 @@ class Chat:
             return
         session = session_of(request, dict(incoming.headers), target.provider)
         draft = Draft(edit.with_model(request, target.model), target, session)
-        body = draft.request.body
-        outgoing = UpstreamRequest(
-            incoming.wire, body, incoming.headers, incoming.query, incoming.wire.format.count_tokens
-        )
-        async with self._relayed(draft, outgoing) as answer:
+        path = incoming.wire.format.paths[0] + incoming.wire.format.count_tokens
+        async with self._relayed(draft, _outgoing(incoming, draft.request.body, path)) as answer:
+            yield answer
+
+    @asynccontextmanager
+    async def relay(self, incoming: ChatRequest, method: str, path: str) -> AsyncIterator[Answer]:
+        """Pass on a request that is no question, such as one for embeddings: only the name of a model may change."""
+        request = chat.Request(incoming.wire, incoming.body)
+        model = request.model if incoming.body else ""
+        target = self.models.target(model, incoming.wire)
+        draft = Draft(edit.with_model(request, target.model) if model else request, target, Session(""))
+        async with self._relayed(draft, _outgoing(incoming, draft.request.body, path, method)) as answer:
             yield answer
 
     @asynccontextmanager
@@ -163,6 +170,10 @@ class Chat:
             self._metrics.chat_tokens.labels(provider, "input").inc(usage.input_tokens)
             self._metrics.chat_tokens.labels(provider, "cached").inc(usage.cached_tokens)
             self._metrics.chat_tokens.labels(provider, "output").inc(usage.output_tokens)
+
+
+def _outgoing(incoming: ChatRequest, body: bytes, path: str = "", method: str = "POST") -> UpstreamRequest:
+    return UpstreamRequest(incoming.wire, body, incoming.headers, incoming.query, path, method)
 
 
 def _json(value: JsonObject) -> Answer:

@@ -12,7 +12,7 @@ from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
 from kimi_proxy.core.chat.body import Edit, JsonBody, Kind, Message, Part, Role, role_of, text_block
 from kimi_proxy.core.chat.read import RawObject
-from kimi_proxy.core.chat.wires.protocol import MINUTE_S, ReplyFacts, Usage, WireFormat, count
+from kimi_proxy.core.chat.wires.protocol import MINUTE_S, ROOT, ReplyFacts, Usage, WireFormat, count
 from kimi_proxy.core.chat.wires.recall import RecallBody, RecallRounds, RecallStream, event_bytes
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -133,6 +133,7 @@ class AnthropicMessages(WireFormat):
     name = "messages"
     paths = ("/v1/messages",)
     count_tokens = "/count_tokens"
+    relayed = ("/v1/messages/batches", "/v1/messages/batches/{rest:path}")
     provider_types = ("anthropic",)
     default_headers = (("anthropic-version", "2023-06-01"),)
     client_header = "anthropic-version"
@@ -154,15 +155,18 @@ class AnthropicMessages(WireFormat):
             return 0.0
         return 60 * MINUTE_S if _HOUR_LONG.search(body.body) else 5 * MINUTE_S
 
-    def upstream_path(self, base_url: str) -> str:
-        return "/messages" if base_url.endswith("/v1") else "/v1/messages"
+    def upstream_path(self, base_url: str, path: str = "") -> str:
+        below = super().upstream_path(base_url, path)
+        return below if base_url.endswith(ROOT) else ROOT + below
 
     def key_header(self, key: bytes) -> tuple[bytes, bytes]:
         return b"x-api-key", key
 
+    def model_entry(self, key: str, provider: str) -> JsonObject:
+        return {"type": "model", "id": key, "display_name": key, "created_at": "1970-01-01T00:00:00Z"}
+
     def model_list(self, models: Sequence[tuple[str, str]]) -> JsonObject:
-        keys = [key for key, _ in models]
-        data = [{"type": "model", "id": key, "display_name": key, "created_at": "1970-01-01T00:00:00Z"} for key in keys]
+        keys, data = [key for key, _ in models], [self.model_entry(*model) for model in models]
         ends: JsonObject = {"first_id": keys[0] if keys else None, "last_id": keys[-1] if keys else None}
         return {"data": data, "has_more": False, **ends}
 

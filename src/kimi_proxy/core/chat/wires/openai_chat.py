@@ -184,14 +184,12 @@ class ChatRecallStream(_ChatRounds, RecallStream):
 class OpenAiChat(WireFormat):
     name = "chat"
     paths = ("/v1/chat/completions", "/chat/completions")
+    relayed = ("/v1/completions", "/v1/embeddings", "/v1/moderations")
     provider_types = ("openai", "gemini")
     has_error_event = False
     recall_stream = ChatRecallStream
     recall_body = ChatRecallBody
     _news = re.compile(rb'"(?:usage|finish_reason)"\s*:\s*[{"]')
-
-    def upstream_path(self, base_url: str) -> str:
-        return "/chat/completions"
 
     def system(self, body: JsonBody, messages: tuple[Message, ...]) -> tuple[Part, ...]:
         return tuple(found for message in messages if message.role == "system" for found in message.parts)

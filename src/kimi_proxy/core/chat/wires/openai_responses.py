@@ -147,6 +147,7 @@ class ResponsesRecallStream(_ResponsesRounds, RecallStream):
 class OpenAiResponses(WireFormat):
     name = "responses"
     paths = ("/v1/responses",)
+    relayed = ("/v1/responses/{rest:path}",)
     provider_types = ("openai",)
     conversation = "input"
     system_member = "instructions"
@@ -155,9 +156,6 @@ class OpenAiResponses(WireFormat):
     recall_stream = ResponsesRecallStream
     recall_body = ResponsesRecallBody
     _news = re.compile(rb'"response"\s*:\s*\{')
-
-    def upstream_path(self, base_url: str) -> str:
-        return "/responses"
 
     def messages(self, body: JsonBody) -> tuple[Message, ...]:
         items = body.members.get("input")

@@ -18,6 +18,7 @@ from kimi_proxy.core.chat.wires.recall import RecallBody, RecallStream
 from kimi_proxy.core.json import JsonObject, JsonValue
 
 DONE = b"[DONE]"
+ROOT = "/v1"  # where the paths of an API begin; the `base_url` of a provider includes its own root
 MINUTE_S, DAY_S = 60.0, 86_400.0
 
 
@@ -62,6 +63,7 @@ class WireFormat(ABC):
     name: ClassVar[str]  # in notes, recordings and statistics
     paths: ClassVar[tuple[str, ...]]  # where clients ask us; the first is the one that messages mention
     count_tokens: ClassVar[str] = ""  # what follows the path where tokens are counted; empty where the API has no such
+    relayed: ClassVar[tuple[str, ...]] = ()  # further paths of the API, which pass untouched; `{rest:path}` is anything
     provider_types: ClassVar[tuple[str, ...]]  # in the settings, of providers that answer; advice names the first
     default_headers: ClassVar[tuple[tuple[str, str], ...]] = ()  # sent upstream if the client leaves them out
     client_header: ClassVar[str] = ""  # one that only clients of this API send
@@ -96,19 +98,20 @@ class WireFormat(ABC):
 
     # Addresses
 
-    @abstractmethod
-    def upstream_path(self, base_url: str) -> str:
-        """Return what follows a provider's `base_url`."""
+    def upstream_path(self, base_url: str, path: str = "") -> str:
+        """Return what follows a provider's `base_url`, for a path of ours; without one, for that of questions."""
+        return (path or self.paths[0]).removeprefix(ROOT)
 
     def key_header(self, key: bytes) -> tuple[bytes, bytes]:
         return b"authorization", b"Bearer " + key
 
+    def model_entry(self, key: str, provider: str) -> JsonObject:
+        """Return what is said of one model."""
+        return {"id": key, "object": "model", "created": 0, "owned_by": provider}
+
     def model_list(self, models: Sequence[tuple[str, str]]) -> JsonObject:
         """Return the answer that lists models, each given with its provider."""
-        data: list[JsonValue] = [
-            {"id": key, "object": "model", "created": 0, "owned_by": provider} for key, provider in models
-        ]
-        return {"object": "list", "data": data}
+        return {"object": "list", "data": [self.model_entry(*model) for model in models]}
 
     # Requests
 
