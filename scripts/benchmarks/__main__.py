@@ -5,6 +5,7 @@ import sys
 import busy
 import dashboard
 import gateway
+import hooks
 import pruning
 import relay
 import rivals
@@ -21,6 +22,7 @@ BENCHMARKS = {
     "relay": relay.main,
     "sanitizer": sanitizer.main,
     "stages": stages.main,
+    "hooks": hooks.main,
 }
 # These install other people's servers first, or need a browser, so they run only when they are named.
 ASKED_FOR = {"busy": busy.main, "dashboard": dashboard.main, "gateway": gateway.main, "rivals": rivals.main}

@@ -354,3 +354,36 @@ def test_a_provider_that_is_missing_is_remarked_upon(cli: Cli):
 
     assert done.returncode == 0
     assert b"no provider of type anthropic is configured yet: add [providers.anthropic]" in done.stderr
+
+
+def test_hooks_are_installed_with_the_server_that_reads_their_cuts_back(cli: Cli, world: Path):
+    settings = world / "home" / ".claude" / "settings.json"
+    settings.parent.mkdir()
+    settings.write_text('{\n  "hooks": {"PostToolUse": [{"matcher": "Edit", "hooks": []}]} // mine\n}\n')
+    before = files(world)
+    env = {**PROXY, "MCP_PRUNER_PORT": "8016"}
+    assert cli("init", "claude", "--hooks", "--yes", env=env).returncode == 0
+    written = settings.read_text().replace("// mine", "")
+    hook = {"type": "http", "url": "http://127.0.0.1:8010/api/hooks/claude", "timeout": 2}
+    hooks = json.loads(written)["hooks"]
+    assert [entry["hooks"] for entry in hooks["PostToolUse"]] == [[], [hook]]
+    assert "Read" not in hooks["PostToolUse"][1]["matcher"]
+    assert hooks["UserPromptSubmit"] == [{"hooks": [hook]}]
+    server = read(world / "home" / ".claude.json")["mcpServers"]["pruner"]  # type: ignore[index]
+    assert server == {"type": "http", "url": "http://127.0.0.1:8016/mcp", "alwaysLoad": True}
+
+    assert cli("init", "claude", "--hooks", "--yes", env=env).stdout == b""
+    assert cli("init", "claude", "--proxy", "--yes", env=env).returncode == 0
+    assert cli("init", "claude", "--hooks", "--undo", "--yes", env=env).returncode == 0
+    assert "/api/hooks/" not in settings.read_text()
+    assert "ANTHROPIC_BASE_URL" in settings.read_text()
+    assert cli("init", "claude", "--undo", "--yes", env=env).returncode == 0
+    assert files(world) == before
+
+
+def test_a_client_without_such_hooks_says_so(cli: Cli, world: Path):
+    done = cli("init", "cursor", "--hooks", "--yes", env={**PROXY, "MCP_PRUNER_PORT": "8016"})
+
+    assert done.returncode == 2
+    assert b"Cursor has no hook that may replace what a tool printed" in done.stderr
+    assert files(world) == {}

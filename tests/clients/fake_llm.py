@@ -96,7 +96,8 @@ def _anthropic(request: dict[str, object], llm: FakeLlm) -> list[dict[str, objec
     answers = [_words(block.get("content")) for block in blocks if block["type"] == "tool_result"]
     match llm.step({name.rpartition("__")[2] for name in offered}, answers):
         case Call(tool, arguments):
-            name = min(name for name in offered if name.endswith(f"__{tool}"))  # of several servers, the first
+            # Of several servers the first; else it is a tool of the agent's own.
+            name = min((name for name in offered if name.endswith(f"__{tool}")), default=tool)
             start: dict[str, object] = {"type": "tool_use", "id": f"toolu_{len(answers)}", "name": name, "input": {}}
             delta: dict[str, object] = {"type": "input_json_delta", "partial_json": json.dumps(arguments)}
             reason = "tool_use"

@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from kimi_proxy import __version__
-from kimi_proxy.api import chat, context, dashboard, gateway, metrics, pruning, rpc, sessions, settings
+from kimi_proxy.api import chat, context, dashboard, gateway, hooks, metrics, pruning, rpc, sessions, settings
 from kimi_proxy.api.answers import json_route
 from kimi_proxy.api.errors import on_fault, on_http_exception, on_own_error
 from kimi_proxy.api.guard import LOOPBACK, Guard, Refusal, Rules
@@ -147,6 +147,7 @@ def proxy_app(runtime: Runtime) -> ASGIApp:
         *context.sanitizer_routes(runtime.sanitizer),
         *pruning.cut_routes(runtime.cuts),
         pruning.playground_route(runtime.pruner),
+        *hooks.routes(runtime.hooks),
         *settings.settings_routes(runtime.settings),
         *context.compression_routes(runtime.compressions),
         *context.context_routes(runtime.sessions, runtime.latest_requests),

@@ -36,6 +36,9 @@ def init(
     proxy: Annotated[
         bool, typer.Option("--proxy", help="Send the agent's requests to its model through the proxy.")
     ] = False,
+    hooks: Annotated[
+        bool, typer.Option("--hooks", help="Cut what the agent's own tools print, before the model reads it.")
+    ] = False,
     tools: Annotated[
         bool, typer.Option("--tools", help="Offer read, grep and bash with a question, in place of prune_text.")
     ] = False,
@@ -60,14 +63,15 @@ def init(
 
     if with_guidance and not (tools or undo):
         raise typer.BadParameter("the guidance is about read, grep and bash: add --tools")
-    if proxy and (tools or http or with_guidance):
-        raise typer.BadParameter("--proxy is about the model's requests: connect the MCP server by a run of its own")
+    if (proxy or hooks) and (tools or with_guidance or (proxy and (http or hooks))):
+        raise typer.BadParameter("--proxy and --hooks need runs of their own")
     log, known = EditLog(home()), CLIENTS[client]
-    scopes = _scopes(known, project, proxy, undo)
+    scopes = _scopes(known, project, proxy or hooks, undo)
     if undo:
-        changes = _undoing(known, scopes, log, proxy)
+        changes = _undoing(known, scopes, log, proxy, hooks)
     else:
-        changes = _doing(known, scopes[0], log, _wanted(known, scopes[0], tools, http, with_guidance, proxy))
+        wanted = _proxied(known) if proxy else _connected(known, scopes[0], tools, http or hooks, with_guidance, hooks)
+        changes = _doing(known, scopes[0], log, wanted)
     is_needed = _shown(changes, undo)
     if dry_run:
         return
@@ -80,26 +84,35 @@ def init(
         _confirm(known, undo)
 
 
-def _scopes(client: ClientApp, project: bool | None, proxy: bool, undo: bool) -> tuple[Scope, ...]:
+def _scopes(client: ClientApp, project: bool | None, is_personal: bool, undo: bool) -> tuple[Scope, ...]:
     """Return where to look: undone is what was done in either scope, unless one is named."""
     if project is not None:
         return ("project" if project else "user",)
     if undo:
         return ("project", "user")
     # The address of the proxy is this machine's, and a project's file may be shared.
-    return ("user" if proxy else client.scope,)
+    return ("user" if is_personal else client.scope,)
 
 
-def _wanted(client: ClientApp, scope: Scope, tools: bool, http: bool, guidance: bool, proxy: bool) -> Wanted:
-    from kimi_proxy.features.clients import Connection
-    from kimi_proxy.services.clients.places import Wanted, own_command
+def _proxied(client: ClientApp) -> Wanted:
+    from kimi_proxy.services.clients.places import Wanted
 
-    if proxy:
-        return Wanted(proxy=_proxy_target(client))
+    return Wanted(proxy=_proxy_target(client))
+
+
+def _connected(client: ClientApp, scope: Scope, tools: bool, http: bool, guidance: bool, hooks: bool) -> Wanted:
+    """Return an MCP server, and with `hooks` the hooks whose cuts it reads back."""
+    from kimi_proxy.features.clients import TOKEN_VARIABLE, Connection
+    from kimi_proxy.services.clients.places import HookTarget, Wanted, own_command
+
     url, token = _address() if http else ("", False)
     if token and client.token is None:
         remark(f"{client.title} cannot read a token from the environment: add the header yourself (docs/clients.md)")
-    return Wanted(Connection(own_command(scope), str(Path.cwd()), tools, url, token), guidance)
+    server = Connection(own_command(scope), str(Path.cwd()), tools, url, token, for_markers=hooks)
+    if not hooks:
+        return Wanted(server, guidance)
+    with_reads = load().config.sanitizer.policy == "deep"
+    return Wanted(server, hooks=HookTarget(_proxy_url(), with_reads, TOKEN_VARIABLE if token else ""))
 
 
 def _doing(client: ClientApp, scope: Scope, log: EditLog, wanted: Wanted) -> list[FileChange]:
@@ -113,15 +126,19 @@ def _doing(client: ClientApp, scope: Scope, log: EditLog, wanted: Wanted) -> lis
     ]
 
 
-def _undoing(client: ClientApp, scopes: tuple[Scope, ...], log: EditLog, proxy: bool) -> list[FileChange]:
-    """Return what takes back all that we changed, or with --proxy the address alone."""
+def _undoing(client: ClientApp, scopes: tuple[Scope, ...], log: EditLog, proxy: bool, hooks: bool) -> list[FileChange]:
+    """Return what takes back all that we changed, or with --proxy and --hooks that alone."""
     from kimi_proxy.services.clients.init import combined, plan_undo
-    from kimi_proxy.services.clients.places import every_edit, proxy_edits
+    from kimi_proxy.services.clients.places import every_edit, hook_edits, proxy_edits
 
     dirs = _base_dirs()
     every = combined(edit for scope in scopes for edit in every_edit(client, scope, dirs))
     known = {edit.path.resolve(): edit for edit in every}
-    undone = combined(edit for scope in scopes for edit in proxy_edits(client, scope, dirs)) if proxy else every
+    if proxy or hooks:
+        chosen = proxy_edits if proxy else hook_edits
+        undone = combined(edit for scope in scopes for edit in chosen(client, scope, dirs))
+    else:
+        undone = every
     plans = (plan_undo(edit, log, known.get(edit.path.resolve())) for edit in undone)
     return [plan for plan in plans if plan is not None]
 
@@ -129,19 +146,24 @@ def _undoing(client: ClientApp, scopes: tuple[Scope, ...], log: EditLog, proxy: 
 def _proxy_target(client: ClientApp) -> ProxyTarget:
     """Return the proxy's address, with what its providers speak. A provider that is missing is remarked upon."""
     from kimi_proxy.features.clients.proxied import BaseUrl, proxy_target
-    from kimi_proxy.proxy.local_server import local_url
 
     config = load().config
-    where = config.proxy
-    if where.port == 0:
-        raise ConfigError("setting proxy.port: with 0 the address changes at every start; choose a port")
-    target = proxy_target(local_url(where.host, where.port), config.providers)
+    target = proxy_target(_proxy_url(), config.providers)
     if isinstance(client.proxied, BaseUrl) and not set(client.proxied.apis) & set(target.apis):
         api = client.proxied.apis[0]
         remark(f"no provider of type {api} is configured yet: add [providers.{api}] to config.toml (docs/llm-proxy.md)")
     if config.token is not None:
         remark("the proxy wants its token: give it to the client as its API key (docs/llm-proxy.md)")
     return target
+
+
+def _proxy_url() -> str:
+    from kimi_proxy.proxy.local_server import local_url
+
+    where = load().config.proxy
+    if where.port == 0:
+        raise ConfigError("setting proxy.port: with 0 the address changes at every start; choose a port")
+    return local_url(where.host, where.port)
 
 
 def _base_dirs() -> BaseDirs:

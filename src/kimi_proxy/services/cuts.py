@@ -36,7 +36,7 @@ REMEMBERED, REMEMBERED_BYTES, REMEMBERED_S = 8, 64 * 1024**2, 300
 class CutNote:
     """What the note beside an original says of its cuts."""
 
-    door: str  # pruner, chat or gateway
+    door: str  # pruner, chat, gateway, tools or hooks
     kind: str  # prune, mask, output or history
     goal: str = ""
     source_type: str = ""
@@ -204,6 +204,8 @@ def read_note(id: str, about: bytes, decision: DecisionRecord | None) -> CutNote
         value = json.decode(about)
     except ParseError:
         value = None
+    if isinstance(value, Mapping) and value.get("door") == "hooks":
+        return _hook_note(value)
     match value:
         case {"what": "mask", "server": str(server), "limits": dict(limits), "chars": int(chars), "lines": int(rows)}:
             masked = MaskingSettings.model_validate(limits)
@@ -222,6 +224,23 @@ def read_note(id: str, about: bytes, decision: DecisionRecord | None) -> CutNote
             return CutNote("chat" if what == "output" else "tools", "output")
         case _:
             return CutNote("chat" if decision else "pruner", "mask" if id.startswith("msk_") else "output")
+
+
+def _hook_note(about: Mapping[str, JsonValue]) -> CutNote:
+    cuts, lines, chars = about.get("cuts"), about.get("lines"), about.get("chars")
+    before, after = about.get("tokens_before"), about.get("tokens_after")
+    return CutNote(
+        "hooks",
+        "prune" if isinstance(cuts, list) else "output",
+        goal=str(about.get("goal", "")),
+        source_type=str(about.get("source_type", "")),
+        server=str(about.get("tool", "")),
+        session=str(about.get("session", "")),
+        cuts=tuple(_cuts(cuts)) if isinstance(cuts, list) else (),
+        lines=lines if isinstance(lines, int) else None,
+        chars=chars if isinstance(chars, int) else None,
+        tokens=(before, after) if isinstance(before, int) and isinstance(after, int) else None,
+    )
 
 
 def _sizes(chars: int, limits: MaskingSettings) -> tuple[int, int]:

@@ -14,6 +14,7 @@ class Metrics:
         self._of_the_gateway()
         self._of_chat()
         self._of_the_sanitizer()
+        self._of_hooks()
 
     def text(self) -> bytes:
         """Return all counters in Prometheus' text format."""
@@ -90,6 +91,12 @@ class Metrics:
             "sanitizer_tokens_saved",
             "Tokens that requests did not carry because outputs were cut, counted in every request.",
         )
+
+    def _of_hooks(self) -> None:
+        self.hook_outputs = self._counter(
+            "hook_outputs", "Outputs of tools that hooks handed over: cut, or why a fault let one through.", ("why",)
+        )
+        self.hook_tokens_saved = self._counter("hook_tokens_saved", "Tokens that hooks kept out of conversations.")
 
     def _counter(self, name: str, help: str, labels: tuple[str, ...] = ()) -> Counter:
         return Counter(f"kimi_proxy_{name}", help, labels, registry=self.registry)

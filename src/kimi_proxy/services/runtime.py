@@ -30,6 +30,7 @@ from kimi_proxy.services.chat.summaries import Summaries
 from kimi_proxy.services.cuts import Cuts
 from kimi_proxy.services.events import Hub
 from kimi_proxy.services.gateway import Gateway
+from kimi_proxy.services.hooks import ToolHooks
 from kimi_proxy.services.journal import Journal
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner, Rerank
@@ -67,6 +68,7 @@ class Runtime:
     latest_requests: LatestRequests
     compressions: SessionCompressions
     project_memory: ProjectMemory
+    hooks: ToolHooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,7 @@ async def running(
             latest_requests=latest,
             compressions=SessionCompressions(stages.compressor, sessions, store.sessions, *presets_on_demand),
             project_memory=stages.memory,
+            hooks=ToolHooks(config.hooks, config.sanitizer, store.originals, workers, metrics, hub.publish),
         )
 
 

@@ -148,7 +148,11 @@ class Workers:
         try:
             return await self._scored(task, within_s, cpu_s)
         except TimeoutError:
-            return await self._in_thread(lambda check: _faults_named(lambda: shorten(task, is_hurried=True)), HURRIED_S)
+            return await self.shorten_unscored(task)
+
+    async def shorten_unscored(self, task: Task) -> ShortenedText:
+        """Shorten a tool result by what needs no scores, in linear time."""
+        return await self._in_thread(lambda check: _faults_named(lambda: shorten(task, is_hurried=True)), HURRIED_S)
 
     async def _scored(self, task: Task, within_s: float, cpu_s: float) -> ShortenedText:
         size = len(task.text)

@@ -12,6 +12,7 @@ from kimi_proxy.core.config.providers import Model, Providers, is_reference
 from kimi_proxy.core.config.sections import (
     CompactionSettings,
     CompressionSettings,
+    HookSettings,
     LogWatcherSettings,
     MemorySettings,
     RecordSettings,
@@ -86,6 +87,7 @@ class FileSettings(SettingsSection):
     providers: Providers = Field(default_factory=dict, validate_default=True)
     models: Mapping[str, Model] = Field(default_factory=dict)
     sanitizer: SanitizerSettings = SanitizerSettings()
+    hooks: HookSettings = HookSettings()
     memory: MemorySettings = MemorySettings()
     reinjection: ReinjectionSettings = ReinjectionSettings()
     compression: CompressionSettings = CompressionSettings()

@@ -115,6 +115,13 @@ class RunnerSettings(SettingsSection):
     probe_failures: int = Field(default=3, ge=1, le=1000)
 
 
+class HookSettings(SettingsSection):
+    """Outputs of an agent's tools that its hooks hand to us are shortened as the sanitizer's policy says."""
+
+    enabled: bool = True
+    budget_ms: int = Field(default=400, ge=1, le=10_000)
+
+
 class RoutingSettings(SettingsSection):
     """A request that nearly fills its context window goes to a larger model of the same provider."""
 

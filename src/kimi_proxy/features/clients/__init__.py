@@ -42,6 +42,7 @@ class ClientApp:
     rules: str = ""  # instructions of a project
     user_rules: str = ""
     rules_start: str = ""
+    hooks: tuple[str, str] | None = None  # the user's and a project's file with hooks that may replace outputs
     proxied: BaseUrl | str = ""  # how it is made to call the proxy, or what the user has to do instead
 
 
@@ -61,6 +62,7 @@ CLIENTS: Mapping[Name, ClientApp] = {
         loads_late=True,
         rules="CLAUDE.md",
         user_rules=".claude/CLAUDE.md",
+        hooks=(".claude/settings.json", ".claude/settings.local.json"),
         proxied=proxied.CLAUDE,
     ),
     "codex": ClientApp(
@@ -185,11 +187,14 @@ class Connection:
     tools: bool = False
     url: str = ""
     token: bool = False
+    for_markers: bool = False  # the model meets markers that it did not ask for, so it has to know recover_text
 
 
 def server_entry(client: ClientApp, connection: Connection) -> JsonObject:
     """Return our server as this client writes it."""
-    late: JsonObject = {"alwaysLoad": True} if client.loads_late and connection.tools else {}
+    late: JsonObject = (
+        {"alwaysLoad": True} if client.loads_late and (connection.tools or connection.for_markers) else {}
+    )
     if connection.url:
         return {**_type(client.http), client.http_key: connection.url, **_token(client, connection), **late}
     program, *args = (*connection.command, *_arguments(client, connection))

@@ -30,6 +30,7 @@ class Value:
     end: int
     value: JsonValue
     members: tuple["Member", ...] | None = None  # of an object
+    items: tuple["Value", ...] | None = None  # of an array
 
     def member(self, key: str) -> "Member | None":
         found = [member for member in self.members or () if member.key == key]
@@ -99,6 +100,41 @@ def remove(text: str, path: Path) -> str:
     return text if parent is None or member is None else _cut(text, parent, member)
 
 
+def append(text: str, path: Path, value: JsonValue) -> str:
+    """Return `text` with `value` at the end of the array at `path`, which is created if it is missing."""
+    found = None if _is_blank(text) else _find(parse(text), path)
+    if found is None:
+        return put(text, path, [value])
+    if found.items is None:
+        raise FileRefused(f"{'.'.join(path)} is not a list")
+    if not found.items:
+        return put(text, path, [value])
+    last = found.items[-1]
+    before = text[found.start : last.start]
+    glue = before[len(before.rstrip()) :] if len(found.items) == 1 else _gap(text, found.items[-2].end, last.start)
+    new = _written(text, value, _indent(text, last.start)) if "\n" in glue else _compact(value, " ")
+    return text[: last.end] + "," + (glue or " ") + new + text[last.end :]
+
+
+def remove_item(text: str, path: Path, value: JsonValue) -> str:
+    """Return `text` without the items of the array at `path` that equal `value`."""
+    found = None if _is_blank(text) else _find(parse(text), path)
+    items = (found.items if found else None) or ()
+    at = next((at for at, item in enumerate(items) if item.value == value), None)
+    if found is None or at is None:
+        return text
+    if len(items) == 1:
+        return text[: found.start] + "[]" + text[found.end :]
+    start, end = (items[at - 1].end, items[at].end) if at else (items[0].start, items[1].start)
+    return remove_item(text[:start] + text[end:], path, value)
+
+
+def _gap(text: str, start: int, end: int) -> str:
+    """Return the white space between a comma after `start` and `end`."""
+    between = text[start:end]
+    return between[len(between.rstrip()) :]
+
+
 def _find(at: Value, path: Path) -> Value | None:
     for key in path:
         member = at.member(key)
@@ -138,13 +174,12 @@ class _Parser:
             raise self._wrong(start) from e
 
     def _array(self, start: int, depth: int) -> Value:
-        values: list[JsonValue] = []
+        items: list[Value] = []
         at = _skip(self._text, start + 1)
         while self._text[at : at + 1] != "]":
-            value = self._value(at, depth + 1)
-            values.append(value.value)
-            at = self._after_comma(value.end, "]")
-        return Value(start, at + 1, values)
+            items.append(self._value(at, depth + 1))
+            at = self._after_comma(items[-1].end, "]")
+        return Value(start, at + 1, [item.value for item in items], items=tuple(items))
 
     def _object(self, start: int, depth: int) -> Value:
         members: list[Member] = []

@@ -256,6 +256,17 @@ def bounded_form(output: LongOutput, seed: bytes, max_tokens: int, hint: str = "
     return _hinted(form, hint) if form.tokens_after < before else None
 
 
+def head_form(output: LongOutput, seed: bytes, max_tokens: int) -> ShortenedText | None:
+    """Return the head of a result, within `max_tokens`; None if it is short enough, or has lines that are too long."""
+    before = tokens.count(output.text)
+    lines = text_lines.split(output.text)
+    head = _rows_within(lines, max_tokens * len(output.text) / max(1, before))
+    if before <= max_tokens or not head or head >= len(lines):
+        return None
+    cut = Cut(head + 1, len(lines), clean_reason(f"fin d'un long résultat : {source_of(output)}"))
+    return _by_lines(output, lines, (cut,), "pruned", ids_of(seed), before)
+
+
 def _hinted(form: ShortenedText, hint: str) -> ShortenedText:
     if not hint or form.why == "thinned":  # every line of it is there
         return form

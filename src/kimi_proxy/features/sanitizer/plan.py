@@ -84,10 +84,11 @@ def _tool_calls(message: Message) -> Iterator[tuple[str, Origin]]:
     for part in message.parts:
         if part.kind == "tool_call" and part.call_id:
             arguments = part.text if part.end - part.start <= MAX_ARGUMENT_BYTES else ""
-            yield part.call_id, _origin(part.name, arguments)
+            yield part.call_id, origin_of(part.name, arguments)
 
 
-def _origin(tool: str, arguments: str) -> Origin:
+def origin_of(tool: str, arguments: str) -> Origin:
+    """Return what a tool was called with; `arguments` are JSON, or a command."""
     try:
         given = json.decode(arguments.encode("utf-8", "replace"))
     except ParseError:
@@ -304,6 +305,13 @@ def goal(request: Request) -> str:
         return ""
     marker = _MARKER.search(written[-1])
     return (_short(written[-1][marker.end() :]) if marker else "") or _both(_short(written[0]), _short(written[-1]))
+
+
+def prompt_goal(prompt: str) -> str:
+    """Return the goal that one prompt of the user states."""
+    words = _own_words(prompt)
+    marker = _MARKER.search(words)
+    return (_short(words[marker.end() :]) if marker else "") or _short(words)
 
 
 def _user_texts(request: Request) -> Iterator[str]:

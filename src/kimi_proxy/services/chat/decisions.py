@@ -210,10 +210,10 @@ def _key(kind: str, *names: str) -> bytes:
 
 def _original(hidden: Hidden, output: LongOutput, goal: str) -> Original:
     raw = encoded(hidden.text)
-    return Original(hidden.id, SCOPE, sha256(b"output\0" + output.key + raw).digest(), raw, _note(hidden, goal))
+    return Original(hidden.id, SCOPE, sha256(b"output\0" + output.key + raw).digest(), raw, cut_note(hidden, goal))
 
 
-def _note(hidden: Hidden, goal: str) -> bytes:
+def cut_note(hidden: Hidden, goal: str) -> bytes:
     """Return a note by which a cut of lines can be explained."""
     if hidden.source_type is None:
         return json.encode({"what": "output"})

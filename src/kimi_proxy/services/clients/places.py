@@ -10,16 +10,27 @@ from pathlib import Path
 from kimi_proxy.core.errors import FileRefused
 from kimi_proxy.features.clients import GUIDANCE, ClientApp, Connection, Scope, server_entry
 from kimi_proxy.features.clients.proxied import BaseUrl, ProxyTarget
+from kimi_proxy.features.editing.list_items import ListItems
 from kimi_proxy.services.clients.init import FileEdit, PartEdit, RulesEdit, ServerEdit
 
 
 @dataclass(frozen=True, slots=True)
+class HookTarget:
+    """Where hooks find the server, whether files that are read are handed over too, and the token's variable."""
+
+    url: str
+    with_reads: bool = False
+    token_variable: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a client is connected to: an MCP server, with or without instructions; the proxy."""
+    """What a client is connected to: an MCP server, with or without instructions; the proxy; its hooks."""
 
     server: Connection | None = None
     guidance: bool = False
     proxy: ProxyTarget | None = None
+    hooks: HookTarget | None = None
 
 
 def edits(client: ClientApp, scope: Scope, dirs: "BaseDirs", wanted: Wanted) -> Iterator[FileEdit]:
@@ -31,12 +42,15 @@ def edits(client: ClientApp, scope: Scope, dirs: "BaseDirs", wanted: Wanted) -> 
         yield RulesEdit(rules_file(client, scope, dirs), GUIDANCE, client.rules_start)
     if wanted.proxy is not None:
         yield _proxy_edit(client, scope, dirs, wanted.proxy)
+    if wanted.hooks is not None:
+        yield _hook_edit(client, scope, dirs, wanted.hooks)
 
 
 def every_edit(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[FileEdit]:
     """Yield all that an earlier run may have changed in this scope."""
     yield from server_edits(client, scope, dirs)
     yield from proxy_edits(client, scope, dirs)
+    yield from hook_edits(client, scope, dirs)
 
 
 def server_edits(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[FileEdit]:
@@ -64,6 +78,24 @@ def _proxy_edit(client: ClientApp, scope: Scope, dirs: "BaseDirs", target: Proxy
         return PartEdit(dirs.here / found.project, found.keys(target))
     path = _moved(client, dirs, Path(found.user).name) or dirs.home / found.user
     return PartEdit(path, found.keys(target))
+
+
+def hook_edits(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[FileEdit]:
+    """Yield what may have been changed for hooks."""
+    with suppress(FileRefused):
+        yield _hook_edit(client, scope, dirs, HookTarget(""))
+
+
+def _hook_edit(client: ClientApp, scope: Scope, dirs: "BaseDirs", target: HookTarget) -> PartEdit:
+    if not client.hooks:
+        raise FileRefused(f"{client.title} has no hook that may replace what a tool printed (docs/hooks.md)")
+    from kimi_proxy.features.clients import hooks  # with the sanitizer's words, which other commands do without
+
+    items = ListItems(hooks.claude_items(target.url, target.with_reads, target.token_variable), hooks.PATH)
+    user, project = client.hooks
+    if scope == "project":
+        return PartEdit(dirs.here / project, items)
+    return PartEdit(_moved(client, dirs, Path(user).name) or dirs.home / user, items)
 
 
 def _lock(client: ClientApp, scope: Scope, file: Path) -> Path | None:

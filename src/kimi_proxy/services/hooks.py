@@ -1,0 +1,192 @@
+"""The hooks of an agent: what a tool printed is cut before it enters the conversation, within a few milliseconds."""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+
+from kimi_proxy.core import json, tokens
+from kimi_proxy.core.cache import LruCache
+from kimi_proxy.core.config.sections import HookSettings, SanitizerSettings
+from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.core.json import JsonObject
+from kimi_proxy.core.lines import encoded
+from kimi_proxy.core.markers import quoted_id
+from kimi_proxy.features.clients import hooks
+from kimi_proxy.features.clients.hooks import AFTER_PROMPT, HookEvent, Steps
+from kimi_proxy.features.sanitizer.lossless import bounded_form, head_form, lossless_form
+from kimi_proxy.features.sanitizer.plan import HUGE_CHARS, LongOutput, is_recovery_tool, prompt_goal
+from kimi_proxy.features.sanitizer.policy import HUGE_TOKENS, POLICIES
+from kimi_proxy.features.sanitizer.shorten import Hidden, ShortenedText, Task
+from kimi_proxy.features.sessions import session_named
+from kimi_proxy.services.chat.decisions import cut_note
+from kimi_proxy.services.events import Publish, no_op
+from kimi_proxy.services.metrics import Metrics
+from kimi_proxy.services.originals import SCOPE
+from kimi_proxy.services.store.protocols import Original, Originals
+from kimi_proxy.services.workers import Workers
+
+SECRET_BYTES = 32
+MAX_SESSIONS, MAX_TEXTS = 1000, 20_000
+DAY_S = 86_400
+# Scoring takes a millisecond for about 800 characters, and an agent should not notice its hooks: what is longer is
+# cut by what needs no scores.
+SCORED_MAX_CHARS = 20_000
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class HookCut:
+    """A text of a tool's answer, and what the model gets in its place."""
+
+    steps: Steps
+    form: ShortenedText
+
+
+class ToolHooks:
+    def __init__(
+        self,
+        settings: HookSettings,
+        sanitizer: SanitizerSettings,
+        originals: Originals,
+        workers: Workers,
+        metrics: Metrics,
+        publish: Publish = no_op,
+        now: Callable[[], float] = time.monotonic,
+        draw: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        self.is_on = settings.enabled
+        self._budget_ms = settings.budget_ms
+        self._policy, self._reads = POLICIES[sanitizer.policy], sanitizer.policy == "deep"
+        self._entry_tokens = sanitizer.threshold_tokens
+        self._preview_chars = sanitizer.preview_length
+        self._originals = originals
+        self._workers = workers
+        self._metrics = metrics
+        self._publish = publish
+        self._now = now
+        self._secret = draw(SECRET_BYTES)  # the same call gets the same ids, which no one else can guess
+        self._goals: LruCache[str, str] = LruCache(MAX_SESSIONS, ttl_s=DAY_S, now=now)
+        self._seen: LruCache[bytes, str] = LruCache(MAX_TEXTS, ttl_s=DAY_S, now=now)
+
+    async def answer(self, given: JsonObject) -> JsonObject:
+        """Return the answer to a hook: the tool's output with its long texts cut, or {} if it stays as it is.
+
+        Originals are on disk by then. Whatever fails or takes longer than the budget leaves the output whole.
+        """
+        event = hooks.parse(given)
+        if event.name == AFTER_PROMPT:
+            self._goals.put(event.session, prompt_goal(event.prompt))
+            return {}
+        if not self.is_on or not event.texts or is_recovery_tool(event.origin.tool):
+            return {}
+        deadline = self._now() + self._budget_ms / 1000
+        try:
+            async with asyncio.timeout(self._budget_ms / 1000):
+                cuts = await self._cuts(event, deadline)
+        except (TimeoutError, StoreUnavailable, ChildProcessError) as e:
+            self._whole("out_of_time" if isinstance(e, TimeoutError) else "failed", str(e))
+            return {}
+        if not cuts:
+            return {}
+        self._account(event, cuts)
+        return hooks.answer(hooks.replaced(event.response, [(cut.steps, cut.form.shown) for cut in cuts]))
+
+    async def _cuts(self, event: HookEvent, deadline: float) -> list[HookCut]:
+        cuts: list[HookCut] = []
+        for steps, text in event.texts:
+            form = await self._form(event, text, deadline)
+            if form is not None and form.hidden:
+                await asyncio.gather(*(self._kept(event, hidden, form) for hidden in form.hidden))
+                cuts.append(HookCut(steps, form))
+        return cuts
+
+    async def _form(self, event: HookEvent, text: str, deadline: float) -> ShortenedText | None:
+        """Return what is shown of a text; None if it stays whole."""
+        limit = self._entry_tokens or self._policy.entry_tokens_of(event.origin.tool, edits_by_quoting=True)
+        if len(text) <= limit or quoted_id(text) is not None or (event.is_read and not self._reads):
+            return None
+        key = sha256(b"hook\0" + encoded(event.session) + b"\0" + encoded(text)).digest()
+        if self._asked_again(key, event.call_id, text):
+            return None
+        output = LongOutput((0, 0), 0, len(text), text, event.origin, event.call_id, is_unread=True, key=key)
+        if event.is_read:
+            return await asyncio.to_thread(head_form, output, self._seed(key), HUGE_TOKENS)
+        form = await self._shortened(event, output, limit, deadline)
+        return await self._bounded(output, form) if len(form.shown) > HUGE_TOKENS else form
+
+    async def _shortened(self, event: HookEvent, output: LongOutput, limit: int, deadline: float) -> ShortenedText:
+        task = Task(
+            text=output.text,
+            goal=self._goals.get(event.session) or "",
+            origin=event.origin,
+            is_unread=True,
+            threshold_tokens=limit,
+            preview_chars=self._preview_chars,
+            seed=self._seed(output.key),
+        )
+        if len(output.text) > SCORED_MAX_CHARS:
+            return await self._workers.shorten_unscored(task)
+        within_s = max(0.0, deadline - self._now())
+        scored = await self._workers.shorten(task, within_s, within_s)
+        light = lossless_form(output, (), self._seed(output.key))
+        return light if light and (not scored.hidden or light.tokens_after <= scored.tokens_after) else scored
+
+    async def _bounded(self, output: LongOutput, form: ShortenedText) -> ShortenedText | None:
+        """Return a form that is short enough to enter a conversation."""
+        after = form.tokens_after or await asyncio.to_thread(tokens.count, form.shown)
+        if after <= HUGE_TOKENS:
+            return form
+        return await asyncio.to_thread(bounded_form, output, self._seed(output.key), HUGE_TOKENS)
+
+    def _asked_again(self, key: bytes, call_id: str, text: str) -> bool:
+        """Return whether another call of the session printed the same: the model missed something in what was left."""
+        before = self._seen.get(key)
+        self._seen.put(key, before or call_id)
+        return before not in (None, call_id) and len(text) <= HUGE_CHARS
+
+    def _seed(self, key: bytes) -> bytes:
+        return sha256(self._secret + key).digest()
+
+    async def _kept(self, event: HookEvent, hidden: Hidden, form: ShortenedText) -> None:
+        """Return once the original is on disk. Raise StoreUnavailable if it is not."""
+        raw, goal = encoded(hidden.text), self._goals.get(event.session) or ""
+        note = json.decode(cut_note(hidden, goal))
+        about: JsonObject = {
+            "door": "hooks",
+            "tool": event.origin.tool[:100],
+            "session": session_named(event.session).id,
+            "why": form.why,
+            "chars": len(hidden.text),
+            "lines": hidden.text.count("\n") + 1,
+            "tokens_before": form.tokens_before,
+            "tokens_after": form.tokens_after,
+        }
+        both = {**note, **about} if isinstance(note, dict) else about
+        key = sha256(b"hook\0" + encoded(hidden.id) + raw).digest()
+        await self._originals.keep(Original(hidden.id, SCOPE, key, raw, json.encode(both)))
+
+    def _account(self, event: HookEvent, cuts: list[HookCut]) -> None:
+        before = sum(cut.form.tokens_before for cut in cuts)
+        after = sum(cut.form.tokens_after for cut in cuts)
+        self._metrics.hook_outputs.labels("cut").inc(len(cuts))
+        self._metrics.hook_tokens_saved.inc(max(0, before - after))
+        for cut in cuts:
+            hidden = cut.form.hidden[0]
+            count = hidden.text.count("\n") + 1
+            lines: JsonObject = {
+                "original_lines": count,
+                "pruned_lines": max(0, count - cut.form.shown.count("\n") - 1),
+            }
+            sizes: JsonObject = {"tokens_est_before": cut.form.tokens_before, "tokens_est_after": cut.form.tokens_after}
+            self._publish(
+                "prune_event", {"prune_id": hidden.id, "outcome": "pruned", "door": "hooks", **lines, **sizes}
+            )
+
+    def _whole(self, why: str, what: str) -> None:
+        self._metrics.hook_outputs.labels(why).inc()
+        log.warning("a hook let an output through whole", extra={"why": why, "what": what[:300]})
