@@ -21,8 +21,7 @@ from kimi_proxy.lab.judging import BUDGETS, between, recall
 TRIED = {
     "blank_share": (0.02, 0.1, 0.3, 0.6),
     "toll_share": (0.5, 0.7, 1.0, 1.4),
-    "frame_share": (0.0, 0.1, 0.2, 0.5, math.inf),
-    "outline_share": (0.1, 0.2, 0.4, 0.8),
+    "import_share": (0.1, 0.25, 0.5, 1.0),
 }
 
 

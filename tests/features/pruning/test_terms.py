@@ -41,3 +41,16 @@ def test_identifiers_paths_and_quoted_strings_are_wanted_exactly() -> None:
 
 def test_a_goal_of_nothing_asks_for_nothing() -> None:
     assert read_goal("") == read_goal("?? !!") == Goal({}, ())
+
+
+def test_the_words_of_a_path_do_not_count_as_words() -> None:
+    goal = read_goal("fix the retry in src/app/users.py, /etc/hosts, ./run.sh:12 and flask/testsuite/basic.py")
+
+    assert set(goal.stems) == {"fix", "retry", "12"}
+    assert {"src/app/users.py", "flask/testsuite/basic.py"} <= set(goal.exact)
+
+
+def test_what_only_looks_like_a_path_counts_as_words() -> None:
+    goal = read_goal("read/write of `app.cache` and TCP/IP with session.close()")
+
+    assert {"read", "write", "app", "cache", "tcp", "ip", "session", "close"} <= set(goal.stems)

@@ -15,6 +15,7 @@ from kimi_proxy.features.failures import REPORT_MARKS
 from kimi_proxy.features.pruning import explain as reasons
 from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.explain import LineWhy
+from kimi_proxy.features.pruning.frames import layout
 from kimi_proxy.features.pruning.model import Scorers, installed
 from kimi_proxy.features.pruning.select import Costs, filled, gaps, select
 from kimi_proxy.features.pruning.signals import measure
@@ -22,7 +23,7 @@ from kimi_proxy.features.pruning.structure import code, docs, logs
 from kimi_proxy.features.pruning.structure.blocks import Floats, Outline
 
 # Raise it when the same question may get another answer: remembered answers are then forgotten.
-VERSION = "3"
+VERSION = "4"
 
 MARKER_TOKENS = 40  # a marker with a usual reason; measured on o200k
 SCORER_REFUSED: WarningCode = "scorer_refused"
@@ -144,8 +145,9 @@ class Fitted:
 
     blank_share: float = 0.1  # of what its neighbours are worth: an empty line brings little by itself
     toll_share: float = 0.7  # of a marker's tokens: what a gap pays while gaps are chosen
-    frame_share: float = 0.2  # of what is kept under it: a dearer header stays out
-    outline_share: float = 0.4  # of the answer's tokens: so cheap an outline stays at any ratio
+    import_share: float = (
+        0.25  # of what an import is worth by its score: it repeats the goal's words and answers little
+    )
 
 
 # Those of logs are set by hand.
@@ -155,13 +157,13 @@ FITTED: Mapping[SourceType, Fitted] = {
     "logs": Fitted(toll_share=1.0),
 }
 # Up to this ratio every protected line stays. Beyond it the caller asks for so little text that an
-# outline of all of it would leave no room for the answer: structure then stays around what is kept.
+# outline of all of it would leave no room for the answer: the headers of what is kept stay.
 GENEROUS_RATIO = 0.6
+OUTLINE_SHARE = 0.6  # of the text's tokens: a dearer outline would leave little to save
 REPORTS_SHARE = 0.5  # of the lines that may stay
 ALWAYS = frozenset({"no_prune"})
 # The protected lines that say most: first lines of signatures, not how they go on.
 ESSENTIAL = frozenset({"import", "signature", "header", "heading", "error", "summary"}) | ALWAYS | REPORT_MARKS
-HEADERS = frozenset({"signature", "heading"})
 
 
 def choose(
@@ -172,18 +174,18 @@ def choose(
     check: Callable[[], None] = _no_deadline,
     fitted: Fitted | None = None,
 ) -> list[bool]:
-    """Return which lines to keep: those worth it, then the structure that makes them readable on top."""
+    """Return which lines to keep: those worth it with the headers above them, and up to a ratio the whole outline."""
     fitted = fitted or FITTED[question.source_type]
     lines, protected, ratio = analysis.lines, analysis.outline.protected, question.options.max_prune_ratio
     worth = score.worth(analysis.scores, lines, costs.lines, fitted.blank_share)
-    chosen = select(
-        worth, costs.with_toll(fitted.toll_share), _forced(lines, protected, question.source_type, ratio), floor, check
-    )
-    for wanted in (frozenset(protected) - {""}, ESSENTIAL):
-        keep = filled([stays or why in wanted for stays, why in zip(chosen, protected, strict=True)], costs)
-        if _is_affordable(keep, chosen, costs, ratio, fitted.outline_share):
-            return keep
-    return filled(_with_headers(chosen, analysis.outline, costs, fitted.frame_share), costs)
+    weighed = [w * fitted.import_share if why == "import" else w for w, why in zip(worth, protected, strict=True)]
+    forced = _forced(lines, protected, question.source_type, ratio)
+    frames = layout(lines, analysis.outline)
+    keep = select(weighed, costs.with_toll(fitted.toll_share), forced, floor, check, frames)
+    if ratio <= GENEROUS_RATIO:
+        wanted = _affordable(protected, costs)
+        keep = [stays or why in wanted for stays, why in zip(keep, protected, strict=True)]
+    return filled(keep, costs)
 
 
 def _forced(
@@ -200,34 +202,16 @@ def _forced(
     return stays
 
 
-def _is_affordable(
-    keep: Sequence[bool], chosen: Sequence[bool], costs: Costs, ratio: float, outline_share: float
-) -> bool:
-    """Return whether the outline of the whole text leaves something to save, and room for the answer."""
-    spent = costs.of(keep)
-    if ratio <= GENEROUS_RATIO:
-        return spent <= (1 - MIN_SAVING) * sum(costs.lines)
-    answer = costs.of(chosen)
-    return spent - answer <= outline_share * answer
+def _affordable(protected: Sequence[str], costs: Costs) -> frozenset[str]:
+    """Return why lines of the outline stay; nothing if even the most telling ones cost most of the text.
 
-
-def _with_headers(keep: Sequence[bool], outline: Outline, costs: Costs, share: float) -> list[bool]:
-    """Return `keep` with the headers above kept lines that cost at most this share of them.
-
-    A dear one may go: the marker in its place names what the kept lines belong to. A header costs its lines, and a
-    marker for the gap between it and the first kept line.
+    The ratio has no say in it: a higher one must not bring back lines that a lower one cut.
     """
-    out = list(keep)
-    for block in outline.blocks:
-        rows = [i for i in range(block.start, block.body) if outline.protected[i] in HEADERS and not keep[i]]
-        kept = [i for i in range(block.body, block.end) if keep[i]] if rows else []
-        if not kept:
-            continue
-        price = sum(costs.lines[i] for i in rows) + min(costs.marker, sum(costs.lines[rows[-1] + 1 : kept[0]]))
-        if price <= share * sum(costs.lines[i] for i in kept):
-            for i in rows:
-                out[i] = True
-    return out
+    for wanted in (frozenset(protected) - {""}, ESSENTIAL):
+        keep = filled([why in wanted for why in protected], costs)
+        if costs.of(keep) <= OUTLINE_SHARE * sum(costs.lines):
+            return wanted
+    return ALWAYS
 
 
 def annotate(cuts: Sequence[Cut], prune_id: str) -> tuple[Annotation, ...]:

@@ -23,6 +23,14 @@ TRANSLATED = 0.9  # what a word counts that the goal has in French
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_A-Za-z]+")
 _QUOTED = re.compile(r"`([^`\n]{2,80})`|\"([^\"\n]{2,80})\"|'([^'\n]{2,80})'|«\s*([^»\n]{2,80}?)\s*»")
 _PATHLIKE = re.compile(r"[\w.~-]*(?:/[\w.-]+)+|\w+(?:\.\w+)+")
+# A file, by its folders or its suffix: it says where, not what. `read/write` and `app.cache` are words.
+_FILE = re.compile(
+    r"(?<![\w/.~-])(?:(?:~|\.{1,2})?/[\w.@+-]+(?:/[\w.@+-]+)*/?|[\w.@+-]+(?:/[\w.@+-]+){2,}/?"
+    r"|(?:[\w.@+-]+/)*[\w@+-][\w.@+-]*\."
+    r"(?:pyi?|[cm]?[jt]sx?|go|rs|java|kts?|scala|swift|cc?|cpp|cxx|hh?|hpp|cs|rb|php|sh|bash|zsh|lua|pl|sql|s?css|less|vue"
+    r"|svelte|html?|xml|json[lc5]?|toml|ya?ml|ini|cfg|conf|lock|txt|md|mdx|rst|adoc|log|csv|proto|tf|gradle|cmake))"
+    r"(?![\w/-])"
+)
 _ENGLISH = """a an and are as at be been being but by can could did do does doing done for from had has have
 how i if in into is it its itself may me might must my no not of off on once only or other our out over own
 please same should show so some such tell than that the their them then there these they this those through to
@@ -94,7 +102,7 @@ def read_goal(goal: str) -> Goal:
     exact: list[str] = []
     translated: dict[str, tuple[str, ...]] = {}
     is_english = goal_is_english(goal)
-    for word in WORD.findall(goal):
+    for word in WORD.findall(_FILE.sub(" ", goal)):
         pieces = parts(word)
         whole = fold(word).strip("_")
         if len(pieces) > 1 or (any(c.isupper() for c in word[1:]) and len(word) > 2):

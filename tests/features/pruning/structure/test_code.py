@@ -2,6 +2,7 @@ import pytest
 from tests.features.pruning.structure.pictures import block, drawn, expected, lines_of, redrawn, told
 
 from kimi_proxy.features.pruning.engine import outline
+from kimi_proxy.features.pruning.frames import layout
 
 PYTHON = r'''
 H|#!/usr/bin/env python3
@@ -540,9 +541,52 @@ def test_tests_nested_in_calls_nest_as_blocks() -> None:
     case = ["  it('works', () => {", *["    expect(1).toBe(1);"] * 14, "  });", ""]
     lines = ["describe('Meter', () => {", "  const meter = require('./meter');", "", *case * 5, "});"]
     found = outline(lines, "code")
-    outer, *inner = [b for b in found.blocks if b.kind == "statement"]
+    outer, *inner = [b for b in found.blocks if b.kind == "closure"]
     assert (outer.start, outer.end, outer.depth) == (0, len(lines), 0)
     assert [b.end - b.start for b in inner] == [16] * 5
+
+
+UNNAMED = {
+    "javascript": ("app.get('/', function (req, res) {", "  res.one();\n  res.two();\n  res.three();\n});"),
+    "typescript": ("const f: string = make(async (x: number): Promise<void> => {", "  a(x);\n  b(x);\n  c(x);\n});"),
+    "go": ("\tt.Run(name, func(t *testing.T) {", "\t\ta()\n\t\tb()\n\t\tc()\n\t})"),
+    "rust": ("    let v = xs.iter().map(|x| {", "        a(x);\n        b(x);\n        c(x)\n    });"),
+    "java": ("    MULTIPLY {", "      int of(int a) {\n        return a;\n      }\n    },"),
+    "ruby": ("  it 'reads the meter' do", "    expect(a)\n    expect(b)\n    expect(c)\n  end"),
+    "cpp": (
+        "    std::sort(v.begin(), v.end(), [&](int a, int b) {",
+        "        x();\n        y();\n        return a < b;\n    });",
+    ),
+    "csharp": (
+        "        app.Run(async context => {",
+        "            A();\n            B();\n            C();\n        });",
+    ),
+    "php": ("$app->get('/', function ($request) {", "    one();\n    two();\n    three();\n});"),
+}
+AROUND = {
+    "javascript": ("'use strict';\nconst app = require('express')();\n", "\nmodule.exports = app;\n"),
+    "typescript": ("import { make } from './make';\ninterface A { x: number; }\n", "\n"),
+    "go": ('package meter\n\nimport "testing"\n\nfunc TestRead(t *testing.T) {\n', "\n}\n"),
+    "rust": ("use std::fmt;\n\nfn read(xs: &mut Vec<u8>) {\n", "\n}\n"),
+    "java": ("import java.util.List;\n\npublic enum Operation {\n", "\n    ADD;\n}\n"),
+    "ruby": ("require 'meter'\n\ndescribe Meter do\n", "\nend\n"),
+    "cpp": ("#include <vector>\n\nvoid sorted(std::vector<int> v) {\n", "\n}\n"),
+    "csharp": ("using System;\n\npublic class Startup\n{\n    public void Configure()\n    {\n", "\n    }\n}\n"),
+    "php": ("<?php\nuse Slim\\App;\n$app = new App();\n", "\n$app->run();\n"),
+}
+
+
+@pytest.mark.parametrize("language", UNNAMED)
+def test_a_function_or_class_without_a_name_is_a_block_headed_by_its_first_row(language: str) -> None:
+    header, body = UNNAMED[language]
+    before, after = AROUND[language]
+    lines = f"{before}{header}\n{body}{after}".split("\n")
+    found = outline(lines, "code")
+    at = lines.index(header)
+
+    assert found.language == language
+    assert [(b.start, b.body) for b in found.blocks if b.kind == "closure" and b.start == at] == [(at, at + 1)]
+    assert (at,) in [frame.headers for frame in layout(lines, found).frames]
 
 
 def test_a_long_table_of_data_is_cut_in_pieces() -> None:

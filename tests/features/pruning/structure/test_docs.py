@@ -1,6 +1,7 @@
 from tests.features.pruning.structure.pictures import block, expected, lines_of, redrawn
 
 from kimi_proxy.features.pruning.engine import outline
+from kimi_proxy.features.pruning.frames import layout
 
 MARKDOWN = r"""
 H|# Meter
@@ -193,3 +194,15 @@ def test_a_rule_after_a_blank_line_is_no_heading() -> None:
 
 def test_a_paragraph_of_several_lines_under_a_rule_is_no_heading() -> None:
     assert not any(outline(["one", "two", "---"], "docs").protected)
+
+
+def test_what_sphinx_documents_is_a_block_headed_by_its_directive() -> None:
+    lines = [
+        *("API", "===", "", ".. module:: meter", "", ".. class:: Meter", "", "   Reads the meter.", ""),
+        *("   .. method:: read(name)", "", "      Return its value.", "", "Text that follows."),
+    ]
+    found = outline(lines, "docs")
+
+    told = [(b.name, b.start, b.body, b.end) for b in found.blocks if b.kind == "object"]
+    assert told == [("meter", 3, 4, 4), ("Meter", 5, 6, 12), ("read(name)", 9, 10, 12)]
+    assert [frame.headers for frame in layout(lines, found).frames] == [(0, 1), (5,), (9,)]

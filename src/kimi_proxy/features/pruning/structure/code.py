@@ -26,6 +26,8 @@ def outline(lines: Sequence[str], check: Callable[[], None]) -> Outline:
     marks = _marks(lines, found, check)
     spans = [*_definitions(lines, found, marks, check), *_import_spans(marks), *_file_header(lines, marks, name)]
     blocks = with_statements(lines, spans, found.statements, check)
+    if found.closures:
+        blocks = with_closures(blocks, found.closures, len(lines))
     return Outline(blocks, tuple(marks.get(row, "") for row in range(len(lines))), name)
 
 
@@ -278,6 +280,15 @@ def with_statements(
         _cut(lines, gap_start, gap_end, found, DEEPEST)
     check()
     return nest(found, len(lines))
+
+
+def with_closures(blocks: Sequence[Block], closures: Sequence[tuple[int, int]], line_count: int) -> tuple[Block, ...]:
+    """Return `blocks` and those of functions and classes that have no name; the row where one begins is its header."""
+    spans = [Span(block.start, block.end, block.body, block.kind, block.name) for block in blocks]
+    named = [span for span in spans if span.kind != "statement"]
+    # Of two blocks of the same lines the first stays: a definition, then a closure, then a statement.
+    unnamed = [Span(start, end, start + 1, "closure") for start, end in closures]
+    return nest([*named, *unnamed, *(span for span in spans if span.kind == "statement")], line_count)
 
 
 def _is_open(block: Block) -> bool:

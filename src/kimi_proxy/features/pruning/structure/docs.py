@@ -147,6 +147,12 @@ _DELIMITED = re.compile(r"(?:-{4,}|={4,}|\.{4,}|\+{4,}|_{4,}|\*{4,})\s*$")
 _LISTING = re.compile(r"\[(?:source|listing|code)\b")
 _DIRECTIVE = re.compile(r"\s*(?:\.\.\s+[\w:-]+::|!!!\s|\?\?\?\+?\s)")
 _CODE = re.compile(r"\s*\.\.\s+(?:code(?:-block)?|sourcecode|literalinclude|parsed-literal|highlight)::")
+# What Sphinx documents: a class, a method, a setting. It heads the indented lines below it.
+_OBJECT = re.compile(
+    r"\s*\.\.\s+(?:\w+:)?(?:class|method|classmethod|staticmethod|function|attribute|property|data|exception|module"
+    r"|decorator|decoratormethod|type|struct|macro|member|var|enum|enumerator|option|program|envvar|confval|describe"
+    r"|object)::[ \t]+(?P<name>\S.*?)\s*$"
+)
 _ITEM = re.compile(r"\s*(?:[-*+•]|\d{1,9}[.)]|[a-z][.)])\s+\S")
 _GRID = re.compile(r"\s*\+[-=+]{3,}\+?\s*$")
 _SIMPLE = re.compile(r"\s*={2,}(?:\s+={2,})+\s*$")
@@ -181,7 +187,7 @@ class _DocumentReader:
                 row = heading.end
             elif self._lines[row].strip():
                 span = self._block(row)
-                spans += [span, *(self._items(span) if span.kind == "list" else [])]
+                spans += [span, *self._inside(span)]
                 row = span.end
             else:
                 row += 1
@@ -227,6 +233,8 @@ class _DocumentReader:
             return _span(row, self._fence_end(row, fence[1]), "fence", fence[2].strip())
         if self._opens_listing(row):
             return _span(row, self._listing_end(row), "fence")
+        if _OBJECT.match(line):
+            return self._object(row)
         if _DIRECTIVE.match(line):
             return _span(row, self._indented_end(row, _indent(line)), "fence" if _CODE.match(line) else "directive")
         if self._is_literal(row):
@@ -310,6 +318,20 @@ class _DocumentReader:
             fence = _FENCE.match(line)
             end = self._fence_end(at, fence[1]) if fence else at + 1
         return end
+
+    def _inside(self, span: Span) -> list[Span]:
+        """Return the items of a list, and the documented objects in a directive."""
+        if span.kind == "list":
+            return self._items(span)
+        if span.kind not in ("directive", "object"):
+            return []
+        rows = range(span.start + 1, span.end)
+        return [self._object(row) for row in rows if _OBJECT.match(self._lines[row][:LINE_CHARS])]
+
+    def _object(self, row: int) -> Span:
+        named = _OBJECT.match(self._lines[row][:LINE_CHARS])
+        end = self._indented_end(row, _indent(self._lines[row]))
+        return Span(row, end, row + 1, "object", named["name"][:80] if named else "")
 
     def _items(self, span: Span) -> list[Span]:
         lines = self._lines

@@ -26,6 +26,7 @@ class LanguageTable(msgspec.Struct, frozen=True):
     members: str = ""
     attributes: str = ""
     calls: str = ""
+    closures: str = ""
     strings: dict[int, tuple[str, ...]] = {}
     openers: tuple[tuple[int, str, str], ...] = ()
 
@@ -43,6 +44,7 @@ class Grammar:
     members: frozenset[str] = frozenset()
     attributes: frozenset[str] = frozenset()
     calls: frozenset[str] = frozenset()
+    closures: frozenset[str] = frozenset()
 
 
 @cache
@@ -69,6 +71,7 @@ def grammar_of(language: str) -> Grammar:
         own(table.members, base.members),
         own(table.attributes, base.attributes),
         own(table.calls, base.calls),
+        own(table.closures, base.closures),
     )
 
 
@@ -125,6 +128,7 @@ class Syntax:
     comments: list[tuple[int, int]] = field(default_factory=list)
     attributes: list[tuple[int, int]] = field(default_factory=list)
     statements: list[tuple[int, int]] = field(default_factory=list)
+    closures: list[tuple[int, int]] = field(default_factory=list)
     errors: list[tuple[int, int]] = field(default_factory=list)
 
 
@@ -195,6 +199,8 @@ class _TreeReader:
             found.attributes.append((start, end))
         elif kind == "ERROR" and (not found.errors or start >= found.errors[-1][1]):
             found.errors.append((start, end))
+        if kind in grammar.closures and end - start >= STATEMENT_LINES and _has_body(node):
+            found.closures.append((start, end))
         if kind in grammar.wrappers:
             return _Scope(False, scope.holder, first)
         is_body = kind in _BODIES
@@ -264,6 +270,10 @@ def _assigned(node: Node) -> Node | None:
     if value is None or value.type not in _FUNCTIONS or value.start_point[0] == value.end_point[0]:
         return None
     return value
+
+
+def _has_body(node: Node) -> bool:
+    return node.child_by_field_name("body") is not None or any(child.type in _BODIES for child in node.children)
 
 
 def _body(node: Node) -> Node | None:

@@ -1,0 +1,133 @@
+"""Which lines stay together: a header with what stands under it, a fenced block or a table as a whole."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import accumulate
+
+from kimi_proxy.features.pruning.structure.blocks import Block, Outline
+
+WHOLE_KINDS = frozenset({"fence", "table"})
+WHOLE_LINES = 60  # a longer one may be cut inside
+HEADERS = frozenset({"signature", "heading"})
+# Blocks whose first lines are their header though nothing protects them.
+UNPROTECTED_KINDS = frozenset({"closure", "object"})
+# What says nothing without its neighbours: brackets, `end`, an empty line.
+_BARE = re.compile(r"[\W_]*(?:end[\W_]*)?$")
+BARE_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Lines `start` to `end`, 0-based, end exclusive.
+
+    With `headers`, these rows stay when another line of the frame stays, and only then. Without, the frame stays or
+    goes as a whole.
+    """
+
+    start: int
+    end: int
+    headers: tuple[int, ...]
+
+
+class Act(IntEnum):
+    """What happens at a step: lines stay or go, or a frame begins or ends."""
+
+    LINES = 0
+    BARE = 1  # a line that does not justify its header by itself
+    HEADER = 2
+    ENTER = 3
+    LEAVE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A text as a sequence of steps (act, first row, end row), and the frames and bare lines they come from."""
+
+    frames: tuple[Frame, ...]
+    bare: tuple[bool, ...]
+    steps: tuple[tuple[int, int, int], ...]
+
+    def closed(self, keep: Sequence[bool]) -> list[bool]:
+        """Return `keep` with the lines that its frames need: whole blocks, headers, one line under each header."""
+        out = list(keep)
+        self._complete(out)
+        for frame in self.frames:
+            if frame.headers and any(out[frame.start : frame.end]):
+                for row in frame.headers:
+                    out[row] = True
+                under = [row for row in self._under(frame) if not self.bare[row]]
+                if not any(out[row] for row in under):
+                    out[under[0]] = True
+        self._complete(out)
+        return out
+
+    def _complete(self, keep: list[bool]) -> None:
+        for frame in self.frames:
+            if not frame.headers and any(keep[frame.start : frame.end]):
+                keep[frame.start : frame.end] = [True] * (frame.end - frame.start)
+
+    def _under(self, frame: Frame) -> list[int]:
+        return [row for row in range(frame.start, frame.end) if row not in frame.headers]
+
+
+def layout(lines: Sequence[str], outline: Outline) -> Layout:
+    """Return the frames of a text and the steps through them."""
+    bare = tuple(
+        why == "signature+" or _BARE.match(line[:BARE_CHARS]) is not None
+        for line, why in zip(lines, outline.protected, strict=True)
+    )
+    telling = list(accumulate((not is_bare for is_bare in bare), initial=0))
+    found: list[Frame] = []
+    opened: list[Frame] = []
+    for block in outline.blocks:
+        while opened and opened[-1].end <= block.start:
+            opened.pop()
+        # What begins in the header of another block, or in a block that is whole, has no header of its own.
+        if opened and (not opened[-1].headers or block.start <= opened[-1].headers[-1]):
+            continue
+        frame = _frame(block, outline.protected)
+        if frame is not None and (not frame.headers or telling[block.end] > telling[block.body]):
+            found.append(frame)
+            opened.append(frame)
+    return Layout(tuple(found), bare, tuple(_steps(found, bare)))
+
+
+def _frame(block: Block, protected: Sequence[str]) -> Frame | None:
+    if block.kind in WHOLE_KINDS:
+        return Frame(block.start, block.end, ()) if 1 < block.end - block.start <= WHOLE_LINES else None
+    rows = range(block.start, block.body)
+    headers = tuple(row for row in rows if protected[row] in HEADERS or block.kind in UNPROTECTED_KINDS)
+    return Frame(block.start, block.end, headers) if headers else None
+
+
+def _steps(frames: Sequence[Frame], bare: Sequence[bool]) -> list[tuple[int, int, int]]:
+    acts = [int(Act.BARE if is_bare else Act.LINES) for is_bare in bare]
+    for frame in frames:
+        for row in frame.headers:
+            acts[row] = Act.HEADER
+    steps: list[tuple[int, int, int]] = []
+    opened: list[Frame] = []
+    row = 0
+
+    def advance(until: int) -> None:
+        nonlocal row
+        while opened and opened[-1].end <= until:
+            ended = opened.pop()
+            steps.extend((acts[at], at, at + 1) for at in range(row, ended.end))
+            steps.append((Act.LEAVE, ended.start, ended.end))
+            row = ended.end
+        steps.extend((acts[at], at, at + 1) for at in range(row, until))
+        row = until
+
+    for frame in frames:
+        advance(frame.start)
+        if frame.headers:
+            steps.append((Act.ENTER, frame.start, frame.end))
+            opened.append(frame)
+        else:
+            steps.append((Act.LINES, frame.start, frame.end))
+            row = frame.end
+    advance(len(acts))
+    return steps
