@@ -145,14 +145,12 @@ class Fitted:
 
     blank_share: float = 0.1  # of what its neighbours are worth: an empty line brings little by itself
     toll_share: float = 0.7  # of a marker's tokens: what a gap pays while gaps are chosen
-    import_share: float = (
-        0.25  # of what an import is worth by its score: it repeats the goal's words and answers little
-    )
+    import_share: float = 0.25  # of what its score is worth: an import repeats the goal's words and answers little
 
 
 # Those of logs are set by hand.
 FITTED: Mapping[SourceType, Fitted] = {
-    "code": Fitted(),
+    "code": Fitted(toll_share=0.4),
     "docs": Fitted(),
     "logs": Fitted(toll_share=1.0),
 }

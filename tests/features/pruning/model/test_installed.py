@@ -5,6 +5,7 @@ import pytest
 from kimi_proxy.core.prune import Options, Question
 from kimi_proxy.features.pruning import engine, explain, model, score
 from kimi_proxy.features.pruning.model import Scorers
+from kimi_proxy.features.pruning.signals import measure
 
 RAW = (resources.files("kimi_proxy.features.pruning") / model.NAME).read_bytes()
 TEXT = "\n".join(
@@ -72,7 +73,8 @@ def test_scores_from_outside_need_no_scorer() -> None:
 
 
 def test_a_line_is_not_explained_by_what_it_does_not_have() -> None:
-    signals = engine.analyze(asked(), TEXT.split("\n"), None, lambda: None, model.installed()).signals
+    lines = TEXT.split("\n")
+    signals = measure(lines, asked().goal, "code", engine.outline(lines, "code"), lambda: None)
     shares = score.contributions("code", signals, model.installed())
 
     assert all((added[signals[name] == 0] == 0).all() for name, added in shares.items())
