@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kimi_proxy.core.prune import Options, Pruned, Question, SourceType
 from kimi_proxy.features.pruning import engine
-from kimi_proxy.features.pruning.frames import Layout, layout
+from kimi_proxy.features.pruning.frames import Framing, framing
 from kimi_proxy.features.pruning.select import Costs, at_price, at_price_framed, select
 from kimi_proxy.features.pruning.structure.blocks import Outline, Span, nest
 
@@ -58,9 +58,9 @@ def manual() -> str:
     return "\n".join(out)
 
 
-def frames_of(text: str, source_type: SourceType) -> Layout:
+def frames_of(text: str, source_type: SourceType) -> Framing:
     lines = text.split("\n")
-    return layout(lines, engine.outline(lines, source_type))
+    return framing(lines, engine.outline(lines, source_type))
 
 
 @pytest.mark.parametrize("ratio", RATIOS)
@@ -132,7 +132,7 @@ def test_what_is_kept_at_a_limit_is_never_more_than_at_a_lower_one(source_type: 
 
 
 @st.composite
-def problems(draw: st.DrawFn) -> tuple[Layout, list[float], list[int], list[bool]]:
+def problems(draw: st.DrawFn) -> tuple[Framing, list[float], list[int], list[bool]]:
     """Up to nine lines in random frames: kinds of blocks as texts have them."""
     n = draw(st.integers(1, 9))
     spans, protected = [], [""] * n
@@ -144,13 +144,13 @@ def problems(draw: st.DrawFn) -> tuple[Layout, list[float], list[int], list[bool
         if kind == "function":
             protected[start] = "signature"
     lines = draw(st.lists(st.sampled_from(["x = 1", "}", ""]), min_size=n, max_size=n))
-    found = layout(lines, Outline(nest(spans, n), tuple(protected), ""))
+    found = framing(lines, Outline(nest(spans, n), tuple(protected), ""))
     worth = draw(st.lists(st.floats(0, 1), min_size=n, max_size=n))
     costs = draw(st.lists(st.integers(0, 60), min_size=n, max_size=n))
     return found, worth, costs, draw(st.lists(st.booleans(), min_size=n, max_size=n))
 
 
-def is_allowed(keep: tuple[bool, ...], found: Layout, forced: list[bool]) -> bool:
+def is_allowed(keep: tuple[bool, ...], found: Framing, forced: list[bool]) -> bool:
     for frame in found.frames:
         rows = range(frame.start, frame.end)
         if not frame.headers:
@@ -165,7 +165,7 @@ def is_allowed(keep: tuple[bool, ...], found: Layout, forced: list[bool]) -> boo
 
 @given(problems(), st.floats(1e-4, 0.1))
 def test_no_other_lines_within_the_frames_are_better_at_the_same_price(
-    problem: tuple[Layout, list[float], list[int], list[bool]], price: float
+    problem: tuple[Framing, list[float], list[int], list[bool]], price: float
 ) -> None:
     found, worth, line_costs, forced = problem
     costs = Costs(line_costs, MARKER)
@@ -181,19 +181,19 @@ def test_no_other_lines_within_the_frames_are_better_at_the_same_price(
 
 @given(problems(), st.floats(1e-4, 0.1))
 def test_without_frames_both_searches_find_the_same(
-    problem: tuple[Layout, list[float], list[int], list[bool]], price: float
+    problem: tuple[Framing, list[float], list[int], list[bool]], price: float
 ) -> None:
     _, worth, line_costs, forced = problem
-    plain = layout(["x"] * len(worth), Outline((), ("",) * len(worth), ""))
+    plain = framing(["x"] * len(worth), Outline((), ("",) * len(worth), ""))
     costs = Costs(line_costs, MARKER)
 
     assert at_price_framed(price, worth, costs, forced, plain) == at_price(price, worth, costs, forced)
 
 
 @given(problems(), st.integers(0, 9))
-def test_the_floor_holds_within_frames(problem: tuple[Layout, list[float], list[int], list[bool]], floor: int) -> None:
+def test_the_floor_holds_within_frames(problem: tuple[Framing, list[float], list[int], list[bool]], floor: int) -> None:
     found, worth, costs, forced = problem
-    keep = select(worth, Costs(costs, MARKER), forced, min(floor, len(worth)), layout=found)
+    keep = select(worth, Costs(costs, MARKER), forced, min(floor, len(worth)), framing=found)
 
     assert sum(keep) >= min(floor, len(worth))
     assert all(stays for stays, must in zip(keep, forced, strict=True) if must)

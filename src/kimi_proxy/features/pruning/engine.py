@@ -15,7 +15,7 @@ from kimi_proxy.features.failures import REPORT_MARKS
 from kimi_proxy.features.pruning import explain as reasons
 from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.explain import LineWhy
-from kimi_proxy.features.pruning.frames import layout
+from kimi_proxy.features.pruning.frames import framing
 from kimi_proxy.features.pruning.model import Scorers, installed
 from kimi_proxy.features.pruning.select import Costs, filled, gaps, select
 from kimi_proxy.features.pruning.signals import measure
@@ -178,7 +178,7 @@ def choose(
     worth = score.worth(analysis.scores, lines, costs.lines, fitted.blank_share)
     weighed = [w * fitted.import_share if why == "import" else w for w, why in zip(worth, protected, strict=True)]
     forced = _forced(lines, protected, question.source_type, ratio)
-    frames = layout(lines, analysis.outline)
+    frames = framing(lines, analysis.outline)
     keep = select(weighed, costs.with_toll(fitted.toll_share), forced, floor, check, frames)
     if ratio <= GENEROUS_RATIO:
         wanted = _affordable(protected, costs)

@@ -42,7 +42,7 @@ class Act(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Framing:
     """A text as a sequence of steps (act, first row, end row), and the frames and bare lines they come from."""
 
     frames: tuple[Frame, ...]
@@ -72,7 +72,7 @@ class Layout:
         return [row for row in range(frame.start, frame.end) if row not in frame.headers]
 
 
-def layout(lines: Sequence[str], outline: Outline) -> Layout:
+def framing(lines: Sequence[str], outline: Outline) -> Framing:
     """Return the frames of a text and the steps through them."""
     bare = tuple(
         why == "signature+" or _BARE.match(line[:BARE_CHARS]) is not None
@@ -91,7 +91,7 @@ def layout(lines: Sequence[str], outline: Outline) -> Layout:
         if frame is not None and (not frame.headers or telling[block.end] > telling[block.body]):
             found.append(frame)
             opened.append(frame)
-    return Layout(tuple(found), bare, tuple(_steps(found, bare)))
+    return Framing(tuple(found), bare, tuple(_steps(found, bare)))
 
 
 def _frame(block: Block, protected: Sequence[str]) -> Frame | None:

@@ -7,7 +7,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from kimi_proxy.features.pruning.frames import Act, Layout
+from kimi_proxy.features.pruning.frames import Act, Framing
 from kimi_proxy.features.pruning.structure.blocks import nearness
 
 ROUNDS = 16
@@ -39,15 +39,15 @@ def select(
     forced: Sequence[bool],
     floor: int,
     check: Callable[[], None] = lambda: None,
-    layout: Layout | None = None,
+    framing: Framing | None = None,
 ) -> list[bool]:
     """Return which lines to keep: at least `floor` of them, all that are forced, and the most worth per token.
 
-    A price per token is set; at that price the best gaps are found exactly, within the frames of `layout` where there
+    A price per token is set; at that price the best gaps are found exactly, within the frames of `framing` where there
     are any. The higher the price, the less is paid: bisection finds the highest that still keeps `floor` lines. So a
     lower floor never gets a lower price.
     """
-    framed = layout if layout is not None and layout.frames else None
+    framed = framing if framing is not None and framing.frames else None
     enough, few = [True] * len(worth), list(forced)
     # At this price nothing is worth keeping.
     high = 2 * max((w / max(1, c) for w, c in zip(worth, costs.lines, strict=True)), default=0.0) + 1e-9
@@ -142,14 +142,14 @@ def at_price(price: float, worth: Sequence[float], costs: Costs, forced: Sequenc
 
 
 def at_price_framed(
-    price: float, worth: Sequence[float], costs: Costs, forced: Sequence[bool], layout: Layout
+    price: float, worth: Sequence[float], costs: Costs, forced: Sequence[bool], framing: Framing
 ) -> list[bool]:
     """Return the same under the rules of the frames: no line without its headers, no header alone, wholes whole."""
     gains = np.asarray(worth) - price * np.asarray(costs.lines)
     search = _FramedSearch(price * costs.marker, gains.tolist())
     must = list(accumulate(forced, initial=0))
     until = list(accumulate(search.gains, initial=0.0))
-    for act, start, end in layout.steps:
+    for act, start, end in framing.steps:
         may_go = must[end] == must[start]
         if act == Act.LINES:
             search.lines(search.gains[start] if end == start + 1 else until[end] - until[start], may_go)
@@ -159,7 +159,7 @@ def at_price_framed(
             search.leave(may_go)
         else:
             search.bare_line(search.gains[start], may_go and act == Act.BARE)
-    return search.kept_rows(layout)
+    return search.kept_rows(framing)
 
 
 KEPT, CUT, KEPT_ALONE, CUT_ALONE = range(4)
@@ -241,11 +241,11 @@ class _FramedSearch:
         else:
             self._came.append((KEPT, -1 - cut, KEPT_ALONE, -1 - alone))
 
-    def kept_rows(self, layout: Layout) -> list[bool]:
+    def kept_rows(self, framing: Framing) -> list[bool]:
         keep = [False] * len(self.gains)
         state = KEPT if self._kept >= self._cut else CUT
         cut_whole: tuple[int, int] | None = None
-        for (act, start, end), came in zip(reversed(layout.steps), reversed(self._came), strict=True):
+        for (act, start, end), came in zip(reversed(framing.steps), reversed(self._came), strict=True):
             if cut_whole is not None:
                 if act == Act.ENTER and cut_whole == (start, end):
                     cut_whole = None

@@ -2,7 +2,7 @@ import pytest
 from tests.features.pruning.structure.pictures import block, drawn, expected, lines_of, redrawn, told
 
 from kimi_proxy.features.pruning.engine import outline
-from kimi_proxy.features.pruning.frames import layout
+from kimi_proxy.features.pruning.frames import framing
 
 PYTHON = r'''
 H|#!/usr/bin/env python3
@@ -586,7 +586,7 @@ def test_a_function_or_class_without_a_name_is_a_block_headed_by_its_first_row(l
 
     assert found.language == language
     assert [(b.start, b.body) for b in found.blocks if b.kind == "closure" and b.start == at] == [(at, at + 1)]
-    assert (at,) in [frame.headers for frame in layout(lines, found).frames]
+    assert (at,) in [frame.headers for frame in framing(lines, found).frames]
 
 
 def test_a_long_table_of_data_is_cut_in_pieces() -> None:

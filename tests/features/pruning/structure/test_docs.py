@@ -1,7 +1,7 @@
 from tests.features.pruning.structure.pictures import block, expected, lines_of, redrawn
 
 from kimi_proxy.features.pruning.engine import outline
-from kimi_proxy.features.pruning.frames import layout
+from kimi_proxy.features.pruning.frames import framing
 
 MARKDOWN = r"""
 H|# Meter
@@ -205,4 +205,4 @@ def test_what_sphinx_documents_is_a_block_headed_by_its_directive() -> None:
 
     told = [(b.name, b.start, b.body, b.end) for b in found.blocks if b.kind == "object"]
     assert told == [("meter", 3, 4, 4), ("Meter", 5, 6, 12), ("read(name)", 9, 10, 12)]
-    assert [frame.headers for frame in layout(lines, found).frames] == [(0, 1), (5,), (9,)]
+    assert [frame.headers for frame in framing(lines, found).frames] == [(0, 1), (5,), (9,)]
