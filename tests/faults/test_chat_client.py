@@ -3,7 +3,10 @@
 import asyncio
 import json
 import logging
+import socket
+import struct
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -164,3 +167,56 @@ async def test_a_server_that_stops_ends_its_streams_without_a_fuss(tmp_path: Pat
     assert not any(b"0\r\n\r\n" in end for end in ends), "an end that looks like success"
     assert "Traceback" not in caplog.text
     assert len(provider.left_at) == 20
+
+
+PHASES = ("connected", "in the head", "in the body", "asked", "answered in part")
+
+
+async def gone_at(p: Proxy, phase: str) -> None:
+    """Connect, go on to a phase of a request, and reset the connection."""
+    body = b'{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}'
+    head = (HEAD.format(path="/v1/chat/completions", port=p.port) + f"Content-Length: {len(body)}\r\n\r\n").encode()
+    sent = {"connected": b"", "in the head": head[:40], "in the body": head + body[:20]}.get(phase, head + body)
+    reader, writer = await asyncio.open_connection("127.0.0.1", p.port)
+    writer.write(sent)
+    await writer.drain()
+    if phase == "answered in part":
+        with suppress(TimeoutError):
+            async with asyncio.timeout(5):
+                await reader.read(1)
+    linger = struct.pack("ii", 1, 0)
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    writer.transport.abort()
+
+
+@pytest.mark.parametrize("phase", PHASES)
+async def test_a_client_that_is_gone_at_any_phase_harms_nobody(phase: str, tmp_path: Path):
+    async def script(heard: Heard, line: Line) -> None:
+        if b"healthy" in heard.body:
+            await line.send(http(GOOD))
+        else:
+            await line.send(STREAM_HEAD, chunk(DELTA))
+            await line.until_left()
+
+    async with evil(script) as provider, proxy(tmp_path, provider.toml()) as p:
+        await asyncio.gather(*(gone_at(p, phase) for _ in range(5)))
+        well = {"model": "m", "messages": [{"role": "user", "content": "healthy"}]}
+        response = await p.http.post("/v1/chat/completions", json=well)
+
+    assert (response.status_code, response.content) == (200, GOOD)
+
+
+async def test_a_client_that_closes_its_half_is_answered_or_left_and_harms_nobody(tmp_path: Path):
+    body = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
+    async with evil(answering(http(GOOD))) as provider, proxy(tmp_path, provider.toml()) as p:
+        head = HEAD.format(path="/v1/chat/completions", port=p.port) + f"Content-Length: {len(body)}\r\n\r\n"
+        reader, writer = await asyncio.open_connection("127.0.0.1", p.port)
+        writer.write(head.encode() + body)
+        writer.write_eof()
+        async with asyncio.timeout(60):
+            said = await reader.read()
+        writer.close()
+        response = await p.http.post("/v1/chat/completions", content=body, headers={"content-type": "application/json"})
+
+    assert said == b"" or said.endswith(GOOD)
+    assert response.content == GOOD

@@ -227,6 +227,39 @@ async def test_a_page_with_status_200_passes_as_it_is(tmp_path: Path):
     assert (response.status_code, response.content) == (200, b"<html>Hello</html>")
 
 
+@pytest.mark.parametrize("when", ["7", "Wed, 21 Oct 2026 07:28:00 GMT", "soon"])
+async def test_when_to_come_back_is_passed_on_as_it_was_said(when: str, tmp_path: Path):
+    refusal = http(b'{"error":{"message":"busy"}}', "429 Too Many Requests", "application/json", f"Retry-After: {when}")
+    async with world(tmp_path, answering(refusal)) as p:
+        response = await p.http.post("/v1/chat/completions", json=ask())
+
+    assert (response.status_code, response.headers["retry-after"]) == (429, when)
+
+
+@pytest.mark.parametrize("label", ["gzip", "br", "zstd", "gzip, gzip", "nonsense"])
+async def test_an_answer_that_lies_about_its_encoding_passes_as_it_is(label: str, tmp_path: Path):
+    lie = http(b"this is plain", "200 OK", "application/json", f"Content-Encoding: {label}")
+    async with (
+        world(tmp_path, answering(lie)) as p,
+        p.http.stream("POST", "/v1/chat/completions", json=ask()) as response,
+    ):
+        came = b"".join([piece async for piece in response.aiter_raw()])
+
+    assert (response.status_code, response.headers["content-encoding"], came) == (200, label, b"this is plain")
+
+
+async def test_a_stream_of_bytes_that_are_no_text_passes_as_it_is(tmp_path: Path):
+    event = b'data: {"choices":[{"index":0,"delta":{"content":"\xff\xfe\xed\xa0\x80"}}]}\n\n'
+
+    async def script(heard: Heard, line: Line) -> None:
+        await line.stream(event, DONE)
+
+    async with world(tmp_path, script) as p, p.http.stream("POST", "/v1/chat/completions", json=ask()) as response:
+        came = b"".join([piece async for piece in response.aiter_raw()])
+
+    assert came == event + DONE
+
+
 # Once the status is told
 
 
