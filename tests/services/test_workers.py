@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import time
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,9 +14,10 @@ from tests.processes import Children, children_of, is_there, until
 from tests.texts import a_log, a_question
 
 from kimi_proxy.features.pruning import engine
+from kimi_proxy.features.pruning.structure.syntax import parsing_by
 from kimi_proxy.features.sanitizer.plan import Origin
 from kimi_proxy.features.sanitizer.shorten import Task, shorten
-from kimi_proxy.services.workers import Workers, without_secrets
+from kimi_proxy.services.workers import SMALL_CHARS, Workers, without_secrets
 
 ID = "prn_0123456789abcdef"
 LONG = a_log(4_000)  # long enough for a child
@@ -56,7 +58,7 @@ async def started(workers: Workers) -> None:
 
 async def test_a_child_answers_what_a_thread_answers() -> None:
     question = a_question(a_log(400))
-    async with open_workers() as threads, open_workers(limit=1, thread_max_chars=0) as children:
+    async with open_workers(thread_max_chars=10**9) as threads, open_workers(limit=1) as children:
         in_thread = await threads.prune(question, ID, None, 60)
         in_child = await children.prune(question, ID, None, 60)
         assert in_child == in_thread == engine.prune(question, ID)
@@ -67,14 +69,14 @@ async def test_a_child_answers_what_a_thread_answers() -> None:
 async def test_given_scores_reach_the_engine_in_a_child() -> None:
     question = a_question(a_log(400))
     scores = [1.0 if i < 100 else 0.0 for i in range(400)]
-    async with open_workers(limit=1, thread_max_chars=0) as workers:
+    async with open_workers(limit=1) as workers:
         assert await workers.prune(question, ID, scores, 60) == engine.prune(question, ID, scores)
 
 
 async def test_lone_surrogates_nul_and_odd_line_ends_survive_the_journey() -> None:
     text = "\n".join(["\ud800\x00\r\x0c\u2028é😀"] * 3 + a_log(300).split("\n") + ["\udfff"])
     question = a_question(text, goal="payment \udc80")
-    async with open_workers(limit=1, thread_max_chars=0) as workers:
+    async with open_workers(limit=1) as workers:
         assert await workers.prune(question, ID, None, 60) == engine.prune(question, ID)
 
 
@@ -87,8 +89,8 @@ async def test_warm_workers_have_a_child_ready(my_children: Children) -> None:
         assert my_children() == warm
 
 
-async def test_a_small_text_starts_no_process(my_children: Children) -> None:
-    async with open_workers() as workers:
+async def test_a_small_text_of_a_command_starts_no_process(my_children: Children) -> None:
+    async with open_workers(thread_max_chars=SMALL_CHARS) as workers:
         before = my_children()
         await workers.prune(a_question(a_log(100)), ID, None, 60)
         assert my_children() == before
@@ -119,7 +121,7 @@ async def test_a_child_is_killed_at_the_deadline_and_replaced(my_children: Child
 
 
 async def test_a_deadline_that_passes_while_a_child_starts_does_not_kill_it(my_children: Children) -> None:
-    async with open_workers(limit=1, thread_max_chars=0) as workers:
+    async with open_workers(limit=1) as workers:
         with pytest.raises(TimeoutError):
             await workers.prune(a_question(a_log(50)), ID, None, 0.001)
         await until(lambda: len(my_children()) == 1)
@@ -159,7 +161,7 @@ async def test_a_caller_who_gives_up_frees_the_child() -> None:
 
 async def test_a_fault_of_the_engine_is_named_without_the_users_text(my_children: Children) -> None:
     command = scripted("raise KeyError('a line of the user')")
-    async with open_workers(limit=1, thread_max_chars=0, command=command) as workers:
+    async with open_workers(limit=1, command=command) as workers:
         with pytest.raises(ChildProcessError, match="KeyError at") as fault:
             await workers.prune(a_question(a_log(50)), ID, None, 60)
         assert "user" not in str(fault.value)
@@ -175,7 +177,7 @@ async def test_what_a_library_prints_does_not_become_part_of_an_answer(capfd: py
         "print('noise', flush=True); os.system('echo more noise; echo and more >&2'); return prune(question, *rest)"
     )
     question = a_question(a_log(400))
-    async with open_workers(limit=1, thread_max_chars=0, command=command) as workers:
+    async with open_workers(limit=1, command=command) as workers:
         assert await workers.prune(question, ID, None, 60) == engine.prune(question, ID)
     assert capfd.readouterr() == ("", "")
 
@@ -285,7 +287,7 @@ def a_task(text: str) -> Task:
 async def test_a_child_shortens_as_a_thread_does() -> None:
     odd = a_task(a_log(400) + "\n\ud800\x00\r\u2028" + json.dumps({"output": a_log(400)}))
     nested = a_task(json.dumps({"output": a_log(400)}))
-    async with open_workers(limit=1, thread_max_chars=0) as children:
+    async with open_workers(limit=1) as children:
         await started(children)
         for task in (odd, nested):
             done = await children.shorten(task, 60, 60)
@@ -293,19 +295,22 @@ async def test_a_child_shortens_as_a_thread_does() -> None:
             assert done.hidden
 
 
-async def test_whoever_is_in_a_hurry_does_not_wait_for_a_child_to_start(my_children: Children) -> None:
-    async with open_workers(
-        command=(sys.executable, "-c", "import time; time.sleep(600)"), thread_max_chars=0
-    ) as workers:
-        done = await workers.shorten(a_task(a_log(2000)), 120, 60)
-        assert done.hidden
-        await until(lambda: len(my_children()) == 1)
+NEVER_READY = (sys.executable, "-c", "import time; time.sleep(600)")
+
+
+async def test_a_chat_request_does_not_wait_for_a_child_that_does_not_start(my_children: Children) -> None:
+    task = a_task(a_log(2000))
+    async with open_workers(command=NEVER_READY) as workers:
+        with parsing_by(None):
+            expected = shorten(task)
+        assert await workers.shorten(task, 6, 60) == expected
+        assert len(my_children()) == 1
 
 
 async def test_the_event_loop_keeps_turning_while_somebody_is_in_a_hurry() -> None:
-    async with open_workers(command=(sys.executable, "-c", "import time; time.sleep(600)")) as workers:
+    async with open_workers(command=NEVER_READY) as workers:
         await workers.warm()
-        busy = asyncio.gather(*(workers.shorten(a_task(a_log(6000, at)), 60, 60) for at in (10, 20)))
+        busy = asyncio.gather(*(workers.shorten(a_task(a_log(6000, at)), 30, 60) for at in (10, 20)))
         worst, last = 0.0, time.process_time()
         while not busy.done():
             await asyncio.sleep(0)
@@ -314,27 +319,6 @@ async def test_the_event_loop_keeps_turning_while_somebody_is_in_a_hurry() -> No
         assert all(done.hidden for done in await busy)
         # In CPU time of three threads that share the interpreter.
         assert worst < 0.5
-
-
-ONCE = """
-import sys, time
-from pathlib import Path
-if Path(sys.argv[1]).exists():
-    time.sleep(600)
-Path(sys.argv[1]).touch()
-from kimi_proxy.services import worker
-worker.main()
-"""
-
-
-async def test_whoever_is_in_a_hurry_does_not_wait_for_the_successor_of_a_child_that_retired(
-    my_children: Children, tmp_path: Path
-) -> None:
-    command = (sys.executable, "-P", "-c", ONCE, str(tmp_path / "started"))
-    async with open_workers(limit=1, command=command, idle_s=0.05, thread_max_chars=0) as workers:
-        await started(workers)
-        await until(lambda: my_children() == [])
-        assert (await workers.shorten(a_task(a_log(2000)), 120, 60)).hidden
 
 
 @pytest.mark.parametrize(("within_s", "cpu_s"), [(0.0, 60.0), (60.0, 0.0)], ids=["clock", "CPU"])
@@ -351,6 +335,69 @@ async def test_a_log_that_cannot_be_scored_in_time_loses_its_routine_lines(
     assert done.tokens_after < done.tokens_before / 5
     assert "ERROR payment refused: card expired" in done.shown
     assert done.hidden[0].text == task.text
+
+
+# What freezes a parser: clean code, so that a look at the beginning finds nothing, then what it recovers from in
+# quadratic time (17 s for these 46 KB).
+CLEAN = "fn add(a: i32, b: i32) -> i32 {\n    let x = a + b;\n    x * 2\n}\n" * 220
+FREEZING = CLEAN + "%w[\n" * 8_000
+
+WITHOUT_PARSER = """
+import asyncio, resource, sys
+sys.path.insert(0, sys.argv[1])
+from tests.services.test_workers import CLEAN, FREEZING, ID, a_task
+from tests.texts import a_question
+from kimi_proxy.core.prune import Question
+from kimi_proxy.services.workers import Workers
+
+async def main():
+    workers = Workers(limit=1)
+    await workers.warm()
+    for text in (CLEAN, FREEZING):
+        question = a_question(text, source_type="code")
+        assert (await workers.prune(question, ID, None, 120)).pruned_lines > 0
+        assert (await workers.shorten(a_task(text), 120, 60)).hidden
+    await workers.close()
+    print([name for name in sys.modules if name.startswith("tree_sitter")], resource.getrusage(0).ru_utime < 30)
+
+asyncio.run(main())
+"""
+
+
+async def test_no_text_is_parsed_in_a_server_and_one_that_freezes_a_parser_is_cut_by_line_rules() -> None:
+    root = str(Path(__file__).parents[2])
+    asked = await asyncio.create_subprocess_exec(sys.executable, "-c", WITHOUT_PARSER, root, stdout=PIPE)
+    printed, _ = await asked.communicate()
+    assert printed == b"[] True\n"
+
+
+async def test_a_text_that_freezes_a_parser_gets_the_same_cut_in_a_child_and_in_a_command() -> None:
+    question = a_question(FREEZING, source_type="code")
+    with parsing_by(None):
+        expected = engine.prune(question, ID)
+    async with open_workers(limit=1) as children, open_workers(thread_max_chars=10**9) as command:
+        assert await children.prune(question, ID, None, 120) == expected
+        assert await command.prune(question, ID, None, 120) == expected
+
+
+async def test_small_texts_do_not_wait_for_long_ones() -> None:
+    command = scripted("return time.sleep(3600) if len(question.text) > 10**5 else prune(question, *rest)")
+    async with open_workers(limit=1, command=command) as workers:
+        stuck = [asyncio.create_task(workers.prune(a_question(LONG), ID, None, 600)) for _ in range(3)]
+        assert (await workers.prune(a_question(a_log(300)), ID, None, 60)).pruned_lines > 0
+        for job in stuck:
+            job.cancel()
+        await asyncio.wait(stuck)
+
+
+async def test_a_warm_child_stays_and_is_replaced_when_it_dies(my_children: Children) -> None:
+    async with open_workers(limit=2, idle_s=0.05) as workers:
+        await workers.warm()
+        await workers.prune(a_question(LONG), ID, None, 60)
+        await asyncio.sleep(0.3)
+        (warm,) = my_children()
+        os.kill(warm, signal.SIGKILL)
+        await until(lambda: my_children() not in ([], [warm]))
 
 
 async def test_a_fault_in_a_thread_is_told_as_one_in_a_child_is() -> None:

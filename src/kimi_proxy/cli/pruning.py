@@ -76,11 +76,12 @@ def with_runtime(job: Callable[[Runtime], Awaitable[T]]) -> T:
     import asyncio
 
     from kimi_proxy.services.runtime import running
+    from kimi_proxy.services.workers import SMALL_CHARS
 
     log_errors_only()
 
     async def opened() -> T:
-        async with running(load().config) as runtime:
+        async with running(load().config, thread_max_chars=SMALL_CHARS) as runtime:
             return await job(runtime)
 
     return asyncio.run(opened())

@@ -107,13 +107,17 @@ async def running(
     hub: Hub | None = None,
     observers: Sequence[ChatObserver] = (),  # beside our own
     newer_count: NewerCount = no_newer_count,
+    thread_max_chars: int = 0,
 ) -> AsyncIterator[Runtime]:
-    """Start everything but the servers, and end it in the reverse order."""
+    """Start everything but the servers, and end it in the reverse order.
+
+    Texts of up to `thread_max_chars` are pruned in this process, for a command that ends before a worker would start.
+    """
     metrics, hub = Metrics(), hub or Hub()
     async with AsyncExitStack() as alive:
         ttl_s = config.mcp_pruner.prune_id_ttl_s
         store = _closed(alive, await open_store(config.home, ttl_s=ttl_s, max_bytes=config.store.max_bytes))
-        workers = _closed(alive, Workers())
+        workers = _closed(alive, Workers(thread_max_chars=thread_max_chars))
         pruner = Pruner(
             config.mcp_pruner, store.originals, workers, _reranker(config, alive), metrics, publish=hub.publish
         )

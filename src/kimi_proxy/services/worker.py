@@ -17,10 +17,13 @@ from kimi_proxy.core.errors import location
 from kimi_proxy.core.prune import Cut, Pruned, Question
 from kimi_proxy.features.pruning import engine
 from kimi_proxy.features.pruning.explain import LineWhy
+from kimi_proxy.features.pruning.structure.syntax import parsing_by
 from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task, shorten
+from kimi_proxy.proxy.fork import in_fork
 
 HEADER = struct.Struct(">cI")
 DONE, FAILED = b"+", b"-"
+PARSE_SHARE = 0.4  # of a job's time: what is left suffices to go on without a parse
 
 Check: TypeAlias = Callable[[], None]
 Texts = TypeVar("Texts", Question, Task)
@@ -170,7 +173,9 @@ def _serve(message: bytes, answers: BinaryIO) -> None:
     try:
         job = _jobs.decode(message)
         _dies_after(job.within_s + 1.0)
-        answer = perform(job)
+        limit_s = PARSE_SHARE * (min(job.within_s, job.cpu_s) if isinstance(job, ShortenJob) else job.within_s)
+        with parsing_by(lambda work, cpu_s: in_fork(work, min(cpu_s, limit_s))):
+            answer = perform(job)
     except Exception as fault:  # noqa: BLE001 - reported to the parent
         _write(answers, FAILED, location(fault).encode())
     else:

@@ -1,7 +1,8 @@
 """Where the CPU work of pruning runs, so that the event loop never waits for it.
 
-Small texts run in a thread, which looks at the clock as it goes. Larger ones run in child processes, which can
-be killed at the deadline whatever they are doing."""
+It runs in child processes, which can be killed at the deadline whatever they are doing. A chat request that finds none
+in time is served by a thread, which looks at the clock as it goes and parses nothing. A command that ends after one
+answer has its small texts done in a thread too, which parses in a fork: a child would take longer to start."""
 
 import asyncio
 import logging
@@ -11,6 +12,7 @@ import time
 from asyncio.subprocess import DEVNULL
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from typing import Self, TypeAlias, TypeVar
 
 import msgspec
@@ -20,17 +22,21 @@ from kimi_proxy.core.errors import location
 from kimi_proxy.core.prune import Cut, Pruned, Question
 from kimi_proxy.features.pruning import engine
 from kimi_proxy.features.pruning.explain import LineWhy
+from kimi_proxy.features.pruning.structure.syntax import Guard, parsing_by
 from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task, shorten
+from kimi_proxy.proxy.fork import in_fork
 from kimi_proxy.proxy.process import STDIN, Command, Process
 from kimi_proxy.services import worker
 
 # -P: the current directory is the user's, and a numpy.py in it is not ours.
 COMMAND = (sys.executable, "-P", "-m", "kimi_proxy.services.worker")
 
-THREAD_MAX_CHARS = 32 * 1024  # up to here, talking to a child costs about as much as the work
+SMALL_CHARS = 32 * 1024
 # Up to here the event loop gets its turns beside a thread that works; it gets fewer of them than beside a child.
 HURRIED_MAX_CHARS = 512 * 1024
+WAIT_SHARE = 0.5  # of a chat request's time: so long it waits for a child that is busy or starts
 START_WITHIN_S = 30.0
+RESTART_S = 1.0
 HURRIED_S = 1.0  # for what needs no scores, a few milliseconds of work for 100 KB, on the busiest machine
 
 _SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
@@ -59,11 +65,6 @@ class WorkerProcess(Process):
 
     def retire_after(self, idle_s: float, retire: Callable[[Self], object]) -> None:
         self._retirement = asyncio.get_running_loop().call_later(idle_s, retire, self)
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether it waits for a job, or else for its retirement."""
-        return self.is_alive and self._retirement is not None and not self._retirement.cancelled()
 
     def cancel_retirement(self) -> None:
         if self._retirement:
@@ -96,18 +97,28 @@ def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not name.upper().endswith(_SECRETS)}
 
 
+class NoWorkerFree(TimeoutError):
+    """Every child is busy, or still starts."""
+
+
 class Workers:
-    """Children start when they are needed, end when they have been idle, and are replaced when they die."""
+    """Children start when they are needed, end when they have been idle, and are replaced when they die.
+
+    Long texts have at most `limit` of them; one more is there for small texts, which so never wait for long ones. Once
+    warm, the last one stays. Texts of up to `thread_max_chars` need none.
+    """
 
     def __init__(
         self,
         limit: int = min(os.cpu_count() or 1, 4),
         *,
         idle_s: float = 60.0,
-        thread_max_chars: int = THREAD_MAX_CHARS,
+        thread_max_chars: int = 0,
         command: Sequence[str] = COMMAND,
     ) -> None:
         self._limit = limit
+        self._long = asyncio.Semaphore(limit)
+        self._stays_warm = False
         self._idle_s = idle_s
         self._thread_max_chars = thread_max_chars
         self._command = command
@@ -122,28 +133,28 @@ class Workers:
         self._closed = False
 
     async def prune(self, question: Question, prune_id: str, scores: Sequence[float] | None, within_s: float) -> Pruned:
-        if self._is_small(question):
+        if self._is_in_thread(question.text):
             return await self._in_thread(lambda check: engine.prune(question, prune_id, scores, check), within_s)
         as_list = None if scores is None else list(scores)
         job = worker.PruneJob(worker.packed(question), prune_id, as_list, within_s)
-        return worker.decode_pruned(await self._in_child(job))
+        return worker.decode_pruned(await self._in_child(job, len(question.text)))
 
     async def local_scores(self, question: Question, within_s: float) -> list[float]:
-        if self._is_small(question):
+        if self._is_in_thread(question.text):
             return await self._in_thread(lambda check: engine.local_scores(question, check), within_s)
-        answer = await self._in_child(worker.ScoreJob(worker.packed(question), within_s))
-        return msgspec.msgpack.decode(answer, type=list[float])
+        job = worker.ScoreJob(worker.packed(question), within_s)
+        return msgspec.msgpack.decode(await self._in_child(job, len(question.text)), type=list[float])
 
     async def explain(self, question: Question, cuts: Sequence[Cut], within_s: float) -> list[LineWhy]:
-        if self._is_small(question):
+        if self._is_in_thread(question.text):
             return await self._in_thread(lambda check: engine.explain(question, cuts, check), within_s)
         job = worker.ExplainJob(worker.packed(question), list(cuts), within_s)
-        return msgspec.msgpack.decode(await self._in_child(job), type=list[LineWhy])
+        return msgspec.msgpack.decode(await self._in_child(job, len(question.text)), type=list[LineWhy])
 
     async def shorten(self, task: Task, within_s: float, cpu_s: float) -> ShortenedText:
         """Shorten a tool result; what is not scored within either time is cut by what needs no scores.
 
-        A chat request waits for this: it cannot also wait for a child to start.
+        A chat request waits for this: where it would wait long for a child, a thread does it by line rules.
         """
         try:
             return await self._scored(task, within_s, cpu_s)
@@ -152,22 +163,27 @@ class Workers:
 
     async def shorten_unscored(self, task: Task) -> ShortenedText:
         """Shorten a tool result by what needs no scores, in linear time."""
-        return await self._in_thread(lambda check: _faults_named(lambda: shorten(task, is_hurried=True)), HURRIED_S)
+        return await self._in_thread(
+            lambda check: _faults_named(lambda: shorten(task, is_hurried=True)), HURRIED_S, parse=None
+        )
 
     async def _scored(self, task: Task, within_s: float, cpu_s: float) -> ShortenedText:
-        size = len(task.text)
-        if size <= self._thread_max_chars or (not self._has_idle() and size <= HURRIED_MAX_CHARS):
-            if size > self._thread_max_chars:
-                self._start_one()
-            return await self._in_thread(
-                lambda check: _faults_named(lambda: worker.shorten_within(task, cpu_s, time.thread_time, check)),
-                within_s,
-            )
+        def work(check: worker.Check) -> ShortenedText:
+            return _faults_named(lambda: worker.shorten_within(task, cpu_s, time.thread_time, check))
+
+        if self._is_in_thread(task.text):
+            return await self._in_thread(work, within_s)
+        deadline = time.monotonic() + within_s
+        free_within_s = WAIT_SHARE * within_s if len(task.text) <= HURRIED_MAX_CHARS else None
         job = worker.ShortenJob(worker.packed(task), within_s, cpu_s)
-        return worker.decode_shortened(await self._in_child(job), task)
+        try:
+            return worker.decode_shortened(await self._in_child(job, len(task.text), free_within_s), task)
+        except NoWorkerFree:
+            return await self._in_thread(work, deadline - time.monotonic(), parse=None)
 
     async def warm(self) -> None:
-        """Load what the first question would wait for: the vocabulary here, and one child."""
+        """Load what the first question would wait for: the vocabulary here, and one child, which then stays."""
+        self._stays_warm = True
         self._start_one()
         await asyncio.get_running_loop().run_in_executor(self._threads, tokens.count, "")
 
@@ -185,14 +201,12 @@ class Workers:
         if not self._children and not self._spawning and not self._closed:
             self._start()
 
-    def _has_idle(self) -> bool:
-        """Return whether a child waits for a job. The queue does not know: retired children still stand in it."""
-        return any(child.is_idle for child in self._children)
+    def _is_in_thread(self, text: str) -> bool:
+        return len(text) <= self._thread_max_chars
 
-    def _is_small(self, question: Question) -> bool:
-        return len(question.text) <= self._thread_max_chars
-
-    async def _in_thread(self, work: Callable[[worker.Check], Value], within_s: float) -> Value:
+    async def _in_thread(
+        self, work: Callable[[worker.Check], Value], within_s: float, parse: Guard | None = in_fork
+    ) -> Value:
         deadline = time.monotonic() + within_s
         abandoned = False
 
@@ -200,15 +214,26 @@ class Workers:
             if abandoned or time.monotonic() >= deadline:
                 raise TimeoutError
 
+        def guarded() -> Value:
+            with parsing_by(parse):
+                return work(check)
+
         try:
             async with asyncio.timeout(within_s):
-                return await asyncio.get_running_loop().run_in_executor(self._threads, work, check)
+                return await asyncio.get_running_loop().run_in_executor(self._threads, guarded)
         finally:
             abandoned = True
 
-    async def _in_child(self, job: worker.Job) -> bytes:
-        async with asyncio.timeout(job.within_s):
-            child = await self._lease()
+    async def _in_child(self, job: worker.Job, chars: int, free_within_s: float | None = None) -> bytes:
+        """Return the answer of a child. Raise NoWorkerFree if none was free in time, TimeoutError if none was done."""
+        async with asyncio.timeout(job.within_s), AsyncExitStack() as lane:
+            try:
+                async with asyncio.timeout(free_within_s):
+                    if chars > SMALL_CHARS:
+                        await lane.enter_async_context(self._long)
+                    child = await self._lease()
+            except TimeoutError:
+                raise NoWorkerFree from None
             try:
                 is_well, answer = await child.ask(worker.encode(job))
             except BaseException:
@@ -234,7 +259,7 @@ class Workers:
 
     def _needs_another(self) -> bool:
         """Return whether no child is idle, all that are starting are waited for, and there is room for one more."""
-        has_room = len(self._children) + self._spawning < self._limit
+        has_room = len(self._children) + self._spawning < self._limit + 1
         return has_room and self._idle.empty() and self._starting <= self._waiting
 
     async def _next_idle(self) -> WorkerProcess | None:
@@ -245,8 +270,14 @@ class Workers:
             self._waiting -= 1
 
     def _release(self, child: WorkerProcess) -> None:
-        child.retire_after(self._idle_s, self._discard)
+        child.retire_after(self._idle_s, self._retire)
         self._idle.put_nowait(child)
+
+    def _retire(self, child: WorkerProcess) -> None:
+        if self._stays_warm and len(self._children) == 1:
+            child.retire_after(self._idle_s, self._retire)
+        else:
+            self._discard(child)
 
     def _replace(self, child: WorkerProcess) -> None:
         log.warning("worker replaced")
@@ -280,9 +311,18 @@ class Workers:
             child = WorkerProcess()
             await child.launch(Command(self._command, without_secrets(os.environ)), stderr=DEVNULL)
             self._children.add(child)
+            self._beside(self._watched(child))
             return child
         finally:
             self._spawning -= 1
+
+    async def _watched(self, child: WorkerProcess) -> None:
+        """Start another one if `child` ended by itself and none is left."""
+        await child.closed()
+        if child in self._children:
+            self._discard(child)
+            if self._stays_warm:
+                asyncio.get_running_loop().call_later(RESTART_S, self._start_one)
 
     async def _make_ready(self, child: WorkerProcess) -> None:
         try:

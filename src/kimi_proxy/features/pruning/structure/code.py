@@ -7,11 +7,7 @@ from kimi_proxy.features.pruning.structure import languages, syntax
 from kimi_proxy.features.pruning.structure.blocks import Block, Outline, Span, nest
 from kimi_proxy.features.pruning.structure.syntax import Syntax
 
-# A parse cannot be interrupted, so beyond this size there is none.
 PARSE_MAX_CHARS = 512 * 1024
-TRIAL_LINES = 250
-TRIAL_CHARS = 12_000
-TRIAL_MAX_ERRORS = 40
 HEADER_LINES = 3
 
 _COMMENT_OPENERS = ("#", "//", "/*", "*", '"""', "'''", "--", ";;", "<!--", "=begin", 'r"""')
@@ -21,25 +17,14 @@ _HASH_COMMENTS = frozenset({"", "python", "ruby", "bash", "php"})
 def outline(lines: Sequence[str], check: Callable[[], None]) -> Outline:
     name = languages.guess(lines)
     check()
-    parseable = name and _is_parseable(lines, name)
-    found = syntax.read(lines, name, check) if parseable else Syntax(errors=[(0, len(lines))])
+    is_parsed = name and sum(map(len, lines)) + len(lines) <= PARSE_MAX_CHARS
+    found = (syntax.read(lines, name, check) if is_parsed else None) or Syntax(errors=[(0, len(lines))])
     marks = _marks(lines, found, check)
     spans = [*_definitions(lines, found, marks, check), *_import_spans(marks), *_file_header(lines, marks, name)]
     blocks = with_statements(lines, spans, found.statements, check)
     if found.closures:
         blocks = with_closures(blocks, found.closures, len(lines))
     return Outline(blocks, tuple(marks.get(row, "") for row in range(len(lines))), name)
-
-
-def _is_parseable(lines: Sequence[str], name: str) -> bool:
-    """Return whether a parse will end soon: recovery from errors takes quadratic time, so a long text gets a trial."""
-    chars = sum(map(len, lines)) + len(lines)
-    if chars > PARSE_MAX_CHARS:
-        return False
-    if len(lines) <= TRIAL_LINES and chars <= TRIAL_CHARS:
-        return True
-    head = "\n".join(lines[:TRIAL_LINES])[:TRIAL_CHARS]
-    return syntax.count_errors(head.split("\n"), name) <= TRIAL_MAX_ERRORS
 
 
 def _marks(lines: Sequence[str], found: Syntax, check: Callable[[], None]) -> dict[int, str]:

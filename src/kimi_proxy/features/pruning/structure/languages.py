@@ -1,5 +1,6 @@
 """The language of a text, by the hints in languages.toml and, in doubt, by which grammar has fewer errors."""
 
+import math
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -27,7 +28,7 @@ _INTERPRETERS = {
 _PACKAGE = re.compile(r"package +\w+(?:(?:\.\w+)*(?P<java>;)|$)")
 _COMMENT = ("//", "/*", "*", "#")
 _DIALECTS = {"javascript": "typescript", "c": "cpp"}
-_MARKUP = re.compile(r"^ *</[A-Za-z]|/> *$|(?:return|=>|[=(?]) *\(? *<[A-Za-z>][^\n;]*> *$", re.MULTILINE)
+_MARKUP = re.compile(r"^ *</[A-Za-z]|/> *$|(?:return|=>|[=(?]) *+(?:\( *+)?<[A-Za-z>][^\n;]*> *$", re.MULTILINE)
 
 
 def guess(lines: Sequence[str]) -> str:
@@ -48,8 +49,13 @@ def guess(lines: Sequence[str]) -> str:
         return ""
     if worth[second] >= DOUBT * worth[best]:
         trial = [line[:2000] for line in lines[:TRIAL_LINES]]
-        best = min((best, second), key=lambda name: syntax.count_errors(trial, name))
+        best = min((best, second), key=lambda name: _errors(trial, name))
     return _dialect(best, sample, more.get(best, 0), worth[best])
+
+
+def _errors(trial: Sequence[str], language: str) -> float:
+    found = syntax.count_errors(trial, language)
+    return math.inf if found is None else found
 
 
 def _opening(sample: Sequence[str]) -> str:

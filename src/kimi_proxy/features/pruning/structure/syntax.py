@@ -3,14 +3,18 @@
 A new language is one table in languages.toml, and its grammar among the dependencies."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module, resources
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
-from tree_sitter import Language, Node, Parser, Tree, TreeCursor
+
+if TYPE_CHECKING:
+    from tree_sitter import Node, Parser, Tree, TreeCursor
 
 
 class LanguageTable(msgspec.Struct, frozen=True):
@@ -76,8 +80,10 @@ def grammar_of(language: str) -> Grammar:
 
 
 @cache
-def parser(language: str) -> Parser:
+def parser(language: str) -> "Parser":
     """Return the parser of a language; its grammar is loaded when first needed (30 ms for all of them)."""
+    from tree_sitter import Language, Parser  # a process that never parses does not load it
+
     grammar = grammar_of(language)
     return Parser(Language(getattr(import_module(grammar.module), grammar.entry)()))
 
@@ -89,6 +95,38 @@ NAME_MAX_CHARS = 80
 # Shorter statements are not worth a block of their own.
 STATEMENT_LINES = 4
 CHECK_EVERY = 4096
+
+# A long text with so many errors in its head is read by line rules.
+TRIAL_LINES = 250
+TRIAL_CHARS = 12_000
+TRIAL_MAX_ERRORS = 40
+
+# Ten times what a parse takes. Recovery from errors takes quadratic time, and so do some texts without an error.
+PARSE_CPU_S = 0.1
+PARSE_CPU_S_PER_CHAR = 3e-6
+
+# Runs work in a limit of CPU seconds, and returns what it returned or None if it was ended.
+Guard: TypeAlias = Callable[[Callable[[], bytes], float], bytes | None]
+
+
+def _direct(work: Callable[[], bytes], cpu_s: float) -> bytes | None:
+    return work()
+
+
+# A parse cannot be interrupted, and holds the interpreter lock while it runs: a process that others wait for has
+# another one, that can be killed, do it, or does without (None).
+_guard: ContextVar[Guard | None] = ContextVar("guard", default=_direct)
+
+
+@contextmanager
+def parsing_by(guard: Guard | None) -> Iterator[None]:
+    """Parse by `guard` inside the block; by None nothing is parsed."""
+    token = _guard.set(guard)
+    try:
+        yield
+    finally:
+        _guard.reset(token)
+
 
 _CALLEE = re.compile(r"\s*(?:(?:const|let|var)\s[^=]{0,200}=\s*)?(?:await\s+)?([\w.]+)")
 _CALLS = frozenset({"call", "command", "lexical_declaration", "variable_declaration", "expression_statement"})
@@ -132,17 +170,48 @@ class Syntax:
     errors: list[tuple[int, int]] = field(default_factory=list)
 
 
-def read(lines: Sequence[str], language: str, check: Callable[[], None]) -> Syntax:
-    """Parse `lines`. Rows are lines: like us, tree-sitter counts `\\n` alone."""
-    tree = _parse(lines, language)
+_encoder, _decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(Syntax | None)
+
+
+def read(lines: Sequence[str], language: str, check: Callable[[], None]) -> Syntax | None:
+    """Return what a parse says of `lines`; None if it has too many errors or takes too long.
+
+    Rows are lines: like us, tree-sitter counts `\\n` alone."""
+    used = _variant(lines, language)
+
+    def work() -> bytes:
+        if not _is_parseable(lines, used):
+            return _encoder.encode(None)
+        return _encoder.encode(_TreeReader(lines, grammar_of(language)).read(_parse(lines, used).walk(), check))
+
+    found = _guarded(work, used, sum(map(len, lines)) + len(lines))
     check()
-    return _TreeReader(lines, grammar_of(language)).read(tree.walk(), check)
+    return None if found is None else _decoder.decode(found)
 
 
-def _parse(lines: Sequence[str], language: str) -> Tree:
+def _guarded(work: Callable[[], bytes], language: str, chars: int) -> bytes | None:
+    guard = _guard.get()
+    if guard is None:
+        return None
+    parser(language)  # loaded here once, not in every child
+    return guard(work, PARSE_CPU_S + PARSE_CPU_S_PER_CHAR * chars)
+
+
+def _is_parseable(lines: Sequence[str], language: str) -> bool:
+    """Return whether a text is short, or the grammar understands its beginning."""
+    if len(lines) <= TRIAL_LINES and sum(map(len, lines)) + len(lines) <= TRIAL_CHARS:
+        return True
+    head = "\n".join(lines[:TRIAL_LINES])[:TRIAL_CHARS]
+    return _count_errors(head.split("\n"), language) <= TRIAL_MAX_ERRORS
+
+
+def _variant(lines: Sequence[str], language: str) -> str:
     # To the grammar of PHP, all that is not between tags is text and never an error.
-    bare_php = language == "php" and not any("<?" in line for line in lines)
-    return parser("php-without-tags" if bare_php else language).parse("\n".join(lines).encode("utf-8", "replace"))
+    return "php-without-tags" if language == "php" and not any("<?" in line for line in lines) else language
+
+
+def _parse(lines: Sequence[str], language: str) -> "Tree":
+    return parser(language).parse("\n".join(lines).encode("utf-8", "replace"))
 
 
 class _Scope(NamedTuple):
@@ -162,7 +231,7 @@ class _TreeReader:
         self._grammar = grammar
         self._found = Syntax()
 
-    def read(self, cursor: TreeCursor, check: Callable[[], None]) -> Syntax:
+    def read(self, cursor: "TreeCursor", check: Callable[[], None]) -> Syntax:
         scopes = [_Scope(False, "", -1)]
         visited = 0
         while True:
@@ -179,7 +248,7 @@ class _TreeReader:
                     return self._found
                 scopes.pop()
 
-    def _note(self, node: Node, scope: _Scope) -> _Scope | None:
+    def _note(self, node: "Node", scope: _Scope) -> _Scope | None:
         """Record what `node` is; return the scope to read its children in, if they matter."""
         kind = node.type
         start, end = _rows(node)
@@ -210,7 +279,7 @@ class _TreeReader:
             found.statements.append((start, end))
         return _Scope(is_body, scope.holder, -1)
 
-    def _is_import(self, node: Node, start: int) -> bool:
+    def _is_import(self, node: "Node", start: int) -> bool:
         """Return whether `node` is an import: by its type, by the function it calls, or an export from elsewhere."""
         if node.type == "export_statement":
             return node.child_by_field_name("source") is not None
@@ -220,12 +289,19 @@ class _TreeReader:
         return callee is not None and callee[1] in self._grammar.calls
 
 
-def count_errors(lines: Sequence[str], language: str) -> int:
-    """Return how many pieces of `lines` the grammar does not understand.
+def count_errors(lines: Sequence[str], language: str) -> int | None:
+    """Return how many pieces of `lines` the grammar does not understand; None if a parse takes too long.
 
     `lines` may be the head of a longer text: where it was cut in a comment, that comment reads as
     nonsense, so the last two fifths are parsed but not judged.
     """
+    used = _variant(lines, language)
+    chars = sum(map(len, lines)) + len(lines)
+    found = _guarded(lambda: b"%d" % _count_errors(lines, used), used, chars)
+    return None if found is None else int(found)
+
+
+def _count_errors(lines: Sequence[str], language: str) -> int:
     judged = sum(len(line) + 1 for line in lines) * 3 // 5
     cursor = _parse(lines, language).walk()
     errors = 0
@@ -240,14 +316,14 @@ def count_errors(lines: Sequence[str], language: str) -> int:
                 return errors
 
 
-def _rows(node: Node) -> tuple[int, int]:
+def _rows(node: "Node") -> tuple[int, int]:
     start = node.start_point[0]
     last, column = node.end_point
     # Some nodes end with their newline, at column 0 of the next row.
     return start, last + 1 if column or last == start else last
 
 
-def _definition(node: Node, grammar: Grammar, first: int, end: int, holder: str) -> Definition | None:
+def _definition(node: "Node", grammar: Grammar, first: int, end: int, holder: str) -> Definition | None:
     kind, value = grammar.definitions[node.type], node
     if kind == "assigned":
         assigned = _assigned(node)
@@ -264,7 +340,7 @@ def _definition(node: Node, grammar: Grammar, first: int, end: int, holder: str)
     return Definition(first, signature, _header_end(value, body, signature, end, kind), end, kind, _name(node))
 
 
-def _assigned(node: Node) -> Node | None:
+def _assigned(node: "Node") -> "Node | None":
     """Return the function or class that a declaration, an assignment or a property gives a name to."""
     value = node.child_by_field_name("value") or node.child_by_field_name("right")
     if value is None or value.type not in _FUNCTIONS or value.start_point[0] == value.end_point[0]:
@@ -272,11 +348,11 @@ def _assigned(node: Node) -> Node | None:
     return value
 
 
-def _has_body(node: Node) -> bool:
+def _has_body(node: "Node") -> bool:
     return node.child_by_field_name("body") is not None or any(child.type in _BODIES for child in node.children)
 
 
-def _body(node: Node) -> Node | None:
+def _body(node: "Node") -> "Node | None":
     body = node.child_by_field_name("body") or node.child_by_field_name("accessors")
     if body is None and node.type == "type_definition":
         inner = node.child_by_field_name("type")
@@ -284,7 +360,7 @@ def _body(node: Node) -> Node | None:
     return body
 
 
-def _header_end(node: Node, body: Node | None, signature: int, end: int, kind: str) -> int:
+def _header_end(node: "Node", body: "Node | None", signature: int, end: int, kind: str) -> int:
     if body is None:
         return min(end, signature + 1 if kind != "function" else signature + HEADER_MAX_LINES)
     # A body that opens with a bracket has its first line in the header.
@@ -298,7 +374,7 @@ def _header_end(node: Node, body: Node | None, signature: int, end: int, kind: s
     return min(end, last + 1 if last - signature < HEADER_MAX_LINES else signature + 1)
 
 
-def _signature_row(node: Node) -> int:
+def _signature_row(node: "Node") -> int:
     """Return the row where the definition itself begins, after its annotations."""
     for child in node.children:
         if child.type == "modifiers":
@@ -310,7 +386,7 @@ def _signature_row(node: Node) -> int:
     return node.start_point[0]
 
 
-def _name(node: Node) -> str:
+def _name(node: "Node") -> str:
     for field_name in ("name", "left", "key", "declarator", "type"):
         named = node.child_by_field_name(field_name)
         if named is not None:
@@ -319,7 +395,7 @@ def _name(node: Node) -> str:
     return _name(spec) if spec is not None else ""
 
 
-def _leaf(node: Node) -> str:
+def _leaf(node: "Node") -> str:
     """Return the identifier inside nested declarators: pointer, reference, function."""
     for _ in range(8):
         inner = node.child_by_field_name("declarator")
