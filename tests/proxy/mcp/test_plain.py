@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import socket
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -121,6 +122,30 @@ async def test_a_compressed_answer_is_understood():
     got = await ask(lambda _: http(body, "200 OK", "application/json", "Content-Encoding: gzip"))
 
     assert got == {"jsonrpc": "2.0", "id": 1, "result": {}}
+
+
+BOMB = gzip.compress(b"0" * (33 * 1024**2))
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding"),
+    [
+        (BOMB, "gzip"),
+        (gzip.compress(BOMB), "gzip, gzip"),
+        (gzip.compress(gzip.compress(BOMB)), "gzip, gzip, gzip"),
+        (BOMB, "gzip\r\nContent-Encoding: gzip"),
+        (b"\x1b\x00", "br"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+async def test_a_small_answer_that_becomes_a_large_one_is_refused(body: bytes, encoding: str, kind: str):
+    tracemalloc.start()
+    try:
+        with pytest.raises(UpstreamUnreadable, match="decompressed"):
+            await ask(lambda _: http(body, "200 OK", kind, f"Content-Encoding: {encoding}"))
+        assert tracemalloc.get_traced_memory()[1] < 80 * 1024**2
+    finally:
+        tracemalloc.stop()
 
 
 async def test_fifty_megabytes_pass():

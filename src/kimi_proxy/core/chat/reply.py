@@ -18,6 +18,7 @@ _END = re.compile(rb"(?:\r\n|\n|\r(?!\n|\Z))(?:\r\n|\n|\r(?!\Z))")
 _BLANK = (b"\n\n", b"\n\r", b"\r\r")  # how the end of a line and an empty line may begin
 _BETWEEN = re.compile(rb"(?:(?::[^\r\n]*)?(?:\r\n|\n|\r))*")  # comments and empty lines belong to no event
 _PLAIN = ("", "identity")
+INFLATED_MAX_BYTES = 4 * 1024**2  # of one piece: about 10 ms
 _ZLIB_WINDOWS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 
 
@@ -133,7 +134,7 @@ class ReplyReader:
     def _inflated(self, piece: bytes) -> bytes:
         if self._inflater is None:
             return piece
-        inflated = self._inflater.decompress(piece, self._max_bytes)
+        inflated = self._inflater.decompress(piece, min(self._max_bytes, INFLATED_MAX_BYTES))
         if self._inflater.unconsumed_tail:
             raise zlib.error("decompressed size exceeds the limit")
         return inflated

@@ -57,7 +57,7 @@ class HttpExchange:
         self._url = url
         self._headers = {**HEADERS, **(headers or {}), "user-agent": f"kimi-proxy/{mcp.OURSELVES['version']}"}
         connector = aiohttp.TCPConnector(limit=MAX_CONNECTIONS, keepalive_timeout=KEEP_ALIVE_S)
-        self._client = http.client(connector, decompress=True, cookies=True)
+        self._client = http.client(connector, cookies=True)
 
     async def close(self) -> None:
         await self._client.close()
