@@ -32,6 +32,7 @@ RefusalCode = Literal[
     "not_found",
     "method_not_allowed",
     "refused",
+    "other_user",
     "crowded",
     "stopping",
     "upgrade_required",

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import ipaddress
+import logging
 import signal
 import socket
 import sys
@@ -17,6 +18,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from kimi_proxy.api.errors import refusal
 from kimi_proxy.core.errors import ConfigError
+from kimi_proxy.proxy import peer
 
 HEAD_TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
@@ -87,10 +89,13 @@ MAX_CONNECTIONS = 1000
 MAX_WEBSOCKET_MESSAGE_BYTES = 64 * 1024  # what viewers send is ignored
 PING_S = 4.0  # the interval between pings of a WebSocket, and the timeout of each
 
+OTHER_USER = "this server answers the user who started it: start your own, or set KIMI_PROXY_TOKEN for it and send that"
 STOPPING_ANSWER = refusal(503, "stopping", "the server is stopping: ask again once it is back", {"retry-after": "2"})
 
 Occupant = Callable[[str, int], object]
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 
 async def serve(
@@ -112,7 +117,8 @@ async def serve(
         listener = bind(host, port)
     except (OSError, UnicodeError) as e:
         raise ConfigError(await _bind_problem(host, port, e, occupant)) from e
-    server = _Server(_settings(_stoppable(app)), lambda: on_ready(host, listener.getsockname()[1]))
+    checked = app if token else _for_owner(app)
+    server = _Server(_settings(_stoppable(checked)), lambda: on_ready(host, listener.getsockname()[1]))
     watch = asyncio.create_task(_stop(server, stop))
     try:
         with listener:
@@ -233,6 +239,31 @@ def _settings(app: ASGIApp) -> uvicorn.Config:
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=GRACEFUL_STOP_S,
     )
+
+
+def _for_owner(app: ASGIApp) -> ASGIApp:
+    """Refuse other accounts of this machine, which reach loopback as well as its owner does: `/health` is for all."""
+    if not peer.can_ask():
+        log.warning("other accounts of this machine can use the server: set KIMI_PROXY_TOKEN if there are any")
+        return app
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/health" or _is_owner(scope):
+            await app(scope, receive, send)
+        else:
+            refused = refusal(403, "other_user", OTHER_USER, {"connection": "close"}, scope["path"])
+            await refused(scope, receive, send)
+
+    return answer
+
+
+def _is_owner(scope: Scope) -> bool:
+    if not scope.get("client") or not scope.get("server"):
+        return False
+    try:
+        return peer.is_own(scope["client"], scope["server"])
+    except peer.PeerUnknown:
+        return False
 
 
 def _stoppable(app: ASGIApp) -> ASGIApp:
