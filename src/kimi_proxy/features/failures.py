@@ -258,7 +258,7 @@ TOOLS = (
     LogTool(
         "rustc",
         ("error[e", "error: "),
-        _with_gaps(r"error(?:\[E\d+\])?: ", r"\s*(?:-->|:::|\d*\s*\||= |\.\.\.|note:|help:)", 200, fewest=2),
+        _with_gaps(r"error(?:\[E\d+\])?: ", r"\s*+(?:-->|:::|(?:\d++\s*+)?\||= |\.\.\.|note:|help:)", 200, fewest=2),
         head=r"error(?:\[E\d+\])?: ",
         format=_format(r"error(?:\[E\d+\])?: (.{8,100})", r"$|error|warning", "what is wrong: {}?"),
     ),

@@ -86,11 +86,11 @@ _BORING = re.compile(
 )
 _LIST_ITEM = re.compile(r"[*+-]\s|\d+[.)]\s")
 _WORD = re.compile(r"[^\W\d_]{3,}")
-_COMMENT_MARKS = re.compile(r"^\s*(?:/\*+!?|\*+/|///?!?|#+|--+|\*+|;;+)\s?|\s*\*+/\s*$")
+_COMMENT_MARKS = re.compile(r"^\s*(?:/\*+!?|\*+/|///?!?|#+|--+|\*+|;;+)\s?|(?<![\s*])\s*\*+/\s*$")
 _TAGGED = re.compile(
-    r"\s*(?:@\w+|:\w+[^:]*:|\\\w+|(?:Args|Arguments|Parameters|Returns?|Raises|Examples?|Note)\s*(?::|$))"
+    r"\s*(?:@\w+|:\w[^:]*:|\\\w+|(?:Args|Arguments|Parameters|Returns?|Raises|Examples?|Note)\s*(?::|$))"
 )
-_MARKUP = re.compile(r"<[^<>]{1,80}>|[`*]+|\{@\w+ ([^{}]*)\}|:[\w:.-]+:(?=`)")
+_MARKUP = re.compile(r"<[^<>]{1,80}>|[`*]+|\{@\w+ ([^{}]*)\}|:[\w:.-]{1,80}:(?=`)")
 _QUESTIONS = ("How does this work: {}?", "Where is this explained: {}?", "I need to know about {}.", "{}")
 
 

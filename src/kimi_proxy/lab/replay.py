@@ -65,7 +65,7 @@ _NUMBER = re.compile(r"^\s*\d+\s*[\t→│|:]")
 # Ids are drawn at random. As the same one, they weigh the same in every run.
 _ID = re.compile(r"\b(prn|msk|cmp)_[0-9a-hjkmnp-tv-z]{16}\b", re.ASCII)
 # Clients move these marks to the end of the conversation with every request; they are no part of the text.
-_MARK = re.compile(rb',?\s*"cache_control"\s*:\s*\{[^{}]*\}\s*,?')
+_MARK = re.compile(rb'(?:,\s*+|(?<![\s,])\s*+)"cache_control"\s*+:\s*+\{[^{}]*+\}\s*+,?')
 _HAS_MARK = b'"cache_control"'
 
 Count = Callable[[str], int]

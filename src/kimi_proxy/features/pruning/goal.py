@@ -21,11 +21,12 @@ MAX_WORD_CHARS = 80
 TRANSLATED = 0.9  # what a word counts that the goal has in French
 
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_A-Za-z]+")
-_QUOTED = re.compile(r"`([^`\n]{2,80})`|\"([^\"\n]{2,80})\"|'([^'\n]{2,80})'|«\s*([^»\n]{2,80}?)\s*»")
-_PATHLIKE = re.compile(r"[\w.~-]*(?:/[\w.-]+)+|\w+(?:\.\w+)+")
+_QUOTED = re.compile(r"`([^`\n]{2,80})`|\"([^\"\n]{2,80})\"|'([^'\n]{2,80})'|«([^«»\n]{2,90})»")
+# Each begins where a word does: from every letter of a long word on it would take quadratic time.
+_PATHLIKE = re.compile(r"(?<![\w.~-])[\w.~-]*+(?:/[\w.-]++)++|(?<!\w)\w++(?:\.\w++)++")
 # A file, by its folders or its suffix: it says where, not what. `read/write` and `app.cache` are words.
 _FILE = re.compile(
-    r"(?<![\w/.~-])(?:(?:~|\.{1,2})?/[\w.@+-]+(?:/[\w.@+-]+)*/?|[\w.@+-]+(?:/[\w.@+-]+){2,}/?"
+    r"(?<![\w/.~@+-])(?:(?:~|\.{1,2})?/[\w.@+-]+(?:/[\w.@+-]+)*/?|[\w.@+-]+(?:/[\w.@+-]+){2,}/?"
     r"|(?:[\w.@+-]+/)*[\w@+-][\w.@+-]*\."
     r"(?:pyi?|[cm]?[jt]sx?|go|rs|java|kts?|scala|swift|cc?|cpp|cxx|hh?|hpp|cs|rb|php|sh|bash|zsh|lua|pl|sql|s?css|less|vue"
     r"|svelte|html?|xml|json[lc5]?|toml|ya?ml|ini|cfg|conf|lock|txt|md|mdx|rst|adoc|log|csv|proto|tf|gradle|cmake))"

@@ -130,7 +130,7 @@ _BRACKETS = {"{": "}", "[": "]"}
 _HIT = re.compile(r"(?![A-Z][a-z]{2} [ \d]\d \d\d:\d\d:)(?:[\w@~.+-]|[/\\ ](?=\S)|:(?=\\)){1,300}[:-]\d{1,7}[:-]|--$")
 _READERS = re.compile(r"\s*(?:cat|bat|head|tail|less|more|nl|sed|awk)\b")
 _DIFFS = re.compile(r"\s*(?:git\s+(?:diff|show|log\s+-p|format-patch)|diff)\b")
-_CODE_FILE = re.compile(r"[\w./~-]+\.\w{1,5}\b")
+_CODE_FILE = re.compile(r"(?<![\w./~-])[\w./~-]+\.\w{1,5}\b")
 _RUNS = re.compile(r"bash|shell|exec|terminal|command|console|run|stdout|stderr|output", re.I)
 
 
@@ -378,7 +378,7 @@ def _novelty(lines: Sequence[str]) -> Floats:
 
 BYTES_PER_TOKEN = 3
 
-_REST_OF_LINE = re.compile(rb"[ \t]*,?[ \t]*\n")
+_REST_OF_LINE = re.compile(rb"[ \t]*+(?:,[ \t]*+)?\n")
 _PRINTED = Origin(tool="output")  # a string in an answer is usually what something printed
 
 

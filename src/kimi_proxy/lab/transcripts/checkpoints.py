@@ -47,7 +47,7 @@ def sessions(repository: Path) -> list[StoredSession]:
     folders: dict[str, list[tuple[int, str, int]]] = defaultdict(list)
     metadata: dict[str, str] = {}
     for path, sha, size in _listed(repository, branch):
-        if found := _FULL.search(path):
+        if found := _FULL.match(path):
             folders[found["folder"]].append((int(found["piece"] or 0), sha, size))
         elif path.endswith("/metadata.json"):
             metadata[path.removesuffix("/metadata.json")] = sha

@@ -227,9 +227,9 @@ _RUN_OF_ZEROS = re.compile("00+")
 _TEMPLATE_COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _QUOTED = re.compile(r'"[^"]{0,200}"')
 _APOSTROPHES = re.compile(r"'[^']{0,200}'(?!\w)")
-_PATH = re.compile(r"(?:[A-Za-z]:)?(?:[\w.@+~-]*[/\\]){2,}[\w.@+~-]*")
+_PATH = re.compile(r"(?<![\w.@+~-])(?:[A-Za-z]:)?(?:[\w.@+~-]*+[/\\]){2,}+[\w.@+~-]*+")
 _HEX = re.compile(r"\b(?:0x)?[0-9a-fA-F]{8,}(?:(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})?\b")
-_DIGITS = re.compile(r"\w*0[\w.:,+-]*")
+_DIGITS = re.compile(r"(?<!\w)\w*?0[\w.:,+-]*+")
 _VALUE = re.compile(r"=[^,;)\]}&]+")
 
 

@@ -1,0 +1,135 @@
+"""No pattern of the package takes more than linear time, whatever it is given."""
+
+import importlib
+import pkgutil
+import re
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import kimi_proxy
+from kimi_proxy.features.pruning.structure import languages
+
+SOURCE = Path(kimi_proxy.__file__).parent
+METHODS = ("match", "search", "fullmatch", "findall", "finditer", "sub", "subn", "split")
+FOUND_BY = {"findall": "search", "finditer": "search", "sub": "search", "subn": "search", "split": "search"}
+
+SHORT = range(4, 29, 4)  # exponential time shows here
+LONG = 4096  # quadratic time here: linear patterns take less than half a millisecond
+TOO_LONG_S = 0.01
+UNITS = (
+    " ",
+    "\t",
+    "\n",
+    "a",
+    "A",
+    "0",
+    "_",
+    ".",
+    "/",
+    "-",
+    "a.",
+    "a/",
+    "a ",
+    " a",
+    "0.",
+    "a:",
+    "1:",
+    "::",
+    "«",
+    "é",
+    '"',
+    "\\",
+)
+PREFIXES = ("", "«", '"', "[", "{", "<", "/*", "#", "a")
+
+
+def patterns() -> dict[tuple[str | bytes, int], tuple[str, re.Pattern[str] | re.Pattern[bytes]]]:
+    """Return every pattern that a module holds, by itself or in a table, with where it stands."""
+    for module in pkgutil.walk_packages(kimi_proxy.__path__, "kimi_proxy."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    languages._openers()  # made of a file when first needed
+    found: dict[tuple[str | bytes, int], tuple[str, re.Pattern[str] | re.Pattern[bytes]]] = {}
+    for name, module in list(sys.modules.items()):
+        if name.startswith("kimi_proxy."):
+            for key, value in vars(module).items():
+                for pattern in _inside(value, set()):
+                    found.setdefault((pattern.pattern, pattern.flags), (f"{name}.{key}", pattern))
+    for openers in languages._openers().values():
+        for _, _, pattern in openers:
+            found.setdefault((pattern.pattern, pattern.flags), ("languages.toml", pattern))
+    return found
+
+
+def _inside(value: object, seen: set[int]) -> Iterator[re.Pattern[str] | re.Pattern[bytes]]:
+    if id(value) in seen or isinstance(value, type):
+        return
+    seen.add(id(value))
+    if isinstance(value, re.Pattern):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in list(value.values()):
+            yield from _inside(inner, seen)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for inner in value:
+            yield from _inside(inner, seen)
+    elif type(value).__module__.startswith("kimi_proxy"):
+        for field in getattr(type(value), "__dataclass_fields__", ()):
+            yield from _inside(getattr(value, field, None), seen)
+    elif callable(value) and getattr(value, "__closure__", None):
+        for cell in value.__closure__:
+            yield from _inside(cell.cell_contents, seen)
+
+
+def uses() -> dict[str, set[str]]:
+    """Return by which methods the pattern of each name is used, anywhere in the package."""
+    found: dict[str, set[str]] = {}
+    text = "\n".join(file.read_text("utf-8") for file in SOURCE.rglob("*.py"))
+    for name, method in re.findall(rf"\b([A-Z_][A-Z0-9_]*)(?:\[\w+\])?\.({'|'.join(METHODS)})\b", text):
+        found.setdefault(name, set()).add(FOUND_BY.get(method, method))
+    return found
+
+
+def literals(pattern: str) -> list[str]:
+    """Return strings that the pattern may stay in for long: its words, and its signs."""
+    words = re.findall(r"[A-Za-z]{2,}", pattern)[:6]
+    signs = [sign for sign in dict.fromkeys(pattern) if not sign.isalnum() and sign not in "()?*+|^$\\"][:8]
+    return [*words, *signs]
+
+
+def seconds(pattern: re.Pattern[str] | re.Pattern[bytes], method: str, text: str) -> float:
+    given = text.encode() if isinstance(pattern.pattern, bytes) else text
+    best = 1e9
+    for _ in range(3):
+        began = time.process_time()
+        getattr(pattern, method)(given)
+        best = min(best, time.process_time() - began)
+        if best < TOO_LONG_S:
+            break
+    return best
+
+
+def is_slow(pattern: re.Pattern[str] | re.Pattern[bytes], method: str, prefix: str, unit: str) -> bool:
+    def of(chars: int) -> str:
+        return prefix + unit * (chars // len(unit)) + "\x00"
+
+    if any(seconds(pattern, method, of(chars)) > TOO_LONG_S for chars in SHORT):
+        return True
+    whole = seconds(pattern, method, of(LONG))
+    return whole > TOO_LONG_S and whole > 2.8 * seconds(pattern, method, of(LONG // 2))
+
+
+def test_no_pattern_takes_more_than_linear_time() -> None:
+    used = uses()
+    slow: list[str] = []
+    for where, pattern in patterns().values():
+        written = pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1")
+        own = literals(written)
+        tries = [(prefix, unit) for prefix in (*PREFIXES, *own) for unit in dict.fromkeys((*UNITS, *own))]
+        for method in used.get(where.rpartition(".")[2], {"match"}):
+            found = next((t for t in tries if is_slow(pattern, method, *t)), None)
+            if found is not None:
+                slow.append(f"{where}: {written!r} by {method} of {found[0]!r} and many {found[1]!r}")
+    assert slow == []
