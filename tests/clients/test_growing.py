@@ -67,7 +67,7 @@ async def world(home: Path, wire: Wire, settings: str) -> AsyncIterator[World]:
     async with evil(script) as provider:
         name = f"{KINDS[wire]}-evil"
         models = "".join(
-            f'[models.{key}]\nprovider = "{name}"\nmodel = "{key}-model"\nmax_context_size = {size}\n'
+            f'[models.{key}]\nprovider = "{name}"\nmodel = "kimi-{key}"\nmax_context_size = {size}\n'
             for key, size in (("small", SMALL), ("large", LARGE))
         )
         async with proxy(home, provider.toml(KINDS[wire]) + models + settings) as p, watching(p.port) as watcher:
@@ -89,7 +89,7 @@ async def test_whoever_watches_is_warned_at_80_90_and_95_percent(tmp_path: Path,
         await here.watcher.until("context_alert", 3)
 
     assert [event["level"] for event in here.watcher.said("context_alert")] == ["caution", "warning", "critical"]
-    assert all(request.model == "small-model" for request in here.heard)
+    assert all(request.model == "kimi-small" for request in here.heard)
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -105,7 +105,7 @@ async def test_with_compression_switched_on_the_window_never_fills(tmp_path: Pat
     assert len(told) >= 2
     assert all("summary" not in event and isinstance(event["at"], str) for event in told)
     assert SUMMARY in words(here.heard[-1])
-    assert all(request.model == "small-model" for request in here.heard)
+    assert all(request.model == "kimi-small" for request in here.heard)
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -116,7 +116,7 @@ async def test_above_90_percent_a_larger_model_of_the_same_provider_answers(tmp_
 
     for request, headers in zip(here.heard, here.headers, strict=True):
         is_large = tokens_in(request.body, wire) >= 0.9 * SMALL
-        assert request.model == ("large-model" if is_large else "small-model")
+        assert request.model == ("kimi-large" if is_large else "kimi-small")
         assert headers.get("x-kimi-proxy-model") == ("large" if is_large else None)
 
 

@@ -30,9 +30,10 @@ PROVIDERS = {
     "off": Provider(base_url="http://127.0.0.1:3/v1", enabled=False),
 }
 KNOWN = {
-    "p/small": Model(provider="p", max_context_size=1000),
-    "p/middle": Model(provider="p", max_context_size=2000),
-    "p/large": Model(provider="p", model="Upstream/Large", max_context_size=8000),
+    "p/small": Model(provider="p", model="kimi-small", max_context_size=1000),
+    "p/middle": Model(provider="p", model="kimi-middle", max_context_size=2000),
+    "p/large": Model(provider="p", model="Upstream/Kimi-Large", max_context_size=8000),
+    "p/foreign": Model(provider="p", model="gpt-6", max_context_size=4000),
     "q/other": Model(provider="q", max_context_size=1500),
     "off/other": Model(provider="off", max_context_size=1500),
 }
@@ -75,12 +76,24 @@ def went(draft: Draft) -> str | None:
     return draft.target.key
 
 
+async def test_another_family_answers_only_if_the_user_named_it(tmp_path: Path):
+    """kimi-k2.5 was answered by gpt-5.2, at three times the price."""
+    known = {key: KNOWN[key] for key in ("p/small", "p/foreign")}
+    async with world(tmp_path, known=known) as w:
+        unnamed = await w.send(950)
+    async with world(tmp_path / "named", Settings(fallback_models=("p/foreign",)), known=known) as w:
+        named = await w.send(950)
+
+    assert (went(unnamed), unnamed.reasons) == ("p/small", ("no_larger_model",))
+    assert went(named) == "p/foreign"
+
+
 async def test_from_the_threshold_on_a_request_goes_to_the_smallest_sufficient_model(tmp_path: Path):
     async with world(tmp_path) as w:
         drafts = [await w.send(chars, f"ses_{chars}") for chars in (899, 900, 1799, 1800, 8000)]
 
     assert [went(draft) for draft in drafts] == ["p/small", "p/middle", "p/middle", "p/large", "p/large"]
-    assert drafts[3].target.model == "Upstream/Large"
+    assert drafts[3].target.model == "Upstream/Kimi-Large"
     assert drafts[0].answer_headers == drafts[0].notes == drafts[0].reasons == ()
 
 

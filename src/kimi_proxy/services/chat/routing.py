@@ -12,6 +12,7 @@ from kimi_proxy.features.context import is_certainly_below
 from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.routing import RETURN_SHARE, ModelWindow, Route, chosen, routed
+from kimi_proxy.features.sessions import family
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.decisions import SCOPE
 from kimi_proxy.services.store.protocols import DecisionRecord, Decisions, SessionStore
@@ -53,6 +54,7 @@ class Routing:
     ) -> None:
         self.is_on = settings.heavy_duty_fallback
         self._threshold = settings.fallback_threshold
+        self._named = frozenset(settings.fallback_models)
         self._models = models
         self._counter = counter
         self._decisions = decisions
@@ -84,7 +86,9 @@ class Routing:
         if to is not now:
             await self._remember(decision_key, STAYS if to is wanted else to.target.key or STAYS)
             names = {"from": wanted.target.key, "to": to.target.key}
-            log.info("routed", extra={"session": draft.session.id, **names, "tokens": tokens, "max_context": to.size})
+            log.warning(
+                "routed", extra={"session": draft.session.id, **names, "tokens": tokens, "max_context": to.size}
+            )
         is_tight = tokens >= to.size * self._threshold
         was_tight = self._stranded.pop(decision_key) is not None
         if is_tight:
@@ -104,8 +108,14 @@ class Routing:
             return wanted
         if tokens < now.size * self._threshold:
             return now
-        others = (self._window(target) for target in self._models.siblings(now.target))
+        others = (
+            self._window(target) for target in self._models.siblings(now.target) if self._may_answer(target, wanted)
+        )
         return chosen(tokens, now, (window for window in others if window is not None), self._threshold) or now
+
+    def _may_answer(self, target: Target, wanted: ModelWindow) -> bool:
+        """Whether the user knows what they get: a model of the same family, or one that they named."""
+        return family(target.model) == family(wanted.target.model) or target.key in self._named
 
     def _lower(self, wanted: ModelWindow) -> float:
         return wanted.size * self._threshold * RETURN_SHARE
@@ -114,7 +124,8 @@ class Routing:
         """Return where a conversation has been, in this process or in an earlier one."""
         key = self._routes.get(decision_key)
         key = await self._read(decision_key) if key is None else key
-        was = (self._window(target) for target in self._models.siblings(wanted.target) if target.key == key)
+        siblings = self._models.siblings(wanted.target)
+        was = (self._window(each) for each in siblings if each.key == key and self._may_answer(each, wanted))
         return next((window for window in was if window is not None and window.size > wanted.size), wanted)
 
     async def _read(self, decision_key: bytes) -> str:
