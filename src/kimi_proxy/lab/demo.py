@@ -43,6 +43,7 @@ def settings(model_port: int, pruner_port: int, proxy_port: int, python: str) ->
         '[log]\nlevel = "warning"\n',
         # The same day on every machine, however slow; what the day's tools print is shorter than in real work.
         f"[sanitizer]\nbudget_ms = 10000\nthreshold_tokens = {THRESHOLD_TOKENS}\n",
+        f'[sanitizer.routing]\nfallback_models = ["{demo_day.LINER}"]\n',
         f'[providers.workshop]\nbase_url = "{address}/v1"\n',
         f'[providers.foundry]\nbase_url = "{address}/v1"\n',
         f'[providers.{demo_day.PROVIDER}]\nbase_url = "{address}/v1"\n',

@@ -35,9 +35,21 @@ def test_a_block_named_after_a_file_is_one_and_others_are_the_users_own():
     assert found(f"```src/app.py (1-20)\n{BODY}```\nmine:\n```python\n{BODY}```\n") == [("file", "src/app.py", BODY)]
 
 
+def test_what_aider_ran_is_one():
+    text = f"I ran this command:\n\npytest -x tests\n\nAnd got this output:\n\n{BODY}\n"
+    (section,) = sections(text, 100)
+
+    assert (section.tool, section.command, text[section.start : section.end]) == ("run", "pytest -x tests", f"{BODY}\n")
+
+
+def test_an_observation_of_smolagents_is_one():
+    assert found(f"Observation:\nExecution logs:\n{BODY}") == [("observation", "", f"Execution logs:\n{BODY}")]
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        f"My Observation:\n{BODY}",
         f"<system-reminder>{BODY}</system-reminder>",
         f"mail me @file or so {BODY}",
         f"<output>{BODY}",

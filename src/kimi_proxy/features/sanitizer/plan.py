@@ -147,7 +147,7 @@ def _in_user_text(message: Message, index: int, threshold_tokens: int) -> Iterat
         return
     # A character has four bytes at most, and a token one at least.
     for section in sections(text, threshold_tokens // 4):
-        yield section.start, section.end, Origin(section.tool, section.name)
+        yield section.start, section.end, Origin(section.tool, section.name, section.command)
 
 
 def _follows_recovery(request: Request, at: int) -> bool:
@@ -202,24 +202,39 @@ _FENCE = re.compile(r"(`{3,}+|~{3,}+)([^\n`]{0,400})\n")
 _FILE_NAMED = re.compile(r"[ \t]*(?:\w+[ \t]+)?([\w@~./\\ -]{0,250}[\w-]+\.\w{1,10})(?:[ \t]*\(\d+-\d+\))?[ \t]*")
 
 
+_RAN = re.compile(r"I ran this command:\n\n(.{1,2000}?)\n\nAnd got this output:\n\n", re.DOTALL)
+_OBSERVATION = "Observation:\n"
+
+
 @dataclass(frozen=True, slots=True)
 class OutputSection:
-    """`text[start:end]` is the output of `tool`, about the file of that `name` if it has one."""
+    """`text[start:end]` is the output of `tool`, about the file of that `name` or of that `command` if it has one."""
 
     start: int
     end: int
     tool: str
     name: str
+    command: str = ""
 
 
 def sections(text: str, min_chars: int) -> list[OutputSection]:
     """Return the sections of at least `min_chars`, in their order; none overlaps another."""
-    found = sorted((*_elements(text), *_headed(text), *_fenced(text)), key=lambda s: (s.start, -s.end))
+    found = sorted(
+        (*_reported(text), *_elements(text), *_headed(text), *_fenced(text)), key=lambda s: (s.start, -s.end)
+    )
     apart: list[OutputSection] = []
     for section in found:
         if section.end - section.start >= min_chars and (not apart or section.start >= apart[-1].end):
             apart.append(section)
     return apart
+
+
+def _reported(text: str) -> Iterator[OutputSection]:
+    """Yield what agents without tool calls say to the model as the user, all of it: aider and smolagents do."""
+    if ran := _RAN.match(text):
+        yield OutputSection(ran.end(), len(text), "run", "", ran[1])
+    elif text.startswith(_OBSERVATION):
+        yield OutputSection(len(_OBSERVATION), len(text), "observation", "")
 
 
 def _elements(text: str) -> Iterator[OutputSection]:
