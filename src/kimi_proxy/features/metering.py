@@ -7,7 +7,7 @@ from typing import TypeAlias
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.chat.reply import ReplyFacts, Usage
 from kimi_proxy.core.config.providers import Model
-from kimi_proxy.features.accounting import Account, Recalled, prices_of
+from kimi_proxy.features.accounting import Account, Recalled, Sent, prices_of
 from kimi_proxy.features.context import Context
 
 MAX_SESSIONS = 10_000
@@ -70,6 +70,7 @@ class Ending:
     first_byte_s: float | None
     elapsed_s: float
     recalled: Recalled = field(default_factory=Recalled)
+    events: int = 0  # of a stream, about one for each token
 
     @property
     def counted(self) -> Usage | None:
@@ -93,6 +94,12 @@ def with_ending(metric: Metric, ending: Ending, model: Model | None) -> Metric:
         first_token_ms=None if ending.first_byte_s is None else round(ending.first_byte_s * 1000),
         duration_ms=round(ending.elapsed_s * 1000),
     )
+
+
+def uncounted(sent: Sent, ending: Ending, caches: bool) -> Usage:
+    """Return about what a provider charges for an answer without a count: one that was broken off, for most."""
+    cached = sent.old_after if caches and not sent.is_rewritten else 0
+    return Usage(sent.after, ending.events, min(cached, sent.after))
 
 
 def window_percent(tokens: int, max_context: int | None) -> float | None:

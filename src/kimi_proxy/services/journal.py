@@ -28,7 +28,7 @@ from kimi_proxy.features.accounting import (
 )
 from kimi_proxy.features.context import EVENT as REINJECTED
 from kimi_proxy.features.context import Context, context_of
-from kimi_proxy.features.metering import MAX_SESSIONS, Ending, Metric, WindowLevels, with_ending
+from kimi_proxy.features.metering import MAX_SESSIONS, Ending, Metric, WindowLevels, uncounted, with_ending
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, Note
 from kimi_proxy.features.sessions import Session
@@ -93,6 +93,10 @@ class Accounts:
         prices = prices_of(start.wanted), prices_of(start.model)
         if ending.status == PAID:
             model = f"{metric.provider} {metric.model}"
+            if prices[1] is not None and ending.counted is None and ending.outcome != "ok":
+                metric = replace(
+                    metric, cost_usd=prices[1].cost_usd(uncounted(sent, ending, self._prompt_caches[model]))
+                )
             done = account(sent, Bill(ending.counted, ending.recalled, *prices, self._prompt_caches[model]))
             self._prompt_caches.observe(model, sent, ending.counted)
         elif sent.summaries:
@@ -219,7 +223,7 @@ class Journal(ChatObserver):
         if entry is not None:
             # Not the exchange itself: it holds the request.
             end = exchange.status, exchange.outcome, exchange.reply, exchange.first_byte_s, exchange.elapsed_s
-            ending = Ending(*end, exchange.recalled)
+            ending = Ending(*end, exchange.recalled, exchange.events)
             self._later(lambda: self._conclude(entry, ending))
 
     def introduce(self, session: SessionRecord) -> None:

@@ -158,6 +158,24 @@ def test_responses_are_read():
     assert read.tool_names == ("shell", "")
 
 
+def test_what_the_commands_of_a_shell_call_printed_can_be_replaced():
+    """`shell_call_output` has two streams for each command."""
+    output: JsonValue = [
+        {"stdout": "one", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}},
+        {"stdout": "two", "stderr": "oh", "outcome": {"type": "exit", "exit_code": 1}},
+    ]
+    item: JsonValue = {"type": "shell_call_output", "call_id": "s1", "output": output}
+    asked = request({"model": "m", "input": [item]}, Wire.RESPONSES)
+    parts = asked.messages[0].parts
+
+    assert [(part.kind, part.text, part.failed) for part in parts] == [
+        *(("tool_result", "one", False), ("tool_result", "", False)),
+        *(("tool_result", "two", True), ("tool_result", "oh", True)),
+    ]
+    changed = json.loads(edit.with_texts(asked, {(0, 2): "2"}).body)["input"][0]["output"]
+    assert [block["stdout"] for block in changed] == ["one", "2"]
+
+
 def test_an_input_that_is_one_text_is_what_the_user_says():
     read = request({"model": "m", "input": "hi"}, Wire.RESPONSES)
 

@@ -7,7 +7,7 @@ from tests import outputs
 from tests.conversations import Assistant, Item, Result, User, body
 from tests.conversations import Call as Asked
 from tests.evil import Evil, Heard, Line, evil, http
-from tests.model import Call, Says
+from tests.model import Call, Says, events
 from tests.model import body as answer_body
 from tests.recordings.agent import Model as Counting
 
@@ -119,6 +119,30 @@ async def test_an_answer_that_nobody_pays_for_has_no_account(tmp_path: Path):
         (metric,) = await noted(runtime)
 
     assert (metric.status, metric.account) == (429, None)
+
+
+@pytest.mark.parametrize("wire", [Wire.CHAT, Wire.RESPONSES])
+async def test_an_answer_that_the_client_broke_off_is_charged_by_estimate(tmp_path: Path, wire: Wire):
+    """The provider counts at the end of a stream, and charges for what it has said by then."""
+
+    async def answer(heard: Heard, line: Line) -> None:
+        await line.stream(*events(wire, Says("A long answer. " * 50))[:20], ends=False)
+        await line.until_left()
+
+    async with (
+        evil(answer) as upstream,
+        running(parse(toml(upstream, wire, "kimi-k2"), {}, tmp_path)) as runtime,
+    ):
+        raw = body(wire, [User("tell me " * 1000)], tools=(), stream=True)
+        async with runtime.chat.answer(ChatRequest(wire, raw)) as given:
+            assert given.rest is not None
+            await anext(given.rest)
+        (metric,) = await noted(runtime)
+
+    assert (metric.outcome, metric.counted_by) == ("client_gone", "estimate")
+    assert metric.cost_usd is not None
+    read, written = metric.tokens_estimated * 3 / 1e6, 20 * 15 / 1e6
+    assert read < metric.cost_usd <= read + written
 
 
 async def test_a_request_that_nobody_changed_has_an_account_of_nothing_saved(tmp_path: Path):

@@ -106,6 +106,7 @@ class ReplyReader:
         self._gave_up = encoding not in _PLAIN and encoding not in _ZLIB_WINDOWS
         self._inflater = zlib.decompressobj(_ZLIB_WINDOWS[encoding]) if encoding in _ZLIB_WINDOWS else None
         self._facts = ReplyFacts()
+        self.events = 0  # with data, so far; in a stream of text about one a token
 
     def feed(self, piece: bytes) -> None:
         if self._gave_up:
@@ -128,6 +129,7 @@ class ReplyReader:
             return len(self._body)
         for event in self._events.feed(plain):
             if event.data:
+                self.events += 1
                 self._facts = self._format.facts_after(self._facts, event.data)
         return self._events.waiting_bytes
 

@@ -45,7 +45,7 @@ HUGE_CHARS = 32_000
 MAX_ARGUMENT_BYTES = 16 * 1024  # a longer one is a file to be written
 
 _PATHS = ("file_path", "path", "filePath", "filename", "file", "target_file", "absolute_path", "notebook_path", "uri")
-_COMMANDS = ("command", "cmd", "script", "input", "code")
+_COMMANDS = ("command", "commands", "cmd", "script", "input", "code")
 # `recover_text` itself, or under the name that a client gives to the tools of a server: mcp__pruner__recover_text.
 _RECOVERING = re.compile(r"recover_(?:text|range)\b|recover_(?:text|range)$")
 _REMINDER = "system-reminder"

@@ -52,6 +52,7 @@ class Exchange:
     first_byte_s: float | None
     elapsed_s: float
     recalled: Recalled = field(default_factory=Recalled)  # by the model, in the middle of the answer
+    events: int = 0  # of a stream
 
     @property
     def usage(self) -> Usage | None:
@@ -96,7 +97,8 @@ class Relay:
 
     def exchange(self) -> Exchange:
         elapsed_s, facts = self._now() - self._began, self._reader.facts
-        return Exchange(self._draft, self._status, self._outcome, facts, self._first_byte_s, elapsed_s, self._recalled)
+        noted = self._first_byte_s, elapsed_s, self._recalled, self._reader.events
+        return Exchange(self._draft, self._status, self._outcome, facts, *noted)
 
     async def _pieces(self, reply: ReplyStream) -> AsyncIterator[bytes]:
         try:

@@ -266,6 +266,17 @@ def _result(body: JsonBody, raw: Raw, fields: RawObject, call_id: str) -> Iterat
     if output is None or (read.is_array(output) and not read.array(output)):  # it says nothing, and answers its call
         yield body.part("other", raw, call_id)
     elif read.is_array(output):
-        yield from body.parts(output, "tool_result", _KINDS, call_id)
+        printed = list(_printed(body, output, call_id))
+        yield from printed or body.parts(output, "tool_result", _KINDS, call_id)
     else:
         yield body.part("tool_result", output, call_id)
+
+
+def _printed(body: JsonBody, output: Raw, call_id: str) -> Iterator[Part]:
+    """Yield what the commands of a `shell_call_output` printed, each to its two streams."""
+    for block in map(read.members, read.array(output)):
+        outcome = read.members(block.get("outcome"))
+        failed = "outcome" in block and bytes(outcome.get("exit_code", b"")) != b"0"
+        for stream in (block.get("stdout"), block.get("stderr")):
+            if stream is not None and read.is_string(stream):
+                yield body.part("tool_result", stream, call_id, failed=failed)
