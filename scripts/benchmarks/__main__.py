@@ -6,6 +6,7 @@ import busy
 import dashboard
 import gateway
 import hooks
+import load
 import pruning
 import relay
 import rivals
@@ -25,7 +26,13 @@ BENCHMARKS = {
     "hooks": hooks.main,
 }
 # These install other people's servers first, or need a browser, so they run only when they are named.
-ASKED_FOR = {"busy": busy.main, "dashboard": dashboard.main, "gateway": gateway.main, "rivals": rivals.main}
+ASKED_FOR = {
+    "busy": busy.main,
+    "dashboard": dashboard.main,
+    "gateway": gateway.main,
+    "load": load.main,
+    "rivals": rivals.main,
+}
 
 
 def main() -> None:
