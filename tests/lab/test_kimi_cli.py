@@ -3,7 +3,7 @@
 import pytest
 
 from kimi_proxy.features.metering import LogCount
-from kimi_proxy.lab.log_watcher import KimiContext, KimiLog
+from kimi_proxy.lab.log_watcher import ContinueCliLog, KimiCodeWire, KimiContext, KimiLog
 
 LOGGED = "2026-07-16 10:00:00.123 | DEBUG    | kimi_cli.soul.context:update_token_count:243 - "
 
@@ -49,3 +49,28 @@ def test_a_usage_record_is_the_count_of_its_conversation():
 )
 def test_other_records_tell_nothing(line: str):
     assert KimiContext("abc").feed(line) is None
+
+
+def test_kimi_code_counts_a_conversation_after_each_answer():
+    """As version 2.1 wrote it."""
+    reader = KimiCodeWire("session_2cbf")
+    lines = [
+        '{"type":"usage.record","agentId":"main","usage":{"inputOther":1234,"output":56},"time":1794796478412}',
+        '{"type":"token_counting.measured","agentId":"main","length":4,"tokens":1290,"time":1794796478413}',
+        '{"type":"context.append","text":"\\"token_counting.measured\\""}',
+        '{"type":"token_counting.measured","tokens":"many"}',
+    ]
+
+    counted = LogCount("kimi_code", 1290, conversation="session_2cbf")
+    assert [reader.feed(line) for line in lines] == [None, counted, None, None]
+
+
+def test_continue_on_the_command_line_counts_before_each_request():
+    """As version 1.5 wrote it."""
+    reader = ContinueCliLog()
+    head = "2026-11-16 02:35:12.159 [60a9fad2] [debug]: Context usage check "
+    counted = head + '{"inputTokens":881,"historyTokens":8,"contextLimit":200000,"shouldCompact":false}'
+
+    assert reader.feed(counted) == LogCount("continue_cli", 881, 200_000)
+    assert reader.feed(head + '{"inputTokens":0,"contextLimit":200000}') is None
+    assert reader.feed(head + "{broken}") is None

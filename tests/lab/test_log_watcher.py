@@ -42,7 +42,13 @@ class Heard:
 class World:
     def __init__(self, home: Path) -> None:
         self.core, self.kimi, self.sessions = home / "core.log", home / "kimi.log", home / "sessions"
+        self.cn, self.code = home / "cn.log", home / "code"
         self.heard = Heard()
+
+    def wire(self, id: str) -> Path:
+        path = self.code / "wd_project" / id / "agents" / "main" / "wire.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
 
     def context(self, id: str) -> Path:
         path = self.sessions / "hash" / id / "context.jsonl"
@@ -54,6 +60,8 @@ class World:
         settings = Settings(
             enabled=enabled,
             continue_log=str(self.core),
+            continue_cli_log=str(self.cn),
+            kimi_code_sessions=str(self.code),
             kimi_log=str(self.kimi),
             kimi_sessions=str(self.sessions),
             poll_ms=20,
@@ -103,8 +111,17 @@ async def test_every_source_is_told(world: World):
         add(world.core, BLOCK % 500)
         add(world.kimi, LOGGED % 501)
         add(world.context("before"), USAGE % 502)
-        for told in (("continue", None, 800), ("kimi_log", None, 501), ("kimi_context", None, 502)):
-            await world.heard.until(*told)
+        add(world.cn, 'x [debug]: Context usage check {"inputTokens":503,"contextLimit":9000}\n')
+        add(world.wire("session_1"), '{"type":"token_counting.measured","tokens":504}\n')
+        expected = (
+            ("continue", 800),
+            ("kimi_log", 501),
+            ("kimi_context", 502),
+            ("continue_cli", 503),
+            ("kimi_code", 504),
+        )
+        for source, tokens in expected:
+            await world.heard.until(source, None, tokens)
 
     assert [tokens for _, _, tokens in world.heard.counts if tokens in (301, 2)] == []
 

@@ -166,7 +166,7 @@ class WindowLevels:
 
 @dataclass(frozen=True, slots=True)
 class LogCount:
-    source: str  # continue, kimi_log or kimi_context
+    source: str  # continue, continue_cli, kimi_code, kimi_log or kimi_context
     tokens: int
     max_context: int | None = None
     conversation: str = ""  # what the agent calls it, if its log names it

@@ -16,6 +16,7 @@ from kimi_proxy.core.chat import read
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.sections import LogWatcherSettings as Settings
 from kimi_proxy.core.errors import ParseError
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features import metering
 from kimi_proxy.features.metering import LogCount, Metric, is_count, is_fresh
 from kimi_proxy.features.pipeline import Draft
@@ -25,9 +26,10 @@ from kimi_proxy.services.events import Hub, Publish, no_op
 from kimi_proxy.services.runtime import Runtime, running
 
 EVENT = "log_count"
-MAX_CONVERSATIONS = 16  # of Kimi CLI, the ones that were written to last
+MAX_CONVERSATIONS = 16  # of each agent, the ones that were written to last
 LOOK_FOR_MORE_S = 2.0
-CONTEXTS = "*/*/context.jsonl"
+CONTEXTS = "*/*/context.jsonl"  # below the sessions of Kimi CLI
+WIRES = "*/*/agents/main/wire.jsonl"  # below those of Kimi Code
 MAX_SESSIONS = 1_000
 LATELY_S = 30.0  # a session that has not talked since is not meant by a log that names none
 MAX_LINE_BYTES = 64 * 1024
@@ -37,6 +39,7 @@ SKIP_ABOVE = 8 * 1024**2
 KNOWN_BYTES = 64  # before the place where we are, by which a file is known again
 
 CONTINUE_SOURCE, LOG_SOURCE, CONTEXT_SOURCE = "continue", "kimi_log", "kimi_context"
+CONTINUE_CLI_SOURCE, WIRE_SOURCE = "continue_cli", "kimi_code"
 # Of Continue's log.
 _HEAD = "Request had the following token counts"
 _FIELD = re.compile(r"\s*-\s+([A-Za-z][A-Za-z ]{0,40}):\s+~?(\d{1,13})\b", re.ASCII)
@@ -48,6 +51,9 @@ _ROOM = frozenset({"contextlength", "counting safety buffer", "max output tokens
 # Of Kimi CLI's.
 _COUNT = re.compile(r"[Uu]pdating token count in context: (\d{1,13})\s*\Z", re.ASCII)
 _USAGE_ROLE = '"_usage"'
+# Of Kimi Code's, and of Continue's on the command line.
+_MEASURED = '"token_counting.measured"'
+_CHECKED = re.compile(r"Context usage check (\{.*\})\s*\Z")
 
 
 class LineFeed:
@@ -154,15 +160,40 @@ class KimiContext(LogReader):
         self._conversation = conversation
 
     def feed(self, line: str) -> LogCount | None:
-        if _USAGE_ROLE not in line:
-            return None
-        try:
-            record = json.decode(line.encode("utf-8", "replace"))
-        except ParseError:
-            return None
-        match record:
+        match _record(line) if _USAGE_ROLE in line else None:
             case {"role": "_usage", "token_count": int(tokens)} if is_count(tokens):
                 return LogCount(CONTEXT_SOURCE, tokens, conversation=self._conversation)
+        return None
+
+
+class KimiCodeWire(LogReader):
+    """`{"type": "token_counting.measured", "tokens": 1290, …}` after each answer, among all that was said."""
+
+    def __init__(self, conversation: str) -> None:
+        self._conversation = conversation
+
+    def feed(self, line: str) -> LogCount | None:
+        match _record(line) if _MEASURED in line else None:
+            case {"type": "token_counting.measured", "tokens": int(tokens)} if is_count(tokens):
+                return LogCount(WIRE_SOURCE, tokens, conversation=self._conversation)
+        return None
+
+
+class ContinueCliLog(LogReader):
+    """`… [debug]: Context usage check {"inputTokens": 881, "contextLimit": 200000, …}`, of `cn --verbose`."""
+
+    def feed(self, line: str) -> LogCount | None:
+        found = _CHECKED.search(line)
+        match _record(found[1]) if found else None:
+            case {"inputTokens": int(tokens), "contextLimit": int(window)} if tokens and is_count(tokens):
+                return LogCount(CONTINUE_CLI_SOURCE, tokens, window if is_count(window) and window else None)
+        return None
+
+
+def _record(line: str) -> JsonValue:
+    try:
+        return json.decode(line.encode("utf-8", "replace"))
+    except ParseError:
         return None
 
 
@@ -320,6 +351,7 @@ class LogWatcher(ChatObserver):
         self._matcher = CountMatcher()
         self._logs = [
             _Watched(Tail(Path(settings.continue_log).expanduser()), ContinueLog()),
+            _Watched(Tail(Path(settings.continue_cli_log).expanduser()), ContinueCliLog()),
             _Watched(Tail(Path(settings.kimi_log).expanduser()), KimiLog()),
         ]
         self._contexts: dict[Path, _Watched] = {}
@@ -329,7 +361,7 @@ class LogWatcher(ChatObserver):
         self._watching = asyncio.create_task(self._watch()) if settings.enabled else None
 
     def on_start(self, came: Draft, leaves: Draft) -> None:
-        """A session talks. Kimi CLI names its conversation in the request, as the key of the prompt cache."""
+        """A session talks. Kimi CLI and Kimi Code name it in the request, as the key of the prompt cache."""
         if self._watching is not None:
             key = read.string(came.request.members.get("prompt_cache_key"))
             self._matcher.talked(came.session.id, self._now(), key[:200])
@@ -365,11 +397,15 @@ class LogWatcher(ChatObserver):
         if (now := time.monotonic()) < self._looks_at:
             return
         self._looks_at = now + LOOK_FOR_MORE_S
-        newest = set(_newest(Path(self._settings.kimi_sessions).expanduser()))
-        for path in self._contexts.keys() - newest:
+        cli, code = Path(self._settings.kimi_sessions), Path(self._settings.kimi_code_sessions)
+        readers: dict[Path, LogReader] = {
+            path: KimiContext(path.parent.name) for path in _newest(cli.expanduser(), CONTEXTS)
+        }
+        readers |= {path: KimiCodeWire(path.parents[2].name) for path in _newest(code.expanduser(), WIRES)}
+        for path in self._contexts.keys() - readers.keys():
             self._contexts.pop(path).tail.close()
-        for path in newest - self._contexts.keys():
-            self._contexts[path] = _Watched(Tail(path, self._is_later), KimiContext(path.parent.name))
+        for path in readers.keys() - self._contexts.keys():
+            self._contexts[path] = _Watched(Tail(path, self._is_later), readers[path])
         self._is_later = True
 
     def _report(self, count: LogCount) -> None:
@@ -387,10 +423,10 @@ class LogWatcher(ChatObserver):
         )
 
 
-def _newest(folder: Path) -> list[Path]:
+def _newest(folder: Path, pattern: str) -> list[Path]:
     found: list[tuple[float, Path]] = []
     with suppress(OSError):
-        for path in folder.glob(CONTEXTS):
+        for path in folder.glob(pattern):
             with suppress(OSError):  # it went away meanwhile
                 found.append((path.stat().st_mtime, path))
     return [path for _, path in sorted(found, reverse=True)[:MAX_CONVERSATIONS]]

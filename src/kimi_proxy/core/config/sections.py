@@ -93,6 +93,8 @@ class LogWatcherSettings(SettingsSection):
 
     enabled: bool = False
     continue_log: str = "~/.continue/logs/core.log"
+    continue_cli_log: str = "~/.continue/logs/cn.log"
+    kimi_code_sessions: str = "~/.kimi-code/sessions"
     kimi_log: str = "~/.kimi/logs/kimi.log"
     kimi_sessions: str = "~/.kimi/sessions"
     poll_ms: int = Field(default=500, ge=20, le=60_000)
