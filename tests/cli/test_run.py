@@ -3,6 +3,10 @@
 import json
 import os
 import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -161,3 +165,49 @@ def test_an_agent_outlives_its_tools(cli: Cli):
     assert process.returncode == 5
     assert json.loads(out) == {"mcpServers": {}}
     assert events(cli)[1:] == ["mcp_pruner.exited", "mcp_pruner.degraded", "mcp_pruner.shutdown_after_degraded"]
+
+
+ENVIRONMENT = 'echo "$ANTHROPIC_BASE_URL $_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL $*"'
+
+
+def test_an_agent_s_requests_go_through_the_proxy_that_runs(cli: Cli, tmp_path: Path):
+    (tmp_path / "config.toml").write_text('[providers.anthropic]\napi_key = ""\n')
+    env = {"JEEVES_MCP_PRUNER_ENABLED": "false", "KIMI_PROXY_CONFIG": str(tmp_path / "config.toml")}
+    with answering({"server": "kimi-proxy", "version": "1", "status": "healthy"}) as port:
+        env |= {"KIMI_PROXY_PORT": str(port)}
+        claude = cli("run", "--proxy", "--agent", "claude", "sh", "-c", ENVIRONMENT, env=env)
+        codex = cli("run", "--proxy", "--agent", "codex", "echo", "exec", env=env)
+    url = f"http://127.0.0.1:{port}"
+
+    assert claude.stdout.decode().split() == [url, "1"]
+    assert codex.stdout.decode() == f'-c openai_base_url="{url}/v1" exec\n'
+
+
+@pytest.mark.parametrize(("agent", "why"), [("claude", b"no proxy runs"), ("other", b"only Claude Code and Codex")])
+def test_without_a_proxy_the_agent_runs_as_it_would(agent: str, why: bytes, cli: Cli):
+    env = {"JEEVES_MCP_PRUNER_ENABLED": "false", "KIMI_PROXY_PORT": "9"}
+    done = cli("run", "--proxy", "--agent", agent, "sh", "-c", ENVIRONMENT, env=env)
+
+    assert done.stdout.split() == []
+    assert why in done.stderr
+
+
+@contextmanager
+def answering(health: dict[str, str]) -> Iterator[int]:
+    """A server that says who it is."""
+
+    class Health(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(health).encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            """It is asked twice, as expected."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Health) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield server.server_address[1]
+        server.shutdown()
+        thread.join()

@@ -15,6 +15,7 @@ from kimi_proxy.cli.serving import run_runtime
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from kimi_proxy.features.clients.agents import Agent
     from kimi_proxy.services.clients.runner import PrunerRun
     from kimi_proxy.services.runtime import Runtime
 
@@ -30,6 +31,9 @@ def run(
         Literal["claude", "codex", "other"] | None,
         typer.Option(help="Which agent it is.  [default: by the command's name]"),
     ] = None,
+    proxy: Annotated[
+        bool, typer.Option("--proxy", help="Send its requests to its model through the proxy that runs.")
+    ] = False,
 ) -> None:
     """Run an agent that has read, grep, bash and recover_text, for this run alone.
 
@@ -57,8 +61,27 @@ def run(
     with (folder / runner.EVENTS).open("a", encoding="utf-8") as events:
         write_to_stderr(LogSettings(format="json"), events)  # the terminal is the agent's
         tools = pruner_run(lambda: load().config, folder, os.environ, Path.cwd())
-        code = asyncio.run(run_agent(command, agent, os.environ, tools, _announce))
+        command, env = _proxied(command, agent) if proxy else (command, dict(os.environ))
+        code = asyncio.run(run_agent(command, agent, env, tools, _announce))
     raise typer.Exit(code)
+
+
+def _proxied(command: list[str], agent: Agent | None) -> tuple[list[str], dict[str, str]]:
+    """Return the command and its environment, so that it calls the proxy; as they were if that does not run."""
+    from kimi_proxy.features.clients.agents import recognise
+    from kimi_proxy.features.clients.proxied import proxied_run, proxy_target
+    from kimi_proxy.proxy.local_server import local_url, port_owner
+
+    config = load().config
+    where = config.proxy
+    owner = port_owner(where.host, where.port)
+    place, found = (0, agent) if agent else recognise(command)
+    env, arguments = proxied_run(found, proxy_target(local_url(where.host, where.port), config.providers))
+    if owner is None or owner.server != "kimi-proxy" or not (env or arguments):
+        why = "no proxy runs (kimi-proxy start)" if env or arguments else "only Claude Code and Codex can be"
+        remark(f"the agent's requests are not sent through the proxy: {why}")
+        return command, dict(os.environ)
+    return [*command[: place + 1], *arguments, *command[place + 1 :]], {**os.environ, **env}
 
 
 def _announce(run: PrunerRun) -> None:

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from kimi_proxy.core.config.providers import Provider
 from kimi_proxy.core.json import JsonValue
+from kimi_proxy.features.clients.agents import Agent
 from kimi_proxy.features.editing import jsonc, toml
 from kimi_proxy.features.editing.client_files import TextFormat
 from kimi_proxy.features.editing.settings_keys import Path, SettingsKeys
@@ -63,6 +64,16 @@ def claude_environment(target: ProxyTarget) -> dict[str, str | None]:
         "ANTHROPIC_BASE_URL": target.url,
         "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL": "1" if target.is_anthropic else None,
     }
+
+
+def proxied_run(agent: Agent, target: ProxyTarget) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the variables and the arguments that send one run of an agent through the proxy; none if it has none."""
+    if agent == "claude":
+        found = claude_environment(target)
+        return {name: value for name, value in found.items() if value is not None}, ()
+    if agent == "codex":
+        return {}, ("-c", f'openai_base_url="{target.url}/v1"')
+    return {}, ()
 
 
 def _claude(target: ProxyTarget) -> Values:

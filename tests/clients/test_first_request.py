@@ -1,0 +1,95 @@
+"""The first request of Claude Code itself: the tools and the system prompt are those of a request without the proxy.
+
+What it sends to its own server is recorded over TLS on loopback. Our recall tool is the one addition.
+"""
+
+import asyncio
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+from tests.api.proxy_world import proxy
+from tests.clients import agents
+from tests.clients.first_party import Recorded, first_party, provider
+from tests.clients.servers import INSTALL_S
+
+from kimi_proxy.features.clients import proxied
+from kimi_proxy.features.clients.proxied import ProxyTarget
+
+pytestmark = pytest.mark.timeout(INSTALL_S + 600)
+
+# The attribution block names the request, and a digest of it.
+VOLATILE = re.compile(r"\b(cch|cc_prompt_id|cc_turn_id|cc_session_id)=[\w-]+;?")
+# What Claude Code keeps for a host name that really is Anthropic's.
+DIRECT_ONLY = {"mid-conversation-system-clear-at-2026-08-21"}
+
+
+async def run(folder: Path, **env: str) -> None:
+    claude = await asyncio.to_thread(agents.claude)
+    home, project = folder / "home", folder / "project"
+    for made in (home, project):
+        made.mkdir(exist_ok=True)
+    process = await asyncio.create_subprocess_exec(
+        *(claude, "-p", "go", "--output-format", "json"),
+        cwd=project,
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "ANTHROPIC_API_KEY": "sk-of-the-client",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            **env,
+        },
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, problems = await asyncio.wait_for(process.communicate(), 200)
+    assert process.returncode == 0, (output[-2000:], problems[-2000:])
+    assert json.loads(output)["result"] == "done"
+
+
+def system_of(recorded: Recorded) -> object:
+    return json.loads(VOLATILE.sub("", json.dumps(recorded.bodies[0]["system"])))
+
+
+def tools_of(recorded: Recorded) -> list[dict[str, object]]:
+    tools = recorded.bodies[0]["tools"]
+    assert isinstance(tools, list)
+    return tools
+
+
+async def through_us(folder: Path, is_anthropic: bool) -> Recorded:
+    with provider() as (url, recorded):
+        toml = f'[providers.anthropic]\nbase_url = "{url}"\napi_key = ""\n'
+        async with proxy(folder / "state", toml) as p:
+            target = ProxyTarget(f"http://127.0.0.1:{p.port}", is_anthropic)
+            settings = folder / "home" / ".claude" / "settings.json"
+            settings.parent.mkdir(parents=True, exist_ok=True)
+            settings.write_text(proxied.CLAUDE.keys(target).done(""))  # as `kimi-proxy init claude --proxy` does
+            await run(folder)
+    return recorded
+
+
+async def test_tools_and_system_are_those_of_a_direct_request_token_for_token(tmp_path: Path):
+    with first_party(tmp_path) as direct:
+        await run(tmp_path, **direct.env)
+    relayed = await through_us(tmp_path, is_anthropic=True)
+    ours = [tool for tool in tools_of(relayed) if tool["name"] == "recover_text"]
+
+    assert [tool for tool in tools_of(relayed) if tool not in ours] == tools_of(direct)
+    assert len(ours) == 1
+    assert system_of(relayed) == system_of(direct)
+    assert set(relayed.bodies[0]) == set(direct.bodies[0])
+    betas = [set(recorded.headers[0]["anthropic-beta"].split(",")) for recorded in (direct, relayed)]
+    assert betas[0] - betas[1] <= DIRECT_ONLY
+    assert relayed.headers[0]["x-api-key"] == "sk-of-the-client"
+
+
+@pytest.mark.skipif(not os.environ.get("KIMI_PROXY_DEEP"), reason="./test.sh --deep compares this as well")
+async def test_before_another_provider_nothing_is_claimed(tmp_path: Path):
+    recorded = await through_us(tmp_path, is_anthropic=False)
+
+    assert "cache-diagnosis" not in recorded.headers[0]["anthropic-beta"]
+    assert "cch=" not in json.dumps(recorded.bodies[0]["system"])
