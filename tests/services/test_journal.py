@@ -6,15 +6,17 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pytest
 from tests.fakes import Clock
 from tests.processes import until
-from tests.services.store.making import opened
+from tests.services.store.making import a_metric, opened
 from tests.texts import a_log
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.chat.reply import ReplyFacts, Usage
 from kimi_proxy.core.config.providers import Model
+from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, Note
@@ -22,7 +24,7 @@ from kimi_proxy.features.sessions import Session, session_of
 from kimi_proxy.services import journal as journals
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.relay import Exchange
-from kimi_proxy.services.journal import Journal
+from kimi_proxy.services.journal import Journal, WriteQueue
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 
@@ -48,7 +50,7 @@ class World:
         return self.names.count("metric_updated")
 
     def dropped(self, reason: str) -> float:
-        return self.metrics.registry.get_sample_value("kimi_proxy_journal_dropped_total", {"reason": reason}) or 0.0
+        return dropped(self.metrics, reason)
 
     async def written(self) -> list[str]:
         return [metric.id for _, metric in await self.store.sessions.metrics(None, 0, 100_000)]
@@ -86,6 +88,10 @@ def ended(draft: Draft, input_tokens: int = 0, outcome: str = "ok") -> Exchange:
 def note(world: World, draft: Draft, input_tokens: int = 0) -> None:
     world.journal.on_start(draft, draft)
     world.journal.on_end(ended(draft, input_tokens))
+
+
+def dropped(metrics: Metrics, reason: str) -> float:
+    return metrics.registry.get_sample_value("kimi_proxy_journal_dropped_total", {"reason": reason}) or 0.0
 
 
 async def test_a_request_is_announced_with_an_estimate_and_concluded_with_the_count(tmp_path: Path):
@@ -222,17 +228,16 @@ async def test_what_cannot_be_written_waits_for_the_disk_to_heal(tmp_path: Path)
 
 
 async def test_a_disk_that_never_heals_costs_the_oldest_notes_and_no_memory(tmp_path: Path):
-    home = tmp_path / "home"
+    home, metrics = tmp_path / "home", Metrics()
     home.write_text("in the way")
-    too_many = journals.MAX_UNWRITTEN + 25
-    async with noting(home) as world:
-        draft = a_draft()
-        for noted in range(1, too_many + 1):
-            note(world, draft)
-            if noted % 500 == 0 or noted == too_many:
-                await until(lambda noted=noted: world.concluded == noted, within_s=60)  # type: ignore[misc]
-        assert world.dropped("disk") == 25
-    assert world.dropped("stopped") == journals.MAX_UNWRITTEN
+    async with opened(home) as store:
+        queue = WriteQueue(store.sessions, metrics)
+        for noted in range(journals.MAX_UNWRITTEN + 25):
+            queue.add(a_metric(id=f"req_{noted}"))
+        with pytest.raises(StoreUnavailable):
+            await queue.flush()
+        await queue.close()
+    assert [dropped(metrics, reason) for reason in ("disk", "stopped")] == [25, journals.MAX_UNWRITTEN]
 
 
 async def test_too_many_requests_at_once_are_dropped_and_counted_and_nobody_waits(tmp_path: Path):
