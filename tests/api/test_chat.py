@@ -322,7 +322,7 @@ async def test_a_provider_s_error_passes_with_its_status_and_body(tmp_path: Path
         (b"<html>Bad gateway</html>", "text/html"),
         (b"", "text/plain"),
     )
-    errors = [(status, body, kind) for status in range(400, 600) for body, kind in bodies]
+    errors = [(status, *bodies[status % len(bodies)]) for status in range(400, 600)]
     waiting = list(errors)
 
     async def script(heard: Heard, line: Line) -> None:

@@ -1,4 +1,4 @@
-"""Recorded conversations, played again: the same figures every time, and honest ones."""
+"""Recorded conversations, played again: honest figures."""
 
 from pathlib import Path
 
@@ -45,13 +45,13 @@ async def test_doing_nothing_comes_to_what_was_recorded(name: str, config: Confi
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_the_same_recording_gives_the_same_figures_and_never_more_tokens_or_money(name: str, config: Config):
-    first, second = await played(recording(name), config), await played(recording(name), config)
+async def test_a_recording_never_takes_more_tokens_or_money(name: str, config: Config):
+    # That the figures are the same every time is seen in tests/test_replay_docs.py.
+    found = await played(recording(name), config)
 
-    assert first == second
-    assert first[SANITIZER].input_tokens <= first[OFF].input_tokens
-    assert (first[SANITIZER].cost_usd or 0) <= (first[OFF].cost_usd or 0)
-    assert first[BOTH].too_long <= first[SANITIZER].too_long <= first[OFF].too_long
+    assert found[SANITIZER].input_tokens <= found[OFF].input_tokens
+    assert (found[SANITIZER].cost_usd or 0) <= (found[OFF].cost_usd or 0)
+    assert found[BOTH].too_long <= found[SANITIZER].too_long <= found[OFF].too_long
 
 
 def turns(*items: Item, wire: Wire = Wire.CHAT, every_s: float = 10.0) -> Recording:
@@ -101,7 +101,8 @@ async def test_a_summary_is_an_extra_turn_that_is_paid_for(config: Config):
 
 
 async def test_requests_that_nobody_answered_cost_nothing(config: Config):
-    recorded = recording("log-hunt")
+    whole = recording("log-hunt")
+    recorded = Recording(whole.head, whole.requests[:6])
     failed = RecordedRequest(0.0, Wire.RESPONSES, recorded.requests[0].body, 429, None)
     with_failure = Recording(recorded.head, (failed, *recorded.requests))
 

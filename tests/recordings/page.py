@@ -1,9 +1,9 @@
 """`python -m tests.recordings.page` writes the figures of docs/replay.md anew."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.forks import commands
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent.parent / "docs" / "replay.md"
@@ -14,12 +14,12 @@ _FIGURES = re.compile(r"(?<=<!-- figures: python -m tests\.recordings\.page -->\
 
 def figures() -> str:
     """What `kimi-proxy replay` prints of each recording."""
-    told = []
+    printed = []
     for name in NAMES:
-        command = [sys.executable, "-m", "kimi_proxy", "replay", str(HERE / f"{name}.jsonl")]
-        done = subprocess.run(command, capture_output=True, check=True, text=True, env={"KIMI_PROXY_HOME": str(HERE)})
-        told.append(f"```\n$ kimi-proxy replay tests/recordings/{name}.jsonl\n{done.stdout}```\n")
-    return "\n".join(told)
+        done = commands().run(["replay", str(HERE / f"{name}.jsonl")], b"", HERE, {"KIMI_PROXY_HOME": str(HERE)})
+        assert done.returncode == 0, done.stderr.decode()
+        printed.append(f"```\n$ kimi-proxy replay tests/recordings/{name}.jsonl\n{done.stdout.decode()}```\n")
+    return "\n".join(printed)
 
 
 def written() -> str:
