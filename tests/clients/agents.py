@@ -1,12 +1,11 @@
 """Claude Code and Codex themselves, installed once under .tools."""
 
-import fcntl
 import os
 import shutil
 import subprocess
 from pathlib import Path
 
-from tests.clients.servers import INSTALL_S, TOOLS, installed
+from tests.clients.servers import INSTALL_S, installed
 
 NAME = "agents-2.1.325-0.166.0"
 PACKAGES = ("@anthropic-ai/claude-code@2.1.325", "@openai/codex@0.166.0")
@@ -28,16 +27,12 @@ def _program(pattern: str) -> str:
 
 
 def _install(place: Path) -> None:
-    """They weigh 800 MB: one worker fetches them, the others wait for it."""
+    """They weigh 800 MB."""
     npm = shutil.which("npm")
     if npm is None or shutil.which("node") is None:
         raise FileNotFoundError("there is no npm")
-    with (TOOLS / "agents.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if (TOOLS / NAME).exists():
-            raise FileExistsError("another worker was quicker")
-        command = [npm, "install", *QUIETLY, "--prefix", str(place), *PACKAGES]
-        subprocess.run(command, check=True, capture_output=True, timeout=INSTALL_S)
-        for pattern in ("@anthropic-ai/claude-code-*/claude", "@openai/codex-*/vendor/*/bin/codex"):
-            if not list((place / "node_modules").glob(pattern)):
-                raise FileNotFoundError(f"there is no {pattern} for this machine")
+    command = [npm, "install", *QUIETLY, "--prefix", str(place), *PACKAGES]
+    subprocess.run(command, check=True, capture_output=True, timeout=INSTALL_S)
+    for pattern in ("@anthropic-ai/claude-code-*/claude", "@openai/codex-*/vendor/*/bin/codex"):
+        if not list((place / "node_modules").glob(pattern)):
+            raise FileNotFoundError(f"there is no {pattern} for this machine")

@@ -1,7 +1,6 @@
 """Agents made of the real libraries, whose conversation grows with every turn until its window is full."""
 
-from anthropic import AsyncAnthropic
-from openai import AsyncOpenAI
+from tests.clients import sdks
 
 from kimi_proxy.core.chat import Wire
 
@@ -18,7 +17,7 @@ class ChatAgent:
     """Chat completions. A turn is one question to the model, and what its tools say; it gives the answer's headers."""
 
     def __init__(self, address: str) -> None:
-        self.sdk = AsyncOpenAI(base_url=f"{address}/v1", api_key="x", timeout=60, max_retries=0)
+        self.sdk = sdks.openai.AsyncOpenAI(base_url=f"{address}/v1", api_key="x", timeout=60, max_retries=0)
         self.said: list[dict[str, object]] = [{"role": "system", "content": RULES}]
 
     async def turn(self, ask: str = "") -> dict[str, str]:
@@ -37,7 +36,7 @@ class MessagesAgent:
     """Anthropic's messages."""
 
     def __init__(self, address: str) -> None:
-        self.sdk = AsyncAnthropic(base_url=address, api_key="x", timeout=60, max_retries=0)
+        self.sdk = sdks.anthropic.AsyncAnthropic(base_url=address, api_key="x", timeout=60, max_retries=0)
         self.said: list[dict[str, object]] = []
 
     async def turn(self, ask: str = "") -> dict[str, str]:
@@ -60,7 +59,7 @@ class ResponsesAgent:
     """OpenAI's responses."""
 
     def __init__(self, address: str) -> None:
-        self.sdk = AsyncOpenAI(base_url=f"{address}/v1", api_key="x", timeout=60, max_retries=0)
+        self.sdk = sdks.openai.AsyncOpenAI(base_url=f"{address}/v1", api_key="x", timeout=60, max_retries=0)
         self.said: list[dict[str, object]] = []
 
     async def turn(self, ask: str = "") -> dict[str, str]:

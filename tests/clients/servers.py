@@ -1,7 +1,9 @@
 """Published MCP servers, installed once under .tools; a machine that cannot install them says why."""
 
 import asyncio
+import fcntl
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -52,19 +54,35 @@ def installed(name: str, install: Callable[[Path], None]) -> Path:
 
 @cache
 def _tried(name: str, install: Callable[[Path], None]) -> Path | str:
-    kept = TOOLS / name
+    """The folder, or why there is none. One worker installs while the others wait, and take what it found out."""
+    kept, run = TOOLS / name, os.environ.get("PYTEST_XDIST_TESTRUNUID", "")
     if kept.exists():
         return kept
     TOOLS.mkdir(exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=TOOLS))
+    with (TOOLS / f"{name}.lock").open("a+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if kept.exists():
+            return kept
+        lock.seek(0)
+        failed_in, _, why = lock.read().partition("\n")
+        if run and failed_in == run:
+            return why
+        why = _installed(kept, install)
+        lock.truncate(0)
+        lock.write(f"{run}\n{why}" if why else "")
+    return why or kept
+
+
+def _installed(kept: Path, install: Callable[[Path], None]) -> str:
+    """Install into a new folder and give it its name; return what went wrong, or nothing."""
+    fresh = Path(tempfile.mkdtemp(prefix=f"{kept.name}-", dir=TOOLS))
     try:
         install(fresh)
         fresh.rename(kept)
     except (OSError, subprocess.SubprocessError) as e:
         shutil.rmtree(fresh, ignore_errors=True)
-        if not kept.exists():  # otherwise another worker was quicker
-            return e.stderr.decode(errors="replace")[-300:] if isinstance(e, subprocess.CalledProcessError) else str(e)
-    return kept
+        return e.stderr.decode(errors="replace")[-300:] if isinstance(e, subprocess.CalledProcessError) else str(e)
+    return ""
 
 
 def _install_node(place: Path) -> None:

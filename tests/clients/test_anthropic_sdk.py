@@ -3,24 +3,27 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import anthropic
 import pytest
-from anthropic import AsyncAnthropic
 from tests.api.proxy_world import proxy
+from tests.clients import sdks
 from tests.clients.provider import Provider
 from tests.evil import Evil, answering, evil, http
+
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic
 
 KEY = "sk-of-the-client"
 READ = {"name": "Read", "input_schema": {"type": "object"}}
 
 
 @asynccontextmanager
-async def client(tmp_path: Path) -> AsyncIterator[tuple[AsyncAnthropic, Evil]]:
+async def client(tmp_path: Path) -> AsyncIterator[tuple["AsyncAnthropic", Evil]]:
     async with (
         evil(Provider()) as provider,
         proxy(tmp_path, provider.toml("anthropic")) as p,
-        AsyncAnthropic(base_url=f"http://127.0.0.1:{p.port}", api_key=KEY, timeout=60) as sdk,
+        sdks.anthropic.AsyncAnthropic(base_url=f"http://127.0.0.1:{p.port}", api_key=KEY, timeout=60) as sdk,
     ):
         yield sdk, provider
 
@@ -49,7 +52,7 @@ async def test_a_stream_that_breaks_off_is_an_exception(tmp_path: Path):
         client(tmp_path) as (sdk, _),
         sdk.messages.stream(model="m", max_tokens=9, messages=said("break off")) as stream,
     ):
-        with pytest.raises(anthropic.APIStatusError, match="broke off"):
+        with pytest.raises(sdks.anthropic.APIStatusError, match="broke off"):
             await stream.get_final_message()
 
 
@@ -67,7 +70,7 @@ async def test_tokens_are_counted_by_the_provider(tmp_path: Path):
     async with (
         evil(answering(http(b'{"input_tokens":42}'))) as provider,
         proxy(tmp_path, provider.toml("anthropic")) as p,
-        AsyncAnthropic(base_url=f"http://127.0.0.1:{p.port}", api_key=KEY) as sdk,
+        sdks.anthropic.AsyncAnthropic(base_url=f"http://127.0.0.1:{p.port}", api_key=KEY) as sdk,
     ):
         counted = await sdk.messages.count_tokens(model="m", messages=said("hi"))
 
@@ -75,7 +78,10 @@ async def test_tokens_are_counted_by_the_provider(tmp_path: Path):
 
 
 async def test_our_own_errors_are_the_library_s(tmp_path: Path):
-    async with proxy(tmp_path, "") as p, AsyncAnthropic(base_url=f"http://127.0.0.1:{p.port}", api_key=KEY) as sdk:
-        with pytest.raises(anthropic.BadRequestError, match="no provider is configured"):
+    async with (
+        proxy(tmp_path, "") as p,
+        sdks.anthropic.AsyncAnthropic(base_url=f"http://127.0.0.1:{p.port}", api_key=KEY) as sdk,
+    ):
+        with pytest.raises(sdks.anthropic.BadRequestError, match="no provider is configured"):
             await sdk.messages.create(model="m", max_tokens=9, messages=said("hi"))
         assert [model.id async for model in sdk.models.list()] == []

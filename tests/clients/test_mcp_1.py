@@ -5,11 +5,11 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 from tests.clients.conftest import STDIO
+from tests.clients.servers import installed
 from tests.clients.text import LOG, QUESTION
 
 ROOT = Path(__file__).parents[2]
@@ -46,19 +46,7 @@ def install(place: Path) -> None:
 def python() -> str:
     """An interpreter that has the 1.x client, installed once and kept."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    kept = ROOT / ".tools" / f"mcp1-{version}"
-    if not (kept / "bin" / "python").exists():
-        kept.parent.mkdir(exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix="mcp1-", dir=kept.parent))
-        try:
-            install(fresh)
-            fresh.rename(kept)
-        except (OSError, subprocess.SubprocessError) as e:
-            shutil.rmtree(fresh, ignore_errors=True)
-            if not kept.exists():  # otherwise another worker was quicker
-                said = e.stderr.decode(errors="replace")[-300:] if isinstance(e, subprocess.CalledProcessError) else e
-                pytest.skip(f"mcp<2 cannot be installed here: {said}")
-    return str(kept / "bin" / "python")
+    return str(installed(f"mcp1-{version}", install) / "bin" / "python")
 
 
 @pytest.mark.timeout(2 * INSTALL_S + 600)

@@ -4,11 +4,15 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from mcp import Client, MCPError, StdioServerParameters
+from tests.clients import sdks
 from tests.clients.conftest import STDIO
 from tests.clients.text import EVERYTHING, LOG, QUESTION
+
+if TYPE_CHECKING:
+    from mcp import Client
 
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
 
@@ -26,10 +30,10 @@ WAYS = [
 
 
 @asynccontextmanager
-async def connected(door: str, mode: str, port: int, home: Path) -> AsyncIterator[Client]:
-    command = StdioServerParameters(command=STDIO[0], args=STDIO[1:], env={"KIMI_PROXY_HOME": str(home)})
+async def connected(door: str, mode: str, port: int, home: Path) -> AsyncIterator["Client"]:
+    command = sdks.mcp.StdioServerParameters(command=STDIO[0], args=STDIO[1:], env={"KIMI_PROXY_HOME": str(home)})
     server = command if door == "stdio" else f"http://127.0.0.1:{port}{door}"
-    async with Client(server, mode=mode, read_timeout_seconds=60) as client:
+    async with sdks.mcp.Client(server, mode=mode, read_timeout_seconds=60) as client:
         yield client
 
 
@@ -65,7 +69,7 @@ async def test_a_client_hears_of_mistakes_in_words(door: str, mode: str, version
         assert (wrong.is_error, wrong.content[0].text.partition(":")[0]) == (True, "invalid_params")
         missing = await client.call_tool("recover_text", unknown)
         assert (missing.is_error, missing.content[0].text.partition(":")[0]) == (True, "prune_id_not_found")
-        with pytest.raises(MCPError) as caught:
+        with pytest.raises(sdks.mcp.MCPError) as caught:
             await client.call_tool("nothing", {})
         assert caught.value.code == -32602
 
@@ -73,7 +77,7 @@ async def test_a_client_hears_of_mistakes_in_words(door: str, mode: str, version
 async def test_a_client_of_rpc_gets_the_contracts_codes(port: int, home: Path):
     unknown = {"prune_id": "prn_0123456789abcdef", "ranges": EVERYTHING, "include_line_numbers": False}
     async with connected("/rpc", "auto", port, home) as client:
-        with pytest.raises(MCPError) as caught:
+        with pytest.raises(sdks.mcp.MCPError) as caught:
             await client.call_tool("recover_range", unknown)
         assert (caught.value.code, caught.value.error.message) == (-32004, "prune_id_not_found")
         assert caught.value.error.data["reason"] == "unknown"

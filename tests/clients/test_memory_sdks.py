@@ -4,10 +4,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from anthropic import AsyncAnthropic
-from openai import AsyncOpenAI
 from tests import model
 from tests.api.proxy_world import Proxy, proxy
+from tests.clients import sdks
 from tests.evil import Heard, Line, Script, evil, http
 from tests.model import Says
 
@@ -21,7 +20,7 @@ Talk = Callable[[int, list[dict[str, object]]], Awaitable[None]]
 
 
 async def chat(port: int, said: list[dict[str, object]]) -> None:
-    async with AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="x", timeout=60) as sdk:
+    async with sdks.openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="x", timeout=60) as sdk:
         rules = {"role": "system", "content": RULES}
         answer = await sdk.chat.completions.create(model="m", messages=[rules, *said])
     assert answer.choices[0].message.content == "yes"
@@ -29,13 +28,13 @@ async def chat(port: int, said: list[dict[str, object]]) -> None:
 
 async def messages(port: int, said: list[dict[str, object]]) -> None:
     system = [{"type": "text", "text": RULES, "cache_control": {"type": "ephemeral"}}]
-    async with AsyncAnthropic(base_url=f"http://127.0.0.1:{port}", api_key="x", timeout=60) as sdk:
+    async with sdks.anthropic.AsyncAnthropic(base_url=f"http://127.0.0.1:{port}", api_key="x", timeout=60) as sdk:
         answer = await sdk.messages.create(model="m", max_tokens=9, system=system, messages=said)
     assert answer.content[0].text == "yes"
 
 
 async def responses(port: int, said: list[dict[str, object]]) -> None:
-    async with AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="x", timeout=60) as sdk:
+    async with sdks.openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="x", timeout=60) as sdk:
         answer = await sdk.responses.create(model="m", instructions=RULES, input=said)
     assert answer.output_text == "yes"
 

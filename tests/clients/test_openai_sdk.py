@@ -3,25 +3,28 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx
-import openai
 import pytest
-from openai import AsyncOpenAI
 from tests.api.proxy_world import proxy
+from tests.clients import sdks
 from tests.clients.provider import Provider
 from tests.evil import Evil, evil
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
 
 KEY = "sk-of-the-client"
 READ = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}
 
 
 @asynccontextmanager
-async def client(tmp_path: Path) -> AsyncIterator[tuple[AsyncOpenAI, Evil]]:
+async def client(tmp_path: Path) -> AsyncIterator[tuple["AsyncOpenAI", Evil]]:
     async with (
         evil(Provider()) as provider,
         proxy(tmp_path, provider.toml()) as p,
-        AsyncOpenAI(base_url=f"http://127.0.0.1:{p.port}/v1", api_key=KEY, timeout=60) as sdk,
+        sdks.openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{p.port}/v1", api_key=KEY, timeout=60) as sdk,
     ):
         yield sdk, provider
 
@@ -78,14 +81,14 @@ async def test_responses_stream_with_their_function_calls(tmp_path: Path):
 async def test_a_stream_that_breaks_off_is_an_exception(tmp_path: Path):
     async with client(tmp_path) as (sdk, _):
         stream = await sdk.chat.completions.create(model="m", messages=said("break off"), stream=True)
-        with pytest.raises((openai.APIConnectionError, httpx.RemoteProtocolError)):
+        with pytest.raises((sdks.openai.APIConnectionError, httpx.RemoteProtocolError)):
             _ = [chunk async for chunk in stream]
 
 
 async def test_a_response_that_breaks_off_is_an_exception(tmp_path: Path):
     async with client(tmp_path) as (sdk, _):
         stream = await sdk.responses.create(model="m", input="break off", stream=True)
-        with pytest.raises(openai.APIError, match="broke off"):
+        with pytest.raises(sdks.openai.APIError, match="broke off"):
             _ = [event async for event in stream]
 
 
@@ -98,8 +101,11 @@ async def test_the_library_waits_and_asks_again_as_the_provider_told_it(tmp_path
 
 
 async def test_our_own_errors_are_the_library_s(tmp_path: Path):
-    async with proxy(tmp_path, "") as p, AsyncOpenAI(base_url=f"http://127.0.0.1:{p.port}/v1", api_key=KEY) as sdk:
-        with pytest.raises(openai.BadRequestError, match="no provider is configured") as refused:
+    async with (
+        proxy(tmp_path, "") as p,
+        sdks.openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{p.port}/v1", api_key=KEY) as sdk,
+    ):
+        with pytest.raises(sdks.openai.BadRequestError, match="no provider is configured") as refused:
             await sdk.chat.completions.create(model="m", messages=said("hi"))
         assert [model.id async for model in sdk.models.list()] == []
 

@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import pytest
-from anthropic import AsyncAnthropic
-from openai import AsyncOpenAI
 from tests.api.proxy_world import proxy
+from tests.clients import sdks
 from tests.conversations import body
 from tests.evil import evil
 from tests.model import Says
@@ -33,7 +32,7 @@ async def test_openai_chat(tmp_path: Path, stream: bool):
     async with (
         evil(model(Wire.CHAT)) as provider,
         proxy(tmp_path, provider.toml() + SETTINGS) as p,
-        AsyncOpenAI(base_url=f"http://127.0.0.1:{p.port}/v1", api_key="x", timeout=60) as sdk,
+        sdks.openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{p.port}/v1", api_key="x", timeout=60) as sdk,
     ):
         if stream:
             options = {"stream_options": {"include_usage": True}}
@@ -58,7 +57,7 @@ async def test_anthropic_messages(tmp_path: Path, stream: bool):
     async with (
         evil(model(Wire.MESSAGES)) as provider,
         proxy(tmp_path, provider.toml("anthropic") + SETTINGS) as p,
-        AsyncAnthropic(base_url=f"http://127.0.0.1:{p.port}", api_key="x", timeout=60) as sdk,
+        sdks.anthropic.AsyncAnthropic(base_url=f"http://127.0.0.1:{p.port}", api_key="x", timeout=60) as sdk,
     ):
         if stream:
             async with sdk.messages.stream(**told(Wire.MESSAGES)) as events:
@@ -77,7 +76,7 @@ async def test_openai_responses(tmp_path: Path, stream: bool):
     async with (
         evil(model(Wire.RESPONSES)) as provider,
         proxy(tmp_path, provider.toml() + SETTINGS) as p,
-        AsyncOpenAI(base_url=f"http://127.0.0.1:{p.port}/v1", api_key="x", timeout=60) as sdk,
+        sdks.openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{p.port}/v1", api_key="x", timeout=60) as sdk,
     ):
         if stream:
             async with sdk.responses.stream(**told(Wire.RESPONSES)) as events:
