@@ -21,8 +21,8 @@ def _browser() -> str:
     return program
 
 
-# For one module at a time: Playwright's event loop must be gone before another module runs its own.
-@pytest.fixture(scope="module")
+# For these tests alone: Playwright's event loop must be gone before others run their own.
+@pytest.fixture(scope="package")
 def windows() -> Iterator[Windows]:
     with Windows.of(_browser()) as windows:
         yield windows

@@ -11,6 +11,7 @@ import pytest
 from tests.browser.product import Product
 from tests.browser.window import Window, Windows
 from tests.clients.servers import INSTALL_S, QUICKLY, installed
+from tests.deep import too
 
 pytestmark = pytest.mark.timeout(INSTALL_S + 600)
 
@@ -32,7 +33,13 @@ def axe(windows: Windows) -> str:
     return (installed("axe-core", _install) / "node_modules" / "axe-core" / "axe.min.js").read_text("utf-8")
 
 
-@pytest.fixture(params=["light", "dark"])
+def themes(*always: str) -> pytest.MarkDecorator:
+    """The test in each theme; those that are not named here with --deep."""
+    cases = [theme if theme in always else too(theme) for theme in ("light", "dark")]
+    return pytest.mark.parametrize("judged", cases, indirect=True)
+
+
+@pytest.fixture
 def judged(request: pytest.FixtureRequest, windows: Windows, shop: Product, axe: str) -> Iterator[Window]:
     theme: Literal["light", "dark"] = request.param
     # axe comes from outside: the page's own policy would not let it in.
@@ -58,12 +65,14 @@ def settled(window: Window, view: str) -> Window:
     return window
 
 
+@themes("light", "dark")
 def test_nothing_serious_is_found_on_any_view(judged: Window):
     found = {view: serious(settled(judged, view)) for view in VIEWS}
 
     assert found == {view: [] for view in VIEWS}
 
 
+@themes("light")
 def test_nothing_serious_is_found_where_a_cut_is_shown(judged: Window):
     page = settled(judged, "cuts").page
     page.locator("tbody tr", has_text="where is the VAT").first.click()
@@ -75,6 +84,7 @@ def test_nothing_serious_is_found_where_a_cut_is_shown(judged: Window):
     assert serious(judged) == []
 
 
+@themes("light")
 def test_nothing_serious_is_found_while_the_playground_folds(judged: Window):
     page = settled(judged, "playground").page
     judged.button("Take an example").click()
@@ -83,6 +93,7 @@ def test_nothing_serious_is_found_while_the_playground_folds(judged: Window):
     assert serious(judged) == []
 
 
+@themes("light")
 def test_nothing_serious_is_found_where_something_is_explained(judged: Window):
     page = settled(judged, "live").page
     page.locator("button.explained").first.press("Enter")
@@ -91,6 +102,7 @@ def test_nothing_serious_is_found_where_something_is_explained(judged: Window):
     assert serious(judged) == []
 
 
+@themes("light")
 def test_nothing_serious_is_found_where_summaries_and_what_gave_way_are_unfolded(judged: Window):
     page = settled(judged, "live").page
     page.get_by_role("button", name="A cent is missing from invoice 1147").first.click()
@@ -104,6 +116,7 @@ def test_nothing_serious_is_found_where_summaries_and_what_gave_way_are_unfolded
     assert found + serious(judged) == []
 
 
+@themes("light")
 def test_nothing_serious_is_found_in_a_dialog(judged: Window):
     page = settled(judged, "servers").page
     page.get_by_role("button", name="Log: ticket-desk").click()
@@ -112,6 +125,7 @@ def test_nothing_serious_is_found_in_a_dialog(judged: Window):
     assert serious(judged) == []
 
 
+@themes("light")
 def test_axe_itself_finds_what_is_wrong(judged: Window):
     settled(judged, "live").page.evaluate(
         "document.querySelector('main').appendChild(document.createElement('button'))"

@@ -10,6 +10,7 @@ from playwright.sync_api import WebSocketRoute, expect
 from tests.browser.product import Product, started
 from tests.browser.provider import Provider, provider, say
 from tests.browser.window import Window, Windows
+from tests.deep import too
 
 REQUESTS = "Requests as they stream"
 
@@ -35,8 +36,12 @@ def live(windows: Windows, product: Product, told: Provider) -> Iterator[Window]
 
 def pinned(window: Window, product: Product, session: str) -> Window:
     """The first screen with this session, whichever is the busiest."""
+    return chosen(window.open("live"), product, session)
+
+
+def chosen(window: Window, product: Product, session: str) -> Window:
+    """The screen that is open, with this session."""
     id = product.get(f"/api/sessions/{session}")["id"]
-    window.open("live")
     window.page.get_by_label("Session", exact=True).select_option(str(id))
     return window
 
@@ -50,7 +55,7 @@ def test_a_newcomer_is_told_what_to_do(windows: Windows, tmp_path: Path):
         expect(page.get_by_text(f"OPENAI_BASE_URL={empty.address}/v1")).to_be_visible()
 
 
-@pytest.mark.parametrize("size", [(1280, 800), (1440, 900), (3840, 2160)])
+@pytest.mark.parametrize("size", [(1280, 800), too((1440, 900)), too((3840, 2160))])
 def test_the_four_questions_are_answered_without_scrolling(
     windows: Windows, product: Product, told: Provider, size: tuple[int, int]
 ):
@@ -154,26 +159,26 @@ def test_requests_stay_in_place_while_somebody_points_at_them(live: Window, prod
     expect(rows).to_have_count(before + 1)
 
 
-@pytest.mark.parametrize(
-    ("tokens", "level", "what"),
-    [
-        (8_000, "caution", "plan a compression"),
-        (9_000, "warning", "compress this session soon"),
-        (9_500, "critical", "compress this session now"),
-    ],
+LEVELS = (
+    (8_000, "caution", "plan a compression"),
+    (9_000, "warning", "compress this session soon"),
+    (9_500, "critical", "compress this session now"),
 )
-def test_a_window_that_fills_up_is_told_with_what_to_do(
-    live: Window, product: Product, told: Provider, tokens: int, level: str, what: str
-):
-    told.tokens = tokens
-    say(product, f"fill {tokens}", session=f"full-{tokens}")
-    page = pinned(live, product, f"full-{tokens}").page
 
-    banner = page.locator(f".banner.{level}", has_text=what)
-    expect(banner).to_contain_text(f"The window is {tokens // 100}% full.")
-    expect(page.locator(f".gauge.{level}")).to_be_visible()
-    banner.get_by_role("link", name="Compression").click()
-    expect(page.get_by_role("heading", name="Compress this session")).to_be_visible()
+
+def test_a_window_that_fills_up_is_told_with_what_to_do(live: Window, product: Product, told: Provider):
+    page = live.open("live").page
+    for tokens, level, what in LEVELS:
+        told.tokens = tokens
+        say(product, f"fill {tokens}", session=f"full-{tokens}")
+        chosen(live, product, f"full-{tokens}")
+
+        banner = page.locator(f".banner.{level}", has_text=what)
+        expect(banner).to_contain_text(f"The window is {tokens // 100}% full.")
+        expect(page.locator(f".gauge.{level}")).to_be_visible()
+        banner.get_by_role("link", name="Compression").click()
+        expect(page.get_by_role("heading", name="Compress this session")).to_be_visible()
+        page.locator('nav li a[href="#/live"]').click()
 
 
 def test_79_9_percent_is_not_80(live: Window, product: Product, told: Provider):
@@ -201,18 +206,18 @@ def test_other_sessions_that_fill_up_or_fail_are_told_too(windows: Windows, told
         expect(page.locator(".banner.ok")).to_have_count(0)
 
 
-@pytest.mark.parametrize(
-    ("status", "what"), [(401, "check the key"), (404, "does not know the model"), (429, "a pause"), (500, "try again")]
-)
-def test_a_request_that_failed_is_told_with_what_to_do(
-    live: Window, product: Product, told: Provider, status: int, what: str
-):
-    told.status = status
-    say(product, f"please {status}", session=f"failed-{status}")
-    page = pinned(live, product, f"failed-{status}").page
+FAILURES = ((401, "check the key"), (404, "does not know the model"), (429, "a pause"), (500, "try again"))
 
-    banner = page.locator(".banner.critical", has_text=f"The last request failed: refused ({status})")
-    expect(banner).to_contain_text(what)
+
+def test_a_request_that_failed_is_told_with_what_to_do(live: Window, product: Product, told: Provider):
+    page = live.open("live").page
+    for status, what in FAILURES:
+        told.status = status
+        say(product, f"please {status}", session=f"failed-{status}")
+        chosen(live, product, f"failed-{status}")
+
+        banner = page.locator(".banner.critical", has_text=f"The last request failed: refused ({status})")
+        expect(banner).to_contain_text(what)
 
 
 def test_a_provider_that_is_not_there_is_told(windows: Windows, tmp_path: Path):
@@ -334,7 +339,7 @@ def test_choosing_a_session_changes_nothing_in_the_traffic(live: Window, product
     assert told.asked[-1]["messages"] == [{"role": "user", "content": "three of nobody in particular"}]
 
 
-@pytest.mark.parametrize("width", [320, 390, 768])
+@pytest.mark.parametrize("width", [320, too(390), too(768)])
 def test_it_fits_on_small_screens(windows: Windows, product: Product, width: int):
     with windows.opened(product.address, size=(width, 740)) as window:
         page = window.open("live").page

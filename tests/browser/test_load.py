@@ -1,4 +1,4 @@
-"""A long history and a lively day: the page stays quick, light and small."""
+"""A long history and a lively day: the page stays light and small. How quick it is, `scripts/bench dashboard` says."""
 
 import asyncio
 import os
@@ -22,10 +22,7 @@ from kimi_proxy.services.store.protocols import SessionRecord
 REQUESTS = 10_000
 SESSIONS = 200
 PER_SECOND = 25  # requests; each is two events
-WATCHED_S = 600 if os.environ.get("KIMI_PROXY_DEEP") else 12
-# A tenth of these on an idle machine; a busy one is slower, and the page is not to blame.
-MAX_PAINT_MS = 10_000
-MAX_INTERACTION_MS = 1_000
+WATCHED_S = 600 if os.environ.get("KIMI_PROXY_DEEP") else 6
 MAX_PAGE_BYTES = 150_000
 
 
@@ -128,41 +125,14 @@ def test_the_page_is_light(windows: Windows, product: Product):
     assert sum(sizes) <= MAX_PAGE_BYTES
 
 
-def test_the_first_paint_comes_soon(windows: Windows, product: Product):
-    def paint() -> float:
-        with windows.opened(product.address) as window:
-            page = opened(window)
-            (at,) = page.evaluate(
-                "performance.getEntriesByName('first-contentful-paint').map((each) => each.startTime)"
-            )
-            return float(at)
-
-    # The best of some: a machine with other things to do may hold up any one of them.
-    assert min(paint() for _ in range(3)) <= MAX_PAINT_MS
-
-
-def test_views_answer_at_once_while_fifty_events_a_second_come_in(windows: Windows, product: Product):
-    with windows.opened(product.address) as window:
+def test_views_open_while_fifty_events_a_second_come_in(windows: Windows, product: Product):
+    with windows.opened(product.address) as window, lively(product):
         page = opened(window)
-        for view in ("sessions", "map", "compression", "live"):  # each is loaded once
+        expect(page.locator(".live-requests tbody tr", has_text="lively").nth(10)).to_be_visible()
+        for view in ("sessions", "map", "compression", "live"):
             page.locator(f'nav li a[href="#/{view}"]').click()
+            expect(page.locator(f'nav li a[href="#/{view}"]')).to_have_attribute("aria-current", "page")
             expect(page.locator("main .view")).to_be_visible()
-        with lively(product):
-            expect(page.locator(".live-requests tbody tr", has_text="lively").nth(10)).to_be_visible()
-            took = [
-                page.evaluate(
-                    """async (view) => {
-                         const begun = performance.now();
-                         document.querySelector(`nav li a[href="#/${view}"]`).click();
-                         await new Promise((seen) => requestAnimationFrame(() => setTimeout(seen)));
-                         return performance.now() - begun;
-                       }""",
-                    view,
-                )
-                for view in ("sessions", "live", "compression", "live", "sessions", "map", "live") * 2
-            ]
-    # The usual one: a loaded machine may hold up any single one.
-    assert sorted(took)[len(took) // 2] <= MAX_INTERACTION_MS, took
 
 
 def test_what_the_page_holds_does_not_grow(windows: Windows, product: Product):

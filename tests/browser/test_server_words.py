@@ -74,13 +74,13 @@ def product(windows: Windows, upstream: Provider, tmp_path_factory: pytest.TempP
         yield product
 
 
-@pytest.fixture(params=[ENGLISH, FRENCH], ids=["en", "fr"])
+@pytest.fixture(scope="module", params=[ENGLISH, FRENCH], ids=["en", "fr"])
 def language(request: pytest.FixtureRequest) -> Language:
     found: Language = request.param
     return found
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def page(windows: Windows, product: Product, language: Language) -> Iterator[Page]:
     with windows.opened(product.address, locale=language.locale) as window:
         yield window.page
@@ -152,3 +152,4 @@ def test_a_code_that_the_page_does_not_know_is_told_in_the_servers_words(
     page.route("**/api/mcp/servers", lambda route: route.fulfill(status=400, json=answer))
 
     expect(opened(page, product, "servers").get_by_role("alert")).to_contain_text(words)
+    page.unroute("**/api/mcp/servers")
