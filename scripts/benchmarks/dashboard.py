@@ -1,9 +1,10 @@
-"""The dashboard in a browser, with ten thousand requests behind it and fifty events a second."""
+"""Live events to many viewers; the dashboard in a browser, before ten thousand requests and fifty events a second."""
 
 import asyncio
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from timing import median, p95, table
@@ -11,6 +12,7 @@ from timing import median, p95, table
 ROOT = Path(__file__).parents[2]
 TIMES = 5
 WATCHED_S = 30
+VIEWERS = 20
 
 SWITCH = """
 async (view) => {
@@ -23,8 +25,29 @@ async (view) => {
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
 
 
+async def delays(home: Path) -> list[tuple[str, str]]:
+    """How late twenty viewers receive four events, alone and beside one that stopped reading."""
+    from tests.api.test_live import Audience, frozen_viewer, is_cut
+    from tests.api.watching import watching, world
+
+    async with world(home) as w, AsyncExitStack() as viewers:
+        watchers = [await viewers.enter_async_context(watching(w.proxy.port)) for _ in range(VIEWERS)]
+        await asyncio.gather(*(watcher.until("init") for watcher in watchers))
+        audience = Audience(w.proxy.runtime.hub, watchers)
+        alone = [await audience.hears_in() for _ in range(100)]
+        frozen, beside = viewers.enter_context(frozen_viewer(w.proxy.port)), list[float]()
+        while not is_cut(frozen):
+            beside.append(await audience.hears_in())
+    return [
+        (f"events reach {VIEWERS} viewers in, 95th percentile", f"{1000 * p95(alone):.0f} ms"),
+        ("the same beside a frozen viewer, until it is cut off", f"{1000 * p95(beside):.0f} ms"),
+    ]
+
+
 def main() -> None:
     sys.path.insert(0, str(ROOT))
+    with tempfile.TemporaryDirectory() as home:
+        table("Live events", ("what", "figure"), asyncio.run(delays(Path(home))))
     from tests.browser import chromium, test_load
     from tests.browser.product import Product, started
     from tests.browser.provider import provider

@@ -218,25 +218,20 @@ class Audience:
         return took
 
 
-def p99(times: Sequence[float]) -> float:
-    return sorted(times)[int(len(times) * 0.99)]
-
-
 async def test_a_frozen_viewer_is_cut_off_and_the_others_do_not_notice(tmp_path: Path):
     async with world(tmp_path) as w, AsyncExitStack() as alive:
         watchers = [await alive.enter_async_context(watching(w.proxy.port)) for _ in range(20)]
         await asyncio.gather(*(watcher.until("init") for watcher in watchers))
         audience = Audience(w.proxy.runtime.hub, watchers)
-        before = [await audience.hears_in() for _ in range(60)]
         frozen = alive.enter_context(frozen_viewer(w.proxy.port))
-        began, late = time.monotonic(), list[float]()
-        while not is_cut(frozen) and time.monotonic() - began < 60:
-            late.append(await audience.hears_in())
-        took = time.monotonic() - began
+        began, rounds = time.monotonic(), 0
+        while not (cut := is_cut(frozen)) and time.monotonic() - began < 60:
+            await audience.hears_in()
+            rounds += 1
 
-    assert took < 60
-    # A loaded machine is late itself; to wait for the frozen one would take five seconds.
-    assert p99(late) <= max(2.0, 2 * p99(before))
+    assert cut
+    # Had they waited for the frozen one, it would have been cut off after the first; scripts/bench has the delays.
+    assert rounds > 3
     assert "gap" not in {kind for watcher in watchers for kind in watcher.types}
 
 
