@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -15,8 +16,13 @@ BANNED = re.compile(
 MODULES = sorted(SOURCE.rglob("*.py"))
 
 
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
 def test_module_docstrings_use_no_word_of_a_private_dialect():
-    docstrings = {path.relative_to(SOURCE): ast.get_docstring(ast.parse(path.read_text("utf-8"))) for path in MODULES}
+    docstrings = {path.relative_to(SOURCE): ast.get_docstring(tree(path)) for path in MODULES}
 
     assert {str(path): found for path, text in docstrings.items() if (found := BANNED.findall(text or ""))} == {}
 
@@ -46,13 +52,13 @@ def test_every_path_that_the_guides_name_exists():
 
 
 def test_every_module_says_what_it_is():
-    assert [str(path) for path in MODULES if not ast.get_docstring(ast.parse(path.read_text("utf-8")))] == []
+    assert [str(path) for path in MODULES if not ast.get_docstring(tree(path))] == []
 
 
 def test_no_class_name_is_defined_twice():
     places: dict[str, list[str]] = {}
     for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(str(path.relative_to(SOURCE)))
 

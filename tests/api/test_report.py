@@ -3,19 +3,18 @@
 import asyncio
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 from tests.api.watching import world
+from tests.forks import commands
 
 from kimi_proxy.core.json import JsonObject
 
 
 def report(home: Path) -> JsonObject:
     env = {**os.environ, "KIMI_PROXY_HOME": str(home), "HOME": str(home)}
-    command = [sys.executable, "-m", "kimi_proxy", "report", "--json"]
-    done = subprocess.run(command, env=env, capture_output=True, check=True, timeout=60)
+    done = commands().run(["report", "--json"], b"", home, env)
+    assert done.returncode == 0, done.stderr
     told: JsonObject = json.loads(done.stdout)
     return told
 

@@ -3,11 +3,11 @@
 import asyncio
 import json
 import os
-import sys
 from pathlib import Path
 
 from tests.api.test_compress import AUTOMATIC, FULL, conversation, words, world
 from tests.api.test_compress import World as Compressing
+from tests.forks import commands
 
 from kimi_proxy.core.chat import Wire
 
@@ -16,15 +16,8 @@ from .conftest import Cli
 
 async def compress(here: Compressing, home: Path, *arguments: str) -> tuple[int, str, str]:
     environment = {**os.environ, "KIMI_PROXY_HOME": str(home / "cli"), "KIMI_PROXY_PORT": str(here.p.port)}
-    done = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "kimi_proxy", "compress", *arguments),
-        cwd=home,
-        env=environment,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, remarks = await done.communicate()
-    return done.returncode or 0, out.decode(), remarks.decode()
+    done = await asyncio.to_thread(commands().run, ["compress", *arguments], b"", home, environment)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
 async def test_it_is_shown_done_and_taken_back(tmp_path: Path):

@@ -9,7 +9,7 @@ from urllib.request import urlopen
 
 from .conftest import Cli, stop
 
-DAYS = 9 if os.environ.get("KIMI_PROXY_DEEP") else 3  # each of them is another one
+DAYS = 9 if os.environ.get("KIMI_PROXY_DEEP") else 2  # each of them is another one
 
 
 def test_a_day_is_played_once_and_nothing_is_left(cli: Cli, tmp_path: Path):

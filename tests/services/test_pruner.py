@@ -3,6 +3,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+from tests.deep import too
 from tests.fakes import Clock, MemoryOriginals
 from tests.services.test_workers import scripted, started
 from tests.texts import a_log, a_question
@@ -21,8 +22,9 @@ LOG = a_log(400)
 LONG = a_log(4_000)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def workers() -> AsyncIterator[Workers]:
+    """With a child that many tests share: to start one takes a second of CPU."""
     workers = Workers(limit=1)
     yield workers
     await workers.close()
@@ -251,7 +253,7 @@ async def test_a_question_that_times_out_later_keeps_its_explanation(store: Memo
     assert list((await pruner.explain(early.prune_id)).cuts) == [a.cut for a in early.pruned.annotations]
 
 
-@pytest.mark.parametrize("script", ["raise RuntimeError('x')", "os._exit(3)", "os.abort()"])
+@pytest.mark.parametrize("script", ["raise RuntimeError('x')", "os._exit(3)", too("os.abort()")])
 async def test_a_fault_of_the_engine_leaves_the_text_whole_and_is_counted(store: MemoryOriginals, script: str) -> None:
     workers, metrics = Workers(limit=1, command=scripted(script)), Metrics()
     pruner = Pruner(PrunerSettings(), store, workers, metrics=metrics)
