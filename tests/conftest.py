@@ -1,6 +1,8 @@
 """What every test may lean on."""
 
+import gc
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -9,7 +11,43 @@ settings.register_profile("quick", max_examples=100, deadline=None, suppress_hea
 settings.register_profile("deep", max_examples=20_000, deadline=None, suppress_health_check=list(HealthCheck))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
+# Folders and files of tests that take long. Each group shares servers, browsers or installed programs.
+LONG = (
+    ("clients",),
+    ("browser",),
+    ("test_start.py", "test_wheel.py", "test_replay_docs.py", "faults"),
+    ("cli",),
+)
 
-@pytest.fixture
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Have each worker begin with long tests: at the end all others would wait for the last of them.
+
+    Workers take equal parts of the list from its start, and then what others have not begun, from the end of theirs.
+    """
+    workers: int = getattr(config, "workerinput", {}).get("workercount", 1)
+    groups = [[item for item in items if _place(item) in places] for places in LONG]
+    short = [item for item in items if not any(_place(item) in places for places in LONG)]
+    size = -(-len(items) // workers)
+    if workers > 1:
+        items.clear()
+        for at in range(workers):
+            own = [item for group in groups[at::workers] for item in group]
+            items += own + short[: max(0, size - len(own))]
+            short = short[max(0, size - len(own)) :]
+        items += short
+
+
+def _place(item: pytest.Item) -> str:
+    return item.path.relative_to(Path(__file__).parent).parts[0]
+
+
+def pytest_collection_finish() -> None:
+    """Leave what collecting has made out of every garbage collection from here on: it stays to the end."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"

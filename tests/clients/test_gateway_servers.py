@@ -5,13 +5,16 @@ import json
 import os
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
-from mcp import Client
-from tests.api.proxy_world import Proxy, proxy
+from tests.api.proxy_world import proxy
+from tests.browser.product import Product, started
+from tests.clients import sdks
 from tests.clients.servers import INSTALL_S, direct, git_server, node_program
 from tests.processes import until
 
@@ -24,13 +27,14 @@ TEXT = "".join(f"line {i} of a file that is much too long to read, é\u2028\r\n"
 LIST: JsonObject = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    folder = tmp_path / "folder"
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    outside = tmp_path_factory.mktemp("servers")
+    folder = outside / "folder"
     folder.mkdir()
     (folder / "big.txt").write_bytes(TEXT.encode())
-    (tmp_path / "secret.txt").write_text("secret")
-    (folder / "link.txt").symlink_to(tmp_path / "secret.txt")
+    (outside / "secret.txt").write_text("secret")
+    (folder / "link.txt").symlink_to(outside / "secret.txt")
     return folder
 
 
@@ -38,7 +42,7 @@ def command(server: str, folder: Path) -> list[str]:
     match server:
         case "filesystem":
             return [node_program("mcp-server-filesystem"), str(folder)]
-        case "fast-filesystem":
+        case "fast-filesystem" | "rooted":
             return [node_program("fast-filesystem-mcp"), str(folder)]
         case "everything":
             return [node_program("mcp-server-everything"), "stdio"]
@@ -64,14 +68,40 @@ def _repository(folder: Path) -> Path:
     return folder
 
 
-@asynccontextmanager
-async def behind(server: str, folder: Path, more: str = "") -> AsyncIterator[Proxy]:
-    program, *args = command(server, folder)
-    toml = (
-        f"[mcp.servers.x]\ncommand = {json.dumps(program)}\nargs = {json.dumps(args)}\nstart_timeout_s = 60\n{more}\n"
-    )
-    async with proxy(folder.parent / "home", toml) as world:
-        yield world
+@dataclass(frozen=True)
+class Gateway:
+    """Every server behind one gateway; a program is started by the first call that needs it."""
+
+    product: Product
+    folder: Path
+
+    def rpc(self, server: str, message: JsonObject) -> JsonObject:
+        command(server, self.folder)  # skips the test where the server is not installed
+        answer: JsonObject = self.product.ask("POST", f"/api/mcp-gateway/{server}/rpc", message).json()
+        return answer
+
+    def call(self, server: str, name: str, **arguments: JsonValue) -> JsonValue:
+        return self.rpc(server, call(name, **arguments))["result"]
+
+    def mended(self, value: JsonValue, server: str) -> JsonValue:
+        """`value` with every masked string recovered; a JSON text is mended inside."""
+        if isinstance(value, dict):
+            return {key: self.mended(item, server) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.mended(item, server) for item in value]
+        marker = read_mask(value) if isinstance(value, str) else None
+        if marker is None or not isinstance(value, str):
+            return value
+        if value.startswith("{"):
+            return json.dumps(self.mended(json.loads(value), server), indent=2, ensure_ascii=False)
+        return text_of(self.call(server, "recover_text", id=marker.mask_id))
+
+
+def text_of(result: JsonValue) -> str:
+    match result:
+        case {"content": [{"text": str(text)}, *_]}:
+            return text
+    raise AssertionError(result)
 
 
 def call(name: str, **arguments: JsonValue) -> JsonObject:
@@ -79,86 +109,86 @@ def call(name: str, **arguments: JsonValue) -> JsonObject:
 
 
 SERVERS = ["filesystem", "fast-filesystem", "everything", "memory", "sequential-thinking", "git"]
+READS = {
+    "filesystem": ("read_text_file", {"path": "{folder}/big.txt"}),
+    "fast-filesystem": ("fast_read_file", {"path": "{folder}/big.txt"}),
+    "git": ("git_show", {"repo_path": "{folder}", "revision": "HEAD"}),
+}
+
+
+def reading(server: str, folder: Path) -> JsonObject:
+    """The call that reads the long file."""
+    tool, arguments = READS[server]
+    return call(tool, **{key: value.format(folder=folder) for key, value in arguments.items()})
+
+
+@pytest.fixture(scope="module")
+def gateway(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    toml = ""
+    for server in (*SERVERS, "rooted"):
+        with suppress(pytest.skip.Exception):
+            program, *args = command(server, folder)
+            toml += f"[mcp.servers.{server}]\ncommand = {json.dumps(program)}\nargs = {json.dumps(args)}\n"
+            toml += "start_timeout_s = 60\n"
+            toml += f"root = {json.dumps(str(folder))}\n" if server == "rooted" else ""
+    with started(tmp_path_factory.mktemp("gateway"), toml) as product:
+        yield Gateway(product, folder)
+
+
+@cache
+def alone(server: str, folder: Path) -> tuple[JsonValue, JsonValue]:
+    """What a server lists, and what it gives to read, when nothing stands between."""
+    asked = [LIST, reading(server, folder)] if server in READS else [LIST]
+    answers = [answer["result"] for answer in asyncio.run(direct(command(server, folder), *asked))]
+    return answers[0], answers[-1]
 
 
 @pytest.mark.parametrize("server", SERVERS)
-async def test_the_tools_are_those_of_the_server_and_one_more(server: str, folder: Path):
-    (expected,) = await direct(command(server, folder), LIST)
-    async with behind(server, folder) as world:
-        listed = (await world.rpc("x", LIST)).json()["result"]
+def test_the_tools_are_those_of_the_server_and_one_more(server: str, gateway: Gateway):
+    expected, _ = alone(server, gateway.folder)
+    listed = gateway.rpc(server, LIST)["result"]
 
-    assert listed["tools"][-1]["name"] == "recover_text"
-    assert json.dumps({**listed, "tools": listed["tools"][:-1]}) == json.dumps(expected["result"])
-
-
-READS = [
-    ("filesystem", "read_text_file", {"path": "{folder}/big.txt"}),
-    ("fast-filesystem", "fast_read_file", {"path": "{folder}/big.txt"}),
-    ("git", "git_show", {"repo_path": "{folder}", "revision": "HEAD"}),
-]
+    assert isinstance(listed, dict) and isinstance(listed["tools"], list)
+    *tools, ours = listed["tools"]
+    assert ours["name"] == "recover_text"
+    assert json.dumps({**listed, "tools": tools}) == json.dumps(expected)
 
 
-@pytest.mark.parametrize(("server", "tool", "arguments"), READS)
-async def test_a_long_read_comes_masked_and_is_recovered_byte_for_byte(
-    server: str, tool: str, arguments: dict[str, str], folder: Path
-):
-    asked: JsonObject = {key: value.format(folder=folder) for key, value in arguments.items()}
-    (expected,) = await direct(command(server, folder), call(tool, **asked))
-    async with behind(server, folder) as world:
-        shown = await world.call("x", tool, **asked)
-        assert len(json.dumps(shown)) < 15_000 < 300_000 < len(json.dumps(expected["result"]))
-        recovered = await _mended(shown, world)
+@pytest.mark.parametrize("server", READS)
+def test_a_long_read_comes_masked_and_is_recovered_byte_for_byte(server: str, gateway: Gateway):
+    _, expected = alone(server, gateway.folder)
+    shown = gateway.rpc(server, reading(server, gateway.folder))["result"]
 
-    assert recovered == expected["result"]
-
-
-async def _mended(value: JsonValue, world: Proxy) -> JsonValue:
-    """`value` with every masked string recovered; a JSON text is mended inside."""
-    if isinstance(value, dict):
-        return {key: await _mended(item, world) for key, item in value.items()}
-    if isinstance(value, list):
-        return [await _mended(item, world) for item in value]
-    marker = read_mask(value) if isinstance(value, str) else None
-    if marker is None or not isinstance(value, str):
-        return value
-    if value.startswith("{"):
-        return json.dumps(await _mended(json.loads(value), world), indent=2, ensure_ascii=False)
-    answer = await world.call("x", "recover_text", id=marker.mask_id)
-    text: JsonValue = answer["content"][0]["text"]  # type: ignore[index,call-overload]
-    return text
+    assert len(json.dumps(shown)) < 15_000 < 300_000 < len(json.dumps(expected))
+    assert gateway.mended(shown, server) == expected
 
 
 @pytest.mark.parametrize("server", ["filesystem", "fast-filesystem"])
-async def test_what_the_agent_recovers_is_the_file(server: str, folder: Path):
-    tool = "read_text_file" if server == "filesystem" else "fast_read_file"
-    async with behind(server, folder) as world:
-        marker = read_mask(json.dumps(await world.call("x", tool, path=str(folder / "big.txt"))))
-        assert marker is not None
-        answer = await world.call("x", "recover_text", id=marker.mask_id)
-        part = await world.http.get(f"/api/mask/{marker.mask_id}?lines=3000-3001")
+def test_what_the_agent_recovers_is_the_file(server: str, gateway: Gateway):
+    marker = read_mask(json.dumps(gateway.rpc(server, reading(server, gateway.folder))["result"]))
+    assert marker is not None
+    whole = text_of(gateway.call(server, "recover_text", id=marker.mask_id))
+    part = gateway.product.get(f"/api/mask/{marker.mask_id}?lines=3000-3001")
 
-    assert answer["content"][0]["text"].encode() == (folder / "big.txt").read_bytes()  # type: ignore[index,call-overload]
-    assert part.json()["text"] == "\n".join(TEXT.split("\n")[2999:3001])
+    assert whole.encode() == (gateway.folder / "big.txt").read_bytes()
+    assert part["text"] == "\n".join(TEXT.split("\n")[2999:3001])
 
 
-async def test_a_root_holds_where_the_server_itself_lets_go(folder: Path):
-    root = f"root = {json.dumps(str(folder))}"
-    async with behind("fast-filesystem", folder, root) as world:
-        for path in (folder / "link.txt", folder / ".." / "secret.txt", folder.parent / "secret.txt"):
-            response = await world.rpc("x", call("fast_read_file", path=str(path)))
-            assert "leads out of the workspace" in response.json()["error"]["message"]
-        assert "big.txt" in json.dumps(await world.call("x", "fast_list_directory", path=str(folder)))
+def test_a_root_holds_where_the_server_itself_lets_go(gateway: Gateway):
+    folder = gateway.folder
+    for path in (folder / "link.txt", folder / ".." / "secret.txt", folder.parent / "secret.txt"):
+        refused = gateway.rpc("rooted", call("fast_read_file", path=str(path)))
+        assert "leads out of the workspace" in json.dumps(refused["error"])
+    assert "big.txt" in json.dumps(gateway.call("rooted", "fast_list_directory", path=str(folder)))
 
 
-async def test_a_masked_read_cannot_be_written_back(folder: Path):
-    path = str(folder / "big.txt")
-    async with behind("filesystem", folder) as world:
-        shown = await world.call("x", "read_text_file", path=path)
-        text = shown["content"][0]["text"]  # type: ignore[index,call-overload]
-        response = await world.rpc("x", call("write_file", path=path, content=text))
+def test_a_masked_read_cannot_be_written_back(gateway: Gateway):
+    path = gateway.folder / "big.txt"
+    shown = text_of(gateway.call("filesystem", "read_text_file", path=str(path)))
+    refused = gateway.rpc("filesystem", call("write_file", path=str(path), content=shown))
 
-    assert response.json()["error"]["code"] == -32602
-    assert (folder / "big.txt").read_bytes() == TEXT.encode()
+    assert refused["error"]["code"] == -32602  # type: ignore[index,call-overload]
+    assert path.read_bytes() == TEXT.encode()
 
 
 @contextmanager
@@ -192,11 +222,11 @@ async def _listening(url: str) -> None:
     await until(answers, within_s=30)
 
 
-async def test_a_server_over_http_is_the_same_behind_the_gateway(folder: Path):
+async def test_a_server_over_http_is_the_same_behind_the_gateway(folder: Path, tmp_path: Path):
     (expected,) = await direct(command("everything", folder), LIST)
     with everything_over_http(free_port()) as url:
         await _listening(url)
-        async with proxy(folder.parent / "home", f'[mcp.servers.x]\nurl = "{url}"\n') as world:
+        async with proxy(tmp_path, f'[mcp.servers.x]\nurl = "{url}"\n') as world:
             listed = (await world.rpc("x", LIST)).json()["result"]["tools"]
             echoed = await world.call("x", "echo", message="x" * 9000)
             image = await world.call("x", "get-tiny-image")
@@ -210,9 +240,9 @@ async def test_a_server_over_http_is_the_same_behind_the_gateway(folder: Path):
     ]
 
 
-async def test_a_server_over_http_that_restarts_is_met_anew(folder: Path):
+async def test_a_server_over_http_that_restarts_is_met_anew(tmp_path: Path):
     port = free_port()
-    async with proxy(folder.parent / "home", f'[mcp.servers.x]\nurl = "http://127.0.0.1:{port}/mcp"\n') as world:
+    async with proxy(tmp_path, f'[mcp.servers.x]\nurl = "http://127.0.0.1:{port}/mcp"\n') as world:
         for life in ("first", "second"):
             with everything_over_http(port) as url:
                 await _listening(url)
@@ -221,20 +251,16 @@ async def test_a_server_over_http_that_restarts_is_met_anew(folder: Path):
 
 @pytest.mark.parametrize("mode", ["auto", "legacy", "2026-07-28"])
 @pytest.mark.parametrize("server", ["filesystem", "git"])
-async def test_the_official_client_works_through_the_gateway(mode: str, server: str, folder: Path):
-    tool, arguments = (
-        ("read_text_file", {"path": str(folder / "big.txt")})
-        if server == "filesystem"
-        else ("git_show", {"repo_path": str(folder), "revision": "HEAD"})
-    )
-    async with behind(server, folder) as world:
-        url = f"http://127.0.0.1:{world.port}/api/mcp-gateway/x/mcp"
-        async with Client(url, mode=mode, read_timeout_seconds=60) as client:
-            names = [t.name for t in (await client.list_tools()).tools]
-            shown = await client.call_tool(tool, arguments)
-            marker = read_mask(shown.content[0].text)
-            assert marker is not None
-            whole = await client.call_tool("recover_text", {"id": marker.mask_id})
+async def test_the_official_client_works_through_the_gateway(mode: str, server: str, gateway: Gateway):
+    asked = reading(server, gateway.folder)["params"]
+    url = f"{gateway.product.address}/api/mcp-gateway/{server}/mcp"
+    command(server, gateway.folder)
+    async with sdks.mcp.Client(url, mode=mode, read_timeout_seconds=60) as client:
+        names = [t.name for t in (await client.list_tools()).tools]
+        shown = await client.call_tool(asked["name"], asked["arguments"])  # type: ignore[index,call-overload]
+        marker = read_mask(shown.content[0].text)
+        assert marker is not None
+        whole = await client.call_tool("recover_text", {"id": marker.mask_id})
 
     assert "recover_text" in names
     assert "line 3000 of a file" in whole.content[0].text
