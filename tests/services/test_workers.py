@@ -21,6 +21,7 @@ from kimi_proxy.services.workers import SMALL_CHARS, Workers, without_secrets
 
 ID = "prn_0123456789abcdef"
 LONG = a_log(4_000)  # long enough for a child
+JSON = json.dumps({"output": a_log(400)})
 
 # A worker as it is, but for the engine in it.
 SCRIPTED = """
@@ -51,33 +52,32 @@ async def open_workers(**settings: object) -> AsyncIterator[Workers]:
         await workers.close()
 
 
+def a_task(text: str) -> Task:
+    return Task(text, "why was the payment refused?", Origin("bash"), True, 1000, 200, b"seed")
+
+
 async def started(workers: Workers) -> None:
     """Have a child ready, by work that no script changes."""
     await workers.local_scores(a_question(a_log(1000)), 60)
 
 
-async def test_a_child_answers_what_a_thread_answers() -> None:
-    question = a_question(a_log(400))
-    async with open_workers(thread_max_chars=10**9) as threads, open_workers(limit=1) as children:
-        in_thread = await threads.prune(question, ID, None, 60)
-        in_child = await children.prune(question, ID, None, 60)
-        assert in_child == in_thread == engine.prune(question, ID)
-        assert in_child.pruned_lines > 0
-        assert await children.local_scores(question, 60) == await threads.local_scores(question, 60)
+ODD = "\n".join(["\ud800\x00\r\x0c\u2028é😀"] * 3 + a_log(300).split("\n") + ["\udfff"])
 
 
-async def test_given_scores_reach_the_engine_in_a_child() -> None:
-    question = a_question(a_log(400))
+async def test_a_child_answers_what_a_thread_answers_whatever_the_text_holds() -> None:
+    plain, odd = a_question(a_log(400)), a_question(ODD, goal="payment \udc80")
     scores = [1.0 if i < 100 else 0.0 for i in range(400)]
-    async with open_workers(limit=1) as workers:
-        assert await workers.prune(question, ID, scores, 60) == engine.prune(question, ID, scores)
-
-
-async def test_lone_surrogates_nul_and_odd_line_ends_survive_the_journey() -> None:
-    text = "\n".join(["\ud800\x00\r\x0c\u2028é😀"] * 3 + a_log(300).split("\n") + ["\udfff"])
-    question = a_question(text, goal="payment \udc80")
-    async with open_workers(limit=1) as workers:
-        assert await workers.prune(question, ID, None, 60) == engine.prune(question, ID)
+    async with open_workers(thread_max_chars=10**9) as threads, open_workers(limit=1) as children:
+        for question, given in ((plain, None), (plain, scores), (odd, None)):
+            in_thread = await threads.prune(question, ID, given, 60)
+            in_child = await children.prune(question, ID, given, 60)
+            assert in_child == in_thread == engine.prune(question, ID, given)
+            assert in_child.pruned_lines > 0
+        assert await children.local_scores(plain, 60) == await threads.local_scores(plain, 60)
+        for text in (a_log(400) + "\n\ud800\x00\r\u2028" + JSON, JSON):
+            done = await children.shorten(a_task(text), 60, 60)
+            assert done == shorten(a_task(text))
+            assert done.hidden
 
 
 async def test_warm_workers_have_a_child_ready(my_children: Children) -> None:
@@ -130,23 +130,22 @@ async def test_a_deadline_that_passes_while_a_child_starts_does_not_kill_it(my_c
         assert my_children() == [starting]
 
 
-@pytest.mark.parametrize("when", ["idle", "working"])
-async def test_a_child_that_dies_is_replaced(when: str, my_children: Children) -> None:
+async def test_a_child_that_dies_is_replaced_whether_it_waits_or_works(my_children: Children) -> None:
     async with open_workers(limit=1, command=QUICK_OR_STUCK) as workers:
         await workers.prune(a_question(LONG, "quick"), ID, None, 60)
-        (victim,) = my_children()
-        if when == "idle":
-            os.kill(victim, signal.SIGKILL)
-            await until(lambda: not is_there(victim))
-            await asyncio.sleep(0.01)  # the event loop hears of it in its next turn
-        else:
-            job = asyncio.create_task(workers.prune(a_question(LONG), ID, None, 60))
-            await asyncio.sleep(0.02)
-            os.kill(victim, signal.SIGKILL)
-            with pytest.raises(ChildProcessError, match="middle of a job"):
-                await job
+        (idle,) = my_children()
+        os.kill(idle, signal.SIGKILL)
+        await until(lambda: not is_there(idle))
+        await asyncio.sleep(0.01)  # the event loop hears of it in its next turn
         assert (await workers.prune(a_question(LONG, "quick"), ID, None, 60)).pruned_lines > 0
-        assert victim not in my_children()
+        (working,) = my_children()
+        job = asyncio.create_task(workers.prune(a_question(LONG), ID, None, 60))
+        await asyncio.sleep(0.02)
+        os.kill(working, signal.SIGKILL)
+        with pytest.raises(ChildProcessError, match="middle of a job"):
+            await job
+        assert (await workers.prune(a_question(LONG, "quick"), ID, None, 60)).pruned_lines > 0
+        assert not {idle, working} & set(my_children())
 
 
 async def test_a_caller_who_gives_up_frees_the_child() -> None:
@@ -193,8 +192,8 @@ async def test_workers_that_cannot_start_fail_their_jobs_at_once(command: tuple[
 
 
 async def test_idle_children_end(my_children: Children) -> None:
-    async with open_workers(limit=2, idle_s=0.05) as workers:
-        await asyncio.gather(*(workers.prune(a_question(LONG), ID, None, 60) for _ in range(2)))
+    async with open_workers(limit=1, idle_s=0.05) as workers:
+        await workers.prune(a_question(LONG), ID, None, 60)
         await until(lambda: my_children() == [])
         assert (await workers.prune(a_question(LONG), ID, None, 60)).pruned_lines > 0
 
@@ -267,7 +266,7 @@ async def test_the_event_loop_keeps_turning_while_large_texts_are_pruned() -> No
 
     async with open_workers() as workers:
         watcher = asyncio.create_task(watch())
-        await asyncio.gather(*(workers.prune(a_question(a_log(20_000, i)), ID, None, 120) for i in range(4)))
+        await asyncio.gather(*(workers.prune(a_question(a_log(10_000, i)), ID, None, 120) for i in range(2)))
         watcher.cancel()
     lags.sort()
     # In this process's CPU time, because the machine may be busy with other things: no prune ever held the loop.
@@ -278,21 +277,6 @@ async def test_the_event_loop_keeps_turning_while_large_texts_are_pruned() -> No
 def test_a_child_inherits_no_secret() -> None:
     given = {"PATH": "/bin", "DEEPINFRA_API_KEY": "a", "KIMI_PROXY_TOKEN": "b", "DB_PASSWORD": "c", "LANG": "C"}
     assert without_secrets(given) == {"PATH": "/bin", "LANG": "C"}
-
-
-def a_task(text: str) -> Task:
-    return Task(text, "why was the payment refused?", Origin("bash"), True, 1000, 200, b"seed")
-
-
-async def test_a_child_shortens_as_a_thread_does() -> None:
-    odd = a_task(a_log(400) + "\n\ud800\x00\r\u2028" + json.dumps({"output": a_log(400)}))
-    nested = a_task(json.dumps({"output": a_log(400)}))
-    async with open_workers(limit=1) as children:
-        await started(children)
-        for task in (odd, nested):
-            done = await children.shorten(task, 60, 60)
-            assert done == shorten(task)
-            assert done.hidden
 
 
 NEVER_READY = (sys.executable, "-c", "import time; time.sleep(600)")
