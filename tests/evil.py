@@ -102,6 +102,9 @@ async def evil(script: Script) -> AsyncIterator[Evil]:
         line = Line(reader, writer)
         with suppress(ConnectionError, asyncio.CancelledError):
             while line.is_open and (heard := await _request(reader)) is not None:
+                if is_listing(heard):
+                    await line.send(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+                    continue
                 provider.heard.append(heard)
                 try:
                     await script(heard, line)
@@ -120,6 +123,11 @@ async def evil(script: Script) -> AsyncIterator[Evil]:
             task.cancel()
         if tasks:
             await asyncio.wait(list(tasks), timeout=60)
+
+
+def is_listing(heard: Heard) -> bool:
+    """Whether we are asked for our models, which happens beside the requests of clients."""
+    return heard.target.partition("?")[0].endswith("/models") and not heard.body
 
 
 async def _request(reader: asyncio.StreamReader) -> Heard | None:

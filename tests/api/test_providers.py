@@ -15,6 +15,7 @@ async def test_providers_are_told_without_their_keys(tmp_path: Path):
     assert found["openai-evil"] == {
         "name": "openai-evil",
         "enabled": True,
+        "on_demand": False,
         "type": "openai",
         "base_url": w.provider.url,
         "key": "client",
@@ -40,6 +41,7 @@ async def test_models_are_told_with_their_windows_and_prices(tmp_path: Path):
                 "max_context_size": 1000,
                 "input_usd_per_million": 1.0,
                 "cached_usd_per_million": 0.1,
+                "cache_write_usd_per_million": None,
                 "output_usd_per_million": 2.0,
             }
         ]

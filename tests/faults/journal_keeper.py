@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.chat.reply import ReplyFacts, Usage
-from kimi_proxy.features.models import Target
+from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sessions import session_of
 from kimi_proxy.services.chat.counting import TokenCounter
@@ -31,7 +31,7 @@ def a_draft(number: int) -> Draft:
 
 async def note_without_end(home: Path) -> None:
     store = await open_store(home, ttl_s=3600, max_bytes=2 * 1024**3, timeout_s=60)
-    journal = Journal(store.sessions, {}, TokenCounter(len), Metrics())
+    journal = Journal(store.sessions, Models({}, {}), TokenCounter(len), Metrics())
     noted = 0
     while True:
         for _ in range(AT_ONCE):

@@ -1,11 +1,15 @@
 """Who answers a model, and by which name."""
 
+from pathlib import Path
+
 import pytest
 
 from kimi_proxy.core.chat import Wire
+from kimi_proxy.core.config import parse
 from kimi_proxy.core.config.providers import Model, Provider
 from kimi_proxy.core.errors import NoProvider
-from kimi_proxy.features.models import Models, Target
+from kimi_proxy.core.json import JsonValue
+from kimi_proxy.features.models import Models, Target, lines_to_paste, window_in
 
 
 def provider(kind: str = "openai", enabled: bool = True) -> Provider:
@@ -68,3 +72,122 @@ def test_with_nobody_switched_on_the_advice_is_to_configure_somebody(wire: Wire)
 
 def test_models_of_providers_that_are_off_are_not_offered():
     assert [key for key, _ in Models(PROVIDERS, MODELS).offered()] == ["nvidia/kimi-k2.5", "kimi/kimi-k2.5", "fast"]
+
+
+def on_demand(toml: str = "", **env: str) -> Models:
+    return Models.of(parse(toml, env, Path("home")).model_copy(update={"file": Path("/etc/kimi/config.toml")}))
+
+
+@pytest.mark.parametrize(
+    ("name", "wire", "env", "credential", "target"),
+    [
+        ("claude-sonnet-4-5-20250929", Wire.MESSAGES, {"ANTHROPIC_API_KEY": "x"}, "", "anthropic"),
+        ("claude-sonnet-4-5", Wire.MESSAGES, {}, "sk-ant-oat01-1", "anthropic"),
+        ("claude-99", Wire.MESSAGES, {"ANTHROPIC_API_KEY": "x"}, "", "anthropic"),
+        ("gpt-5.3-codex", Wire.RESPONSES, {}, "sk-proj-1", "openai"),
+        ("kimi-k2.5", Wire.CHAT, {"MOONSHOT_API_KEY": "x", "OPENAI_API_KEY": "y"}, "", "kimi"),
+        ("kimi-for-coding", Wire.CHAT, {}, "sk-kimi-1", "kimi-code"),
+        ("unheard-of", Wire.CHAT, {"GROQ_API_KEY": "x"}, "", "groq"),
+    ],
+)
+def test_with_a_key_a_known_provider_answers_without_a_file(
+    name: str, wire: Wire, env: dict[str, str], credential: str, target: str
+):
+    assert on_demand(**env).target(name, wire, credential) == Target(target, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "wire", "env", "credential", "advice"),
+    [
+        ("claude-opus-5-5", Wire.MESSAGES, {}, "", "set ANTHROPIC_API_KEY"),
+        ("claude-opus-5-5", Wire.MESSAGES, {}, "dummy", "set ANTHROPIC_API_KEY"),
+        ("gpt-5", Wire.CHAT, {"KIMI_API_KEY": "x"}, "", "set OPENAI_API_KEY"),
+        ("openai/gpt-5", Wire.CHAT, {}, "sk-ant-1", "set OPENAI_API_KEY"),
+        ("unheard-of", Wire.CHAT, {"KIMI_API_KEY": "x", "GROQ_API_KEY": "y"}, "", "kimi/unheard-of, groq/unheard-of"),
+        ("unheard-of", Wire.MESSAGES, {}, "", "config.toml"),
+    ],
+)
+def test_nothing_leaves_for_a_provider_that_there_is_no_key_for(
+    name: str, wire: Wire, env: dict[str, str], credential: str, advice: str
+):
+    with pytest.raises(NoProvider, match=advice):
+        on_demand(**env).target(name, wire, credential)
+
+
+def test_providers_of_the_file_come_before_those_on_demand():
+    models = on_demand('[providers.mine]\nbase_url = "http://x"', OPENAI_API_KEY="y")
+
+    assert models.target("gpt-5", Wire.CHAT) == Target("mine", "gpt-5")
+    assert models.target("openai/gpt-5", Wire.CHAT) == Target("openai", "gpt-5")
+
+
+def test_of_several_providers_in_the_file_the_maker_of_the_model_answers():
+    models = on_demand("[providers.kimi]\n[providers.openai]", OPENAI_API_KEY="y", KIMI_API_KEY="x")
+
+    assert models.target("gpt-5", Wire.CHAT) == Target("openai", "gpt-5")
+    assert models.target("unheard-of", Wire.CHAT) == Target("kimi", "unheard-of")
+
+
+@pytest.mark.parametrize("name", ["kimi/kimi-k2.5", "kimi-k2.5", "kimi-9"])
+def test_a_provider_that_the_file_switches_off_names_the_line_to_change(name: str):
+    models = on_demand("[providers.kimi]\nenabled = false", KIMI_API_KEY="x", OPENAI_API_KEY="y")
+
+    with pytest.raises(NoProvider, match=r"enabled = true in \[providers.kimi\] \(/etc/kimi/config.toml, line 2\)"):
+        models.target(name, Wire.CHAT)
+
+
+def test_what_is_local_needs_no_key():
+    assert on_demand().target("ollama/llama3.1:8b", Wire.CHAT) == Target("ollama", "llama3.1:8b")
+
+
+def test_the_settings_come_before_the_providers_word_and_that_before_the_table():
+    toml = '[providers.anthropic]\n[models."claude-sonnet-4-5"]\nprovider = "anthropic"\n'
+    target = Target("anthropic", "claude-sonnet-4-5", "claude-sonnet-4-5")
+    models = on_demand(toml, ANTHROPIC_API_KEY="x")
+
+    known = models.model(target)
+    assert known is not None
+    assert (known.max_context_size, known.input_usd_per_million, known.cached_usd_per_million) == (200_000, 3, 0.3)
+    models.learn(target, 500_000)
+    assert models.window(target) == 500_000
+    given = on_demand(toml + "max_context_size = 7\ninput_usd_per_million = 9", ANTHROPIC_API_KEY="x")
+    given.learn(target, 500_000)
+    learned = given.model(target)
+    assert learned is not None
+    assert (learned.max_context_size, learned.input_usd_per_million, learned.output_usd_per_million) == (7, 9, 15)
+
+
+def test_without_a_word_in_the_settings_a_larger_version_of_the_same_model_is_the_sibling():
+    models = on_demand(ANTHROPIC_API_KEY="x")
+
+    assert list(models.siblings(Target("anthropic", "claude-sonnet-4-5-20250929"))) == [
+        Target("anthropic", "claude-sonnet-4-6")
+    ]
+    assert list(models.siblings(Target("anthropic", "claude-sonnet-5-5"))) == []
+    assert list(models.siblings(Target("openrouter", "claude-sonnet-4-5"))) == []
+
+
+@pytest.mark.parametrize(
+    ("listing", "window"),
+    [
+        ({"data": [{"id": "x"}, {"id": "m", "context_length": 9}]}, 9),
+        ({"data": [{"id": "m", "meta": {"n_ctx_train": 8, "n_ctx": 7}}]}, 7),
+        ({"data": [{"id": "m", "max_input_tokens": 5, "max_tokens": 6}]}, 5),
+        ([{"id": "m", "max_model_len": 4}], 4),
+        ({"data": [{"id": "m", "context_length": "9", "context_window": True, "max_model_len": 3}]}, 3),
+        ({"data": [{"id": "m"}]}, None),
+        ({"data": "m"}, None),
+        (None, None),
+        ({"data": [None, 5, {"id": []}]}, None),
+    ],
+)
+def test_a_window_is_read_from_a_providers_list_of_models(listing: JsonValue, window: int | None):
+    assert window_in(listing, "m") == window
+
+
+def test_the_lines_to_paste_set_the_window():
+    target = Target("ollama", 'odd"name')
+
+    pasted = parse(lines_to_paste(target), {}, Path("home")).models['odd"name']
+    assert (pasted.provider, pasted.max_context_size) == ("ollama", 131_072)
+    assert lines_to_paste(target).count("\n") == 3

@@ -18,7 +18,7 @@ from kimi_proxy.core.chat.reply import ReplyFacts, Usage
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.features.models import Target
+from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import Draft, Note
 from kimi_proxy.features.sessions import Session, session_of
 from kimi_proxy.services import journal as journals
@@ -65,7 +65,9 @@ async def noting(home: Path, clock: Clock | None = None, counting: TokenCounter 
             events.append((event, fields))
 
         counting = counting or TokenCounter()
-        journal = Journal(store.sessions, MODELS, counting, metrics, publish, clock or Clock(1_800_000_000.0))
+        journal = Journal(
+            store.sessions, Models({}, MODELS), counting, metrics, publish, clock or Clock(1_800_000_000.0)
+        )
         try:
             yield World(journal, store, metrics, events)
         finally:

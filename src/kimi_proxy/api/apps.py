@@ -141,7 +141,7 @@ def proxy_app(runtime: Runtime) -> ASGIApp:
         *gateway.routes(runtime.gateway),
         *gateway.server_routes(runtime.supervisor),
         *sessions.SessionRoutes(runtime.sessions).routes(),
-        *settings.provider_routes(runtime.config, runtime.chat),
+        *settings.provider_routes(runtime.config, runtime.chat, runtime.model_windows),
         *sessions.export_routes(runtime.sessions),
         Live(runtime.hub, runtime.sessions, runtime.metrics).route(),
         *context.sanitizer_routes(runtime.sanitizer),

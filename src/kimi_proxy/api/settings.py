@@ -1,18 +1,24 @@
 """`/api/settings`, `/api/providers` and `/api/models`: what is in force, and what may be switched at run time."""
 
+from dataclasses import asdict
+
 from pydantic import ConfigDict, RootModel
 from starlette.requests import Request
 from starlette.routing import Route
 
 from kimi_proxy.api.answers import json_route, object_in
 from kimi_proxy.core.config import Config
-from kimi_proxy.core.config.providers import Model, Provider
+from kimi_proxy.core.config.providers import Provider
 from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.core.json import JsonObject
+from kimi_proxy.features.known_models import KnownModel, table
+from kimi_proxy.features.models import Models
 from kimi_proxy.features.tool import checked
 from kimi_proxy.services.chat.handler import Chat
+from kimi_proxy.services.chat.model_windows import ModelWindows
 from kimi_proxy.services.settings import LiveSettings
 
+PRICES = tuple(f"{what}_usd_per_million" for what in ("input", "cached", "cache_write", "output"))
 ADVICE = 'send what to change, such as {"sanitizer.enabled": false}'
 
 
@@ -33,12 +39,13 @@ def settings_routes(settings: LiveSettings) -> list[Route]:
     return [json_route("GET", "/api/settings", show), json_route("PATCH", "/api/settings", change)]
 
 
-def provider_routes(config: Config, chat: Chat) -> list[Route]:
+def provider_routes(config: Config, chat: Chat, windows: ModelWindows) -> list[Route]:
     async def list_providers(request: Request) -> JsonObject:
         return {"providers": [_provider(name, config) for name in config.providers]}
 
     async def list_models(request: Request) -> JsonObject:
-        return {"models": [_model(name, config) for name in config.models]}
+        configured = [_configured_model(name, config, chat.models) for name in config.models]
+        return {"models": configured, "known": [_known_model(row) for row in table()], "unknown": windows.unknown()}
 
     async def show_limits(request: Request) -> JsonObject:
         limits: list[JsonObject] = [
@@ -60,6 +67,7 @@ def _provider(name: str, config: Config) -> JsonObject:
     return {
         "name": name,
         "enabled": provider.enabled,
+        "on_demand": name in config.on_demand,
         "type": provider.type,
         "base_url": provider.base_url,
         "key": _key(provider, has_key=name in config.provider_keys),
@@ -74,15 +82,18 @@ def _key(provider: Provider, has_key: bool) -> str:
     return "configured" if has_key else "missing"
 
 
-def _model(name: str, config: Config) -> JsonObject:
-    model: Model = config.models[name]
+def _configured_model(name: str, config: Config, models: Models) -> JsonObject:
+    target = models.configured(name)
+    model = models.model(target) or config.models[name]
     return {
         "id": name,
         "provider": model.provider,
-        "model": model.model or name.removeprefix(f"{model.provider}/"),
+        "model": target.model,
         "enabled": config.providers[model.provider].enabled,
         "max_context_size": model.max_context_size,
-        "input_usd_per_million": model.input_usd_per_million,
-        "cached_usd_per_million": model.cached_usd_per_million,
-        "output_usd_per_million": model.output_usd_per_million,
+        **{price: getattr(model, price) if price in model.model_fields_set else None for price in PRICES},
     }
+
+
+def _known_model(row: KnownModel) -> JsonObject:
+    return {name: value for name, value in asdict(row).items() if value is not None}

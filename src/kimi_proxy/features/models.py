@@ -1,11 +1,31 @@
-"""Which provider answers a model, and what the model is called there."""
+"""Which provider answers a model, what the model is called there, and what is known of it."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.chat import Wire
-from kimi_proxy.core.config.providers import Model, Provider
+from kimi_proxy.core.config import Config
+from kimi_proxy.core.config.providers import Model, Provider, is_key_of, is_local, maker_at
 from kimi_proxy.core.errors import NoProvider
+from kimi_proxy.core.json import JsonValue
+from kimi_proxy.features import known_models
+from kimi_proxy.features.known_models import LOCAL, KnownModel
+
+MAX_NAMES = 1000  # clients choose names freely
+MAX_WINDOW = 1 << 30
+MAX_LISTED = 10_000  # models of one provider's list that are looked at
+
+_NUMBER = re.compile(r"\d+")
+_VERSION = re.compile(r"[-.]?\d+(?:\.\d+)*")
+# What providers call the window in their lists of models: Anthropic, Moonshot and OpenRouter, Groq, Mistral, vLLM,
+# LM Studio, llama.cpp.
+_WINDOWS = (
+    *("max_input_tokens", "context_length", "context_window", "max_context_length", "max_model_len"),
+    *("loaded_context_length", "n_ctx", "n_ctx_train"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,65 +36,213 @@ class Target:
     model: str  # its name there
     key: str | None = None  # its name in the settings, if it is there
 
+    @property
+    def name(self) -> str:
+        """Return the name by which clients know it."""
+        return self.key or self.model
+
 
 class Models:
-    def __init__(self, providers: Mapping[str, Provider], models: Mapping[str, Model]) -> None:
+    def __init__(
+        self,
+        providers: Mapping[str, Provider],
+        models: Mapping[str, Model],
+        on_demand: Collection[str] = (),  # providers that the file does not name
+        keyed: Collection[str] = (),  # providers with a key of ours
+        file: Path | None = None,
+        off_lines: Mapping[str, int] | None = None,
+    ) -> None:
+        self._all = providers
         self._providers = {name: provider for name, provider in providers.items() if provider.enabled}
-        self._off = frozenset(providers) - frozenset(self._providers)
+        self._on_demand = {name: providers[name] for name in providers if name in on_demand}
+        self._keyed = frozenset(keyed)
         self._models = models
+        self._file = file
+        self._off_lines = off_lines or {}
+        self._listed: LruCache[tuple[str, str], int] = LruCache(MAX_NAMES)  # windows by the providers' own lists
+        self._known: LruCache[Target, Model] = LruCache(MAX_NAMES)
 
-    def target(self, name: str, wire: Wire) -> Target:
+    @classmethod
+    def of(cls, config: Config) -> "Models":
+        keyed = config.provider_keys
+        return cls(config.providers, config.models, config.on_demand, keyed, config.file, config.off_lines)
+
+    def target(self, name: str, wire: Wire, credential: str = "") -> Target:
         """Find a name of the settings, else one that a provider knows, else take the part after the first `/`.
 
-        Raise NoProvider if none can answer.
+        `credential` is the client's own key. Raise NoProvider if no provider can answer.
         """
         if name in self._models:
-            return self._checked(self._configured(name), wire)
-        by_name = (self._configured(key) for key in self._models)
-        known = [target for target in by_name if target.model == name and self._answers(target.provider, wire)]
-        return known[0] if known else self._unknown(name, wire)
+            return self._checked(self.configured(name), wire, credential)
+        by_name = (self.configured(key) for key in self._models)
+        usable = [target for target in by_name if target.model == name and self._answers(target.provider, wire)]
+        return usable[0] if usable else self._unlisted(name, wire, credential)
 
     def offered(self) -> Iterator[tuple[str, Model]]:
         """Return the models that clients may name, with their settings."""
         return ((key, model) for key, model in self._models.items() if model.provider in self._providers)
 
+    def model(self, target: Target) -> Model | None:
+        """Return what is known of a model: the settings' word first, then the provider's, then the table's."""
+        model = self._known.get(target)
+        if model is None:
+            model = self._merged(target)
+            if model is not None:
+                self._known.put(target, model)
+        return model
+
     def window(self, target: Target) -> int | None:
-        """Return the size of the context window in tokens; None if the settings do not know the model."""
-        model = self._models.get(target.key or "")
+        """Return the size of the context window in tokens; None if it is not known."""
+        model = self.model(target)
         return None if model is None else model.max_context_size
 
-    def siblings(self, target: Target) -> Iterator[Target]:
-        """Return all models of the same provider."""
-        return (self._configured(key) for key, model in self.offered() if model.provider == target.provider)
+    def is_certain(self, target: Target) -> bool:
+        """Return whether the window of a model is beyond doubt: set in the file, listed by its provider, or public."""
+        configured = self._models.get(target.key or "")
+        if configured is not None and "max_context_size" in configured.model_fields_set:
+            return True
+        if (target.provider, target.model) in self._listed:
+            return True
+        # A local model's window is chosen when it is started: the table has only the largest.
+        return not self._is_local(target.provider) and self._row(target) is not None
 
-    def _configured(self, key: str) -> Target:
+    def learn(self, target: Target, window: int) -> None:
+        """Remember a window that the provider itself lists."""
+        self._listed.put((target.provider, target.model), window)
+        self._known.clear()
+
+    def siblings(self, target: Target) -> Iterator[Target]:
+        """Return the other models of the same provider that a request may go to.
+
+        They are those of the settings; where there are none, the next version of the same model with a larger window.
+        """
+        configured = [self.configured(key) for key, model in self.offered() if model.provider == target.provider]
+        if configured:
+            return iter(configured)
+        row = self._row(target)
+        later = () if row is None or row.provider != self._maker(target.provider) else _later_versions(row)
+        return (Target(target.provider, each.name) for each in later)
+
+    def configured(self, key: str) -> Target:
+        """Return where a name of the settings goes."""
         model = self._models[key]
         return Target(model.provider, model.model or key.removeprefix(f"{model.provider}/"), key)
 
-    def _unknown(self, name: str, wire: Wire) -> Target:
+    def _unlisted(self, name: str, wire: Wire, credential: str) -> Target:
+        """Return where a name that is not in the settings goes; providers of the file come before all others."""
         prefix, slash, rest = name.partition("/")
         model = rest if slash and rest else name
-        if prefix in self._providers and rest:
-            return self._checked(Target(prefix, model), wire)
-        first = next((provider for provider in self._providers if self._answers(provider, wire)), None)
-        if first is None:
-            raise NoProvider(
-                f"no provider is configured that could answer {wire.format.paths[0]}: put [providers.NAME] with "
-                f'type = "{wire.format.provider_types[0]}" in config.toml (config.example.toml shows the known ones), '
-                "and start again"
-            )
-        return Target(first, model)
+        if rest and (prefix in self._providers or prefix in self._on_demand):
+            return self._checked(Target(prefix, model), wire, credential)
+        if rest and prefix in self._off_lines:
+            raise self._switched_off(prefix)
+        able = [provider for provider in self._providers if self._answers(provider, wire)]
+        maker = known_models.maker(name)
+        if able:
+            makers = (provider for provider in able if maker and self._maker(provider) == maker)
+            return Target(next(makers, able[0]), model)
+        return self._on_demand_target(name, maker, wire, credential)
+
+    def _on_demand_target(self, name: str, maker: str, wire: Wire, credential: str) -> Target:
+        """Return the maker of a model, else the only provider for which there is a key."""
+        able = [each for each, provider in self._on_demand.items() if provider.speaks(wire)]
+        keyed = [each for each in able if each in self._keyed or is_key_of(each, credential)]
+        chosen = keyed[0] if len(keyed) == 1 and maker not in (*able, *self._off_lines) else maker
+        if chosen in self._off_lines:
+            raise self._switched_off(chosen)
+        if chosen in able:
+            return self._checked(Target(chosen, name.removeprefix(f"{chosen}/")), wire, credential)
+        names = ", ".join(f"{each}/{name[:80]}" for each in keyed[:5])
+        raise NoProvider(
+            f"no provider is configured that could answer {wire.format.paths[0]} for {name[:80]!r}: "
+            + (f"write it as one of {names}, or " if names else "")
+            + f'put [providers.NAME] with type = "{wire.format.provider_types[0]}" in {self._file or "config.toml"} '
+            "(kimi-proxy config init writes one), and start again"
+        )
 
     def _answers(self, provider: str, wire: Wire) -> bool:
         return provider in self._providers and self._providers[provider].speaks(wire)
 
-    def _checked(self, target: Target, wire: Wire) -> Target:
-        if self._answers(target.provider, wire):
-            return target
-        if target.provider in self._off:
-            raise NoProvider(f"the provider {target.provider} is switched off: set enabled = true in its section")
-        raise NoProvider(
-            f"{target.model[:80]!r} is answered by {target.provider}, which does not speak the API of "
-            f"{wire.format.paths[0]}: "
-            f'add a provider of type = "{wire.format.provider_types[0]}" for it, or ask it by another route'
+    def _checked(self, target: Target, wire: Wire, credential: str) -> Target:
+        name, provider = target.provider, self._all[target.provider]
+        if name not in self._providers and name not in self._on_demand:
+            raise self._switched_off(name)
+        if not provider.speaks(wire):
+            raise NoProvider(
+                f"{target.model[:80]!r} is answered by {name}, which does not speak the API of "
+                f"{wire.format.paths[0]}: "
+                f'add a provider of type = "{wire.format.provider_types[0]}" for it, or ask it by another route'
+            )
+        has_key = name in self._providers or name in self._keyed or is_key_of(name, credential)
+        if not has_key and not is_local(provider):
+            # Without a key the provider would refuse, but it would have read the request.
+            raise NoProvider(
+                f"{target.model[:80]!r} is answered by {name}, and there is no key for it: set {provider.key_variable} "
+                "where kimi-proxy is started, or let your client send its own key"
+            )
+        return target
+
+    def _switched_off(self, name: str) -> NoProvider:
+        line = self._off_lines.get(name, 0)
+        where = f"{self._file or 'the configuration file'}{f', line {line}' if line else ''}"
+        return NoProvider(
+            f"the provider {name} is switched off: set enabled = true in [providers.{name}] ({where}), and start again"
         )
+
+    def _merged(self, target: Target) -> Model | None:
+        configured, row = self._models.get(target.key or ""), self._row(target)
+        listed = self._listed.get((target.provider, target.model))
+        if configured is None and row is None and listed is None:
+            return None
+        charges = row is not None and row.provider == self._maker(target.provider)
+        known = row.as_model(target.provider, charges).model_dump(exclude_unset=True) if row is not None else {}
+        own = {} if listed is None else {"max_context_size": listed}
+        given = {} if configured is None else configured.model_dump(exclude_unset=True)
+        return Model.model_validate({"provider": target.provider, **known, **own, **given})
+
+    def _row(self, target: Target) -> KnownModel | None:
+        maker = LOCAL if self._is_local(target.provider) else self._maker(target.provider)
+        return known_models.find(target.model, maker)
+
+    def _maker(self, provider: str) -> str:
+        return maker_at(provider, self._all[provider]) if provider in self._all else provider
+
+    def _is_local(self, provider: str) -> bool:
+        return provider in self._all and is_local(self._all[provider])
+
+
+def window_in(listing: JsonValue, model: str) -> int | None:
+    """Return the window that a provider's list of models gives for `model`; None if it gives none."""
+    rows = listing.get("data", listing.get("models")) if isinstance(listing, dict) else listing
+    for row in rows[:MAX_LISTED] if isinstance(rows, list) else ():
+        if isinstance(row, dict) and model in (row.get("id"), row.get("name"), row.get("model")):
+            inner = (row, row.get("meta"), row.get("top_provider"), row.get("limits"))
+            found = (each.get(name) for each in inner if isinstance(each, dict) for name in _WINDOWS)
+            return next((size for size in found if type(size) is int and 0 < size < MAX_WINDOW), None)
+    return None
+
+
+def lines_to_paste(target: Target) -> str:
+    """Return what to write in the file so that a model's window is known."""
+    name = target.name.replace("\\", "\\\\").replace('"', '\\"')
+    head = f'[models."{name}"]\nprovider = "{target.provider}"\n'
+    return f"{head}max_context_size = 131072  # replace it by the model's own\n"
+
+
+def _later_versions(row: KnownModel) -> list[KnownModel]:
+    """Return the next version of the same model that has a larger window, if there is one."""
+    line, version = _VERSION.sub("", row.name), _version(row)
+    larger = (
+        each
+        for each in known_models.table()
+        if each.provider == row.provider
+        and each.window > row.window
+        and _version(each) > version
+        and _VERSION.sub("", each.name) == line
+        and set(row.apis) <= set(each.apis)
+    )
+    return sorted(larger, key=_version)[:1]
+
+
+def _version(row: KnownModel) -> tuple[int, ...]:
+    return tuple(int(number) for number in _NUMBER.findall(row.name))

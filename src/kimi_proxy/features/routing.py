@@ -73,7 +73,7 @@ def routed(draft: Draft, route: Route) -> Draft:
 
 def _name(target: Target) -> str:
     """Return the name by which clients know it."""
-    return (target.key or target.model)[:200]
+    return target.name[:200]
 
 
 def _in_a_header(name: str) -> bytes:

@@ -56,6 +56,15 @@ def value_of(headers: Iterable[Header], name: bytes) -> bytes:
     return next((value for key, value in headers if key == name), b"")
 
 
+def credential(headers: Iterable[Header], token: str | None) -> str:
+    """Return the client's own key for its provider; "" if it sent none, or only our token."""
+    for name, value in headers:
+        if name in CREDENTIALS and value.strip() and not _is_token(value, token):
+            scheme, _, rest = value.strip().partition(b" ")
+            return (rest.strip() if scheme.lower() == b"bearer" else value.strip()).decode("latin-1")
+    return ""
+
+
 def _is_answer(name: bytes) -> bool:
     return name in _ANSWERED or (name.startswith(_ANSWERED_PREFIXES) and not name.startswith(b"x-kimi-proxy-"))
 

@@ -1,7 +1,7 @@
 """Asks a provider, and hands over its answer piece by piece as it comes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -9,19 +9,24 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 from pydantic import SecretStr
 
-from kimi_proxy.core.config.providers import ENVIRONMENT, Provider
+from kimi_proxy.core import json
+from kimi_proxy.core.config.providers import ENVIRONMENT, Provider, is_key_of
 from kimi_proxy.core.deadline import Deadline
 from kimi_proxy.core.errors import (
+    ParseError,
     UpstreamDisconnected,
     UpstreamError,
     UpstreamTimeout,
     UpstreamUnreachable,
     UpstreamUnreadable,
 )
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.proxy import headers, http
 from kimi_proxy.proxy.headers import UpstreamRequest
 
 KEEP_ALIVE_S = 15.0  # shorter than servers keep a connection, so that it is rarely closed under our hands
+LIST_S = 20.0
+MAX_LIST_BYTES = 16 * 1024**2
 
 
 class ProviderReply:
@@ -68,12 +73,17 @@ class ProviderReply:
 
 
 class Upstreams:
-    """The providers that are switched on. Follows no redirect, keeps no cookie, heeds no variable unasked."""
+    """The providers that may be asked. Follows no redirect, keeps no cookie, heeds no variable unasked."""
 
     def __init__(
-        self, providers: Mapping[str, Provider], keys: Mapping[str, SecretStr], token: SecretStr | None = None
+        self,
+        providers: Mapping[str, Provider],
+        keys: Mapping[str, SecretStr],
+        token: SecretStr | None = None,
+        on_demand: Collection[str] = (),
     ) -> None:
-        self._providers = {name: provider for name, provider in providers.items() if provider.enabled}
+        self._providers = {name: each for name, each in providers.items() if each.enabled or name in on_demand}
+        self._on_demand = frozenset(on_demand)
         self._keys = {name: key.get_secret_value().encode() for name, key in keys.items()}
         self._token = token.get_secret_value() if token else None
         self._proxies = {name: _proxy_of(provider) for name, provider in self._providers.items()}
@@ -117,11 +127,32 @@ class Upstreams:
             question.method,
             _url(provider, question),
             data=http.payload(question.body or None),
-            headers=_headers(question, self._keys.get(name), self._token),
+            headers=_headers(question, self._key(name, question), self._token),
             allow_redirects=False,
             proxy=self._proxies[name],
             timeout=aiohttp.ClientTimeout(total=None, connect=provider.connect_timeout_s),
         )
+
+    async def model_list(self, name: str, question: UpstreamRequest) -> JsonValue:
+        """Return the provider's own list of models; None if it has none that can be read."""
+        provider = self._providers[name]
+        url = f"{provider.base_url}{question.wire.format.models_path(provider.base_url)}"
+        timeout = aiohttp.ClientTimeout(total=LIST_S, connect=provider.connect_timeout_s)
+        sent = _headers(question, self._key(name, question), self._token)
+        try:
+            async with self._usual.get(
+                url, headers=sent, allow_redirects=False, proxy=self._proxies[name], timeout=timeout
+            ) as response:
+                body = await response.content.read(MAX_LIST_BYTES)
+                return json.decode(body) if response.status == 200 else None
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, ParseError):
+            return None
+
+    def _key(self, name: str, question: UpstreamRequest) -> bytes | None:
+        """Return our key; None if the client's own goes. In front of a provider that no file names, it does: a person
+        with a subscription must not pay by the token because a key lies in the environment."""
+        is_own = name in self._on_demand and is_key_of(name, headers.credential(question.headers, self._token))
+        return None if is_own else self._keys.get(name)
 
 
 def _proxy_of(provider: Provider) -> str | None:

@@ -5,7 +5,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -29,7 +29,7 @@ from kimi_proxy.features.accounting import (
 from kimi_proxy.features.context import EVENT as REINJECTED
 from kimi_proxy.features.context import Context, context_of
 from kimi_proxy.features.metering import MAX_SESSIONS, Ending, Metric, WindowLevels, uncounted, with_ending
-from kimi_proxy.features.models import Target
+from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import Draft, Note
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services import serialize
@@ -75,14 +75,14 @@ class AccountStart:
 class Accounts:
     """Works out what requests saved, with what it has seen of prompt caches so far."""
 
-    def __init__(self, models: Mapping[str, Model], metrics: Metrics) -> None:
+    def __init__(self, models: Models, metrics: Metrics) -> None:
         self._models = models
         self._metrics = metrics
         self._prefixes = PrefixTracker()
         self._prompt_caches = PromptCacheBelief()
 
     def start(self, came: Draft, leaves: Draft) -> AccountStart:
-        model, wanted = (self._models.get(one.target.key or "") for one in (leaves, came))
+        model, wanted = (self._models.model(one.target) for one in (leaves, came))
         routed = "" if leaves.target == came.target else leaves.target.model
         prefix = f"{leaves.compression.id if leaves.compression else ''} {routed}"
         is_rewritten = self._prefixes.changes(leaves.session.id, prefix)
@@ -183,7 +183,7 @@ class Journal(ChatObserver):
     def __init__(
         self,
         session_store: SessionStore,
-        models: Mapping[str, Model],
+        models: Models,
         counter: TokenCounter,
         metrics: Metrics,
         publish: Publish = no_op,
@@ -297,7 +297,7 @@ class Journal(ChatObserver):
             session=entry.session.id,
             at=entry.at,
             provider=target.provider,
-            model=(target.key or target.model)[:200],
+            model=target.name[:200],
             api=entry.wire.format.name,
             tokens_estimated=after.total,
             tokens_saved=saved,

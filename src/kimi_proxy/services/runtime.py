@@ -1,17 +1,21 @@
 """Everything alive, built in one function and ended in the reverse order."""
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kimi_proxy.core.config import Config
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.compression import presets
 from kimi_proxy.features.metering import NewerCount, no_newer_count
 from kimi_proxy.features.models import Models
 from kimi_proxy.features.pipeline import Stage
 from kimi_proxy.features.tool import AnyTool
+from kimi_proxy.proxy.headers import UpstreamRequest
 from kimi_proxy.proxy.local_server import local_url
 from kimi_proxy.services.chat.chains import ResponseChains
 from kimi_proxy.services.chat.compression import AutoCompression, Compressor, SessionCompressions
@@ -20,6 +24,7 @@ from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.handler import Chat, ChatObserver
 from kimi_proxy.services.chat.memory import ProjectMemory
+from kimi_proxy.services.chat.model_windows import ModelWindows
 from kimi_proxy.services.chat.prompt_cache import PromptCaches, last_request_in
 from kimi_proxy.services.chat.rate_limiter import RateLimiter
 from kimi_proxy.services.chat.recall import Recall
@@ -44,7 +49,7 @@ from kimi_proxy.services.tools.agent import agent_tools
 from kimi_proxy.services.workers import Workers
 
 if TYPE_CHECKING:
-    from kimi_proxy.proxy.upstream import Upstreams
+    from kimi_proxy.proxy.upstream import ProviderReply, Upstreams
 
 REMEMBER_S = 60.0  # decisions that were read within this time are not read again
 
@@ -69,6 +74,7 @@ class Runtime:
     compressions: SessionCompressions
     project_memory: ProjectMemory
     hooks: ToolHooks
+    model_windows: ModelWindows
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,18 +130,21 @@ async def running(
         gateway = _closed(alive, Gateway(config, store.originals, pruner, metrics, publish=hub.publish))
         supervisor = _closed(alive, Supervisor(gateway))
 
-        upstreams, rate_limiter = _upstreams(config, alive), RateLimiter(config.providers)
-        counter, models = TokenCounter(), Models(config.providers, config.models)
+        upstreams, rate_limiter = _closed(alive, LazyUpstreams(config)), RateLimiter(config.providers)
+        counter, models = TokenCounter(), Models.of(config)
         alive.callback(counter.close)
         decisions = ChatDecisions(store.originals, store.decisions, min(REMEMBER_S, ttl_s / 10))
         summaries = Summaries(upstreams, rate_limiter, metrics, config.compression.summary_timeout_s)
         stages = _stages(config, store, workers, metrics, hub, counter, models, decisions, summaries)
 
-        journal = _closed(alive, Journal(store.sessions, config.models, counter, metrics, hub.publish))
-        recorder = _closed(alive, Recorder(config.record, config.home, config.models))
+        journal = _closed(alive, Journal(store.sessions, models, counter, metrics, hub.publish))
+        recorder = _closed(alive, Recorder(config.record, config.home, models))
         latest = LatestRequests(counter, models)
         chains = _closed(alive, ResponseChains(store.decisions))
-        observers = (journal, latest, recorder, chains, *observers)
+        model_windows = _closed(alive, ModelWindows(models, upstreams.model_list, hub.publish))
+        observers = (journal, latest, recorder, chains, model_windows, *observers)
+        if any(provider.enabled for provider in config.providers.values()):
+            await upstreams.open()
 
         recall = Recall(store.originals, decisions, metrics, config.sanitizer.recover_rounds)
         forgetters = stages.compressor.forget, latest.forget
@@ -154,7 +163,7 @@ async def running(
             cuts=Cuts(store.originals, store.decisions, pruner),
             settings=LiveSettings(config, stages.switches, os.environ, hub.publish),
             chat=Chat(
-                *(config, upstreams, metrics, stages.in_order, observers, recall, rate_limiter),
+                *(config, upstreams, metrics, stages.in_order, observers, recall, rate_limiter, models),
                 session_after=chains.session_after,
             ),
             sanitizer=stages.sanitizer,
@@ -163,6 +172,7 @@ async def running(
             compressions=SessionCompressions(stages.compressor, sessions, store.sessions, *presets_on_demand),
             project_memory=stages.memory,
             hooks=ToolHooks(config.hooks, config.sanitizer, store.originals, workers, metrics, hub.publish),
+            model_windows=model_windows,
         )
 
 
@@ -194,6 +204,41 @@ def _stages(
     )
 
 
+class LazyUpstreams:
+    """The way to the providers.
+
+    Its HTTP client takes a third of a second to load: the start does it if a provider is switched on, else the first
+    request.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._opened: Upstreams | None = None
+        self._turn = asyncio.Lock()
+
+    @asynccontextmanager
+    async def send(self, name: str, question: UpstreamRequest) -> AsyncIterator["ProviderReply"]:
+        """Ask the provider of that name; its answer is open as long as the block runs."""
+        async with (await self.open()).send(name, question) as reply:
+            yield reply
+
+    async def model_list(self, name: str, question: UpstreamRequest) -> JsonValue:
+        return await (await self.open()).model_list(name, question)
+
+    async def open(self) -> "Upstreams":
+        async with self._turn:
+            if self._opened is None:
+                module = await asyncio.to_thread(import_module, "kimi_proxy.proxy.upstream")
+                config = self._config
+                arguments = config.providers, config.provider_keys, config.token, config.on_demand
+                self._opened = module.Upstreams(*arguments)
+            return self._opened
+
+    async def close(self) -> None:
+        if self._opened is not None:
+            await self._opened.close()
+
+
 class _Closable(Protocol):
     async def close(self) -> None: ...
 
@@ -205,15 +250,6 @@ def _closed(alive: AsyncExitStack, it: Closable) -> Closable:
     """Return `it`, which is closed at the end."""
     alive.push_async_callback(it.close)
     return it
-
-
-def _upstreams(config: Config, alive: AsyncExitStack) -> "Upstreams | None":
-    if not any(provider.enabled for provider in config.providers.values()):
-        return None
-    # Its HTTP client takes a third of a second to load, which only those with a provider should pay.
-    from kimi_proxy.proxy.upstream import Upstreams
-
-    return _closed(alive, Upstreams(config.providers, config.provider_keys, config.token))
 
 
 def _reranker(config: Config, alive: AsyncExitStack) -> Rerank | None:

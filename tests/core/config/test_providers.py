@@ -6,7 +6,7 @@ import pytest
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import Config, parse
-from kimi_proxy.core.config.providers import Provider
+from kimi_proxy.core.config.providers import Provider, is_key_of, maker_at
 from kimi_proxy.core.errors import ConfigError
 
 
@@ -96,3 +96,57 @@ def test_each_type_speaks_its_apis(kind: str, wires: set[Wire]):
 
     assert {wire for wire in Wire if provider.speaks(wire)} == wires
     assert provider.base_url == "http://x"
+
+
+def test_a_key_in_the_environment_serves_a_provider_that_the_file_does_not_name():
+    config = settings("", ANTHROPIC_API_KEY="sk-ant-1", MOONSHOT_API_KEY="sk-2")
+
+    assert {"anthropic", "kimi", "ollama"} <= config.on_demand
+    assert {name: key.get_secret_value() for name, key in config.provider_keys.items()} == {
+        "kimi": "sk-2",
+        "anthropic": "sk-ant-1",
+    }
+
+
+def test_a_provider_that_the_file_names_is_not_on_demand_and_the_line_that_switches_it_off_is_known():
+    config = settings("[log]\n\n[ providers.kimi ]\n# off\nenabled = false\n[providers.openai]\nenabled=false")
+
+    assert not {"kimi", "openai"} & config.on_demand
+    assert config.off_lines == {"kimi": 5, "openai": 7}
+
+
+def test_the_environment_moves_a_provider_to_another_address():
+    config = settings("", KIMI_PROXY_UPSTREAMS="anthropic=http://127.0.0.1:9/x/, kimi = https://relay.example/v1")
+
+    assert config.providers["anthropic"].base_url == "http://127.0.0.1:9/x"
+    assert config.providers["anthropic"].type == "anthropic"
+    assert config.providers["kimi"].base_url == "https://relay.example/v1"
+    assert "anthropic" in config.on_demand
+
+
+@pytest.mark.parametrize("value", ["nowhere=http://x", "kimi=ftp://x", "kimi"])
+def test_an_address_from_the_environment_that_makes_no_sense_is_refused(value: str):
+    with pytest.raises(ConfigError, match="KIMI_PROXY_UPSTREAMS"):
+        settings("", KIMI_PROXY_UPSTREAMS=value)
+
+
+@pytest.mark.parametrize(
+    ("credential", "owners"),
+    [
+        ("sk-ant-oat01-x", {"anthropic"}),
+        ("sk-proj-x", {"openai", "kimi", "deepseek", "qwen"}),
+        ("sk-or-v1-x", {"openrouter"}),
+        ("sk-kimi-x", {"kimi-code"}),
+        ("dummy", set()),
+        ("", set()),
+    ],
+)
+def test_a_key_of_a_client_is_known_by_its_beginning(credential: str, owners: set[str]):
+    assert {name for name in settings("").providers if is_key_of(name, credential)} == owners
+
+
+def test_a_provider_is_known_by_its_address_whatever_the_file_calls_it():
+    config = settings('[providers.work]\nbase_url = "https://api.anthropic.com"\ntype = "anthropic"')
+
+    assert maker_at("work", config.providers["work"]) == "anthropic"
+    assert maker_at("ollama", config.providers["ollama"]) == "ollama"

@@ -12,7 +12,7 @@ from kimi_proxy.core.chat.reply import ReplyFacts, Usage
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.core.config.sections import RecordSettings
 from kimi_proxy.features.accounting import Prices
-from kimi_proxy.features.models import Target
+from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.recording import Recording, RecordingHead, read
 from kimi_proxy.features.sessions import Session
@@ -45,7 +45,7 @@ def recorded(path: Path) -> Recording:
 
 
 async def test_a_conversation_is_written_as_it_came_with_what_the_settings_know(tmp_path: Path):
-    recorder = Recorder(ON, tmp_path, MODELS, now=lambda: 5.0)
+    recorder = Recorder(ON, tmp_path, Models({}, MODELS), now=lambda: 5.0)
     asked = conversation(4)
     for one in asked:
         sent(recorder, one)
@@ -58,7 +58,7 @@ async def test_a_conversation_is_written_as_it_came_with_what_the_settings_know(
 
 
 async def test_nobody_else_can_read_it(tmp_path: Path):
-    recorder = Recorder(ON, tmp_path, MODELS)
+    recorder = Recorder(ON, tmp_path, Models({}, MODELS))
     sent(recorder, conversation(1)[0])
     await recorder.close()
 
@@ -70,7 +70,7 @@ async def test_nobody_else_can_read_it(tmp_path: Path):
 
 
 async def test_switched_off_it_writes_nothing(tmp_path: Path):
-    recorder = Recorder(RecordSettings(), tmp_path, MODELS)
+    recorder = Recorder(RecordSettings(), tmp_path, Models({}, MODELS))
     sent(recorder, conversation(1)[0])
     await recorder.close()
 
@@ -78,7 +78,7 @@ async def test_switched_off_it_writes_nothing(tmp_path: Path):
 
 
 async def test_conversations_go_to_files_of_their_own_and_many_are_no_trouble(tmp_path: Path):
-    recorder = Recorder(RecordSettings(enabled=True, dir=str(tmp_path / "there")), tmp_path, {})
+    recorder = Recorder(RecordSettings(enabled=True, dir=str(tmp_path / "there")), tmp_path, Models({}, {}))
     asked = conversation(3)
     names = [f"ses_{n}" for n in range(MAX_KNOWN + 3)]
     for one in asked:
@@ -92,7 +92,7 @@ async def test_conversations_go_to_files_of_their_own_and_many_are_no_trouble(tm
 
 
 async def test_a_restart_and_a_second_writer_leave_a_recording_that_can_be_read(tmp_path: Path):
-    first, second = Recorder(ON, tmp_path, {}), Recorder(ON, tmp_path, {})
+    first, second = Recorder(ON, tmp_path, Models({}, {})), Recorder(ON, tmp_path, Models({}, {}))
     asked = conversation(6)
     for turn, one in enumerate(asked):
         recorder = (first, second)[turn % 2]
@@ -112,7 +112,7 @@ def _idle(recorder: Recorder) -> None:
 
 
 async def test_a_recording_ends_where_it_would_grow_too_long(tmp_path: Path):
-    recorder = Recorder(RecordSettings(enabled=True, max_bytes=2000), tmp_path, {})
+    recorder = Recorder(RecordSettings(enabled=True, max_bytes=2000), tmp_path, Models({}, {}))
     for one in conversation(20):
         sent(recorder, one)
     await recorder.close()
@@ -124,7 +124,7 @@ async def test_a_recording_ends_where_it_would_grow_too_long(tmp_path: Path):
 
 async def test_a_disk_that_takes_nothing_costs_nobody_anything(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     (tmp_path / "recordings").write_text("a file where the folder should be")
-    recorder = Recorder(ON, tmp_path, {})
+    recorder = Recorder(ON, tmp_path, Models({}, {}))
     sent(recorder, conversation(1)[0])
     await recorder.close()
 

@@ -1,6 +1,7 @@
 """Every setting: environment beats file, file beats defaults, an unknown key is an error."""
 
 import os
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError
 
-from kimi_proxy.core.config.providers import Model, Providers, is_reference
+from kimi_proxy.core.config.providers import KEY_ALIASES, Model, Provider, Providers, is_reference
 from kimi_proxy.core.config.sections import (
     CompactionSettings,
     CompressionSettings,
@@ -110,8 +111,11 @@ class Config(FileSettings):
     token: SecretStr | None = None
     deepinfra_api_key: SecretStr | None = None
     provider_keys: Mapping[str, SecretStr] = Field(default_factory=dict)  # of the enabled providers
+    on_demand: frozenset[str] = frozenset()  # known providers that the file does not name
+    off_lines: Mapping[str, int] = Field(default_factory=dict)  # where the file switches providers off
 
 
+_RESERVED = ("home", "file", "token", "deepinfra_api_key", "provider_keys", "on_demand", "off_lines")
 _BACKENDS = {"deepinfra": "deepinfra", "cloud": "deepinfra"}
 
 # variable → section, key, reader; a later variable for the same key is an alias and loses to the earlier one
@@ -147,6 +151,7 @@ VARIABLES = (
     "KIMI_PROXY_HOME",
     "KIMI_PROXY_CONFIG",
     "KIMI_PROXY_TOKEN",
+    "KIMI_PROXY_UPSTREAMS",
     "DEEPINFRA_API_KEY",
     *(name for name, *_ in _ENVIRONMENT),
 )
@@ -172,7 +177,7 @@ def parse(toml: str, env: Mapping[str, str], default_home: Path) -> Config:
         "token": _token(env),
         "deepinfra_api_key": _secret(env, "DEEPINFRA_API_KEY"),
     }
-    for reserved in ("home", "file", "token", "deepinfra_api_key", "provider_keys"):
+    for reserved in _RESERVED:
         if reserved in file:
             raise ConfigError(f"{reserved} is not a key of the configuration file: set it in the environment")
     try:
@@ -183,7 +188,38 @@ def parse(toml: str, env: Mapping[str, str], default_home: Path) -> Config:
     for name, model in config.models.items():
         if model.provider not in config.providers:
             raise ConfigError(f"setting models.{name}.provider: there is no provider {model.provider!r}")
-    return config.model_copy(update={"provider_keys": _keys(config, env)})
+    named = file.get("providers", {})
+    on_demand = frozenset(name for name in config.providers if name not in named)
+    config = config.model_copy(update={"on_demand": on_demand, "providers": _moved(config.providers, env)})
+    off = {name: _line(toml, f"providers.{name}", "enabled") for name in named if not config.providers[name].enabled}
+    return config.model_copy(update={"provider_keys": _keys(config, env), "off_lines": off})
+
+
+def _moved(providers: Mapping[str, Provider], env: Mapping[str, str]) -> Mapping[str, Provider]:
+    """Return the providers with the addresses that KIMI_PROXY_UPSTREAMS gives some of them."""
+    moved = dict(providers)
+    for pair in filter(None, map(str.strip, env.get("KIMI_PROXY_UPSTREAMS", "").split(","))):
+        name, _, address = (part.strip() for part in pair.partition("="))
+        if name not in moved:
+            raise ConfigError(f"KIMI_PROXY_UPSTREAMS: there is no provider {name[:80]!r}: write name=address")
+        try:
+            moved[name] = Provider.model_validate(moved[name].model_dump() | {"base_url": address})
+        except ValidationError as e:
+            raise ConfigError(f"KIMI_PROXY_UPSTREAMS: {name} needs an address that begins with http or https") from e
+    return moved
+
+
+def _line(toml: str, section: str, key: str) -> int:
+    """Return the line on which a file sets a key, else that of its section, else 0. TOML has other spellings too."""
+    header = re.compile(r"\s*\[\s*" + re.escape(section).replace(r"\.", r"\s*\.\s*") + r"\s*\]")
+    at = found = 0
+    for number, line in enumerate(toml.split("\n"), 1):
+        if line.lstrip().startswith("["):
+            at = number if header.match(line.replace('"', "")) else 0
+            found = found or at
+        elif at and re.match(rf"\s*{re.escape(key)}\s*=", line):
+            return number
+    return found
 
 
 def named_path(variable: str, env: Mapping[str, str]) -> Path | None:
@@ -195,12 +231,20 @@ def named_path(variable: str, env: Mapping[str, str]) -> Path | None:
 def _keys(config: Config, env: Mapping[str, str]) -> Mapping[str, SecretStr]:
     keys: dict[str, SecretStr] = {}
     for name, provider in config.providers.items():
-        if provider.enabled and provider.key_variable:
-            keys[name] = _key(name, provider.key_variable, env)
+        variable = provider.key_variable
+        if variable and (provider.enabled or (name in config.on_demand and _variable_set(variable, env))):
+            keys[name] = _key(name, variable, env)
     return keys
 
 
+def _variable_set(variable: str, env: Mapping[str, str]) -> str:
+    """Return the variable that holds a key: that one, or the other name of it; "" if neither is set."""
+    names = (variable, KEY_ALIASES.get(variable, ""))
+    return next((name for name in names if _secret(env, name) is not None), "")
+
+
 def _key(provider: str, variable: str, env: Mapping[str, str]) -> SecretStr:
+    variable = _variable_set(variable, env) or variable
     what, value = f"setting providers.{provider}.api_key: the environment variable {variable}", _secret(env, variable)
     if value is None:
         raise ConfigError(f'{what} is not set: set it, or write api_key = "" if clients send their own key')

@@ -86,25 +86,64 @@ def _address(given: str) -> str:
     return given
 
 
-def _disabled(base_url: str, variable: str = "", **more: object) -> dict[str, object]:
+def _known(base_url: str, variable: str = "", **more: object) -> dict[str, object]:
     return {"enabled": False, "base_url": base_url, "api_key": f"${{{variable}}}" if variable else ""} | more
 
 
-# Known but disabled: nothing leaves this machine until the user enables one.
+# Known, and on demand only: nothing goes to one of these unless the file names it, or a client asks for one of its
+# models and there is a key for it, in the environment or from the client itself.
 _DEFAULTS: dict[str, dict[str, object]] = {
-    "kimi": _disabled("https://api.moonshot.ai/v1", "KIMI_API_KEY"),
-    "openai": _disabled("https://api.openai.com/v1", "OPENAI_API_KEY"),
-    "anthropic": _disabled("https://api.anthropic.com", "ANTHROPIC_API_KEY", type="anthropic"),
-    "openrouter": _disabled("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
-    "nvidia": _disabled("https://integrate.api.nvidia.com/v1", "NVIDIA_API_KEY"),
-    "mistral": _disabled("https://api.mistral.ai/v1", "MISTRAL_API_KEY", include_usage=False),
-    "groq": _disabled("https://api.groq.com/openai/v1", "GROQ_API_KEY"),
-    "deepseek": _disabled("https://api.deepseek.com/v1", "DEEPSEEK_API_KEY"),
-    "gemini": _disabled("https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY", type="gemini"),
-    "ollama": _disabled("http://127.0.0.1:11434/v1"),
-    "lm-studio": _disabled("http://127.0.0.1:1234/v1"),
-    "vllm": _disabled("http://127.0.0.1:8080/v1"),
+    "kimi": _known("https://api.moonshot.ai/v1", "KIMI_API_KEY"),
+    "kimi-code": _known("https://api.kimi.com/coding/v1", "KIMI_CODE_API_KEY"),
+    "openai": _known("https://api.openai.com/v1", "OPENAI_API_KEY"),
+    "anthropic": _known("https://api.anthropic.com", "ANTHROPIC_API_KEY", type="anthropic"),
+    "openrouter": _known("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+    "nvidia": _known("https://integrate.api.nvidia.com/v1", "NVIDIA_API_KEY"),
+    "mistral": _known("https://api.mistral.ai/v1", "MISTRAL_API_KEY", include_usage=False),
+    "groq": _known("https://api.groq.com/openai/v1", "GROQ_API_KEY"),
+    "deepseek": _known("https://api.deepseek.com/v1", "DEEPSEEK_API_KEY"),
+    "qwen": _known("https://dashscope-intl.aliyuncs.com/compatible-mode/v1", "DASHSCOPE_API_KEY"),
+    "zai": _known("https://api.z.ai/api/paas/v4", "ZAI_API_KEY"),
+    "xai": _known("https://api.x.ai/v1", "XAI_API_KEY"),
+    "gemini": _known("https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY", type="gemini"),
+    "ollama": _known("http://127.0.0.1:11434/v1"),
+    "lm-studio": _known("http://127.0.0.1:1234/v1"),
+    "vllm": _known("http://127.0.0.1:8080/v1"),
 }
+
+# Other names under which people keep the same keys.
+KEY_ALIASES = {"KIMI_API_KEY": "MOONSHOT_API_KEY", "GEMINI_API_KEY": "GOOGLE_API_KEY"}
+
+# How the keys begin; the longest beginning that fits decides. Mistral's and Z.ai's look like nothing in particular.
+_KEY_BEGINNINGS: dict[str, tuple[str, ...]] = {
+    "sk-": ("openai", "kimi", "deepseek", "qwen"),
+    "sk-ant-": ("anthropic",),
+    "sk-kimi-": ("kimi-code",),
+    "sk-or-": ("openrouter",),
+    "nvapi-": ("nvidia",),
+    "gsk_": ("groq",),
+    "xai-": ("xai",),
+    "AIza": ("gemini",),
+}
+
+
+def is_key_of(provider: str, credential: str) -> bool:
+    """Return whether a client's credential looks like a key of that known provider."""
+    beginning = max((each for each in _KEY_BEGINNINGS if credential.startswith(each)), key=len, default="")
+    return provider in _KEY_BEGINNINGS.get(beginning, ())
+
+
+def is_local(provider: Provider) -> bool:
+    """Return whether a provider runs on this machine."""
+    return urlsplit(provider.base_url).hostname in ("127.0.0.1", "localhost", "::1")
+
+
+def maker_at(name: str, provider: Provider) -> str:
+    """Return which known provider answers at an address, whatever the file calls it; "" if none that we know."""
+    host = urlsplit(provider.base_url).hostname
+    by_host = (known for known, default in _DEFAULTS.items() if urlsplit(str(default["base_url"])).hostname == host)
+    found = "" if is_local(provider) else next(by_host, "")
+    return found or (name if name in _DEFAULTS else "")
 
 
 def _over_defaults(given: object) -> object:

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from kimi_proxy.core import chat, json, tokens
 from kimi_proxy.core.chat import Wire, edit
@@ -17,14 +16,11 @@ from kimi_proxy.features.context import tokens_of
 from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import Draft, Stage, ask_usage, name_model, run_stages
 from kimi_proxy.features.sessions import Session, session_of
-from kimi_proxy.proxy.headers import Header, UpstreamRequest
+from kimi_proxy.proxy.headers import Header, UpstreamRequest, credential
 from kimi_proxy.services.chat.rate_limiter import RateLimiter
 from kimi_proxy.services.chat.recall import OnRecall, Recall
-from kimi_proxy.services.chat.relay import Answer, Exchange, Relay, ReplyStream
+from kimi_proxy.services.chat.relay import Answer, Exchange, ProviderClient, Relay, ReplyStream
 from kimi_proxy.services.metrics import Metrics
-
-if TYPE_CHECKING:
-    from kimi_proxy.proxy.upstream import Upstreams
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +55,21 @@ class Chat:
     def __init__(
         self,
         config: Config,
-        upstreams: "Upstreams | None",
+        upstreams: ProviderClient | None,
         metrics: Metrics,
         stages: Sequence[Stage] = (),  # everything that may change a request on its way, in this order
         observers: Sequence[ChatObserver] = (),
         recall: Recall | None = None,
         rate_limiter: RateLimiter | None = None,
+        models: Models | None = None,
         now: Callable[[], float] = time.monotonic,
         session_after: SessionAfter = no_session_after,
     ) -> None:
-        self.models = Models(config.providers, config.models)
+        self.models = models or Models.of(config)
         self.stages = (*stages, name_model, ask_usage(config.providers))
         self.rate_limiter = rate_limiter or RateLimiter(config.providers, now)
         self._upstreams = upstreams
+        self._token = config.token.get_secret_value() if config.token else None
         self._metrics = metrics
         self._observers = observers
         self._recall = recall
@@ -82,7 +80,7 @@ class Chat:
     async def answer(self, incoming: ChatRequest) -> AsyncIterator[Answer]:
         """Ask the provider of the model that is named; the answer is open as long as the block runs."""
         request = chat.parse(incoming.body, incoming.wire)
-        target = self.models.target(request.model, incoming.wire)
+        target = self.models.target(request.model, incoming.wire, self._credential(incoming))
         session = await self._session(request, incoming, target)
         came = Draft(request, target, session, request, incoming.headers)
         # A stage commits the originals of what it cuts before it returns: no marker without a way back.
@@ -99,7 +97,7 @@ class Chat:
         """Let an Anthropic provider count; for the models of others, we do."""
         request = chat.parse(incoming.body, incoming.wire)
         try:
-            target = self.models.target(request.model, incoming.wire)
+            target = self.models.target(request.model, incoming.wire, self._credential(incoming))
         except NoProvider:
             counted = await asyncio.to_thread(tokens_of, request, tokens.count)
             yield _json(incoming.wire.format.token_count(counted))
@@ -156,6 +154,9 @@ class Chat:
         if self._recall is None or not draft.own_tool:
             return send(outgoing)
         return self._recall.answered(send, outgoing, draft, on_recall)
+
+    def _credential(self, incoming: ChatRequest) -> str:
+        return credential(incoming.headers, self._token)
 
     def _count_fault(self, stage: str, error: Exception) -> None:
         self._metrics.chat_faults.labels(stage, type(error).__name__).inc()

@@ -4,16 +4,16 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from kimi_proxy.core.cache import LruCache
-from kimi_proxy.core.config.providers import Model
 from kimi_proxy.core.config.sections import RecordSettings
 from kimi_proxy.core.errors import location
 from kimi_proxy.features.accounting import prices_of
+from kimi_proxy.features.models import Models
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.recording import RecordedRequest, RecordingHead, head_line, line
 from kimi_proxy.services.chat.handler import ChatObserver
@@ -45,7 +45,7 @@ class Recorder(ChatObserver):
     """One thread writes; a disk that takes no writes costs requests nothing."""
 
     def __init__(
-        self, settings: RecordSettings, home: Path, models: Mapping[str, Model], now: Callable[[], float] = time.time
+        self, settings: RecordSettings, home: Path, models: Models, now: Callable[[], float] = time.time
     ) -> None:
         self._settings = settings
         self._folder = Path(settings.dir).expanduser() if settings.dir else home.absolute() / FOLDER
@@ -60,10 +60,8 @@ class Recorder(ChatObserver):
     def on_start(self, came: Draft, leaves: Draft) -> None:
         if self._thread is None:
             return
-        model = self._models.get(came.target.key or "")
-        head = RecordingHead(
-            came.target.key or came.target.model, model.max_context_size if model else None, prices_of(model)
-        )
+        model = self._models.model(came.target)
+        head = RecordingHead(came.target.name, model.max_context_size if model else None, prices_of(model))
         self._running[id(leaves)] = _Running(round(self._now(), 3), came, head)
 
     def on_end(self, exchange: Exchange) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -9,7 +10,7 @@ from kimi_proxy.core.chat.reply import EventBuffer, ReplyFacts, ReplyReader, Usa
 from kimi_proxy.core.errors import KimiProxyError, UpstreamDisconnected, UpstreamError, UpstreamUnreadable
 from kimi_proxy.features.accounting import Recalled
 from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.proxy.headers import Header
+from kimi_proxy.proxy.headers import Header, UpstreamRequest
 
 # Until this much of an answer that is no stream has come, a provider that fails can still be reported with a status.
 MAX_HELD_BYTES = 1024**2
@@ -29,6 +30,12 @@ class ReplyStream(Protocol):
     @property
     def is_delimited(self) -> bool: ...
     def pieces(self) -> AsyncIterator[bytes]: ...
+
+
+class ProviderClient(Protocol):
+    """Asks the providers by their names."""
+
+    def send(self, name: str, question: UpstreamRequest) -> AbstractAsyncContextManager[ReplyStream]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,8 +84,8 @@ class Routing:
             return Route(wanted, now, len(draft.request.body) // BYTES_PER_TOKEN)
         to = self._next(tokens, now, wanted)
         if to is not now:
-            await self._remember(decision_key, STAYS if to is wanted else to.target.key or STAYS)
-            names = {"from": wanted.target.key, "to": to.target.key}
+            await self._remember(decision_key, STAYS if to is wanted else to.target.name)
+            names = {"from": wanted.target.name, "to": to.target.name}
             log.warning(
                 "routed", extra={"session": draft.session.id, **names, "tokens": tokens, "max_context": to.size}
             )
@@ -125,7 +125,7 @@ class Routing:
         key = self._routes.get(decision_key)
         key = await self._read(decision_key) if key is None else key
         siblings = self._models.siblings(wanted.target)
-        was = (self._window(each) for each in siblings if each.key == key and self._may_answer(each, wanted))
+        was = (self._window(each) for each in siblings if each.name == key and self._may_answer(each, wanted))
         return next((window for window in was if window is not None and window.size > wanted.size), wanted)
 
     async def _read(self, decision_key: bytes) -> str:
@@ -156,5 +156,5 @@ class Routing:
 
 def _decision_key(draft: Draft) -> bytes:
     """Return the key of a conversation with the model that it asks for."""
-    pieces = ("routed", draft.session.id, draft.target.key or draft.target.model)
+    pieces = ("routed", draft.session.id, draft.target.name)
     return sha256(b"\0".join(encoded(piece) for piece in pieces)).digest()

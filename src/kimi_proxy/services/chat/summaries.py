@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Message
@@ -16,10 +15,8 @@ from kimi_proxy.features.compression import outline, transcript
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.proxy.headers import UpstreamRequest
 from kimi_proxy.services.chat.rate_limiter import RateLimiter
+from kimi_proxy.services.chat.relay import ProviderClient
 from kimi_proxy.services.metrics import Metrics
-
-if TYPE_CHECKING:
-    from kimi_proxy.proxy.upstream import Upstreams
 
 MAX_ANSWER_BYTES = 1024**2
 MAX_TRANSCRIPT_TOKENS = 60_000
@@ -55,7 +52,7 @@ class SummaryTask:
 
 class Summaries:
     def __init__(
-        self, upstreams: "Upstreams | None", rate_limiter: RateLimiter, metrics: Metrics, timeout_s: float
+        self, upstreams: ProviderClient | None, rate_limiter: RateLimiter, metrics: Metrics, timeout_s: float
     ) -> None:
         self._upstreams = upstreams
         self._rate_limiter = rate_limiter

@@ -159,6 +159,9 @@ class AnthropicMessages(WireFormat):
         below = super().upstream_path(base_url, path)
         return below if base_url.endswith(ROOT) else ROOT + below
 
+    def models_path(self, base_url: str) -> str:
+        return "/models?limit=1000" if base_url.endswith("/v1") else "/v1/models?limit=1000"
+
     def key_header(self, key: bytes) -> tuple[bytes, bytes]:
         return b"x-api-key", key
 

@@ -102,6 +102,10 @@ class WireFormat(ABC):
         """Return what follows a provider's `base_url`, for a path of ours; without one, for that of questions."""
         return (path or self.paths[0]).removeprefix(ROOT)
 
+    def models_path(self, base_url: str) -> str:
+        """Return what follows a provider's `base_url` where it lists its models."""
+        return "/models"
+
     def key_header(self, key: bytes) -> tuple[bytes, bytes]:
         return b"authorization", b"Bearer " + key
 

@@ -1,0 +1,122 @@
+"""The models that are known without configuration: their windows and prices, each row with its date and its source."""
+
+import csv
+import io
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from kimi_proxy.core.config.providers import Model
+
+LOCAL = "local"  # the provider of names that people run themselves, whoever serves them
+_SERVE_OTHERS = (LOCAL, "groq", "nvidia")  # they serve what others make
+
+# claude-sonnet-4-5-20250929, gpt-5.4-2026-03-05, codestral-2508, claude-opus-4@20250514
+_DATE = re.compile(r"[-@](?:20\d\d-?\d\d-?\d\d|\d{4})$", re.ASCII)
+# llama3.1:8b, qwen/qwen3.8-27b:free, claude-sonnet-4-5[1m], kimi-k2.5-preview
+_TAG = re.compile(r"(?:[:@][\w.-]+|\[\w+\]|-latest|-preview)$", re.ASCII)
+
+_WORD = re.compile(r"[a-z]+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownModel:
+    """A row of known_models.csv. A price of None is not known; prices are in US dollars for a million tokens."""
+
+    provider: str  # whose prices these are, by its name in the settings
+    name: str  # there
+    aliases: tuple[str, ...]
+    apis: tuple[str, ...]
+    tokenizer: str
+    window: int
+    max_output: int | None
+    input_usd: float | None
+    cached_usd: float | None
+    cache_write_usd: float | None
+    output_usd: float | None
+    checked: str  # the day on which the row was compared with its source
+    source: str
+
+    def as_model(self, provider: str, charges: bool) -> Model:
+        """Return the row as settings of a model that `provider` serves, with the prices only if it charges them."""
+        prices = {
+            "input_usd_per_million": self.input_usd,
+            "cached_usd_per_million": self.cached_usd,
+            "cache_write_usd_per_million": self.cache_write_usd,
+            "output_usd_per_million": self.output_usd,
+        }
+        known = {key: price for key, price in prices.items() if price is not None and charges}
+        return Model.model_validate({"provider": provider, "max_context_size": self.window, **known})
+
+
+@cache
+def table() -> tuple[KnownModel, ...]:
+    """Return all rows. Read once, when a model is first asked for."""
+    text = (files("kimi_proxy.features") / "known_models.csv").read_text("utf-8")
+    return tuple(_row(fields) for fields in csv.DictReader(io.StringIO(text)))
+
+
+def find(name: str, provider: str = "") -> KnownModel | None:
+    """Return the row for a model of that name, of `provider` if it has one.
+
+    Tried in order: the name itself or an alias; the name without a date; without a tag; without a provider's prefix.
+    Upper case and the dots of versions make no difference: providers spell the same model either way.
+    """
+    key = _key(name)
+    while key:
+        for spelling in dict.fromkeys((key, _DATE.sub("", key), _TAG.sub("", key), _DATE.sub("", _TAG.sub("", key)))):
+            if rows := _index().get(spelling):
+                return next((row for row in rows if row.provider == provider), rows[0])
+        key = key.partition("/")[2]
+    return None
+
+
+def maker(name: str) -> str:
+    """Return the provider that makes a model: by the table, else by how its name begins; "" if neither says."""
+    row = find(name)
+    if row is not None and row.provider not in _SERVE_OTHERS:
+        return row.provider
+    found = _WORD.match(_key(name).rpartition("/")[2])
+    return _makers().get(found[0], "") if found is not None else ""
+
+
+@cache
+def _makers() -> dict[str, str]:
+    rows = (row for row in reversed(table()) if row.provider not in _SERVE_OTHERS)
+    return {found[0]: row.provider for row in rows if (found := _WORD.match(_key(row.name)))}
+
+
+@cache
+def _index() -> dict[str, list[KnownModel]]:
+    """Return the rows by their names, those of the model's own maker first."""
+    index: dict[str, list[KnownModel]] = {}
+    for row in table():
+        for name in (row.name, *row.aliases):
+            index.setdefault(_key(name), []).append(row)
+    return index
+
+
+def _key(name: str) -> str:
+    return name[:200].lower().replace(".", "-")
+
+
+def _row(fields: dict[str, str]) -> KnownModel:
+    def price(column: str) -> float | None:
+        return float(fields[column]) if fields[column] else None
+
+    return KnownModel(
+        provider=fields["provider"],
+        name=fields["name"],
+        aliases=tuple(fields["aliases"].split()),
+        apis=tuple(fields["apis"].split()),
+        tokenizer=fields["tokenizer"],
+        window=int(fields["window"]),
+        max_output=int(fields["max_output"]) if fields["max_output"] else None,
+        input_usd=price("input_usd"),
+        cached_usd=price("cached_usd"),
+        cache_write_usd=price("cache_write_usd"),
+        output_usd=price("output_usd"),
+        checked=fields["checked"],
+        source=fields["source"],
+    )
