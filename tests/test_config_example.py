@@ -54,7 +54,7 @@ def test_the_example_with_its_comments_taken_away_is_still_accepted(tmp_path: Pa
 
 
 def test_every_provider_that_is_known_is_shown():
-    assert set(tomllib.loads(EXAMPLE)["providers"]) == set(FileSettings().providers)
+    assert set(tomllib.loads(EVERYTHING)["providers"]) == set(FileSettings().providers)
 
 
 def test_every_key_of_the_example_is_explained_on_its_own_line():
