@@ -3,4 +3,7 @@
 set -eu
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 "$here/scripts/setup"
+# Its config.toml and .env are those beside this file, wherever it is started from.
+KIMI_PROXY_FOLDER=$here
+export KIMI_PROXY_FOLDER
 exec "$here/.venv/bin/kimi-proxy" start "$@"

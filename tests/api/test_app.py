@@ -12,6 +12,7 @@ from kimi_proxy.api.apps import rules_of
 from kimi_proxy.core import json
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.proxy.local_server import outward_address
 
 # The contract's own schemas, word for word.
 PRUNE_SCHEMA = """
@@ -405,11 +406,16 @@ def test_the_token_of_the_environment_locks_the_doors(tmp_path: Path):
         ("127.0.0.1", ()),
         ("localhost", ()),
         ("::1", ()),
-        ("0.0.0.0", ()),
-        ("::", ()),
         ("192.0.2.7", ("192.0.2.7",)),
         ("2001:db8::7", ("[2001:db8::7]",)),
     ],
 )
 def test_the_address_we_listen_on_is_a_name_of_ours(host: str, names: tuple[str, ...]):
     assert rules_of(parse("", {}, Path("home")), host).hosts == names
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_on_all_interfaces_the_address_that_the_start_message_names_is_ours(host: str):
+    outward = outward_address(host)
+
+    assert rules_of(parse("", {}, Path("home")), host).hosts == ((outward,) if outward else ())

@@ -149,3 +149,27 @@ def test_over_stdio_it_answers_and_ends_with_its_input(cli: Cli):
     answer = json.loads(done.stdout)
     assert answer["id"] == 7
     assert [tool["name"] for tool in answer["result"]["tools"]] == ["prune_text", "recover_text", "health"]
+
+
+def test_the_start_message_names_addresses_the_file_and_the_providers(cli: Cli):
+    (cli.here / "other.toml").write_text("[providers.ollama]\n")
+    with serving(cli, "start", "--config", "other.toml", env={"ANTHROPIC_API_KEY": "x"}, name="proxy") as (
+        process,
+        address,
+    ):
+        said = stop(process)[1].decode()
+
+    assert f"the dashboard is on {address}/\n" in said
+    assert f"base URLs for chat: {address}/v1 (OpenAI chat completions and responses), {address} (Anthropic)\n" in said
+    assert f"configuration: {cli.here / 'other.toml'}\n" in said
+    assert "providers: ollama; on demand: anthropic (ANTHROPIC_API_KEY), and others" in said
+
+
+def test_on_all_interfaces_it_names_an_address_that_other_machines_can_use(cli: Cli):
+    env = {"KIMI_PROXY_HOST": "0.0.0.0", "KIMI_PROXY_TOKEN": "0123456789abcdef"}
+    with serving(cli, "start", env=env, name="proxy") as (process, _):
+        said = stop(process)[1].decode()
+
+    found = re.search(r"from other machines the proxy is on (http://[\d.]+:\d+)", said)
+    assert found is None or not found[1].startswith(("http://0.", "http://127."))
+    assert "configuration: no file is read; one would be " in said

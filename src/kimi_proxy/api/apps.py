@@ -22,7 +22,7 @@ from kimi_proxy.api.server import serve
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.errors import ConfigError, KimiProxyError
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.proxy.local_server import local_url, port_owner
+from kimi_proxy.proxy.local_server import local_url, outward_address, port_owner
 from kimi_proxy.services.background import announced
 from kimi_proxy.services.runtime import Runtime
 from kimi_proxy.services.store.protocols import Store
@@ -193,7 +193,9 @@ def guarded(
 def rules_of(config: Config, host: str) -> Rules:
     """Return the guard's rules for a server that is bound to `host`."""
     name = f"[{host}]" if ":" in host else host
-    own = () if host in ALL_INTERFACES or name in LOOPBACK else (name,)
+    # On all interfaces, the address that the start message names is ours too; a rebound name is not.
+    outward = outward_address(host) if host in ALL_INTERFACES else None
+    own = () if name in LOOPBACK else (outward,) if outward else () if host in ALL_INTERFACES else (name,)
     return Rules(
         hosts=(*own, *config.access.allowed_hosts),
         token=config.token.get_secret_value() if config.token else None,

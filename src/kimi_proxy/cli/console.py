@@ -22,9 +22,13 @@ if TYPE_CHECKING:
 
 NAME = "kimi-proxy"
 FILE = "config.toml"
+ENV_FILE = ".env"
 STDIN: Final = Path("-")
 EXIT_NOT_RUNNING = 3  # as service managers say it
 
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="The configuration file, in place of all others.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead, for programs.")]
 
 
@@ -110,10 +114,14 @@ def colour(text: str, code: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
-    """The settings in force, and the file that they were read from, if any."""
+    """The settings in force, and where they were read."""
 
     config: Config
-    file: Path | None
+    file: Path | None  # None: there is none
+    place: Path  # of the file, or where it would be
+    toml: str
+    env_file: Path | None = None
+    from_env_file: tuple[str, ...] = ()  # the variables that the environment lacked
 
 
 def load(env: Mapping[str, str] = os.environ, here: Path | None = None) -> LoadedSettings:
@@ -128,16 +136,31 @@ def load(env: Mapping[str, str] = os.environ, here: Path | None = None) -> Loade
 
     platform = user_config_path(NAME, appauthor=False)
     file = find(env, here, platform)
+    own = _own_folder(env) if here is not None else None
+    place = file or (own or platform) / FILE
+    env_file = place.parent / ENV_FILE
+    added = {name: value for name, value in _read_env(env_file).items() if name not in env}
+    if env is os.environ:
+        os.environ.update(added)  # programs that we start look there
+    env = {**added, **env}
     try:
-        config = parse(_read(file), env, home(env))
+        toml = _read(file)
+        config = parse(toml, env, home(env))
     except ConfigError as e:
         raise ConfigError(f"{e} (file: {file or 'none'})") from e
-    return LoadedSettings(config.model_copy(update={"file": file or platform / FILE}), file)
+    config = config.model_copy(update={"file": place})
+    return LoadedSettings(config, file, place, toml, env_file if added else None, tuple(sorted(added)))
 
 
 def server_config() -> Config:
     """Return the settings of a server that is started in this folder."""
     return load(here=Path()).config
+
+
+def use_config_file(file: Path | None) -> None:
+    """Let `--config FILE` decide for this process, and for those that it starts."""
+    if file is not None:
+        os.environ["KIMI_PROXY_CONFIG"] = str(file.absolute())
 
 
 def home(env: Mapping[str, str] = os.environ) -> Path:
@@ -157,8 +180,38 @@ def find(env: Mapping[str, str], here: Path | None, platform: Path) -> Path | No
         if not file.is_file():
             raise ConfigError(f"KIMI_PROXY_CONFIG names {file}, which is not a file: create it or unset it")
         return file
-    folders = (platform,) if here is None else (here, platform)
-    return next((folder / FILE for folder in folders if (folder / FILE).is_file()), None)
+    folders = (platform,) if here is None else (_own_folder(env) or here, platform)
+    return next((folder.absolute() / FILE for folder in folders if (folder / FILE).is_file()), None)
+
+
+def _own_folder(env: Mapping[str, str]) -> Path | None:
+    """Return the folder of start.sh, which names itself: the current folder may be anyone's project then."""
+    from kimi_proxy.core.config import named_path
+
+    return named_path("KIMI_PROXY_FOLDER", env)
+
+
+def _read_env(file: Path) -> dict[str, str]:
+    """Return the variables of a `.env`: NAME=value lines, with or without `export` and quotes."""
+    try:
+        text = file.read_text("utf-8-sig") if file.is_file() else ""
+    except (OSError, UnicodeDecodeError) as e:
+        raise ConfigError(f"{file} cannot be read: {e}") from e
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.split("\n"), 1):
+        name, equals, value = line.strip().removeprefix("export ").partition("=")
+        if not name or name.startswith("#"):
+            continue
+        if not equals or not name.strip().isidentifier():
+            raise ConfigError(f"{file}, line {number}: write NAME=value, or begin the line with #")
+        found[name.strip()] = _unquoted(value.strip())
+    return found
+
+
+def _unquoted(value: str) -> str:
+    if value[:1] in ('"', "'"):
+        return value[1:].partition(value[0])[0]
+    return value.partition(" #")[0].rstrip()
 
 
 def log_errors_only() -> None:

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kimi_proxy.cli.console import load, remark, server_config
+from kimi_proxy.cli.config import sources
+from kimi_proxy.cli.console import ConfigOption, LoadedSettings, load, remark, use_config_file
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from kimi_proxy.api.apps import Listener
     from kimi_proxy.core.config import Config
     from kimi_proxy.services.runtime import Runtime
 
 
-def start() -> None:
+def start(config_file: ConfigOption = None) -> None:
     """Run everything in the foreground until Ctrl-C: the pruner, the proxy with its gateway, and MCP servers behind it.
 
     Settings come from the environment and from config.toml; without any it listens on 127.0.0.1:8006 and :8000.
     """
     from kimi_proxy.api.apps import proxy_listener, pruner_listener
 
-    config = server_config()
-    _serve(config, (pruner_listener(config), proxy_listener(config)))
+    use_config_file(config_file)
+    settings = load(here=Path())
+    _serve(settings, (pruner_listener(settings.config), proxy_listener(settings.config)))
 
 
 def pruner(
@@ -41,7 +44,8 @@ def pruner(
 
     With --stdio it is meant to be started by an MCP client, which ends it by closing its standard input.
     """
-    config = load(here=None if stdio else Path()).config
+    settings = load(here=None if stdio else Path())
+    config = settings.config
     chosen = {"host": host, "port": port}
     changed = {key: value for key, value in chosen.items() if value is not None}
     config = config.model_copy(update={"mcp_pruner": config.mcp_pruner.model_copy(update=changed)})
@@ -53,7 +57,7 @@ def pruner(
     else:
         from kimi_proxy.api.apps import pruner_listener
 
-        _serve(config, (pruner_listener(config),))
+        _serve(replace(settings, config=config), (pruner_listener(config),))
 
 
 def run_runtime(config: Config, serve: Callable[[Runtime], Awaitable[None]]) -> None:
@@ -71,12 +75,13 @@ def run_runtime(config: Config, serve: Callable[[Runtime], Awaitable[None]]) -> 
     run(life())
 
 
-def _serve(config: Config, listeners: Sequence[Listener]) -> None:
+def _serve(settings: LoadedSettings, listeners: Sequence[Listener]) -> None:
     from kimi_proxy.api.apps import listen
     from kimi_proxy.api.server import refuse_exposure, run, stop_on_signals
     from kimi_proxy.core.logs import write_to_stderr
     from kimi_proxy.lab.log_watcher import running_with_logs
 
+    config = settings.config
     for listener in listeners:
         refuse_exposure(listener.host, config.token is not None)
     write_to_stderr(config.log)
@@ -84,13 +89,33 @@ def _serve(config: Config, listeners: Sequence[Listener]) -> None:
     async def life() -> None:
         with stop_on_signals() as stop:
             async with running_with_logs(config) as runtime:
-                await listen(runtime, listeners, stop, remark, lambda addresses: _welcome(config, addresses["pruner"]))
+                await listen(runtime, listeners, stop, remark, lambda addresses: _welcome(settings, addresses))
 
     run(life())
     remark("stopped")
 
 
-def _welcome(config: Config, address: str) -> None:
+def _welcome(settings: LoadedSettings, addresses: Mapping[str, str]) -> None:
+    config, proxy = settings.config, addresses.get("proxy")
+    if proxy is not None:
+        remark(f"the dashboard is on {proxy}/")
+        remark(f"base URLs for chat: {proxy}/v1 (OpenAI chat completions and responses), {proxy} (Anthropic)")
+    for line in _elsewhere(config, addresses):
+        remark(line)
+    for line in sources(settings):
+        remark(line)
     remark(f"originals are kept under {config.home}")
-    remark(f"try: curl -s {address}/health")
+    remark(f"try: curl -s {addresses['pruner']}/health")
     remark("Ctrl-C stops it")
+
+
+def _elsewhere(config: Config, addresses: Mapping[str, str]) -> Iterator[str]:
+    """Yield the addresses by which other machines reach servers that listen on all interfaces."""
+    from kimi_proxy.proxy.local_server import ANY, outward_address
+
+    hosts = {"pruner": config.mcp_pruner.host, "proxy": config.proxy.host}
+    for name, address in addresses.items():
+        outward = outward_address(hosts[name]) if hosts[name] in ANY else None
+        if outward is not None:
+            port = address.rpartition(":")[2]
+            yield f"from other machines the {name} is on http://{outward}:{port} (with the token)"

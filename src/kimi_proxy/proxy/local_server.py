@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
+from socket import AF_INET, AF_INET6, SOCK_DGRAM, socket
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -37,6 +38,18 @@ def local_url(host: str, port: int) -> str:
     """Return the address that a client on this machine uses."""
     reachable = ANY.get(host, host)
     return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+
+
+def outward_address(host: str) -> str | None:
+    """Return the address under which this machine's network knows it, in brackets if it is IPv6; None without one."""
+    family, anywhere = (AF_INET6, "2001:db8::1") if ":" in host else (AF_INET, "192.0.2.1")  # for documents only
+    try:
+        with socket(family, SOCK_DGRAM) as asking:
+            asking.connect((anywhere, 9))  # sends nothing: it only chooses a route
+            address = str(asking.getsockname()[0])
+    except OSError:
+        return None
+    return f"[{address}]" if ":" in address else address
 
 
 def port_owner(host: str, port: int) -> PortOwner | None:

@@ -4,10 +4,11 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, SecretStr, ValidationError
 
 from kimi_proxy.core.config.providers import KEY_ALIASES, Model, Provider, Providers, is_reference
 from kimi_proxy.core.config.sections import (
@@ -24,7 +25,7 @@ from kimi_proxy.core.config.sections import (
     ToolSettings,
     read_switch,
 )
-from kimi_proxy.core.config.servers import McpSettings
+from kimi_proxy.core.config.servers import McpServer, McpSettings
 from kimi_proxy.core.errors import ConfigError
 
 DEEPINFRA_URL = "https://api.deepinfra.com/v1/inference/Qwen/Qwen3-Reranker-0.6B"
@@ -119,7 +120,7 @@ _RESERVED = ("home", "file", "token", "deepinfra_api_key", "provider_keys", "on_
 _BACKENDS = {"deepinfra": "deepinfra", "cloud": "deepinfra"}
 
 # variable → section, key, reader; a later variable for the same key is an alias and loses to the earlier one
-_ENVIRONMENT: tuple[tuple[str, str, str, Callable[[str], object]], ...] = (
+ENVIRONMENT: tuple[tuple[str, str, str, Callable[[str], object]], ...] = (
     ("MCP_PRUNER_HOST", "mcp_pruner", "host", str),
     ("MCP_PRUNER_PORT", "mcp_pruner", "port", int),
     ("KIMI_PROXY_HOST", "proxy", "host", str),
@@ -150,10 +151,11 @@ _ENVIRONMENT: tuple[tuple[str, str, str, Callable[[str], object]], ...] = (
 VARIABLES = (
     "KIMI_PROXY_HOME",
     "KIMI_PROXY_CONFIG",
+    "KIMI_PROXY_FOLDER",
     "KIMI_PROXY_TOKEN",
     "KIMI_PROXY_UPSTREAMS",
     "DEEPINFRA_API_KEY",
-    *(name for name, *_ in _ENVIRONMENT),
+    *(name for name, *_ in ENVIRONMENT),
 )
 
 
@@ -165,7 +167,7 @@ def parse(toml: str, env: Mapping[str, str], default_home: Path) -> Config:
         raise ConfigError(f"the configuration file is not valid TOML: {e}") from e
     _refuse_secrets(file, "")
     sections = {name: dict(value) if isinstance(value, dict) else value for name, value in file.items()}
-    for variable, section, key, reader in reversed(_ENVIRONMENT):
+    for variable, section, key, reader in reversed(ENVIRONMENT):
         text = env.get(variable, "")
         if text:
             chosen = sections.setdefault(section, {})
@@ -184,15 +186,40 @@ def parse(toml: str, env: Mapping[str, str], default_home: Path) -> Config:
         config = Config.model_validate(_lists_as_tuples(values))
     except ValidationError as e:
         problem = e.errors(include_url=False, include_input=False)[0]
-        raise ConfigError(f"setting {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from e
+        raise ConfigError(
+            _explained([str(each) for each in problem["loc"]], problem["type"], problem["msg"], toml)
+        ) from e
     for name, model in config.models.items():
         if model.provider not in config.providers:
             raise ConfigError(f"setting models.{name}.provider: there is no provider {model.provider!r}")
     named = file.get("providers", {})
     on_demand = frozenset(name for name in config.providers if name not in named)
     config = config.model_copy(update={"on_demand": on_demand, "providers": _moved(config.providers, env)})
-    off = {name: _line(toml, f"providers.{name}", "enabled") for name in named if not config.providers[name].enabled}
+    off = {name: line_of(toml, f"providers.{name}", "enabled") for name in named if not config.providers[name].enabled}
     return config.model_copy(update={"provider_keys": _keys(config, env), "off_lines": off})
+
+
+def _explained(path: list[str], kind: str, what: str, toml: str) -> str:
+    """Return what is wrong with a setting, by its name and its line; of an unknown one, which it may have meant."""
+    *section, key = path
+    name, line = ".".join(path), line_of(toml, ".".join(section), key)
+    where = f" (line {line})" if line else ""
+    if kind != "extra_forbidden":
+        return f"setting {name}{where}: {what.removeprefix('Value error, ')}"
+    near = get_close_matches(key, _keys_beside(section), 1)
+    return f"setting {name}{where}: there is no such setting" + (f": did you mean {near[0]}?" if near else "")
+
+
+def _keys_beside(section: list[str]) -> list[str]:
+    """Return the names that a section may hold; none for sections whose names people choose."""
+    model: type[BaseModel] = FileSettings
+    for name in section:
+        inner = model.model_fields[name].annotation if name in model.model_fields else None
+        if not isinstance(inner, type) or not issubclass(inner, BaseModel):
+            chosen: dict[str, type[BaseModel]] = {"providers": Provider, "models": Model, "mcp": McpServer}
+            return list(chosen.get(section[0], SettingsSection).model_fields)
+        model = inner
+    return list(model.model_fields)
 
 
 def _moved(providers: Mapping[str, Provider], env: Mapping[str, str]) -> Mapping[str, Provider]:
@@ -209,7 +236,7 @@ def _moved(providers: Mapping[str, Provider], env: Mapping[str, str]) -> Mapping
     return moved
 
 
-def _line(toml: str, section: str, key: str) -> int:
+def line_of(toml: str, section: str, key: str) -> int:
     """Return the line on which a file sets a key, else that of its section, else 0. TOML has other spellings too."""
     header = re.compile(r"\s*\[\s*" + re.escape(section).replace(r"\.", r"\s*\.\s*") + r"\s*\]")
     at = found = 0

@@ -62,9 +62,7 @@ class ModelWindows(ChatObserver):
             log.info("window learned from the provider", extra={**names, "max_context": window})
         elif self._models.window(target) is None:
             self._unknown.put(target, "")
-            log.warning(
-                "the window of a model is not known: paste these lines", extra={**names, "lines": _line(target)}
-            )
+            log.warning("a model's window is not known: paste these lines", extra={**names, "lines": _line(target)})
             self._publish("model_unknown", _to_json(target))
 
 

@@ -1,0 +1,226 @@
+"""`kimi-proxy config` and `kimi-proxy models`: what is in force and where each value comes from, and what is known."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kimi_proxy.cli.console import (
+    ConfigOption,
+    JsonOption,
+    LoadedSettings,
+    load,
+    remark,
+    use_config_file,
+    write,
+    write_json,
+)
+from kimi_proxy.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from kimi_proxy.core.json import JsonObject
+    from kimi_proxy.features.known_models import KnownModel
+
+WIDTH = 44
+EXAMPLE = "config.example.toml"
+
+config = typer.Typer(
+    name="config",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+    help="Print the settings in force, or begin a file.",
+)
+
+
+@config.callback()
+def show(context: typer.Context, file: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Print the settings in force, each with where it comes from. Secrets are never shown.
+
+    `kimi-proxy config init` writes a file to begin with.
+    """
+    use_config_file(file)
+    if context.invoked_subcommand is not None:
+        return
+    settings = load(here=Path())
+    rows = list(settings_in_force(settings, os.environ))
+    if as_json:
+        listed = [{"setting": name, "value": value, "origin": origin} for name, value, origin in rows]
+        write_json({"file": str(settings.file) if settings.file else None, "settings": listed})
+        return
+    write("".join(f"# {line}\n" for line in sources(settings)))
+    for name, value, origin in rows:
+        write(f"{f'{name} = {_toml(value)}':<{WIDTH}} # {origin}\n")
+
+
+def sources(settings: LoadedSettings) -> Iterator[str]:
+    """Yield which file was read, or where one would be, what came from the .env, and who answers chat requests."""
+    place = settings.place
+    yield f"configuration: {place}" if settings.file else f"configuration: no file is read; one would be {place}"
+    if settings.env_file:
+        yield f"from {settings.env_file}: {', '.join(settings.from_env_file)}"
+    config = settings.config
+    on = [name for name, provider in config.providers.items() if provider.enabled]
+    keyed = [name for name in config.on_demand if name in config.provider_keys]
+    with_key = [f"{name} ({config.providers[name].key_variable})" for name in config.providers if name in keyed]
+    yield f"providers: {', '.join(on) or 'none switched on'}; on demand: " + (
+        f"{', '.join(with_key)}, and others with the client's own key" if with_key else "with the client's own key"
+    )
+
+
+def settings_in_force(settings: LoadedSettings, env: Mapping[str, str]) -> Iterator[tuple[str, object, str]]:
+    """Yield the name, value and origin of every setting; of providers and servers, those that the file names."""
+    import tomllib
+
+    from kimi_proxy.core.config import ENVIRONMENT, FileSettings
+
+    file = tomllib.loads(settings.toml)
+    variables = {f"{section}.{key}": name for name, section, key, _ in reversed(ENVIRONMENT) if env.get(name)}
+    chosen = {"providers": file.get("providers", {}), "models": file.get("models", {})}
+    chosen["mcp.servers"] = file.get("mcp", {}).get("servers", {})
+    for name, value in _leaves(settings.config, FileSettings.model_fields, chosen):
+        yield name, value, _origin(name, file, variables, settings)
+
+
+def _leaves(
+    section: BaseModel, names: Mapping[str, object], chosen: Mapping[str, Mapping[str, object]], path: str = ""
+) -> Iterator[tuple[str, object]]:
+    from pydantic import BaseModel
+
+    for name in names:
+        value, place = getattr(section, name), f"{path}{name}"
+        if place in chosen:
+            for each in chosen[place]:
+                if each in value:
+                    yield from _leaves(value[each], type(value[each]).model_fields, {}, f"{place}.{each}.")
+        elif isinstance(value, BaseModel):
+            yield from _leaves(value, type(value).model_fields, chosen, f"{place}.")
+        elif name not in ("env", "args"):  # of programs: they may hold secrets
+            yield place, value
+
+
+def _origin(name: str, file: Mapping[str, object], variables: Mapping[str, str], settings: LoadedSettings) -> str:
+    from kimi_proxy.core.config import line_of
+
+    if name in variables:
+        variable = variables[name]
+        return f"{variable} in {settings.env_file if variable in settings.from_env_file else 'the environment'}"
+    held: object = file
+    for step in name.split("."):
+        held = held.get(step) if isinstance(held, Mapping) else None
+    if held is None:
+        return "default"
+    section, _, key = name.rpartition(".")
+    line = line_of(settings.toml, section, key)
+    return f"file, line {line}" if line else "file"
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(_toml(each) for each in value)}]"
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+@config.command()
+def init(
+    file: ConfigOption = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Switch on every provider whose key is found.")] = False,
+) -> None:
+    """Write a commented configuration file.
+
+    Providers whose keys are in the environment are switched on in it, after asking. A file that exists is left alone.
+    """
+    target = _new_file(file)
+    found = _keyed_providers()
+    chosen = [name for name, variable in found.items() if yes or _agrees(name, variable)]
+    tables = "".join(f'[providers.{name}]\napi_key = "${{{found[name]}}}"\n\n' for name in chosen)
+    head = "# Written by kimi-proxy config init. Keys stay in the environment, or in a .env beside this file.\n\n"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("x", encoding="utf-8") as opened:
+            opened.write(head + tables + _commented(_example()))
+    except FileExistsError as e:
+        raise ConfigError(f"{target} exists: edit it, or name another one with --config") from e
+    except OSError as e:
+        raise ConfigError(f"{target} cannot be written: {e.strerror}") from e
+    write(f"{target}\n")
+    remark(f"providers switched on: {', '.join(chosen) or 'none'}; kimi-proxy config shows what is in force")
+
+
+def _new_file(given: Path | None) -> Path:
+    """Return the file to write: the one that is named, else the one that would be read."""
+    if given is not None or os.environ.get("KIMI_PROXY_CONFIG"):
+        return given or Path(os.environ["KIMI_PROXY_CONFIG"])
+    return load(here=Path()).place
+
+
+def _keyed_providers() -> dict[str, str]:
+    """Return the known providers whose key is in the environment, with its variable."""
+    from kimi_proxy.core.config import parse
+    from kimi_proxy.core.config.providers import KEY_ALIASES
+
+    known = parse("", os.environ, Path())
+    variables = {name: known.providers[name].key_variable for name in known.providers if name in known.provider_keys}
+    return {
+        name: variable if os.environ.get(variable, "").strip() else KEY_ALIASES[variable]
+        for name, variable in variables.items()
+    }
+
+
+def _agrees(name: str, variable: str) -> bool:
+    if not sys.stdin.isatty():
+        remark(f"{variable} is set: --yes switches {name} on")
+        return False
+    return typer.confirm(f"{variable} is set. Switch {name} on, so that requests for its models go there?", err=True)
+
+
+def _example() -> str:
+    from importlib.resources import files
+
+    for place in (Path(str(files("kimi_proxy"))) / EXAMPLE, Path(__file__).parents[3] / EXAMPLE):
+        if place.is_file():
+            return place.read_text("utf-8")
+    return ""
+
+
+def _commented(text: str) -> str:
+    return "".join(f"#{line}\n" if line and not line.startswith("#") else f"{line}\n" for line in text.split("\n")[:-1])
+
+
+def models(
+    name: Annotated[str, typer.Argument(metavar="[WORDS]", help="Only models whose names hold these words.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """List the models that are known: windows, prices for a million tokens, where the figures come from, how old.
+
+    What [models] of the configuration says wins over this list.
+    """
+    from dataclasses import asdict
+    from datetime import date
+
+    from kimi_proxy.features.known_models import table
+
+    rows = [row for row in table() if name.lower() in f"{row.provider}/{row.name}".lower()]
+    if as_json:
+        listed: list[JsonObject] = [asdict(row) for row in rows]
+        write_json({"models": listed})
+        return
+    today = date.today()
+    write("".join(_model_row(row, (today - date.fromisoformat(row.checked)).days) for row in rows))
+    remark(f"{len(rows)} models; prices in US dollars for a million tokens: input, from the cache, output")
+
+
+def _model_row(row: KnownModel, age_days: int) -> str:
+    prices = " ".join(
+        "-" if price is None else f"{price:g}" for price in (row.input_usd, row.cached_usd, row.output_usd)
+    )
+    age = "today" if age_days <= 0 else "1 day old" if age_days == 1 else f"{age_days} days old"
+    return f"{row.provider + '/' + row.name:<52} {row.window:>9,}  {prices:<18} {age}, {row.source}\n"

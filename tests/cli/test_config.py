@@ -1,0 +1,116 @@
+"""What is in force and where it comes from; a file to begin with; the models that are known."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kimi_proxy.cli.console import load
+from kimi_proxy.core.errors import ConfigError
+
+from .conftest import Cli
+
+
+def settings_of(cli: Cli, **env: str) -> dict[str, tuple[object, str]]:
+    ran = cli("config", "--json", env=env)
+    assert ran.returncode == 0, ran.stderr
+    return {each["setting"]: (each["value"], each["origin"]) for each in json.loads(ran.stdout)["settings"]}
+
+
+def test_every_setting_is_shown_with_where_it_comes_from(cli: Cli):
+    toml = '[store]\nmax_bytes = 5_000_000\n[providers.mine]\nbase_url = "http://x"\n'
+    (cli.here / "config.toml").write_text(toml)
+    (cli.here / ".env").write_text("export KIMI_PROXY_LOG_LEVEL='error'\n# a remark\nMCP_PRUNER_PORT=1\n")
+    shown = settings_of(cli)
+
+    assert shown["store.max_bytes"] == (5_000_000, "file, line 2")
+    assert shown["proxy.port"] == (0, "KIMI_PROXY_PORT in the environment")
+    assert shown["mcp_pruner.port"] == (0, "MCP_PRUNER_PORT in the environment")
+    assert shown["log.level"][0] == "error"
+    assert shown["log.level"][1].endswith("/here/.env")
+    assert shown["mcp_pruner.host"] == ("127.0.0.1", "default")
+    assert shown["providers.mine.base_url"] == ("http://x", "file, line 4")
+
+
+def test_no_secret_is_shown(cli: Cli):
+    ran = cli("config", env={"ANTHROPIC_API_KEY": "sk-ant-hush", "KIMI_PROXY_TOKEN": "a-token-of-ours"})
+
+    assert b"hush" not in ran.stdout
+    assert b"a-token-of-ours" not in ran.stdout
+    assert b"on demand: anthropic (ANTHROPIC_API_KEY)" in ran.stdout
+    assert b"no file is read; one would be" in ran.stdout
+
+
+def test_a_file_to_begin_with_switches_on_what_has_a_key_and_is_accepted(cli: Cli):
+    ran = cli("config", "init", "--yes", env={"MOONSHOT_API_KEY": "sk-1"})
+    file = Path(ran.stdout.decode().strip())
+    text = file.read_text()
+
+    assert file == Path(cli.env["HOME"]) / ".config" / "kimi-proxy" / "config.toml"
+    assert '[providers.kimi]\napi_key = "${MOONSHOT_API_KEY}"\n' in text
+    assert "#[mcp_pruner]" in text
+    config = load({**cli.env, "KIMI_PROXY_CONFIG": str(file), "MOONSHOT_API_KEY": "sk-1"}).config
+    assert config.providers["kimi"].enabled
+    assert cli("config", "init", "--yes").returncode == 78
+    assert file.read_text() == text
+
+
+def test_without_an_answer_no_provider_is_switched_on(cli: Cli):
+    target = cli.here / "mine.toml"
+    ran = cli("config", "init", "--config", str(target), env={"OPENAI_API_KEY": "sk-1"})
+
+    assert b"OPENAI_API_KEY is set: --yes switches openai on" in ran.stderr
+    assert "\n[providers." not in target.read_text()
+
+
+def test_start_sh_names_its_folder_and_the_current_one_is_not_read_then(tmp_path: Path):
+    own, project = tmp_path / "own", tmp_path / "project"
+    own.mkdir()
+    project.mkdir()
+    (project / "config.toml").write_text("[log]\nlevel = 'error'\n")
+    env = {"HOME": str(tmp_path), "KIMI_PROXY_HOME": str(tmp_path), "KIMI_PROXY_FOLDER": str(own)}
+
+    assert load(env, project).file is None
+    assert load(env, project).place == own / "config.toml"
+    (own / "config.toml").write_text("[log]\nlevel = 'debug'\n")
+    (own / ".env").write_text('OPENAI_API_KEY="sk # 1" # mine\nKIMI_API_KEY=sk-2 # yours\n')
+    loaded = load({**env, "KIMI_API_KEY": "sk-3"}, project)
+    assert (loaded.file, loaded.config.log.level) == (own / "config.toml", "debug")
+    assert loaded.from_env_file == ("OPENAI_API_KEY",)
+    keys = {name: key.get_secret_value() for name, key in loaded.config.provider_keys.items()}
+    assert keys == {"openai": "sk # 1", "kimi": "sk-3"}
+
+
+def test_a_line_of_an_env_file_that_says_nothing_is_named(tmp_path: Path):
+    (tmp_path / "config.toml").write_text("")
+    (tmp_path / ".env").write_text("A=1\nnonsense\n")
+
+    with pytest.raises(ConfigError, match=r"\.env, line 2: write NAME=value"):
+        load({"HOME": str(tmp_path), "KIMI_PROXY_HOME": str(tmp_path)}, tmp_path)
+
+
+def test_models_are_listed_with_their_source_and_age(cli: Cli):
+    ran = cli("models", "claude-opus-5-5")
+
+    assert ran.stdout.startswith(b"anthropic/claude-opus-5-5 ")
+    assert b"1,000,000  4 0.2 20 " in ran.stdout
+    assert b"platform.claude.com" in ran.stdout
+    listed = json.loads(cli("models", "--json").stdout)["models"]
+    assert len(listed) > 250
+    assert {"provider", "name", "window", "checked", "source"} <= set(listed[0])
+
+
+@pytest.mark.parametrize(
+    ("toml", "named"),
+    [
+        ("[mcp_pruner]\nhost = '127.0.0.1'\nprot = 1", r"mcp_pruner.prot \(line 3\): .*did you mean port\?"),
+        ("[providers.kimi]\nbaseurl = 'x'", r"providers.kimi.baseurl \(line 2\): .*did you mean base_url\?"),
+        ("[sanitizer]\nbudget_ms = 'x'", r"sanitizer.budget_ms \(line 2\)"),
+        ("[unheard]\nx = 1", "setting unheard.*: there is no such setting"),
+    ],
+)
+def test_a_setting_that_is_refused_is_named_with_its_line(tmp_path: Path, toml: str, named: str):
+    (tmp_path / "config.toml").write_text(toml)
+
+    with pytest.raises(ConfigError, match=named):
+        load({"HOME": str(tmp_path), "KIMI_PROXY_HOME": str(tmp_path)}, tmp_path)
