@@ -113,7 +113,7 @@ class Chat:
         """Pass on a request that is no question, such as one for embeddings: only the name of a model may change."""
         request = chat.Request(incoming.wire, incoming.body)
         model = request.model if incoming.body else ""
-        target = self.models.target(model, incoming.wire)
+        target = self.models.target(model, incoming.wire, self._credential(incoming))
         draft = Draft(edit.with_model(request, target.model) if model else request, target, Session(""))
         async with self._relayed(draft, _outgoing(incoming, draft.request.body, path, method)) as answer:
             yield answer
