@@ -6,8 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi_proxy.core.errors import InvalidRange
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features import recovery
-from kimi_proxy.features.recovery import MAX_RANGES, LineRange, recover
+from kimi_proxy.features.recovery import MAX_RANGES, LineRange, Recover, part, recover
+from kimi_proxy.features.tool import checked
 
 # Everything that other notions of a line would cut at, and what UTF-8 alone cannot carry.
 nasty_texts = st.text(st.sampled_from("ab \n\r\x0b\x0c\x1c\x85\u2028\x00\ud800é😀│⟦⟧"), min_size=1)
@@ -69,3 +71,26 @@ def test_ranges_that_overlap_are_weighed_without_walking_each_of_them() -> None:
     with pytest.raises(InvalidRange, match="fewer lines"):
         recover(text, [(1, 10**9)] * MAX_RANGES, False)
     assert time.process_time() - began < 5  # line by line it would be minutes
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"prune_id": "prn_1", "ranges": [{"start_line": 2, "end_line": 3}]}, "b\nc"),
+        ({"prune_id": "prn_1", "ranges": [{"start_line": 3, "end_line": 3}, {"start_line": 1, "end_line": 1}]}, "c\na"),
+        ({"id": "prn_1", "start_line": 2, "end_line": 3}, "b\nc"),
+        ({"id": "prn_1", "start_line": 2, "end_line": 3, "include_line_numbers": True}, "2│ b\n3│ c"),
+        ({"id": "prn_1", "include_line_numbers": True}, "1│ a\n2│ b\n3│ c"),
+        ({"mask_id": "msk_1", "start": 0, "end": 1}, "a"),
+        ({"id": "prn_1"}, "a\nb\nc"),
+        ({"id": "prn_1", "ranges": []}, "a\nb\nc"),
+    ],
+)
+def test_one_shape_and_what_a_model_would_write_in_its_place(given: JsonObject, found: str):
+    assert part("a\nb\nc", checked(Recover, given)) == found
+
+
+def test_lines_and_characters_together_mean_nothing():
+    lines: JsonObject = {"ranges": [{"start_line": 1, "end_line": 1}], "start_char": 0}
+    with pytest.raises(InvalidRange, match="not for both"):
+        part("a", checked(Recover, {"prune_id": "prn_1", **lines}))

@@ -54,28 +54,54 @@ SPARE_NAME = "kimi_proxy_recover_text"  # for servers that have a tool of the fi
 DESCRIPTION = """\
 Read the original text behind a [KIMI_PROXY_OBSERVATION_MASKED … id=msk_…] or ⟦PRUNÉ: prune_id=prn_… …⟧ marker in an \
 answer of this server, exactly as it was. Without a range the whole text comes back, which may be long: prefer \
-start_line and end_line (counted from 1, both included), or start_char and end_char (counted from 0, end_char not \
-included; a marker's hidden part begins at its head= and ends at original_chars minus tail=). Never write a marker \
-into a file: recover the text first. Originals are kept for days after their last use."""
+ranges of start_line and end_line (counted from 1, both included), or start_char and end_char (counted from 0, \
+end_char not included; a marker's hidden part begins at its head= and ends at original_chars minus tail=). \
+Never write a marker into a file: recover the text first. Originals are kept for days after their last use."""
+
+RANGES: JsonObject = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {
+            "start_line": {"type": "integer", "minimum": 1},
+            "end_line": {"type": "integer", "minimum": 1},
+        },
+        "required": ["start_line", "end_line"],
+        "additionalProperties": False,
+    },
+}
 
 SCHEMA: JsonObject = {
     "type": "object",
     "properties": {
-        "id": {"type": "string", "description": "The id in the marker, such as msk_0123456789abcdef"},
-        "start_line": {"type": "integer", "minimum": 1},
-        "end_line": {"type": "integer", "minimum": 1},
+        "prune_id": {"type": "string", "description": "The id in the marker, such as msk_0123456789abcdef"},
+        "ranges": RANGES,
+        "include_line_numbers": {"type": "boolean"},
         "start_char": {"type": "integer", "minimum": 0},
         "end_char": {"type": "integer", "minimum": 0},
     },
-    "required": ["id"],
+    "required": ["prune_id"],
     "additionalProperties": False,
 }
 
 
-class Recover(BaseModel):
+class LinesArgument(BaseModel):
+    """Line numbers below 1 are refused when the text is read: they have an error of their own, invalid_range."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    id: str = Field(validation_alias=AliasChoices("id", "prune_id", "mask_id"))
+    start_line: Integer
+    end_line: Integer
+
+
+class Recover(BaseModel):
+    """One shape, and what models write in its place: `id` for `prune_id`, one range without the list."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    id: str = Field(validation_alias=AliasChoices("prune_id", "id", "mask_id"))
+    ranges: list[LinesArgument] | None = None
+    include_line_numbers: bool = False
     start_line: Integer | None = None
     end_line: Integer | None = None
     start_char: Integer | None = None
@@ -99,15 +125,20 @@ def described(name: str) -> JsonObject:
 def part(text: str, asked: Recover) -> str:
     """Return some lines of `text`, some of its characters, or all of it."""
     asked = _named_by_marker(asked)
-    by_line = asked.start_line is not None or asked.end_line is not None
+    by_line = bool(asked.ranges) or asked.start_line is not None or asked.end_line is not None
     by_char = asked.start_char is not None or asked.end_char is not None
     if by_line and by_char:
         raise InvalidRange("ask for lines or for characters, not for both")
-    if by_line:
-        start = 1 if asked.start_line is None else asked.start_line
-        end = max(start, len(text) + 1) if asked.end_line is None else asked.end_line
-        return recover(text, [(start, end)], with_numbers=False)
+    if by_line or asked.include_line_numbers:
+        listed = [(lines.start_line, lines.end_line) for lines in asked.ranges or ()]
+        return recover(text, listed or [_one_range(asked, len(text))], asked.include_line_numbers)
     return _characters(text, asked.start_char or 0, asked.end_char) if by_char else text
+
+
+def _one_range(asked: Recover, chars: int) -> LineRange:
+    """Return the lines that are asked for without a list; an end that is left out is beyond the last line."""
+    start = 1 if asked.start_line is None else asked.start_line
+    return start, max(start, chars + 1) if asked.end_line is None else asked.end_line
 
 
 def _named_by_marker(asked: Recover) -> Recover:

@@ -113,7 +113,7 @@ async def test_an_unknown_id_is_told_to_be_unknown(tool: Tool[RecoverText], unkn
         ("ranges.0.end_line", arguments() | {"ranges": [{"start_line": 1}]}),
         ("ranges.0.step", arguments() | {"ranges": [{"start_line": 1, "end_line": 1, "step": 1}]}),
         ("include_line_numbers", arguments((1, 1), numbers="yes")),
-        ("include_line_numbers", {"prune_id": ID, "ranges": []}),
+        ("ranges", {"prune_id": ID}),
         ("more", arguments((1, 1)) | {"more": 1}),
     ],
 )
@@ -126,3 +126,16 @@ async def test_a_wrong_argument_is_named(tool: Tool[RecoverText], field: str, gi
 async def test_a_whole_number_may_be_written_as_a_float(tool: Tool[RecoverText]) -> None:
     answer = (await tool.call(arguments((1.0, 1.0)))).structured
     assert answer and answer["raw_text"] == "one"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"id": ID, "start_line": 1, "end_line": 2},
+        {"prune_id": ID, "start_line": 1, "end_line": 2, "include_line_numbers": False},
+        {"id": ID, "ranges": [{"start_line": 1, "end_line": 2}]},
+    ],
+)
+async def test_what_a_model_would_write_is_accepted(tool: Tool[RecoverText], given: JsonObject) -> None:
+    answer = (await tool.call(given)).structured
+    assert answer and answer["raw_text"] == "one\ntwo \r"

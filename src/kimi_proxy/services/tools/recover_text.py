@@ -1,10 +1,11 @@
 """`recover_text`: the original lines behind a marker."""
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from kimi_proxy.core import json
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.features.tool import Integer, Tool, ToolAnswer
+from kimi_proxy.features.recovery import RANGES, LinesArgument
+from kimi_proxy.features.tool import Tool, ToolAnswer
 from kimi_proxy.services.pruner import Pruner
 
 DESCRIPTION = """\
@@ -17,18 +18,7 @@ SCHEMA: JsonObject = {
     "type": "object",
     "properties": {
         "prune_id": {"type": "string"},
-        "ranges": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "start_line": {"type": "integer", "minimum": 1},
-                    "end_line": {"type": "integer", "minimum": 1},
-                },
-                "required": ["start_line", "end_line"],
-                "additionalProperties": False,
-            },
-        },
+        "ranges": RANGES,
         "include_line_numbers": {"type": "boolean"},
     },
     "required": ["prune_id", "ranges", "include_line_numbers"],
@@ -36,21 +26,26 @@ SCHEMA: JsonObject = {
 }
 
 
-class LinesArgument(BaseModel):
-    """Line numbers below 1 are refused by the pruner: they have an error of their own, invalid_range."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    start_line: Integer
-    end_line: Integer
-
-
 class RecoverText(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     prune_id: str
     ranges: list[LinesArgument]
-    include_line_numbers: bool
+    include_line_numbers: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_our_shape(cls, given: object) -> object:
+        """Return the arguments with what models write in their place: `id`, and one range without the list."""
+        if not isinstance(given, dict):
+            return given
+        named = dict(given)
+        if "id" in named and "prune_id" not in named:
+            named["prune_id"] = named.pop("id")
+        if "start_line" in named and "ranges" not in named:
+            start = named.pop("start_line")
+            named["ranges"] = [{"start_line": start, "end_line": named.pop("end_line", start)}]
+        return named
 
 
 def tool(pruner: Pruner) -> Tool[RecoverText]:
