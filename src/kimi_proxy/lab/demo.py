@@ -199,8 +199,6 @@ class Agent:
         for _ in range(MAX_ROUNDS):
             reply = await self._answer(transcript)
             transcript.add_reply(reply)
-            if transcript.turn == 0 and len(transcript.messages) == 2:
-                await self._name(transcript)
             if not reply.calls:
                 break
             transcript.add_results([(call.id, await self._run(call, script)) for call in reply.calls])
@@ -213,11 +211,6 @@ class Agent:
             "POST", wire.format.paths[0], transcript.body(), x_session_id=transcript.conversation.name
         )
         return read_stream([raw])
-
-    async def _name(self, transcript: PlayedTranscript) -> None:
-        await self._proxy.ask(
-            "PATCH", f"/api/sessions/{transcript.conversation.name}", {"title": transcript.conversation.title}
-        )
 
     async def _run(self, call: StreamedCall, script: Script) -> str:
         """Return what a tool prints; those of the ticket desk are asked through the gateway."""

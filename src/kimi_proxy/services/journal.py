@@ -32,6 +32,7 @@ from kimi_proxy.features.metering import MAX_SESSIONS, Ending, Metric, WindowLev
 from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import Draft, Note
 from kimi_proxy.features.sessions import Session
+from kimi_proxy.features.titles import directory_of, title_of
 from kimi_proxy.services import serialize
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.handler import ChatObserver
@@ -172,6 +173,8 @@ class JournalEntry:
     start: AccountStart
     metric: Metric | None = None  # once it is announced
     sent: Sent | None = None
+    title: str = ""  # of its session, if that is new
+    directory: str = ""
 
 
 Work = Callable[[], Coroutine[None, None, None]]
@@ -207,6 +210,8 @@ class Journal(ChatObserver):
         # All of the draft but its request, which may be large.
         kept = leaves.request.wire, leaves.target, leaves.session, leaves.notes, leaves.reasons
         entry = JournalEntry(new_id("req"), round(self._now(), 3), *kept, self._accounts.start(came, leaves))
+        if leaves.session.id not in self._windows:
+            entry.title, entry.directory = title_of(came.request), directory_of(came.request)
         requests = came.request, leaves.request
         size = sum(len(request.body) for request in requests)
         # What people write is not kept in memory for long: when much waits, its length has to do.
@@ -305,7 +310,7 @@ class Journal(ChatObserver):
             max_context=entry.start.window,
             context=context,
         )
-        await self._meet(metric, entry.session)
+        await self._meet(metric, entry)
         self._publish("metric", {"metric": serialize.metric(metric)})
         for note in entry.notes:
             self._publish(note.event, {"session_id": metric.session, "request_id": metric.id, **note.fields})
@@ -320,18 +325,19 @@ class Journal(ChatObserver):
         ended = with_ending(entry.metric, ending, entry.start.model)
         metric = self._accounts.settled(ended, entry.start, entry.sent, ending)
         self._unwritten.add(metric)
-        await self._meet(metric, entry.session)
+        await self._meet(metric, entry)
         self._publish("metric_updated", {"metric": serialize.metric(metric)})
         if level := self._windows.rise(metric):
             self._publish("context_alert", serialize.alert(metric, level))
 
-    async def _meet(self, metric: Metric, session: Session) -> None:
+    async def _meet(self, metric: Metric, entry: JournalEntry) -> None:
         """Introduce the session of a request if it is new."""
         if asyncio.get_running_loop().time() >= self._reads_at:
             await self._read_known()
         if metric.session not in self._windows:
-            record = SessionRecord(session.id, session.name, "", metric.provider, metric.model, metric.at, metric.at)
-            self.introduce(replace(record, parent=session.parent))
+            session, at = entry.session, metric.at
+            record = SessionRecord(session.id, session.name, entry.title, metric.provider, metric.model, at, at)
+            self.introduce(replace(record, parent=session.parent, directory=entry.directory))
 
     async def _read_known(self) -> None:
         """Read the sessions of earlier processes; once, because reading the disk costs as much as a whole request."""

@@ -124,6 +124,7 @@ class SessionRecord:
     net_saved_tokens: int = 0
     net_saved_usd: float | None = None
     parent: str = ""  # the session that it helps, as a sub-agent or with requests on the side
+    directory: str = ""  # where its agent works, if it says so
 
 
 @dataclass(frozen=True, slots=True)

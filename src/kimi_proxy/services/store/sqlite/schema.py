@@ -227,6 +227,11 @@ def _8_parents(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA user_version = 8")
 
 
+def _9_directories(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE sessions ADD COLUMN directory TEXT NOT NULL DEFAULT ''")  # where its agent works
+    connection.execute("PRAGMA user_version = 9")
+
+
 MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _1_originals,
     _2_sessions,
@@ -236,6 +241,7 @@ MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _6_memory,
     _7_accounts,
     _8_parents,
+    _9_directories,
 )
 VERSION = len(MIGRATIONS)
 

@@ -162,9 +162,10 @@ class SqliteSessions(Tables):
 def _open_session(connection: Connection, session: SessionRecord) -> None:
     """Write a session down. One that is known keeps what it has, and gets what it lacks."""
     connection.execute(
-        """INSERT INTO sessions (id, name, title, provider, model, created, last_used, parent)
-           VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+        """INSERT INTO sessions (id, name, title, provider, model, created, last_used, parent, directory)
+           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
            ON CONFLICT (id) DO UPDATE SET
+             directory = CASE directory WHEN '' THEN excluded.directory ELSE directory END,
              parent = CASE parent WHEN '' THEN excluded.parent ELSE parent END,
              name = CASE name WHEN '' THEN excluded.name ELSE name END,
              title = CASE title WHEN '' THEN excluded.title ELSE title END,
@@ -173,7 +174,7 @@ def _open_session(connection: Connection, session: SessionRecord) -> None:
              created = min(created, excluded.created), last_used = max(last_used, excluded.last_used)""",
         (
             *(session.id, session.name, session.title, session.provider, session.model),
-            *(session.created, session.last_used, session.parent),
+            *(session.created, session.last_used, session.parent, session.directory),
         ),
     )
 
@@ -271,7 +272,7 @@ def _sessions(connection: Connection, which: str, values: Sequence[object]) -> l
     rows = connection.execute(
         # `which` is one of the texts above.
         """SELECT id, name, title, provider, model, created, last_used, requests, input_tokens, cached_tokens,
-             output_tokens, tokens_saved, cost_usd, cost_before_usd, net_saved_tokens, net_saved_usd, parent
+             output_tokens, tokens_saved, cost_usd, cost_before_usd, net_saved_tokens, net_saved_usd, parent, directory
            FROM sessions """  # noqa: S608
         + which,
         values,
