@@ -131,6 +131,21 @@ async def test_a_session_is_created_once_also_across_restarts(tmp_path: Path):
         assert len(await world.written()) == 4
 
 
+async def test_a_new_session_gets_a_title_and_its_folder_and_keeps_what_a_person_calls_it(tmp_path: Path):
+    draft = a_draft("Working directory: /work/shop\nwith sk-ant-api03-0123456789abcdef")
+    async with noting(tmp_path) as world:
+        note(world, draft)
+        await world.journal.caught_up()
+        (session,) = await world.store.sessions.newest(10)
+        assert (session.title, session.directory) == ("Working directory: /work/shop with •••", "/work/shop")
+        await world.store.sessions.rename(session.id, "mine")
+    async with noting(tmp_path) as world:
+        note(world, draft)
+        await world.journal.caught_up()
+        (session,) = await world.store.sessions.newest(10)
+        assert session.title == "mine"
+
+
 async def test_what_a_stage_saved_is_estimated_from_both_requests(tmp_path: Path):
     came, leaves = a_draft(a_log(200)), a_draft(a_log(20))
     leaves = replace(leaves, notes=(Note("sanitizer_event", {"outputs": 1}),), reasons=("nothing_to_cut",))
