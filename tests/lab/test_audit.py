@@ -29,14 +29,14 @@ def claude_session(folder: Path, name: str, turns: int = 8, used: str = "") -> P
         about = {"sessionId": name, "timestamp": f"2026-02-03T03:{minute:02d}:00Z", "isSidechain": False}
         content: object = "explain the file"
         if at:
-            text = NUMBERED if at == 1 else f"result {at}"
+            text = NUMBERED if at == 1 else f"result {at} " * 30
             content = [{"type": "tool_result", "tool_use_id": f"c{at - 1}", "content": text}]
         lines.append({**about, "type": "user", "message": {"role": "user", "content": content}})
         read = prompt if at and at != 5 else 0
-        prompt += 14_000 if at == 1 else 100
+        prompt += 14_000 if at == 1 else 150
         usage = {"cache_read_input_tokens": read, "cache_creation_input_tokens": prompt - read, "output_tokens": 50}
         said = {"type": "text", "text": used if used and at == turns - 1 else f"answer {at}"}
-        call = {"type": "tool_use", "id": f"c{at}", "name": "Read", "input": {"file_path": "a.py"}}
+        call = {"type": "tool_use", "id": f"c{at}", "name": "Read", "input": {"file_path": f"a{at}.py"}}
         message = {"id": f"{name}{at}", "model": "claude-sonnet-4-5", "usage": usage, "content": [said, call]}
         lines.append({**about, "type": "assistant", "message": message})
     file = folder / f"{name}.jsonl"

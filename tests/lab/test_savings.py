@@ -2,9 +2,11 @@
 
 import pytest
 
+from kimi_proxy.features.sanitizer.policy import POLICIES, EntryCut, Policy
+from kimi_proxy.features.sanitizer.stage import tool_tokens
 from kimi_proxy.lab.audit import where_spent
 from kimi_proxy.lab.measured import measure, price_of
-from kimi_proxy.lab.savings import MARKER_TOKENS, TOOL_TOKENS, PolicyFigures, SimulatedPolicy, baseline, simulate
+from kimi_proxy.lab.savings import MARKER_TOKENS, PolicyFigures, SimulatedPolicy, baseline, simulate
 from kimi_proxy.lab.transcripts.transcript import AgentCall, AgentRequest, CallOutput, ProviderUsage, Transcript
 
 USD = price_of("claude-sonnet-4-5")[0]
@@ -52,7 +54,27 @@ class Conversation:
         return (baseline(session) - figures.cost_usd) / USD, figures
 
 
-MASK_COLD = SimulatedPolicy("cold", "", cold_keep=0)
+def cold(keep: int) -> SimulatedPolicy:
+    return SimulatedPolicy("cold", "", old=Policy(1000, spares_quoted=False, keep_newest=keep))
+
+
+def turns(within: int, keep: int) -> SimulatedPolicy:
+    policy = Policy(1000, spares_quoted=False, keep_newest=9, pays_within=within, keep_cached=keep)
+    return SimulatedPolicy("turns", "", old=policy)
+
+
+def entry(spares_quoted: bool = False, joins_late: bool = False) -> SimulatedPolicy:
+    return SimulatedPolicy("entry", "", entry=Policy(1000, spares_quoted), joins_late=joins_late)
+
+
+def aged_saving(talk: "Conversation") -> float:
+    """Return what is saved when the first output shows its ends only."""
+    form = measure(talk.transcript, count=words, scale=1.0).requests[1].outputs[0].forms.aged
+    assert form is not None
+    return form.saved
+
+
+MASK_COLD = cold(0)
 
 
 def test_as_it_was_a_session_costs_what_the_provider_counted():
@@ -91,8 +113,9 @@ def test_a_cold_cut_saves_the_writing_and_every_later_reading():
 
     saved, figures = talk.under(MASK_COLD)
 
-    cut = words(LONG) - MARKER_TOKENS
-    tool = TOOL_TOKENS * (1.25 + 0.1 + 1.25 + 0.1)
+    cut = aged_saving(talk)
+    assert words(LONG) - 60 < cut < words(LONG)
+    tool = tool_tokens() * (1.25 + 0.1 + 1.25 + 0.1)
     assert saved == pytest.approx(cut * (1.25 + 0.1) - tool)
     assert (figures.cut, figures.extra_turns, figures.harmed) == (1, 0, 0)
 
@@ -113,8 +136,8 @@ def test_the_newest_outputs_stay():
     talk.ask(output=LONG.upper())
     talk.ask("hello again", pause_s=900)
 
-    assert talk.under(SimulatedPolicy("one", "", cold_keep=1))[1].cut == 1
-    assert talk.under(SimulatedPolicy("two", "", cold_keep=2))[1].cut == 0
+    assert talk.under(cold(1))[1].cut == 1
+    assert talk.under(cold(2))[1].cut == 0
 
 
 def test_a_used_line_that_was_cut_costs_an_extra_turn():
@@ -124,12 +147,12 @@ def test_a_used_line_that_was_cut_costs_an_extra_turn():
     talk.ask("hello again", pause_s=900, said=LINE)
 
     saved, figures = talk.under(MASK_COLD)
-    without = talk.under(SimulatedPolicy("none", "", cold_keep=9))[0]
+    without = talk.under(cold(9))[0]
 
     assert (figures.extra_turns, figures.recoveries, figures.harmed) == (1, 1, 1)
     assert [(lost.request, lost.tool, lost.line) for lost in figures.lost] == [(2, "Read", LINE)]
     assert figures.recovery_usd > 0
-    assert saved < without + 1.25 * (words(LONG) - MARKER_TOKENS)
+    assert saved < without + 1.25 * aged_saving(talk)
 
 
 def test_a_cut_at_a_new_turn_is_made_only_if_it_pays():
@@ -139,8 +162,8 @@ def test_a_cut_at_a_new_turn_is_made_only_if_it_pays():
     talk.ask(output="short")
     talk.ask("next task")
 
-    assert talk.under(SimulatedPolicy("soon", "", turn_requests=20, turn_keep=1))[1].cut == 1
-    assert talk.under(SimulatedPolicy("never", "", turn_requests=20, turn_keep=9))[1].cut == 0
+    assert talk.under(turns(20, keep=0))[1].cut == 1
+    assert talk.under(turns(20, keep=9))[1].cut == 0
 
     late = Conversation()
     late.ask("look at it")
@@ -148,7 +171,7 @@ def test_a_cut_at_a_new_turn_is_made_only_if_it_pays():
     late.ask(output="\n".join(f"much that came later, {at}" for at in range(5000)))
     late.ask("next task")
 
-    assert late.under(SimulatedPolicy("dear", "", turn_requests=2, turn_keep=1))[1].cut == 0
+    assert late.under(turns(2, keep=1))[1].cut == 0
 
 
 def test_after_a_compaction_nothing_is_saved_on_what_was_before():
@@ -161,7 +184,7 @@ def test_after_a_compaction_nothing_is_saved_on_what_was_before():
 
     saved, _ = talk.under(SimulatedPolicy("mask", "", mask_over=100))
 
-    tool = TOOL_TOKENS * (1.25 + 0.1 + 1.25)
+    tool = tool_tokens() * (1.25 + 0.1 + 1.25)
     assert saved == pytest.approx((words(LONG) - MARKER_TOKENS) * 1.25 - tool, abs=2)
 
 
@@ -198,7 +221,7 @@ def test_a_session_of_one_empty_request_costs_nothing():
 
 def test_a_tool_that_joins_late_pays_for_the_cache_or_nothing_is_cut():
     code = "\n".join(f"def handler_{at}(request): return answer_{at}(request.path, {at})" for at in range(1500))
-    policy = SimulatedPolicy("late", "", entry_over=1000, joins_late=True)
+    policy = entry(joins_late=True)
     early = Conversation()
     early.ask("look at it")
     early.ask(output=code)
@@ -206,10 +229,11 @@ def test_a_tool_that_joins_late_pays_for_the_cache_or_nothing_is_cut():
 
     saved, figures = early.under(policy)
 
-    entered = measure(early.transcript, count=words, scale=1.0).requests[1].outputs[0].engine_saved
+    forms = measure(early.transcript, count=words, scale=1.0).requests[1].outputs[0].forms
+    entered = forms.engine[EntryCut(1000)].saved
     assert entered > FIXED / 3
     assert figures.cut == 1
-    assert saved == pytest.approx(entered * 1.35 - 1.15 * (FIXED + 3) - TOOL_TOKENS * 1.35, rel=0.01)
+    assert saved == pytest.approx(entered * 1.35 - 1.15 * (FIXED + 3) - tool_tokens() * 1.35, rel=0.01)
 
     late = Conversation()
     late.ask("word " * 50_000)
@@ -234,4 +258,52 @@ def test_what_is_likely_to_be_quoted_can_be_spared_at_entry(tool: str, edit: str
     first.calls = [AgentCall("0", tool, "c")]
     second.calls = [AgentCall("1", "Edit", f'{{"{edit}": "x"}}')]
 
-    assert talk.under(SimulatedPolicy("spare", "", entry_over=1000, spares_quoted=True))[1].cut == is_cut
+    assert talk.under(entry(spares_quoted=True))[1].cut == is_cut
+
+
+def test_an_output_that_failed_or_whose_file_is_named_stays_when_old_ones_are_cut():
+    talk = Conversation()
+    talk.ask("look at it")
+    talk.ask(output=LONG)
+    talk.ask("hello again", pause_s=900)
+    first, second, third = talk.transcript.requests
+    assert talk.under(MASK_COLD)[1].cut == 1
+
+    second.outputs[0].failed = True
+    assert talk.under(MASK_COLD)[1].cut == 0
+
+    second.outputs[0].failed = False
+    first.calls = [AgentCall("0", "Read", '{"file_path": "/src/app.py"}')]
+    third.user = ["what does app.py do?"]
+    assert talk.under(MASK_COLD)[1].cut == 0
+
+
+def test_a_file_that_is_read_again_becomes_a_pointer_until_its_target_is_cut():
+    text = "\n".join(f"    value_{n} = compute({n}, {n * n})  # a line of some length" for n in range(400))
+    talk = Conversation()
+    talk.ask("look at it")
+    talk.ask(output=text)
+    talk.ask(output=text)
+    talk.ask("hello again", pause_s=900)
+    for request in talk.transcript.requests[:2]:
+        request.calls = [AgentCall(request.calls[0].id, "Read", '{"file_path": "/src/app.py"}')]
+    lossless = SimulatedPolicy("lossless", "", lossless=True)
+    both = SimulatedPolicy("both", "", lossless=True, old=Policy(1000, spares_quoted=False, keep_newest=1))
+
+    first, second = (
+        request.outputs[0] for request in measure(talk.transcript, count=words, scale=1.0).requests if request.outputs
+    )
+    assert first.forms.pointers == ()
+    assert [form.points_to for form in second.forms.pointers] == [first.index]
+    assert talk.under(lossless)[1].cut == 1
+    assert talk.under(both)[1].cut == 2  # the second shows again what the first no longer does
+
+
+@pytest.mark.parametrize("name", ["careful", "default", "deep"])
+def test_no_policy_lets_a_huge_output_enter_whole(name: str):
+    talk = Conversation()
+    talk.ask("look at it")
+    talk.ask(output="\n".join(f"row {at} of a table in which every row is wanted" for at in range(12_000)))
+    policy = next(policy for key, policy in POLICIES.items() if key == name)
+
+    assert talk.under(SimulatedPolicy(name, "", lossless=True, entry=policy, old=policy))[1].cut == 1

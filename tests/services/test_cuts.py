@@ -1,5 +1,6 @@
 """What was cut, for people: listed, laid beside what was sent, searched."""
 
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -204,6 +205,22 @@ async def test_a_search_says_when_its_time_is_over(tmp_path: Path):
         found = await w.cuts.search("nowhere at all", 3)
 
     assert (found["hits"], found["searched"], found["stopped"]) == ([], 40, "time")
+
+
+async def test_a_search_goes_on_behind_an_original_that_is_damaged(tmp_path: Path):
+    async with world(tmp_path) as w:
+        oldest = "msk_oldestoldestold1"
+        await w.store.originals.keep(Original(oldest, "local", b"k" * 32, b"def needle():\n", b"{}"))
+        for at in range(25):
+            await w.store.originals.keep(Original(f"msk_{at:016}", "local", bytes([at]) * 32, b"words %d" % at, b"{}"))
+        with sqlite3.connect(tmp_path / "store" / "originals.sqlite3") as database:
+            database.execute(
+                "UPDATE text SET frame = x'00' WHERE seq = (SELECT text FROM record WHERE id = ?)",
+                (b"msk_%016d" % 20,),
+            )
+        found = await w.cuts.search("def needle", 3)
+
+    assert found["hits"] == [{"id": oldest, "line": 1, "text": "def needle():"}]
 
 
 async def test_nothing_is_no_search(tmp_path: Path):

@@ -2,29 +2,24 @@
 
 import re
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from hashlib import sha256
 
-from kimi_proxy.core import json, tokens
-from kimi_proxy.core.chat import Request, Wire
-from kimi_proxy.features.sanitizer.plan import goal, plan
-from kimi_proxy.features.sanitizer.policy import KEPT_OF_HUGE, is_quoted
-from kimi_proxy.features.sanitizer.shorten import Task, shorten
-from kimi_proxy.lab import lossless
+from kimi_proxy.core import tokens
+from kimi_proxy.features.sanitizer.plan import origin_of, own_words
+from kimi_proxy.features.sanitizer.stage import hint
+from kimi_proxy.lab.forms import MIN_LISTED_CHARS, FormsBuilder, OutputForms
 from kimi_proxy.lab.transcripts.transcript import AgentCall, AgentRequest, CallOutput, ProviderUsage, Transcript
-from kimi_proxy.lab.used_lines import LineUse, bare_line, lines_of, uses
+from kimi_proxy.lab.used_lines import LineUse, uses
 
 READ_PRICE = 0.1  # of reading from the prompt cache, with 1 for a plain input token
 # How long a cache lives without use: Anthropic's as it was written, others' an hour. In public sessions of Codex 60 to
 # 85 % of the requests after pauses of 5 to 60 minutes found it, none after longer ones; of Claude Code's with the cache
 # of 5 minutes 15 % after 5 to 10, none after longer ones.
 FIVE_MINUTES_S, HOUR_S = 300.0, 3600.0
+ADDRESS = "http://127.0.0.1:8000"  # of the proxy, for models that have no tool of ours
 DROP = 0.6  # a prompt that has shrunk below this share has been compacted, whether or not the agent says so
 HIT = 0.5  # a request that read this share of the one before found it in the cache
-ENGINE_OVER = 1000  # tokens of the outputs that the engine looks at
-PREVIEW_CHARS = 200  # the default of [sanitizer] preview_length
-MAX_ENGINE_CHARS = 2_000_000
 
 CountTokens = Callable[[str], int]
 
@@ -53,12 +48,10 @@ class MeasuredOutput:
     tokens: float
     place: float
     used_tokens: float = 0.0
-    lossless_saved: float = 0.0
-    lossless_targets: frozenset[int] = frozenset()
-    lossless_hidden: frozenset[str] = frozenset()
-    engine_saved: float = 0.0
-    engine_hidden: frozenset[str] = frozenset()  # used lines that the engine cuts
-    engine_gap: float = 0.0  # tokens of the gaps that have them
+    is_listed: bool = True  # the sanitizer looks at it: it is long enough
+    about: str = ""  # the command or file that the call named
+    failed: bool = False
+    forms: OutputForms = field(default_factory=OutputForms)
 
 
 @dataclass(slots=True)
@@ -75,8 +68,10 @@ class MeasuredRequest:
     is_cold: bool = False  # what was cached must have been forgotten: a long pause, or another model
     is_reset: bool = False  # nothing of the conversation before is in this prompt
     is_user_turn: bool = False
+    is_alone: bool = False  # the user has spoken once so far
     outputs: list[MeasuredOutput] = field(default_factory=list)
     uses: list[LineUse] = field(default_factory=list)
+    referred: frozenset[int] = frozenset()  # earlier outputs whose file the newest words name
     # What the parts of the prompt and the answer weigh, for telling where the money went.
     user: float = 0.0
     said: float = 0.0
@@ -91,6 +86,7 @@ class MeasuredSession:
     source: str
     is_sidechain: bool
     quotes_to_edit: bool  # it has a tool that edits a file by quoting what is there
+    has_tools: bool  # ours can be among them
     fixed: float  # tokens of the system prompt, the tools and whatever else every request begins with
     requests: list[MeasuredRequest]
 
@@ -104,7 +100,10 @@ def measure(
     """
     scale = scale or _scale(transcript, count)
     quotes = any(_QUOTE.search(call.arguments) for request in transcript.requests for call in request.calls)
-    session = MeasuredSession(transcript.agent, transcript.id, source, transcript.is_sidechain, quotes, 0.0, [])
+    has_tools = transcript.has_tools
+    session = MeasuredSession(
+        transcript.agent, transcript.id, source, transcript.is_sidechain, quotes, has_tools, 0.0, []
+    )
     _Measuring(transcript, session, scale, count).run()
     return session
 
@@ -116,7 +115,8 @@ class _Measuring:
         self._scale = scale
         self._count = count
         self._keeps_cache_counts = any(r.usage and r.usage.cache_read for r in transcript.requests)
-        self._shown = lossless.ShownRows()
+        self._forms = FormsBuilder(session.quotes_to_edit, self._weigh, "" if session.has_tools else hint(ADDRESS))
+        self._files: dict[str, list[int]] = {}
         self._calls: dict[str, AgentCall] = {}
         self._words: list[str] = []
         self._uses: dict[int, list[LineUse]] = {}
@@ -128,11 +128,14 @@ class _Measuring:
 
     def run(self) -> None:
         before: MeasuredRequest | None = None
+        turns = 0
         first_model = self._transcript.requests[0].model
         life_s = FIVE_MINUTES_S if _WRITES_COST.search(first_model) else HOUR_S
         for index, request in enumerate(self._transcript.requests):
-            self._words += [text for text in request.user if request.is_user_turn]
+            self._words += [own for text in request.user if request.is_user_turn and (own := own_words(text))]
             made = self._request(index, request, before, life_s)
+            turns += request.is_user_turn
+            made.is_alone = turns == 1
             self._session.requests.append(made)
             if request.usage and request.usage.cache_write_1h + request.usage.cache_write_5m:
                 life_s = HOUR_S if request.usage.cache_write_1h else FIVE_MINUTES_S
@@ -174,7 +177,9 @@ class _Measuring:
         )
         self._cache(made, request, before, life_s)
         if made.is_reset:
-            self._shown.forget()
+            self._forms.forget()
+            self._files.clear()
+        made.referred = self._referred(made, request)
         self._place_outputs(made, request, weights)
         return made
 
@@ -207,49 +212,24 @@ class _Measuring:
 
     def _shorten(self, one: MeasuredOutput, output: CallOutput, call: AgentCall) -> None:
         lines = self._of_output.get(one.index, [])
+        origin = origin_of(call.name, call.arguments)
         one.used_tokens = self._weigh("\n".join(lines)) if lines else 0.0
-        shorter = lossless.shorten(output.text, one.index, self._shown)
-        if len(shorter.text) < len(output.text):
-            one.lossless_saved = max(one.tokens - self._weigh(shorter.text), 0.0)
-            one.lossless_targets = shorter.targets
-            one.lossless_hidden = frozenset(line for line in lines if line in shorter.cut_rows)
-        if one.tokens > ENGINE_OVER and len(output.text) <= MAX_ENGINE_CHARS:
-            # As with policies that spare what is likely to be quoted; `deep` would cut huge ones deeper.
-            keep = KEPT_OF_HUGE if is_quoted(call.name, self._session.quotes_to_edit) else 0
-            shown = engine_cut(output, call, self._words, keep)
-            if shown != output.text:
-                one.engine_saved = one.tokens - self._weigh(shown)
-                self._hide(one, lines, output.text, shown)
+        one.is_listed = len(output.text) > MIN_LISTED_CHARS
+        one.about, one.failed = origin.command or origin.path, output.failed
+        one.forms = self._forms.make(one.index, output, call, self._words, lines, one.tokens)
+        if name := origin.path.replace("\\", "/").rpartition("/")[2]:
+            self._files.setdefault(name, []).append(one.index)
 
-    def _hide(self, one: MeasuredOutput, lines: list[str], text: str, shown: str) -> None:
-        kept = set(lines_of(shown))
-        hidden = {line for line in lines if line not in kept}
-        one.engine_hidden = frozenset(hidden)
-        one.engine_gap = sum(self._weigh(gap) for gap in _gaps(text, kept, hidden)) if hidden else 0.0
+    def _referred(self, made: MeasuredRequest, request: AgentRequest) -> frozenset[int]:
+        """Return the outputs whose files the user's or the model's newest words name."""
+        if not made.index:
+            return frozenset()
+        before = self._transcript.requests[made.index - 1]
+        newest = "\n".join((*request.user, before.said, *(call.arguments for call in before.calls)))
+        return frozenset(index for name, found in self._files.items() if name in newest for index in found)
 
     def _weigh(self, text: str) -> float:
         return self._scale * self._count(text) if text else 0.0
-
-
-def engine_cut(output: CallOutput, call: AgentCall, words: list[str], keep_tokens: int = 0) -> str:
-    """Return what the proxy would show of an output when it comes in, as its sanitizer decides today."""
-    said = [{"role": "user", "content": text} for text in dict.fromkeys((*words[:1], *words[-1:]))]
-    made = {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-    result = {"role": "tool", "tool_call_id": call.id, "content": output.text}
-    body: Mapping[str, object] = {
-        "model": "any",
-        "messages": [*said, {"role": "assistant", "tool_calls": [made]}, result],
-    }
-    request = Request(Wire.CHAT, json.encode(body))
-    found = plan(request, ENGINE_OVER)
-    if not found or found[-1].whole_because or found[-1].spot[0] != len(request.messages) - 1:
-        return output.text
-    one = found[-1]
-    seed = sha256(call.id.encode("utf-8", "surrogatepass")).digest()
-    task = Task(
-        one.text, goal(request), one.origin, one.is_unread, ENGINE_OVER, PREVIEW_CHARS, seed, keep_tokens=keep_tokens
-    )
-    return output.text[: one.start] + shorten(task).shown + output.text[one.end :]
 
 
 def price_of(model: str) -> tuple[float, float]:
@@ -283,15 +263,3 @@ def _scale(transcript: Transcript, count: CountTokens) -> float:
         before = request
     usual = 1.15 if any(_WRITES_COST.search(r.model) for r in transcript.requests[:1]) else 1.0
     return min(max(statistics.median(grown), 0.8), 1.6) if len(grown) >= 3 else usual
-
-
-def _gaps(text: str, kept: set[str], hidden: set[str]) -> Iterator[str]:
-    """Yield the runs of lines that are not shown and have one of the hidden ones."""
-    run: list[str] = []
-    for line in (*text.split("\n"), None):
-        if line is not None and bare_line(line) not in kept:
-            run.append(line)
-            continue
-        if any(bare_line(one) in hidden for one in run):
-            yield "\n".join(run)
-        run = []

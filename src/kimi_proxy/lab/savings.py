@@ -5,16 +5,18 @@ request reads what it shares with the one before, unless the pause was longer th
 prompt is smaller by what is cut, and what comes after a cut in an old output has to be written to the cache again.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kimi_proxy.features.sanitizer import policy as sanitizer
-from kimi_proxy.features.sanitizer.policy import PolicyName
+from kimi_proxy.features.sanitizer.lossless import MAX_EARLIER
+from kimi_proxy.features.sanitizer.policy import Aged, CachedCut, Policy, PolicyName
+from kimi_proxy.features.sanitizer.stage import tool_tokens
+from kimi_proxy.lab.forms import Form
 from kimi_proxy.lab.measured import READ_PRICE, MeasuredOutput, MeasuredRequest, MeasuredSession
 
-MARKER_TOKENS = 40  # what stands in place of a masked output
+MARKER_TOKENS = 40  # what stands in place of an output that is masked whole, or in which an oracle left lines out
 PLACEHOLDER_TOKENS = 12  # what Anthropic puts in place of a cleared one
-TOOL_TOKENS = 120  # of the tool that reads back, in every request
 CALL_TOKENS = 60  # of a call that reads something back
 READ_BACK_TOKENS = 2000  # of an output that was masked whole, at most
 RESENT_PER_SAVED = 3  # a tool that joins late is worth the cache that it loses up to this
@@ -27,61 +29,44 @@ class SimulatedPolicy:
     name: str
     title: str
     lossless: bool = False
-    entry_over: int = 0  # at entry the engine cuts outputs over this; 0 cuts none
-    spares_quoted: bool = False  # but not reads of files where the agent edits by quoting, nor agents' reports
+    entry: Policy | None = None  # whose cuts are made as outputs come in
+    old: Policy | None = None  # by which old outputs are cut, when that is free or pays
     mask_over: int = 0  # at entry outputs over this are masked whole
     oracle_over: int = 0  # at entry outputs over this lose the lines that are never used
-    cold_keep: int | None = None  # when the cache has gone cold anyway, all outputs but so many are masked
-    turn_requests: int = 0  # at a user's new turn old outputs are masked, if that pays within so many requests
-    turn_keep: int = 10
     joins_late: bool = False  # the tool that reads back joins with the first cut, which loses the whole cache once
     clear_over: int = 0  # prompts over this lose all outputs but three, as by `clear_tool_uses`
-
-    def cuts_at_entry(self, output: MeasuredOutput, quotes_to_edit: bool) -> bool:
-        """Return whether the engine may cut an output as it comes in."""
-        if not self.entry_over:
-            return False
-        return output.tokens > (
-            sanitizer.HUGE_TOKENS
-            if self.spares_quoted and sanitizer.is_quoted(output.tool, quotes_to_edit)
-            else self.entry_over
-        )
 
     @property
     def offers_tool(self) -> bool:
         """Whether the tool that reads back is there from the first request."""
-        return bool(self.lossless or self.entry_over or self.mask_over or self.cold_keep is not None) and (
-            not self.joins_late
-        )
+        return bool(self.lossless or self.entry or self.mask_over or self.old) and not self.joins_late
+
+    @property
+    def has_limit(self) -> bool:
+        """Whether no output enters whole that is huge, as with the sanitizer's own policies."""
+        return self.lossless and self.entry is not None
 
 
 def _of_product(name: PolicyName) -> SimulatedPolicy:
     """Return what `[sanitizer] policy` does under that name."""
     real = sanitizer.POLICIES[name]
-    entry = "never" if real.entry_tokens >= sanitizer.HUGE_TOKENS else f"over {real.entry_tokens:,}"
-    quoted = " but what agents quote" if real.spares_quoted and entry != "never" else ""
+    entry = f"over {real.entry_tokens:,}"
+    quoted = " but what agents quote" if real.spares_quoted and real.entry_tokens < sanitizer.HUGE_TOKENS else ""
     turns = f", turns within {real.pays_within} keep {real.keep_cached}" if real.pays_within else ""
-    return SimulatedPolicy(
-        name,
-        f"lossless, engine {entry}{quoted}, cold cuts keep {real.keep_newest}{turns}",
-        lossless=True,
-        entry_over=real.entry_tokens,
-        spares_quoted=real.spares_quoted,
-        cold_keep=real.keep_newest,
-        turn_requests=real.pays_within,
-        turn_keep=real.keep_cached,
-    )
+    title = f"lossless, engine {entry}{quoted}, cold cuts keep {real.keep_newest}{turns}"
+    return SimulatedPolicy(name, title, lossless=True, entry=real, old=real)
 
 
+_ENTRY = Policy(entry_tokens=1_000, spares_quoted=False, keep_newest=0)
 CAREFUL, DEFAULT, DEEP = _of_product("careful"), _of_product("default"), _of_product("deep")
 POLICIES = (
-    SimulatedPolicy("today", "engine over 1,000, the tool joins with the first cut", entry_over=1000, joins_late=True),
+    SimulatedPolicy("today", "engine over 1,000, the tool joins with the first cut", entry=_ENTRY, joins_late=True),
     SimulatedPolicy("lossless", "lossless", lossless=True),
-    SimulatedPolicy("cold", "cold cuts of all old outputs", cold_keep=0),
+    SimulatedPolicy("cold", "cold cuts of all old outputs", old=_ENTRY),
     CAREFUL,
     DEFAULT,
     DEEP,
-    SimulatedPolicy("entry", "engine over 1,000 at entry", entry_over=1000),
+    SimulatedPolicy("entry", "engine over 1,000 at entry", entry=_ENTRY),
     SimulatedPolicy("clear", "Anthropic's clear_tool_uses", clear_over=100_000),
     SimulatedPolicy("mask", "all over 200 masked at entry", mask_over=200),
     SimulatedPolicy("oracle 1000", "oracle: never-used lines, over 1,000", oracle_over=1000),
@@ -117,13 +102,20 @@ def simulate(session: MeasuredSession, policy: SimulatedPolicy) -> PolicyFigures
     return simulation.figures
 
 
+_WHOLE = Form(0.0, is_readable=True)
+
+
 @dataclass(slots=True)
 class _Held:
     """An output in the prompt, and how it is shown there."""
 
     output: MeasuredOutput
-    form: str = "whole"
-    saved: float = 0.0
+    form: Form = _WHOLE
+    is_masked: bool = False  # of it only the ends are shown, or a marker
+
+    @property
+    def shown_tokens(self) -> float:
+        return self.output.tokens - self.form.saved
 
 
 class _Simulation:
@@ -132,8 +124,8 @@ class _Simulation:
         self._session = session
         self._policy = policy
         self._held: dict[int, _Held] = {}
-        self._has_tool = policy.offers_tool
-        self._added = float(TOOL_TOKENS if self._has_tool else 0)
+        self._has_tool = policy.offers_tool and session.has_tools
+        self._added = float(tool_tokens() if self._has_tool else 0)
         self._prompt = 0.0  # of the request before
         self._whole_prompt = 0.0  # as it was without the policy
         self._harmed: set[int] = set()
@@ -143,7 +135,7 @@ class _Simulation:
     def step(self, request: MeasuredRequest) -> None:
         if request.is_reset:
             self._held.clear()
-            self._added = float(TOOL_TOKENS if self._has_tool else 0)
+            self._added = float(tool_tokens() if self._has_tool else 0)
             self._prompt = self._whole_prompt = 0.0
         valid = self._prompt
         for output in request.outputs:
@@ -153,7 +145,8 @@ class _Simulation:
         if cuts := self._old_cuts(request):
             valid = min(valid, self._place(cuts[0].output))
             for held in cuts:
-                self._mask(held, PLACEHOLDER_TOKENS if self._policy.clear_over else MARKER_TOKENS)
+                self._age(held)
+            self._renew({held.output.index for held in cuts})
         prompt = request.prompt - self._saved() + self._added
         self._pay(request, prompt, valid)
         self._prompt, self._whole_prompt = prompt, request.prompt
@@ -163,74 +156,114 @@ class _Simulation:
         policy, tokens = self._policy, output.tokens
         held = _Held(output)
         if policy.mask_over and tokens > policy.mask_over:
-            self._mask(held, MARKER_TOKENS)
+            self._show(held, _all_but(output, MARKER_TOKENS), is_masked=True)
         elif policy.oracle_over and tokens > policy.oracle_over:
-            self._show(held, "oracle", tokens - output.used_tokens - MARKER_TOKENS)
-        elif output.engine_saved and policy.cuts_at_entry(output, self._session.quotes_to_edit):
-            self._show(held, "engine", output.engine_saved)
+            self._show(held, Form(tokens - output.used_tokens - MARKER_TOKENS))
+        if policy.entry is not None:
+            cut = policy.entry.entry_cut(output.tool, self._session.quotes_to_edit)
+            self._show(held, output.forms.engine.get(cut))
         # The shorter of the two: what the engine leaves of a long file may be longer than all of it without numbers.
-        if policy.lossless and all(self._is_readable(at) for at in output.lossless_targets):
-            self._show(held, "lossless", output.lossless_saved)
+        self._show(held, self._lossless(output))
+        if policy.has_limit and held.shown_tokens > sanitizer.HUGE_TOKENS:
+            self._show(held, output.forms.bounded)
         return held
+
+    def _lossless(self, output: MeasuredOutput) -> Form | None:
+        """Return the shortest form that loses nothing, among those that point to what is still there to be read."""
+        if not self._policy.lossless:
+            return None
+        pointers = [one for one in output.forms.pointers if self._is_readable(one.points_to)][:MAX_EARLIER]
+        return max((*pointers, output.forms.plain or _WHOLE), key=lambda form: form.saved)
 
     def _joined(self, new: list[_Held], valid: float) -> float:
         """Return what is left of the cache when the tool joins for new cuts; take cuts back that do not pay for it."""
-        saved = sum(held.saved for held in new)
+        saved = sum(held.form.saved for held in new)
         if saved and self._prompt <= RESENT_PER_SAVED * saved:
             self._has_tool = True
-            self._added += TOOL_TOKENS
+            self._added += tool_tokens()
             return 0.0
         for held in new:
-            held.form, held.saved = "whole", 0.0
+            held.form = _WHOLE
             self._cut.discard(held.output.index)
         self.figures.cut = len(self._cut)
         return valid
 
     def _is_readable(self, index: int) -> bool:
-        return index in self._held and self._held[index].form in ("whole", "lossless")
+        return index in self._held and self._held[index].form.is_readable
 
     def _old_cuts(self, request: MeasuredRequest) -> list[_Held]:
         """Return the outputs to mask in this request, oldest first."""
         policy = self._policy
-        old = [held for held in self._held.values() if held.output.request < request.index]
         if policy.clear_over:
+            old = [held for held in self._held.values() if held.output.request < request.index]
             keep = max(0, 3 - len(request.outputs))
-            return _cuttable(old[: len(old) - keep]) if request.prompt > policy.clear_over else []
-        if policy.cold_keep is not None and request.is_cold:
-            keep = max(0, policy.cold_keep - len(request.outputs))
-            return _cuttable(old[: len(old) - keep])
-        if policy.turn_requests and request.is_user_turn:
-            keep = max(0, policy.turn_keep - len(request.outputs))
-            return self._paying(request, _cuttable(old[: len(old) - keep]))
-        return []
+            cleared = [one for one in old[: len(old) - keep] if not one.is_masked and one.output.tokens > MARKER_TOKENS]
+            return cleared if request.prompt > policy.clear_over else []
+        if policy.old is None:
+            return []
+        within = self._pays_within(request, policy.old)
+        if not (request.is_cold or within):
+            return []
+        listed = [held for held in self._held.values() if held.output.is_listed]
+        keep = policy.old.keep_newest if request.is_cold else policy.old.keep_cached
+        aged = self._aged(listed, request)
+        old = [listed[at] for at in sanitizer.old_results(aged, keep, policy.old.old_tokens)]
+        old = [one for one in old if (form := one.output.forms.aged) and form.saved > one.form.saved]
+        return old if request.is_cold else self._paying(old, within)
 
-    def _paying(self, request: MeasuredRequest, cuts: list[_Held]) -> list[_Held]:
-        """Return the newest of these cuts that pay most within the policy's number of requests; none if none do."""
-        best, most, saved = len(cuts), 0.0, 0.0
-        for at in range(len(cuts) - 1, -1, -1):
-            saved += cuts[at].output.tokens - cuts[at].saved - MARKER_TOKENS
-            behind = self._prompt - self._place(cuts[at].output) - saved
-            gain = READ_PRICE * self._policy.turn_requests * saved
-            net = gain - (request.write_price - READ_PRICE) * max(behind, 0.0)
-            if net > most:
-                best, most = at, net
-        return cuts[best:]
+    def _pays_within(self, request: MeasuredRequest, policy: Policy) -> int:
+        """Return the requests within which a cut of cached outputs has to pay now; 0 if none may be made."""
+        # Without tools, results come as the user's words do.
+        if request.is_user_turn or not self._session.has_tools:
+            return policy.pays_within
+        return policy.alone_within if request.is_alone and not self._session.quotes_to_edit else 0
+
+    def _aged(self, listed: Sequence[_Held], request: MeasuredRequest) -> list[Aged]:
+        last_try = {held.output.about: held.output.index for held in listed if held.output.about}
+        return [
+            Aged(
+                tokens=int(held.shown_tokens),
+                is_unread=held.output.request == request.index,
+                failed=held.output.failed and last_try.get(held.output.about, held.output.index) == held.output.index,
+                is_referred=held.output.index in request.referred,
+            )
+            for held in listed
+        ]
+
+    def _paying(self, old: list[_Held], within_requests: int) -> list[_Held]:
+        """Return the newest of these cuts that pay most within so many requests; none if none do."""
+        cuts = [
+            CachedCut(int(self._place(held.output)), max(0, int(held.shown_tokens) - sanitizer.MARKER_TOKENS))
+            for held in old
+        ]
+        chosen = sanitizer.paying(cuts, int(self._prompt), within_requests)
+        return old[len(old) - len(chosen) :]
 
     def _place(self, output: MeasuredOutput) -> float:
         """Return how many tokens stand before an output, as the policy has left them."""
-        return output.place - sum(held.saved for at, held in self._held.items() if at < output.index) + self._added
+        before = sum(held.form.saved for at, held in self._held.items() if at < output.index)
+        return output.place - before + self._added
 
-    def _mask(self, held: _Held, left: int) -> None:
-        self._show(held, "masked", held.output.tokens - left)
+    def _age(self, held: _Held) -> None:
+        output = held.output
+        form = _all_but(output, PLACEHOLDER_TOKENS) if self._policy.clear_over else output.forms.aged
+        self._show(held, form, is_masked=True)
 
-    def _show(self, held: _Held, form: str, saved: float) -> None:
-        if saved > held.saved:
-            held.form, held.saved = form, saved
+    def _renew(self, gone: set[int]) -> None:
+        """What points to an output that goes is shown again."""
+        for held in self._held.values():
+            if held.form.points_to in gone and held.output.index not in gone:
+                held.form = _WHOLE
+                self._show(held, self._lossless(held.output))
+
+    def _show(self, held: _Held, form: Form | None, is_masked: bool = False) -> None:
+        if form is not None and form.saved > held.form.saved:
+            held.form, held.is_masked = form, is_masked
             self._cut.add(held.output.index)
             self.figures.cut = len(self._cut)
 
     def _saved(self) -> float:
-        return sum(held.saved for held in self._held.values())
+        return sum(held.form.saved for held in self._held.values())
 
     def _pay(self, request: MeasuredRequest, prompt: float, valid: float) -> None:
         if request.is_hit and self._whole_prompt:
@@ -246,7 +279,7 @@ class _Simulation:
         needed: dict[int, _Held] = {}
         for use in request.uses:
             held = self._held.get(use.output)
-            if held is not None and use.output not in self._read_whole and self._is_hidden(held, use.line):
+            if held is not None and use.output not in self._read_whole and _is_hidden(held, use.line):
                 needed[use.output] = held
                 self.figures.lost.append(Lost(request.index, held.output.tool, use.line, use.by))
         if not needed:
@@ -254,10 +287,10 @@ class _Simulation:
         self._harmed.update(needed)
         # Of a long masked output only a part comes back, and a later use may need another.
         self._read_whole.update(
-            at for at, held in needed.items() if held.form == "engine" or held.output.tokens <= READ_BACK_TOKENS
+            at for at, held in needed.items() if not held.is_masked or held.output.tokens <= READ_BACK_TOKENS
         )
         call = len(needed) * CALL_TOKENS
-        read = call + sum(map(self._hidden_tokens, needed.values()))
+        read = call + sum(map(_hidden_tokens, needed.values()))
         units = READ_PRICE * prompt + request.output_price * call + request.write_price * read
         self.figures.extra_turns += 1
         self.figures.recoveries += len(needed)
@@ -267,21 +300,19 @@ class _Simulation:
         self._added += read
         self._prompt += read
 
-    def _is_hidden(self, held: _Held, line: str) -> bool:
-        if held.form == "engine":
-            return line in held.output.engine_hidden
-        if held.form == "lossless":
-            return line in held.output.lossless_hidden
-        return held.form == "masked"
 
-    def _hidden_tokens(self, held: _Held) -> float:
-        whole = min(held.output.tokens, READ_BACK_TOKENS)
-        return min(whole, held.output.engine_gap) if held.form == "engine" else whole
+def _all_but(output: MeasuredOutput, tokens: int) -> Form:
+    """Return the form of an output of which only a marker is shown."""
+    return Form(output.tokens - tokens)
 
 
-def _cuttable(held: Iterable[_Held]) -> list[_Held]:
-    """Return those that are not masked yet and long enough for it to save something."""
-    return [one for one in held if one.form != "masked" and one.output.tokens - one.saved > 2 * MARKER_TOKENS]
+def _is_hidden(held: _Held, line: str) -> bool:
+    return held.is_masked or line in held.form.hidden
+
+
+def _hidden_tokens(held: _Held) -> float:
+    whole = min(held.output.tokens, READ_BACK_TOKENS)
+    return whole if held.is_masked else min(whole, held.form.gap)
 
 
 def baseline(session: MeasuredSession) -> float:

@@ -189,7 +189,7 @@ def _beside(id: str, text: str, note: CutNote, decision: DecisionRecord | None) 
 
 def _hits(batch: Sequence[StoredText], wanted: str) -> Iterator[JsonObject]:
     for original in batch:
-        text = decoded(original.text)
+        text = "" if original.text is None else decoded(original.text)
         if wanted not in text.casefold():
             continue
         for number, line in enumerate(lines.split(text), 1):
@@ -216,12 +216,14 @@ def read_note(id: str, about: bytes, decision: DecisionRecord | None) -> CutNote
             return CutNote("gateway", "mask", server=server)
         case {"what": "history", **rest}:
             return CutNote("chat", "history", session=str(rest.get("session", "")))
-        case {"goal": str(goal), "source_type": str(kind), "cuts": list(cuts), "stats": dict(stats)}:
+        case {"goal": str(goal), "source_type": str(kind), "cuts": list(cuts), "stats": dict(stats), **rest}:
             count, sizes = _stats(stats)
-            found = tuple(_cuts(cuts))
-            return CutNote("chat" if decision else "pruner", "prune", goal, kind, cuts=found, lines=count, tokens=sizes)
-        case {"what": str(what)}:
-            return CutNote("chat" if what == "output" else "tools", "output")
+            found, session = tuple(_cuts(cuts)), str(rest.get("session", ""))
+            door = "chat" if decision or session else "pruner"
+            return CutNote(door, "prune", goal, kind, session=session, cuts=found, lines=count, tokens=sizes)
+        case {"what": str(what), **rest}:
+            session = str(rest.get("session", ""))
+            return CutNote("chat" if what == "output" else "tools", "output", session=session)
         case _:
             return CutNote("chat" if decision else "pruner", "mask" if id.startswith("msk_") else "output")
 

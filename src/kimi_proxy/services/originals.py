@@ -65,7 +65,7 @@ class PruneNote(BaseModel):
         return Question("", self.goal, self.source_type, self.options)
 
 
-def encode_note(question: Question, pruned: Pruned, backend: str) -> bytes:
+def encode_note(question: Question, pruned: Pruned, backend: str, session: str = "") -> bytes:
     note: dict[str, object] = {
         "goal": question.goal[:GOAL_MAX_CHARS],
         "source_type": question.source_type,
@@ -79,6 +79,7 @@ def encode_note(question: Question, pruned: Pruned, backend: str) -> bytes:
             "tokens_est_after": pruned.tokens_after,
         },
         "warnings": list(pruned.warnings),
+        **({"session": session} if session else {}),
     }
     return json.encode(note)
 

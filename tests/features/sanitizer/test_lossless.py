@@ -5,14 +5,9 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi_proxy.features.sanitizer.lossless import (
-    MAX_ROW_CHARS,
-    MIN_NUMBERED_ROWS,
-    long_rows,
-    repeats,
-    strip_terminal,
-    thin_numbers,
-)
+from kimi_proxy.features.sanitizer.lossless import MAX_ROW_CHARS, Earlier, lossless_form, repeats
+from kimi_proxy.features.sanitizer.plan import Origin, result_of
+from kimi_proxy.features.sanitizer.rows import MIN_NUMBERED_ROWS, strip_terminal, thin_numbers
 
 CODE = [f"    value_{n} = compute({n}, {n * n})  # a line of some length" for n in range(1, 61)]
 
@@ -103,14 +98,43 @@ def test_stripping_twice_is_stripping_once_and_never_longer(text: str):
     assert once.count("\n") == text.count("\n")
 
 
-def test_the_middle_of_an_over_long_row_is_found():
-    row = "x" * (MAX_ROW_CHARS + 1)
-    text = f"short\n{row}\nshort"
+def shown(lines: list[str], tool: str = "Read", command: str = "", earlier: list[str] | None = None) -> str | None:
+    output = result_of(Origin(tool, path="" if command else "/src/app.py", command=command), "\n".join(lines))
+    before = [Earlier("Read /src/app.py", earlier)] if earlier else []
+    form = lossless_form(output, before, b"seed")
+    if form is not None:
+        assert {hidden.text for hidden in form.hidden} == {output.text}
+    return form and form.shown
 
-    (span,) = long_rows(text)
 
-    assert text[: span.start].endswith("x" * 600) and text[span.end :].startswith("x" * 200 + "\n")
-    assert not long_rows("short\n" * 1000)
+def test_the_middle_of_an_over_long_row_is_left_out():
+    row = "".join(str(n) for n in range(MAX_ROW_CHARS))
+
+    text = shown(["short", row, "short"], command="cat bundle.js")
+
+    assert text is not None
+    head, _, rest = text.partition("\n... [")
+    assert head == "short\n" + row[:600]
+    assert rest.endswith("] ...\n" + row[-200:] + "\nshort")
+    assert f"head={len(head)} tail={len(rest.partition('] ...' + chr(10))[2])} " in rest
+    assert shown(["short"] * 1000, command="cat words") is None
+
+
+def test_json_with_over_long_rows_stays_as_it_is():
+    assert shown(['{"a": "' + "x" * 9000 + '"}'], command="cat a.json") is None
+
+
+def test_what_changed_in_a_numbered_file_has_few_numbers_and_pointers_around_it():
+    again = [*CODE[:30], "    changed = True", *[f"    new_{n} = other({n})  # not seen before" for n in range(40)]]
+
+    text = shown(numbered([*again, *CODE[30:]]), earlier=CODE)
+
+    assert text is not None
+    rows = text.split("\n")
+    assert "lignes 1-30" in rows[0] and "lignes 72-101" in rows[-1]
+    assert rows[1] == f"{31:6}→    changed = True"  # the first row below a gap can be counted from
+    assert rows[2] == "    new_0 = other(0)  # not seen before"
+    assert sum("→" in row for row in rows) == 1 + 4  # rows 40, 50, 60, 70
 
 
 def test_a_file_read_again_after_an_edit_shows_what_changed():

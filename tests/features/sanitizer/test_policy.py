@@ -4,9 +4,11 @@ from dataclasses import replace
 
 from kimi_proxy.features.sanitizer.policy import (
     HUGE_TOKENS,
+    KEPT_OF_HUGE,
     POLICIES,
     Aged,
     CachedCut,
+    EntryCut,
     SentPrefix,
     edits_by_quoting,
     is_cold,
@@ -75,8 +77,8 @@ def test_what_the_model_has_not_read_is_never_old():
 def test_what_agents_quote_to_edit_enters_whole_unless_it_is_huge():
     default = POLICIES["default"]
 
-    assert default.entry_tokens_of("Read", edits_by_quoting(["Bash", "Edit", "Read"])) == HUGE_TOKENS
-    assert default.entry_tokens_of("Read", edits_by_quoting(["Bash", "apply_patch"])) == 1_000
-    assert default.entry_tokens_of("Task", edits_by_quoting([])) == HUGE_TOKENS
-    assert default.entry_tokens_of("Bash", edits_by_quoting(["Edit"])) == 1_000
-    assert POLICIES["deep"].entry_tokens_of("Read", edits_by_quoting(["Edit"])) == 1_000
+    assert default.entry_cut("Read", edits_by_quoting(["Bash", "Edit", "Read"])) == EntryCut(HUGE_TOKENS, KEPT_OF_HUGE)
+    assert default.entry_cut("Read", edits_by_quoting(["Bash", "apply_patch"])) == EntryCut(1_000)
+    assert default.entry_cut("Task", edits_by_quoting([])) == EntryCut(HUGE_TOKENS, KEPT_OF_HUGE)
+    assert default.entry_cut("Bash", edits_by_quoting(["Edit"])) == EntryCut(1_000)
+    assert POLICIES["deep"].entry_cut("Read", edits_by_quoting(["Edit"])) == EntryCut(1_000)

@@ -24,6 +24,7 @@ from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task
 from kimi_proxy.services.chat.decisions import SCOPE
 from kimi_proxy.services.chat.sanitizer import Sanitizer
+from kimi_proxy.services.cuts import read_note
 from kimi_proxy.services.store.protocols import NEWEST, DecisionRecord, Decisions
 from kimi_proxy.services.workers import Workers
 
@@ -225,6 +226,30 @@ async def test_an_old_result_that_is_named_or_failed_last_stays(tmp_path: Path):
         cold = await here.send(request(Wire.CHAT, items))
 
     assert shown_whole(cold) == ["r1", "r5", "r6", "r7"]
+
+
+async def test_a_cut_that_another_has_replaced_is_listed_with_its_session(tmp_path: Path):
+    clock, later = Clock(), [*reads(5), Assistant("Done."), User("And now the docs.")]
+    async with world(tmp_path, clock=clock) as here:
+        entered = await here.send(request(Wire.CHAT, BEGUN))
+        clock.now += 7200
+        aged = await here.send(request(Wire.CHAT, [*BEGUN, *later]))
+        listed = {one.id: one for one in await here.store.originals.page(SCOPE, NEWEST, 50)}
+
+    ids = [set(ID.findall(results(draft.request)["call_a1"])) for draft in (entered, aged)]
+    notes = [read_note(id, listed[id].about, listed[id].decision) for (id,) in ids]
+    assert ids[0] != ids[1]
+    assert [(note.door, note.session) for note in notes] == [("chat", "s-1"), ("chat", "s-1")]
+
+
+async def test_an_old_result_that_is_json_stays_json(tmp_path: Path):
+    rows = json.dumps([{"id": n, "name": f"row {n}", "size": n * n} for n in range(60)])
+    items = [User("go"), *asked("call_j", rows, "query"), *reads(5), Assistant("Done."), User("And now the docs.")]
+    async with world(tmp_path, BY_POLICY) as here:
+        shown = results((await here.send(request(Wire.CHAT, items))).request)["call_j"]
+
+        assert len(json.loads(shown)) < 10 and len(shown) < 500
+        assert await original(here, shown) == rows
 
 
 async def test_another_model_makes_the_prompt_cache_cold(tmp_path: Path):

@@ -83,12 +83,13 @@ def _tool_calls(message: Message) -> Iterator[tuple[str, Origin]]:
     """Yield the ids of a message's calls, and what each was called with."""
     for part in message.parts:
         if part.kind == "tool_call" and part.call_id:
-            arguments = part.text if part.end - part.start <= MAX_ARGUMENT_BYTES else ""
-            yield part.call_id, origin_of(part.name, arguments)
+            yield part.call_id, origin_of(part.name, part.text if part.end - part.start <= MAX_ARGUMENT_BYTES else "")
 
 
 def origin_of(tool: str, arguments: str) -> Origin:
-    """Return what a tool was called with; `arguments` are JSON, or a command."""
+    """Return what a call with these arguments, JSON or plain text, was about."""
+    if len(arguments) > MAX_ARGUMENT_BYTES:
+        return Origin(tool)
     try:
         given = json.decode(arguments.encode("utf-8", "replace"))
     except ParseError:
@@ -119,13 +120,18 @@ def _outputs(
         spot = (at, index)
         if part.kind == "tool_result":
             origin = replace(calls.get(part.call_id, Origin()), failed=part.failed)
-            end = _before_reminders(part.text)
-            recovered: Reason | Literal[""] = "recovered" if is_recovery_tool(origin.tool) else ""
-            yield LongOutput(spot, 0, end, part.text[:end], origin, part.call_id, is_unread, recovered)
+            yield result_of(origin, part.text, part.call_id, spot, is_unread)
         elif message.role == "user":
-            recovered = "recovered" if _follows_recovery(request, at) else ""
+            recovered: Reason | Literal[""] = "recovered" if _follows_recovery(request, at) else ""
             for start, end, origin in _in_user_text(message, index, threshold_tokens):
                 yield LongOutput(spot, start, end, part.text[start:end], origin, "", is_unread, recovered)
+
+
+def result_of(origin: Origin, text: str, call_id: str = "", spot: Place = (0, 0), is_unread: bool = True) -> LongOutput:
+    """Return a tool's result, without what the client says at the end of it."""
+    end = _before_reminders(text)
+    recovered: Reason | Literal[""] = "recovered" if is_recovery_tool(origin.tool) else ""
+    return LongOutput(spot, 0, end, text[:end], origin, call_id, is_unread, recovered)
 
 
 def _before_reminders(text: str) -> int:
@@ -315,7 +321,11 @@ _MARKER = re.compile(
 
 def goal(request: Request) -> str:
     """Return the lines after a marker such as `Objective:` in the user's newest words, else the first and last ones."""
-    written = list(_user_texts(request))
+    return goal_of(list(_user_texts(request)))
+
+
+def goal_of(written: Sequence[str]) -> str:
+    """Return the goal of a conversation in which the user wrote this."""
     if not written:
         return ""
     marker = _MARKER.search(written[-1])
@@ -333,12 +343,13 @@ def _user_texts(request: Request) -> Iterator[str]:
     """Yield what the user wrote in each message, without what tools and clients put there."""
     for message in request.messages:
         if message.role == "user":
-            texts = (_own_words(part.text) for part in message.parts if part.kind == "text")
+            texts = (own_words(part.text) for part in message.parts if part.kind == "text")
             if words := " \n".join(text for text in texts if text):
                 yield words
 
 
-def _own_words(text: str) -> str:
+def own_words(text: str) -> str:
+    """Return what the user wrote in a text, without what tools and clients put there."""
     for section in reversed(sections(text, MAX_CHARS)):
         text = text[: section.start] + text[section.end :]
     own: list[str] = []

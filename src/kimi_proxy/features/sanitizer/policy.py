@@ -6,6 +6,7 @@ from typing import Literal
 
 from kimi_proxy.core.chat import Request
 from kimi_proxy.features.sanitizer.plan import LongOutput
+from kimi_proxy.features.sanitizer.rows import READERS
 from kimi_proxy.features.sanitizer.stage import BYTES_PER_TOKEN, Decision
 
 PolicyName = Literal["careful", "default", "deep"]
@@ -17,7 +18,6 @@ CACHE_READ, CACHE_WRITE = 0.1, 1.25
 HUGE_TOKENS = 8_000
 KEPT_OF_HUGE = 7_000  # of a result that is likely to be quoted; what stays has to be under the above with its markers
 
-READERS = frozenset({"read", "view", "read_file", "readfile", "open", "notebookread"})
 REPORTERS = frozenset({"task", "agent", "taskoutput", "agentoutputtool"})
 QUOTING_EDITORS = frozenset(
     {"edit", "multiedit", "edit_file", "str_replace", "str_replace_editor", "str_replace_based_edit_tool", "replace"}
@@ -26,19 +26,37 @@ QUOTING_EDITORS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
+class EntryCut:
+    """How a new result is cut: over so many tokens, so that so many stay at least."""
+
+    over_tokens: int
+    keep_tokens: int = 0
+    is_deep: bool = False  # as deep as what the model has read already
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """Figures measured on real agents' sessions (`scripts/bench sessions`); see docs/sanitizer.md."""
 
     entry_tokens: int  # a new result with more tokens is cut when it enters
     spares_quoted: bool  # but not what agents are likely to quote, unless it is huge
-    keep_newest: int  # results that a free cut of old ones leaves alone
+    is_deep_unless_quoted: bool = False  # of agents that edit by patches, results are cut as deep as if they were read
+    keep_newest: int = 0  # results that a free cut of old ones leaves alone
     pays_within: int = 0  # requests within which a cut of cached results has to pay; 0: none is made
     keep_cached: int = 0  # results that such a cut leaves alone
+    alone_within: int = 0
     old_tokens: int = 200  # an old result with fewer tokens stays: its marker would cost half of it
 
-    def entry_tokens_of(self, tool: str, edits_by_quoting: bool) -> int:
-        """Return how long a result of `tool` may be to enter whole."""
-        return HUGE_TOKENS if self.spares_quoted and is_quoted(tool, edits_by_quoting) else self.entry_tokens
+    @property
+    def quoted_tokens(self) -> int:
+        """How long a new result that is likely to be quoted may be to enter whole."""
+        return HUGE_TOKENS if self.spares_quoted else self.entry_tokens
+
+    def entry_cut(self, tool: str, edits_by_quoting: bool) -> EntryCut:
+        """Return how a new result of `tool` is cut."""
+        if self.spares_quoted and is_quoted(tool, edits_by_quoting):
+            return EntryCut(HUGE_TOKENS, KEPT_OF_HUGE)
+        return EntryCut(self.entry_tokens, is_deep=self.is_deep_unless_quoted and not edits_by_quoting)
 
 
 POLICIES: Mapping[PolicyName, Policy] = {
@@ -175,16 +193,17 @@ def _newest_words(request: Request) -> str:
     return "\n".join(said)
 
 
-def paying_results(request: Request, old: Sequence[LongOutput], within_requests: int) -> tuple[list[LongOutput], int]:
+def paying_results(
+    request: Request, old: Sequence[tuple[LongOutput, Aged]], within_requests: int
+) -> tuple[list[LongOutput], int]:
     """Return those of the old results whose cut pays within so many requests, and the tokens rewritten for that."""
-    cuts = [CachedCut(request.messages[output.spot[0]].start // BYTES_PER_TOKEN, _saved(output)) for output in old]
+    cuts = [
+        CachedCut(request.messages[output.spot[0]].start // BYTES_PER_TOKEN, max(0, aged.tokens - MARKER_TOKENS))
+        for output, aged in old
+    ]
     prompt = len(request.body) // BYTES_PER_TOKEN
     chosen = paying(cuts, prompt, within_requests)
     if not chosen:
         return [], 0
     rewritten = prompt - chosen[0].place - sum(cut.saved for cut in chosen)
-    return list(old[len(old) - len(chosen) :]), max(0, rewritten)
-
-
-def _saved(output: LongOutput) -> int:
-    return max(0, len(output.text) // BYTES_PER_TOKEN - MARKER_TOKENS)
+    return [output for output, _ in old[len(old) - len(chosen) :]], max(0, rewritten)

@@ -32,6 +32,7 @@ from kimi_proxy.features.pruning.structure.logs import log_style, message_of
 from kimi_proxy.features.sanitizer.plan import Origin
 from kimi_proxy.features.sanitizer.records import Run, is_long, runs
 from kimi_proxy.features.sanitizer.routine import notable_rows
+from kimi_proxy.features.sanitizer.rows import readable_rows, unnumbered
 
 Kind: TypeAlias = Literal["json", "listing", "logs", "code", "docs"]
 NextId: TypeAlias = Callable[[str], str]  # from a prefix to the next id
@@ -251,7 +252,7 @@ def _shorten_text(
     cuts = tuple(_worth_a_marker(found, lines))
     if not cuts:
         return _whole(task, before, "nothing_to_cut" if check else "out_of_time")
-    text = render(lines, annotate(cuts, prune_id), _SHOWN)
+    text = render(readable_rows(task.origin, lines, cuts), annotate(cuts, prune_id), _SHOWN)
     hint = task.hint.replace("{id}", prune_id)
     shown = f"{text}{'' if text.endswith(chr(10)) else chr(10)}{hint}" if hint else text
     after = tokens.count(shown)
@@ -337,21 +338,6 @@ def _worth_a_marker(cuts: Iterable[Cut], lines: Sequence[str]) -> Iterator[Cut]:
     for cut in cuts:
         if sum(len(line) + 1 for line in lines[cut.start - 1 : cut.end]) > MARKER_CHARS:
             yield cut
-
-
-NUMBERED_SAMPLE_LINES = 200
-NUMBERED = 0.9  # of the lines that are not empty
-
-_NUMBER = re.compile(r"\s{0,8}(?:L?(\d{1,7}))(?:→|\t|│ ?|\| ?|: ?)")
-
-
-def unnumbered(lines: Sequence[str]) -> Sequence[str]:
-    """Return the lines without their numbers, one for each; the same object if they have none."""
-    sample = [line for line in lines[:NUMBERED_SAMPLE_LINES] if line.strip()]
-    numbers = [int(found[1]) for line in sample if (found := _NUMBER.match(line))]
-    if len(numbers) < max(2, NUMBERED * len(sample)) or numbers != sorted(set(numbers)):
-        return lines
-    return [line[found.end() :] if (found := _NUMBER.match(line)) else line for line in lines]
 
 
 LINE_CHARS = 300

@@ -149,6 +149,14 @@ SCHEMA: JsonObject = {
 _OUR_WORDS = (b'"prune_id"', b'"start_char"')
 
 
+def hint(address: str) -> str:
+    """Return how a model without our tool gets at what was cut, `{id}` in it."""
+    return (
+        "[kimi-proxy left out what the markers name; files are whole. To read it: MCP tool recover_text, or "
+        f"GET {address}/api/mask/{{id}}?lines=START-END]"
+    )
+
+
 @cache
 def tool_tokens() -> int:
     """Return what a request pays for the tool."""

@@ -57,6 +57,7 @@ def _answer(builder: TranscriptBuilder, message: Mapping[str, JsonValue], text: 
     if not request.calls and (block := _FENCE.search(text)):
         # The command is part of what was said: only its place among the calls is new.
         builder.call(AgentCall(str(len(builder.transcript.requests)), _TOOL, block[1].strip()))
+        builder.transcript.has_tools = False
         request.said = text[: block.start()] + text[block.end() :]
 
 
@@ -73,6 +74,7 @@ def _usage(counted: Mapping[str, JsonValue]) -> ProviderUsage | None:
 
 def read_swe_agent(run: Mapping[str, JsonValue], name: str) -> Iterator[Transcript]:
     builder = TranscriptBuilder(SWE_AGENT, name)
+    builder.transcript.has_tools = False
     builder.transcript.patch = string(mapping(run.get("info")).get("submission"))
     for message in map(mapping, items(run.get("history"))):
         if message.get("role") == "system":

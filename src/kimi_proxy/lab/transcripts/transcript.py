@@ -66,6 +66,7 @@ class Transcript:
     instructions: str = ""  # the system prompt, where the agent keeps it
     patch: str = ""  # the diff that was handed in, where a benchmark keeps one
     is_sidechain: bool = False
+    has_tools: bool = True  # the agent offers tools; else it writes commands and results as plain text
 
 
 class TranscriptBuilder:

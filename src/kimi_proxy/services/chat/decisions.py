@@ -104,7 +104,7 @@ class ChatDecisions:
         With `replaces`, what was decided before for the same results no longer counts: only where the provider's prompt
         cache has nothing to lose.
         """
-        kept = await asyncio.gather(*(self._kept(one) for one in shortened))
+        kept = await asyncio.gather(*(self._kept(one, session) for one in shortened))
         records = [_record(one, is_kept, session) for one, is_kept in zip(shortened, kept, strict=True)]
         old = {record.key for record in records} if replaces else set()
         for key in old:
@@ -188,16 +188,19 @@ class ChatDecisions:
         if len(record.original_ids) > 1:
             return False
         try:
-            await self._originals.keep(_original(Hidden(record.original_ids[0], output.text), output, ""))
+            await self._originals.keep(
+                _original(Hidden(record.original_ids[0], output.text), output, "", record.session)
+            )
         except StoreUnavailable:
             return False
         return True
 
-    async def _kept(self, made: ShortenedOutput) -> bool:
+    async def _kept(self, made: ShortenedOutput, session: str) -> bool:
         """Keep all that would be hidden; return whether that is on disk."""
         try:
             for hidden in made.shortened.hidden:
-                await self._originals.keep(await asyncio.to_thread(_original, hidden, made.output, made.goal))
+                original = await asyncio.to_thread(_original, hidden, made.output, made.goal, session)
+                await self._originals.keep(original)
         except StoreUnavailable as e:
             log.warning("cutting needs the store", extra={"what": str(e)[:300]})
             return False
@@ -208,19 +211,20 @@ def _key(kind: str, *names: str) -> bytes:
     return sha256(b"\0".join(map(encoded, (kind, *names)))).digest()
 
 
-def _original(hidden: Hidden, output: LongOutput, goal: str) -> Original:
+def _original(hidden: Hidden, output: LongOutput, goal: str, session: str) -> Original:
     raw = encoded(hidden.text)
-    return Original(hidden.id, SCOPE, sha256(b"output\0" + output.key + raw).digest(), raw, cut_note(hidden, goal))
+    key = sha256(b"output\0" + output.key + raw).digest()
+    return Original(hidden.id, SCOPE, key, raw, cut_note(hidden, goal, session))
 
 
-def cut_note(hidden: Hidden, goal: str) -> bytes:
-    """Return a note by which a cut of lines can be explained."""
+def cut_note(hidden: Hidden, goal: str, session: str = "") -> bytes:
+    """Return a note by which a cut of lines can be explained, and by which it is found after another replaced it."""
     if hidden.source_type is None:
-        return json.encode({"what": "output"})
+        return json.encode({"what": "output"} | ({"session": session} if session else {}))
     options = Options(hidden.max_prune_ratio, 0, 0, annotate_lines=False, include_markers=True)
     annotations = tuple(Annotation(cut, "") for cut in hidden.cuts)
     pruned = Pruned("", annotations, hidden.text.count("\n") + 1, 0, 0)
-    return originals.encode_note(Question("", goal, hidden.source_type, options), pruned, "heuristic")
+    return originals.encode_note(Question("", goal, hidden.source_type, options), pruned, "heuristic", session)
 
 
 def _record(made: ShortenedOutput, is_kept: bool, session: str) -> DecisionRecord:

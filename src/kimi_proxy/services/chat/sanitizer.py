@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import secrets
+import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
@@ -17,15 +18,21 @@ from kimi_proxy.core.errors import Reason, StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sanitizer import stage as offer
-from kimi_proxy.features.sanitizer.lossless import Earlier, aged_form, bounded_form, lossless_form, readable_before
+from kimi_proxy.features.sanitizer.lossless import (
+    Earlier,
+    aged_form,
+    bounded_form,
+    lossless_form,
+    readable_before,
+    rows_of,
+)
 from kimi_proxy.features.sanitizer.plan import LongOutput, goal, plan
 from kimi_proxy.features.sanitizer.policy import (
     HUGE_TOKENS,
-    KEPT_OF_HUGE,
     POLICIES,
+    EntryCut,
     aged_results,
     edits_by_quoting,
-    is_quoted,
     is_user_turn,
     old_results,
     paying_results,
@@ -44,6 +51,7 @@ COMMIT_GRACE_S, HUNG_GRACE_S = 1.5, 0.25
 IN_LOOP_MAX_BYTES = 1024**2
 IN_LOOP_MAX_CHARS = 128 * 1024
 MAX_SMALL = 50_000
+BYTES_PER_ROW, ROWS_BYTES = 64, 32 * 1024**2  # of what is remembered of results, to find them in others
 DAY_S = 86_400
 SEED_BYTES = 32
 
@@ -79,7 +87,8 @@ class Sanitizer:
         self._grace_s = COMMIT_GRACE_S
         self._cpu_s = settings.budget_ms / 1000
         self._policy = POLICIES[settings.policy]
-        self._entry_tokens = settings.threshold_tokens or self._policy.entry_tokens
+        self._rows: LruCache[bytes, frozenset[int]] = LruCache(MAX_SMALL, max_bytes=ROWS_BYTES)
+        self._rows_lock = threading.Lock()  # long results are looked at in threads
         self._has_tool: LruCache[bytes, bool] = LruCache(MAX_SMALL)
         self._since_start: Counter[str] = Counter()
         # Tool results below the threshold: to count their tokens again with every request would be a waste.
@@ -99,7 +108,8 @@ class Sanitizer:
         return {
             "enabled": self.is_on,
             "policy": settings.policy,
-            "threshold_tokens": self._entry_tokens,
+            "threshold_tokens": settings.threshold_tokens or self._policy.entry_tokens,
+            "quoted_threshold_tokens": settings.threshold_tokens or self._policy.quoted_tokens,
             "preview_length": settings.preview_length,
             "outputs": dict(totals.outputs),
             "tokens_before": totals.tokens_before,
@@ -176,10 +186,11 @@ class Sanitizer:
             return {}, 0
         keep = policy.keep_newest if is_cold else policy.keep_cached
         aged = aged_results(draft.request, outputs, decisions)
-        old = [outputs[at] for at in old_results(aged, keep, policy.old_tokens)]
-        rewritten = 0
+        found = old_results(aged, keep, policy.old_tokens)
+        old, rewritten = [outputs[at] for at in found], 0
         if old and not is_cold:
-            old, rewritten = paying_results(draft.request, old, policy.pays_within)
+            shown = [(outputs[at], aged[at]) for at in found]
+            old, rewritten = paying_results(draft.request, shown, policy.pays_within)
         hint = self._hint(draft)
         forms = [(output, aged_form(output, self._draw(SEED_BYTES), hint)) for output in old]
         gone = {output.key for output, form in forms if form}
@@ -201,7 +212,7 @@ class Sanitizer:
         for at, output in enumerate(outputs):
             decision = decisions.get(output.key)
             if decision is not None and decision.why == "repeated" and output.key not in gone:
-                earlier = readable_before(outputs[:at], decisions, output, gone)
+                earlier = readable_before(outputs[:at], decisions, output, self._rows_of, gone)
                 form = lossless_form(output, earlier, self._draw(SEED_BYTES), hint)
                 yield output, self._bounded(output, form or _whole(output, "asked_again"), hint)
 
@@ -302,10 +313,20 @@ class Sanitizer:
         at = {output.key: place for place, output in enumerate(outputs)}
         forms: list[ShortenedText] = []
         for output, by_score in zip(new, scored, strict=True):
-            form = self._best(output, by_score, readable_before(outputs[: at[output.key]], decisions, output), hint)
+            earlier = readable_before(outputs[: at[output.key]], decisions, output, self._rows_of)
+            form = self._best(output, by_score, earlier, hint)
             decisions[output.key] = Decision(form.why, form.shown if form.hidden else None)
             forms.append(form)
         return forms
+
+    def _rows_of(self, output: LongOutput) -> frozenset[int]:
+        with self._rows_lock:
+            known = self._rows.get(output.key)
+        if known is None:
+            known = rows_of(output)
+            with self._rows_lock:
+                self._rows.put(output.key, known, BYTES_PER_ROW * len(known))
+        return known
 
     def _best(self, output: LongOutput, scored: ShortenedText, earlier: Sequence[Earlier], hint: str) -> ShortenedText:
         """Return a form that loses nothing if it is as short as what the engine left."""
@@ -325,20 +346,20 @@ class Sanitizer:
         if output.whole_because:
             return _whole(output, output.whole_because)
         quotes = edits_by_quoting(draft.request.tool_names)
-        limit = self._settings.threshold_tokens or self._policy.entry_tokens_of(output.origin.tool, quotes)
-        is_spared = limit == HUGE_TOKENS and is_quoted(output.origin.tool, quotes)
-        if len(output.text) <= limit:  # a token has one character at least
+        set_by_user = self._settings.threshold_tokens
+        cut = EntryCut(set_by_user) if set_by_user else self._policy.entry_cut(output.origin.tool, quotes)
+        if len(output.text) <= cut.over_tokens:  # a token has one character at least
             return _whole(output, "below_threshold")
         task = Task(
             text=output.text,
             goal=about,
             origin=output.origin,
-            is_unread=output.is_unread,
-            threshold_tokens=limit,
+            is_unread=output.is_unread and not cut.is_deep,
+            threshold_tokens=cut.over_tokens,
             preview_chars=self._settings.preview_length,
             seed=self._draw(SEED_BYTES),
             hint=self._hint(draft),
-            keep_tokens=KEPT_OF_HUGE if is_spared else 0,
+            keep_tokens=cut.keep_tokens,
         )
         try:
             return await self._workers.shorten(task, max(0.0, deadline - self._now()), self._cpu_s)
@@ -365,10 +386,7 @@ class Sanitizer:
         request = draft.request
         if offer.is_offered(request) or (self._settings.recover_tool and offer.may_offer_tool(request)):
             return ""  # else nothing would be cut
-        return (
-            "[kimi-proxy left out what the markers name; files are whole. To read it: MCP tool recover_text, or "
-            f"GET {self._address}/api/mask/{{id}}?lines=START-END]"
-        )
+        return offer.hint(self._address)
 
     def _fell_back(self, step: str, code: str, what: str) -> None:
         self._metrics.chat_faults.labels(step, code).inc()

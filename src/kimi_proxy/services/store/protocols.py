@@ -58,11 +58,11 @@ class ListedOriginal:
 
 @dataclass(frozen=True, slots=True)
 class StoredText:
-    """The text of an original, with its place in the order in which they were kept."""
+    """The text of an original, None if it is damaged, with its place in the order in which they were kept."""
 
     seq: int
     id: str
-    text: bytes
+    text: bytes | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -279,5 +279,7 @@ def _give_back_space(connection: Connection) -> None:
 
 def _decompressed(rows: Sequence[tuple[int, bytes, bytes, bytes]]) -> Iterator[StoredText]:
     for seq, id, hashed, frame in rows:
+        text = None
         with suppress(StoreUnavailable):
-            yield StoredText(seq, decoded(id), decompress(CompressedText(hashed, frame)))
+            text = decompress(CompressedText(hashed, frame))
+        yield StoredText(seq, decoded(id), text)
