@@ -116,7 +116,7 @@ class FormsBuilder:
                     result.text,
                     goal,
                     result.origin,
-                    result.is_unread and not way.is_deep,
+                    result.is_unread,
                     way.over_tokens,
                     PREVIEW_CHARS,
                     seed,

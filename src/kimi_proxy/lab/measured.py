@@ -68,7 +68,6 @@ class MeasuredRequest:
     is_cold: bool = False  # what was cached must have been forgotten: a long pause, or another model
     is_reset: bool = False  # nothing of the conversation before is in this prompt
     is_user_turn: bool = False
-    is_alone: bool = False  # the user has spoken once so far
     outputs: list[MeasuredOutput] = field(default_factory=list)
     uses: list[LineUse] = field(default_factory=list)
     referred: frozenset[int] = frozenset()  # earlier outputs whose file the newest words name
@@ -128,14 +127,11 @@ class _Measuring:
 
     def run(self) -> None:
         before: MeasuredRequest | None = None
-        turns = 0
         first_model = self._transcript.requests[0].model
         life_s = FIVE_MINUTES_S if _WRITES_COST.search(first_model) else HOUR_S
         for index, request in enumerate(self._transcript.requests):
             self._words += [own for text in request.user if request.is_user_turn and (own := own_words(text))]
             made = self._request(index, request, before, life_s)
-            turns += request.is_user_turn
-            made.is_alone = turns == 1
             self._session.requests.append(made)
             if request.usage and request.usage.cache_write_1h + request.usage.cache_write_5m:
                 life_s = HOUR_S if request.usage.cache_write_1h else FIVE_MINUTES_S

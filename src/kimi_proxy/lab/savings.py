@@ -52,7 +52,8 @@ def _of_product(name: PolicyName) -> SimulatedPolicy:
     real = sanitizer.POLICIES[name]
     entry = f"over {real.entry_tokens:,}"
     quoted = " but what agents quote" if real.spares_quoted and real.entry_tokens < sanitizer.HUGE_TOKENS else ""
-    turns = f", turns within {real.pays_within} keep {real.keep_cached}" if real.pays_within else ""
+    within = f"{real.pays_within} (patches {real.patched_within})"
+    turns = f", turns within {within} keep {real.keep_cached}" if real.pays_within else ""
     title = f"lossless, engine {entry}{quoted}, cold cuts keep {real.keep_newest}{turns}"
     return SimulatedPolicy(name, title, lossless=True, entry=real, old=real)
 
@@ -201,22 +202,17 @@ class _Simulation:
             return cleared if request.prompt > policy.clear_over else []
         if policy.old is None:
             return []
-        within = self._pays_within(request, policy.old)
-        if not (request.is_cold or within):
+        # Without tools, results come as the user's words do.
+        is_turn = request.is_user_turn or not self._session.has_tools
+        warm = policy.old.warm_cut(self._session.quotes_to_edit, self._session.has_tools)
+        if not (request.is_cold or (warm.within_requests and is_turn)):
             return []
         listed = [held for held in self._held.values() if held.output.is_listed]
-        keep = policy.old.keep_newest if request.is_cold else policy.old.keep_cached
+        keep = policy.old.keep_newest if request.is_cold else warm.keep_newest
         aged = self._aged(listed, request)
         old = [listed[at] for at in sanitizer.old_results(aged, keep, policy.old.old_tokens)]
         old = [one for one in old if (form := one.output.forms.aged) and form.saved > one.form.saved]
-        return old if request.is_cold else self._paying(old, within)
-
-    def _pays_within(self, request: MeasuredRequest, policy: Policy) -> int:
-        """Return the requests within which a cut of cached outputs has to pay now; 0 if none may be made."""
-        # Without tools, results come as the user's words do.
-        if request.is_user_turn or not self._session.has_tools:
-            return policy.pays_within
-        return policy.alone_within if request.is_alone and not self._session.quotes_to_edit else 0
+        return old if request.is_cold else self._paying(old, warm.within_requests)
 
     def _aged(self, listed: Sequence[_Held], request: MeasuredRequest) -> list[Aged]:
         last_try = {held.output.about: held.output.index for held in listed if held.output.about}

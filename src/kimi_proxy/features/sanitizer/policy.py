@@ -16,6 +16,7 @@ CACHE_READ, CACHE_WRITE = 0.1, 1.25
 
 # An output over this never enters a conversation whole, whatever the policy.
 HUGE_TOKENS = 8_000
+KEEP_WITHOUT_TOOLS = 5
 KEPT_OF_HUGE = 7_000  # of a result that is likely to be quoted; what stays has to be under the above with its markers
 
 REPORTERS = frozenset({"task", "agent", "taskoutput", "agentoutputtool"})
@@ -31,7 +32,14 @@ class EntryCut:
 
     over_tokens: int
     keep_tokens: int = 0
-    is_deep: bool = False  # as deep as what the model has read already
+
+
+@dataclass(frozen=True, slots=True)
+class WarmCut:
+    """A cut of results that are cached: it pays within so many requests, and leaves so many of the newest alone."""
+
+    within_requests: int  # 0: none is made
+    keep_newest: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +48,10 @@ class Policy:
 
     entry_tokens: int  # a new result with more tokens is cut when it enters
     spares_quoted: bool  # but not what agents are likely to quote, unless it is huge
-    is_deep_unless_quoted: bool = False  # of agents that edit by patches, results are cut as deep as if they were read
     keep_newest: int = 0  # results that a free cut of old ones leaves alone
     pays_within: int = 0  # requests within which a cut of cached results has to pay; 0: none is made
+    patched_within: int = 0  # the same where the agent edits by patches
     keep_cached: int = 0  # results that such a cut leaves alone
-    alone_within: int = 0
     old_tokens: int = 200  # an old result with fewer tokens stays: its marker would cost half of it
 
     @property
@@ -56,13 +63,22 @@ class Policy:
         """Return how a new result of `tool` is cut."""
         if self.spares_quoted and is_quoted(tool, edits_by_quoting):
             return EntryCut(HUGE_TOKENS, KEPT_OF_HUGE)
-        return EntryCut(self.entry_tokens, is_deep=self.is_deep_unless_quoted and not edits_by_quoting)
+        return EntryCut(self.entry_tokens)
+
+    def warm_cut(self, edits_by_quoting: bool, has_tools: bool) -> WarmCut:
+        """Return when results that are cached are cut at a new turn of the user.
+
+        Agents that edit by patches quote less of what they read. Without tools every result comes as the user's words
+        do, so that there are many such turns and few results between them.
+        """
+        within = self.pays_within if edits_by_quoting else self.patched_within
+        return WarmCut(within, self.keep_cached if has_tools else min(self.keep_cached, KEEP_WITHOUT_TOOLS))
 
 
 POLICIES: Mapping[PolicyName, Policy] = {
-    "careful": Policy(entry_tokens=HUGE_TOKENS, spares_quoted=True, keep_newest=20),
-    "default": Policy(entry_tokens=1_000, spares_quoted=True, keep_newest=3, pays_within=5, keep_cached=10),
-    "deep": Policy(entry_tokens=1_000, spares_quoted=False, keep_newest=3, pays_within=20, keep_cached=3),
+    "careful": Policy(entry_tokens=1_000, spares_quoted=True, keep_newest=24),
+    "default": Policy(1_000, spares_quoted=True, keep_newest=3, pays_within=5, patched_within=10, keep_cached=10),
+    "deep": Policy(1_000, spares_quoted=False, keep_newest=3, pays_within=20, patched_within=10, keep_cached=3),
 }
 
 

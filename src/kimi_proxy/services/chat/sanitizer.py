@@ -182,15 +182,17 @@ class Sanitizer:
     ) -> tuple[dict[bytes, Decision], int]:
         """Return new decisions for old results, where cutting them is free or pays, and the tokens rewritten for it."""
         policy = self._policy
-        if not is_cold and not (policy.pays_within and is_user_turn(draft.request)):
+        tools = draft.request.tool_names
+        warm = policy.warm_cut(edits_by_quoting(tools), bool(tools))
+        if not is_cold and not (warm.within_requests and is_user_turn(draft.request)):
             return {}, 0
-        keep = policy.keep_newest if is_cold else policy.keep_cached
+        keep = policy.keep_newest if is_cold else warm.keep_newest
         aged = aged_results(draft.request, outputs, decisions)
         found = old_results(aged, keep, policy.old_tokens)
         old, rewritten = [outputs[at] for at in found], 0
         if old and not is_cold:
             shown = [(outputs[at], aged[at]) for at in found]
-            old, rewritten = paying_results(draft.request, shown, policy.pays_within)
+            old, rewritten = paying_results(draft.request, shown, warm.within_requests)
         hint = self._hint(draft)
         forms = [(output, aged_form(output, self._draw(SEED_BYTES), hint)) for output in old]
         gone = {output.key for output, form in forms if form}
@@ -354,7 +356,7 @@ class Sanitizer:
             text=output.text,
             goal=about,
             origin=output.origin,
-            is_unread=output.is_unread and not cut.is_deep,
+            is_unread=output.is_unread,
             threshold_tokens=cut.over_tokens,
             preview_chars=self._settings.preview_length,
             seed=self._draw(SEED_BYTES),
