@@ -12,6 +12,7 @@ from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.features.sanitizer.policy import POLICIES
 
 BY_POLICY = Settings(budget_ms=60_000)
+QUOTING = ("bash", "read_file", "edit_file")  # such an agent reads files whole up to 8,000 tokens
 FILE = outputs.source_file().text.split("\n")
 
 
@@ -45,9 +46,9 @@ async def test_a_huge_repeat_is_shown_within_bounds_when_what_it_points_to_goes(
     clock, items = Clock(), [User("go"), *read(shorter), *read(longer, first=1)]
     async with world(tmp_path, Settings(budget_ms=60_000, policy="careful"), clock=clock) as here:
         for until in (items[:1], items[:3], items):
-            warm = await here.send(request(Wire.CHAT, until))
+            warm = await here.send(request(Wire.CHAT, until, QUOTING))
         clock.now += 3600
-        cold = await here.send(request(Wire.CHAT, [*items, *small, User("next")]))
+        cold = await here.send(request(Wire.CHAT, [*items, *small, User("next")], QUOTING))
         shown = results(cold.request)
 
     assert tokens.count(shorter) < 8_000 < tokens.count(longer)
