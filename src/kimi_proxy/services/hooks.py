@@ -107,7 +107,7 @@ class ToolHooks:
 
     async def _form(self, event: HookEvent, text: str, deadline: float) -> ShortenedText | None:
         """Return what is shown of a text; None if it stays whole."""
-        limit = self._entry_tokens or self._policy.entry_tokens_of(event.origin.tool, edits_by_quoting=True)
+        limit = self._entry_tokens or self._policy.entry_cut(event.origin.tool, edits_by_quoting=True).over_tokens
         if len(text) <= limit or quoted_id(text) is not None or (event.is_read and not self._reads):
             return None
         key = sha256(b"hook\0" + encoded(event.session) + b"\0" + encoded(text)).digest()

@@ -334,7 +334,7 @@ def goal_of(written: Sequence[str]) -> str:
 
 def prompt_goal(prompt: str) -> str:
     """Return the goal that one prompt of the user states."""
-    words = _own_words(prompt)
+    words = own_words(prompt)
     marker = _MARKER.search(words)
     return (_short(words[marker.end() :]) if marker else "") or _short(words)
 
