@@ -23,6 +23,7 @@ from kimi_proxy.proxy.fork import in_fork
 
 HEADER = struct.Struct(">cI")
 DONE, FAILED = b"+", b"-"
+OWN_SHARE = 0.7  # of a tool result's time by the clock: the rest suffices to cut it without scores
 PARSE_SHARE = 0.4  # of a job's time: what is left suffices to go on without a parse
 
 Check: TypeAlias = Callable[[], None]
@@ -98,7 +99,7 @@ def perform(job: Job) -> bytes:
             answer = engine.explain(_unpacked(job.question), job.cuts)
         case ShortenJob():
             task = _unpacked(job.task)
-            done = shorten_within(task, job.cpu_s, time.process_time)
+            done = shorten_within(task, job.cpu_s, time.process_time, _hurried_after(OWN_SHARE * job.within_s))
             # A hidden text that is the task's own does not travel back.
             hidden = (replace(one, text="" if one.text == task.text else _pack(one.text)) for one in done.hidden)
             answer = replace(done, shown=_pack(done.shown), hidden=tuple(hidden))
@@ -113,15 +114,26 @@ def shorten_within(task: Task, cpu_s: float, cpu_time: Callable[[], float], also
         if also:
             also()
         if cpu_time() >= end:
-            raise _OutOfCpuTime
+            raise _OutOfTime
 
     try:
         return shorten(task, check)
-    except _OutOfCpuTime:
+    except _OutOfTime:
         return shorten(task, is_hurried=True)
 
 
-class _OutOfCpuTime(Exception):
+def _hurried_after(seconds: float) -> Check:
+    """Return a check by the clock: a child that gives up by itself need not be killed, and another one started."""
+    end = time.monotonic() + seconds
+
+    def check() -> None:
+        if time.monotonic() >= end:
+            raise _OutOfTime
+
+    return check
+
+
+class _OutOfTime(Exception):
     pass
 
 

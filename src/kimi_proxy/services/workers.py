@@ -171,6 +171,8 @@ class Workers:
         def work(check: worker.Check) -> ShortenedText:
             return _faults_named(lambda: worker.shorten_within(task, cpu_s, time.thread_time, check))
 
+        if within_s <= 0:
+            raise TimeoutError
         if self._is_in_thread(task.text):
             return await self._in_thread(work, within_s)
         deadline = time.monotonic() + within_s
