@@ -15,8 +15,9 @@ _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "ta
 
 # Below a warning these log whole URLs, query strings included, or every connection.
 _VERBOSE = ("httpx", "httpcore", "asyncio")
-# An answer that broke off upstream is dropped on purpose, and logged with its reason (api/chat.py).
-_DROPPED = "ASGI callable returned without completing response."
+# An answer that broke off upstream is dropped on purpose, and logged with its reason (api/chat.py). A WebSocket that is
+# refused with an answer counts as one without a handshake.
+_ON_PURPOSE = frozenset(f"ASGI callable returned without completing {what}." for what in ("response", "handshake"))
 
 
 def write_to_stderr(settings: LogSettings, stream: TextIO | None = None) -> None:
@@ -26,11 +27,11 @@ def write_to_stderr(settings: LogSettings, stream: TextIO | None = None) -> None
     logging.basicConfig(level=settings.level.upper(), handlers=[handler], force=True)
     for name in _VERBOSE:
         logging.getLogger(name).setLevel(logging.WARNING)
-    logging.getLogger("uvicorn.error").addFilter(_is_no_drop)
+    logging.getLogger("uvicorn.error").addFilter(_is_news)
 
 
-def _is_no_drop(record: logging.LogRecord) -> bool:
-    return record.msg != _DROPPED
+def _is_news(record: logging.LogRecord) -> bool:
+    return record.msg not in _ON_PURPOSE
 
 
 class _JsonLine(logging.Formatter):

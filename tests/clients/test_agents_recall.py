@@ -1,0 +1,142 @@
+"""Claude Code and Codex themselves, behind the proxy: outputs are cut and read back, and the transcript is unharmed.
+
+They are used where they are installed, and installed with ./test.sh --deep (see test_coding_agents.py).
+"""
+
+import asyncio
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from tests import outputs
+from tests.api.proxy_world import proxy
+from tests.clients.servers import INSTALL_S
+from tests.clients.test_coding_agents import program, run
+from tests.evil import Heard, Line, evil, http
+from tests.model import Call, Says, body, events
+
+from kimi_proxy.core.chat import Wire, parse
+from kimi_proxy.core.chat.wires import wire_of_path
+from kimi_proxy.core.json import JsonValue
+
+pytestmark = pytest.mark.timeout(INSTALL_S + 600)
+
+LOG = outputs.pytest_log(300)
+DONE = "All done, 你好."
+STEADY = ("tools", "system", "instructions")
+ID = re.compile(rb"prune_id=(prn_[0-9a-z]{16}) lignes (\d+)-(\d+)")
+
+
+@dataclass(slots=True)
+class Reader:
+    """A model that prints a log with a tool of the agent, reads back what was cut of it, and is done."""
+
+    tool: Call
+    requests: list[bytes] = field(default_factory=list)
+    recovered: list[str] = field(default_factory=list)
+
+    async def __call__(self, heard: Heard, line: Line) -> None:
+        wire = wire_of_path(heard.target.partition("?")[0])
+        if wire is None:
+            await line.send(http(b'{"data":[]}'))
+            return
+        asked = json.loads(heard.body)
+        says = self._says(wire, heard.body) if asked.get("tools") else Says("a title")
+        await (line.stream(*events(wire, says)) if asked.get("stream") else line.send(http(body(wire, says))))
+
+    def _says(self, wire: Wire, raw: bytes) -> Says:
+        self.requests.append(raw)
+        at = f"resp_{len(self.requests)}"
+        results = [part.text for m in parse(raw, wire).messages for part in m.parts if part.kind == "tool_result"]
+        marker = ID.search(raw)
+        if not results:
+            return Says("", (self.tool,), tokens=(20_000, 50), id=at)
+        if marker is None:
+            return Says("nothing was cut", tokens=(25_000, 9), id=at)
+        if len(results) == 1 and not self.recovered:
+            self.recovered.append("")
+            asked = {"id": marker[1].decode(), "start_line": int(marker[2]), "end_line": int(marker[2]) + 1}
+            return Says("Hm.", (Call("own_1", "recover_text", asked),), tokens=(24_000, 40), id=at)  # type: ignore[arg-type]
+        self.recovered.append(results[-1])
+        return Says(DONE, tokens=(24_100, 9), id=at)
+
+
+def unmarked(value: JsonValue) -> JsonValue:
+    """Without the marks for the prompt cache, which Claude Code moves along: a text without one is no block."""
+    match value:
+        case [{"type": "text", "text": str(text), **more}] if set(more) <= {"cache_control"}:
+            return text
+        case dict():
+            return {key: unmarked(inner) for key, inner in value.items() if key != "cache_control"}
+        case list():
+            return [unmarked(inner) for inner in value]
+    return value
+
+
+def check(model: Reader, wire: Wire) -> None:
+    first, cut, again = (parse(raw, wire) for raw in model.requests[:3])
+    assert first.tool_names[-1] == cut.tool_names[-1] == "recover_text"
+    marker = ID.search(cut.body)
+    assert marker is not None
+    assert model.recovered[1] in LOG.text and model.recovered[1].count("\n") == 1
+    assert model.recovered[1].split("\n")[0].encode() not in cut.body
+    # What the provider has of the conversation is repeated: tools, system and all that was said.
+    for before, after in ((first, cut), (cut, again)):
+        old, new = (json.loads(json.dumps(unmarked(json.loads(each.body)))) for each in (before, after))
+        said = wire.format.conversation
+        assert {name: new.get(name) for name in STEADY} == {name: old.get(name) for name in STEADY}
+        assert new[said][: len(old[said])] == old[said]
+
+
+async def test_claude_code_s_model_reads_back_inside_its_answer(tmp_path: Path):
+    claude = await asyncio.to_thread(program, "claude")
+    (tmp_path / "app.log").write_text(LOG.text)
+    model = Reader(Call("toolu_1", "Bash", {"command": "cat app.log", "description": "print the log"}))
+    async with (
+        evil(model) as provider,
+        proxy(tmp_path / "state", provider.toml("anthropic") + "[sanitizer]\nbudget_ms = 60000\n") as p,
+    ):
+        said = await run(
+            tmp_path,
+            *(claude, "-p", LOG.goal, "--allowedTools", "Bash", "--output-format", "json"),
+            ANTHROPIC_BASE_URL=f"http://127.0.0.1:{p.port}",
+            ANTHROPIC_API_KEY="sk-of-the-client",
+            CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
+        )
+        sessions = (await p.http.get("/api/sessions")).json()["sessions"]
+
+    answer = json.loads(said)
+    assert answer["result"].endswith(DONE)
+    check(model, Wire.MESSAGES)
+    assert answer["usage"]["input_tokens"] < 24_100 * 2 + 20_000, "every round is counted once at most"
+    (transcript,) = (tmp_path / "home" / ".claude" / "projects").rglob(f"{answer['session_id']}.jsonl")
+    assert "recover_text" not in transcript.read_text() and "PRUN" not in transcript.read_text()
+    assert LOG.text.split("\n")[150] in transcript.read_text()
+    assert [session["name"] for session in sessions if not session["parent"]] == [answer["session_id"]]
+
+
+async def test_codex_s_model_reads_back_inside_its_answer(tmp_path: Path):
+    codex = await asyncio.to_thread(program, "codex")
+    (tmp_path / "app.log").write_text(LOG.text)
+    model = Reader(Call("call_1", "exec_command", {"cmd": "cat app.log", "max_output_tokens": 100_000}))
+    async with (
+        evil(model) as provider,
+        proxy(tmp_path / "state", provider.toml("openai") + "[sanitizer]\nbudget_ms = 60000\n") as p,
+    ):
+        settings = tmp_path / "home" / ".codex" / "config.toml"
+        settings.parent.mkdir(parents=True)
+        # The address alone: Codex then tries a WebSocket first.
+        settings.write_text(f'model = "gpt-x"\nopenai_base_url = "http://127.0.0.1:{p.port}/v1"\n')
+        (settings.parent / "auth.json").write_text('{"OPENAI_API_KEY": "sk-of-the-client"}')
+        said = await run(tmp_path, codex, "exec", "--json", "--skip-git-repo-check", LOG.goal)
+        sessions = (await p.http.get("/api/sessions")).json()["sessions"]
+
+    happened = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    (thread,) = [each["thread_id"] for each in happened if each["type"] == "thread.started"]
+    assert DONE in said and "recover_text" not in said
+    check(model, Wire.RESPONSES)
+    (rollout,) = (settings.parent / "sessions").rglob("rollout-*.jsonl")
+    assert "recover_text" not in rollout.read_text() and "PRUN" not in rollout.read_text()
+    assert [session["name"] for session in sessions if not session["parent"]] == [thread]
