@@ -1,6 +1,7 @@
 """The guarantees of a prune, for any text, any goal and any limits."""
 
 import math
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from kimi_proxy.core.prune import SOURCE_TYPES, Options, Pruned, Question
 from kimi_proxy.features.pruning import engine
 
 PRUNE_ID = "prn_0123456789abcdef"
+WORDING_TOKENS = 12
 
 CODE_LINES = st.sampled_from(
     [
@@ -230,3 +232,14 @@ def test_nothing_between_no_prune_directives_goes(question: Question) -> None:
             assert number not in gone
         if line.strip() == markers.NO_PRUNE_END:
             protected = False
+
+
+@given(QUESTIONS, st.lists(st.floats(0, 1), min_size=2, max_size=5))
+def test_a_higher_limit_never_saves_less(question: Question, ratios: list[float]) -> None:
+    saved = 0
+    for ratio in sorted(ratios):
+        options = replace(question.options, max_prune_ratio=ratio, annotate_lines=False, include_markers=True)
+        pruned = engine.prune(replace(question, options=options), PRUNE_ID)
+        # What a marker says of a cut may get longer by some words when the cut does.
+        assert pruned.tokens_before - pruned.tokens_after >= saved - WORDING_TOKENS * len(pruned.annotations)
+        saved = max(saved, pruned.tokens_before - pruned.tokens_after)

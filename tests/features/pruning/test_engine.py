@@ -83,6 +83,26 @@ def test_lines_of_equal_worth_do_not_all_stay_because_they_cannot_all_go() -> No
     assert pruned.original_lines - pruned.pruned_lines <= 0.35 * pruned.original_lines
 
 
+@pytest.mark.parametrize("ratio", [0.7, 0.8, 0.95])
+def test_lines_that_hold_what_the_goal_quotes_stay(ratio: float) -> None:
+    lines = [f"line {i} of the notes speaks of nothing that anyone would want to keep" for i in range(150)]
+    for at in (3, 60, 99, 140):
+        lines[at] = f"please keep this at {at}"
+    for goal in ('"keep this"', "where does it say `keep this`?", "garder « keep this »"):
+        assert prune("\n".join(lines), goal, "docs", ratio=ratio).text.count("keep this") == 4
+
+
+def test_a_quoted_word_that_the_whole_text_holds_forces_nothing() -> None:
+    lines = [f"line {i} says and says again what the lines before it said" for i in range(150)]
+
+    assert prune("\n".join(lines), 'where is "says"?', "docs", ratio=0.8).pruned_lines > 90
+
+
+def test_a_limit_that_lets_nothing_go_says_so() -> None:
+    for pruned in (prune(module(), "session", "code", ratio=0.0), prune(module(), "session", "code", ratio=0.001)):
+        assert (pruned.text, pruned.used_fallback, pruned.warnings) == (module(), True, ("constraints_unmet",))
+
+
 def test_a_small_text_is_left_alone() -> None:
     assert prune("L1\nL2\nL3\nL4", "garder L1", "docs", ratio=0.75).text == "L1\nL2\nL3\nL4"
 

@@ -16,6 +16,7 @@ from kimi_proxy.features.pruning import explain as reasons
 from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.features.pruning.frames import framing
+from kimi_proxy.features.pruning.goal import read_goal, rows_with
 from kimi_proxy.features.pruning.model import Scorers, installed
 from kimi_proxy.features.pruning.select import Costs, filled, gaps, select
 from kimi_proxy.features.pruning.signals import measure
@@ -65,9 +66,9 @@ def prune(
     room = math.floor(len(lines) * question.options.max_prune_ratio)
     if len(lines) - room < question.options.min_keep_lines:
         room = len(lines) - question.options.min_keep_lines
-    if room < 0:
+    if room < 0 or (room == 0 and before >= SMALL_TOKENS):
         return untouched(question.text, len(lines), before, "constraints_unmet")
-    if room == 0 or before < SMALL_TOKENS:
+    if before < SMALL_TOKENS:
         return untouched(question.text, len(lines), before)
     analysis = analyze(question, lines, scores, check, scorers)
     keep = choose(analysis, Costs(costs, MARKER_TOKENS), question, len(lines) - room, check)
@@ -159,6 +160,7 @@ FITTED: Mapping[SourceType, Fitted] = {
 GENEROUS_RATIO = 0.6
 OUTLINE_SHARE = 0.6  # of the text's tokens: a dearer outline would leave little to save
 REPORTS_SHARE = 0.5  # of the lines that may stay
+QUOTED_SHARE, QUOTED_LINES = 0.1, 20  # what the goal quotes stays if no more lines hold it than these
 ALWAYS = frozenset({"no_prune"})
 # The protected lines that say most: first lines of signatures, not how they go on.
 ESSENTIAL = frozenset({"import", "signature", "header", "heading", "error", "summary"}) | ALWAYS | REPORT_MARKS
@@ -178,6 +180,8 @@ def choose(
     worth = score.worth(analysis.scores, lines, costs.lines, fitted.blank_share)
     weighed = [w * fitted.import_share if why == "import" else w for w, why in zip(worth, protected, strict=True)]
     forced = _forced(lines, protected, question.source_type, ratio)
+    for row in _quoted_rows(lines, question.goal, check):
+        forced[row] = True
     frames = framing(lines, analysis.outline)
     keep = select(weighed, costs.with_toll(fitted.toll_share), forced, floor, check, frames)
     if ratio <= GENEROUS_RATIO:
@@ -198,6 +202,12 @@ def _forced(
     if lines and not lines[-1]:
         stays[-1] = True  # what ends with a newline goes out with one
     return stays
+
+
+def _quoted_rows(lines: Sequence[str], goal: str, check: Callable[[], None]) -> set[int]:
+    """Return the lines that hold what the goal quotes, without what too many lines hold."""
+    most = min(QUOTED_LINES, QUOTED_SHARE * len(lines))
+    return {row for rows in rows_with(lines, read_goal(goal).quoted, check) if len(rows) <= most for row in rows}
 
 
 def _affordable(protected: Sequence[str], costs: Costs) -> frozenset[str]:

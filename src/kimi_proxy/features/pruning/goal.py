@@ -5,7 +5,7 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from importlib import resources
@@ -89,6 +89,7 @@ class Goal:
     exact: tuple[str, ...]
     # From a French stem to the English ones that stand for the same.
     translated: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    quoted: tuple[str, ...] = ()  # those of `exact` that stand in quotes
 
     def concepts(self) -> list[tuple[str, ...]]:
         """Return the stems, those that mean the same put together."""
@@ -116,12 +117,11 @@ def read_goal(goal: str) -> Goal:
     for others in translated.values():
         for other in others:
             stems.setdefault(other, TRANSLATED)
-    for groups in _QUOTED.findall(goal):
-        quoted = next((g for g in groups if g), "").strip()
-        if 2 < len(quoted) <= 80 and any(c.isalnum() for c in quoted):
-            exact.append(quoted)
+    quoted = [next((g for g in groups if g), "").strip() for groups in _QUOTED.findall(goal)]
+    quoted = [words for words in quoted if len(words) > 2 and any(c.isalnum() for c in words)]
+    exact += quoted
     exact += [p for p in _PATHLIKE.findall(goal) if len(p) > 3]
-    return Goal(stems, tuple(dict.fromkeys(exact))[:40], translated)
+    return Goal(stems, tuple(dict.fromkeys(exact))[:40], translated, tuple(dict.fromkeys(quoted))[:40])
 
 
 @lru_cache(maxsize=64)
@@ -360,15 +360,21 @@ def _exact(lines: Sequence[str], wanted: Sequence[str], check: Callable[[], None
     scores = np.zeros(len(lines))
     if not wanted or not lines:
         return scores
+    for found in rows_with(lines, wanted, check):
+        for i in found:
+            scores[i] += 1 / math.sqrt(len(found))
+    return scores
+
+
+def rows_with(lines: Sequence[str], strings: Sequence[str], check: Callable[[], None]) -> Iterator[set[int]]:
+    """Yield for each of `strings` the rows of the lines that hold it."""
     text = "\n".join(lines)
     starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
-    for string in wanted:
+    for string in strings:
         check()
         found: set[int] = set()
         at = text.find(string)
         while at >= 0:
             found.add(bisect_right(starts, at) - 1)
             at = text.find(string, at + len(string))
-        for i in found:
-            scores[i] += 1 / math.sqrt(len(found))
-    return scores
+        yield found
