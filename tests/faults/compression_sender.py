@@ -9,10 +9,11 @@ from hashlib import sha256
 from pathlib import Path
 
 from tests.api.test_compress import AUTOMATIC, FULL, conversation, world
+from tests.deep import IS_DEEP
 
 from kimi_proxy.core.chat import Wire
 
-TURNS = 5  # that follow on the first, which is compressed
+TURNS = 5 if IS_DEEP else 3  # that follow on the first, which is compressed
 
 
 async def send(home: Path, turn: int) -> None:

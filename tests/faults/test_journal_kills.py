@@ -1,7 +1,6 @@
 """A proxy that is killed while it notes requests."""
 
 import asyncio
-import os
 import random
 import sqlite3
 import subprocess
@@ -9,6 +8,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+from tests.deep import IS_DEEP
 from tests.faults.journal_keeper import AT_ONCE, SESSIONS
 from tests.faults.symptoms import integrity
 from tests.services.store.making import opened
@@ -16,7 +16,7 @@ from tests.services.store.making import opened
 from kimi_proxy.services.store.sqlite.store import store_path
 
 ROOT = Path(__file__).parents[2]
-LIVES = 60 if os.environ.get("KIMI_PROXY_DEEP") == "1" else 6
+LIVES = 60 if IS_DEEP else 3
 
 
 async def live_and_die(home: Path, chance: random.Random) -> int:

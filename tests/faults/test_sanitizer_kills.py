@@ -6,11 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.deep import IS_DEEP
 from tests.faults.sanitizer_sender import TURNS
 
 ROOT = Path(__file__).parents[2]
 SENDER = (sys.executable, "-m", "tests.faults.sanitizer_sender")
-KILLS = 4
+KILLS = 4 if IS_DEEP else 2
 
 
 async def lines(home: Path, at_most: int) -> list[str]:

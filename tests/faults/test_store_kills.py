@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.deep import IS_DEEP
 from tests.faults.store_keeper import original_of
 from tests.faults.symptoms import integrity, keeps_again
 from tests.services.store.making import an_original, opened
 
 from kimi_proxy.services.store.sqlite.store import store_path
 
-DEEP = os.environ.get("KIMI_PROXY_DEEP") == "1"
 ROOT = Path(__file__).parents[2]
 
 
@@ -28,9 +28,9 @@ async def all_come_back(home: Path, ids: list[str]) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked processes")
-@pytest.mark.timeout(900 if DEEP else 600)
+@pytest.mark.timeout(900 if IS_DEEP else 600)
 async def test_nothing_acknowledged_is_lost_when_writers_are_killed(tmp_path: Path) -> None:
-    lives, acks = (250, 100) if DEEP else (30, 45)  # two writers die in each
+    lives, acks = (250, 100) if IS_DEEP else (15, 45)  # two writers die in each
     killer = python("-m", "tests.faults.store_killer", str(tmp_path), str(lives), str(acks))
     done = await asyncio.to_thread(subprocess.run, killer, cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True)
     ids = done.stdout.split()

@@ -45,7 +45,7 @@ QUICK_OR_STUCK = scripted("return prune(question, *rest) if 'quick' in question.
 
 @asynccontextmanager
 async def open_workers(**settings: object) -> AsyncIterator[Workers]:
-    workers = Workers(**settings)  # type: ignore[arg-type]
+    workers = Workers(**{"hurried_s": 60.0, **settings})  # type: ignore[arg-type]
     try:
         yield workers
     finally:

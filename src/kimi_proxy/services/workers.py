@@ -114,6 +114,7 @@ class Workers:
         *,
         idle_s: float = 60.0,
         thread_max_chars: int = 0,
+        hurried_s: float = HURRIED_S,
         command: Sequence[str] = COMMAND,
     ) -> None:
         self._limit = limit
@@ -121,6 +122,7 @@ class Workers:
         self._stays_warm = False
         self._idle_s = idle_s
         self._thread_max_chars = thread_max_chars
+        self._hurried_s = hurried_s
         self._command = command
         self._threads = ThreadPoolExecutor(limit, thread_name_prefix="prune")
         self._children: set[WorkerProcess] = set()
@@ -164,7 +166,7 @@ class Workers:
     async def shorten_unscored(self, task: Task) -> ShortenedText:
         """Shorten a tool result by what needs no scores, in linear time."""
         return await self._in_thread(
-            lambda check: _faults_named(lambda: shorten(task, is_hurried=True)), HURRIED_S, parse=None
+            lambda check: _faults_named(lambda: shorten(task, is_hurried=True)), self._hurried_s, parse=None
         )
 
     async def _scored(self, task: Task, within_s: float, cpu_s: float) -> ShortenedText:
