@@ -8,6 +8,8 @@ import asyncio
 import base64
 import hmac
 import re
+import sys
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,12 +19,19 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kimi_proxy.api.errors import RefusalCode, refusal
 
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 WITHOUT_TOKEN = frozenset({"/health", "/"})
 PAGES = "/dashboard/"  # static files without user data; the page itself asks for the token
 OWN_PAGES = (b"same-origin", b"none")
-KEY_HEADERS = (b"x-api-key", b"api-key", b"x-goog-api-key")  # where the clients of various APIs send their key
+# Where the clients of various APIs send their key, and where our token goes beside a key or a login of theirs.
+KEY_HEADERS = (b"x-kimi-proxy-token", b"x-api-key", b"api-key", b"x-goog-api-key")
 DRAIN_TIMEOUT_S = 1.0
+MAX_WINDOW_LOG = 25  # zstd keeps 2 ** this many bytes in memory: as long as a body may be
 PROTOCOL = "kimi-proxy"  # the WebSocket subprotocol that a page offers beside the token
 
 Headers = list[tuple[bytes, bytes]]
@@ -49,14 +58,18 @@ class Refusal:
 
 
 BODY_TIMEOUT = Refusal(408, "body_timeout", "the body did not arrive in time: send it again")
+BODY_UNREADABLE = Refusal(400, "body_incomplete", "the compressed body is damaged, or not all of it came")
 BODY_INCOMPLETE = Refusal(400, "body_incomplete", "the connection ended before the body did")
 TOKEN_REQUIRED = Refusal(
     401,
     "token_required",
-    "send the server's token as Authorization: Bearer … or as X-Api-Key",
+    "send the server's token as Authorization: Bearer …, as X-Api-Key, or as X-Kimi-Proxy-Token",
     (("www-authenticate", 'Bearer realm="kimi-proxy"'),),
 )
-CONTENT_ENCODING = Refusal(415, "content_encoding", "compressed bodies are not accepted: send the JSON as it is")
+CODINGS = (b"identity", b"zstd", b"gzip")  # Codex compresses what it sends with a ChatGPT login
+CONTENT_ENCODING = Refusal(
+    415, "content_encoding", "a body may be compressed with zstd or gzip: send it so, or as it is"
+)
 CONTENT_TYPE = Refusal(415, "content_type", "send JSON with Content-Type: application/json")
 
 
@@ -107,9 +120,13 @@ class Guard:
             return _too_large(limit)
         try:
             async with asyncio.timeout(self.rules.body_timeout_s):
-                return await _received(receive, limit)
+                body = await _received(receive, limit)
         except TimeoutError:
             return BODY_TIMEOUT
+        coding = next(iter(_values(headers, b"content-encoding")), CODINGS[0])
+        if isinstance(body, Refusal) or coding == CODINGS[0]:
+            return body
+        return await asyncio.to_thread(_decompressed, body, coding, limit)
 
 
 @lru_cache(maxsize=8)
@@ -148,7 +165,8 @@ def _is_visit(path: str, headers: Headers) -> bool:
 
 def _check_content(headers: Headers) -> Refusal | None:
     """Refuse what is not JSON: a page can post forms and text to other origins, but JSON needs a preflight."""
-    if any(coding != b"identity" for coding in _values(headers, b"content-encoding")):
+    codings = _values(headers, b"content-encoding")
+    if len(codings) > 1 or any(coding not in CODINGS for coding in codings):
         return CONTENT_ENCODING
     if not _has_body(headers):
         return None
@@ -208,6 +226,22 @@ async def _received(receive: Receive, limit: int) -> bytes | Refusal:
             return _too_large(limit)
         if not message.get("more_body", False):
             return bytes(body)
+
+
+def _decompressed(body: bytes, coding: bytes, limit: int) -> bytes | Refusal:
+    """Return at most `limit` bytes; what becomes longer is refused when it does."""
+    try:
+        if coding == b"zstd":
+            decompressor = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: MAX_WINDOW_LOG})
+            plain, is_whole = decompressor.decompress(body, limit + 1), decompressor.eof
+        else:
+            inflater = zlib.decompressobj(zlib.MAX_WBITS | 16)
+            plain, is_whole = inflater.decompress(body, limit + 1), inflater.eof
+    except (zstd.ZstdError, zlib.error):
+        return BODY_UNREADABLE
+    if len(plain) > limit:
+        return _too_large(limit)
+    return plain if is_whole else BODY_UNREADABLE
 
 
 async def _drained(headers: Headers, receive: Receive) -> bool:

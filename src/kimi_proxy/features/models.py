@@ -14,6 +14,7 @@ from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features import known_models
 from kimi_proxy.features.known_models import LOCAL, KnownModel
 
+CHATGPT = "chatgpt"
 MAX_NAMES = 1000  # clients choose names freely
 MAX_WINDOW = 1 << 30
 MAX_LISTED = 10_000  # models of one provider's list that are looked at
@@ -138,10 +139,17 @@ class Models:
             raise self._switched_off(prefix)
         able = [provider for provider in self._providers if self._answers(provider, wire)]
         maker = known_models.maker(name)
+        if plan := next((each for each in (*able, *self._on_demand) if self._is_plan(each, wire, credential)), None):
+            return Target(plan, model)
         if able:
             makers = (provider for provider in able if maker and self._maker(provider) == maker)
             return Target(next(makers, able[0]), model)
         return self._on_demand_target(name, maker, wire, credential)
+
+    def _is_plan(self, provider: str, wire: Wire, credential: str) -> bool:
+        """Return whether a client is logged in there with a plan: its models have the names of another's."""
+        known = self._all[provider]
+        return maker_at(provider, known) == CHATGPT and known.speaks(wire) and is_key_of(CHATGPT, credential)
 
     def _on_demand_target(self, name: str, maker: str, wire: Wire, credential: str) -> Target:
         """Return the maker of a model, else the only provider for which there is a key."""

@@ -96,6 +96,7 @@ _DEFAULTS: dict[str, dict[str, object]] = {
     "kimi": _known("https://api.moonshot.ai/v1", "KIMI_API_KEY"),
     "kimi-code": _known("https://api.kimi.com/coding/v1", "KIMI_CODE_API_KEY"),
     "openai": _known("https://api.openai.com/v1", "OPENAI_API_KEY"),
+    "chatgpt": _known("https://chatgpt.com/backend-api/codex"),  # Codex with the login of a ChatGPT plan
     "anthropic": _known("https://api.anthropic.com", "ANTHROPIC_API_KEY", type="anthropic"),
     "openrouter": _known("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
     "nvidia": _known("https://integrate.api.nvidia.com/v1", "NVIDIA_API_KEY"),
@@ -124,6 +125,7 @@ _KEY_BEGINNINGS: dict[str, tuple[str, ...]] = {
     "gsk_": ("groq",),
     "xai-": ("xai",),
     "AIza": ("gemini",),
+    "eyJ": ("chatgpt",),  # a token of a login, which names the plan
 }
 
 
