@@ -110,3 +110,22 @@ def test_the_page_needs_nothing_else_and_its_texts_are_escaped(tmp_path: Path):
 def test_nothing_at_all_can_be_told_too(render: object):
     assert callable(render)
     assert render(Audit())
+
+
+def test_tools_that_a_recording_describes_are_priced_with_their_calls():
+    recording = Path(__file__).parents[1] / "recordings" / "debugging.jsonl"
+
+    done = audited(recording)
+    described = {one.name: (one.calls, usd) for one, usd in done.described()}
+
+    assert {"bash", "read_file"} <= described.keys()
+    assert 0 < sum(usd for _, usd in described.values()) < done.spent()["fixed beginning"]
+    assert described["bash"][0] > 0
+    assert len(audit_report.as_json(done)["described_tools"]) == len(described)
+    assert "Tools that every request describes\n  read_file" in audit_report.as_text(done)
+
+
+def test_where_descriptions_are_not_kept_the_audit_says_where_they_are_shown(tmp_path: Path):
+    claude_session(tmp_path / "a", "s1")
+
+    assert "the dashboard's context map shows them live" in audit_report.as_text(audited(tmp_path / "a"))

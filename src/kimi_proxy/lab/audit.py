@@ -8,6 +8,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from kimi_proxy.core import tokens
+from kimi_proxy.features.clients.tools import DescribedTools, by_server, client_of, weighed
 from kimi_proxy.lab.measured import READ_PRICE, MeasuredRequest, MeasuredSession, measure
 from kimi_proxy.lab.savings import DEFAULT, POLICIES, Lost, PolicyFigures, SimulatedPolicy, baseline, by_policy
 from kimi_proxy.lab.transcripts.places import TranscriptPlace, load
@@ -21,6 +22,15 @@ FIXED, USER, AGAIN, OTHER = "fixed beginning", "user's words", "earlier answers,
 THINKING, TEXT, CALLS = "thinking, written", "text, written", "calls, written"
 
 Progress = Callable[[int, int], None]
+
+
+@dataclass(slots=True)
+class ToolCost:
+    """What the description of a tool cost in all requests, and how often it was called."""
+
+    usd: float
+    tokens: float  # in all requests
+    calls: int
 
 
 @dataclass(slots=True)
@@ -38,6 +48,7 @@ class SessionAudit:
     cost_usd: float
     spent: dict[str, float]
     tools: dict[str, float]
+    described: dict[str, ToolCost]
     policies: dict[str, PolicyFigures]
     lost: list[Lost]
 
@@ -77,6 +88,20 @@ class Audit:
 
     def tools(self) -> dict[str, float]:
         return _summed(session.tools for session in self.sessions)
+
+    def described(self) -> list[tuple[DescribedTools, float]]:
+        """Return the tools that requests described, by MCP server, each with what that cost; dearest first."""
+        total: dict[str, ToolCost] = {}
+        for session in self.sessions:
+            for name, cost in session.described.items():
+                one = total.setdefault(name, ToolCost(0.0, 0.0, 0))
+                one.usd, one.tokens, one.calls = one.usd + cost.usd, one.tokens + cost.tokens, one.calls + cost.calls
+        weights = weighed({name: cost.tokens for name, cost in total.items()}, {n: c.calls for n, c in total.items()})
+        usd: defaultdict[tuple[str, bool], float] = defaultdict(float)
+        for weight in weights:
+            usd[weight.server or weight.name, bool(weight.server)] += total[weight.name].usd
+        found = by_server(weights, client_of(total))
+        return sorted(((one, usd[one.name, one.is_server]) for one in found), key=lambda pair: -pair[1])
 
     def totals(self) -> list[PolicyTotals]:
         return [self._total(policy) for policy in POLICIES] if self.sessions else []
@@ -185,6 +210,7 @@ def _audited(session: MeasuredSession) -> SessionAudit:
         cost_usd=baseline(session),
         spent=spent,
         tools=tools,
+        described=_described(session),
         policies=policies,
         lost=lost,
     )
@@ -211,6 +237,12 @@ def where_spent(session: MeasuredSession) -> tuple[dict[str, float], dict[str, f
     # Reminders and thinking that are in prompts and in no transcript.
     spent[OTHER] = max(baseline(session) - sum(spent.values()), 0.0)
     return dict(spent), dict(tools)
+
+
+def _described(session: MeasuredSession) -> dict[str, ToolCost]:
+    per_token = sum(_fixed(session, request) for request in session.requests) / max(session.fixed, 1.0)
+    count = len(session.requests)
+    return {one.name: ToolCost(per_token * one.tokens, count * one.tokens, one.calls) for one in session.tools}
 
 
 def _price_while_it_lasts(requests: Sequence[MeasuredRequest]) -> list[float]:

@@ -6,22 +6,26 @@ from html import escape
 
 from kimi_proxy import __version__
 from kimi_proxy.core.json import JsonObject
+from kimi_proxy.features.clients import tools
 from kimi_proxy.lab.audit import Audit, PolicyTotals, SessionAudit
 from kimi_proxy.lab.report import COLOURS
 from kimi_proxy.lab.savings import DEFAULT, Lost
 
 MIN_SHARE = 0.005  # of the money: what is below is left out of tables for people
 MOST_TOOLS = 8
+MOST_DESCRIBED = 20
 MOST_LOST = 10
 MOST_LOSERS = 5
 LINE_CHARS = 100
 
+NOT_DESCRIBED = "these sessions do not keep them; recordings do, and the dashboard's context map shows them live"
 _POLICY_HEAD = ("policy", "saved", "USD", "extra turns / 100", "outputs harmed", "recovering, USD", "sessions lose")
 
 
 def as_text(audit: Audit) -> str:
     out = [summary(audit), "", "Where the money went", *_grid(_shares(audit.spent(), audit.cost_usd))]
     out += ["", "Tools whose outputs cost most", *_grid(_shares(audit.tools(), audit.cost_usd)[:MOST_TOOLS])]
+    out += ["", "Tools that every request describes", *_grid(_described_rows(audit) or [(NOT_DESCRIBED,)])]
     out += ["", "What policies would have saved, after all that they cost", *_grid([_POLICY_HEAD, *_rows(audit)])]
     sources = audit.by_source()
     if len(sources) > 1:
@@ -45,6 +49,18 @@ def summary(audit: Audit) -> str:
 def _shares(parts: dict[str, float], cost: float) -> list[tuple[str, ...]]:
     rows = ((name, usd / cost if cost else 0.0, usd) for name, usd in parts.items())
     return [(name, f"{share:.1%}", f"{usd:,.2f}") for name, share, usd in rows if share >= MIN_SHARE]
+
+
+def _described_rows(audit: Audit) -> list[tuple[str, ...]]:
+    """Return what the descriptions of tools cost, by MCP server, with the line that switches each off."""
+    rows: list[tuple[str, ...]] = []
+    for one, usd in audit.described():
+        name = f"{one.name} ({one.tools} tools, MCP)" if one.is_server else one.name
+        called = f"{one.calls:,} calls" if one.calls else "never called"
+        share = usd / audit.cost_usd if audit.cost_usd else 0.0
+        rows.append((name, f"{share:.1%}", f"{usd:,.2f}", called, one.switch_off))
+    width = max((len(row[-1]) for row in rows), default=0)
+    return [(*row[:-1], row[-1].ljust(width)) for row in rows[:MOST_DESCRIBED]]
 
 
 def _rows(audit: Audit) -> Iterator[tuple[str, ...]]:
@@ -114,6 +130,7 @@ def as_json(audit: Audit) -> JsonObject:
         "cost_usd": round(audit.cost_usd, 6),
         "spent_usd": _rounded(audit.spent()),
         "tools_usd": _rounded(audit.tools()),
+        "described_tools": [{**tools.to_json(one), "cost_usd": round(usd, 6)} for one, usd in audit.described()],
         "policies": [_policy(total) for total in audit.totals()],
         "sources": {
             name: {
@@ -202,6 +219,10 @@ def as_html(audit: Audit) -> str:
         _html_table(_POLICY_HEAD, _source_rows(audit.by_source())),
         "<h2>Tools whose outputs cost most</h2>",
         _html_table(("tool", "of all", "USD"), _shares(audit.tools(), audit.cost_usd)[:MOST_TOOLS]),
+        "<h2>Tools that every request describes</h2>",
+        _html_table(("tool", "of all", "USD", "calls", "switched off by"), _described_rows(audit))
+        if audit.described()
+        else f"<p>{escape(NOT_DESCRIBED)}.</p>",
         "<h2>Used lines that the default would have cut</h2>",
         "".join(
             f"<p>{escape(_where(*one))}<br><code>{escape(_clipped(one[1].line))}</code></p>" for one in _lost(audit)

@@ -2,10 +2,12 @@
 
 import re
 import statistics
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kimi_proxy.core import tokens
+from kimi_proxy.features.clients.tools import ToolWeight, weighed
 from kimi_proxy.features.sanitizer.plan import origin_of, own_words
 from kimi_proxy.features.sanitizer.stage import hint
 from kimi_proxy.lab.forms import MIN_LISTED_CHARS, FormsBuilder, OutputForms
@@ -88,6 +90,7 @@ class MeasuredSession:
     has_tools: bool  # ours can be among them
     fixed: float  # tokens of the system prompt, the tools and whatever else every request begins with
     requests: list[MeasuredRequest]
+    tools: list[ToolWeight] = field(default_factory=list)  # that every request describes, where the session tells
 
 
 def measure(
@@ -126,6 +129,9 @@ class _Measuring:
         self._outputs = 0
 
     def run(self) -> None:
+        called = Counter(call.name for request in self._transcript.requests for call in request.calls)
+        described = {name: self._weigh(text) for name, text in self._transcript.tools.items()}
+        self._session.tools = weighed(described, called)
         before: MeasuredRequest | None = None
         first_model = self._transcript.requests[0].model
         life_s = FIVE_MINUTES_S if _WRITES_COST.search(first_model) else HOUR_S

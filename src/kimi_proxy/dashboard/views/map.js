@@ -12,6 +12,7 @@ import { link } from "../lib/route.js";
 import { useSignal } from "../lib/signal.js";
 import { useTurn } from "../state/refresh.js";
 import words from "../words/map.js";
+import { Described } from "./map/described.js";
 import { Keys } from "./map/keys.js";
 import { Message } from "./map/message.js";
 import { Messages } from "./map/messages.js";
@@ -48,6 +49,7 @@ function Context({ id, context }) {
     <${Card} title=${t("messages", { n: context.messages.length })} note=${t("messages_note")}>
       <${Messages} context=${context} onOpen=${setOpen} />
     <//>
+    <${Described} tools=${context.described_tools} />
     ${open !== null && html`<${Message} id=${id} message=${open} onClose=${() => setOpen(null)} />`}
   `;
 }

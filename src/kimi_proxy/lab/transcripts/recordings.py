@@ -52,6 +52,8 @@ def _conversation(recorded: Recording, name: str) -> TranscriptBuilder:
         if not known:
             tools = bytes(request.members.get("tools") or b"").decode("utf-8", "replace")
             builder.transcript.instructions = "\n".join([*(part.text for part in request.system), tools])
+            described = request.format.tools(request.json)
+            builder.transcript.tools = {name: bytes(raw).decode("utf-8", "replace") for name, raw in described if name}
         known = _take_new(builder, request, known, taken.at)
         # What the model answers stands in the next request.
         made = builder.answer(str(at), taken.at)

@@ -64,6 +64,7 @@ class Transcript:
     id: str
     requests: list[AgentRequest] = field(default_factory=list)
     instructions: str = ""  # the system prompt, where the agent keeps it
+    tools: dict[str, str] = field(default_factory=dict)  # descriptions by name, where the session keeps them
     patch: str = ""  # the diff that was handed in, where a benchmark keeps one
     is_sidechain: bool = False
     has_tools: bool = True  # the agent offers tools; else it writes commands and results as plain text

@@ -11,8 +11,9 @@ from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.chat import Message, Request
 from kimi_proxy.core.config.sections import ReinjectionSettings as Settings
 from kimi_proxy.core.errors import InvalidParams, NothingSeen
-from kimi_proxy.core.json import JsonObject
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features import context_map
+from kimi_proxy.features.clients import tools
 from kimi_proxy.features.context import (
     HEADING,
     TOO_LONG,
@@ -35,6 +36,7 @@ DAY_S = 86_400
 MAX_SESSIONS, MAX_BYTES = 1_000, 64 * 1024**2
 MAX_CHARS = 200_000  # of a message that is looked at
 MAX_MESSAGES = 5_000
+MAX_TOOLS = 200
 COUNT_S = 1.0  # a request that is not counted by then goes as it is
 
 
@@ -93,6 +95,7 @@ class LatestRequests(ChatObserver):
                 "tool_definitions_tokens": weighed.definitions,
                 "buried": weighed.is_buried(weighed.apart, window),
             },
+            "described_tools": await asyncio.to_thread(_described, latest.came),
             "buried": sink(weighed, window).is_sunk,
             "messages": [context_map.sent_to_json(pair, weighed, window) for pair in pairs[:MAX_MESSAGES]],
             "left_out": max(0, len(pairs) - MAX_MESSAGES),
@@ -142,6 +145,13 @@ class LatestRequests(ChatObserver):
         if latest is None:
             raise NothingSeen(session)
         return latest
+
+
+def _described(request: Request) -> list[JsonValue]:
+    """Return what the descriptions of the client's tools weigh; calls are those of the conversation so far."""
+    weights = tools.tool_weights(request, tokens.count)
+    client = tools.client_of(one.name for one in weights)
+    return [tools.to_json(one) for one in tools.by_server(weights, client)[:MAX_TOOLS]]
 
 
 def _summary(pairs: Sequence[Pair]) -> Pair:

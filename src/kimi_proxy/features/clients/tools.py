@@ -1,0 +1,110 @@
+"""What the descriptions of a client's tools weigh, tool by tool, which are never called, and what switches each off."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from kimi_proxy.core.chat import Request
+from kimi_proxy.core.json import JsonObject
+
+_MCP = "mcp__"  # as Claude Code and Codex name the tools of a server: mcp__SERVER__TOOL
+CLAUDE_CODE, CODEX, OPENCODE, KIMI_CLI = "Claude Code", "Codex", "opencode", "Kimi CLI"
+
+# Tools by which a client is known; all of a set have to be there.
+_KNOWN_BY: tuple[tuple[str, frozenset[str]], ...] = (
+    (CLAUDE_CODE, frozenset({"Bash", "Read"})),
+    (KIMI_CLI, frozenset({"Shell", "ReadFile"})),
+    (OPENCODE, frozenset({"bash", "todowrite"})),
+    (CODEX, frozenset({"apply_patch"})),
+    (CODEX, frozenset({"update_plan"})),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolWeight:
+    name: str
+    server: str  # of MCP; "" for one of the client's own
+    tokens: float  # in every request
+    calls: int
+
+
+def server_of(name: str) -> str:
+    """Return the MCP server that a tool is named after; "" if its name does not say so."""
+    server, found, _ = name.removeprefix(_MCP).partition("__")
+    return server if found and name.startswith(_MCP) else ""
+
+
+def client_of(names: Iterable[str]) -> str:
+    """Return the client that offers tools of these names; "" if it is not known by them."""
+    offered = frozenset(names)
+    return next((client for client, known_by in _KNOWN_BY if known_by <= offered), "")
+
+
+def tool_weights(request: Request, count: Callable[[str], int], own: Collection[str] = ()) -> list[ToolWeight]:
+    """Return the tools that a request describes, the heaviest first, with their calls in it; `own` are not counted."""
+    parts = (part for message in request.messages for part in message.parts)
+    calls = Counter(part.name for part in parts if part.kind == "tool_call")
+    described = request.format.tools(request.json)
+    texts = {name: bytes(raw).decode("utf-8", "replace") for name, raw in described if name and name not in own}
+    return weighed({name: count(text) for name, text in texts.items()}, calls)
+
+
+def weighed(tokens: Mapping[str, float], calls: Mapping[str, int]) -> list[ToolWeight]:
+    made = [ToolWeight(name, server_of(name), size, calls.get(name, 0)) for name, size in tokens.items()]
+    return sorted(made, key=lambda one: (-one.tokens, one.name))
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedTools:
+    """One tool of the client's own, or all of an MCP server."""
+
+    name: str
+    is_server: bool
+    tools: int
+    tokens: float
+    calls: int
+    switch_off: str  # the line that does it; "" if none is known
+
+
+def by_server(weights: Iterable[ToolWeight], client: str) -> list[DescribedTools]:
+    """Return the client's own tools one by one and those of each MCP server together, the heaviest first."""
+    servers: defaultdict[str, list[ToolWeight]] = defaultdict(list)
+    made: list[DescribedTools] = []
+    for one in weights:
+        if one.server:
+            servers[one.server].append(one)
+        else:
+            made.append(DescribedTools(one.name, False, 1, one.tokens, one.calls, _without_tool(one.name, client)))
+    for server, found in servers.items():
+        tokens, calls = sum(one.tokens for one in found), sum(one.calls for one in found)
+        made.append(DescribedTools(server, True, len(found), tokens, calls, _without_server(server, client)))
+    return sorted(made, key=lambda one: (-one.tokens, one.name))
+
+
+def _without_server(server: str, client: str) -> str:
+    if client == CLAUDE_CODE:
+        return f"claude mcp remove {server}"
+    if client == CODEX:
+        return f"[mcp_servers.{server}] enabled = false  # in ~/.codex/config.toml"
+    if client == KIMI_CLI:
+        return f"kimi mcp remove {server}"
+    return f'take "{server}" out of the MCP servers in the settings of your client'
+
+
+def _without_tool(name: str, client: str) -> str:
+    if client == CLAUDE_CODE:
+        return f'"permissions": {{"deny": ["{name}"]}}  // in .claude/settings.json'
+    if client == OPENCODE:
+        return f'"tools": {{"{name}": false}}  // in opencode.json'
+    return ""
+
+
+def to_json(one: DescribedTools) -> JsonObject:
+    return {
+        "name": one.name,
+        "is_server": one.is_server,
+        "tools": one.tools,
+        "tokens": round(one.tokens),
+        "calls": one.calls,
+        "switch_off": one.switch_off,
+    }
