@@ -104,6 +104,8 @@ async def test_claude_code_s_model_reads_back_inside_its_answer(tmp_path: Path):
             ANTHROPIC_BASE_URL=f"http://127.0.0.1:{p.port}",
             ANTHROPIC_API_KEY="sk-of-the-client",
             CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
+            # Its first text then changes with every request, unless it is pinned.
+            _CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL="1",
         )
         sessions = (await p.http.get("/api/sessions")).json()["sessions"]
 

@@ -1,11 +1,13 @@
 """The stages of a chat request, and the one place where a fault of ours lets it pass unchanged."""
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 
 from kimi_proxy.core.chat import Request, edit
-from kimi_proxy.core.config.providers import Provider
+from kimi_proxy.core.config.providers import Provider, maker_at
 from kimi_proxy.core.errors import AnyReason, OtherReason, location
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.models import Target
@@ -80,6 +82,38 @@ async def name_model(draft: Draft) -> Draft:
     """Call the model what its provider calls it."""
     request = edit.with_model(draft.request, draft.target.model)
     return draft if request is draft.request else replace(draft, request=request)
+
+
+# Claude Code says in its first text who pays; but for these, what it says there changes with every request or turn.
+_ATTRIBUTION = "x-anthropic-billing-header:"
+_STEADY = re.compile(r"cc_(?:version|entrypoint|is_subagent)=")
+_HASH = re.compile(r"cch=(\w*)")
+
+
+def pin_attribution(providers: Mapping[str, Provider]) -> Stage:
+    async def pin_attribution(draft: Draft) -> Draft:
+        """Keep the first text of a conversation the same, where it is not Anthropic who reads it.
+
+        A prompt cache ends at the first byte that differs: llama.cpp, vLLM and Ollama would read everything anew in
+        every turn. Anthropic itself leaves the text out of its cache.
+        """
+        name = draft.target.provider
+        first = draft.request.system[0].text if draft.request.system else ""
+        if not first.startswith(_ATTRIBUTION) or maker_at(name, providers[name]) == "anthropic":
+            return draft
+        request = edit.with_system_part(draft.request, 0, _pinned(first, draft.session.id))
+        return draft if request is draft.request else replace(draft, request=request)
+
+    return pin_attribution
+
+
+def _pinned(attribution: str, session: str) -> str:
+    fields = [field.strip() for field in attribution.removeprefix(_ATTRIBUTION).split(";")]
+    steady = [field for field in fields if _STEADY.match(field)]
+    if found := next((match for field in fields if (match := _HASH.fullmatch(field))), None):
+        digest = sha256(session.encode("utf-8", "surrogatepass")).hexdigest()
+        steady.append(f"cch={digest[: len(found[1])]}")
+    return f"{_ATTRIBUTION} " + "".join(f"{field}; " for field in steady).rstrip()
 
 
 def ask_usage(providers: Mapping[str, Provider]) -> Stage:

@@ -61,6 +61,12 @@ def with_system(request: Request, text: str) -> Request:
     return _edited(request, request.format.add_system(request.json, request.messages, text))
 
 
+def with_system_part(request: Request, index: int, text: str) -> Request:
+    """Replace one of the texts that the system says."""
+    part = request.system[index]
+    return _edited(request, [] if part.text == text else [(part.start, part.end, json.encode(text))])
+
+
 def with_reminder(request: Request, text: str) -> Request | None:
     """Add to the end of the conversation, in the form that the API has for it; None where nothing may follow.
 

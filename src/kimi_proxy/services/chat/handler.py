@@ -14,7 +14,7 @@ from kimi_proxy.core.errors import KimiProxyError, NoProvider
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.context import tokens_of
 from kimi_proxy.features.models import Models, Target
-from kimi_proxy.features.pipeline import Draft, Stage, ask_usage, name_model, run_stages
+from kimi_proxy.features.pipeline import Draft, Stage, ask_usage, name_model, pin_attribution, run_stages
 from kimi_proxy.features.sessions import Session, session_of
 from kimi_proxy.proxy.headers import Header, UpstreamRequest, credential
 from kimi_proxy.services.chat.rate_limiter import RateLimiter
@@ -66,7 +66,7 @@ class Chat:
         session_after: SessionAfter = no_session_after,
     ) -> None:
         self.models = models or Models.of(config)
-        self.stages = (*stages, name_model, ask_usage(config.providers))
+        self.stages = (*stages, name_model, pin_attribution(config.providers), ask_usage(config.providers))
         self.rate_limiter = rate_limiter or RateLimiter(config.providers, now)
         self._upstreams = upstreams
         self._token = config.token.get_secret_value() if config.token else None
