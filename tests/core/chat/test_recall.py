@@ -1,6 +1,7 @@
 """Our tool's calls are hidden, and what follows on them reads as one answer."""
 
 import json
+import time
 
 import pytest
 from tests.conversations import User, request
@@ -49,6 +50,33 @@ def test_a_stream_without_our_tool_passes_byte_for_byte(wire: Wire):
     raw = b"".join(events(wire, Says("Hello.", (THEIRS,), "Hm.")))
 
     assert played(wire, Says("Hello.", (THEIRS,), "Hm.")) == (raw, [])
+
+
+@WIRES
+def test_a_stream_takes_linear_time(wire: Wire):
+    """One of 40 MB took 22 s, and one of 10 MB 1.5 s."""
+
+    def seconds(mib: int) -> float:
+        says = Says("y" * 1024, (), "i" * 1024)
+        *begin, text, stop = raw = events(wire, says)
+        grows = [one for one in raw if b"y" * 512 in one or b"i" * 512 in one] or [text]
+        stream, began = wire.format.recall_stream(OWN.name), time.process_time()
+        for one in (*begin, *(one for _ in range(mib * 512) for one in grows[:2]), stop):
+            stream.feed(one)
+        return time.process_time() - began
+
+    seconds(1)
+    assert min(seconds(8) for _ in range(2)) < 3 * min(seconds(4) for _ in range(2)) + 0.05
+
+
+def test_a_long_event_takes_linear_time():
+    def seconds(mib: int) -> float:
+        splitter, began = EventSplitter(), time.process_time()
+        for _ in range(mib * 256):
+            assert list(splitter.feed(b"x" * 4096)) == []
+        return time.process_time() - began
+
+    assert min(seconds(8) for _ in range(2)) < 3 * min(seconds(4) for _ in range(2)) + 0.05
 
 
 @WIRES

@@ -26,7 +26,7 @@ class EventSplitter:
     """Is fed slices of any size; returns the bytes of each event once it is complete."""
 
     def __init__(self) -> None:
-        self._held = b""
+        self._held = bytearray()
 
     @property
     def waiting_bytes(self) -> int:
@@ -38,13 +38,14 @@ class EventSplitter:
         # An end that was looked for before may begin at most three bytes before the piece.
         look = max(0, len(self._held) - len(piece) - 3)
         while found := _END.search(self._held, max(at, look)):
-            yield self._held[at : found.end()]
+            yield bytes(self._held[at : found.end()])
             at = found.end()
-        self._held = self._held[at:]
+        del self._held[:at]
 
     def rest(self) -> bytes:
         """Return what is left when the stream ends."""
-        rest, self._held = self._held, b""
+        rest = bytes(self._held)
+        self._held.clear()
         return rest
 
 

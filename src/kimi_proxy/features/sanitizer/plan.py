@@ -205,7 +205,9 @@ _NAMED = re.compile(r"(?:path|name|src|source|file)\s*=\s*[\"']?([^\"'\s>]{1,300
 _HEADER = re.compile(r"@(file|codebase|tool|console|output)\b:?[ \t]*(\S*)[^\n]*(?:\n|\Z)")
 _FENCE = re.compile(r"(`{3,}+|~{3,}+)([^\n`]{0,400})\n")
 # An editor's context: ```src/app.py (10-80)
-_FILE_NAMED = re.compile(r"[ \t]*(?:\w+[ \t]+)?([\w@~./\\ -]{0,250}[\w-]+\.\w{1,10})(?:[ \t]*\(\d+-\d+\))?[ \t]*")
+_FILE_NAMED = re.compile(
+    r"[ \t]*+(?:\w++[ \t]++)?([\w@~./\\ -]{1,300}(?<=[\w-])\.\w{1,10})(?:[ \t]*\(\d+-\d+\))?[ \t]*"
+)
 
 
 _RAN = re.compile(r"I ran this command:\n\n(.{1,2000}?)\n\nAnd got this output:\n\n", re.DOTALL)

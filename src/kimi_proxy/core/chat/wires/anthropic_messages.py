@@ -70,7 +70,9 @@ class MessagesRecallStream(_MessagesRounds, RecallStream):
 
     def _begin(self) -> None:
         self._blocks: dict[int, JsonObject] = {}
-        self._arguments: dict[int, str] = {}
+        # What blocks grow by, in pieces: adding to a long text takes quadratic time.
+        self._growth: dict[int, dict[str, list[str]]] = {}
+        self._arguments: dict[int, list[str]] = {}
         self._places: dict[int, int] = {}  # of shown blocks, for the client
         self._usage, self._is_over = None, False
         self._held = []
@@ -92,7 +94,8 @@ class MessagesRecallStream(_MessagesRounds, RecallStream):
 
     @property
     def _content(self) -> Sequence[tuple[JsonObject, str]]:
-        blocks = ((block, self._arguments.get(index) or _input(block)) for index, block in self._blocks.items())
+        blocks = ((self._grown(at), "".join(self._arguments.get(at, ()))) for at in self._blocks)
+        blocks = ((block, arguments or _input(block)) for block, arguments in blocks)
         said = ((block, text) for block, text in blocks if block.get("type") != "text" or block.get("text"))
         return [(_with_input(block, text), text) for block, text in said]
 
@@ -115,8 +118,14 @@ class MessagesRecallStream(_MessagesRounds, RecallStream):
         block = self._blocks.get(index)
         name = _GROWS.get(read.as_text(delta.get("type")))
         if block is not None and name is not None:
-            block[name] = read.as_text(block.get(name)) + read.as_text(delta.get(name))
-        self._arguments[index] = self._arguments.get(index, "") + read.as_text(delta.get("partial_json"))
+            self._growth.setdefault(index, {}).setdefault(name, []).append(read.as_text(delta.get(name)))
+        self._arguments.setdefault(index, []).append(read.as_text(delta.get("partial_json")))
+
+    def _grown(self, index: int) -> JsonObject:
+        """Return a block with all that came of it."""
+        block, growth = self._blocks[index], self._growth.get(index, {})
+        grown: JsonObject = {name: read.as_text(block.get(name)) + "".join(by) for name, by in growth.items()}
+        return {**block, **grown}
 
     def _end(self, event: SseEvent, value: JsonObject, raw: bytes) -> bytes:
         if self.calls.own:

@@ -34,11 +34,11 @@ _ONE_EVENT = re.compile(rb".+?(?:\n\n|\n\r\n?|\r\r\n?|\Z)", re.DOTALL)
 class _StreamedCall:
     id: str = ""
     name: str = ""
-    arguments: str = ""
+    arguments: list[str] = field(default_factory=list)  # in pieces: adding to a long text takes quadratic time
     more: JsonObject = field(default_factory=dict)  # what a provider wants to have back, such as a signature
 
     def to_json(self) -> JsonObject:
-        function: JsonObject = {"name": self.name, "arguments": self.arguments}
+        function: JsonObject = {"name": self.name, "arguments": "".join(self.arguments)}
         return {"id": self.id, "type": "function", "function": function, **self.more}
 
 
@@ -97,8 +97,8 @@ class ChatRecallStream(_ChatRounds, RecallStream):
     _id: JsonValue = None  # of the first round; for the client all rounds are that one
 
     def _begin(self) -> None:
-        self._content = ""
-        self._reasoning: dict[str, str] = {}
+        self._content: list[str] = []  # in pieces
+        self._reasoning: dict[str, list[str]] = {}
         self._streamed: list[_StreamedCall] = []
         self._at: dict[int, _StreamedCall] = {}
         self._usage, self._is_over = None, False
@@ -125,8 +125,9 @@ class ChatRecallStream(_ChatRounds, RecallStream):
     def _hold(self, event: SseEvent, value: JsonObject | None) -> None:
         """Hold back the end of this round: all of it is known now."""
         calls = [call.to_json() for call in self._streamed]
-        content = self._content or None
-        self._message = {"role": "assistant", "content": content, **self._reasoning, "tool_calls": calls}
+        content = "".join(self._content) or None
+        thought: JsonObject = {name: "".join(pieces) for name, pieces in self._reasoning.items()}
+        self._message = {"role": "assistant", "content": content, **thought, "tool_calls": calls}
         self._held.append((event, value))
         self._is_over = True
 
@@ -136,16 +137,16 @@ class ChatRecallStream(_ChatRounds, RecallStream):
 
     def _take(self, delta: JsonObject) -> list[tuple[JsonObject, _StreamedCall]]:
         """Add what a chunk says to what was said; return the pieces of calls in it, each with its call."""
-        self._content += read.as_text(delta.get("content"))
+        self._content.append(read.as_text(delta.get("content")))
         for name in _REASONING:
             if thought := read.as_text(delta.get(name)):
-                self._reasoning[name] = self._reasoning.get(name, "") + thought
+                self._reasoning.setdefault(name, []).append(thought)
         pieces = [(piece, self._call_of(piece)) for piece in read.as_objects(delta.get("tool_calls"))]
         for piece, call in pieces:
             function = read.as_object(piece.get("function"))
             name = read.as_text(function.get("name"))
             call.name += name if name != call.name else ""  # some providers repeat it with every piece
-            call.arguments += read.as_text(function.get("arguments"))
+            call.arguments.append(read.as_text(function.get("arguments")))
             call.more |= {key: value for key, value in piece.items() if key not in _CALL_MEMBERS}
         return pieces
 
