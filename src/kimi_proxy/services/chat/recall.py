@@ -32,6 +32,7 @@ from kimi_proxy.proxy.headers import UpstreamRequest
 from kimi_proxy.services.chat.decisions import SCOPE, ChatDecisions
 from kimi_proxy.services.chat.relay import ReplyStream, read_up_to
 from kimi_proxy.services.metrics import Metrics
+from kimi_proxy.services.originals import session_of
 from kimi_proxy.services.store.protocols import Originals
 
 MAX_HELD_BYTES = 16 * 1024**2  # a longer body, or event, is passed on unread
@@ -89,6 +90,15 @@ class _Progress:
     def knows(self, id: str) -> bool:
         """Whether the model was given this id; where only the end of a conversation passes here, it may have been."""
         return self.draft.request.is_continued or any(id.encode() in text for text in self._texts)
+
+    def may_read(self, id: str, session: str) -> bool:
+        """Whether an original of that session is this conversation's: it kept it, or we ourselves name it here.
+
+        A client's text may name any id, such as one that was copied from another conversation, or forged.
+        """
+        sent, came = self.draft.request, self.draft.came or self.draft.request
+        is_ours = sent.body.count(id.encode()) > came.body.count(id.encode())
+        return session in ("", self.draft.session.id) or is_ours
 
     def add_text(self, text: str) -> None:
         self._texts.append(text.encode("utf-8", "surrogatepass"))
@@ -194,8 +204,10 @@ class Recall:
             recover = checked(Recover, arguments)
             if not is_id(recover.id) or not progress.knows(recover.id):
                 raise PruneIdNotFound(recover.id, "unknown")
-            text = decoded((await self._originals.get(SCOPE, recover.id)).text)
-            part = recovery.part(text, recover)
+            original = await self._originals.get(SCOPE, recover.id)
+            if not progress.may_read(recover.id, session_of(original.about)):
+                raise PruneIdNotFound(recover.id, "unknown")
+            part = recovery.part(decoded(original.text), recover)
         except KimiProxyError as e:
             self._metrics.recoveries.labels(e.code).inc()
             return f"{e.code}: {e}"
