@@ -63,7 +63,7 @@ def _anchors(file: Path) -> set[str]:
 
 @pytest.mark.parametrize("app", [pruner_app, proxy_app])
 async def test_every_route_is_documented(app: Callable[[Runtime], ASGIApp], tmp_path: Path):
-    async with running(parse("", {}, tmp_path)) as runtime:
+    async with running(parse("", {}, tmp_path), thread_max_chars=10**9) as runtime:
         guard = app(runtime)
     assert isinstance(guard, Guard)
     assert isinstance(guard.app, Starlette)
@@ -74,7 +74,7 @@ async def test_every_route_is_documented(app: Callable[[Runtime], ASGIApp], tmp_
 
 
 async def test_every_tool_and_each_of_its_arguments_is_documented(tmp_path: Path):
-    async with running(parse("", {}, tmp_path)) as runtime:
+    async with running(parse("", {}, tmp_path), thread_max_chars=10**9) as runtime:
         tools = dict(runtime.tools)
     text = page("docs/mcp-tools.md")
 

@@ -26,7 +26,7 @@ def pruner(home: Path, toml: str = "", **environment: str) -> Iterator[int]:
     async def main() -> None:
         stop = asyncio.Event()
         stops.append((asyncio.get_running_loop(), stop))
-        async with running(config) as runtime:
+        async with running(config, thread_max_chars=32 * 1024) as runtime:
             await serve(pruner_app(runtime), "127.0.0.1", 0, stop=stop, token=True, on_ready=on_ready)
 
     thread = threading.Thread(target=asyncio.run, args=(main(),))

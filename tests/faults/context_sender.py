@@ -38,7 +38,7 @@ def a_turn(turn: int) -> Draft:
 
 
 async def send(home: Path, memory: str, turns: list[int]) -> None:
-    async with running(parse(SETTINGS, {}, home)) as runtime:
+    async with running(parse(SETTINGS, {}, home), thread_max_chars=10**9) as runtime:
         await runtime.project_memory.save(memory)
         for turn in turns:
             done = await run_stages(a_turn(turn), runtime.chat.stages, _failed)

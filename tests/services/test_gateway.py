@@ -41,7 +41,7 @@ async def gateway(
     config = parse(toml, env, home)
     store = await open_store(home, ttl_s=3600, max_bytes=2**30)
     kept = originals or store.originals
-    workers, metrics = Workers(), Metrics()
+    workers, metrics = Workers(thread_max_chars=10**9), Metrics()
     pruner = Pruner(config.mcp_pruner, kept, workers, metrics=metrics)
     made = Gateway(config, kept, pruner, metrics, {"PATH": os.environ["PATH"]}, **({"now": now} if now else {}))
     try:
@@ -281,7 +281,7 @@ async def test_a_program_sees_only_the_variables_it_may(tmp_path: Path):
     config = parse(toml, {}, tmp_path)
     store = fakes.MemoryOriginals()
     env = {"PATH": os.environ["PATH"], "PASSED": "2", "SECRET_API_KEY": "3", "KIMI_PROXY_TOKEN": "4"}
-    workers = Workers()
+    workers = Workers(thread_max_chars=10**9)
     made = Gateway(config, store, Pruner(config.mcp_pruner, store, workers), Metrics(), env)
     try:
         got = await made.answer("s", call("environment"))

@@ -63,7 +63,9 @@ class World(McpClients):
     def gateway(self) -> Gateway:
         config = parse(SETTINGS, {}, Path("/x"))
         metrics = Metrics()
-        gateway = Gateway(config, self.store, Pruner(config.mcp_pruner, self.store, Workers()), metrics, {})
+        gateway = Gateway(
+            config, self.store, Pruner(config.mcp_pruner, self.store, Workers(thread_max_chars=10**9)), metrics, {}
+        )
         gateway.clients = self
         return gateway
 

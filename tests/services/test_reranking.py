@@ -37,7 +37,7 @@ async def deepinfra(
     endpoint: str, key: str | None = "sk", workers: Workers | None = None, clock: Clock | None = None, **settings: int
 ) -> AsyncIterator[Pruner]:
     config = PrunerSettings.model_validate({"backend": "deepinfra", "deepinfra_endpoint_url": endpoint} | settings)
-    workers = workers or Workers(limit=1)
+    workers = workers or Workers(limit=1, thread_max_chars=32 * 1024)
     reranker = Reranker(endpoint, SecretStr(key) if key else None)
     try:
         yield Pruner(config, MemoryOriginals(), workers, reranker, now=clock or Clock())

@@ -49,7 +49,7 @@ def over_http(mode: str = "", name: str = "h") -> str:
 @asynccontextmanager
 async def supervised(toml: str, home: Path, keep: bool = True) -> AsyncIterator[tuple[Supervisor, Gateway]]:
     config = parse(toml, {}, home)
-    store, workers, metrics = MemoryOriginals(), Workers(), Metrics()
+    store, workers, metrics = MemoryOriginals(), Workers(thread_max_chars=10**9), Metrics()
     pruner = Pruner(config.mcp_pruner, store, workers, metrics=metrics)
     gateway = Gateway(config, store, pruner, metrics, {"PATH": os.environ["PATH"]})
     supervisor = Supervisor(gateway)

@@ -115,7 +115,7 @@ def pruner_app(runtime: Runtime) -> ASGIApp:
     rules = rules_of(runtime.config, runtime.config.mcp_pruner.host)
     catalog = pruner_catalog(runtime, traffic.called)
     more = {**catalog.tools, **over_http(runtime.agent_tools, runtime.config.tools)}
-    at_mcp = replace(catalog, tools=more, ends_with_caller="bash" in more)
+    at_mcp = replace(catalog, tools=more, ends_with_caller=len(more) > len(catalog.tools))
     return mcp_app(catalog, rules, routes, traffic.refused, at_mcp)
 
 

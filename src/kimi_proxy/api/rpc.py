@@ -23,8 +23,8 @@ def endpoint(versions: ProtocolVersions, catalog: Catalog) -> Callable[[Request]
         listeners = jsonrpc.collect()
         work = mcp.reply(await request.body(), versions, catalog, headers)
         stateless = versions.stateless
-        # With a handshake a lost connection says nothing; without one it takes the request back. But no command goes
-        # on when its caller is gone.
+        # With a handshake a lost connection says nothing; without one it takes the request back. But no command, read
+        # or search goes on when its caller is gone.
         ends = catalog.ends_with_caller or (stateless is not None and names_version(headers, stateless.versions))
         reply = await (unless_gone(work, request.receive) if ends else work)
         return json_reply(reply) if reply.value is None else DeliveryResponse(listeners, reply.value, reply.status)

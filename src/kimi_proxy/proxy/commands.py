@@ -58,7 +58,7 @@ def child_env(env: Mapping[str, str], extra: tuple[str, ...] = ()) -> dict[str, 
     return {name: value for name, value in env.items() if name in wanted or name.startswith("LC_")}
 
 
-async def in_thread(work: Callable[[threading.Event], Value], threads: Executor | None = None) -> Value:
+async def in_thread(work: Callable[[threading.Event], Value], threads: Executor) -> Value:
     """Return what blocking `work` returns. If we are cancelled, its event is set, and it ends on its own."""
     stop = threading.Event()
     try:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 USD_PER_TOKEN_SAVED = 0.01 / 1_000_000
 COMMIT_GRACE_S = 0.2  # a text that timed out is still committed; the answer may be 0.25 s late
 FIND_GRACE_S = 0.1
+LATE_S = 0.25  # an answer is not later than that, whatever it waited for
 MAX_TIMEOUT_S = 600.0
 EXPLAIN_TIMEOUT_S = 60.0
 MIN_RESERVE_S = 0.3  # enough for a first prune, which loads the vocabulary
@@ -237,7 +238,8 @@ class Pruner:
         def unrecoverable(code: WarningCode) -> PruneAnswer:
             return PruneAnswer(None, _whole(question, code), self._no_reranking()).without_id(question.text)
 
-        work = self._shared(question, scope, deadline=began + _timeout_s(question))
+        timeout_s = _timeout_s(question)
+        work = _within(timeout_s + LATE_S, self._shared(question, scope, deadline=began + timeout_s))
         answer = await self._fail_open("prune", work, unrecoverable)
         answer = replace(answer, elapsed_ms=round((time.monotonic() - began) * 1000))
         self._count(question, answer)

@@ -56,7 +56,7 @@ async def test_what_doing_nothing_would_have_cost_is_what_it_did_cost_when_nothi
     provider = Counting(wire)
     async with (
         evil(provider.answer) as upstream,
-        running(parse(toml(upstream, wire, recorded.head.model), {}, tmp_path)) as runtime,
+        running(parse(toml(upstream, wire, recorded.head.model), {}, tmp_path), thread_max_chars=10**9) as runtime,
     ):
         for taken in recorded.requests:
             assert taken.usage is not None
@@ -95,7 +95,7 @@ async def test_turns_in_which_the_model_read_back_are_on_the_account(wire: Wire,
 
     async with (
         evil(answer) as upstream,
-        running(parse(toml(upstream, wire, "kimi-k2"), {}, tmp_path)) as runtime,
+        running(parse(toml(upstream, wire, "kimi-k2"), {}, tmp_path), thread_max_chars=10**9) as runtime,
     ):
         await ask(runtime, wire, body(wire, ITEMS))
         (metric,) = await noted(runtime)
@@ -113,7 +113,7 @@ async def test_an_answer_that_nobody_pays_for_has_no_account(tmp_path: Path):
 
     async with (
         evil(refuse) as upstream,
-        running(parse(toml(upstream, Wire.CHAT, "kimi-k2"), {}, tmp_path)) as runtime,
+        running(parse(toml(upstream, Wire.CHAT, "kimi-k2"), {}, tmp_path), thread_max_chars=10**9) as runtime,
     ):
         await ask(runtime, Wire.CHAT, body(Wire.CHAT, ITEMS))
         (metric,) = await noted(runtime)
@@ -151,7 +151,7 @@ async def test_a_request_that_nobody_changed_has_an_account_of_nothing_saved(tmp
 
     async with (
         evil(answer) as upstream,
-        running(parse(toml(upstream, Wire.CHAT, "kimi-k2"), {}, tmp_path)) as runtime,
+        running(parse(toml(upstream, Wire.CHAT, "kimi-k2"), {}, tmp_path), thread_max_chars=10**9) as runtime,
     ):
         await ask(runtime, Wire.CHAT, body(Wire.CHAT, [User("hello")], tools=()))
         (metric,) = await noted(runtime)
@@ -178,7 +178,7 @@ async def test_a_compression_by_hand_is_on_the_account_of_the_first_request_that
     said = a_long_talk()
     async with (
         evil(talks_and_summarises) as upstream,
-        running(parse(toml(upstream, Wire.CHAT, "kimi-k2"), {}, tmp_path)) as runtime,
+        running(parse(toml(upstream, Wire.CHAT, "kimi-k2"), {}, tmp_path), thread_max_chars=10**9) as runtime,
     ):
         await ask(runtime, Wire.CHAT, body(Wire.CHAT, [*said, User("and?")]))
         (first,) = await noted(runtime)
@@ -209,7 +209,7 @@ async def test_a_summary_that_came_to_nothing_is_on_the_account_of_the_next_requ
 
     async with (
         evil(breaks_the_disk) as upstream,
-        running(parse(toml(upstream, Wire.CHAT, "kimi-k2"), {}, tmp_path)) as runtime,
+        running(parse(toml(upstream, Wire.CHAT, "kimi-k2"), {}, tmp_path), thread_max_chars=10**9) as runtime,
     ):
         await ask(runtime, Wire.CHAT, body(Wire.CHAT, [*said, User("and?")]))
         (first,) = await noted(runtime)
@@ -228,7 +228,7 @@ async def test_each_summary_between_two_requests_is_on_the_account(tmp_path: Pat
     said = a_long_talk()
     async with (
         evil(talks_and_summarises) as upstream,
-        running(parse(toml(upstream, Wire.CHAT, "kimi-k2"), {}, tmp_path)) as runtime,
+        running(parse(toml(upstream, Wire.CHAT, "kimi-k2"), {}, tmp_path), thread_max_chars=10**9) as runtime,
     ):
         await ask(runtime, Wire.CHAT, body(Wire.CHAT, [*said, User("and?")]))
         (first,) = await noted(runtime)
@@ -255,7 +255,7 @@ async def test_there_is_a_reason_wherever_nothing_was_saved(items: list[Item], w
 
     async with (
         evil(answer) as upstream,
-        running(parse(toml(upstream, Wire.CHAT, "kimi-k2"), {}, tmp_path)) as runtime,
+        running(parse(toml(upstream, Wire.CHAT, "kimi-k2"), {}, tmp_path), thread_max_chars=10**9) as runtime,
     ):
         await ask(runtime, Wire.CHAT, body(Wire.CHAT, items, tools=()))
         (metric,) = await noted(runtime)
@@ -276,7 +276,7 @@ async def test_a_summary_is_on_an_account_even_if_the_request_that_carries_it_is
 
     async with (
         evil(refuses_at_last) as upstream,
-        running(parse(toml(upstream, Wire.CHAT, "kimi-k2"), {}, tmp_path)) as runtime,
+        running(parse(toml(upstream, Wire.CHAT, "kimi-k2"), {}, tmp_path), thread_max_chars=10**9) as runtime,
     ):
         await ask(runtime, Wire.CHAT, body(Wire.CHAT, [*said, User("and?")]))
         (first,) = await noted(runtime)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from tests import outputs
@@ -18,6 +19,9 @@ from kimi_proxy.services.chat.handler import ChatRequest
 from kimi_proxy.services.runtime import Runtime, running
 
 LOG = outputs.pytest_log(300)
+
+
+in_process = partial(running, thread_max_chars=10**9)
 
 
 @dataclass(slots=True)
@@ -56,7 +60,7 @@ async def test_two_conversations_of_four_turns_are_two_sessions_also_after_a_res
     async with evil(Keeping()) as provider:
         last: dict[str, str] = {}
         for turns in (("one", "go on"), ("go on", "go on")):
-            async with running(parse(settings(provider), {}, tmp_path)) as runtime:
+            async with in_process(parse(settings(provider), {}, tmp_path)) as runtime:
                 for turn in turns:
                     for who in ("first question", "second question"):
                         words = who if turn == "one" else turn
@@ -68,7 +72,10 @@ async def test_two_conversations_of_four_turns_are_two_sessions_also_after_a_res
 
 
 async def test_clients_that_go_on_from_answers_that_are_not_known_share_no_session(tmp_path: Path):
-    async with evil(Keeping()) as provider, running(parse(settings(provider), {}, tmp_path)) as runtime:
+    async with (
+        evil(Keeping()) as provider,
+        in_process(parse(settings(provider), {}, tmp_path)) as runtime,
+    ):
         for known in ("resp_a", "resp_b", "resp_c"):
             await ask(runtime, [User("go on")], known)
         metrics = await noted(runtime)
@@ -78,7 +85,10 @@ async def test_clients_that_go_on_from_answers_that_are_not_known_share_no_sessi
 
 async def test_our_tool_is_in_every_turn_and_what_was_cut_is_not_counted_many_times(tmp_path: Path):
     keeping = Keeping()
-    async with evil(keeping) as provider, running(parse(settings(provider), {}, tmp_path)) as runtime:
+    async with (
+        evil(keeping) as provider,
+        in_process(parse(settings(provider), {}, tmp_path)) as runtime,
+    ):
         id = await ask(runtime, [User(LOG.goal)])
         id = await ask(runtime, [Assistant("", (Call("call_a1"),)), Result("call_a1", LOG.text)], id)
         for _ in range(3):

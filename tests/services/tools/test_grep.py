@@ -1,5 +1,6 @@
 """`grep`: exact hits in a fixed order, from inside the roots only, whatever the pattern is."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.processes import Children, until
 from tests.services.tools.toolbox import toolbox
 
 from kimi_proxy.core.errors import InvalidParams
@@ -338,3 +340,25 @@ async def test_with_a_question_hits_go_and_can_be_recovered(folder: Path):
     assert "retry.py:1:def needle_retry_budget(request):" in answer.text
     kept = [line for line in answer.text.split("\n")[:-1] if read_marker(line) is None]
     assert set(kept) <= set(plain.text.split("\n"))
+
+
+SLOW_RG = "#!/bin/sh\nexec sleep 600\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the stand-in is a shell script")
+async def test_searches_that_take_long_keep_no_thread_from_others_and_end_with_their_callers(
+    tmp_path: Path, my_children: Children
+):
+    slow = tmp_path / "rg"
+    slow.write_text(SLOW_RG)
+    slow.chmod(0o700)
+    (tmp_path / "work").mkdir()
+    async with toolbox(tmp_path / "work", rg=str(slow)) as box:
+        searches = [asyncio.create_task(box.call("grep", pattern="x")) for _ in range(40)]
+        await until(lambda: len(my_children()) >= 8)
+        async with asyncio.timeout(60):
+            assert await asyncio.to_thread(lambda: "free") == "free"
+        for search in searches:
+            search.cancel()
+        await asyncio.wait(searches)
+        await until(lambda: not my_children())

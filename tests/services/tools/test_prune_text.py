@@ -42,7 +42,7 @@ CONTRACT = """
 
 @pytest.fixture
 async def tool() -> AsyncIterator[Tool[PruneText]]:
-    workers = Workers(limit=1)
+    workers = Workers(limit=1, thread_max_chars=32 * 1024)
     yield prune_text.tool(Pruner(PrunerSettings(), MemoryOriginals(), workers))
     await workers.close()
 

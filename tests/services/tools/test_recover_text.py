@@ -44,7 +44,7 @@ CONTRACT = """
 
 @pytest.fixture
 async def tool() -> AsyncIterator[Tool[RecoverText]]:
-    store, workers = MemoryOriginals(), Workers(limit=1)
+    store, workers = MemoryOriginals(), Workers(limit=1, thread_max_chars=32 * 1024)
     await store.keep(Original(ID, "local", bytes(32), TEXT.encode("utf-8", "surrogatepass"), b"{}"))
     yield recover_text.tool(Pruner(PrunerSettings(), store, workers))
     await workers.close()

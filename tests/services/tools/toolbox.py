@@ -43,7 +43,7 @@ async def toolbox(
     toml = f"[tools]\nmax_output_bytes = {max_output_bytes}" if max_output_bytes else ""
     config = parse(toml, {"MCP_PRUNER_CWD": str(folder), **variables}, folder.parent / "state")
     store = store or MemoryOriginals()
-    workers = Workers()
+    workers = Workers(thread_max_chars=10**9)
     pruner = Pruner(config.mcp_pruner, store, workers)
     try:
         async with agent_tools(config, store, pruner, env or os.environ, lambda path: rg) as tools:

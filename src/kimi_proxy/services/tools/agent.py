@@ -18,6 +18,7 @@ from kimi_proxy.services.tools import bash, grep, read
 from kimi_proxy.services.tools.pruning import pruning
 
 COMMANDS_AT_ONCE = 16
+READS_AT_ONCE = 8
 
 
 @asynccontextmanager
@@ -34,9 +35,11 @@ async def agent_tools(
     # One command may fill half of the store's room, not push out all that others keep there.
     spool_bytes = min(settings.max_output_bytes, config.store.max_bytes // 2)
     async with AsyncExitStack() as stack:
-        # Threads of their own: a long command must not keep others from reading a file.
+        # Threads of their own: a long command must not keep others from reading a file, nor a long search a prune.
         threads = ThreadPoolExecutor(COMMANDS_AT_ONCE, thread_name_prefix="command")
-        stack.callback(threads.shutdown, wait=False, cancel_futures=True)
+        reading = ThreadPoolExecutor(READS_AT_ONCE, thread_name_prefix="read")
+        for pool in (threads, reading):
+            stack.callback(pool.shutdown, wait=False, cancel_futures=True)
         endpoint = None
         if settings.pruner_endpoint:
             # Only users who opted in pay the quarter of a second that the HTTP client takes to load.
@@ -45,7 +48,8 @@ async def agent_tools(
             endpoint = SwePruner(settings.pruner_endpoint)
             stack.push_async_callback(endpoint.close)
         how = pruning(settings, pruner, keeper, endpoint)
-        tools: list[AnyTool] = [read.tool(space, how), grep.tool(space, how, env, find_ripgrep(env.get("PATH")))]
+        rg = find_ripgrep(env.get("PATH"))
+        tools: list[AnyTool] = [read.tool(space, how, reading), grep.tool(space, how, env, rg, reading)]
         if os.name == "posix":
             tools.append(bash.tool(settings, space, keeper, how, env, spool_bytes, threads))
         yield {tool.name: tool for tool in tools}

@@ -4,6 +4,7 @@ import os
 import stat
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -148,12 +149,14 @@ class Grep(request.FocusArguments):
         return Query(tuple(patterns or ()), self.glob, self.context_lines, self.max_matches)
 
 
-def tool(workspace: Workspace, pruning: Pruning, env: Mapping[str, str], rg: str | None) -> AgentTool[Grep]:
+def tool(
+    workspace: Workspace, pruning: Pruning, env: Mapping[str, str], rg: str | None, threads: Executor
+) -> AgentTool[Grep]:
     child_env = commands.child_env(env)
 
     @asynccontextmanager
     async def grep(asked: Grep) -> AsyncIterator[ToolOutput]:
-        yield await commands.in_thread(partial(_grep, asked, workspace, child_env, rg))
+        yield await commands.in_thread(partial(_grep, asked, workspace, child_env, rg), threads)
 
     return AgentTool("grep", "Search files", DESCRIPTION, SCHEMA, Grep, grep, pruning)
 

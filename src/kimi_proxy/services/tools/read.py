@@ -4,6 +4,7 @@ import os
 import threading
 import time
 from collections.abc import AsyncIterator
+from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Annotated
@@ -86,10 +87,10 @@ class Read(request.FocusArguments):
         return self.start_line or 1, self.end_line
 
 
-def tool(workspace: Workspace, pruning: Pruning) -> AgentTool[Read]:
+def tool(workspace: Workspace, pruning: Pruning, threads: Executor) -> AgentTool[Read]:
     @asynccontextmanager
     async def read(asked: Read) -> AsyncIterator[ToolOutput]:
-        yield await in_thread(partial(_read, asked, workspace))
+        yield await in_thread(partial(_read, asked, workspace), threads)
 
     return AgentTool("read", "Read a file", DESCRIPTION, SCHEMA, Read, read, pruning)
 
