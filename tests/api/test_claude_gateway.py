@@ -41,9 +41,9 @@ REFUSAL = (
 ANSWER = json.dumps({"type": "message", "content": [], "usage": {"input_tokens": 1, "output_tokens": 1}}).encode()
 MODELS = """
 [models."claude-sonnet-4-6"]
-provider = "anthropic-evil"
+provider = "anthropic"
 [models."kimi/k2"]
-provider = "anthropic-evil"
+provider = "anthropic"
 """
 
 
@@ -56,8 +56,10 @@ async def script(heard: Heard, line: Line) -> None:
 
 @asynccontextmanager
 async def gateway(home: Path) -> AsyncIterator[tuple[Proxy, Evil]]:
-    async with evil(script) as provider, proxy(home, provider.toml("anthropic", api_key="") + MODELS) as p:
-        yield p, provider
+    async with evil(script) as provider:
+        toml = provider.toml("anthropic", api_key="").replace("anthropic-evil", "anthropic") + MODELS
+        async with proxy(home, toml) as p:
+            yield p, provider
 
 
 async def asked(home: Path, body: object, path: str = "/v1/messages?beta=true") -> Heard:
