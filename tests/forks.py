@@ -199,7 +199,7 @@ def _fork_once_more(tell: int) -> None:
 
 
 def _run(order: bytes, streams: Sequence[int]) -> None:
-    from kimi_proxy.cli import main
+    from kimi_proxy.__main__ import main
 
     for number, fd in enumerate(streams):
         os.dup2(fd, number)

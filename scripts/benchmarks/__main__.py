@@ -3,6 +3,7 @@
 import sys
 
 import busy
+import commands
 import dashboard
 import gateway
 import hooks
@@ -24,6 +25,7 @@ BENCHMARKS = {
     "sanitizer": sanitizer.main,
     "stages": stages.main,
     "hooks": hooks.main,
+    "commands": commands.main,
 }
 # These install other people's servers first, or need a browser, so they run only when they are named.
 ASKED_FOR = {

@@ -1,5 +1,20 @@
 """`python -m kimi_proxy` is the same as `kimi-proxy`."""
 
-from kimi_proxy.cli import main
+import sys
 
-main()
+from kimi_proxy import quick
+
+
+def main() -> None:
+    """Run a command, by a server that runs where that is enough."""
+    code = quick.answer(sys.argv[1:])
+    if code is None:
+        from kimi_proxy.cli import main as run
+
+        run()
+    else:
+        sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

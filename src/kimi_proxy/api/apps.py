@@ -149,6 +149,7 @@ def proxy_app(runtime: Runtime) -> ASGIApp:
         pruning.playground_route(runtime.pruner),
         *hooks.routes(runtime.hooks),
         *settings.settings_routes(runtime.settings),
+        settings.store_route(runtime.config, runtime.store),
         *context.compression_routes(runtime.compressions),
         *context.context_routes(runtime.sessions, runtime.latest_requests),
         *context.memory_routes(runtime.project_memory, runtime.sessions),

@@ -17,6 +17,7 @@ from kimi_proxy.features.tool import checked
 from kimi_proxy.services.chat.handler import Chat
 from kimi_proxy.services.chat.model_windows import ModelWindows
 from kimi_proxy.services.settings import LiveSettings
+from kimi_proxy.services.store.protocols import Store
 
 PRICES = tuple(f"{what}_usd_per_million" for what in ("input", "cached", "cache_write", "output"))
 ADVICE = 'send what to change, such as {"sanitizer.enabled": false}'
@@ -24,6 +25,13 @@ ADVICE = 'send what to change, such as {"sanitizer.enabled": false}'
 
 class ChangeSettings(RootModel[dict[str, bool]]):
     model_config = ConfigDict(strict=True)
+
+
+def store_route(config: Config, store: Store) -> Route:
+    async def show(request: Request) -> JsonObject:
+        return {**asdict(await store.usage()), "configuration": str(config.file) if config.file else None}
+
+    return json_route("GET", "/api/store", show)
 
 
 def settings_routes(settings: LiveSettings) -> list[Route]:

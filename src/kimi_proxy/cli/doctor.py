@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,12 +19,12 @@ from kimi_proxy.cli.console import (
     write,
     write_json,
 )
-from kimi_proxy.cli.pruning import with_runtime
+from kimi_proxy.cli.pruning import with_store
+from kimi_proxy.quick import room
 
 if TYPE_CHECKING:
     from kimi_proxy.cli.checks import Check
     from kimi_proxy.proxy.local_server import PortOwner
-    from kimi_proxy.services.store.protocols import StoreUsage
 
 
 SEVERITY = ("ok", "warning", "error")  # the place in this list is the exit code
@@ -70,7 +71,7 @@ def status(as_json: JsonOption = False) -> None:
     settings = load(here=Path())
     where = settings.config.mcp_pruner
     found = port_owner(where.host, where.port)
-    usage = with_runtime(lambda runtime: runtime.store.usage())
+    usage = with_store(lambda store: store.usage())
     running = found is not None and bool(found.server)
     if as_json:
         write_json(
@@ -84,7 +85,7 @@ def status(as_json: JsonOption = False) -> None:
             }
         )
     else:
-        write(_state(found, local_url(where.host, where.port)) + _room(usage))
+        write(_state(found, local_url(where.host, where.port)) + room(asdict(usage)) + "\n")
     raise typer.Exit(0 if running else EXIT_NOT_RUNNING)
 
 
@@ -94,8 +95,3 @@ def _state(found: PortOwner | None, address: str) -> str:
     if not found.server:
         return f"not running: {address} is taken by {found}\n"
     return f"running: {found} on {address}, {found.status}\n"
-
-
-def _room(usage: StoreUsage) -> str:
-    used, room = usage.bytes_on_disk / 1024**2, usage.max_bytes / 1024**2
-    return f"store: {usage.path}, {usage.state}, {usage.originals} originals, {used:.1f} of {room:.0f} MiB\n"

@@ -11,17 +11,29 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
-from kimi_proxy.cli.console import STDIN, JsonOption, colour, load, log_errors_only, read, remark, write, write_json
+from kimi_proxy.cli.console import (
+    STDIN,
+    JsonOption,
+    colour,
+    encode,
+    load,
+    log_errors_only,
+    read,
+    remark,
+    write,
+    write_json,
+)
 from kimi_proxy.core.errors import InvalidRange
 from kimi_proxy.core.lines import split
 from kimi_proxy.core.prune import Options, Question
+from kimi_proxy.quick import TEXT_SAMPLE, is_binary, savings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from kimi_proxy.features.pruning.explain import LineWhy
-    from kimi_proxy.services.pruner import PruneAnswer
-    from kimi_proxy.services.runtime import Runtime
+    from kimi_proxy.services.pruner import Pruner
+    from kimi_proxy.services.store.protocols import Store
 
 
 Range = tuple[int, int]
@@ -71,34 +83,49 @@ def progress(what: str, chars: int) -> Iterator[None]:
 T = TypeVar("T")
 
 
-def with_runtime(job: Callable[[Runtime], Awaitable[T]]) -> T:
-    """Return the result of `job` on a runtime that is opened for it and closed again."""
+def with_store(job: Callable[[Store], Awaitable[T]]) -> T:
+    """Return the result of `job` on the store of these settings, which is opened for it and closed again."""
     import asyncio
 
-    from kimi_proxy.services.runtime import running
-    from kimi_proxy.services.workers import SMALL_CHARS
+    from kimi_proxy.services.store import open_store
 
     log_errors_only()
+    config = load().config
 
     async def opened() -> T:
-        async with running(load().config, thread_max_chars=SMALL_CHARS) as runtime:
-            return await job(runtime)
+        ttl_s, max_bytes = config.mcp_pruner.prune_id_ttl_s, config.store.max_bytes
+        store = await open_store(config.home, ttl_s=ttl_s, max_bytes=max_bytes)
+        try:
+            return await job(store)
+        finally:
+            await store.close()
 
     return asyncio.run(opened())
+
+
+def with_pruner(job: Callable[[Pruner], Awaitable[T]]) -> T:
+    """Return the result of `job` on a pruner with its store; nothing else of the servers is loaded."""
+    from kimi_proxy.services.pruner import Pruner, reranker
+    from kimi_proxy.services.workers import Workers
+
+    config = load().config
+
+    async def with_workers(store: Store) -> T:
+        workers, rerank = Workers(), reranker(config)
+        try:
+            return await job(Pruner(config.mcp_pruner, store.originals, workers, rerank))
+        finally:
+            await workers.close()
+            if rerank is not None:
+                await rerank.close()
+
+    return with_store(with_workers)
 
 
 PruneId = Annotated[str, typer.Argument(metavar="ID", help="The prune_id that a marker names (prn_…).")]
 
 FAINT = "2"
 SCOPE = "local"  # shared by the pruner's transports on this machine
-
-ADVICE = {
-    "timeout": "time ran out, so nothing was cut: raise --timeout-ms",
-    "input_too_large": "the text is longer than max_input_chars, so nothing was cut: prune it in parts",
-    "constraints_unmet": "the limits leave nothing to cut: raise --max-prune-ratio or lower --min-keep-lines",
-    "recovery_unavailable": "the original could not be stored, so nothing was cut: run kimi-proxy doctor",
-    "deepinfra_error": "DeepInfra gave no scores, so this machine's own decided",
-}
 
 
 def prune(
@@ -129,28 +156,15 @@ def prune(
     from kimi_proxy.features.pruning.source_type import guess
 
     text = read(file)
+    if is_binary(encode(text[:TEXT_SAMPLE])):
+        raise typer.BadParameter(f"{file} is binary: prune is for text", param_hint="FILE")
     kind = guess(file.name, text) if source_type == "auto" else source_type
     question = Question(text, goal, kind, Options(max_prune_ratio, min_keep_lines, timeout_ms, annotate, markers))
     with progress("pruning", len(text)):
-        answer = with_runtime(lambda runtime: runtime.pruner.prune(question))
-    _remark_savings(answer, kind)
-    write_json(answer.json()) if as_json else write(answer.pruned.text)
-
-
-def _remark_savings(answer: PruneAnswer, kind: str) -> None:
-    pruned = answer.pruned
-    for code in pruned.warnings:
-        remark(f"{code}: {ADVICE[code]}" if code in ADVICE else code)
-    if not pruned.annotations:
-        lines = "1 line" if pruned.original_lines == 1 else f"{pruned.original_lines} lines"
-        remark(f"{lines} of {kind}, nothing cut")
-        return
-    kept = pruned.original_lines - pruned.pruned_lines
-    remark(
-        f"{kept} of {pruned.original_lines} lines of {kind} kept, "
-        f"{pruned.tokens_after} of {pruned.tokens_before} tokens; "
-        f"the rest: kimi-proxy recover {answer.prune_id}"
-    )
+        answer = with_pruner(lambda pruner: pruner.prune(question)).json()
+    for line in savings(answer, kind):
+        remark(line)
+    write_json(answer) if as_json else write(str(answer["pruned_text"]))
 
 
 def recover(
@@ -167,7 +181,7 @@ def recover(
     """
     from kimi_proxy.features.recovery import recover as pick
 
-    text = with_runtime(lambda runtime: _original(runtime, prune_id))
+    text = with_store(lambda store: _original(store, prune_id))
     last = len(split(text))
     chosen = parse(ranges, last) if ranges else whole(last)
     raw = pick(text, chosen, numbers) if chosen else ""
@@ -180,10 +194,10 @@ def recover(
         write(raw + "\n" if chosen and chosen[-1][1] < last else raw)
 
 
-async def _original(runtime: Runtime, prune_id: str) -> str:
+async def _original(store: Store, prune_id: str) -> str:
     from kimi_proxy.core.lines import decoded
 
-    return decoded((await runtime.store.originals.get(SCOPE, prune_id)).text)
+    return decoded((await store.originals.get(SCOPE, prune_id)).text)
 
 
 def explain(prune_id: PruneId, as_json: JsonOption = False) -> None:
@@ -191,7 +205,7 @@ def explain(prune_id: PruneId, as_json: JsonOption = False) -> None:
 
     Each line has its number, + if it stayed or - if it went, and its score for the goal, between 0 and 1.
     """
-    explanation = with_runtime(lambda runtime: runtime.pruner.explain(prune_id))
+    explanation = with_pruner(lambda pruner: pruner.explain(prune_id))
     if as_json:
         question = explanation.question
         origin = {"goal_hint": question.goal, "source_type": question.source_type}

@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
-import numpy as np
 from msgspec import Raw
 
 from kimi_proxy.core.errors import ParseError
@@ -131,6 +130,8 @@ def _openings(raw: bytes) -> int:
 
 
 def _address(view: bytes | Raw) -> int:
+    import numpy as np  # it takes longer to load than all else here, and only some requests need it
+
     address: int = np.frombuffer(view, np.uint8).__array_interface__["data"][0]
     return address
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import tokens
 from kimi_proxy.core.cache import LruCache
-from kimi_proxy.core.config import PrunerSettings
+from kimi_proxy.core.config import Config, PrunerSettings
 from kimi_proxy.core.errors import (
     InvalidParams,
     KimiProxyError,
@@ -40,7 +40,7 @@ from kimi_proxy.services.store.protocols import Original, Originals
 from kimi_proxy.services.workers import Workers
 
 if TYPE_CHECKING:
-    from kimi_proxy.proxy.pruners import Reranked
+    from kimi_proxy.proxy.pruners import Reranked, Reranker
 
 USD_PER_TOKEN_SAVED = 0.01 / 1_000_000
 COMMIT_GRACE_S = 0.2  # a text that timed out is still committed; the answer may be 0.25 s late
@@ -200,6 +200,15 @@ class Explanation:
     question: Question
     cuts: Sequence[Cut]
     lines: Sequence[LineWhy]
+
+
+def reranker(config: Config) -> "Reranker | None":
+    """Return the cloud backend, for those who opted in; its HTTP client takes a quarter of a second to load."""
+    if config.mcp_pruner.backend != "deepinfra":
+        return None
+    from kimi_proxy.proxy.pruners import Reranker
+
+    return Reranker(config.mcp_pruner.deepinfra_endpoint_url, config.deepinfra_api_key)
 
 
 class Pruner:

@@ -38,7 +38,7 @@ from kimi_proxy.services.gateway import Gateway
 from kimi_proxy.services.hooks import ToolHooks
 from kimi_proxy.services.journal import Journal
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.pruner import Pruner, Rerank
+from kimi_proxy.services.pruner import Pruner, reranker
 from kimi_proxy.services.sessions import Sessions
 from kimi_proxy.services.settings import LiveSettings, Switchable
 from kimi_proxy.services.store import open_store
@@ -124,9 +124,10 @@ async def running(
         ttl_s = config.mcp_pruner.prune_id_ttl_s
         store = _closed(alive, await open_store(config.home, ttl_s=ttl_s, max_bytes=config.store.max_bytes))
         workers = _closed(alive, Workers(thread_max_chars=thread_max_chars))
-        pruner = Pruner(
-            config.mcp_pruner, store.originals, workers, _reranker(config, alive), metrics, publish=hub.publish
-        )
+        rerank = reranker(config)
+        if rerank is not None:
+            _closed(alive, rerank)
+        pruner = Pruner(config.mcp_pruner, store.originals, workers, rerank, metrics, publish=hub.publish)
         gateway = _closed(alive, Gateway(config, store.originals, pruner, metrics, publish=hub.publish))
         supervisor = _closed(alive, Supervisor(gateway))
 
@@ -250,15 +251,6 @@ def _closed(alive: AsyncExitStack, it: Closable) -> Closable:
     """Return `it`, which is closed at the end."""
     alive.push_async_callback(it.close)
     return it
-
-
-def _reranker(config: Config, alive: AsyncExitStack) -> Rerank | None:
-    if config.mcp_pruner.backend != "deepinfra":
-        return None
-    # The HTTP client takes a quarter of a second to load, which only those who opted in should pay.
-    from kimi_proxy.proxy.pruners import Reranker
-
-    return _closed(alive, Reranker(config.mcp_pruner.deepinfra_endpoint_url, config.deepinfra_api_key))
 
 
 def _tools(pruner: Pruner) -> Mapping[str, AnyTool]:

@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 import msgspec
-import numpy as np
 from msgspec import Raw
 
 from kimi_proxy.core import json
@@ -175,6 +174,8 @@ def splice(body: bytes, edits: Iterable[Edit]) -> bytes:
 
 def _address(view: bytes | Raw) -> int:
     """Where in memory the bytes are: a view and its body differ by the place of the view."""
+    import numpy as np  # it takes longer to load than all else here, and only some requests need it
+
     address: int = np.frombuffer(view, np.uint8).__array_interface__["data"][0]
     return address
 

@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from kimi_proxy.core.chat.wires import Wire
 from kimi_proxy.core.config.sections import NAME, SettingsSection
+
+if TYPE_CHECKING:
+    from kimi_proxy.core.chat.wires import Wire
 
 ENVIRONMENT = "environment"
 
@@ -52,7 +54,7 @@ class Provider(SettingsSection):
         """Return the variable that holds the key; "" if clients send their own."""
         return self.api_key[2:-1]
 
-    def speaks(self, wire: Wire) -> bool:
+    def speaks(self, wire: "Wire") -> bool:
         return self.type in wire.format.provider_types
 
 

@@ -1,0 +1,223 @@
+"""What `kimi-proxy` answers without loading anything: its version, and what a running server can answer for it.
+
+Importing the command line, the settings and the engine takes ten times as long as asking a server that has them.
+Whatever is not as expected here (no server, an option that is not known) is left to the command line: then nothing was
+written or sent."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from kimi_proxy import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TIMEOUT_S = 2.0
+MARGIN_S = 5.0
+MAX_CHARS = 2_000_000
+STDIN = "-"
+TEXT_SAMPLE = 8192
+ODD_SHARE = 0.1  # of bytes that no text holds; files that are not quite UTF-8 have fewer
+
+_IN_TEXT = "\t\n\r\f\b\x1b"
+
+ADVICE = {
+    "timeout": "time ran out, so nothing was cut: raise --timeout-ms",
+    "input_too_large": "the text is longer than max_input_chars, so nothing was cut: prune it in parts",
+    "constraints_unmet": "the limits leave nothing to cut: raise --max-prune-ratio or lower --min-keep-lines",
+    "recovery_unavailable": "the original could not be stored, so nothing was cut: run kimi-proxy doctor",
+    "deepinfra_error": "DeepInfra gave no scores, so this machine's own decided",
+}
+
+JsonDict = dict[str, object]
+
+
+def answer(arguments: list[str]) -> int | None:
+    """Return the exit code if the command was answered; None if the command line has to."""
+    if arguments == ["--version"]:
+        print(f"kimi-proxy {__version__}")
+        return 0
+    try:
+        if arguments in (["status"], ["status", "--json"]):
+            return _status("--json" in arguments)
+        if arguments[:1] == ["prune"]:
+            return _prune(arguments[1:])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return None
+
+
+def _status(as_json: bool) -> int | None:
+    addresses = _running()
+    if addresses is None or os.environ.get("KIMI_PROXY_CONFIG"):
+        return None
+    health, store = _asked(addresses["pruner"], "GET", "/health"), _asked(addresses["proxy"], "GET", "/api/store")
+    if health is None or store is None or health["server"] != "mcp-pruner":
+        return None
+    url = addresses["pruner"]
+    if as_json:
+        server = {name: health[name] for name in ("server", "version", "status")}
+        file = store.pop("configuration")
+        about = {"running": True, "url": url, "server": server, "version": __version__}
+        print(json.dumps({**about, "configuration": file, "store": store}, ensure_ascii=False))
+    else:
+        print(f"running: {health['server']} {health['version']} on {url}, {health['status']}")
+        print(room(store))
+    return 0
+
+
+def room(store: JsonDict) -> str:
+    """Return what a store holds, for people."""
+    used, most = (float(str(store[name])) / 1024**2 for name in ("bytes_on_disk", "max_bytes"))
+    return f"store: {store['path']}, {store['state']}, {store['originals']} originals, {used:.1f} of {most:.0f} MiB"
+
+
+def _prune(arguments: list[str]) -> int | None:
+    options = _options(arguments)
+    addresses = _running() if options is not None else None
+    if options is None or addresses is None:
+        return None
+    from kimi_proxy.features.pruning.source_type import guess
+
+    file = str(options["file"])
+    raw = _bytes(file)
+    if raw is None or is_binary(raw):
+        return None
+    text = raw.decode("utf-8", "surrogateescape")
+    if len(text) > MAX_CHARS:
+        return None
+    kind = guess(file, text) if options["source_type"] == "auto" else str(options["source_type"])
+    names = ("max_prune_ratio", "min_keep_lines", "timeout_ms", "annotate_lines", "include_markers")
+    asked = {"text": text, "goal_hint": options["goal"], "source_type": kind}
+    params = {"name": "prune_text", "arguments": asked | {"options": {name: options[name] for name in names}}}
+    call: JsonDict = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    given = _asked(addresses["pruner"], "POST", "/rpc", call, float(str(options["timeout_ms"])) / 1000 + MARGIN_S)
+    result = given.get("result") if given is not None else None
+    found = result.get("structuredContent") if isinstance(result, dict) else None
+    if not isinstance(found, dict):
+        return None
+    for line in savings(found, kind):
+        print(f"kimi-proxy: {line}", file=sys.stderr)
+    shown = json.dumps(found, ensure_ascii=False) + "\n" if options["json"] else str(found["pruned_text"])
+    sys.stdout.buffer.write(shown.encode("utf-8", "surrogateescape"))
+    sys.stdout.buffer.flush()
+    return 0
+
+
+def is_binary(raw: bytes) -> bool:
+    """Return whether these bytes are no text: with NULs, and more of what text does not hold than a slip would make."""
+    sample = raw[:TEXT_SAMPLE]
+    if b"\0" not in sample:
+        return False
+    odd = sum(1 for each in sample.decode("utf-8", "replace") if each == "�" or (each < " " and each not in _IN_TEXT))
+    return odd > ODD_SHARE * len(sample)
+
+
+def savings(found: Mapping[str, object], kind: str) -> list[str]:
+    """Return what to say about an answer of the pruner: its warnings with advice, and what was kept."""
+    stats, warnings = found["stats"], found["warnings"]
+    assert isinstance(stats, dict)  # noqa: S101 - for the type checker: the pruner's own answer
+    assert isinstance(warnings, list)  # noqa: S101
+    said = [f"{code}: {ADVICE[code]}" if code in ADVICE else str(code) for code in warnings]
+    lines = stats["original_lines"]
+    if not found["annotations"]:
+        return [*said, f"{'1 line' if lines == 1 else f'{lines} lines'} of {kind}, nothing cut"]
+    kept = f"{stats['kept_lines']} of {lines} lines of {kind} kept"
+    tokens = f"{stats['tokens_est_after']} of {stats['tokens_est_before']} tokens"
+    return [*said, f"{kept}, {tokens}; the rest: kimi-proxy recover {found['prune_id']}"]
+
+
+_VALUES = {
+    "--goal": ("goal", str),
+    "-g": ("goal", str),
+    "--source-type": ("source_type", str),
+    "--max-prune-ratio": ("max_prune_ratio", float),
+    "--min-keep-lines": ("min_keep_lines", int),
+    "--timeout-ms": ("timeout_ms", int),
+}
+_SWITCHES = {
+    "--annotate": ("annotate_lines", True),
+    "--no-annotate": ("annotate_lines", False),
+    "--markers": ("include_markers", True),
+    "--no-markers": ("include_markers", False),
+    "--json": ("json", True),
+}
+
+
+def _options(arguments: list[str]) -> JsonDict | None:
+    """Return the options of `prune`; None if there is one that only the command line understands."""
+    chosen: JsonDict = {"source_type": "auto", "max_prune_ratio": 0.7, "min_keep_lines": 20, "timeout_ms": 10_000}
+    chosen |= {"annotate_lines": False, "include_markers": True, "json": False}
+    left = list(arguments)
+    while left:
+        name, equals, inline = left.pop(0).partition("=")
+        if name in _SWITCHES and not equals:
+            key, value = _SWITCHES[name]
+            chosen[key] = value
+        elif name in _VALUES and (equals or left):
+            key, read = _VALUES[name]
+            chosen[key] = read(inline if equals else left.pop(0))
+        elif (not name.startswith("-") or name == STDIN) and not equals and "file" not in chosen:
+            chosen["file"] = name
+        else:
+            return None
+    is_whole = "goal" in chosen and chosen["source_type"] in ("auto", "code", "logs", "docs")
+    return chosen if is_whole and "file" in chosen else None
+
+
+def _bytes(file: str) -> bytes | None:
+    """Return a file's bytes. Standard input is left to the command line: what was read of it would be lost."""
+    if file == STDIN:
+        return None
+    with open(file, "rb") as opened:  # noqa: PTH123 - pathlib takes longer to load than the file to read
+        return opened.read()
+
+
+def _running() -> dict[str, str] | None:
+    """Return the addresses of the `start` that runs with this home, which it wrote down itself."""
+    with open(f"{_home()}/run/start.json", "rb") as opened:  # noqa: PTH123
+        noted = json.load(opened)
+    return dict(noted["addresses"]) if noted["born"] == _born(int(noted["pid"])) else None
+
+
+def _home() -> str:
+    if given := os.environ.get("KIMI_PROXY_HOME"):
+        return os.path.expanduser(given)  # noqa: PTH111
+    if sys.platform != "linux":
+        raise ValueError("the platform's folder is known to the command line")
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")  # noqa: PTH111
+    return f"{state}/kimi-proxy"
+
+
+def _born(number: int) -> str:
+    """Return when a process began, as proxy/process.py writes it; raise OSError if there is none."""
+    with open(f"/proc/{number}/stat") as stat, open("/proc/sys/kernel/random/boot_id") as boot:  # noqa: PTH123
+        fields = stat.read().rpartition(")")[2].split()
+        return f"{fields[19]} {boot.read().strip()}"
+
+
+def _asked(
+    url: str, method: str, path: str, body: JsonDict | None = None, timeout_s: float = TIMEOUT_S
+) -> JsonDict | None:
+    """Return the JSON of a server on this machine; None if it answers anything else."""
+    where, payload = urlsplit(url), b"" if body is None else json.dumps(body).encode()
+    lines = [f"{method} {path} HTTP/1.1", f"Host: {where.netloc}", "Connection: close"]
+    lines += ["Content-Type: application/json", f"Content-Length: {len(payload)}"]
+    if token := os.environ.get("KIMI_PROXY_TOKEN", "").strip():
+        lines.append(f"Authorization: Bearer {token}")
+    with socket.create_connection((where.hostname or "", where.port or 0), timeout_s) as line:
+        line.sendall("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + payload)
+        pieces = []
+        while piece := line.recv(1 << 16):
+            pieces.append(piece)
+    head, _, rest = b"".join(pieces).partition(b"\r\n\r\n")
+    if not head.startswith(b"HTTP/1.1 200") or b"transfer-encoding" in head.lower():
+        return None
+    found = json.loads(rest)
+    return found if isinstance(found, dict) else None

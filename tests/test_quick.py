@@ -1,0 +1,115 @@
+"""What is answered without loading anything: by the modules that it imports, not by the time that it takes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Cli
+from tests.cli.test_serving import serving
+
+from kimi_proxy import __version__, quick
+
+HEAVY = ("typer", "pydantic", "numpy", "msgspec", "asyncio", "prometheus_client", "tree_sitter", "aiohttp", "starlette")
+LOG = "\n".join(
+    "ERROR: no space left" if at == 77 else f"12:00:{at % 60:02} INFO step {at} is done" for at in range(200)
+)
+
+PROGRAM = """
+import sys
+from kimi_proxy import quick
+code = quick.answer(sys.argv[1:])
+print(code, *sorted({name.partition(".")[0] for name in sys.modules}), sep=",", file=sys.stderr)
+"""
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    here = tmp_path / "here"
+    here.mkdir()
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path / "home"), "KIMI_PROXY_HOME": str(tmp_path / "state")}
+    return Cli(here, {**env, "MCP_PRUNER_PORT": "0", "KIMI_PROXY_PORT": "0"})
+
+
+def answered(cli: Cli, *args: str) -> tuple[str, str, set[str]]:
+    """The exit code, what was printed, and which modules were loaded for it."""
+    command = [sys.executable, "-c", PROGRAM, *args]
+    ran = subprocess.run(command, capture_output=True, cwd=cli.here, env=cli.env, timeout=120)
+    *said, modules = ran.stderr.decode().strip().split("\n")
+    code, *loaded = modules.split(",")
+    return code, ran.stdout.decode("utf-8", "surrogateescape") + "\n".join(said), set(loaded)
+
+
+def test_the_version_loads_nothing(cli: Cli):
+    code, said, loaded = answered(cli, "--version")
+
+    assert (code, said) == ("0", f"kimi-proxy {__version__}\n")
+    assert not loaded & set(HEAVY)
+
+
+def test_without_a_server_the_command_line_answers(cli: Cli):
+    (cli.here / "a.log").write_text(LOG)
+
+    for args in (["status"], ["prune", "a.log", "--goal", "why?"], ["--help"], ["prune"]):
+        code, said, loaded = answered(cli, *args)
+        assert (code, said) == ("None", "")
+        assert not loaded & set(HEAVY)
+
+
+def test_a_server_that_runs_is_asked_and_nothing_is_loaded(cli: Cli):
+    (cli.here / "a.log").write_text(LOG)
+    goal = ("--goal", "why is there no space left?")
+    with serving(cli, "start", name="proxy"):
+        status = answered(cli, "status")
+        as_json = answered(cli, "status", "--json")
+        pruned = answered(cli, "prune", "a.log", *goal, "--max-prune-ratio=0.6", "--json")
+        plain = answered(cli, "prune", "a.log", *goal)
+        odd = answered(cli, "prune", "a.log", *goal, "--unheard-of")
+        slow = cli("prune", "a.log", *goal)
+
+    for code, _, loaded in (status, as_json, pruned, plain):
+        assert code == "0"
+        assert not loaded & set(HEAVY)
+    assert status[1].startswith(f"running: mcp-pruner {__version__} on http://127.0.0.1:")
+    assert json.loads(as_json[1])["store"]["state"] == "ok"
+    assert '"pruned_ratio": 0.' in pruned[1]
+    assert "ERROR: no space left" in plain[1]
+    assert "lines of logs kept" in plain[1]
+    assert slow.stdout.decode() in plain[1]
+    assert odd[0] == "None"
+
+
+def test_what_was_pruned_by_the_server_is_recovered_by_the_command(cli: Cli):
+    (cli.here / "a.log").write_bytes(LOG.encode() + b"\xff\xfe\r\n")
+    with serving(cli, "start", name="proxy"):
+        said = answered(cli, "prune", "a.log", "--goal", "why is there no space left?")[1]
+    prune_id = said.rpartition("kimi-proxy recover ")[2].strip()
+
+    assert cli("recover", prune_id).stdout == LOG.encode() + b"\xff\xfe\r\n"
+
+
+@pytest.mark.parametrize(
+    ("raw", "is_binary"),
+    [
+        (b"\x7fELF\x02\x01\x01" + bytes(range(256)) * 20, True),
+        ("text in UTF-16\n".encode("utf-16") * 50, True),
+        (b"plain text\n" * 100, False),
+        (LOG.encode() + b"\0", False),
+        (b"caf\xe9 \xff\0 with a few odd bytes in a line that is long enough\r\n" * 9, False),
+        (b"", False),
+    ],
+)
+def test_binary_files_are_told_from_texts_with_odd_bytes(raw: bytes, is_binary: bool):
+    assert quick.is_binary(raw) == is_binary
+
+
+def test_a_binary_file_is_refused_in_one_line(cli: Cli):
+    (cli.here / "program").write_bytes(b"\x7fELF\x02\x01\x01" + bytes(range(256)) * 20)
+    ran = cli("prune", "program", "--goal", "why?")
+
+    assert ran.returncode == 2
+    assert ran.stdout == b""
+    assert b"program is binary: prune is for text" in ran.stderr
+    assert b"Traceback" not in ran.stderr
