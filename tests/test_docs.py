@@ -140,7 +140,7 @@ def _settings(model: BaseModel, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 def test_every_warning_that_the_command_explains_is_documented():
-    from kimi_proxy.cli.pruning import ADVICE
+    from kimi_proxy.quick import ADVICE
 
     text = section(page("docs/troubleshooting.md"), "Warnings of an answer")
 

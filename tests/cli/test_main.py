@@ -40,7 +40,9 @@ def test_settings_that_are_refused_are_one_line_and_exit_78(cli: Cli):
 
     assert done.returncode == 78
     assert done.stdout == b""
-    assert done.stderr.startswith(b"kimi-proxy: setting mcp_pruner.prot: ")
+    assert done.stderr.startswith(
+        b"kimi-proxy: setting mcp_pruner.prot (line 2): there is no such setting: did you mean port? "
+    )
     assert done.stderr.count(b"\n") == 1
 
 
