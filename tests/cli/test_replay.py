@@ -45,11 +45,30 @@ def test_another_model_has_another_window_and_other_prices(cli: Cli):
     assert told["policies"][0]["cost_usd"] == round(told["policies"][0]["input_tokens"] / 1e7, 9)
 
 
+def test_sessions_of_agents_are_played_beside_recordings(cli: Cli):
+    folder = cli.here / "sessions"
+    folder.mkdir()
+    about = {"sessionId": "s1", "timestamp": "2026-02-03T03:00:00Z"}
+    usage = {"input_tokens": 3000, "output_tokens": 5}
+    answer = {"id": "m1", "model": "claude-sonnet-4-5", "usage": usage, "content": [{"type": "text", "text": "done"}]}
+    entries = [
+        {**about, "type": "user", "message": {"role": "user", "content": "go"}},
+        {**about, "type": "assistant", "message": answer},
+    ]
+    (folder / "s1.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+
+    told = json.loads(cli("replay", str(folder), str(RECORDING), "--json").stdout)
+
+    assert [(one["file"], one["requests"]) for one in told["sessions"]] == [("Claude Code s1", 1), (RECORDING.name, 19)]
+    assert told["policies"][0]["requests"] == 20
+    assert told["sessions"][0]["max_context"] == 200_000
+
+
 def test_what_cannot_be_played_is_refused_in_one_line(cli: Cli):
     (cli.here / "not.jsonl").write_text('{"hello": 1}\n')
     for arguments, complaint in (
         (("replay", "absent.jsonl"), b"absent.jsonl"),
-        (("replay", "not.jsonl"), b"line 1"),
+        (("replay", "not.jsonl"), b"no session was found"),
         (("replay", str(RECORDING), "--model", "unknown"), b"unknown"),
     ):
         done = cli(*arguments)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kimi_proxy.core.config import Config
-    from kimi_proxy.features.recording import Recording, RecordingHead
+    from kimi_proxy.core.json import JsonObject
+    from kimi_proxy.features.recording import RecordedRequest, Recording, RecordingHead
     from kimi_proxy.lab.judging import Judged
     from kimi_proxy.lab.replay import ReplayOutcome
     from kimi_proxy.lab.report import Report
@@ -113,14 +114,18 @@ def _progress_bar() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def replay(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A recording, as `[record]` writes it.")],
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="PATH", help="Recordings, as `[record]` writes them, or what `audit` reads."),
+    ],
     model: Annotated[
         str, typer.Option(metavar="NAME", help="A model of the settings, whose window and prices are taken instead.")
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead, for programs.")] = False,
 ) -> None:
-    """Play a recorded conversation again, with nothing cut, with the sanitizer, and with compression too.
+    """Play conversations again, with nothing cut, with the sanitizer, and with compression too.
 
+    Recordings of kimi-proxy are played as they were. From what agents keep of their sessions the requests are rebuilt.
     The steps are those of the proxy, with your settings. The provider is a model of one, with its prompt
     cache. No provider is asked, and nothing leaves the machine. docs/replay.md explains how it counts.
 
@@ -131,24 +136,63 @@ def replay(
     from kimi_proxy.cli.console import load
     from kimi_proxy.core.config import LogSettings
     from kimi_proxy.core.logs import write_to_stderr
+    from kimi_proxy.lab.replay import table
 
     write_to_stderr(LogSettings(level="error"))
-    config, recording = load().config, _recording(file)
-    head = _head(recording, config, model)
-    outcomes = asyncio.run(_played(recording, config, head))
-    if head.max_context is None:
-        remark("the recording does not name the size of the window, so nothing is compressed: name a --model")
-    _print(file, recording, head, outcomes, as_json)
+    config = load().config
+    total: list[ReplayOutcome] = []
+    played: list[JsonObject] = []
+    for name, recording in _recordings(paths):
+        head = _head(recording, config, model)
+        outcomes = asyncio.run(_played(recording, config, head))
+        if head.max_context is None:
+            remark("the recording does not name the size of the window, so nothing is compressed: name a --model")
+        played.append(_to_json(name, recording, head, outcomes))
+        if not as_json:
+            write("\n".join([_about(name, recording, head), *table(outcomes)]) + "\n")
+        total = [before.plus(now) for before, now in zip(total, outcomes, strict=True)] if total else outcomes
+    if not played:
+        raise typer.BadParameter("no session was found: name a recording, or a folder of sessions", param_hint="PATH")
+    if len(played) == 1:
+        write_json(played[0]) if as_json else None
+    elif as_json:
+        write_json({"sessions": list(played), "policies": [outcome.to_json(total[0]) for outcome in total]})
+    else:
+        write("\n".join([f"all {len(played)}", *table(total)]) + "\n")
 
 
-def _recording(file: Path) -> Recording:
+def _recordings(paths: list[Path]) -> Iterator[tuple[str, Recording]]:
+    """Yield the conversations in files and folders, one at a time, each with its name."""
     from kimi_proxy.features.recording import read
+    from kimi_proxy.lab.audit import sourced
+    from kimi_proxy.lab.session_requests import recording_of
+    from kimi_proxy.lab.transcripts.places import find, load
+    from kimi_proxy.lab.transcripts.recordings import AGENT
 
-    try:
-        with file.open("rb") as lines:
-            return read(lines)
-    except OSError as e:
-        raise typer.BadParameter(f"cannot read {file}: {e.strerror}", param_hint="FILE") from e
+    for path in paths:
+        try:
+            places = find([sourced(path)]) if path.exists() else []
+            if path.is_file() and (not places or _is_recording(path)):
+                with path.open("rb") as lines:
+                    yield path.name, read(lines)
+                continue
+        except OSError as e:
+            raise typer.BadParameter(f"cannot read {path}: {e.strerror}", param_hint="PATH") from e
+        if not path.exists():
+            raise typer.BadParameter(f"{path} does not exist", param_hint="PATH")
+        for place in places:
+            if place.form == "lines" and _is_recording(Path(place.path)):
+                with Path(place.path).open("rb") as lines:
+                    yield Path(place.path).name, read(lines)
+                continue
+            for transcript in load(place):
+                if transcript.agent != AGENT:
+                    yield f"{transcript.agent} {transcript.id}", recording_of(transcript)
+
+
+def _is_recording(file: Path) -> bool:
+    with file.open("rb") as opened:
+        return b'"recording"' in opened.read(200)
 
 
 def _head(recording: Recording, config: Config, model: str) -> RecordingHead:
@@ -171,18 +215,25 @@ async def _played(recording: Recording, config: Config, head: RecordingHead) -> 
     return [await replay.under(policy, head.prices, head.max_context) for policy in POLICIES]
 
 
-def _print(file: Path, recording: Recording, head: RecordingHead, outcomes: list[ReplayOutcome], as_json: bool) -> None:
-    from kimi_proxy.lab.replay import table
+def _answered(recording: Recording) -> list[RecordedRequest]:
+    return [taken for taken in recording.requests if taken.status == 200]
 
-    answered = [taken for taken in recording.requests if taken.status == 200]
+
+def _to_json(name: str, recording: Recording, head: RecordingHead, outcomes: list[ReplayOutcome]) -> JsonObject:
+    answered = _answered(recording)
     counted = [taken.usage for taken in answered if taken.usage is not None]
-    if as_json:
-        names = ("input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens")
-        known = {name: sum(getattr(usage, name) for usage in counted) for name in names}
-        about = {"file": file.name, "model": head.model, "max_context": head.max_context, "requests": len(answered)}
-        write_json({**about, "recorded": known, "policies": [outcome.to_json(outcomes[0]) for outcome in outcomes]})
-        return
+    names = ("input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens")
+    return {
+        "file": name,
+        "model": head.model,
+        "max_context": head.max_context,
+        "requests": len(answered),
+        "recorded": {name: sum(getattr(usage, name) for usage in counted) for name in names},
+        "policies": [outcome.to_json(outcomes[0]) for outcome in outcomes],
+    }
+
+
+def _about(name: str, recording: Recording, head: RecordingHead) -> str:
     minutes = (recording.requests[-1].at - recording.requests[0].at) / 60
     window = f", window of {head.max_context:,}" if head.max_context else ""
-    about_it = f"{file.name}: {len(answered)} requests in {minutes:.0f} minutes, {head.model}{window}"
-    write("\n".join([about_it, *table(outcomes)]) + "\n")
+    return f"{name}: {len(_answered(recording))} requests in {minutes:.0f} minutes, {head.model}{window}"

@@ -246,8 +246,11 @@ def _write_price(model: str, usage: ProviderUsage | None, before: MeasuredReques
         return 2.0
     if usage and usage.cache_write_5m:
         return 1.25
-    if before is not None:
-        return before.write_price
+    return write_price_of(model) if before is None else before.write_price
+
+
+def write_price_of(model: str) -> float:
+    """Return what the makers of a model ask for writing to the cache for five minutes, with 1 for a plain token."""
     return 1.25 if _WRITES_COST.search(model) else 1.0
 
 

@@ -287,6 +287,16 @@ class ReplayOutcome:
             "cost_saved_percent": saved_percent(self.cost_usd or 0, off.cost_usd or 0) if is_priced else None,
         }
 
+    def plus(self, other: "ReplayOutcome") -> "ReplayOutcome":
+        """Return what two conversations come to; without a price of both there is none."""
+        is_priced = self.cost_usd is not None and other.cost_usd is not None
+        total = ReplayOutcome(self.policy, self.prices if is_priced else None)
+        for name in _SUMMED:
+            setattr(total, name, getattr(self, name) + getattr(other, name))
+        total.largest_tokens = max(self.largest_tokens, other.largest_tokens)
+        total.cost_usd = round((self.cost_usd or 0) + (other.cost_usd or 0), 9) if is_priced else None
+        return total
+
     def add_request(self, usage: Usage) -> None:
         self.requests += 1
         self.largest_tokens = max(self.largest_tokens, usage.input_tokens)
@@ -309,6 +319,12 @@ class ReplayOutcome:
 _FIELDS = (
     *("policy", "requests", "input_tokens", "plain_tokens", "cached_tokens", "cache_write_tokens", "output_tokens"),
     *("largest_tokens", "too_long", "recoveries", "extra_turns", "compressions", "cost_usd"),
+)
+
+
+_SUMMED = (
+    *("requests", "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "too_long"),
+    *("recoveries", "extra_turns", "compressions"),
 )
 
 
@@ -379,13 +395,16 @@ class Replay:
                     self._add_answer(taken, draft, written, provider, outcome)
         return outcome
 
-    def _turns(self) -> list[tuple[RecordedRequest, Request, str]]:
-        """Return the requests that were answered, each with what the model wrote; the others cost nothing."""
+    def _turns(self) -> Iterator[tuple[RecordedRequest, Request, str]]:
+        """Yield the requests that were answered, each with what the model wrote; the others cost nothing."""
         answered = [taken for taken in self._recording.requests if taken.status == 200]
-        requests = [Request(taken.wire, taken.body.encode()) for taken in answered]
-        following = [*requests[1:], None]
-        written = [written_after(one, other) for one, other in zip(requests, following, strict=True)]
-        return list(zip(answered, requests, written, strict=True))
+        following = (Request(taken.wire, taken.body.encode()) for taken in answered)
+        request = next(following, None)
+        for taken in answered:
+            after = next(following, None)
+            if request is not None:
+                yield taken, request, written_after(request, after)
+            request = after
 
     def _add_answer(
         self, taken: RecordedRequest, draft: Draft, written: str, provider: CachingProvider, outcome: ReplayOutcome
