@@ -15,9 +15,11 @@ from typer.core import TyperCommand, TyperGroup
 from kimi_proxy.api.apps import proxy_app, pruner_app
 from kimi_proxy.api.guard import Guard
 from kimi_proxy.cli import app as cli
+from kimi_proxy.core import markers
 from kimi_proxy.core.config import VARIABLES, FileSettings, parse
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.core.json import JsonValue
+from kimi_proxy.features.pruning.explain import OFF_FOCUS
 from kimi_proxy.services.runtime import Runtime, running
 
 ROOT = Path(__file__).parent.parent
@@ -145,3 +147,14 @@ def test_every_warning_that_the_command_explains_is_documented():
     text = section(page("docs/troubleshooting.md"), "Warnings of an answer")
 
     assert [code for code in ADVICE if f"`{code}`" not in text] == []
+
+
+def test_the_marker_in_the_first_steps_is_one_that_the_engine_could_write():
+    page = (ROOT / "docs" / "getting-started.md").read_text("utf-8")
+    shown = [found for line in page.split("\n") if (found := markers.read(line)) is not None]
+
+    assert shown
+    for marker in shown:
+        assert f"recover {marker.prune_id} {marker.start}-{marker.end} " in page
+        assert marker.end <= len((ROOT / "LICENSE").read_text("utf-8").split("\n"))
+        assert marker.reason.startswith(OFF_FOCUS)

@@ -211,6 +211,7 @@ async def test_a_simulation_changes_nothing_and_asks_nobody(tmp_path: Path):
         after = await here.send(conversation(FULL))
 
     assert (status, told["simulated"], told["summary_by"]) == (200, True, "heuristic")
+    assert told["original_id"] is None
     assert told["compressed_tokens"] < told["original_tokens"]
     assert after.body == body(Wire.CHAT, conversation(FULL))
     assert here.summaries_asked == 0

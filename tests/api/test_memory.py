@@ -89,6 +89,18 @@ async def test_an_unknown_session_and_a_strange_limit_are_refused(tmp_path: Path
     assert (unknown.status_code, strange.status_code) == (404, 400)
 
 
+async def test_the_map_and_the_live_view_show_one_percentage(tmp_path: Path):
+    async with world(tmp_path) as w, watching(w.proxy.port) as watcher:
+        await w.ask("hi " * 300, name="mine")
+        await watcher.until("metric_updated")
+        context = await w.get("/api/sessions/mine/context")
+
+    metric = watcher.said("metric_updated")[0]["metric"]
+    assert isinstance(metric, dict)
+    assert metric["input_tokens"] != metric["tokens_estimated"]
+    assert (context["tokens"], context["percent"]) == (metric["input_tokens"], metric["percent"])
+
+
 async def test_health_shows_what_fills_the_window_and_where(tmp_path: Path):
     async with world(tmp_path) as w:
         await w.ask("hi", "ho", BLOCK, name="mine")

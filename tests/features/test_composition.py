@@ -15,7 +15,9 @@ from kimi_proxy.features.context import (
     MESSAGE_TOKENS,
     Composition,
     composition,
+    distribution,
     is_same,
+    scaled_to,
     tokens_of,
 )
 from kimi_proxy.features.memory import weigh_text
@@ -147,3 +149,24 @@ def test_requests_that_say_the_same_weigh_the_same():
 
     assert is_same(request(Wire.CHAT, **one), request(Wire.CHAT, **one, temperature=1))
     assert not is_same(request(Wire.CHAT, **one), request(Wire.CHAT, **other))
+
+
+def test_memory_stands_after_the_words_that_precede_it():
+    memory = "<mcp-memory>" + "m" * 988 + "</mcp-memory>"
+    slices = distribution(composed(Wire.CHAT, messages=[{"role": "system", "content": "w" * 3000 + memory}]))
+
+    kinds = ["memory" if one["memory"] > one["system"] else "system" for one in slices]
+    assert kinds == ["system"] * 15 + ["memory"] * 5
+    behind = distribution(composed(Wire.CHAT, messages=[{"role": "system", "content": memory + "w" * 3000}]))
+    assert ["memory" if one["memory"] > one["system"] else "system" for one in behind] == [*reversed(kinds)]
+
+
+def test_a_composition_in_the_providers_tokens_keeps_its_proportions():
+    made = composed(
+        Wire.CHAT, messages=[{"role": "system", "content": "w" * 3000}, {"role": "user", "content": "u" * 1000}]
+    )
+    scaled = scaled_to(made, 2 * made.total)
+
+    assert scaled.total == 2 * made.total
+    assert [one.before for one in scaled.messages] == [2 * one.before for one in made.messages]
+    assert scaled_to(made, made.total) is made

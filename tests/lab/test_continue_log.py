@@ -35,9 +35,22 @@ def test_a_block_at_the_end_of_the_file_counts_once_nothing_more_comes():
 
 
 def test_two_blocks_in_a_row_are_two_counts():
-    other = BLOCK.replace("~24000", "~1000").rpartition("    at ")[0]
+    other = BLOCK.replace("~24000", "~25000").rpartition("    at ")[0]
 
-    assert [count.tokens for count in counts(ContinueLog(), other + BLOCK)] == [10_500, 33_500]
+    assert [count.tokens for count in counts(ContinueLog(), other + BLOCK)] == [34_500, 33_500]
+
+
+def test_a_request_refused_for_its_last_message_had_at_least_all_the_room_there_is():
+    block = BLOCK.replace("~9500", "~500").replace("~24000", "~2000")
+
+    assert counts(ContinueLog(), block) == [LogCount("continue", 32_768 - 655 - 1000, 32_768)]
+
+
+def test_a_version_that_counts_the_last_message_is_read_with_it():
+    added = "        - last user or tool + tool call message tokens: ~9000\n        - max output"
+    block = BLOCK.replace("        - max output", added)
+
+    assert [count.tokens for count in counts(ContinueLog(), block)] == [42_500]
 
 
 def test_a_block_on_one_line_of_json_is_read_too():

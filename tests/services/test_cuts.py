@@ -16,6 +16,7 @@ from kimi_proxy.core.errors import InvalidParams, PruneIdNotFound
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.prune import Options, Question
 from kimi_proxy.services.cuts import Cuts
+from kimi_proxy.services.originals import Keeper
 from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.store.protocols import DecisionRecord, Original
 from kimi_proxy.services.store.sqlite.store import SqliteStore
@@ -134,6 +135,14 @@ async def test_an_output_of_a_conversation_is_told_with_what_was_sent(tmp_path: 
 
     assert (row["door"], row["why"], row["session_id"], row["tokens_before"]) == ("chat", "masked", "ses_1", 900)
     assert (told["by"], told["original"], told["sent"]) == ("text", "a long answer", "a ... answer")
+
+
+async def test_an_output_of_a_command_is_listed_under_the_tools(tmp_path: Path):
+    async with world(tmp_path) as w:
+        await Keeper(w.store.originals).keep_text(b"the middle of what it printed", "output")
+        (row,) = await w.listed()
+
+    assert (row["kind"], row["door"], row["session_id"]) == ("output", "tools", "")
 
 
 async def test_a_history_that_gave_way_to_a_summary_is_told_with_its_session(tmp_path: Path):

@@ -43,6 +43,7 @@ class MessageWeight:
     memory_tokens: int
     tools_tokens: int  # calls and results, without the memory in them
     before: int
+    lead_tokens: int = 0  # words of it that stand before the first memory
 
     @property
     def kind(self) -> Ingredient:
@@ -118,19 +119,33 @@ def composition(request: Request, weigh: Weigh) -> Composition:
     return Composition(definitions, apart, tuple(messages), by_kind(found))
 
 
+def scaled_to(made: Composition, total: int) -> Composition:
+    """Return the same proportions of another total: a provider counts by its own tokenizer."""
+    if not made.total or total == made.total:
+        return made
+    scale, scaled = total / made.total, []
+    for one in (made.apart, *made.messages):
+        counts = (one.tokens, one.memory_tokens, one.tools_tokens, one.before, one.lead_tokens)
+        scaled.append(MessageWeight(one.index, one.role, *(round(number * scale) for number in counts)))
+    return Composition(round(made.definitions * scale), scaled[0], tuple(scaled[1:]), made.found)
+
+
 def _weighed(
     index: int, role: Role, parts: Iterable[Part], before: int, weigh: Weigh, found: list[MemoryFound]
 ) -> MessageWeight:
     """Return the weight of one message, and add the memory in it to `found`."""
-    total, memory, tools = 0 if index < 0 else MESSAGE_TOKENS, 0, 0
+    total, memory, tools, lead = 0 if index < 0 else MESSAGE_TOKENS, 0, 0, 0
     for part in parts:
         own = TextWeight(_flat(part)) if part.kind in _WORDLESS else weigh(part.text)
+        # What is no text has the id of a call if a tool answered with it.
+        is_tools = part.kind in _OF_TOOLS or bool(part.call_id)
+        if not memory and not is_tools:
+            lead += own.lead if own.memory else own.tokens
         total += own.tokens
         memory += own.memory
-        # What is no text has the id of a call if a tool answered with it.
-        tools += own.tokens - own.memory if part.kind in _OF_TOOLS or part.call_id else 0
+        tools += own.tokens - own.memory if is_tools else 0
         found += own.found
-    return MessageWeight(index, role, total, memory, tools, before)
+    return MessageWeight(index, role, total, memory, tools, before, lead if memory else 0)
 
 
 def _flat(part: Part) -> int:
@@ -193,11 +208,13 @@ def distribution(made: Composition) -> tuple[Slice, ...]:
 
 
 def _runs(made: Composition) -> Iterator[tuple[Ingredient, int]]:
-    """Return ingredients in their order; how the parts of one message lie in it does not show at this scale."""
+    """Return ingredients in their order: the words before a message's memory, then that, its tools and other words."""
     yield "tools", made.definitions
     for one in made.everything:
         words: Ingredient = "system" if one.role == "system" else "chat"
-        yield from (("memory", one.memory_tokens), ("tools", one.tools_tokens), (words, one.chat_tokens))
+        lead = min(one.lead_tokens, one.chat_tokens)
+        yield from ((words, lead), ("memory", one.memory_tokens), ("tools", one.tools_tokens))
+        yield words, one.chat_tokens - lead
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,16 +111,20 @@ class TextWeight:
     tokens: int
     memory: int = 0
     found: tuple[MemoryFound, ...] = ()
+    lead: int = 0  # about how many stand before the first memory
 
 
 def weigh_text(text: str, count: Callable[[str], int]) -> TextWeight:
     """Return the weight of a text. Each segment is counted by itself; together they are never more than the text."""
     counted = count(text)
-    pieces = [(one.kind, text[one.start : one.end]) for one in segments(text)]
-    if not pieces:
+    located = segments(text)
+    if not located:
         return TextWeight(counted)
+    pieces = [(one.kind, text[one.start : one.end]) for one in located]
     found = by_kind(MemoryFound(kind, 1, count(piece), _preview(piece)) for kind, piece in pieces)
-    return TextWeight(counted, min(counted, sum(one.tokens for one in found)), found)
+    memory = min(counted, sum(one.tokens for one in found))
+    lead = min(counted - memory, round(counted * located[0].start / len(text)))
+    return TextWeight(counted, memory, found, lead)
 
 
 def by_kind(found: Iterable[MemoryFound]) -> tuple[MemoryFound, ...]:

@@ -42,7 +42,8 @@ CONTINUE_SOURCE, LOG_SOURCE, CONTEXT_SOURCE = "continue", "kimi_log", "kimi_cont
 CONTINUE_CLI_SOURCE, WIRE_SOURCE = "continue_cli", "kimi_code"
 # Of Continue's log.
 _HEAD = "Request had the following token counts"
-_FIELD = re.compile(r"\s*-\s+([A-Za-z][A-Za-z ]{0,40}):\s+~?(\d{1,13})\b", re.ASCII)
+_FIELD = re.compile(r"\s*-\s+([A-Za-z][A-Za-z +/]{0,60}):\s+~?(\d{1,13})\b", re.ASCII)
+_LEAST_OUTPUT = re.compile(r"at least (\d{1,13}) tokens remaining for output", re.ASCII)
 # The end of a line that stands in quotes of a language, such as a log of JSON: \n is two characters there.
 _ESCAPED_LINE = "\\n"
 _MAX_FIELDS = 12
@@ -110,11 +111,14 @@ class ContinueLog(LogReader):
     - system message: ~24000
     - max output tokens: 4096
 
-    It ends with the first line that is none of its fields, or with the file.
+    It ends with the first line that is none of its fields, or with the file. The last message, without which the
+    request would have fitted, is not among them: what was too long had at least all the room that the window has for
+    it.
     """
 
     def __init__(self) -> None:
         self._fields: dict[str, int] | None = None
+        self._least_output = 0
 
     def feed(self, line: str) -> LogCount | None:
         pieces = line.split(_ESCAPED_LINE) if _HEAD in line else [line]
@@ -129,6 +133,8 @@ class ContinueLog(LogReader):
             ended, self._fields = self._end(), {}
             return ended
         if self._fields is None:
+            announced = _LEAST_OUTPUT.search(line)
+            self._least_output = int(announced[1]) if announced else 0
             return None
         found = _FIELD.match(line)
         if found is None or len(self._fields) >= _MAX_FIELDS:
@@ -140,8 +146,10 @@ class ContinueLog(LogReader):
         fields, self._fields = self._fields, None
         if not fields:
             return None
-        tokens = sum(number for name, number in fields.items() if name not in _ROOM)
+        listed = sum(number for name, number in fields.items() if name not in _ROOM)
         window = fields.get("contextlength") or None
+        room = (window or 0) - fields.get("counting safety buffer", 0) - self._least_output
+        tokens = max(listed, room) if listed else 0
         return LogCount(CONTINUE_SOURCE, tokens, window) if tokens and is_count(tokens) else None
 
 

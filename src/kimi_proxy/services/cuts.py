@@ -223,7 +223,8 @@ def read_note(id: str, about: bytes, decision: DecisionRecord | None) -> CutNote
             return CutNote(door, "prune", goal, kind, session=session, cuts=found, lines=count, tokens=sizes)
         case {"what": str(what), **rest}:
             session = str(rest.get("session", ""))
-            return CutNote("chat" if what == "output" else "tools", "output", session=session)
+            is_chat = what == "output" and bool(decision or session)
+            return CutNote("chat" if is_chat else "tools", "output", session=session)
         case _:
             return CutNote("chat" if decision else "pruner", "mask" if id.startswith("msk_") else "output")
 

@@ -92,7 +92,8 @@ class ChatStages:
     def in_order(self) -> tuple[Stage, ...]:
         return (
             *(self.memory.inject, self.sanitizer.shorten, self.compressor.repeat),
-            *(self.automatic.compress, self.reinjection.remind, self.routing.route),
+            # The window that instructions are buried in is that of the model that the request goes to.
+            *(self.automatic.compress, self.routing.route, self.reinjection.remind),
         )
 
     @property

@@ -49,3 +49,22 @@ async def test_a_program_that_is_stopped_while_it_is_being_cleared_is_not_starte
         await program.close()
         await until(lambda: program.status().pid is None)
         orphans.close()
+
+
+@pytest.mark.parametrize(
+    ("output", "why"),
+    [
+        (b"", ""),
+        (b"INFO server listening on port 3000\n", "; its log names no error"),
+        (b"INFO starting\nError: EADDRINUSE\n    at listen\nINFO bye\n", " after saying: Error: EADDRINUSE"),
+        (b"cannot open x\nmy configuration is nowhere\n", " after saying: cannot open x"),
+        (b"my configuration is nowhere\n", " after saying: my configuration is nowhere"),
+    ],
+)
+async def test_the_cause_of_an_end_is_what_was_said_of_trouble_and_no_other_line(output: bytes, why: str):
+    command = Command((sys.executable, "-c", f"import os; os.write(2, {output!r}); os._exit(7)"), dict(os.environ))
+    process = ServerProcess("s")
+    await process.launch(command)
+    await process.closed()
+
+    assert str(process.ending) == f"s ended with status 7{why}"

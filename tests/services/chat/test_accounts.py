@@ -15,6 +15,7 @@ from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.features.accounting import Account, prices_of
+from kimi_proxy.features.context import HEADING
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.recording import Recording, read
 from kimi_proxy.services.chat.handler import ChatRequest
@@ -80,6 +81,28 @@ LOG = outputs.pytest_log(300)
 ITEMS: list[Item] = [User(LOG.goal), Assistant("", (Asked("call_a1"),)), Result("call_a1", LOG.text)]
 
 
+async def test_instructions_are_repeated_for_the_window_of_the_model_that_was_routed_to(tmp_path: Path):
+    bodies: list[bytes] = []
+
+    async def answer(heard: Heard, line: Line) -> None:
+        bodies.append(heard.body)
+        await line.send(http(answer_body(Wire.CHAT, Says("So."))))
+
+    items: list[Item] = [User("word " * 700), Assistant("Yes."), User("word " * 700)]
+    async with evil(answer) as upstream:
+        sizes = {"kimi-small": 1000, "kimi-large": 100_000}
+        models = "".join(
+            f'[models."{name}"]\nprovider = "openai-evil"\nmax_context_size = {size}\n' for name, size in sizes.items()
+        )
+        more = "[reinjection]\nenabled = true\n[sanitizer.routing]\nheavy_duty_fallback = true\n"
+        async with running(parse(f"{upstream.toml('openai')}{models}{more}", {}, tmp_path)) as runtime:
+            await ask(runtime, Wire.CHAT, body(Wire.CHAT, items, model="kimi-small"))
+
+    (sent,) = bodies
+    assert b'"kimi-large"' in sent
+    assert HEADING.encode() not in sent
+
+
 @pytest.mark.parametrize("wire", list(Wire))
 async def test_turns_in_which_the_model_read_back_are_on_the_account(wire: Wire, tmp_path: Path):
     says = [
@@ -102,7 +125,8 @@ async def test_turns_in_which_the_model_read_back_are_on_the_account(wire: Wire,
 
     told = metric.account
     assert told is not None
-    assert (told.recoveries, told.extra_turns, told.recovery_tokens) == (1, 1, 125)
+    # There is no such id: the turn is paid for, and nothing was read back.
+    assert (told.recoveries, told.extra_turns, told.recovery_tokens) == (0, 1, 125)
     assert (metric.input_tokens, told.tokens_after) == (220, 100)
     assert told.net_saved_tokens == told.tokens_before - 100 - 125 - told.cache_lost_tokens
 

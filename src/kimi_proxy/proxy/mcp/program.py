@@ -1,6 +1,7 @@
 """MCP servers that are programs of ours: started when they are needed, and again after they ended."""
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -14,6 +15,13 @@ FIRST_S = 0.5
 LONGEST_S = 30.0
 STEADY_S = 60.0  # a program that lived this long did not crash for the old reason
 HOPELESS = 5  # crashes in a row after which no call is kept waiting
+LAST_LINES = 40  # of its output, among which the cause of its end is looked for
+_TROUBLE = re.compile(
+    r"error|exception|fatal|panic|cannot|could not|can't|failed|denied|refused|not found", re.IGNORECASE
+)
+_INFO = re.compile(
+    r"\b(?:INFO|DEBUG|NOTICE|TRACE)\b|\[info\]|\blisten(?:s|ing)\b|\bready\b|\bstart(?:ed|ing)\b|\brunning on\b"
+)
 OUTPUT_BYTES = 64 * 1024  # what we remember of a program's output
 
 
@@ -57,8 +65,11 @@ class ServerProcess(Process):
     @property
     def ending(self) -> UpstreamUnreachable:
         """How it ended, in words."""
-        last_line = self.output.strip().splitlines()[-1:]
-        why = f" after saying: {last_line[0][:300]}" if last_line else ""
+        lines = [line.strip() for line in reversed(self.output.strip().splitlines()[-LAST_LINES:]) if line.strip()]
+        # What it said last may be that it listens, and no cause of its end.
+        telling = [line for line in lines if not _INFO.search(line)]
+        said = next((line for line in telling if _TROUBLE.search(line)), telling[0] if telling else "")
+        why = f" after saying: {said[:300]}" if said else "; its log names no error" if lines else ""
         return UpstreamUnreachable(f"{self._server} ended with status {self._started.get_returncode()}{why}")
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:

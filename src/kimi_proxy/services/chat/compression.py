@@ -134,7 +134,8 @@ class Compressor:
         proposal, now_tokens = await self._proposed(draft, preset)
         summary = await self._summaries.outlined(await self._task(draft, proposal))
         _, made = await self._made(draft, proposal, summary, now_tokens, preset, is_automatic=False)
-        return {**_made_to_json(made, proposal), "simulated": True}
+        # Nothing was kept, so there is no id to read it back by.
+        return {**_made_to_json(made, proposal), "original_id": None, "simulated": True}
 
     async def compress(self, draft: Draft, preset: Preset, is_automatic: bool = False) -> JsonObject:
         """Compress a session for good; raise CompressionRefused if that would save too little."""

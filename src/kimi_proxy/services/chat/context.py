@@ -21,6 +21,7 @@ from kimi_proxy.features.context import (
     instructions,
     is_certainly_below,
     is_reminded,
+    scaled_to,
     sink,
     with_repeated_instructions,
 )
@@ -30,6 +31,7 @@ from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import ActiveCompression, Draft
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.handler import ChatObserver
+from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.events import iso_time
 
 DAY_S = 86_400
@@ -47,6 +49,8 @@ class LatestRequest:
     came: Request
     leaves: Request
     compression: ActiveCompression | None
+    draft_id: int = 0  # of the draft, as long as its answer is not over
+    counted: int | None = None  # its tokens as the provider counted them
 
     @property
     def pairs(self) -> list[Pair]:
@@ -70,8 +74,17 @@ class LatestRequests(ChatObserver):
         # Only the bytes: what was parsed from them takes several times their room.
         before, after = (Request(draft.request.wire, draft.request.body) for draft in (came, leaves))
         size = len(after.body) + (0 if before.body is after.body else len(before.body))
-        latest = LatestRequest(self._now(), leaves.target, before, after, leaves.compression)
+        latest = LatestRequest(self._now(), leaves.target, before, after, leaves.compression, id(leaves))
         self._requests.put(leaves.session.id, latest, size)
+
+    def on_end(self, exchange: Exchange) -> None:
+        session = exchange.draft.session.id
+        latest = self._requests.get(session)
+        if latest is None or latest.draft_id != id(exchange.draft):
+            return
+        usage = exchange.recalled.first or exchange.reply.usage
+        ended = replace(latest, draft_id=0, counted=usage.input_tokens if usage else None)
+        self._requests.put(session, ended, len(ended.leaves.body) + len(ended.came.body))
 
     def forget(self, session: str | None) -> None:
         self._requests.clear() if session is None else self._requests.forget(session)
@@ -80,6 +93,8 @@ class LatestRequests(ChatObserver):
         """Return the messages of the newest request, to scale."""
         latest = self._latest(session)
         weighed, window = await self._counter.composition(latest.leaves), self._models.window(latest.target)
+        total = latest.counted or weighed.total
+        weighed = scaled_to(weighed, total)  # so that all views show the one count
         pairs, summarized = latest.pairs, latest.summarized
         came = await self._counter.composition(latest.came) if summarized else weighed
         return {
@@ -87,8 +102,8 @@ class LatestRequests(ChatObserver):
             "at": iso_time(latest.at),
             "model": latest.target.key or latest.target.model,
             "max_context": window,
-            "tokens": weighed.total,
-            "percent": window_percent(weighed.total, window),
+            "tokens": total,
+            "percent": window_percent(total, window),
             "composition": weighed.to_json(),
             "apart": {
                 "system_tokens": weighed.apart.tokens,

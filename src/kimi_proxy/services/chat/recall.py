@@ -79,6 +79,7 @@ class _Progress:
         self.ask_again = ask_again
         self._on_recall = on_recall
         self._recalled = Recalled()
+        self._read_back = 0  # calls that were answered with what they asked for
         # The model's own calls are no part of it, nor is what we say of ids that it should not know.
         self._texts = [draft.request.body]
 
@@ -101,15 +102,16 @@ class _Progress:
         return session in ("", self.draft.session.id) or is_ours
 
     def add_text(self, text: str) -> None:
+        self._read_back += 1
         self._texts.append(text.encode("utf-8", "surrogatepass"))
 
-    def count(self, rounds: RecallRounds, calls: int = 0, turns: int = 0) -> None:
+    def count(self, rounds: RecallRounds, turns: int = 0) -> None:
         """Add up what was recalled, and what the provider has counted so far for all rounds."""
         before, read_usage = self._recalled, self.request.format.usage
         counted = [usage for value in rounds.usages if (usage := read_usage(value)) is not None]
         first, total = (counted[0], reduce(Usage.plus, counted)) if counted else (None, None)
-        self._recalled = Recalled(before.calls + calls, before.turns + turns, first, total)
-        if self._recalled.calls:
+        self._recalled = Recalled(self._read_back, before.turns + turns, first, total)
+        if self._recalled.calls or self._recalled.turns:
             self._on_recall(self._recalled)
 
 
@@ -187,7 +189,7 @@ class Recall:
         answers = [await self._recovered(call, progress) if may_read else NO_MORE for call in calls]
         results = progress.request.format.new_tool_results(zip((call.id for call in calls), answers, strict=True))
         progress.request = edit.with_items(progress.request, [*rounds.next_round(), *results])
-        progress.count(rounds, len(calls), 1)
+        progress.count(rounds, turns=1)
         reply = await progress.ask_again(progress.request)
         shorter = [_fitting(text, SHORT_CHARS) for text in answers]
         if reply.status not in _REFUSED or shorter == answers:
@@ -227,7 +229,7 @@ class Recall:
         if calls.own and calls.others:
             results = [(call, _fitting(await self._recovered(call, progress), PENDING_CHARS)) for call in calls.own]
             try:
-                progress.count(rounds, len(calls.own))
+                progress.count(rounds)
                 beside = unique_call_id(draft.came or draft.request, calls.others[-1])
                 texts = [f"[{draft.own_tool} {call.arguments}]\n{text}" for call, text in results]
                 await self._decisions.save_pending_result(draft.session.id, beside, "\n\n".join(texts))
