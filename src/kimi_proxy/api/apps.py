@@ -14,10 +14,11 @@ from starlette.types import ASGIApp
 from kimi_proxy import __version__
 from kimi_proxy.api import chat, context, dashboard, gateway, hooks, metrics, pruning, rpc, sessions, settings
 from kimi_proxy.api.answers import json_route
+from kimi_proxy.api.catalogs import pruner_catalog, tools_catalog
 from kimi_proxy.api.errors import on_fault, on_http_exception, on_own_error
 from kimi_proxy.api.guard import LOOPBACK, Guard, Refusal, Rules
 from kimi_proxy.api.live import Live
-from kimi_proxy.api.mcp import MCP, RPC, Catalog, Observe, unobserved
+from kimi_proxy.api.mcp import MCP, RPC, Catalog
 from kimi_proxy.api.server import serve
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.errors import ConfigError, KimiProxyError
@@ -31,16 +32,6 @@ from kimi_proxy.services.tools.agent import over_http
 TOOLS_HOST = "127.0.0.1"
 ALL_INTERFACES = ("0.0.0.0", "::", "")  # noqa: S104 - named to be left out of the hosts we answer to
 STORE_TIMEOUT_S = 1.0
-PRUNER_INSTRUCTIONS = (
-    "prune_text keeps the lines of a long text that matter for your goal and puts a marker "
-    "⟦PRUNÉ: prune_id=… lignes a-b …⟧ where others were. Nothing is lost: recover_text returns the "
-    "original lines behind a marker, by its prune_id and line numbers."
-)
-TOOLS_INSTRUCTIONS = (
-    "read, grep and bash take a context_focus_question: a full question, and they print only the lines that matter "
-    "for it, with markers ⟦PRUNÉ: prune_id=… lignes a-b …⟧ for the rest. Locate with grep, read with a question, "
-    "and when a marker hides what you need, call recover_text with its prune_id and line numbers."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,16 +193,6 @@ def rules_of(config: Config, host: str) -> Rules:
         token=config.token.get_secret_value() if config.token else None,
         max_body_bytes=config.access.max_body_bytes,
     )
-
-
-def pruner_catalog(runtime: Runtime, observe: Observe = unobserved) -> Catalog:
-    return Catalog("mcp-pruner", __version__, PRUNER_INSTRUCTIONS, runtime.tools, observe)
-
-
-def tools_catalog(runtime: Runtime) -> Catalog:
-    """Return the agent tools, and recover_text for their markers."""
-    tools = {**runtime.agent_tools, "recover_text": runtime.tools["recover_text"]}
-    return Catalog("kimi-proxy-tools", __version__, TOOLS_INSTRUCTIONS, tools)
 
 
 def _pruner_health(runtime: Runtime) -> Route:

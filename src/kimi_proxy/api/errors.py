@@ -1,4 +1,4 @@
-"""Errors in each form that clients expect: JSON-RPC, text for a model, HTTP answers in the shape of each API."""
+"""Errors as HTTP answers, in the shape of each API."""
 
 import math
 from collections.abc import Mapping
@@ -9,14 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kimi_proxy.api.answers import json_answer
-from kimi_proxy.core import jsonrpc
+from kimi_proxy.api.rpc_errors import INTERNAL
 from kimi_proxy.core.chat.wires import wire_of_path
 from kimi_proxy.core.chat.wires.protocol import ROOT
-from kimi_proxy.core.errors import InvalidParams, KimiProxyError, RateLimited
+from kimi_proxy.core.errors import KimiProxyError, RateLimited
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.core.jsonrpc import RpcId
-
-INTERNAL = "internal error: the server's log has the details"
 
 # Refusals that are no KimiProxyError: of the guard, the router, and a server that stops.
 RefusalCode = Literal[
@@ -43,20 +40,6 @@ _REFUSALS: Mapping[int, tuple[RefusalCode, str]] = {
     404: ("not_found", "there is nothing at this path"),
     405: ("method_not_allowed", "this path answers to other methods only: see the Allow header"),
 }
-
-
-def advice(error: KimiProxyError) -> str:
-    """Return what a model reads when its tool call failed: the code, what is wrong, what to do next."""
-    if isinstance(error, InvalidParams):
-        return f"{error.code}: {error}. Correct the argument {error.field!r} and call the tool again."
-    return f"{error.code}: {error}"
-
-
-def rpc_failure(call_id: RpcId, error: Exception) -> JsonObject:
-    """Return an error as a JSON-RPC response; an error that isn't ours reveals nothing but its code."""
-    if isinstance(error, KimiProxyError):
-        return jsonrpc.failure_of(call_id, error)
-    return jsonrpc.failure(call_id, KimiProxyError.rpc_code, INTERNAL, {"code": KimiProxyError.code})
 
 
 async def on_own_error(request: Request, error: Exception) -> Response:

@@ -16,8 +16,8 @@ from queue import SimpleQueue
 from threading import Semaphore, Thread
 
 from kimi_proxy.api import mcp
-from kimi_proxy.api.errors import rpc_failure
 from kimi_proxy.api.mcp import MCP, Catalog
+from kimi_proxy.api.rpc_errors import rpc_failure
 from kimi_proxy.core import json, jsonrpc
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonValue

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from kimi_proxy.cli.console import home, load, remark, write_json
-from kimi_proxy.cli.serving import run_runtime
+from kimi_proxy.cli.serving import run_runtime, run_tools
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable
 
     from kimi_proxy.features.clients.agents import Agent
     from kimi_proxy.services.clients.runner import PrunerRun
+    from kimi_proxy.services.pruner import Pruner
     from kimi_proxy.services.runtime import Runtime
+    from kimi_proxy.services.tools.standalone import ToolsRuntime
 
 
 ARGUMENTS = {"allow_interspersed_args": False, "ignore_unknown_options": True}
@@ -114,24 +116,26 @@ def tools(
     config = load().config
     changed = {} if cwd is None else {"cwd": str(cwd.absolute())}
     config = config.model_copy(update={"tools": config.tools.model_copy(update=changed)})
-    serve = _converse if port is None else lambda runtime: _listen(runtime, port)
-    run_runtime(config, lambda runtime: _with_warm_pruner(runtime, serve))
+    if port is None:
+        run_tools(config, lambda runtime: _with_warm_pruner(runtime.pruner, _converse(runtime)))
+    else:
+        run_runtime(config, lambda runtime: _with_warm_pruner(runtime.pruner, _listen(runtime, port)))
 
 
-async def _with_warm_pruner(runtime: Runtime, serve: Callable[[Runtime], Awaitable[None]]) -> None:
+async def _with_warm_pruner(pruner: Pruner, serving: Awaitable[None]) -> None:
     """Load what the first question needs while the agent thinks, so that it waits for less."""
     import asyncio
 
-    warming = asyncio.create_task(runtime.pruner.warm())
+    warming = asyncio.create_task(pruner.warm())
     try:
-        await serve(runtime)
+        await serving
     finally:
         warming.cancel()
         await asyncio.wait({warming})
 
 
-async def _converse(runtime: Runtime) -> None:
-    from kimi_proxy.api.apps import tools_catalog
+async def _converse(runtime: ToolsRuntime) -> None:
+    from kimi_proxy.api.catalogs import tools_catalog
     from kimi_proxy.api.stdio import serve_stdio
 
     await serve_stdio(tools_catalog(runtime))

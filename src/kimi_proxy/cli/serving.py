@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kimi_proxy.api.apps import Listener
     from kimi_proxy.core.config import Config
     from kimi_proxy.services.runtime import Runtime
+    from kimi_proxy.services.tools.standalone import ToolsRuntime
 
 
 def start(config_file: ConfigOption = None) -> None:
@@ -50,10 +51,10 @@ def pruner(
     changed = {key: value for key, value in chosen.items() if value is not None}
     config = config.model_copy(update={"mcp_pruner": config.mcp_pruner.model_copy(update=changed)})
     if stdio:
-        from kimi_proxy.api.apps import pruner_catalog
+        from kimi_proxy.api.catalogs import pruner_catalog
         from kimi_proxy.api.stdio import serve_stdio
 
-        run_runtime(config, lambda runtime: serve_stdio(pruner_catalog(runtime)))
+        run_tools(config, lambda runtime: serve_stdio(pruner_catalog(runtime)))
     else:
         from kimi_proxy.api.apps import pruner_listener
 
@@ -73,6 +74,22 @@ def run_runtime(config: Config, serve: Callable[[Runtime], Awaitable[None]]) -> 
             await serve(runtime)
 
     run(life())
+
+
+def run_tools(config: Config, serve: Callable[[ToolsRuntime], Awaitable[None]]) -> None:
+    """Run `serve` with the tools alone: an agent that starts us waits for what we import."""
+    import asyncio
+
+    from kimi_proxy.core.logs import write_to_stderr
+    from kimi_proxy.services.tools.standalone import running_tools
+
+    write_to_stderr(config.log)
+
+    async def life() -> None:
+        async with running_tools(config) as runtime:
+            await serve(runtime)
+
+    asyncio.run(life())
 
 
 def _serve(settings: LoadedSettings, listeners: Sequence[Listener]) -> None:

@@ -44,8 +44,8 @@ from kimi_proxy.services.settings import LiveSettings, Switchable
 from kimi_proxy.services.store import open_store
 from kimi_proxy.services.store.protocols import Store
 from kimi_proxy.services.supervisor import Supervisor
-from kimi_proxy.services.tools import prune_text, recover_text
 from kimi_proxy.services.tools.agent import agent_tools
+from kimi_proxy.services.tools.standalone import pruner_tools
 from kimi_proxy.services.workers import Workers
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ async def running(
             config=config,
             store=store,
             pruner=pruner,
-            tools=_tools(pruner),
+            tools=pruner_tools(pruner),
             metrics=metrics,
             gateway=gateway,
             supervisor=supervisor,
@@ -252,8 +252,3 @@ def _closed(alive: AsyncExitStack, it: Closable) -> Closable:
     """Return `it`, which is closed at the end."""
     alive.push_async_callback(it.close)
     return it
-
-
-def _tools(pruner: Pruner) -> Mapping[str, AnyTool]:
-    tools = (prune_text.tool(pruner), recover_text.tool(pruner), prune_text.health_tool())
-    return {name: tool for tool in tools for name in (tool.name, *tool.aliases)}
