@@ -1,3 +1,19 @@
 """kimi-proxy keeps the lines that matter in what coding agents read, and never loses the rest."""
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kimi_proxy.compressing import ShortenedMessages, acompress, compress, original
+
 __version__ = "0.1.0"
+__all__ = ["ShortenedMessages", "__version__", "acompress", "compress", "original"]
+
+
+def __getattr__(name: str) -> object:
+    """Return a function for Python programs; what it needs is imported when it is asked for, not by every command."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    found: object = getattr(import_module("kimi_proxy.compressing"), name)
+    return found

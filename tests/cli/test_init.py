@@ -15,7 +15,7 @@ from .conftest import COMMAND, PATIENCE_S, Cli
 PLACES = [
     ("claude", "here/.mcp.json", ("mcpServers", "pruner")),
     ("codex", "home/.codex/config.toml", ("mcp_servers", "pruner")),
-    ("cline", "home/.cline/mcp.json", ("mcpServers", "pruner")),
+    ("cline", "home/.cline/data/settings/cline_mcp_settings.json", ("mcpServers", "pruner")),
     ("cursor", "here/.cursor/mcp.json", ("mcpServers", "pruner")),
     ("vscode", "here/.vscode/mcp.json", ("servers", "pruner")),
     ("kimi", "here/.kimi-code/mcp.json", ("mcpServers", "pruner")),

@@ -139,6 +139,7 @@ def proxy_app(runtime: Runtime) -> ASGIApp:
         *pruning.cut_routes(runtime.cuts),
         pruning.playground_route(runtime.pruner),
         *hooks.routes(runtime.hooks),
+        *hooks.guardrail_routes(runtime.messages),
         *settings.settings_routes(runtime.settings),
         settings.store_route(runtime.config, runtime.store),
         *context.compression_routes(runtime.compressions),

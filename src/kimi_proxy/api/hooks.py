@@ -1,10 +1,11 @@
-"""`POST /api/hooks/claude`: Claude Code's hooks, which may replace what a tool printed."""
+"""Where other programs hand over what is to be cut: Claude Code's hooks, and the guardrails of other gateways."""
 
 from starlette.requests import Request
 from starlette.routing import Route
 
 from kimi_proxy.api.answers import json_route, object_in
-from kimi_proxy.core.json import JsonObject
+from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.services.chat.messages import Messages, figures
 from kimi_proxy.services.hooks import ToolHooks
 
 
@@ -13,3 +14,40 @@ def routes(hooks: ToolHooks) -> list[Route]:
         return await hooks.answer(await object_in(request, "send what Claude Code gives to a hook"))
 
     return [json_route("POST", "/api/hooks/claude", claude)]
+
+
+def guardrail_routes(messages: Messages) -> list[Route]:
+    """`/v1/compress` and `/v1/retrieve`, as LiteLLM's guardrail and Portkey's webhooks call them."""
+
+    async def compress(request: Request) -> JsonObject:
+        given = await object_in(request, "send an object with messages")
+        if (body := _webhook_body(given)) is not None:
+            return await _transformed(messages, body)
+        done = await messages.shorten(given.get("messages"), _text(given, "model"), _text(given, "session_id"))
+        more: JsonObject = {"warnings": [*done.warnings]} if done.warnings else {}
+        return {"messages": done.messages, **figures(done), "ccr_hashes": [*done.hashes], **more}
+
+    async def retrieve(request: Request) -> JsonObject:
+        hashed = str(request.path_params["hash"]).lower()
+        return {"hash": hashed, "original_content": await messages.original(hashed)}
+
+    return [json_route("POST", "/v1/compress", compress), json_route("GET", "/v1/retrieve/{hash}", retrieve)]
+
+
+async def _transformed(messages: Messages, body: JsonObject) -> JsonObject:
+    """Return a webhook's verdict, which never refuses, with the request as it should go on."""
+    done = await messages.shorten(body["messages"], _text(body, "model"))
+    changed: JsonObject = {**body, "messages": done.messages}
+    return {"verdict": True, "data": figures(done), "transformedData": {"request": {"json": changed}}}
+
+
+def _webhook_body(given: JsonObject) -> JsonObject | None:
+    """Return the chat request inside of what Portkey's gateway sends to a webhook; None if it is something else."""
+    request: JsonValue = given.get("request")
+    body = request.get("json") if isinstance(request, dict) else None
+    return body if isinstance(body, dict) and "messages" in body else None
+
+
+def _text(given: JsonObject, key: str) -> str:
+    value = given.get(key)
+    return value if isinstance(value, str) else ""

@@ -47,6 +47,12 @@ _KINDS = (
 Identity = tuple[int, int]  # a device and an inode: the same file under any name
 
 
+WIDER = (
+    'A server sees the folder in which it was started: to let it see more, the user writes roots = ["/the/folder"] '
+    "below [tools] in config.toml, or lets the agent start `kimi-proxy tools --stdio` itself"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Workspace:
     """What the tools may see. `cwd`, `roots` and `private` are real paths, as `workspace()` makes them."""
@@ -74,7 +80,7 @@ class Workspace:
         except UnicodeEncodeError as e:
             raise ToolFailed("invalid_path", f"{path!r:.200} cannot be the name of a file") from e
         except OSError as e:
-            raise _refused(path, e) from e
+            raise _refused(path, e, self.cwd) from e
         self._allow(path, real)
         return real
 
@@ -84,7 +90,7 @@ class Workspace:
         try:
             found = real.lstat()
         except OSError as e:
-            raise _refused(path, e) from e
+            raise _refused(path, e, self.cwd) from e
         if not stat.S_ISDIR(found.st_mode):
             raise ToolFailed("not_a_directory", f"{path} is not a directory")
         return real
@@ -96,14 +102,14 @@ class Workspace:
                 return _open_file(path, real, self._private_identities())
             except OSError as e:
                 if e.errno not in _CHANGED or attempt == ATTEMPTS:
-                    raise _refused(path, e) from e
+                    raise _refused(path, e, self.cwd) from e
         raise AssertionError("the last attempt returns or raises")
 
     def _allow(self, path: str, real: Path) -> None:
         # Paths are compared part by part: /a/root-evil is not in /a/root.
         if not any(real.is_relative_to(root) for root in self.roots):
             allowed = ", ".join(map(str, self.roots))
-            raise ToolFailed("outside_roots", f"{path} is outside the allowed directories ({allowed})")
+            raise ToolFailed("outside_roots", f"{path} is outside the allowed directories ({allowed}). {WIDER}")
         if any(real.is_relative_to(root) for root in PSEUDO_ROOTS):
             raise ToolFailed("not_a_file", f"{path} belongs to the system, it is not a file of yours")
         if any(real.is_relative_to(place) for place in self.private):
@@ -206,9 +212,11 @@ def _kept_private(path: str) -> ToolFailed:
     return ToolFailed("denied", f"{path}: kimi-proxy keeps its own state there")
 
 
-def _refused(path: str, e: OSError) -> ToolFailed:
+def _refused(path: str, e: OSError, cwd: Path | None = None) -> ToolFailed:
     code, what = _REASONS.get(e.errno or 0, ("io_error", f"cannot be read: {e.strerror}"))
-    return ToolFailed(code, f"{path} {what}")
+    # An agent in another folder than the server's has to see why.
+    begins = f" in {cwd}, where paths begin" if code == "not_found" and cwd and not Path(path).is_absolute() else ""
+    return ToolFailed(code, f"{path} {what}{begins}")
 
 
 BLOCK_BYTES = 256 * 1024

@@ -24,6 +24,7 @@ from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.handler import Chat, ChatObserver
 from kimi_proxy.services.chat.memory import ProjectMemory
+from kimi_proxy.services.chat.messages import Messages
 from kimi_proxy.services.chat.model_windows import ModelWindows
 from kimi_proxy.services.chat.prompt_cache import PromptCaches, last_request_in
 from kimi_proxy.services.chat.rate_limiter import RateLimiter
@@ -74,6 +75,7 @@ class Runtime:
     compressions: SessionCompressions
     project_memory: ProjectMemory
     hooks: ToolHooks
+    messages: Messages  # that other gateways hand over
     model_windows: ModelWindows
 
 
@@ -148,6 +150,9 @@ async def running(
         if any(provider.enabled for provider in config.providers.values()):
             await upstreams.open()
 
+        def count_fault(stage: str, error: Exception) -> None:
+            metrics.chat_faults.labels(stage, type(error).__name__).inc()
+
         recall = Recall(store.originals, decisions, metrics, config.sanitizer.recover_rounds)
         forgetters = stages.compressor.forget, latest.forget
         sessions = Sessions(store.sessions, journal, forgetters, newer_count=newer_count)
@@ -173,6 +178,7 @@ async def running(
             latest_requests=latest,
             compressions=SessionCompressions(stages.compressor, sessions, store.sessions, *presets_on_demand),
             project_memory=stages.memory,
+            messages=Messages(stages.sanitizer.shorten, store.originals, count_fault),
             hooks=ToolHooks(config.hooks, config.sanitizer, store.originals, workers, metrics, hub.publish),
             model_windows=model_windows,
         )

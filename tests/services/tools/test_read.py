@@ -89,9 +89,9 @@ async def test_a_wrong_argument_is_refused_by_name(folder: Path, arguments: dict
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("nothing.txt", "nothing.txt does not exist"),
+        ("nothing.txt", "nothing.txt does not exist in {folder}, where paths begin"),
         ("../state/store", "outside the allowed directories"),
-        ("/etc/passwd", "outside the allowed directories"),
+        ("/etc/passwd", 'the user writes roots = ["/the/folder"] below [tools] in config.toml'),
         (".env", ".env is on the list tools.denied_names"),
         (".", "is a directory"),
         ("binary", "binary: a binary file of 5 bytes"),
@@ -103,7 +103,7 @@ async def test_what_cannot_be_read_is_an_error_that_says_why(folder: Path, path:
         answer = await box.call("read", file_path=path)
 
     assert answer.is_error
-    assert said in answer.text
+    assert said.replace("{folder}", str(folder.resolve())) in answer.text
 
 
 async def test_a_window_past_the_end_says_how_long_the_file_is(folder: Path):

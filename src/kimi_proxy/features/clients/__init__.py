@@ -21,7 +21,7 @@ TOKEN_VARIABLE = "KIMI_PROXY_TOKEN"  # noqa: S105 - the name of a variable
 class ClientApp:
     """Paths of `user` are relative to the home directory, those of `project` to the current one.
 
-    Of several paths, all that exist are changed, or else the first. `{code}` is VS Code's directory.
+    Of several paths the first is changed, and all others that exist. `{code}` is VS Code's directory.
     """
 
     title: str
@@ -81,8 +81,8 @@ CLIENTS: Mapping[Name, ClientApp] = {
         title="Cline",
         form=_MCP_SERVERS,
         user=(
+            ".cline/data/settings/cline_mcp_settings.json",  # of its command line
             ".cline/mcp.json",
-            ".cline/data/settings/cline_mcp_settings.json",
             "{code}/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
         ),
         scope="user",

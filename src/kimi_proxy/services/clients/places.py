@@ -125,9 +125,9 @@ def all_config_files(client: ClientApp, scope: Scope, dirs: BaseDirs) -> tuple[P
 
 
 def config_files(client: ClientApp, scope: Scope, dirs: BaseDirs) -> tuple[Path, ...]:
-    """Return those of them that exist; the first one if none does."""
-    files = all_config_files(client, scope, dirs)
-    return tuple(file for file in files if file.exists()) or files[:1]
+    """Return the first of them, and the others that exist."""
+    first, *others = all_config_files(client, scope, dirs)
+    return (first, *(file for file in others if file.exists()))
 
 
 def rules_file(client: ClientApp, scope: Scope, dirs: BaseDirs) -> Path:

@@ -1,0 +1,58 @@
+"""For Python programs that send chat messages themselves: `kimi_proxy.compress` cuts long tool results in them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING
+
+from kimi_proxy.cli.console import load
+from kimi_proxy.core import json
+from kimi_proxy.services.chat.messages import ShortenedMessages
+from kimi_proxy.services.runtime import running
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["ShortenedMessages", "acompress", "compress", "original"]
+
+
+def compress(
+    messages: Sequence[Mapping[str, object]],
+    *,
+    model: str = "",
+    session: str = "",
+    env: Mapping[str, str] = os.environ,
+) -> ShortenedMessages:
+    """Return OpenAI chat messages with long tool results cut as the sanitizer's policy says; the rest is untouched.
+
+    Originals are on disk when it returns: `original` gives one back by its hash. Messages of one `session`, or that
+    begin with the same user's words, are cut in the same bytes every time. Settings come from `env` and from the
+    configuration file, as for every command. Whatever fails leaves the messages as they were, with a warning.
+    Raise InvalidParams if they are no list of objects. Inside of an event loop use `acompress`.
+    """
+    return asyncio.run(acompress(messages, model=model, session=session, env=env))
+
+
+async def acompress(
+    messages: Sequence[Mapping[str, object]],
+    *,
+    model: str = "",
+    session: str = "",
+    env: Mapping[str, str] = os.environ,
+) -> ShortenedMessages:
+    """Do what `compress` does, in a running event loop."""
+    plain = json.decode(json.encode(list(messages)))
+    async with running(load(env).config) as runtime:
+        await runtime.pruner.warm()
+        return await runtime.messages.shorten(plain, model, session)
+
+
+def original(hashed: str, env: Mapping[str, str] = os.environ) -> str:
+    """Return the text behind one of the `hashes` of a result. Raise PruneIdNotFound if it has expired."""
+
+    async def read() -> str:
+        async with running(load(env).config) as runtime:
+            return await runtime.messages.original(hashed)
+
+    return asyncio.run(read())

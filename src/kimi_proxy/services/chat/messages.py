@@ -1,0 +1,124 @@
+"""Messages that another gateway hands over: its tool results are cut as in a chat request, and read back by a hash."""
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kimi_proxy.core import chat, json, tokens
+from kimi_proxy.core.chat import Wire
+from kimi_proxy.core.errors import InvalidParams, PruneIdNotFound
+from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.lines import decoded
+from kimi_proxy.core.markers import ALPHABET
+from kimi_proxy.features.context import tokens_of
+from kimi_proxy.features.models import Target
+from kimi_proxy.features.pipeline import Draft, OnFault, Stage, run_stages
+from kimi_proxy.features.sessions import session_of
+from kimi_proxy.services.originals import SCOPE
+from kimi_proxy.services.store.protocols import Originals
+
+HASH_DIGITS = 20  # 80 bits, as an id has
+PREFIXES = ("prn", "msk")
+UNNAMED = "messages"  # of a caller that does not say for which model
+
+_ID = re.compile(r"\b(?:prn|msk)_([0-9a-hjkmnp-tv-z]{16})\b", re.ASCII)
+_HASH = re.compile(r"[0-9a-f]{20}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class ShortenedMessages:
+    """As many messages as were given, in their order; `hashes` name the originals of what was cut."""
+
+    messages: list[JsonValue]
+    tokens_before: int
+    tokens_after: int
+    hashes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class Messages:
+    def __init__(self, shorten: Stage, originals: Originals, on_fault: OnFault) -> None:
+        self._shorten = shorten
+        self._originals = originals
+        self._on_fault = on_fault
+
+    async def shorten(self, messages: JsonValue, model: str = "", session: str = "") -> ShortenedMessages:
+        """Return the messages of a chat request with long tool results cut; a fault of ours leaves them as they are.
+
+        Raise InvalidParams if they are no list of messages. Calls that begin with the same user's words belong to one
+        conversation, unless they name a `session`, and what was cut once is cut in the same bytes again.
+        """
+        if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
+            raise InvalidParams("messages", "give a list of messages, each an object with role and content")
+        body = json.encode({"model": model or UNNAMED, "messages": messages})
+        request = chat.parse(body, Wire.CHAT)
+        headers = {b"x-session-id": session.encode()} if session else {}
+        came = Draft(request, Target("", model), session_of(request, headers, ""), request)
+        leaves = await run_stages(came, (self._shorten,), self._on_fault)
+        before = await asyncio.to_thread(tokens_of, request, tokens.count)
+        if leaves.request.body == body:
+            return ShortenedMessages(messages, before, before, warnings=tuple(map(str, leaves.reasons)))
+        changed = json.decode(leaves.request.body)
+        found = changed.get("messages") if isinstance(changed, dict) else None
+        if not isinstance(found, list) or len(found) != len(messages):
+            return ShortenedMessages(messages, before, before, warnings=("failed",))
+        shown, hashes = _with_hashes(messages, found)
+        after = chat.parse(json.encode({"model": model or UNNAMED, "messages": shown}), Wire.CHAT)
+        return ShortenedMessages(shown, before, await asyncio.to_thread(tokens_of, after, tokens.count), hashes)
+
+    async def original(self, hashed: str) -> str:
+        """Return the text behind a hash. Raise PruneIdNotFound if it was never here, or has expired."""
+        ids = [f"{prefix}_{_digits(hashed)}" for prefix in PREFIXES] if _HASH.fullmatch(hashed) else []
+        for id in ids:
+            try:
+                return decoded((await self._originals.get(SCOPE, id)).text)
+            except PruneIdNotFound as e:
+                if e.reason == "expired":
+                    raise
+        raise PruneIdNotFound(hashed, "unknown")
+
+
+def _with_hashes(came: Sequence[JsonValue], shown: list[JsonValue]) -> tuple[list[JsonValue], tuple[str, ...]]:
+    """Return the messages, those that were cut with a line that names their hashes, and all the hashes."""
+    hashes: dict[str, None] = {}
+    named: list[JsonValue] = []
+    for before, after in zip(came, shown, strict=True):
+        new: list[str] = []
+        if after != before and isinstance(after, Mapping):
+            written = json.encode(after).decode()
+            known = json.encode(before).decode()
+            new = [digits for digits in dict.fromkeys(_ID.findall(written)) if digits not in known]
+        own = [_hash(digits) for digits in new]
+        hashes.update(dict.fromkeys(own))
+        content = after.get("content") if isinstance(after, Mapping) else None
+        if own and isinstance(after, Mapping) and isinstance(content, str):
+            named.append({**after, "content": f"{content}\n[{' '.join(f'hash={one}' for one in own)}]"})
+        else:
+            named.append(after)
+    return named, tuple(hashes)
+
+
+def _hash(digits: str) -> str:
+    """Return the digits of an id as a hexadecimal number: gateways know no other names of originals."""
+    number = 0
+    for digit in digits:
+        number = number * len(ALPHABET) + ALPHABET.index(digit)
+    return f"{number:0{HASH_DIGITS}x}"
+
+
+def _digits(hashed: str) -> str:
+    number = int(hashed, 16)
+    return "".join(ALPHABET[(number >> shift) & 31] for shift in range(75, -1, -5))
+
+
+def figures(done: ShortenedMessages) -> JsonObject:
+    """Return what was saved, in the words of the gateways."""
+    saved = done.tokens_before - done.tokens_after
+    return {
+        "tokens_before": done.tokens_before,
+        "tokens_after": done.tokens_after,
+        "tokens_saved": saved,
+        "compression_ratio": round(done.tokens_after / done.tokens_before, 4) if done.tokens_before else 1.0,
+        "transforms_applied": ["tool_results"] if saved else [],
+    }

@@ -1,0 +1,90 @@
+"""`/v1/compress` as the guardrails of other gateways call it, and the same as a Python function."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from tests.api.proxy_world import proxy
+
+import kimi_proxy
+from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.features.sanitizer.plan import Origin
+from kimi_proxy.features.sanitizer.shorten import Task, shorten
+
+LOG = "\n".join(f"2026-01-01 12:00:{n % 60:02} INFO item {n} of batch {n % 17} was stored" for n in range(400))
+CALL = {"id": "call_1", "type": "function", "function": {"name": "bash", "arguments": '{"command": "cat app.log"}'}}
+MESSAGES: list[JsonValue] = [
+    {"role": "system", "content": "You are an agent."},
+    {"role": "user", "content": "what happened to batch 3?"},
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "call_1", "content": LOG},
+]
+PATIENT = "[sanitizer]\nbudget_ms = 20000\n"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm() -> None:
+    shorten(Task(LOG[:5000], "", Origin("bash"), True, 100, 200, b"seed"))
+
+
+async def test_tool_results_are_cut_counted_and_read_back(tmp_path: Path):
+    async with proxy(tmp_path, PATIENT) as p:
+        body: JsonObject = {"model": "gpt-x", "messages": MESSAGES}
+        first = (await p.http.post("/v1/compress", json=body)).json()
+        again = (await p.http.post("/v1/compress", json=body)).json()
+        (hashed,) = first["ccr_hashes"]
+        read = await p.http.get(f"/v1/retrieve/{hashed}")
+
+    assert first["messages"][:3] == MESSAGES[:3]
+    shown = first["messages"][3]["content"]
+    assert len(shown) < len(LOG) / 2
+    assert f"hash={hashed}" in shown
+    assert again["messages"] == first["messages"]
+    assert first["tokens_before"] - first["tokens_after"] == first["tokens_saved"] > 1000
+    assert read.json() == {"hash": hashed, "original_content": LOG}
+
+
+async def test_messages_without_long_results_come_back_as_they_were(tmp_path: Path):
+    async with proxy(tmp_path, PATIENT) as p:
+        answer = (await p.http.post("/v1/compress", json={"messages": MESSAGES[:2]})).json()
+
+    assert answer["messages"] == MESSAGES[:2]
+    assert (answer["tokens_saved"], answer["ccr_hashes"]) == (0, [])
+
+
+async def test_a_webhook_gets_a_verdict_and_the_whole_request(tmp_path: Path):
+    request: JsonObject = {"model": "gpt-x", "temperature": 0, "messages": MESSAGES}
+    event: JsonObject = {"eventType": "beforeRequestHook", "request": {"json": request, "text": ""}, "response": {}}
+    async with proxy(tmp_path, PATIENT) as p:
+        answer = (await p.http.post("/v1/compress", json=event)).json()
+    changed = answer["transformedData"]["request"]["json"]
+
+    assert answer["verdict"] is True
+    assert {**changed, "messages": MESSAGES} == request
+    assert len(json.dumps(changed)) < len(json.dumps(request)) / 2
+
+
+@pytest.mark.parametrize("body", [{}, {"messages": "x"}, {"messages": [1]}])
+async def test_what_is_no_list_of_messages_is_refused(body: JsonObject, tmp_path: Path):
+    async with proxy(tmp_path, PATIENT) as p:
+        assert (await p.http.post("/v1/compress", json=body)).status_code == 400
+
+
+@pytest.mark.parametrize("hashed", ["0" * 20, "x", "f" * 20, "prn_0123456789abcdef"])
+async def test_a_hash_that_was_never_given_out_reads_nothing(hashed: str, tmp_path: Path):
+    async with proxy(tmp_path, PATIENT) as p:
+        assert (await p.http.get(f"/v1/retrieve/{hashed}")).status_code == 404
+
+
+async def test_the_python_function_does_the_same(tmp_path: Path):
+    (tmp_path / "config.toml").write_text(PATIENT)
+    env = {**os.environ, "KIMI_PROXY_HOME": str(tmp_path), "KIMI_PROXY_CONFIG": str(tmp_path / "config.toml")}
+    messages = [one for one in MESSAGES if isinstance(one, dict)]
+    done = await kimi_proxy.acompress(messages, session="s", env=env)
+
+    assert done.messages[:3] == MESSAGES[:3]
+    assert done.tokens_after < done.tokens_before / 2
+    assert len(done.hashes) == 1
+    async with proxy(tmp_path, PATIENT) as p:
+        assert (await p.http.get(f"/v1/retrieve/{done.hashes[0]}")).json()["original_content"] == LOG
