@@ -103,7 +103,7 @@ async def test_what_cannot_be_read_is_an_error_that_says_why(folder: Path, path:
         answer = await box.call("read", file_path=path)
 
     assert answer.is_error
-    assert said.replace("{folder}", str(folder.resolve())) in answer.text
+    assert said.replace("{folder}", str(folder)) in answer.text
 
 
 async def test_a_window_past_the_end_says_how_long_the_file_is(folder: Path):
