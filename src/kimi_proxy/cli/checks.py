@@ -140,7 +140,9 @@ def _existing(path: Path) -> Path:
 async def store(config: Config) -> Check:
     """Store an original and read it back, as a prune would."""
     try:
-        opened = await open_store(config.home, ttl_s=config.mcp_pruner.prune_id_ttl_s, max_bytes=config.store.max_bytes)
+        opened = await open_store(
+            config.home, ttl_s=config.mcp_pruner.prune_id_ttl_s, max_bytes=config.store.max_bytes, url=config.store.url
+        )
         try:
             return await _round_trip(opened)
         finally:

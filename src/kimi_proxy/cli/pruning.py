@@ -94,7 +94,7 @@ def with_store(job: Callable[[Store], Awaitable[T]]) -> T:
 
     async def opened() -> T:
         ttl_s, max_bytes = config.mcp_pruner.prune_id_ttl_s, config.store.max_bytes
-        store = await open_store(config.home, ttl_s=ttl_s, max_bytes=max_bytes)
+        store = await open_store(config.home, ttl_s=ttl_s, max_bytes=max_bytes, url=config.store.url)
         try:
             return await job(store)
         finally:

@@ -56,7 +56,9 @@ async def _lines(config: Config, since: datetime | None, session: str) -> Sequen
     from kimi_proxy.features.sessions import session_named
     from kimi_proxy.services.store import open_store
 
-    store = await open_store(config.home, ttl_s=config.mcp_pruner.prune_id_ttl_s, max_bytes=config.store.max_bytes)
+    store = await open_store(
+        config.home, ttl_s=config.mcp_pruner.prune_id_ttl_s, max_bytes=config.store.max_bytes, url=config.store.url
+    )
     try:
         return await store.sessions.accounts(
             since.timestamp() if since else 0.0, session_named(session).id if session else None

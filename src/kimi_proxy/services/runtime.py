@@ -125,7 +125,9 @@ async def running(
     metrics, hub = Metrics(), hub or Hub()
     async with AsyncExitStack() as alive:
         ttl_s = config.mcp_pruner.prune_id_ttl_s
-        store = _closed(alive, await open_store(config.home, ttl_s=ttl_s, max_bytes=config.store.max_bytes))
+        store = _closed(
+            alive, await open_store(config.home, ttl_s=ttl_s, max_bytes=config.store.max_bytes, url=config.store.url)
+        )
         workers = _closed(alive, Workers(thread_max_chars=thread_max_chars))
         rerank = reranker(config)
         if rerank is not None:

@@ -62,9 +62,10 @@ class ProxySettings(SettingsSection):
 
 
 class StoreSettings(SettingsSection):
-    """How much disk space the originals may take."""
+    """How much room the originals may take, and the database that several servers share, if they do."""
 
     max_bytes: int = Field(default=2 * 1024**3, ge=1024**2)
+    url: str = Field(default="", pattern=r"^(postgres(ql)?://.*)?$")
 
 
 class AccessSettings(SettingsSection):
@@ -125,6 +126,7 @@ ENVIRONMENT: tuple[tuple[str, str, str, Callable[[str], object]], ...] = (
     ("MCP_PRUNER_PORT", "mcp_pruner", "port", int),
     ("KIMI_PROXY_HOST", "proxy", "host", str),
     ("KIMI_PROXY_PORT", "proxy", "port", int),
+    ("KIMI_PROXY_DATABASE_URL", "store", "url", str.strip),
     ("MCP_PRUNER_MAX_INPUT_CHARS", "mcp_pruner", "max_input_chars", int),
     ("MCP_PRUNER_PRUNE_ID_TTL_S", "mcp_pruner", "prune_id_ttl_s", int),
     ("MCP_PRUNER_CACHE_TTL_S", "mcp_pruner", "cache_ttl_s", int),

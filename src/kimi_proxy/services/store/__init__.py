@@ -1,20 +1,34 @@
-"""Where originals, decisions and sessions are kept: `protocols` says what is promised, `sqlite` keeps it.
+"""Where originals, decisions and sessions are kept: `protocols` says what is promised, `sqlite` and `postgres` keep it.
 
-Another database is one new folder beside `sqlite`, and one line here.
+Another database is one new folder beside them, and one line here.
 """
 
 from pathlib import Path
 from sqlite3 import sqlite_version
 
+from kimi_proxy.core.errors import ConfigError
 from kimi_proxy.services.store.protocols import Store
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 
 __all__ = ["open_store", "sqlite_version"]
 
 
-async def open_store(home: Path, *, ttl_s: float, max_bytes: int, timeout_s: float = 2.0) -> Store:
-    """Return the store under `home`, made if it is missing. With a sick disk it says so, and heals by itself.
+async def open_store(home: Path, *, ttl_s: float, max_bytes: int, url: str = "", timeout_s: float = 2.0) -> Store:
+    """Return the store in the database at `url`, else under `home`, made if it is missing.
 
-    No call to it takes longer than `timeout_s`: it then raises StoreUnavailable.
+    One that is sick or away says so, and heals by itself. No call to it takes longer than `timeout_s`: it then raises
+    StoreUnavailable. Raise ConfigError if what the database needs is not installed.
     """
+    if url:
+        return await _postgres(url, ttl_s, max_bytes, timeout_s)
     return await SqliteStore.open(home, ttl_s=ttl_s, max_bytes=max_bytes, timeout_s=timeout_s)
+
+
+async def _postgres(url: str, ttl_s: float, max_bytes: int, timeout_s: float) -> Store:
+    try:
+        from kimi_proxy.services.store.postgres.store import PostgresStore
+    except ImportError as e:
+        raise ConfigError(
+            f"KIMI_PROXY_DATABASE_URL needs a package that is not installed ({e.name}): pip install 'kimi-proxy[team]'"
+        ) from e
+    return await PostgresStore.open(url, ttl_s=ttl_s, max_bytes=max_bytes, timeout_s=timeout_s)

@@ -1,13 +1,14 @@
-"""One suite for every implementation of the store: a new one is one line in STORES."""
+"""One suite for every implementation of the store: a new one is one more name in STORES."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 import pytest
 from tests.fakes import MemoryDecisions, MemoryOriginals
-from tests.services.store import making
+from tests.services.store import making, postgres_server
 
 from kimi_proxy.services.store.protocols import Decisions, Originals, Store
 
@@ -19,28 +20,48 @@ class SweptStore(Store, Protocol):
 
 # Home, then `now`, `ttl_s`, `max_bytes` and `timeout_s`; what was kept in a home is there when it is opened again.
 Opening = Callable[..., AbstractAsyncContextManager[SweptStore]]
-STORES: Mapping[str, Opening] = {"sqlite": making.opened}
+STORES = ("sqlite", "postgres")
 MEMORY = "memory"  # the fakes of the tests: what they do, they do alike
 
 
+@pytest.fixture(scope="session")
+def opening() -> Iterator[Callable[[str], Opening]]:
+    """How a store of this name is opened; one PostgreSQL serves all the tests of a worker."""
+    with ExitStack() as stack:
+        servers: list[str] = []
+
+        def named(name: str) -> Opening:
+            if name == "sqlite":
+                return making.opened
+            if not servers:
+                servers.append(stack.enter_context(postgres_server.serving()))
+            return partial(postgres_server.opened, servers[0])
+
+        yield named
+
+
 @pytest.fixture(params=STORES)
-def opened(request: pytest.FixtureRequest) -> Opening:
-    return STORES[request.param]
+def opened(request: pytest.FixtureRequest, opening: Callable[[str], Opening]) -> Opening:
+    return opening(request.param)
 
 
 @pytest.fixture(params=[*STORES, MEMORY])
-async def originals(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Originals]:
+async def originals(
+    request: pytest.FixtureRequest, opening: Callable[[str], Opening], tmp_path: Path
+) -> AsyncIterator[Originals]:
     if request.param == MEMORY:
         yield MemoryOriginals()
         return
-    async with STORES[request.param](tmp_path) as store:
+    async with opening(request.param)(tmp_path) as store:
         yield store.originals
 
 
 @pytest.fixture(params=[*STORES, MEMORY])
-async def decisions(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Decisions]:
+async def decisions(
+    request: pytest.FixtureRequest, opening: Callable[[str], Opening], tmp_path: Path
+) -> AsyncIterator[Decisions]:
     if request.param == MEMORY:
         yield MemoryDecisions()
         return
-    async with STORES[request.param](tmp_path) as store:
+    async with opening(request.param)(tmp_path) as store:
         yield store.decisions

@@ -6,9 +6,10 @@ from sqlite3 import Connection, Cursor
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.lines import decoded, encoded
+from kimi_proxy.services.store.clock import Moment
+from kimi_proxy.services.store.compressed import CompressedText, compress, decompress
 from kimi_proxy.services.store.protocols import CompressionRecord, CompressionTotals, DecisionRecord, DecisionTotals
-from kimi_proxy.services.store.sqlite.database import Database, Moment, Tables, reads, writes
-from kimi_proxy.services.store.sqlite.schema import CompressedText, compress, decompress
+from kimi_proxy.services.store.sqlite.database import Database, Tables, reads, writes
 
 DAY_S = 86_400.0
 EXPIRE_AT_ONCE = 200  # so that no transaction is long

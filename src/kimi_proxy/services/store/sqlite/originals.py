@@ -8,10 +8,11 @@ from sqlite3 import Connection
 
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
 from kimi_proxy.core.lines import decoded, encoded
+from kimi_proxy.services.store.clock import LEAP_S, Moment
+from kimi_proxy.services.store.compressed import CompressedText, compress, decompress
 from kimi_proxy.services.store.protocols import ListedOriginal, Original, StoredText
-from kimi_proxy.services.store.sqlite.database import LEAP_S, Database, GroupCommit, Moment, Tables, reads
+from kimi_proxy.services.store.sqlite.database import Database, GroupCommit, Tables, reads
 from kimi_proxy.services.store.sqlite.decisions import decision_of
-from kimi_proxy.services.store.sqlite.schema import CompressedText, compress, decompress
 
 # What has expired stays this long on disk: a use that another process has yet to write may revive it.
 GRACE_S = 60.0

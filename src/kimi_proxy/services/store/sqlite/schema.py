@@ -1,23 +1,13 @@
-"""The tables, as numbered steps that are appended and never edited, and how texts are written in their columns.
+"""The tables, as numbered steps that are appended and never edited.
 
 Scopes, ids, sessions and previews hold what callers and tools send, lone surrogates too, which SQLite's TEXT can't:
 most of them are BLOBs.
 """
 
-import hashlib
 import sqlite3
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from kimi_proxy.core.errors import StoreUnavailable
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
-
-LEVEL = 3  # logs and code shrink to a quarter or less, at hundreds of megabytes a second
 
 
 def write_a_page(connection: sqlite3.Connection) -> None:
@@ -261,26 +251,3 @@ def bring_up(connection: sqlite3.Connection) -> None:
 def version(connection: sqlite3.Connection) -> int:
     (number,) = connection.execute("PRAGMA user_version").fetchone()
     return int(number)
-
-
-@dataclass(frozen=True, slots=True)
-class CompressedText:
-    """A zstd frame, and the SHA-256 that its text must have when it comes out."""
-
-    hash: bytes
-    frame: bytes
-
-
-def compress(text: bytes) -> CompressedText:
-    return CompressedText(hashlib.sha256(text).digest(), zstd.compress(text, LEVEL))
-
-
-def decompress(compressed: CompressedText) -> bytes:
-    """Return the text, byte for byte; raise StoreUnavailable if the disk gave back something else."""
-    try:
-        text = zstd.decompress(compressed.frame)
-    except zstd.ZstdError as e:
-        raise StoreUnavailable(f"this original is damaged on disk ({e}): read the source again") from e
-    if hashlib.sha256(text).digest() != compressed.hash:
-        raise StoreUnavailable("this original is damaged on disk (wrong hash): read the source again")
-    return text

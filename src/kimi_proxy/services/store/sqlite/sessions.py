@@ -11,8 +11,9 @@ from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.accounting import Account, SavingsLine
 from kimi_proxy.features.context import Context
 from kimi_proxy.features.metering import Metric
+from kimi_proxy.services.store.clock import Moment
 from kimi_proxy.services.store.protocols import Cursor, MemoryKind, MemoryTotals, SessionRecord, SessionTotals
-from kimi_proxy.services.store.sqlite.database import Moment, Tables, reads, writes
+from kimi_proxy.services.store.sqlite.database import Tables, reads, writes
 
 KEEP_S = 180 * 86_400.0
 KEEP_METRICS = 200_000  # about 60 MB

@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.services.store.clock import WallClock
 from kimi_proxy.services.store.protocols import StoreUsage
-from kimi_proxy.services.store.sqlite.database import Database, WallClock
+from kimi_proxy.services.store.sqlite.database import Database
 from kimi_proxy.services.store.sqlite.decisions import SqliteDecisions
 from kimi_proxy.services.store.sqlite.file import Connect, connect, set_aside_files
 from kimi_proxy.services.store.sqlite.originals import SqliteOriginals

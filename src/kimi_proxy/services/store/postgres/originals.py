@@ -1,0 +1,241 @@
+"""Originals in PostgreSQL: committed before anything is cut, found by id or question by every server."""
+
+import asyncio
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+
+from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
+from kimi_proxy.core.lines import decoded, encoded
+from kimi_proxy.services.store.clock import LEAP_S, Moment
+from kimi_proxy.services.store.compressed import CompressedText, compress, decompress
+from kimi_proxy.services.store.postgres.database import (
+    Connection,
+    PostgresDatabase,
+    read_bytes,
+    read_float,
+    read_int,
+)
+from kimi_proxy.services.store.postgres.decisions import decision_of
+from kimi_proxy.services.store.protocols import ListedOriginal, Original, StoredText
+
+GRACE_S = 60.0  # what has expired stays this long: a server whose clock is late may still use it
+TOMBSTONE_S = 30 * 86_400.0
+DELETE_AT_ONCE = 200  # so that no transaction is long
+PAGE = 1024  # of budget for the rows and indexes of an original
+
+
+class PostgresOriginals:
+    """They stay until they were idle for `ttl_s`, and leave earlier, the longest idle first, to fit `max_bytes`."""
+
+    def __init__(self, database: PostgresDatabase, ttl_s: float, max_bytes: int) -> None:
+        self._database = database
+        self._ttl_s = ttl_s
+        self._max_bytes = max_bytes
+        self._bytes = 0  # about as many as are kept: counted by each sweep, and what this server added since
+        self.commits = 0
+
+    async def keep(self, original: Original) -> None:
+        compressed = await asyncio.to_thread(compress, original.text)
+        size = len(compressed.frame) + len(original.about) + PAGE
+        if size > self._max_bytes // 4:
+            raise StoreUnavailable("one text may take a quarter of store.max_bytes at most: raise it")
+        while self._bytes + size > self._max_bytes and await self.make_room(size):
+            pass
+        is_kept = await self._database.run(lambda connection, moment: _insert(connection, moment, original, compressed))
+        if not is_kept:
+            raise StoreUnavailable(f"{original.id} already names another original")
+        self._bytes += size
+        self.commits += 1
+
+    async def find(self, scope: str, key: bytes) -> str | None:
+        async def work(connection: Connection, moment: Moment) -> str | None:
+            rows = await connection.execute(
+                """UPDATE record SET last_used = greatest(last_used, %s) WHERE seq =
+                     (SELECT max(seq) FROM record WHERE scope = %s AND key = %s AND last_used >= %s) RETURNING id""",
+                (moment.latest, encoded(scope), key, moment.earliest - self._ttl_s),
+            )
+            row = await rows.fetchone()
+            return decoded(read_bytes(row[0])) if row else None
+
+        return await self._database.run(work)
+
+    async def get(self, scope: str, id: str) -> Original:
+        async def work(connection: Connection, moment: Moment) -> Original:
+            handle = (encoded(scope), encoded(id))
+            rows = await connection.execute(
+                """UPDATE record SET last_used = greatest(last_used, %s) FROM text
+                   WHERE text.seq = record.text AND record.scope = %s AND record.id = %s AND last_used >= %s
+                   RETURNING record.key, record.about, text.hash, text.frame""",
+                (moment.latest, *handle, moment.earliest - self._ttl_s),
+            )
+            row = await rows.fetchone()
+            if row is not None:
+                key, about, hashed, frame = map(read_bytes, row)
+                return Original(id, scope, key, decompress(CompressedText(hashed, frame)), about)
+            known = await connection.execute(
+                """SELECT 1 FROM record WHERE scope = %s AND id = %s
+                   UNION ALL SELECT 1 FROM tombstone WHERE scope = %s AND id = %s""",
+                handle * 2,
+            )
+            raise PruneIdNotFound(id, "expired" if await known.fetchone() else "unknown")
+
+        return await self._database.run(work)
+
+    async def live(self, scope: str, ids: Collection[str]) -> frozenset[str]:
+        async def work(connection: Connection, moment: Moment) -> frozenset[str]:
+            rows = await connection.execute(
+                """UPDATE record SET last_used = greatest(last_used, %s)
+                   WHERE scope = %s AND id = ANY(%s) AND last_used >= %s RETURNING id""",
+                (moment.latest, encoded(scope), [encoded(id) for id in ids], moment.earliest - self._ttl_s),
+            )
+            return frozenset(decoded(read_bytes(id)) for (id,) in await rows.fetchall())
+
+        return await self._database.run(work)
+
+    async def page(self, scope: str, before: int, limit: int) -> Sequence[ListedOriginal]:
+        async def work(connection: Connection, moment: Moment) -> Sequence[ListedOriginal]:
+            rows = await connection.execute(
+                """SELECT seq, id, about, created, last_used FROM record
+                   WHERE scope = %s AND seq < %s ORDER BY seq DESC LIMIT %s""",
+                (encoded(scope), before, limit),
+            )
+            listed: list[ListedOriginal] = []
+            for seq, raw, about, created, last_used in await rows.fetchall():
+                id = decoded(read_bytes(raw))
+                decision = await decision_of(connection, scope, id, with_shown=False)
+                listed.append(
+                    ListedOriginal(
+                        read_int(seq), id, read_bytes(about), read_float(created), read_float(last_used), decision
+                    )
+                )
+            return listed
+
+        return await self._database.run(work)
+
+    async def texts(self, scope: str, before: int, limit: int) -> Sequence[StoredText]:
+        async def work(connection: Connection, moment: Moment) -> Sequence[StoredText]:
+            rows = await connection.execute(
+                """SELECT record.seq, record.id, text.hash, text.frame
+                   FROM record JOIN text ON text.seq = record.text
+                   WHERE record.scope = %s AND record.seq < %s ORDER BY record.seq DESC LIMIT %s""",
+                (encoded(scope), before, limit),
+            )
+            return [
+                StoredText(
+                    read_int(seq),
+                    decoded(read_bytes(id)),
+                    _readable(read_bytes(hashed), read_bytes(frame)),
+                )
+                for seq, id, hashed, frame in await rows.fetchall()
+            ]
+
+        return await self._database.run(work)
+
+    async def newest_use(self) -> float | None:
+        async def work(connection: Connection, moment: Moment) -> float | None:
+            row = await (await connection.execute("SELECT max(last_used) FROM record")).fetchone()
+            return None if row is None or row[0] is None else read_float(row[0])
+
+        return await self._database.run(work)
+
+    async def count(self) -> tuple[int, int, float | None]:
+        """Return how many originals there are, the bytes that they take, and when the oldest was kept."""
+
+        async def work(connection: Connection, moment: Moment) -> tuple[int, int, float | None]:
+            rows = await connection.execute("SELECT count(*), coalesce(sum(size), 0)::bigint, min(created) FROM record")
+            row = await rows.fetchone() or (0, 0, None)
+            return read_int(row[0]), read_int(row[1]), None if row[2] is None else read_float(row[2])
+
+        found = await self._database.run(work)
+        self._bytes = found[1]
+        return found
+
+    async def expire(self) -> int:
+        """Delete some of what has expired; return how many originals went. One server at a time does it."""
+
+        async def work(connection: Connection, moment: Moment) -> int:
+            await connection.execute(
+                """DELETE FROM tombstone WHERE (scope, id) IN
+                     (SELECT scope, id FROM tombstone WHERE expired < %s ORDER BY expired LIMIT 1000)""",
+                (moment.earliest - TOMBSTONE_S,),
+            )
+            if moment.is_certain:
+                # Later stamps come from a clock that ran ahead; without this they would never expire.
+                await connection.execute(
+                    "UPDATE record SET last_used = %s WHERE last_used > %s", (moment.latest, moment.latest + LEAP_S)
+                )
+            before = moment.earliest - self._ttl_s - GRACE_S
+            return await _delete_idle(connection, moment.latest, DELETE_AT_ONCE, before)
+
+        return await self._database.alone(work)
+
+    async def make_room(self, needed: int = 0) -> int:
+        """Delete some of the longest idle while `needed` more bytes do not fit; return how many originals went."""
+        _, used, _ = await self.count()
+        if used + needed <= self._max_bytes:
+            return 0
+
+        async def work(connection: Connection, moment: Moment) -> int:
+            rows = await connection.execute(
+                "SELECT size FROM record ORDER BY last_used, seq LIMIT %s", (DELETE_AT_ONCE,)
+            )
+            left, go = used + needed, 0
+            for (size,) in await rows.fetchall():
+                if left <= self._max_bytes:
+                    break
+                left, go = left - read_int(size), go + 1
+            return await _delete_idle(connection, moment.latest, go, float("inf"))
+
+        gone = await self._database.alone(work)
+        await self.count()
+        return gone
+
+
+async def _insert(connection: Connection, moment: Moment, original: Original, compressed: CompressedText) -> bool:
+    """Keep an original. Twice is once, with the newer note; False, and nothing done, if its id is taken."""
+    scope, id = encoded(original.scope), encoded(original.id)
+    # The same text is stored once. If the disk has damaged it since, what we hold now mends it.
+    rows = await connection.execute(
+        """INSERT INTO text (scope, hash, frame) VALUES (%s, %s, %s)
+           ON CONFLICT (scope, hash) DO UPDATE SET frame = excluded.frame RETURNING seq""",
+        (scope, compressed.hash, compressed.frame),
+    )
+    text = (await rows.fetchone() or (0,))[0]
+    size = len(compressed.frame) + len(original.about) + PAGE
+    rows = await connection.execute(
+        """INSERT INTO record (scope, id, key, text, size, about, created, last_used)
+           VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
+           ON CONFLICT (scope, id) DO UPDATE SET
+             last_used = greatest(record.last_used, excluded.last_used), about = excluded.about
+             WHERE record.key = excluded.key AND record.text = excluded.text
+           RETURNING seq""",
+        (scope, id, original.key, text, size, original.about, moment.latest, moment.latest),
+    )
+    return await rows.fetchone() is not None
+
+
+async def _delete_idle(connection: Connection, now: float, limit: int, before: float) -> int:
+    """Turn the longest idle into tombstones, drop texts that nothing refers to any more; return how many went."""
+    rows = await connection.execute(
+        """WITH idle AS (
+             SELECT seq FROM record WHERE last_used < %s ORDER BY last_used, seq LIMIT %s FOR UPDATE SKIP LOCKED
+           ), gone AS (
+             DELETE FROM record USING idle WHERE record.seq = idle.seq RETURNING record.scope, record.id, record.text
+           ), buried AS (
+             INSERT INTO tombstone (scope, id, expired) SELECT scope, id, %s FROM gone ON CONFLICT DO NOTHING
+           )
+           SELECT text FROM gone""",
+        (before, limit, now),
+    )
+    texts = [read_int(text) for (text,) in await rows.fetchall()]
+    await connection.execute(
+        "DELETE FROM text WHERE seq = ANY(%s) AND NOT EXISTS (SELECT 1 FROM record WHERE record.text = text.seq)",
+        (texts,),
+    )
+    return len(texts)
+
+
+def _readable(hashed: bytes, frame: bytes) -> bytes | None:
+    with suppress(StoreUnavailable):
+        return decompress(CompressedText(hashed, frame))
+    return None

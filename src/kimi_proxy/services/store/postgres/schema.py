@@ -1,0 +1,155 @@
+"""The tables in PostgreSQL, as numbered steps that are appended and never edited.
+
+Scopes, ids and previews hold what callers and tools send, lone surrogates and NUL too: they are BYTEA.
+"""
+
+_1_TABLES = """
+CREATE TABLE text (
+    seq BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    scope BYTEA NOT NULL,
+    hash BYTEA NOT NULL,   -- SHA-256 of the text
+    frame BYTEA NOT NULL,  -- the text, zstd-compressed
+    UNIQUE (scope, hash)
+);
+ALTER TABLE text ALTER COLUMN frame SET STORAGE EXTERNAL;  -- it is compressed already
+CREATE TABLE record (
+    seq BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    scope BYTEA NOT NULL,
+    id BYTEA NOT NULL,
+    key BYTEA NOT NULL,
+    text BIGINT NOT NULL REFERENCES text (seq),
+    size BIGINT NOT NULL,  -- bytes that it takes of the budget
+    about BYTEA NOT NULL,
+    created DOUBLE PRECISION NOT NULL,
+    last_used DOUBLE PRECISION NOT NULL,
+    UNIQUE (scope, id)
+);
+CREATE INDEX record_by_key ON record (scope, key, seq);
+CREATE INDEX record_by_text ON record (text);
+CREATE INDEX record_by_use ON record (last_used);
+CREATE TABLE tombstone (
+    scope BYTEA NOT NULL,
+    id BYTEA NOT NULL,
+    expired DOUBLE PRECISION NOT NULL,
+    PRIMARY KEY (scope, id)
+);
+CREATE INDEX tombstone_by_age ON tombstone (expired);
+CREATE TABLE pin (
+    seq BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    scope BYTEA NOT NULL,
+    place BYTEA NOT NULL,  -- fingerprint of where a part of a conversation stands, and of what it says
+    why TEXT NOT NULL,
+    hash BYTEA,            -- SHA-256 of what was shown; NULL if all was
+    shown BYTEA,           -- zstd-compressed
+    ids BYTEA NOT NULL,    -- of its originals, with a space between them
+    preview BYTEA NOT NULL,
+    session BYTEA NOT NULL,
+    tokens_before BIGINT NOT NULL,
+    tokens_after BIGINT NOT NULL,
+    created DOUBLE PRECISION NOT NULL,
+    last_used DOUBLE PRECISION NOT NULL,
+    UNIQUE (scope, place)
+);
+CREATE INDEX pin_by_use ON pin (last_used);
+CREATE INDEX pin_by_ids ON pin (scope, ids);
+CREATE TABLE sessions (
+    id TEXT PRIMARY KEY,
+    name TEXT NOT NULL,
+    title TEXT NOT NULL,
+    provider TEXT NOT NULL,
+    model TEXT NOT NULL,
+    created DOUBLE PRECISION NOT NULL,
+    last_used DOUBLE PRECISION NOT NULL,
+    requests BIGINT NOT NULL DEFAULT 0,
+    input_tokens BIGINT NOT NULL DEFAULT 0,
+    cached_tokens BIGINT NOT NULL DEFAULT 0,
+    output_tokens BIGINT NOT NULL DEFAULT 0,
+    tokens_saved BIGINT NOT NULL DEFAULT 0,
+    cost_usd DOUBLE PRECISION,
+    cost_before_usd DOUBLE PRECISION,
+    net_saved_tokens BIGINT NOT NULL DEFAULT 0,
+    net_saved_usd DOUBLE PRECISION,
+    parent TEXT NOT NULL DEFAULT '',
+    directory TEXT NOT NULL DEFAULT '',
+    memory_context TEXT,
+    layout TEXT
+);
+CREATE INDEX sessions_by_use ON sessions (last_used, id);
+CREATE TABLE metrics (
+    seq BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    session_id TEXT NOT NULL,
+    at DOUBLE PRECISION NOT NULL,
+    provider TEXT NOT NULL,
+    model TEXT NOT NULL,
+    api TEXT NOT NULL,
+    tokens_estimated BIGINT NOT NULL,
+    tokens_saved BIGINT NOT NULL,
+    reasons TEXT NOT NULL,
+    max_context BIGINT,
+    status INTEGER NOT NULL,
+    outcome TEXT NOT NULL,
+    finish TEXT NOT NULL,
+    input_tokens BIGINT,
+    cached_tokens BIGINT,
+    output_tokens BIGINT,
+    cost_usd DOUBLE PRECISION,
+    first_token_ms BIGINT,
+    duration_ms BIGINT,
+    system_tokens BIGINT,
+    memory_tokens BIGINT,
+    tools_tokens BIGINT,
+    chat_tokens BIGINT,
+    tokens_before BIGINT,
+    tokens_after BIGINT,
+    cache_lost_tokens BIGINT,
+    recoveries BIGINT,
+    extra_turns BIGINT,
+    recovery_tokens BIGINT,
+    summaries BIGINT,
+    summary_tokens BIGINT,
+    net_saved_tokens BIGINT,
+    cost_before_usd DOUBLE PRECISION,
+    net_saved_usd DOUBLE PRECISION
+);
+CREATE INDEX metrics_by_session ON metrics (session_id, seq);
+CREATE INDEX metrics_by_time ON metrics (at);
+CREATE TABLE compression_log (
+    id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    handle TEXT NOT NULL UNIQUE,
+    session_id TEXT NOT NULL,
+    timestamp DOUBLE PRECISION NOT NULL,
+    original_tokens BIGINT NOT NULL,
+    compressed_tokens BIGINT NOT NULL,
+    compression_ratio DOUBLE PRECISION NOT NULL,
+    cut BIGINT NOT NULL,
+    kept TEXT NOT NULL,
+    fingerprint BYTEA NOT NULL,
+    hash BYTEA NOT NULL,
+    frame BYTEA NOT NULL,
+    original TEXT NOT NULL,
+    summary_by TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    automatic BOOLEAN NOT NULL,
+    undone DOUBLE PRECISION
+);
+CREATE INDEX compression_by_session ON compression_log (session_id, id);
+CREATE TABLE memory_segments (
+    seq BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    session_id TEXT NOT NULL,
+    request_id TEXT NOT NULL,
+    at DOUBLE PRECISION NOT NULL,
+    kind TEXT NOT NULL,
+    segments BIGINT NOT NULL,
+    tokens BIGINT NOT NULL,
+    preview TEXT NOT NULL
+);
+CREATE INDEX memory_segments_by_session ON memory_segments (session_id, kind, seq);
+CREATE VIEW masked_content AS
+    SELECT record.seq AS id, encode(record.id, 'escape') AS handle, encode(text.hash, 'hex') AS content_hash,
+           text.frame AS original_content, record.created AS created_at
+    FROM record JOIN text ON text.seq = record.text;
+"""
+
+MIGRATIONS = (_1_TABLES,)
+VERSION = len(MIGRATIONS)

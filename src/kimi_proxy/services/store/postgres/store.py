@@ -1,0 +1,77 @@
+"""The store in PostgreSQL, shared by every server that has the same database."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.services.store.clock import WallClock
+from kimi_proxy.services.store.postgres.database import PostgresDatabase
+from kimi_proxy.services.store.postgres.decisions import PostgresDecisions
+from kimi_proxy.services.store.postgres.originals import PostgresOriginals
+from kimi_proxy.services.store.postgres.sessions import PostgresSessions
+from kimi_proxy.services.store.protocols import StoreUsage
+
+SWEEP_S = 60.0
+
+
+class PostgresStore:
+    def __init__(self, database: PostgresDatabase, url: str, ttl_s: float, max_bytes: int) -> None:
+        self._database = database
+        self._url = url
+        self._max_bytes = max_bytes
+        self.originals = PostgresOriginals(database, ttl_s, max_bytes)
+        self.decisions = PostgresDecisions(database, ttl_s)
+        self.sessions = PostgresSessions(database)
+        self._tending: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(
+        cls, url: str, *, ttl_s: float, max_bytes: int, timeout_s: float, now: Callable[[], float] = time.time
+    ) -> "PostgresStore":
+        """Return the store; one whose database is away says so in `usage`, and works as soon as it is back."""
+        database = PostgresDatabase(url, WallClock(now, last_seen=0.0), timeout_s)
+        await database.open()
+        store = cls(database, url, ttl_s, max_bytes)
+        with suppress(StoreUnavailable):
+            # A leap of the clock since the newest stamp in the database waits for a second look.
+            database.clock = WallClock(now, await store.originals.newest_use())
+        store._tending = asyncio.create_task(store._tend())
+        return store
+
+    async def usage(self) -> StoreUsage:
+        usage = StoreUsage(_without_secret(self._url), "ok", 0, 0, self._max_bytes, None, self.originals.commits, ())
+        try:
+            originals, size, oldest = await self.originals.count()
+        except StoreUnavailable as e:
+            return replace(usage, state=f"degraded: {e}")
+        return replace(usage, originals=originals, bytes_on_disk=size, oldest=oldest)
+
+    async def sweep(self) -> int:
+        """Delete all that has expired and what does not fit the budget; return how many originals went."""
+        total = 0
+        for step in (self.originals.expire, self.originals.make_room):
+            while gone := await step():
+                total += gone
+        return total
+
+    async def close(self) -> None:
+        if self._tending:
+            self._tending.cancel()
+            await asyncio.wait([self._tending])
+        await self._database.close()
+
+    async def _tend(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            self._database.clock.look()
+            with suppress(StoreUnavailable):
+                await self.sweep()
+
+
+def _without_secret(url: str) -> str:
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()

@@ -1,0 +1,95 @@
+"""A real PostgreSQL on a socket in a folder of its own, where its programs are installed."""
+
+import hashlib
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+from tests.services.store.making import MAX_BYTES, TTL_S
+
+from kimi_proxy.services.store.postgres.store import PostgresStore
+
+WHY_NOT = "PostgreSQL's programs (initdb, postgres) are not installed here: Debian's package is postgresql"
+PATIENCE_S = 120
+
+
+def programs() -> Path | None:
+    """Return the folder of the newest PostgreSQL that is installed."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parent.name))
+    there = [folder for folder in found if (folder / "initdb").exists()]
+    initdb = shutil.which("initdb")
+    return there[-1] if there else Path(initdb).resolve().parent if initdb else None
+
+
+@contextmanager
+def serving() -> Iterator[str]:
+    """Run a server, and give the address of its one database."""
+    folder = programs()
+    if folder is None:
+        pytest.skip(WHY_NOT)
+    # A socket's path has 107 characters at most, so pytest's own folders are too deep.
+    with tempfile.TemporaryDirectory(prefix="pg-", dir="/tmp") as home:
+        user = None
+        if os.geteuid() == 0:  # which PostgreSQL refuses to run as
+            user = "postgres" if "postgres" in {entry.pw_name for entry in pwd.getpwall()} else "nobody"
+            shutil.chown(home, user)
+        data = Path(home) / "data"
+        quick = ["--no-sync", "--auth=trust", "--username=kimi", "--encoding=UTF8", "--locale=C"]
+        subprocess.run(
+            [str(folder / "initdb"), "-D", str(data), *quick], user=user, check=True, capture_output=True, timeout=600
+        )
+        command = [str(folder / "postgres"), "-D", str(data), "-k", home, "-h", "", "-c", "max_connections=200"]
+        server = subprocess.Popen(command, user=user, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        url = f"postgresql:///postgres?host={home}&user=kimi"
+        try:
+            _wait_for(url)
+            yield url
+        finally:
+            server.terminate()
+            server.wait(PATIENCE_S)
+
+
+def _wait_for(url: str) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            psycopg.connect(url).close()
+            return
+        except psycopg.OperationalError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.05)
+
+
+def url_of(server: str, home: Path) -> str:
+    """Return the address of the tables of `home`, made if they are missing: each home has a schema of its own."""
+    name = f"h_{hashlib.sha256(str(home).encode()).hexdigest()[:16]}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {name}".encode())
+    return f"{server}&options=-csearch_path%3D{name}"
+
+
+@asynccontextmanager
+async def opened(
+    server: str,
+    home: Path,
+    now: Callable[[], float] = time.time,
+    ttl_s: float = TTL_S,
+    max_bytes: int = MAX_BYTES,
+    timeout_s: float = 30.0,
+) -> AsyncIterator[PostgresStore]:
+    store = await PostgresStore.open(
+        url_of(server, home), ttl_s=ttl_s, max_bytes=max_bytes, timeout_s=timeout_s, now=now
+    )
+    try:
+        yield store
+    finally:
+        await store.close()
