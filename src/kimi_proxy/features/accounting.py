@@ -113,6 +113,7 @@ class Bill:
     prices_before: Prices | None = None  # of the model that the client asked for
     prices: Prices | None = None  # of the one that answered
     caches: bool = True  # the model is believed to have a prompt cache
+    cleared: int = 0  # tokens that the provider took out of the request, and does not count
 
 
 def account(sent: Sent, bill: Bill) -> Account:
@@ -153,7 +154,8 @@ class _Counted:
         turns = bill.recalled.turns
         first = (bill.recalled.first if turns else None) or bill.usage or Usage(sent.after)
         # Its tokens differ from ours, but of a conversation that it keeps it counts what we do not see.
-        scale = first.input_tokens / sent.after if sent.after and not sent.is_continued else 1.0
+        counted = first.input_tokens + bill.cleared
+        scale = counted / sent.after if sent.after and not sent.is_continued else 1.0
         self._first = first
         self.after = first.input_tokens
         self.before = max(0, self.after + round((sent.before - sent.after) * scale))

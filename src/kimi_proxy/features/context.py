@@ -114,6 +114,9 @@ def composition(request: Request, weigh: Weigh) -> Composition:
     messages: list[MessageWeight] = []
     before = definitions + apart.tokens
     for index, message in enumerate(request.messages):
+        if index < request.read_from:  # what the provider has compacted is not in the window any more
+            messages.append(MessageWeight(index, message.role, 0, 0, 0, before))
+            continue
         messages.append(_weighed(index, message.role, message.parts, before, weigh, found))
         before += messages[-1].tokens
     return Composition(definitions, apart, tuple(messages), by_kind(found))

@@ -98,7 +98,8 @@ class Accounts:
                 metric = replace(
                     metric, cost_usd=prices[1].cost_usd(uncounted(sent, ending, self._prompt_caches[model]))
                 )
-            done = account(sent, Bill(ending.counted, ending.recalled, *prices, self._prompt_caches[model]))
+            caches, cleared = self._prompt_caches[model], ending.reply.cleared_tokens
+            done = account(sent, Bill(ending.counted, ending.recalled, *prices, caches, cleared))
             self._prompt_caches.observe(model, sent, ending.counted)
         elif sent.summaries:
             done = unanswered(sent, prices[1])

@@ -51,6 +51,16 @@ class Request:
     def tool_names(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.format.tools(self.json))
 
+    @cached_property
+    def read_from(self) -> int:
+        """The place of the first message that the model reads; the provider has compacted those before."""
+        return self.format.read_from(self.json)
+
+    @property
+    def is_cleared(self) -> bool:
+        """Whether the provider may take old messages, or results, out of what the model reads."""
+        return self.format.is_cleared(self.json)
+
     @property
     def is_stored(self) -> bool:
         """Whether the provider adds the request and its answer to a conversation that it keeps."""

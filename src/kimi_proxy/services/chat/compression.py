@@ -311,7 +311,7 @@ class AutoCompression:
         limit = (self._compressor.window(draft) or 0) * self._preset.threshold_percentage / 100
         if not limit or is_certainly_below(draft.request, limit):
             return False
-        ratio = await count_ratio(self._session_store, draft.session.id)
+        ratio = await count_ratio(self._session_store, draft.session.id, draft.request.is_cleared)
         return await self._compressor.tokens(draft.request) * ratio >= limit
 
     def _why_not(self, state: CompressionState, session: str) -> Reason | Literal[""]:

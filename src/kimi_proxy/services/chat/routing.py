@@ -28,10 +28,10 @@ STAYS = ""  # the route of a conversation that goes to the model it asks for
 log = logging.getLogger(__name__)
 
 
-async def count_ratio(session_store: SessionStore, session: str) -> float:
+async def count_ratio(session_store: SessionStore, session: str, is_cleared: bool = False) -> float:
     """Return how much more the provider counted than we estimated, by the last request of a session.
 
-    It is never less than one, so that nothing overflows because of it.
+    It is never less than one, so that nothing overflows because of it; unless the provider clears what we count.
     """
     try:
         async with asyncio.timeout(DISK_S):
@@ -40,7 +40,7 @@ async def count_ratio(session_store: SessionStore, session: str) -> float:
         return 1.0
     if last is None or last.input_tokens is None or not last.tokens_estimated:
         return 1.0
-    return min(MOST_OFF, max(1.0, last.tokens / last.tokens_estimated))
+    return min(MOST_OFF, max(0.0 if is_cleared else 1.0, last.tokens / last.tokens_estimated))
 
 
 class Routing:
@@ -100,7 +100,9 @@ class Routing:
         async with asyncio.timeout(COUNT_S):
             counted = (await self._counter.composition(draft.request)).total
             matters = counted * MOST_OFF >= self._lower(wanted)
-            return round(counted * await count_ratio(self._session_store, draft.session.id)) if matters else counted
+            if not matters:
+                return counted
+            return round(counted * await count_ratio(self._session_store, draft.session.id, draft.request.is_cleared))
 
     def _next(self, tokens: int, now: ModelWindow, wanted: ModelWindow) -> ModelWindow:
         """Return where a conversation goes that is in `now`."""

@@ -138,6 +138,10 @@ class MessagesRecallStream(_MessagesRounds, RecallStream):
 _HOUR_LONG = re.compile(rb'"cache_control"\s*:\s*\{[^{}]{0,80}"ttl"\s*:\s*"1h"')
 
 
+_COMPACTION = b'"compaction"'
+_CLEARING = re.compile(rb'"(?:clear_tool_uses|compact)_')
+
+
 class AnthropicMessages(WireFormat):
     name = "messages"
     paths = ("/v1/messages",)
@@ -184,6 +188,16 @@ class AnthropicMessages(WireFormat):
 
     def system(self, body: JsonBody, messages: tuple[Message, ...]) -> tuple[Part, ...]:
         return tuple(_parts(body, body.members.get("system")))
+
+    def read_from(self, body: JsonBody) -> int:
+        if _COMPACTION not in body.body:
+            return 0
+        messages = map(read.members, read.array(body.members.get("messages")))
+        return max((at for at, fields in enumerate(messages) if _is_compacted(fields)), default=0)
+
+    def is_cleared(self, body: JsonBody) -> bool:
+        asked = body.members.get("context_management")
+        return asked is not None and _CLEARING.search(bytes(asked)) is not None
 
     def new_message(self, role: Role, text: str) -> JsonObject:
         """There are no system messages here: what the system says late, it says as the user."""
@@ -236,7 +250,7 @@ class AnthropicMessages(WireFormat):
                 return self._whole(facts, read.members(members.get("message")))
             case "message_delta":
                 finish = read.string(read.members(members.get("delta")).get("stop_reason"))
-                return facts.updated(None, finish, self.usage(read.value(members.get("usage"))))
+                return _cleared(facts.updated(None, finish, self.usage(read.value(members.get("usage")))), members)
             case "message_stop":
                 return replace(facts, is_complete=True)
             case _:
@@ -244,7 +258,19 @@ class AnthropicMessages(WireFormat):
 
     def _whole(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts:
         finish, usage = read.string(members.get("stop_reason")), self.usage(read.value(members.get("usage")))
-        return facts.updated(members.get("model"), finish, usage)
+        return _cleared(facts.updated(members.get("model"), finish, usage), members)
+
+
+def _cleared(facts: ReplyFacts, members: RawObject) -> ReplyFacts:
+    """Return `facts` with what the provider says that it took out, if it says so here."""
+    edits = read.as_objects(read.value(read.members(members.get("context_management")).get("applied_edits")))
+    tokens = sum(count(edit, "cleared_input_tokens") for edit in edits)
+    return replace(facts, cleared_tokens=max(tokens, facts.cleared_tokens)) if tokens else facts
+
+
+def _is_compacted(message: RawObject) -> bool:
+    blocks = read.array(message.get("content"))
+    return any(read.string(read.members(block).get("type")) == "compaction" for block in blocks)
 
 
 def _parts(body: JsonBody, content: Raw | None) -> Iterator[Part]:
@@ -265,6 +291,8 @@ def _block_parts(body: JsonBody, raw: Raw) -> Iterator[Part]:
             yield body.part("tool_call", arguments, read.string(block.get("id")), read.string(block.get("name")))
         case "tool_result", _:
             yield from _result_parts(body, raw, block)
+        case "compaction", {"content": summary} if read.is_string(summary):
+            yield body.part("text", summary)
         case "thinking", {"thinking": thought}:
             yield body.part("thinking", thought)
         case "image", _:

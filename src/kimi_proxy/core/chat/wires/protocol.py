@@ -48,6 +48,7 @@ class ReplyFacts:
     usage: Usage | None = None
     is_complete: bool = False  # the provider said that this was all
     unreadable: int = 0  # events that mean nothing
+    cleared_tokens: int = 0  # that the provider took out of the request before the model read it
     response_id: str = ""  # where the API lets clients go on from an answer by its id
 
     def updated(self, model: Raw | None, finish: str, usage: Usage | None) -> "ReplyFacts":
@@ -135,6 +136,14 @@ class WireFormat(ABC):
 
     def _tool_name(self, tool: RawObject) -> str:
         return read.string(tool.get("name"))
+
+    def read_from(self, body: JsonBody) -> int:
+        """Return the place of the first message that the model reads: a provider may have compacted those before."""
+        return 0
+
+    def is_cleared(self, body: JsonBody) -> bool:
+        """Whether the client lets the provider take old messages, or results, out of what the model reads."""
+        return False
 
     def is_answer_stored(self, body: JsonBody) -> bool:
         """Whether the provider keeps its answer, to be continued from by its id."""
