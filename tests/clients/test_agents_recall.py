@@ -6,6 +6,7 @@ They are used where they are installed, and installed with ./test.sh --deep (see
 import asyncio
 import json
 import re
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from tests.model import Call, Says, body, events
 
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.chat.wires import wire_of_path
-from kimi_proxy.core.json import JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 
 pytestmark = pytest.mark.timeout(INSTALL_S + 600)
 
@@ -142,3 +143,60 @@ async def test_codex_s_model_reads_back_inside_its_answer(tmp_path: Path):
     (rollout,) = (settings.parent / "sessions").rglob("rollout-*.jsonl")
     assert "recover_text" not in rollout.read_text() and "PRUN" not in rollout.read_text()
     assert [session["name"] for session in sessions if not session["parent"]] == [thread]
+
+
+@dataclass(slots=True)
+class McpReader(Reader):
+    """A model that reads back by the tool of an MCP server, which Codex offers in a namespace."""
+
+    def _says(self, wire: Wire, raw: bytes) -> Says:
+        self.requests.append(raw)
+        results = [part.text for m in parse(raw, wire).messages for part in m.parts if part.kind == "tool_result"]
+        at, marker = f"resp_{len(self.requests)}", ID.search(raw)
+        if not results:
+            return Says("", (self.tool,), id=at)
+        if marker is not None and len(results) == 1:
+            ranges: JsonValue = [{"start_line": int(marker[2]), "end_line": int(marker[2]) + 1}]
+            asked: JsonObject = {"prune_id": marker[1].decode(), "ranges": ranges}
+            return Says("Hm.", (Call("mcp_1", "recover_text", asked),), id=at)
+        self.recovered += results[1:]
+        return Says(DONE, id=at)
+
+    async def __call__(self, heard: Heard, line: Line) -> None:
+        wire = wire_of_path(heard.target.partition("?")[0])
+        if wire is None:
+            await line.send(http(b'{"data":[]}'))
+            return
+        raw = b"".join(events(wire, self._says(wire, heard.body)))
+        named = b'"name": "recover_text", "namespace": "mcp__pruner"'
+        await line.stream(raw.replace(b'"name": "recover_text"', named))
+
+
+async def test_codex_s_model_may_read_back_by_its_own_mcp_server(tmp_path: Path):
+    """The server's tool has the name of ours, in a namespace: its calls are Codex's to make."""
+    codex = await asyncio.to_thread(program, "codex")
+    (tmp_path / "app.log").write_text(LOG.text)
+    model = McpReader(Call("call_1", "exec_command", {"cmd": "cat app.log", "max_output_tokens": 100_000}))
+    state = tmp_path / "state"
+    async with (
+        evil(model) as provider,
+        proxy(state, provider.toml("openai") + "[sanitizer]\nbudget_ms = 60000\n") as p,
+    ):
+        settings = tmp_path / "home" / ".codex" / "config.toml"
+        settings.parent.mkdir(parents=True)
+        settings.write_text(
+            'model = "gpt-x"\nmodel_provider = "kimi-proxy"\n[model_providers.kimi-proxy]\nname = "kimi-proxy"\n'
+            f'base_url = "http://127.0.0.1:{p.port}/v1"\nwire_api = "responses"\n'
+            f"[mcp_servers.pruner]\ncommand = {json.dumps(sys.executable)}\n"
+            'args = ["-m", "kimi_proxy", "pruner", "--stdio"]\nrequired = true\n'
+            'default_tools_approval_mode = "approve"\n'
+            f"env = {{KIMI_PROXY_HOME = {json.dumps(str(state))}}}\n"
+        )
+        said = await run(tmp_path, codex, "exec", "--skip-git-repo-check", LOG.goal)
+
+    assert DONE in said
+    first = parse(model.requests[0], Wire.RESPONSES)
+    assert [name for name in first.tool_names if "recover_text" in name] == ["mcp__pruner__recover_text"]
+    (recovered,) = model.recovered
+    raw_text = json.loads(recovered[recovered.index("{") :])["raw_text"]
+    assert raw_text in LOG.text and raw_text.count("\n") == 1
