@@ -24,11 +24,11 @@ async def test_every_server_of_the_settings_is_told(path: str, tmp_path: Path):
         told = (await world.http.get(path)).json()["servers"]
 
     assert {status["name"]: status["state"] for status in told} == {
-        "sequential-thinking": "down",
-        "fast-filesystem": "down",
-        "json-query": "down",
-        "pruner": "down",
-        "shrimp-task-manager": "down",
+        "sequential-thinking": "off",
+        "fast-filesystem": "off",
+        "json-query": "off",
+        "pruner": "off",
+        "shrimp-task-manager": "off",
         "task-master": "off",
         "good": "idle",
         "bad": "idle",

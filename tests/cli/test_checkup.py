@@ -29,7 +29,8 @@ def test_on_a_healthy_machine_all_is_well(cli: Cli):
 
     assert code == 0
     assert set(checks) == {
-        *("python", "dependencies", "scorer", "sqlite", "configuration", "access", "backend", "port", "disk", "store")
+        *("python", "dependencies", "scorer", "sqlite", "configuration", "access", "backend", "port", "disk", "store"),
+        "search",
     }
     assert set(checks.values()) == {("ok", "")}
 
@@ -150,3 +151,29 @@ def test_a_scorer_that_was_refused_is_a_warning_with_its_remedy():
 
     assert (check.level, check.mend) == ("warning", "install kimi-proxy again")
     assert "it is not a scorer of this version" in check.found
+
+
+def test_programs_and_windows_that_are_missing_are_named(cli: Cli):
+    toml = """
+[mcp.servers.desk]
+command = "no-such-program-here"
+[mcp.servers.json-query]
+run = true
+[providers.mine]
+base_url = "http://127.0.0.1:1"
+[models.mystery]
+provider = "mine"
+[models."mine/claude-opus-5-5"]
+provider = "mine"
+"""
+    (cli.here / "config.toml").write_text(toml)
+    (cli.here / ".env").write_text("OPENAI_API_KEY=sk-1\n")
+    done = cli("doctor", env={"PATH": str(cli.here), "MCP_PRUNER_PORT": free_port()})
+    said = done.stdout.decode()
+
+    assert done.returncode == 2
+    assert "desk cannot be started: there is no program 'no-such-program-here'" in said
+    assert "install Node, which npx comes with, or correct command in [mcp.servers.json-query]" in said
+    assert "the window of mystery is not known" in said
+    assert "claude-opus-5-5 is not known" not in said
+    assert f"config.toml; from {cli.here / '.env'}: OPENAI_API_KEY" in said

@@ -56,9 +56,14 @@ def test_up_starts_it_all_in_the_background_and_down_leaves_nothing(mcp: Cli):
     log = mcp("mcp", "logs", "bad", "-n", "1")
     family = servers_of(mcp)
     again = mcp("mcp", "up", "good", "--json")
+    file = mcp.here / "config.toml"
+    file.write_text(file.read_text() + "[log]\n")
+    older = [mcp("mcp", *words).stderr for words in (("status",), ("up", "good"), ("logs", "good"))]
     down = mcp("mcp", "down")
 
     assert up.returncode == 1
+    assert b"older settings" not in up.stderr + status.stderr + log.stderr
+    assert all(b"has older settings than " in said and b"kimi-proxy mcp restart" in said for said in older)
     assert states(up.stdout)["good"] == "ready"
     assert b"the end of what bad said:\ncannot find my configuration\n[bad ended with status 7" in up.stderr
     assert states(status.stdout)["good"] == "ready"

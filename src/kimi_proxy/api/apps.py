@@ -24,7 +24,7 @@ from kimi_proxy.core.config import Config
 from kimi_proxy.core.errors import ConfigError, KimiProxyError
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.proxy.local_server import local_url, outward_address, port_owner
-from kimi_proxy.services.background import announced
+from kimi_proxy.services.background import announced, settings_digest
 from kimi_proxy.services.runtime import Runtime
 from kimi_proxy.services.store.protocols import Store
 from kimi_proxy.services.tools.agent import over_http
@@ -43,17 +43,20 @@ class Listener:
     port: int
     app: Callable[[Runtime], ASGIApp]
     about: str
+    variable: str  # that sets another port
 
 
 def pruner_listener(config: Config) -> Listener:
     where = config.mcp_pruner
-    return Listener("pruner", where.host, where.port, pruner_app, "/mcp for MCP clients, /rpc, /health")
+    about = "/mcp for MCP clients, /rpc, /health"
+    about = "/mcp for MCP clients, /rpc, /health"
+    return Listener("pruner", where.host, where.port, pruner_app, about, "MCP_PRUNER_PORT")
 
 
 def proxy_listener(config: Config) -> Listener:
     where = config.proxy
     about = "/api/mcp-gateway/NAME/mcp for MCP clients, /health"
-    return Listener("proxy", where.host, where.port, proxy_app, about)
+    return Listener("proxy", where.host, where.port, proxy_app, about, "KIMI_PROXY_PORT")
 
 
 async def listen(
@@ -76,8 +79,9 @@ async def listen(
                     _start_background_work(runtime, addresses, alongside)
 
             token, where = runtime.config.token is not None, (listener.host, listener.port)
+            app, variable = listener.app(runtime), listener.variable
             try:
-                await serve(listener.app(runtime), *where, stop=stop, token=token, on_ready=ready, occupant=port_owner)
+                await serve(app, *where, stop=stop, token=token, on_ready=ready, occupant=port_owner, variable=variable)
             finally:
                 stop.set()
 
@@ -92,7 +96,7 @@ def _start_background_work(runtime: Runtime, addresses: Mapping[str, str], along
     warming = asyncio.create_task(runtime.pruner.warm())
     alongside.push_async_callback(asyncio.wait_for, warming, None)
     if "proxy" in addresses:
-        alongside.enter_context(announced(runtime.config.home, addresses))
+        alongside.enter_context(announced(runtime.config.home, addresses, settings_digest(runtime.config.file)))
         runtime.supervisor.start()
 
 

@@ -107,16 +107,18 @@ async def serve(
     token: bool = False,
     on_ready: Callable[[str, int], None] = lambda host, port: None,
     occupant: Occupant = lambda host, port: None,
+    variable: str = "",
 ) -> None:
     """Serve `app` until `stop` is set. Raise ConfigError if the address can't or mustn't be used.
 
-    `on_ready` gets the address once it answers; `occupant` names the program on a port that is taken.
+    `on_ready` gets the address once it answers; `occupant` names the program on a port that is taken, `variable` sets
+    another port.
     """
     refuse_exposure(host, token)
     try:
         listener = bind(host, port)
     except (OSError, UnicodeError) as e:
-        raise ConfigError(await _bind_problem(host, port, e, occupant)) from e
+        raise ConfigError(await _bind_problem(host, port, e, occupant, variable)) from e
     checked = app if token else _for_owner(app)
     server = _Server(_settings(_stoppable(checked)), lambda: on_ready(host, listener.getsockname()[1]))
     watch = asyncio.create_task(_stop(server, stop))
@@ -293,9 +295,10 @@ async def _stop(server: uvicorn.Server, stop: asyncio.Event) -> None:
     server.should_exit = True
 
 
-async def _bind_problem(host: str, port: int, error: Exception, occupant: Occupant) -> str:
+async def _bind_problem(host: str, port: int, error: Exception, occupant: Occupant, variable: str) -> str:
     where = f"{host or '*'}:{port}"
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
         who = await asyncio.to_thread(occupant, host, port) or "another program"
-        return f"{where} is taken by {who}: stop it, or choose another port"
+        how = f" with {variable}=PORT, or port in the configuration file" if variable else ""
+        return f"{where} is taken by {who}: stop it, or choose another port{how}"
     return f"cannot listen on {where}: {error}"

@@ -16,9 +16,12 @@ from kimi_proxy.cli.console import load
 from kimi_proxy.core.config import VARIABLES, Config
 from kimi_proxy.core.errors import ConfigError, KimiProxyError
 from kimi_proxy.core.markers import new_id
+from kimi_proxy.features import known_models
 from kimi_proxy.features.clients import agents
+from kimi_proxy.features.models import Models
 from kimi_proxy.features.pruning.model import Scorers, installed
 from kimi_proxy.proxy.local_server import local_url, port_owner
+from kimi_proxy.proxy.search import ripgrep
 from kimi_proxy.services.store import open_store, sqlite_version
 from kimi_proxy.services.store.protocols import Original, Store
 
@@ -50,10 +53,15 @@ def all_checks(env: Mapping[str, str] = os.environ) -> Iterator[Check]:
     except ConfigError as e:
         yield Check("configuration", "error", str(e), "correct the setting, then run this again")
         return
-    yield Check("configuration", "ok", str(settings.file or "no file, defaults and environment"))
+    file = settings.file or f"no file, defaults and environment; one would be {settings.place}"
+    added = f"; from {settings.env_file}: {', '.join(settings.from_env_file)}" if settings.env_file else ""
+    yield Check("configuration", "ok", f"{file}{added}")
     yield from misspelt(env)
     yield access(settings.config)
     yield backend(settings.config)
+    yield from servers(settings.config)
+    yield from windows(settings.config)
+    yield search()
     yield port(settings.config)
     yield disk(settings.config)
     yield asyncio.run(store(settings.config))
@@ -100,6 +108,36 @@ def backend(config: Config) -> Check:
         mend = "set DEEPINFRA_API_KEY, or KIMI_PRUNING_BACKEND=heuristic"
         return Check("backend", "warning", "deepinfra without a key: local scores decide", mend)
     return Check("backend", "ok", name if name == "heuristic" else f"{name}: lines of text leave this machine")
+
+
+def servers(config: Config) -> Iterator[Check]:
+    """Yield each MCP server whose program is not to be found, else that all are."""
+    missing = [name for name in config.mcp.run if shutil.which(config.mcp.servers[name].command) is None]
+    for name in missing:
+        program = config.mcp.servers[name].command
+        install = "install Node, which npx comes with" if program == "npx" else f"install {program}"
+        mend = f"{install}, or correct command in [mcp.servers.{name}]"
+        yield Check("mcp servers", "error", f"{name} cannot be started: there is no program {program!r}", mend)
+    if config.mcp.run and not missing:
+        yield Check("mcp servers", "ok", f"the programs of {', '.join(config.mcp.run)} are there")
+
+
+def windows(config: Config) -> Iterator[Check]:
+    """Yield each model of the settings whose window is neither set nor known."""
+    models = Models.of(config)
+    for name, model in config.models.items():
+        target = models.configured(name)
+        if "max_context_size" not in model.model_fields_set and known_models.find(target.model) is None:
+            mend = f'write max_context_size = … in [models."{name}"]'
+            yield Check("models", "warning", f"the window of {name} is not known: 131,072 tokens are assumed", mend)
+
+
+def search() -> Check:
+    rg = ripgrep(os.environ.get("PATH", ""))
+    if rg is None:
+        mend = "install ripgrep, or kimi-proxy[grep]"
+        return Check("search", "warning", "there is no ripgrep (rg): the tool grep is slower without it", mend)
+    return Check("search", "ok", f"ripgrep is {rg}")
 
 
 def port(config: Config) -> Check:

@@ -44,6 +44,7 @@ class RunningProxy:
 
     control: ControlClient
     background: Pid | None
+    has_older_settings: bool = False
 
 
 def running_proxy(config: Config) -> RunningProxy | None:
@@ -54,7 +55,8 @@ def running_proxy(config: Config) -> RunningProxy | None:
     running = background.running(config.home)
     if running is not None:
         ours = running.pid if background.is_background(config.home, running.pid) else None
-        return RunningProxy(_control(config, running.addresses["proxy"]), ours)
+        is_older = running.settings != background.settings_digest(config.file)
+        return RunningProxy(_control(config, running.addresses["proxy"]), ours, is_older)
     owner = port_owner(config.proxy.host, config.proxy.port) if config.proxy.port else None
     if owner is not None and owner.server == "kimi-proxy":
         return RunningProxy(_control(config, local_url(config.proxy.host, config.proxy.port)), None)
@@ -76,7 +78,7 @@ def up(names: Names = None, as_json: JsonOption = False) -> None:
     end of what they said is shown.
     """
     config = server_config()
-    _report(_post(running_proxy(config) or _started(config), "up", names), as_json)
+    _report(_post(_compared(running_proxy(config)) or _started(config), "up", names), as_json)
 
 
 @mcp.command()
@@ -121,7 +123,7 @@ def status(as_json: JsonOption = False) -> None:
 
     Exit code: 0 all that we run are ready, 1 some are not, 3 kimi-proxy does not run.
     """
-    proxy = running_proxy(server_config())
+    proxy = _compared(running_proxy(server_config()))
     if proxy is None:
         remark("kimi-proxy does not run: kimi-proxy start runs it here, kimi-proxy mcp up in the background")
         raise typer.Exit(EXIT_NOT_RUNNING)
@@ -134,12 +136,20 @@ def logs(
     lines: Annotated[int, typer.Option("--lines", "-n", min=1, max=100_000, help="How many of the last lines.")] = 80,
 ) -> None:
     """Print the end of what a server said on standard error."""
-    proxy = running_proxy(server_config())
+    proxy = _compared(running_proxy(server_config()))
     if proxy is None:
         remark("kimi-proxy does not run: what its servers said is gone with it")
         raise typer.Exit(EXIT_NOT_RUNNING)
     answer = proxy.control.get(f"/api/mcp/servers/{quote(name, safe='', errors='replace')}/logs?lines={lines}")
     write(str(answer.get("log", "")))
+
+
+def _compared(proxy: RunningProxy | None) -> RunningProxy | None:
+    """Return `proxy`; remark on it if the configuration was edited after it was started."""
+    if proxy is not None and proxy.has_older_settings:
+        how = "kimi-proxy mcp restart" if proxy.background is not None else "stop it, and start it again"
+        remark(f"the kimi-proxy that runs has older settings than {server_config().file}: {how} to use these")
+    return proxy
 
 
 def _started(config: Config) -> RunningProxy:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from kimi_proxy.core import json
@@ -29,14 +30,15 @@ class Running:
 
     pid: Pid
     addresses: Mapping[str, str]
+    settings: str = ""  # of the configuration file that it read
 
 
 @contextmanager
-def announced(home: Path, addresses: Mapping[str, str]) -> Iterator[None]:
+def announced(home: Path, addresses: Mapping[str, str], settings: str = "") -> Iterator[None]:
     """Let other processes find us while the block runs. A home that cannot be written stops no request."""
     me, file = ourselves(), home / FOLDER / FILE
     with suppress(OSError):
-        write(file, me, addresses)
+        write(file, me, addresses, settings)
     try:
         yield
     finally:
@@ -46,10 +48,18 @@ def announced(home: Path, addresses: Mapping[str, str]) -> Iterator[None]:
                 file.unlink(missing_ok=True)
 
 
-def write(file: Path, pid: Pid, addresses: Mapping[str, str]) -> None:
+def settings_digest(file: Path | None) -> str:
+    """Return what tells one content of a configuration file from another; "" without a file."""
+    try:
+        return "" if file is None else sha256(file.read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def write(file: Path, pid: Pid, addresses: Mapping[str, str], settings: str = "") -> None:
     fresh = file.with_suffix(f".{os.getpid()}")
     private_file(fresh)
-    fresh.write_bytes(json.encode({"pid": pid.number, "born": pid.born, "addresses": addresses}))
+    fresh.write_bytes(json.encode({"pid": pid.number, "born": pid.born, "addresses": addresses, "settings": settings}))
     fresh.replace(file)
 
 
@@ -60,9 +70,10 @@ def read(file: Path) -> Running | None:
     except (OSError, ParseError):
         return None
     match value:
-        case {"pid": int(number), "born": str(born), "addresses": dict(addresses)}:
+        case {"pid": int(number), "born": str(born), "addresses": dict(addresses), **more}:
             pid = Pid(number, born)
-            return Running(pid, {str(name): str(url) for name, url in addresses.items()}) if pid.runs else None
+            named = {str(name): str(url) for name, url in addresses.items()}
+            return Running(pid, named, str(more.get("settings", ""))) if pid.runs else None
     return None
 
 

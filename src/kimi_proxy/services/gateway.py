@@ -93,6 +93,7 @@ class Gateway:
         publish: Publish = no_op,
     ) -> None:
         self.servers, headers = _with_own_pruner(config)
+        self.named = config.named_servers
         self._switched_on = self.servers.switched_on()
         self.clients = McpClients(self.servers, os.environ if env is None else env, headers)
         self.call_stats: defaultdict[str, CallStats] = defaultdict(CallStats)

@@ -115,6 +115,6 @@ def _put(text: str, name: str, is_on: bool) -> str:
 def _shown(config: Config) -> JsonObject:
     """Return every section as it is in force, without environments and arguments of commands: they may hold secrets."""
     left_out = {"home", "token", "deepinfra_api_key", "provider_keys", "file", "mcp", "providers", "models"}
-    left_out |= {"on_demand", "off_lines"}
+    left_out |= {"on_demand", "off_lines", "named_servers"}
     shown: JsonObject = config.model_dump(mode="json", exclude=left_out)
     return shown

@@ -42,7 +42,8 @@ class ServerStatus:
             probe = self._probes.get(name)
             if probe is None or self._now() - probe[1] >= fresh_s:
                 self._probes[name] = await self._probe(name), self._now()
-        return {"name": name, "state": self._state(name, status), **self._about(name, server, status)}
+        state = self._state(name, status)
+        return {"name": name, "state": state, **self._about(name, server, status, is_off=state == "off")}
 
     async def _probe(self, name: str) -> bool:
         stats = self._gateway.call_stats[name]
@@ -78,16 +79,19 @@ class ServerStatus:
         if not self._servers[name].enabled:
             return "off"
         answered = self._probes[name][0] if name in self._probes else None
+        if status is None and not answered:
+            # One that no file names is missed by no one.
+            return "down" if name in self._gateway.named else "off"
         if status is None:
-            return "ready" if answered else "down"
+            return "ready"
         is_deaf = self._gateway.blocked_for(name) > 0 or answered is False
         return "degraded" if status.state == "ready" and is_deaf else status.state
 
-    def _about(self, name: str, server: McpServer, status: ProgramStatus | None) -> JsonObject:
+    def _about(self, name: str, server: McpServer, status: ProgramStatus | None, is_off: bool) -> JsonObject:
         # The arguments of a command may hold secrets: only its program is shown.
         where: JsonObject = {"url": server.url} if server.url else {"command": server.command}
         about: JsonObject = {"transport": server.way, "run": server.is_run, **where}
-        if not server.enabled:
+        if is_off:
             return about
         if status is not None:
             restarts = max(0, status.starts - 1)

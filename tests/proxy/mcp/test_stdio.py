@@ -248,7 +248,9 @@ async def test_a_cancellation_by_a_clients_id_is_not_passed_on(tmp_path: Path):
 
 async def test_a_program_that_does_not_exist_is_an_error_that_says_so():
     async with running(Command(("/no/such/program",), {})) as client:
-        with pytest.raises(UpstreamUnreachable, match=r"cannot be started: .*No such file"):
+        with pytest.raises(
+            UpstreamUnreachable, match=r"No such file as the program '/no/such/program': install it, or correct command"
+        ):
             await client.forward(call("pid"), PATIENCE_S)
 
 

@@ -244,9 +244,17 @@ class ServerProgram(Generic[P, T]):
         try:
             await process.launch(self._command)
         except (OSError, ValueError) as e:
-            raise UpstreamUnreachable(f"{self._server} cannot be started: {e}") from e
+            raise UpstreamUnreachable(f"{self._server} cannot be started: {self._why(e)}") from e
         self._process = process
         return process
+
+    def _why(self, error: Exception) -> str:
+        """Return what is wrong with the program of the settings, and where it is set."""
+        program, where = self._command.argv[0], f"command in [mcp.servers.{self._server}]"
+        if isinstance(error, FileNotFoundError):
+            node = ", or Node, which it comes with" if program == "npx" else ""
+            return f"No such file as the program {program!r}: install it{node}, or correct {where}"
+        return f"{program!r}: {getattr(error, 'strerror', None) or error}: correct {where}"
 
     async def _connected(self, process: P) -> T:
         try:
