@@ -18,6 +18,7 @@ Forget = Callable[[str | None], None]  # one session, or all
 
 PAGE = 500  # requests read at once
 SHOWN_SESSIONS, SHOWN_METRICS = 50, 100  # to a viewer that has just connected
+ALERTED_SESSIONS = 10  # of these, the last used
 
 _HINTS = {
     "ok": "there is room",
@@ -149,12 +150,22 @@ class Sessions:
             after = page[-1][0]
             yield [metric for _, metric in page]
 
+    async def _sink_alert(self, session: str) -> JsonObject | None:
+        """Return the alert of a session whose instructions are buried, as it was published once."""
+        _, layout = await self._session_store.newest_context(session)
+        sink = layout.get("attention_sink") if isinstance(layout, Mapping) else None
+        if not isinstance(sink, Mapping) or not sink.get("is_sunk"):
+            return None
+        return {"type": "attention_sink_alert", "session_id": session, **sink}
+
     async def snapshot(self) -> JsonObject:
         """Return what a viewer needs before it can make sense of events."""
         await self._journal.caught_up()
         sessions = await self._session_store.newest(SHOWN_SESSIONS)
         metrics = await self._session_store.newest_metrics(SHOWN_METRICS)
+        alerts = [alert for each in sessions[:ALERTED_SESSIONS] if (alert := await self._sink_alert(each.id))]
         return {
+            "alerts": alerts,
             "sessions": [serialize.session(each) for each in sessions],
             "metrics": [serialize.metric(each) for each in metrics],
             "totals": serialize.sums(await self._session_store.totals()),

@@ -65,11 +65,12 @@ export function changed() {
 
 const TAKE = {
   init(event) {
-    const { sessions = [], metrics = [], totals = null, store = "" } = event;
+    const { sessions = [], metrics = [], alerts = [], totals = null, store = "" } = event;
     Object.assign(known, { isReady: true, store, totals, requests: [], events: [] });
     for (const each of [known.sessions, known.histories, known.compositions, known.alerts]) each.clear();
     for (const session of [...sessions].reverse()) known.sessions.set(session.id, session);
     for (const metric of metrics) note(metric);
+    for (const each of alerts) alert(each);
   },
   session_created({ session }) {
     const { totals } = known;

@@ -26,10 +26,11 @@ export function View() {
   const id = focus();
   const history = useHistory(id);
   const sanitizer = useAnswer("/api/sanitizer/stats", useTurn(null, ["settings_event"])).value;
+  const unknown = useAnswer("/api/models", useTurn(null, ["model_unknown"])).value?.unknown;
   const newest = history.at(-1) ?? null;
   if (isReady && !id) return html`<div class="view"><${Alerts} sanitizer=${sanitizer} /><${Welcome} /></div>`;
   return html`<div class="view live">
-    <${Alerts} newest=${newest} id=${id} sanitizer=${sanitizer} />
+    <${Alerts} newest=${newest} id=${id} sanitizer=${sanitizer} unknown=${unknown} />
     <div class="live-row three">
       <${Window} newest=${newest} />
       <${Composition} newest=${newest} id=${id} />
@@ -44,7 +45,7 @@ export function View() {
 function Welcome() {
   const address = location.origin;
   const providers = useAnswer("/api/providers").value?.providers;
-  const isAlone = providers && !providers.some(({ enabled }) => enabled);
+  const isAlone = providers && !providers.some((each) => each.enabled || (each.on_demand && each.key === "configured"));
   return html`<section class="card welcome">
     <h2>${t("welcome")}</h2>
     ${isAlone && html`<${Banner} level="info" title=${t("no_provider")}>${t("no_provider_what")}<//>`}

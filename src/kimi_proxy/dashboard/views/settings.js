@@ -9,6 +9,7 @@ import { Fold } from "../parts/fold.js";
 import { Answered, Detail, Failure } from "../parts/notice.js";
 import { useTurn } from "../state/refresh.js";
 import words from "../words/settings.js";
+import { Memory } from "./settings/memory.js";
 
 const t = phrases(words);
 
@@ -42,6 +43,7 @@ function Settings({ given }) {
       ${error && html`<${Failure} error=${error} />`}
       ${done && html`<${Saved} done=${done} file=${now.file} />`}
     <//>
+    <${Memory} isOn=${now.switches["memory.inject"]} />
     <${Card} title=${t("secrets")} note=${t("secrets_note")}><${Secrets} secrets=${now.secrets} /><//>
     <${Card} title=${t("in_force")} note=${now.file ? t("file", { file: now.file }) : t("no_file")}><${InForce} settings=${now.settings} /><//>
   `;

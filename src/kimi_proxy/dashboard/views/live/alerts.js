@@ -6,6 +6,7 @@ import { phrases } from "../../lib/i18n.js";
 import { dismiss, known } from "../../state/traffic.js";
 import { hasFailed, outcomeOf } from "../../codes/outcome.js";
 import { Banner } from "../../parts/banner.js";
+import { Copy } from "../../parts/copy.js";
 import { Fold } from "../../parts/fold.js";
 import { levelOf } from "../../parts/gauge.js";
 import { link } from "../../lib/route.js";
@@ -17,8 +18,8 @@ const LEVELS = ["critical", "warning", "caution", "info"];
 const RECENT_MS = 15 * 60_000;
 const SHOWN = 4; // the rest is unfolded when it is asked for
 
-export function Alerts({ newest, id, sanitizer }) {
-  const found = [...ofServer(sanitizer), ...ofSession(newest, id), ...ofOthers(id)].sort(worstFirst);
+export function Alerts({ newest, id, sanitizer, unknown = [] }) {
+  const found = [...ofServer(sanitizer), ...unknown.map(ofModel), ...ofSession(newest, id), ...ofOthers(id)].sort(worstFirst);
   const isCalm = found.every(({ level }) => level === "info");
   return html`<div class="banners">
     ${isCalm && known.isReady && html`<${Calm} hasPassed=${Boolean(newest)} />`}
@@ -50,6 +51,13 @@ function ofServer(sanitizer) {
 
 const toSettings = () => html`${t("off_what")} <a href=${link("settings")}>${t("to_settings")}</a>`;
 const toCompression = () => html` <a href=${link("compression")}>${t("to_compression")}</a>`;
+
+const ofModel = ({ provider, model, lines }) => ({
+  key: `model ${provider} ${model}`,
+  level: "info",
+  title: t("model_unknown", { model }),
+  what: html`${t("model_unknown_what")}<pre class="mono">${lines}</pre><${Copy} text=${lines} label=${t("copy_lines")} />`,
+});
 
 function ofSession(newest, id) {
   if (!newest) return [];

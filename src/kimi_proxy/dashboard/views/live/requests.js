@@ -66,7 +66,7 @@ function sessionCell(metric) {
   const session = known.sessions.get(metric.session_id);
   return html`<button type="button" class="link" onClick=${() => pin(metric.session_id)}>
     ${titleOf(session) || metric.session_id}
-  </button>`;
+  </button>${metric.memory_tokens > 0 && html` <span class="badge memory" title=${t("mcp_what", { n: metric.memory_tokens })}>MCP</span>`}`;
 }
 
 function tokensCell(metric) {
