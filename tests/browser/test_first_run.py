@@ -15,8 +15,7 @@ def test_alerts_badges_and_memory_are_there_after_a_reload(windows: Windows, tmp
         {"role": "system", "content": "Never change a released file."},
         {
             "role": "user",
-            "content": "Why is the port 8000? <mcp-memory>the port is 8000</mcp-memory> "
-            + "word " * (WINDOW * 7 // 10),
+            "content": remembered + "word " * (WINDOW * 7 // 10),
         },
         {"role": "user", "content": "and now?"},
     ]
