@@ -7,7 +7,7 @@ import pytest
 
 from kimi_proxy.core.config.servers import MaskingSettings
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.core.markers import MaskMarker
+from kimi_proxy.core.markers import MaskMarker, read_mask
 from kimi_proxy.features.masking import apply, plan
 
 LIMITS = MaskingSettings()
@@ -194,6 +194,22 @@ class TestJsonInText:
         once = mask(json.dumps([{"id": i} for i in range(3000)]))
 
         assert mask(once) is once
+
+    def test_strings_are_shortened_before_members_go(self):
+        value = {
+            "status": 7,
+            "first": "a" * 3000,
+            "lines": [{"n": n, "at": n * 1.5} for n in range(20)],
+            "nested": {"deep": {"count": 12}},
+            "second": "b" * 3000,
+        }
+        text = json.dumps(value)
+        cut = json.loads(str(mask(text)))
+
+        assert {**cut, "first": "", "second": ""} == {**value, "first": "", "second": ""}
+        assert read_mask(cut["first"]) is not None
+        assert read_mask(cut["second"]) is not None
+        assert len(str(mask(text))) <= 4000
 
     def test_a_text_that_is_nearly_json_is_cut_like_any_other(self):
         text = "{" + "x" * 9000 + "}"

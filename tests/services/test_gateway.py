@@ -139,6 +139,22 @@ async def test_long_texts_are_pruned_for_the_goal_and_still_recoverable(tmp_path
     assert len(shown) < 8000
 
 
+async def test_what_was_found_for_the_goal_is_not_masked_again(tmp_path: Path):
+    lines = [f"row {i}: nothing that anyone would look for stands in this line of the report" for i in range(2200)]
+    wanted = [f"the checkout of cart {row} failed: payment gateway timeout" for row in range(100, 2100, 250)]
+    for row, line in zip(range(100, 2100, 250), wanted, strict=True):
+        lines[row] = line
+    text = "\n".join(lines)
+    assert len(text) > 170_000
+    more = "pruning = { enabled = true, timeout_ms = 60000 }"
+    async with scripted(says(text)) as upstream, gateway(at(upstream.port, more), tmp_path) as made:
+        shown = text_of(await made.answer("s", call("report", goal="why did the payment gateway time out at checkout")))
+
+    assert [line for line in wanted if line not in shown] == []
+    assert len(shown) <= 4000
+    assert read_mask(shown) is None
+
+
 class TestFaults:
     """Every cell of the fault matrix that the transports' own tests do not hold already."""
 

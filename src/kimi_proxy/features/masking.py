@@ -6,7 +6,7 @@ new ids, `apply` puts the shortened texts in their place."""
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -122,6 +122,7 @@ class MaskCut:
     start: int
     end: int
     among: Kind | None = None
+    limits: MaskingSettings | None = None  # that it was cut by, where they are tighter than the server's
 
     def shown(self, mask_id: str) -> str:
         marker = str(MaskMarker(mask_id, len(self.text), self.start, len(self.text) - self.end))
@@ -221,6 +222,9 @@ def plan_text(text: str, limits: MaskingSettings) -> Long | None:
     return _worth_it(MaskCut(text, limits.head_chars, len(text) - limits.tail_chars))
 
 
+TIGHTER = (2, 4, 8, 16)  # limits are divided by these for the strings of a JSON text, until it fits
+
+
 def _worth_it(cut: MaskCut) -> MaskCut | None:
     hidden = cut.end - cut.start
     if hidden <= 0 or cut.saving <= 0:
@@ -233,23 +237,38 @@ def _worth_it(cut: MaskCut) -> MaskCut | None:
 def _plan_json(text: str, limits: MaskingSettings) -> Long | None:
     """Shorten a JSON text inside its strings, so that it stays JSON.
 
-    If those are not what makes it long, members are hidden instead, from the middle of the
-    container that holds both the head and the tail.
+    Strings below the limit are shortened too if the text fits then. If strings are not what makes it long, members are
+    hidden instead, from the middle of the container that holds both the head and the tail.
     """
-    tokens = tuple(_tokens(text, limits))
-    document = Document(text, tokens) if tokens else None
+    document = _document(text, limits)
     left = len(text) - (document.saving if document else 0)
     if left <= max(limits.max_chars, len(text) // 2) or read_mask(text) is not None:
         return document
+    for divisor in TIGHTER:
+        shorter = _document(text, _divided(limits, divisor))
+        if shorter is not None and len(text) - shorter.saving <= limits.max_chars:
+            return shorter
     middle = middle_members(text, limits.head_chars, limits.tail_chars)
     cut = None if middle is None else _worth_it(MaskCut(text, *middle))
     return cut if cut is not None and deepjson.is_json(cut.shown(_ANY_ID)) else document
+
+
+def _divided(limits: MaskingSettings, divisor: int) -> MaskingSettings:
+    sizes = {name: getattr(limits, name) // divisor for name in ("max_chars", "head_chars", "tail_chars")}
+    return limits.model_copy(update={**sizes, "max_chars": max(1, sizes["max_chars"])})
+
+
+def _document(text: str, limits: MaskingSettings) -> Document | None:
+    tokens = tuple(_tokens(text, limits))
+    return Document(text, tokens) if tokens else None
 
 
 def _tokens(text: str, limits: MaskingSettings) -> Iterator[tuple[int, int, Long]]:
     for start, end in long_values(text, limits.max_chars):
         inside = deepjson.decode_deep(text[start:end])
         long = plan_text(inside, limits) if isinstance(inside, str) else None
+        if isinstance(long, MaskCut):
+            long = replace(long, limits=limits)
         if long is not None:
             yield start, end, long
 

@@ -47,6 +47,8 @@ from kimi_proxy.services.store.protocols import Original, Originals
 SCOPE = "local"
 TOOLS_REMEMBERED = 10_000
 SHORT_CHARS = 250_000
+PRUNES_TO_FIT = 3
+FIRST_AIM = 0.8  # of what a text may have: the rest is for markers
 KEEP_S = 5.0  # an answer does not wait longer for the disk
 SMOOTHING = 0.2  # the share of the newest answer in the average latency
 
@@ -285,38 +287,60 @@ class Gateway:
             return value
         shown: dict[str, str] = {}
         if pruning is not None and goal is not None:
-            shown = await self._pruned(pruning, goal, [cut.text for cut in plan.cuts if cut.among is None])
-            # A text that is still too long after it was pruned is masked as well.
+            texts = [cut.text for cut in plan.cuts if cut.among is None]
+            shown = await self._pruned(pruning, goal, texts, limits.max_chars)
+            # A text that is still too long after it was pruned has lines that are: it is masked as well.
             left = (
                 (text, masking.plan_text(shown[text], limits) if text in shown else cut) for text, cut in cuts.items()
             )
             cuts = {text: cut for text, cut in left if isinstance(cut, MaskCut)}
         # No text is replaced by a marker before its original is on disk.
-        ids = await self._keep(name, [cut.text for cut in cuts.values()])
+        ids = await self._keep(name, list(cuts.values()))
         shown |= {text: cut.shown(ids[cut.text]) for text, cut in cuts.items() if cut.text in ids}
         return masking.apply(plan, shown)
 
-    async def _pruned(self, settings: PruningSettings, goal: CallGoal, texts: Sequence[str]) -> dict[str, str]:
+    async def _pruned(
+        self, settings: PruningSettings, goal: CallGoal, texts: Sequence[str], max_chars: int
+    ) -> dict[str, str]:
         """Return each text that could be pruned for the goal, as it is then."""
         pruned: dict[str, str] = {}
-        options = Options(settings.max_prune_ratio, settings.min_keep_lines, settings.timeout_ms, False, True)
         for text in texts:
-            kind = source_type.guess(goal.source, text)
-            answer = await self._pruner.prune(Question(text, goal.text, kind, options), SCOPE)
-            if answer.pruned.annotations:
-                pruned[text] = answer.pruned.text
+            shorter = await self._pruned_to_fit(settings, goal, text, max_chars)
+            if shorter is not None:
+                pruned[text] = shorter
         return pruned
 
-    async def _keep(self, server_name: str, texts: Sequence[str]) -> Mapping[str, str]:
+    async def _pruned_to_fit(self, settings: PruningSettings, goal: CallGoal, text: str, max_chars: int) -> str | None:
+        """Return `text` pruned until it fits; None if it cannot be pruned.
+
+        A mask on top would hide the lines that were found. So the limits of the settings hold as long as the text fits
+        with them.
+        """
+        kind, keep, shorter = source_type.guess(goal.source, text), settings.min_keep_lines, None
+        ratio, aim = settings.max_prune_ratio, FIRST_AIM * max_chars
+        if len(text) * (1 - ratio) > aim and ratio > 0:
+            ratio, keep = 1 - aim / len(text), 1
+        for _ in range(PRUNES_TO_FIT):
+            options = Options(ratio, keep, settings.timeout_ms, False, True)
+            answer = await self._pruner.prune(Question(text, goal.text, kind, options), SCOPE)
+            if not answer.pruned.annotations:
+                return shorter
+            shorter = answer.pruned.text
+            if len(shorter) <= max_chars or not ratio:
+                return shorter
+            ratio, keep = 1 - (1 - ratio) * aim / len(shorter), 1
+        return shorter
+
+    async def _keep(self, server_name: str, cuts: Sequence[MaskCut]) -> Mapping[str, str]:
         """Return the ids of the texts that are on disk; what is not there goes out whole."""
         kept: dict[str, str] = {}
         try:
             async with asyncio.timeout(KEEP_S):
-                for text in texts:
-                    kept[text] = await self._kept(server_name, text)
+                for cut in cuts:
+                    kept[cut.text] = await self._kept(server_name, cut)
         except (StoreUnavailable, TimeoutError) as e:
             log.warning("masking needs the store", extra={"server": server_name, "what": str(e)[:300]})
-            self._metrics.gateway_masked.labels(server_name, "recovery_unavailable").inc(len(texts) - len(kept))
+            self._metrics.gateway_masked.labels(server_name, "recovery_unavailable").inc(len(cuts) - len(kept))
         self._metrics.gateway_masked.labels(server_name, "masked").inc(len(kept))
         if kept:
             counts: JsonObject = {"outcome": "masked", "texts": len(kept), "chars": sum(map(len, kept))}
@@ -324,8 +348,9 @@ class Gateway:
         self.call_stats[ALIASES.get(server_name, server_name)].masked(kept)
         return kept
 
-    async def _kept(self, server_name: str, text: str) -> str:
+    async def _kept(self, server_name: str, cut: MaskCut) -> str:
         """Return the id of a text on disk: the same text gets the same id again, as long as that one lives."""
+        text = cut.text
         # What takes less than a millisecond is done sooner than a thread is asked to.
         raw, key = _keyed(text) if len(text) < SHORT_CHARS else await asyncio.to_thread(_keyed, text)
         found = await self._originals.find(SCOPE, key)
@@ -333,7 +358,7 @@ class Gateway:
             return found
         # By the note a person can be shown later what was left of the text.
         server = self._switched_on.get(server_name)
-        limits = (server.masking if server else MaskingSettings()).model_dump(exclude={"enabled"})
+        limits = (cut.limits or (server.masking if server else MaskingSettings())).model_dump(exclude={"enabled"})
         size: JsonObject = {"chars": len(text), "lines": text.count("\n") + 1}
         note = json.encode({"what": "mask", "server": server_name, **size, "limits": limits})
         mask_id = new_id("msk")
