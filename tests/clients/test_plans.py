@@ -33,6 +33,9 @@ def jwt(claims: JsonObject) -> str:
     return f"{part({'alg': 'none', 'typ': 'JWT'})}.{part(claims)}.c2lnbmVk"
 
 
+LOGIN = jwt({"https://api.openai.com/auth": {"chatgpt_account_id": "acc_1"}})
+
+
 def write_chatgpt_login(home: Path) -> str:
     """Log Codex in with a plan; return the token."""
     plan: JsonObject = {"chatgpt_plan_type": "plus", "chatgpt_user_id": "u", "chatgpt_account_id": "acc_1"}
@@ -106,10 +109,11 @@ async def test_a_login_goes_to_its_plan_also_where_the_file_names_others(tmp_pat
             f'[providers.kimi]\nbase_url = "{other.url}"\napi_key = ""\n[providers.chatgpt]\nbase_url = "{plan.url}"\n'
         )
         async with proxy(tmp_path, toml) as p:
-            for credential in (jwt({}), "sk-of-the-client"):
+            for credential in (LOGIN, jwt({"iss": "a gateway of a company"}), "sk-of-the-client"):
                 headers = {"authorization": f"Bearer {credential}"}
                 asked = {"model": "gpt-5.2", "stream": True, "input": "hi"}
                 await p.http.post("/v1/responses", json=asked, headers=headers)
 
-    assert [heard.header("authorization") for heard in plan.heard] == [f"Bearer {jwt({})}"]
-    assert [heard.header("authorization") for heard in other.heard] == ["Bearer sk-of-the-client"]
+    assert [heard.header("authorization") for heard in plan.heard] == [f"Bearer {LOGIN}"]
+    theirs = jwt({"iss": "a gateway of a company"}), "sk-of-the-client"
+    assert [heard.header("authorization") for heard in other.heard] == [f"Bearer {each}" for each in theirs]

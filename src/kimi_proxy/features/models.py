@@ -8,13 +8,12 @@ from pathlib import Path
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import Config
-from kimi_proxy.core.config.providers import Model, Provider, is_key_of, is_local, maker_at
+from kimi_proxy.core.config.providers import CHATGPT, Model, Provider, is_key_of, is_local, maker_at
 from kimi_proxy.core.errors import NoProvider
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features import known_models
 from kimi_proxy.features.known_models import LOCAL, KnownModel
 
-CHATGPT = "chatgpt"
 MAX_NAMES = 1000  # clients choose names freely
 MAX_WINDOW = 1 << 30
 MAX_LISTED = 10_000  # models of one provider's list that are looked at

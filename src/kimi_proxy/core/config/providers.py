@@ -1,5 +1,6 @@
 """The providers that answer chat requests, with their addresses and limits, and their models."""
 
+import base64
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -7,7 +8,9 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, field_validator
 
+from kimi_proxy.core import json
 from kimi_proxy.core.config.sections import NAME, SettingsSection
+from kimi_proxy.core.errors import ParseError
 
 if TYPE_CHECKING:
     from kimi_proxy.core.chat.wires import Wire
@@ -127,14 +130,27 @@ _KEY_BEGINNINGS: dict[str, tuple[str, ...]] = {
     "gsk_": ("groq",),
     "xai-": ("xai",),
     "AIza": ("gemini",),
-    "eyJ": ("chatgpt",),  # a token of a login, which names the plan
 }
+CHATGPT = "chatgpt"
+_CHATGPT_CLAIM = "https://api.openai.com/auth"  # in the token of a login with a plan
 
 
 def is_key_of(provider: str, credential: str) -> bool:
-    """Return whether a client's credential looks like a key of that known provider."""
+    """Return whether a client's credential looks like a key, or a login, of that known provider."""
+    if provider == CHATGPT:
+        return _is_chatgpt_login(credential)
     beginning = max((each for each in _KEY_BEGINNINGS if credential.startswith(each)), key=len, default="")
     return provider in _KEY_BEGINNINGS.get(beginning, ())
+
+
+def _is_chatgpt_login(credential: str) -> bool:
+    """Many gateways take a JSON web token: only one that names a plan of ChatGPT may go there."""
+    claims = credential.split(".")[1:2] if credential.startswith("eyJ") else []
+    try:
+        decoded = [json.decode(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))) for part in claims]
+    except (ParseError, ValueError):
+        return False
+    return any(isinstance(each, Mapping) and _CHATGPT_CLAIM in each for each in decoded)
 
 
 def is_local(provider: Provider) -> bool:
