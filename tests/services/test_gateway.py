@@ -267,11 +267,51 @@ class TestRoot:
             "file:///{root}/../x",
             "a\0b",
             "/x\n/../etc/passwd",
+            "//etc/passwd",
+            " /etc/passwd",
+            "\tfile:///etc/passwd",
+            "FILE:///etc/passwd",
+            "repo://../../x",
+            "repo://%2e%2e/x",
         ],
     )
     async def test_paths_that_lead_out_are_refused(self, path: str, root: Path, tmp_path: Path):
         with pytest.raises(CallRefused, match="leads out of the workspace"):
             await self.ask(root, tmp_path / "home", path=path.format(root=root))
+
+    @pytest.mark.parametrize(
+        ("method", "params"),
+        [
+            ("resources/read", {"uri": "file:///etc/passwd"}),
+            ("resources/subscribe", {"uri": "file:///etc/passwd"}),
+            ("prompts/get", {"name": "review", "arguments": {"file": "/etc/passwd"}}),
+            ("completion/complete", {"ref": {"type": "ref/resource", "uri": "file:///etc/{x}"}, "argument": {}}),
+            ("completion/complete", {"ref": {"type": "ref/prompt"}, "argument": {"name": "path", "value": "/etc/"}}),
+            ("files/read", {"anything": ["//etc/passwd"]}),
+        ],
+    )
+    async def test_every_method_keeps_to_the_root(self, method: str, params: JsonObject, root: Path, tmp_path: Path):
+        message: JsonObject = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        keeps = f"root = {json.dumps(str(root))}"
+        async with scripted(lambda heard: answer(heard, {})) as up, gateway(at(up.port, keeps), tmp_path / "h") as made:
+            with pytest.raises(CallRefused, match="leads out of the workspace"):
+                await made.answer("s", message)
+
+    @pytest.mark.parametrize(
+        ("method", "params"),
+        [
+            ("resources/read", {"uri": "note:///today"}),
+            ("tools/list", {"cursor": "/opaque=="}),
+            ("tools/call", {"name": "comment", "arguments": {"line": "// a comment", "url": "https://x.org/a/../b"}}),
+        ],
+    )
+    async def test_what_names_no_place_on_the_disk_passes(
+        self, method: str, params: JsonObject, root: Path, tmp_path: Path
+    ):
+        message: JsonObject = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        keeps = f"root = {json.dumps(str(root))}"
+        async with scripted(lambda heard: answer(heard, {})) as up, gateway(at(up.port, keeps), tmp_path / "h") as made:
+            assert await made.answer("s", message) is not None
 
     async def test_every_path_of_a_call_counts(self, root: Path, tmp_path: Path):
         with pytest.raises(CallRefused):

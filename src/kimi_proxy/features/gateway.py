@@ -43,7 +43,15 @@ _TEXT_WORDS = frozenset(
         *("goal", "note", "notes", "summary", "comment", "data", "value", "diff", "patch", "sql", "expression"),
     )
 )
-_LOOKS_LIKE_PATH = re.compile(r"/(?!/)|~|\.\.?[/\\]|file:|[A-Za-z]:\\")
+_LOOKS_LIKE_PATH = re.compile(r"/(?!/+(?:\s|$))|~|\.\.?[/\\]|file:|[A-Za-z]:\\", re.I)
+_WEB = frozenset({"http", "https"})
+# They name no place on the disk, or only by a cursor that the server made itself.
+_WITHOUT_PATHS = frozenset(
+    (
+        *("initialize", "server/discover", "ping", "tools/list", "prompts/list", "resources/list"),
+        *("resources/templates/list", "logging/setLevel"),
+    )
+)
 
 
 def tool_name(call: RpcCall) -> str:
@@ -91,14 +99,25 @@ class PathArgument:
     path: str
 
 
+def paths_of(call: RpcCall) -> Iterator[PathArgument]:
+    """Yield every path that a message names, whatever its method, also one that we do not know."""
+    if call.method in _WITHOUT_PATHS or call.method.startswith("notifications/"):
+        return
+    named = {key: value for key, value in call.params.items() if key not in ("_meta", "name")}
+    match named.get("argument"):
+        case {"name": str(name), "value": value}:  # of a completion
+            named["argument"] = {name: value}
+    yield from path_arguments(named)
+
+
 def path_arguments(arguments: JsonValue) -> Iterator[PathArgument]:
     """Yield every string that is a path by its argument's name, or looks like one and isn't a text by its name."""
     rest: list[tuple[str, JsonValue]] = [("", arguments)]
     while rest:
         name, value = rest.pop()
         if isinstance(value, str):
-            if _is_path(name, value):
-                yield PathArgument(name, _without_scheme(value))
+            for path in _paths_in(name, value):
+                yield PathArgument(name, path)
         elif isinstance(value, Mapping):
             rest.extend((str(key), item) for key, item in value.items())
             rest.extend(("", str(key)) for key in value)  # the name of a member may be a path as well
@@ -109,6 +128,16 @@ def path_arguments(arguments: JsonValue) -> Iterator[PathArgument]:
 def is_inside(path: str, root: str) -> bool:
     """Compare part by part: /a/root-evil is not in /a/root. Both are real paths already."""
     return PurePath(path).is_relative_to(root)
+
+
+def _paths_in(name: str, value: str) -> Iterator[str]:
+    """Yield the paths that a server may read in a string, which may cut off blanks, or a scheme that is its own."""
+    for spelt in dict.fromkeys((value, value.strip())):
+        if _is_path(name, spelt):
+            yield _without_scheme(spelt)
+    scheme, found, rest = value.strip().partition("://")
+    if found and scheme.lower() not in _WEB and ".." in re.split(r"[/\\]", unquote(rest)):
+        yield unquote(rest)
 
 
 def _is_path(name: str, value: str) -> bool:

@@ -136,7 +136,7 @@ class Gateway:
             if self._is_recovery(server_name, server, call):
                 return await self._recovered(message, call)
             gateway.check_call(server, call)
-            await _check_paths(server.root, call)
+        await _check_paths(server.root, call)
         answer = await self._forward(server_name, message)
         return None if answer is None else await self._shown(server_name, server, call, answer)
 
@@ -379,8 +379,8 @@ async def _planned(value: JsonValue, limits: MaskingSettings) -> MaskPlan:
 
 
 async def _check_paths(root: str, call: RpcCall) -> None:
-    """Raise CallRefused if a path among the arguments leads out of the server's root, links followed."""
-    paths = list(gateway.path_arguments(call.params.get("arguments"))) if root else []
+    """Raise CallRefused if a path in the message leads out of the server's root, links followed."""
+    paths = list(gateway.paths_of(call)) if root else []
     escape = await asyncio.to_thread(_first_escape, root, paths) if paths else None
     if escape is not None:
         raise CallRefused(
