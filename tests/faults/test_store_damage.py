@@ -9,6 +9,7 @@ from tests.faults.symptoms import keeps_again
 from tests.services.store.making import an_original, opened
 
 from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.services.store.sqlite.file import set_aside_files
 from kimi_proxy.services.store.sqlite.store import store_path
 
 
@@ -72,3 +73,20 @@ async def test_one_damaged_text_hurts_no_other_and_is_mended_when_kept_again(tmp
         assert await store.originals.get("local", good.id) == good
         await store.originals.keep(an_original(text, key=b"again"))
         assert await store.originals.get("local", bad.id) == bad
+
+
+@pytest.mark.parametrize("at", [3, 9, 14])
+async def test_a_schema_that_is_no_text_any_more_is_damage_too(tmp_path: Path, at: int) -> None:
+    """SQLite quotes it in its message, which Python cannot decode then."""
+    async with opened(tmp_path) as store:
+        await store.originals.keep(an_original())
+    file = store_path(tmp_path)
+    raw = bytearray(file.read_bytes())
+    raw[raw.index(b"CREATE TABLE") + at] = 0xFF
+    file.write_bytes(raw)
+
+    kept = an_original(b"after it")
+    async with opened(tmp_path) as store:
+        await store.originals.keep(kept)
+        assert (await store.originals.get("local", kept.id)).text == b"after it"
+    assert len(set_aside_files(file)) == 1

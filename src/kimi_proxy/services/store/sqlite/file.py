@@ -51,6 +51,8 @@ def store_errors(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as e:
         raise StoreUnavailable(f"{path}: {_SQLITE_WORDS.get(_code(e), 'SQLite refused')} ({e})") from e
+    except UnicodeDecodeError as e:
+        raise StoreUnavailable(f"{path}: {_DAMAGED}") from e
     except OSError as e:
         words = _SYSTEM_WORDS.get(e.errno or 0, "the system refused")
         raise StoreUnavailable(f"{path}: {words} ({e})") from e
@@ -139,10 +141,11 @@ def writing(path: Path, timeout_s: float, connect: Connect = connect) -> Iterato
     seen = private_file(path)
     with closing(connect(path, timeout_s)) as connection:
         try:
-            _prepare(connection)
-            connection.execute("BEGIN IMMEDIATE")
-            _refuse_moved(path, seen)
-            schema.bring_up(connection)
+            with _damage_named():
+                _prepare(connection)
+                connection.execute("BEGIN IMMEDIATE")
+                _refuse_moved(path, seen)
+                schema.bring_up(connection)
             yield connection
             connection.execute("COMMIT")
         except sqlite3.DatabaseError as e:
@@ -152,6 +155,17 @@ def writing(path: Path, timeout_s: float, connect: Connect = connect) -> Iterato
                 set_aside(path, seen)
             raise
     _refuse_moved(path, seen)
+
+
+@contextmanager
+def _damage_named() -> Iterator[None]:
+    """Raise DatabaseError where SQLite's message quotes a damaged schema, in bytes that are no text."""
+    try:
+        yield
+    except UnicodeDecodeError as e:
+        damage = sqlite3.DatabaseError("the schema is damaged")
+        damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise damage from e
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
