@@ -1,10 +1,12 @@
 """What a conversation is about."""
 
+import time
+
 import pytest
 from tests.conversations import Assistant, Item, Result, User, request
 
 from kimi_proxy.core.chat import Wire
-from kimi_proxy.features.sanitizer.plan import MAX_CHARS, goal
+from kimi_proxy.features.sanitizer.plan import MAX_CHARS, goal, own_words
 
 FIRST = User("Find out why the nightly import loses rows.")
 
@@ -63,3 +65,23 @@ def test_what_clients_and_tools_put_among_the_words_is_left_out():
 
 def test_without_a_user_there_is_none():
     assert goal(request(Wire.CHAT, [Assistant("Hello.")])) == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```" + "a" * 900_000,
+        "~" * 900_000,
+        "```\n" * 225_000,
+        "<system-reminder>" * 50_000,
+        "<file>" * 150_000,
+        "".join(f"```src/a{n}.py\n{'x' * 300}\n```\n" for n in range(2_700)),
+        "@file a.py\n" * 80_000,
+    ],
+    ids=["letters", "tildes", "fences", "asides", "elements", "files", "headers"],
+)
+def test_a_long_text_of_the_user_is_read_in_linear_time(text: str) -> None:
+    """One of them took 3.3 s."""
+    began = time.process_time()
+    own_words(text)
+    assert time.process_time() - began < 1.5

@@ -352,13 +352,17 @@ def _user_texts(request: Request) -> Iterator[str]:
 
 def own_words(text: str) -> str:
     """Return what the user wrote in a text, without what tools and clients put there."""
-    for section in reversed(sections(text, MAX_CHARS)):
-        text = text[: section.start] + text[section.end :]
+    found = sections(text, MAX_CHARS)
+    starts, ends = (0, *(section.end for section in found)), (*(section.start for section in found), len(text))
+    text = "".join(text[start:end] for start, end in zip(starts, ends, strict=True))
     own: list[str] = []
     at = 0
+    endless: set[str] = set()  # nothing closes them any more
     while aside := _ASIDE.search(text, at):
         own.append(text[at : aside.start()])
-        end = text.find(f"</{aside[1]}>", aside.end())
+        end = -1 if aside[1] in endless else text.find(f"</{aside[1]}>", aside.end())
+        if end < 0:
+            endless.add(aside[1])
         at = aside.end() if end < 0 else end + len(aside[1]) + 3
     return "".join((*own, text[at:])).strip()
 

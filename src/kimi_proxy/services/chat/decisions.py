@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from typing import TypeVar
 
 from kimi_proxy.core import json
 from kimi_proxy.core.cache import LruCache
@@ -29,7 +30,10 @@ from kimi_proxy.services.store.protocols import (
 SCOPE = "local"
 PREVIEW_CHARS = 200
 UNWRITTEN_MAX = 10_000
+AT_ONCE = 64  # results of one request: thousands would keep the event loop from its other turns
 REMEMBER_MAX, REMEMBER_BYTES = 20_000, 64 * 1024**2
+
+Item = TypeVar("Item")
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +108,9 @@ class ChatDecisions:
         With `replaces`, what was decided before for the same results no longer counts: only where the provider's prompt
         cache has nothing to lose.
         """
-        kept = await asyncio.gather(*(self._kept(one, session) for one in shortened))
+        kept: list[bool] = []
+        for some in batched(shortened, AT_ONCE):
+            kept += await asyncio.gather(*(self._kept(one, session) for one in some))
         records = [_record(one, is_kept, session) for one, is_kept in zip(shortened, kept, strict=True)]
         old = {record.key for record in records} if replaces else set()
         for key in old:
@@ -205,6 +211,11 @@ class ChatDecisions:
             log.warning("cutting needs the store", extra={"what": str(e)[:300]})
             return False
         return True
+
+
+def batched(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    """Yield the items in their order, up to `size` at a time."""
+    return (items[at : at + size] for at in range(0, len(items), size))
 
 
 def _key(kind: str, *names: str) -> bytes:

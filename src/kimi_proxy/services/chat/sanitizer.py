@@ -39,7 +39,7 @@ from kimi_proxy.features.sanitizer.policy import (
 )
 from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task
 from kimi_proxy.features.sanitizer.stage import EVENT, Decision, RequestDecisions, result_call_ids, sanitize
-from kimi_proxy.services.chat.decisions import ChatDecisions, ShortenedOutput
+from kimi_proxy.services.chat.decisions import AT_ONCE, ChatDecisions, ShortenedOutput, batched
 from kimi_proxy.services.chat.prompt_cache import PromptCaches, PromptCacheState
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store.protocols import ListedOriginal
@@ -290,8 +290,12 @@ class Sanitizer:
         known: Mapping[bytes, Decision],
         deadline: float,
     ) -> list[ShortenedOutput]:
-        about, hint = goal(draft.request), self._hint(draft)
-        scored = await asyncio.gather(*(self._one(draft, output, about, deadline) for output in new))
+        request, hint = draft.request, self._hint(draft)
+        is_short = len(request.body) <= IN_LOOP_MAX_BYTES
+        about = goal(request) if is_short else await asyncio.to_thread(goal, request)
+        scored: list[ShortenedText] = []
+        for some in batched(new, AT_ONCE):
+            scored += await asyncio.gather(*(self._one(draft, output, about, deadline) for output in some))
         if sum(len(output.text) for output in new) <= IN_LOOP_MAX_CHARS:
             forms = self._forms(outputs, new, scored, known, hint)
         else:
