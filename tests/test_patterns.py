@@ -1,6 +1,7 @@
 """No pattern of the package takes more than linear time, whatever it is given."""
 
 import importlib
+import os
 import pkgutil
 import re
 import sys
@@ -15,11 +16,13 @@ SOURCE = Path(kimi_proxy.__file__).parent
 METHODS = ("match", "search", "fullmatch", "findall", "finditer", "sub", "subn", "split")
 FOUND_BY = {"findall": "search", "finditer": "search", "sub": "search", "subn": "search", "split": "search"}
 
-SHORT = range(4, 29, 4)  # exponential time shows here
+SHORT = 28  # exponential time shows here
 LONG = 4096  # quadratic time here: linear patterns take less than half a millisecond
 TOO_LONG_S = 0.01
-UNITS = (*' \t\naA0_./-@+«é"\\', "a.", "a/", "a ", " a", "0.", "a:", "1:", "::")
-PREFIXES = ("", "«", '"', "[", "{", "<", "/*", "#", "a")
+IS_DEEP = bool(os.environ.get("KIMI_PROXY_DEEP"))
+UNITS = (*" a0./«", "a:") if not IS_DEEP else (*' \t\naA0_./-@+«é"\\', "a.", "a/", "a ", " a", "0.", "a:", "1:", "::")
+PREFIXES = ("", "«") if not IS_DEEP else ("", "«", '"', "[", "{", "<", "/*", "#", "a")
+OWN = 3 if not IS_DEEP else 14
 
 
 def patterns() -> dict[tuple[str | bytes, int], tuple[str, re.Pattern[str] | re.Pattern[bytes]]]:
@@ -76,7 +79,7 @@ def literals(pattern: str) -> list[str]:
     """Return strings that the pattern may stay in for long: its words, and its signs."""
     words = re.findall(r"[A-Za-z]{2,}", pattern)[:6]
     signs = [sign for sign in dict.fromkeys(pattern) if not sign.isalnum() and sign not in "()?*+|^$\\"][:8]
-    return [*words, *signs]
+    return [*words, *signs][:OWN]
 
 
 def seconds(pattern: re.Pattern[str] | re.Pattern[bytes], method: str, text: str) -> float:
@@ -95,7 +98,7 @@ def is_slow(pattern: re.Pattern[str] | re.Pattern[bytes], method: str, prefix: s
     def of(chars: int) -> str:
         return prefix + unit * (chars // len(unit)) + "\x00"
 
-    if any(seconds(pattern, method, of(chars)) > TOO_LONG_S for chars in SHORT):
+    if seconds(pattern, method, of(SHORT)) > TOO_LONG_S:
         return True
     whole = seconds(pattern, method, of(LONG))
     return whole > TOO_LONG_S and whole > 2.8 * seconds(pattern, method, of(LONG // 2))

@@ -1,10 +1,11 @@
 """Connections of clients that take their time."""
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 import uvicorn
@@ -23,6 +24,7 @@ HEAD_S = 0.4
 
 class Impatient(BoundedProtocol):
     head_s = HEAD_S
+    max_connections = 20
 
 
 async def hello(request: Request) -> Response:
@@ -121,3 +123,25 @@ def test_a_websocket_outlives_its_head(port: int):
             socket.send(word)
             assert socket.recv(timeout=60) == word
             time.sleep(HEAD_S * 1.5)
+
+
+def test_a_head_that_is_too_long_is_refused_though_it_comes_whole(port: int):
+    with wire.connect(port) as line:
+        line.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nX-Long: " + b"a" * (Impatient.max_head_bytes + 9) + b"\r\n\r\n")
+        assert wire.hear(line).status == 431
+
+
+def test_a_connection_too_many_is_closed_and_says_when_to_come_again(port: int):
+    with ExitStack() as lines:
+        for _ in range(Impatient.max_connections):
+            line = lines.enter_context(wire.connect(port))
+            line.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert wire.hear(line).body == b"hello"
+        with wire.connect(port) as line:
+            refused = wire.hear(line)
+            assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+            assert json.loads(refused.body)["error"]["code"] == "crowded"
+            assert is_closed_within(line, 60)
+    with wire.connect(port) as line:
+        line.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert wire.hear(line).body == b"hello"

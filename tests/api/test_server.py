@@ -14,7 +14,7 @@ import pytest
 from tests.api import wire, world
 from tests.processes import within
 
-from kimi_proxy.api.server import GRACEFUL_STOP_S, is_loopback, run, serve
+from kimi_proxy.api.server import GRACEFUL_STOP_S, is_loopback, refuse_exposure, run, serve
 from kimi_proxy.core.errors import ConfigError
 
 SLOW = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"slow"}}'
@@ -39,6 +39,13 @@ print("stopped", flush=True)
 async def test_beyond_loopback_a_token_is_needed(host: str):
     with pytest.raises(ConfigError, match="KIMI_PROXY_TOKEN"):
         await serve(world.app(), host, 0, stop=asyncio.Event())
+
+
+def test_beyond_loopback_a_token_must_be_hard_to_guess():
+    with pytest.raises(ConfigError, match="16 characters"):
+        refuse_exposure("0.0.0.0", True, len("x"))
+    refuse_exposure("0.0.0.0", True, 16)
+    refuse_exposure("127.0.0.1", True, len("x"))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1", "localhost"])

@@ -10,6 +10,7 @@ import hmac
 import re
 import sys
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,6 +32,9 @@ OWN_PAGES = (b"same-origin", b"none")
 # Where the clients of various APIs send their key, and where our token goes beside a key or a login of theirs.
 KEY_HEADERS = (b"x-kimi-proxy-token", b"x-api-key", b"api-key", b"x-goog-api-key")
 DRAIN_TIMEOUT_S = 1.0
+MAX_HELD_BYTES = 512 * 1024**2  # of all bodies that are worked on
+# So many wrong tokens are answered at once; after them there are ten in a second, whichever client sends them.
+FREE_GUESSES, FREE_AGAIN_S, GUESS_S = 50, 10.0, 0.1
 MAX_WINDOW_LOG = 25  # zstd keeps 2 ** this many bytes in memory: as long as a body may be
 PROTOCOL = "kimi-proxy"  # the WebSocket subprotocol that a page offers beside the token
 
@@ -57,6 +61,7 @@ class Refusal:
     headers: tuple[tuple[str, str], ...] = ()
 
 
+BUSY = Refusal(503, "crowded", "too much is being worked on: send it again in a moment", (("retry-after", "1"),))
 BODY_TIMEOUT = Refusal(408, "body_timeout", "the body did not arrive in time: send it again")
 BODY_UNREADABLE = Refusal(400, "body_incomplete", "the compressed body is damaged, or not all of it came")
 BODY_INCOMPLETE = Refusal(400, "body_incomplete", "the connection ended before the body did")
@@ -80,21 +85,47 @@ class Guard:
         self.app = app
         self.rules = rules
         self.on_refusal = on_refusal
+        self._room = max(MAX_HELD_BYTES, rules.max_body_bytes)
+        self._guesses: deque[float] = deque(maxlen=FREE_GUESSES)
+        self._guessing = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        admitted = receive if scope["type"] == "lifespan" else await self._admitted(scope, receive)
-        if isinstance(admitted, Refusal):
-            self.on_refusal(admitted)
-            await _refuse(admitted, scope, receive, send)
-        else:
-            await self.app(scope, admitted, send)
+        held = HeldBytes(self)
+        try:
+            admitted = receive if scope["type"] == "lifespan" else await self._admitted(scope, receive, held)
+            if isinstance(admitted, Refusal):
+                self.on_refusal(admitted)
+                await self._slow_down(admitted)
+                await _refuse(admitted, scope, receive, send)
+            else:
+                await self.app(scope, admitted, send)
+        finally:
+            held.release()
 
-    async def _admitted(self, scope: Scope, receive: Receive) -> Receive | Refusal:
+    def take(self, size: int) -> bool:
+        """Return whether there is room for so many bytes more; it is taken then."""
+        if size > self._room:
+            return False
+        self._room -= size
+        return True
+
+    async def _slow_down(self, refused: Refusal) -> None:
+        """Let wrong tokens wait for each other, once there are many of them."""
+        if refused is not TOKEN_REQUIRED:
+            return
+        now = asyncio.get_running_loop().time()
+        is_many = len(self._guesses) == FREE_GUESSES and now - self._guesses[0] < FREE_AGAIN_S
+        self._guesses.append(now)
+        if is_many:
+            async with self._guessing:
+                await asyncio.sleep(GUESS_S)
+
+    async def _admitted(self, scope: Scope, receive: Receive, held: "HeldBytes") -> Receive | Refusal:
         """Return where the application reads the body from, or why it is refused."""
         refusal = self._refusal(scope)
         if refusal is not None or not _has_body(scope["headers"]):
             return refusal or receive
-        body = await self._body(scope["headers"], receive)
+        body = await self._body(scope["headers"], receive, held)
         return body if isinstance(body, Refusal) else _replayed(body, receive)
 
     def _refusal(self, scope: Scope) -> Refusal | None:
@@ -114,19 +145,37 @@ class Guard:
         expected = self.rules.token.encode()
         return None if any(hmac.compare_digest(t, expected) for t in _tokens(headers)) else TOKEN_REQUIRED
 
-    async def _body(self, headers: Headers, receive: Receive) -> bytes | Refusal:
+    async def _body(self, headers: Headers, receive: Receive, held: "HeldBytes") -> bytes | Refusal:
         limit = self.rules.max_body_bytes
         if any(int(announced) > limit for announced in _values(headers, b"content-length")):
             return _too_large(limit)
         try:
             async with asyncio.timeout(self.rules.body_timeout_s):
-                body = await _received(receive, limit)
+                body = await _received(receive, limit, held.take)
         except TimeoutError:
             return BODY_TIMEOUT
         coding = next(iter(_values(headers, b"content-encoding")), CODINGS[0])
         if isinstance(body, Refusal) or coding == CODINGS[0]:
             return body
-        return await asyncio.to_thread(_decompressed, body, coding, limit)
+        body = await asyncio.to_thread(_decompressed, body, coding, limit)
+        return body if isinstance(body, Refusal) or held.take(len(body)) else BUSY
+
+
+class HeldBytes:
+    """What one request holds of the room that all bodies share."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self._size = 0
+
+    def take(self, size: int) -> bool:
+        is_room = self._guard.take(size)
+        self._size += size if is_room else 0
+        return is_room
+
+    def release(self) -> None:
+        self._guard.take(-self._size)
+        self._size = 0
 
 
 @lru_cache(maxsize=8)
@@ -214,16 +263,19 @@ async def _refuse(refused: Refusal, scope: Scope, receive: Receive, send: Send) 
     await answer(scope, receive, send)
 
 
-async def _received(receive: Receive, limit: int) -> bytes | Refusal:
-    """Return the whole body, or the refusal as soon as it is longer than `limit`."""
+async def _received(receive: Receive, limit: int, take: Callable[[int], bool]) -> bytes | Refusal:
+    """Return the whole body, or the refusal as soon as it is longer than `limit`, or there is no room for it."""
     body = bytearray()
     while True:
         message = await receive()
         if message["type"] != "http.request":
             return BODY_INCOMPLETE
-        body += message.get("body", b"")
+        piece = message.get("body", b"")
+        body += piece
         if len(body) > limit:
             return _too_large(limit)
+        if not take(len(piece)):
+            return BUSY
         if not message.get("more_body", False):
             return bytes(body)
 

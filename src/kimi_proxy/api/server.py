@@ -23,8 +23,17 @@ from kimi_proxy.proxy import peer
 HEAD_TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
+CROWDED = (
+    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-type: application/json\r\n"
+    b'content-length: 62\r\n\r\n{"error":{"code":"crowded","message":"too many connections"}}\n'
+)
+MAX_CONNECTIONS = 1000
+
+
 class BoundedProtocol(HttpToolsProtocol):
-    """Limits the time and the size of a request's head, which uvicorn does not."""
+    """Limits the connections, and the time and the size of a request's head, which uvicorn does not."""
+
+    max_connections = MAX_CONNECTIONS
 
     head_s = 10.0
     max_head_bytes = 64 * 1024
@@ -35,8 +44,14 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._deadline = self.loop.call_later(self.head_s, transport.abort)
+        if len(self.connections) > self.max_connections:
+            transport.write(CROWDED)
+            transport.close()
 
     def data_received(self, data: bytes) -> None:
+        if not self._answering() and self._head_bytes + _head_size(data) > self.max_head_bytes:
+            self._refuse_head()
+            return
         super().data_received(data)
         upgraded = self.transport.get_protocol() is not self
         if upgraded or self._answering():
@@ -57,6 +72,10 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._deadline is None:
             self._deadline = self.loop.call_later(self.head_s, self.transport.abort)
         if self._head_bytes > self.max_head_bytes:
+            self._refuse_head()
+
+    def _refuse_head(self) -> None:
+        if not self.transport.is_closing():
             self.transport.write(HEAD_TOO_LONG)
             self.transport.close()
 
@@ -65,6 +84,12 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+
+def _head_size(data: bytes) -> int:
+    """Return how much of `data` belongs to a head that begins with it, or goes on in it."""
+    end = data.find(b"\r\n\r\n")
+    return len(data) if end < 0 else end
 
 
 class BoundedSocket(WebSocketsSansIOProtocol):
@@ -85,10 +110,10 @@ class BoundedSocket(WebSocketsSansIOProtocol):
 GRACEFUL_STOP_S = 5
 CANCELLED_STOP_S = 0.5
 KEEP_ALIVE_S = 75  # longer than the pools of common clients keep a connection, so that they close first
-MAX_CONNECTIONS = 1000
 MAX_WEBSOCKET_MESSAGE_BYTES = 64 * 1024  # what viewers send is ignored
 PING_S = 4.0  # the interval between pings of a WebSocket, and the timeout of each
 
+MIN_TOKEN_CHARS = 16  # beyond loopback
 OTHER_USER = "this server answers the user who started it: start your own, or set KIMI_PROXY_TOKEN for it and send that"
 STOPPING_ANSWER = refusal(503, "stopping", "the server is stopping: ask again once it is back", {"retry-after": "2"})
 
@@ -131,9 +156,16 @@ async def serve(
         watch.cancel()
 
 
-def refuse_exposure(host: str, token: bool) -> None:
-    """Raise ConfigError without a token beyond loopback: anyone on the network could read what is stored here."""
-    if not token and not is_loopback(host):
+def refuse_exposure(host: str, token: bool, token_chars: int = MIN_TOKEN_CHARS) -> None:
+    """Raise ConfigError without a good token beyond loopback: anyone on the network could read what is stored here."""
+    if is_loopback(host):
+        return
+    if token and token_chars < MIN_TOKEN_CHARS:
+        raise ConfigError(
+            f"{host or 'every interface'} can be reached from the network, where KIMI_PROXY_TOKEN can be guessed: "
+            f"give it {MIN_TOKEN_CHARS} characters or more, or listen on 127.0.0.1"
+        )
+    if not token:
         raise ConfigError(
             f"{host or 'every interface'} can be reached from the network: set KIMI_PROXY_TOKEN, or listen on 127.0.0.1"
         )
@@ -237,7 +269,6 @@ def _settings(app: ASGIApp) -> uvicorn.Config:
         proxy_headers=False,
         server_header=False,
         headers=[("x-content-type-options", "nosniff")],
-        limit_concurrency=MAX_CONNECTIONS,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=GRACEFUL_STOP_S,
     )

@@ -100,7 +100,8 @@ def _serve(settings: LoadedSettings, listeners: Sequence[Listener]) -> None:
 
     config = settings.config
     for listener in listeners:
-        refuse_exposure(listener.host, config.token is not None)
+        chars = len(config.token.get_secret_value()) if config.token else 0
+        refuse_exposure(listener.host, config.token is not None, chars)
     write_to_stderr(config.log)
 
     async def life() -> None:

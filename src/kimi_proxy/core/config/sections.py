@@ -23,7 +23,10 @@ class ToolSettings(SettingsSection):
     enabled: bool = True
     cwd: str = ""
     roots: tuple[str, ...] = ()
-    denied_names: tuple[str, ...] = (".env", ".gnupg", ".ssh")
+    denied_names: tuple[str, ...] = (
+        *(".env", ".env.development", ".env.local", ".env.production", ".env.staging", ".env.test"),
+        *(".git-credentials", ".gnupg", ".netrc", ".ssh"),
+    )
     bash_over_http: bool = False
     bash_timeout_ms: int = Field(default=120_000, ge=1, le=MAX_BASH_TIMEOUT_MS)
     bash_env: tuple[str, ...] = ()

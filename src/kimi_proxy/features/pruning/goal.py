@@ -18,6 +18,7 @@ from kimi_proxy.features.pruning.structure.blocks import Floats, Rows
 WORD = re.compile(r"[^\W\d]\w*|\d+")
 # Lines of minified code are cut here: what stands beyond cannot be judged by its words anyway.
 MAX_WORD_CHARS = 80
+GOAL_MAX_CHARS = 4000
 TRANSLATED = 0.9  # what a word counts that the goal has in French
 
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_A-Za-z]+")
@@ -97,9 +98,12 @@ class Goal:
         return [(stem, *self.translated.get(stem, ())) for stem in self.stems if stem not in english]
 
 
-@lru_cache(maxsize=64)
 def read_goal(goal: str) -> Goal:
-    goal = goal[:4000]
+    return _read_goal(goal[:GOAL_MAX_CHARS])  # what is remembered of it, too
+
+
+@lru_cache(maxsize=64)
+def _read_goal(goal: str) -> Goal:
     stems: dict[str, float] = {}
     exact: list[str] = []
     translated: dict[str, tuple[str, ...]] = {}

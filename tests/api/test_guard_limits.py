@@ -1,0 +1,67 @@
+"""What all requests share: the room for their bodies, and the patience with wrong tokens."""
+
+import asyncio
+import time
+
+from starlette.types import Message, Receive, Scope, Send
+
+from kimi_proxy.api import guard
+from kimi_proxy.api.guard import Guard, Rules
+
+HOST = (b"host", b"127.0.0.1:8000")
+
+
+def a_scope(*headers: tuple[bytes, bytes], method: str = "POST") -> Scope:
+    given = [HOST, *headers]
+    return {"type": "http", "method": method, "path": "/mcp", "headers": given, "server": ("127.0.0.1", 8000)}
+
+
+async def asked(app: Guard, scope: Scope, body: bytes = b"") -> dict[str, object]:
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    return {"status": sent[0]["status"], **{key.decode(): value.decode() for key, value in sent[0]["headers"]}}
+
+
+async def test_bodies_that_need_too_much_room_together_are_sent_again_later() -> None:
+    busy, go_on = asyncio.Event(), asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        busy.set()
+        await go_on.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    size = guard.MAX_HELD_BYTES // 2 + 1
+    guarded = Guard(app, Rules(max_body_bytes=size))
+    body = bytes(size)
+    scope = a_scope((b"content-type", b"application/json"), (b"content-length", str(size).encode()))
+    first = asyncio.create_task(asked(guarded, scope, body))
+    await busy.wait()
+    second = await asked(guarded, scope, body)
+    assert (second["status"], second["retry-after"]) == (503, "1")
+    go_on.set()
+    assert (await first)["status"] == 200
+    assert (await asked(guarded, scope, body))["status"] == 200
+
+
+async def test_wrong_tokens_are_answered_ten_times_a_second_and_the_right_one_at_once() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    guarded = Guard(app, Rules(token="t" * 20))
+    wrong, right = (a_scope((b"x-api-key", key), method="GET") for key in (b"x", b"t" * 20))
+    for _ in range(guard.FREE_GUESSES):
+        assert (await asked(guarded, wrong))["status"] == 401
+    began = time.monotonic()
+    guesses = [asyncio.create_task(asked(guarded, wrong)) for _ in range(5)]
+    await asyncio.sleep(0)
+    assert (await asked(guarded, right))["status"] == 200
+    assert not any(guess.done() for guess in guesses)
+    assert [(await guess)["status"] for guess in guesses] == [401] * 5
+    assert time.monotonic() - began >= 4 * guard.GUESS_S
