@@ -9,6 +9,7 @@ import fitting
 import halves
 import logbook
 import selection
+import used
 from lessons import Lesson, lessons, of_logs
 from logbook import Entry
 
@@ -24,7 +25,7 @@ def main() -> None:
     entries = logbook.entries_of(asked.runs, asked.seed) if asked.runs else []
     if not asked.only_judge:
         learned = fitting.fit(
-            [*_lessons(asked.repositories, asked.cases, asked.seed), *_logs(entries, asked)], asked.seed
+            [*_lessons(asked.repositories, asked.cases, asked.seed), *_logs(entries, asked), *_used(asked)], asked.seed
         )
         raw = model.write({**_kept(asked.out), **learned})
         if len(raw) > model.MAX_BYTES:
@@ -55,6 +56,7 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--judged-cases", type=int, default=60, help="how many of a repository or tool to judge on")
     parser.add_argument("--runs", type=int, default=0, help="how many projects to break for each tool that writes logs")
     parser.add_argument("--halves", action="store_true", help="judge logs of half of the tools by those of the others")
+    parser.add_argument("--sessions", nargs="*", type=Path, default=[], help="agents' sessions to learn use from")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--out", type=Path, default=MODEL)
     parser.add_argument("--select", action="store_true", help="also compare the constants of the selection")
@@ -74,6 +76,12 @@ def _lessons(paths: Iterable[Path], most: int, seed: int) -> list[Lesson]:
 def _logs(entries: Sequence[Entry], asked: argparse.Namespace) -> list[Lesson]:
     print(f"logs: {len(entries)} lessons", flush=True)
     return of_logs(entries, asked.seed)
+
+
+def _used(asked: argparse.Namespace) -> list[Lesson]:
+    found = list(used.lessons(asked.sessions, asked.seed))
+    print(f"sessions: {len(found) // 2} outputs", flush=True)
+    return found
 
 
 def _mined(path: Path, most: int, seed: int) -> list[Case]:

@@ -1,6 +1,6 @@
 """Gradient-boosted trees from lessons, one forest for each kind of text."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import lightgbm
 import numpy as np
@@ -8,10 +8,11 @@ import planting
 from lessons import Lesson
 
 from kimi_proxy.features.pruning.model import Forest, Forests, Tree
+from kimi_proxy.features.pruning.score import USED, USED_OUTPUT
 
 __all__ = ["Forests", "fit"]
 
-TREES = {"code": 200, "docs": 150, "logs": 100}
+TREES = {"code": 200, "docs": 150, "logs": 100, USED: 300, USED_OUTPUT: 100}
 PARAMETERS = {
     "objective": "binary",
     "num_leaves": 31,
@@ -26,28 +27,32 @@ PARAMETERS = {
     "force_row_wise": True,
     "verbose": -1,
 }
+# Sessions are few, and those of one project are alike: small trees, slowly, do better on other projects.
+OTHER_PARAMETERS: Mapping[str, Mapping[str, object]] = {
+    USED: {"num_leaves": 15, "learning_rate": 0.05, "min_data_in_leaf": 300},
+    USED_OUTPUT: {"num_leaves": 8, "learning_rate": 0.05, "min_data_in_leaf": 60},
+}
 
 
 def fit(lessons: Sequence[Lesson], seed: int) -> Forests:
     forests: dict[str, Forest] = {}
-    for source_type, trees in TREES.items():
-        own = [lesson for lesson in lessons if lesson.source_type == source_type]
+    for name, trees in TREES.items():
+        own = [lesson for lesson in lessons if lesson.forest == name]
         if own:
-            forests[source_type] = _forest(own, trees, seed)
+            forests[name] = _forest(own, trees, {**PARAMETERS, **OTHER_PARAMETERS.get(name, {})}, seed)
     return forests
 
 
-def _forest(lessons: Sequence[Lesson], trees: int, seed: int) -> Forest:
+def _forest(lessons: Sequence[Lesson], trees: int, parameters: Mapping[str, object], seed: int) -> Forest:
     names = list(lessons[0].signals)
-    # Every case counts the same, however many lines answer it: recall is measured so.
-    weights = np.concatenate([np.full(len(one.answers), one.weight / one.answers.sum()) for one in lessons])
+    weights = np.concatenate([np.full(len(one.answers), one.weight) for one in lessons])
     data = lightgbm.Dataset(
         np.concatenate([lesson.table for lesson in lessons]),
         np.concatenate([lesson.answers for lesson in lessons]),
         weight=weights / weights.mean(),
         feature_name=names,
     )
-    booster = lightgbm.train({**PARAMETERS, "seed": seed}, data, trees)
+    booster = lightgbm.train({**parameters, "seed": seed}, data, trees)
     planted = [planting.tree(one["tree_structure"]) for one in booster.dump_model()["tree_info"]]
     return _thrifty(names, [tree for tree in planted if tree is not None])
 

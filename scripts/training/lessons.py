@@ -8,7 +8,6 @@ from logbook import Entry
 from numpy.typing import NDArray
 
 from kimi_proxy.core import lines as text_lines
-from kimi_proxy.core.prune import SourceType
 from kimi_proxy.features.pruning.engine import outline
 from kimi_proxy.features.pruning.model import stepped
 from kimi_proxy.features.pruning.signals import measure
@@ -21,9 +20,9 @@ UNANSWERED_WEIGHT = 0.5  # a question about what did not fail: its log teaches l
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """Rows are lines, columns are signals in the order of `signals`."""
+    """Rows are lines, columns are signals in the order of `signals`; each row weighs `weight`."""
 
-    source_type: SourceType
+    forest: str  # a type of text, or what else is learned of it
     signals: Sequence[str]
     table: NDArray[np.uint16]
     answers: NDArray[np.bool_]
@@ -64,13 +63,17 @@ def lesson(case: Case, rng: np.random.Generator, weight: float = 1.0) -> Lesson:
     answers = np.zeros(len(lines), dtype=bool)
     answers[list(case.gold)] = True
     spoken = np.array([bool(line.strip()) for line in lines])
-    rows = _sampled(answers & spoken, spoken, rng)
+    rows = sampled(answers & spoken, spoken, rng)
     table = np.stack([stepped(signals[name][rows]) for name in names], axis=1).astype(np.uint16)
-    return Lesson(case.source_type, names, table, answers[rows], weight)
+    # Every case counts the same, however many lines answer it: recall is measured so.
+    return Lesson(case.source_type, names, table, answers[rows], weight / max(1, int(answers[rows].sum())))
 
 
-def _sampled(answers: NDArray[np.bool_], spoken: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.int64]:
+def sampled(
+    answers: NDArray[np.bool_], spoken: NDArray[np.bool_], rng: np.random.Generator, most_wrong: int = WRONG_LINES
+) -> NDArray[np.int64]:
+    """Return the rows that answer, and some of the others."""
     wrong = np.flatnonzero(spoken & ~answers)
-    if len(wrong) > WRONG_LINES:
-        wrong = rng.choice(wrong, WRONG_LINES, replace=False)
+    if len(wrong) > most_wrong:
+        wrong = rng.choice(wrong, most_wrong, replace=False)
     return np.sort(np.concatenate([np.flatnonzero(answers), wrong]))

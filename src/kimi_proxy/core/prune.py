@@ -21,13 +21,34 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
+class CallContext:
+    """What an agent was doing when a tool answered it. Texts are short: the newest that fit."""
+
+    tool: str
+    path: str = ""  # of the file that the call names
+    user: str = ""  # the first and the newest words of the user
+    said: str = ""  # what the agent said with the call
+    arguments: str = ""
+    recent: str = ""  # what it said and called before that
+    results: int = 0  # that came before this one
+    siblings: int = 0  # calls of the same answer
+    was_read: bool = False  # the same file, before
+    was_edited: bool = False
+    is_partial: bool = False  # a range of the file was asked for
+    failed: bool = False
+    edits_by_quoting: bool = False
+    seen_rows: tuple[int, ...] = ()  # of the text: rows that the conversation shows already
+
+
+@dataclass(frozen=True, slots=True)
 class Question:
-    """A text, and what its reader wants to know of it."""
+    """A text, and what its reader wants to know of it; where an agent's tool printed it, what the agent was doing."""
 
     text: str
     goal: str
     source_type: SourceType
     options: Options
+    context: CallContext | None = None
 
 
 @dataclass(frozen=True, slots=True)

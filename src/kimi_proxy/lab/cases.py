@@ -12,11 +12,11 @@ from pathlib import PurePath
 from typing import Literal, NamedTuple
 
 from kimi_proxy.core.lines import join, split
-from kimi_proxy.core.prune import SourceType
+from kimi_proxy.core.prune import CallContext, SourceType
 from kimi_proxy.features.failures import TOOLS
 from kimi_proxy.features.pruning.engine import outline
 
-Kind = Literal["commit", "docstring", "section", "failure"]
+Kind = Literal["commit", "docstring", "section", "failure", "used"]
 
 MIN_LINES, MAX_LINES = 60, 3000
 CASE_MAX_CHARS = 400_000
@@ -34,6 +34,7 @@ class Case:
     goal: str
     text: str
     gold: tuple[int, ...]
+    context: CallContext | None = None  # where an agent's tool printed the text
 
 
 def is_fair(case: Case) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
+from kimi_proxy.core.prune import CallContext
 from kimi_proxy.features.sanitizer.lossless import (
     MAX_EARLIER,
     MIN_SHARED_ROWS,
@@ -49,6 +50,16 @@ class OutputForms:
     aged: Form | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Entering:
+    """An output's call, what the agent was doing, how likely the output is used, and the user's words so far."""
+
+    call: AgentCall
+    context: CallContext | None
+    likely: float | None
+    words: Sequence[str]
+
+
 class FormsBuilder:
     """Makes the forms of a session's outputs, one after the other; `weigh` counts as the provider does."""
 
@@ -67,12 +78,13 @@ class FormsBuilder:
         self._texts.clear()
 
     def make(
-        self, index: int, output: CallOutput, call: AgentCall, words: Sequence[str], used: Sequence[str], tokens: float
+        self, index: int, output: CallOutput, entering: Entering, used: Sequence[str], tokens: float
     ) -> OutputForms:
         """Return the forms of an output of so many tokens, of which these lines are used later."""
         forms = OutputForms()
         if len(output.text) <= MIN_LISTED_CHARS:
             return forms
+        call = entering.call
         result = result_of(origin_of(call.name, call.arguments), output.text, call.id)
         seed = sha256(call.id.encode("utf-8", "surrogatepass")).digest()
         forms.plain = self._form(result, lossless_form(result, (), seed, self._hint), used)
@@ -80,7 +92,7 @@ class FormsBuilder:
         self._rows[index] = rows_of(result)
         forms.pointers = tuple(self._pointers(index, result, seed, used))
         if not asked_again and len(result.text) <= MAX_ENGINE_CHARS:
-            forms.engine = self._engine(result, goal_of(words), seed, used, tokens)
+            forms.engine = self._engine(result, entering, seed, used, tokens)
         forms.aged = self._form(result, aged_form(result, seed, self._hint), used)
         if tokens > HUGE_TOKENS:
             forms.bounded = self._form(result, bounded_form(result, seed, HUGE_TOKENS, self._hint), used)
@@ -106,15 +118,16 @@ class FormsBuilder:
                     yield form
 
     def _engine(
-        self, result: LongOutput, goal: str, seed: bytes, used: Sequence[str], tokens: float
+        self, result: LongOutput, entering: Entering, seed: bytes, used: Sequence[str], tokens: float
     ) -> dict[EntryCut, Form]:
-        ways = {policy.entry_cut(result.origin.tool, self._quotes) for policy in POLICIES.values()}
+        tool, likely = result.origin.tool, entering.likely
+        ways = {policy.entry_cut(tool, self._quotes, likely) for policy in POLICIES.values()}
         made: dict[EntryCut, Form] = {}
         for way in ways:
             if tokens > way.over_tokens:
                 task = Task(
                     result.text,
-                    goal,
+                    goal_of(entering.words),
                     result.origin,
                     result.is_unread,
                     way.over_tokens,
@@ -122,6 +135,7 @@ class FormsBuilder:
                     seed,
                     self._hint,
                     keep_tokens=way.keep_tokens,
+                    context=entering.context,
                 )
                 if form := self._form(result, shorten(task), used):
                     made[way] = form

@@ -240,7 +240,7 @@ def pruning(name: str, case: Case, prune: Callable[[Question], Kept]) -> Judged:
 
 def question(case: Case, ratio: float) -> Question:
     options = Options(ratio, 1, TIMEOUT_MS, annotate_lines=False, include_markers=True)
-    return Question(case.text, case.goal, case.source_type, options)
+    return Question(case.text, case.goal, case.source_type, options, case.context)
 
 
 def kept_of(pruned: Pruned, ms: float) -> Kept:

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 
 from kimi_proxy.core import tokens
 from kimi_proxy.features.clients.tools import ToolWeight, weighed
+from kimi_proxy.features.sanitizer.history import CallHistory, MadeCall
 from kimi_proxy.features.sanitizer.plan import origin_of, own_words
+from kimi_proxy.features.sanitizer.policy import POLICIES, likely_used
 from kimi_proxy.features.sanitizer.stage import hint
-from kimi_proxy.lab.forms import MIN_LISTED_CHARS, FormsBuilder, OutputForms
+from kimi_proxy.lab.forms import MIN_LISTED_CHARS, Entering, FormsBuilder, OutputForms
 from kimi_proxy.lab.transcripts.transcript import AgentCall, AgentRequest, CallOutput, ProviderUsage, Transcript
 from kimi_proxy.lab.used_lines import LineUse, uses
 
@@ -22,6 +24,8 @@ FIVE_MINUTES_S, HOUR_S = 300.0, 3600.0
 ADDRESS = "http://127.0.0.1:8000"  # of the proxy, for models that have no tool of ours
 DROP = 0.6  # a prompt that has shrunk below this share has been compacted, whether or not the agent says so
 HIT = 0.5  # a request that read this share of the one before found it in the cache
+
+LEAST_ENTRY_TOKENS = min(policy.entry_tokens for policy in POLICIES.values())
 
 CountTokens = Callable[[str], int]
 
@@ -53,6 +57,7 @@ class MeasuredOutput:
     is_listed: bool = True  # the sanitizer looks at it: it is long enough
     about: str = ""  # the command or file that the call named
     failed: bool = False
+    likely: float | None = None  # how likely a line of it is to be used, by what was learned
     forms: OutputForms = field(default_factory=OutputForms)
 
 
@@ -121,6 +126,7 @@ class _Measuring:
         self._files: dict[str, list[int]] = {}
         self._calls: dict[str, AgentCall] = {}
         self._words: list[str] = []
+        self._history = CallHistory(session.quotes_to_edit)
         self._uses: dict[int, list[LineUse]] = {}
         self._of_output: dict[int, list[str]] = {}
         for use in uses(transcript):
@@ -136,12 +142,15 @@ class _Measuring:
         first_model = self._transcript.requests[0].model
         life_s = FIVE_MINUTES_S if _WRITES_COST.search(first_model) else HOUR_S
         for index, request in enumerate(self._transcript.requests):
-            self._words += [own for text in request.user if request.is_user_turn and (own := own_words(text))]
+            for words in [own for text in request.user if request.is_user_turn and (own := own_words(text))]:
+                self._words.append(words)
+                self._history.user(words)
             made = self._request(index, request, before, life_s)
             self._session.requests.append(made)
             if request.usage and request.usage.cache_write_1h + request.usage.cache_write_5m:
                 life_s = HOUR_S if request.usage.cache_write_1h else FIVE_MINUTES_S
             self._calls.update((call.id, call) for call in request.calls)
+            self._history.answer(request.said, (MadeCall(call.id, call.name, call.arguments) for call in request.calls))
             before = made
 
     def _request(
@@ -218,7 +227,11 @@ class _Measuring:
         one.used_tokens = self._weigh("\n".join(lines)) if lines else 0.0
         one.is_listed = len(output.text) > MIN_LISTED_CHARS
         one.about, one.failed = origin.command or origin.path, output.failed
-        one.forms = self._forms.make(one.index, output, call, self._words, lines, one.tokens)
+        context = self._history.result(output.call_id, output.text, output.failed)
+        if one.tokens > LEAST_ENTRY_TOKENS:
+            one.likely = likely_used(output.text, context)
+        entering = Entering(call, context, one.likely, self._words)
+        one.forms = self._forms.make(one.index, output, entering, lines, one.tokens)
         if name := origin.path.replace("\\", "/").rpartition("/")[2]:
             self._files.setdefault(name, []).append(one.index)
 

@@ -161,7 +161,7 @@ class _Simulation:
         elif policy.oracle_over and tokens > policy.oracle_over:
             self._show(held, Form(tokens - output.used_tokens - MARKER_TOKENS))
         if policy.entry is not None:
-            cut = policy.entry.entry_cut(output.tool, self._session.quotes_to_edit)
+            cut = policy.entry.entry_cut(output.tool, self._session.quotes_to_edit, output.likely)
             self._show(held, output.forms.engine.get(cut))
         # The shorter of the two: what the engine leaves of a long file may be longer than all of it without numbers.
         self._show(held, self._lossless(output))

@@ -19,7 +19,7 @@ from kimi_proxy.features.pruning.frames import framing
 from kimi_proxy.features.pruning.goal import read_goal, rows_with
 from kimi_proxy.features.pruning.model import Scorers, installed
 from kimi_proxy.features.pruning.select import Costs, filled, gaps, select
-from kimi_proxy.features.pruning.signals import measure
+from kimi_proxy.features.pruning.signals import measure, wider_goal
 from kimi_proxy.features.pruning.structure import code, docs, logs
 from kimi_proxy.features.pruning.structure.blocks import Floats, Outline
 
@@ -45,6 +45,7 @@ class Analysis:
     lines: Sequence[str]
     outline: Outline
     scores: Floats
+    is_of_use: bool = False  # the scores say what an agent will use, not what answers a goal
 
 
 def prune(
@@ -103,6 +104,10 @@ def analyze(
     found = outline(lines, question.source_type, check)
     if scores is not None:
         return Analysis(lines, found, np.asarray(scores, dtype=np.float64))
+    if question.context is not None and score.USED in scorers.learned:
+        goal = wider_goal(question.goal, question.context)
+        signals = measure(lines, goal, question.source_type, found, check, question.context)
+        return Analysis(lines, found, score.use(signals, scorers, check), is_of_use=True)
     signals = measure(lines, question.goal, question.source_type, found, check)
     return Analysis(lines, found, score.relevance(question.source_type, signals, scorers, check))
 
@@ -155,6 +160,8 @@ FITTED: Mapping[SourceType, Fitted] = {
     "docs": Fitted(),
     "logs": Fitted(toll_share=1.0),
 }
+# The likelihood of use differs from row to row more than relevance does: dear gaps make few and large ones of many.
+FITTED_TO_USE = Fitted(toll_share=2.5)
 # Up to this ratio every protected line stays. Beyond it the caller asks for so little text that an
 # outline of all of it would leave no room for the answer: the headers of what is kept stay.
 GENEROUS_RATIO = 0.6
@@ -175,7 +182,7 @@ def choose(
     fitted: Fitted | None = None,
 ) -> list[bool]:
     """Return which lines to keep: those worth it with the headers above them, and up to a ratio the whole outline."""
-    fitted = fitted or FITTED[question.source_type]
+    fitted = fitted or (FITTED_TO_USE if analysis.is_of_use else FITTED[question.source_type])
     lines, protected, ratio = analysis.lines, analysis.outline.protected, question.options.max_prune_ratio
     worth = score.worth(analysis.scores, lines, costs.lines, fitted.blank_share)
     weighed = [w * fitted.import_share if why == "import" else w for w, why in zip(worth, protected, strict=True)]

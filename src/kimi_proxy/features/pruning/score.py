@@ -43,6 +43,34 @@ FILLER = 1e-6
 SHARPNESS = 2  # squared: a line twice as good is worth four of the others
 
 
+USED, USED_OUTPUT = "used", "used output"  # the forests that were learned from agents' sessions
+
+
+def use(signals: Signals, scorers: Scorers, check: Callable[[], None]) -> Floats:
+    """Return one score per line of an agent's tool, between 0 and 1: by how likely the agent goes on to use it."""
+    return scaled(np.sqrt(use_probability(signals, scorers, check)))
+
+
+def use_probability(signals: Signals, scorers: Scorers, check: Callable[[], None]) -> Floats:
+    """Return for each line of an agent's tool the probability that the agent goes on to use it."""
+    learned = scorers.learned[USED]
+    return learned.probability(_with_all(signals, learned.forest.signals), check)
+
+
+def likely_used(signals: Mapping[str, float], scorers: Scorers) -> float | None:
+    """Return the probability that an agent goes on to use any line of an output; None where nothing was learned."""
+    learned = scorers.learned.get(USED_OUTPUT)
+    if learned is None:
+        return None
+    return float(learned.probability({name: np.array([value]) for name, value in signals.items()}, lambda: None)[0])
+
+
+def _with_all(signals: Signals, names: Sequence[str]) -> Signals:
+    """Return the signals of these names; those that texts of another type have are 0."""
+    nothing: Floats = np.zeros(len(signals["line"]))
+    return {name: signals.get(name, nothing) for name in names}
+
+
 def relevance(source_type: SourceType, signals: Signals, scorers: Scorers, check: Callable[[], None]) -> Floats:
     """Return one score per line, between 0 and 1."""
     learned = scorers.learned.get(source_type)

@@ -11,8 +11,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from kimi_proxy.core.prune import SourceType
+from kimi_proxy.core.prune import CallContext, SourceType
 from kimi_proxy.features.failures import MARKS, failure_level
+from kimi_proxy.features.pruning.call_signals import call_signals
 from kimi_proxy.features.pruning.goal import (
     CHECK_EVERY,
     WORD,
@@ -44,9 +45,14 @@ RANKED = ("line", "near", "window5", "window12", "stretch", "echo_near")
 
 
 def measure(
-    lines: Sequence[str], goal: str, source_type: SourceType, outline: Outline, check: Callable[[], None]
+    lines: Sequence[str],
+    goal: str,
+    source_type: SourceType,
+    outline: Outline,
+    check: Callable[[], None],
+    context: CallContext | None = None,
 ) -> Signals:
-    """Return every signal of a text of that type."""
+    """Return every signal of a text of that type; with a context also those of what an agent was doing."""
     wanted = read_goal(goal)
     found = find(lines, wanted, check)
     signals = _relevance(found)
@@ -61,7 +67,22 @@ def measure(
     check()
     signals |= _shapes(lines, outline)
     signals |= {f"rank_{name}": rank(signals[name]) for name in RANKED}
-    return signals | _whole(found, wanted, fold(goal[:GOAL_CHARS]))
+    signals |= _whole(found, wanted, fold(goal[:GOAL_CHARS]))
+    if context is not None:
+        check()
+        columns = BlockColumns.of(blocks, len(lines))
+        signals |= call_signals(
+            lines, found.words, context, source_type, lambda values: columns.here(columns.means(values))
+        )
+    return signals
+
+
+SAID_CHARS, ARGUMENT_CHARS = 280, 280  # as much as of the user's words
+
+
+def wider_goal(goal: str, context: CallContext) -> str:
+    """Return a goal with what an agent said last and what it called the tool with."""
+    return f"{goal} {context.said[-SAID_CHARS:]} {context.arguments[:ARGUMENT_CHARS]}"
 
 
 def _relevance(found: Matches) -> dict[str, Floats]:

@@ -5,8 +5,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kimi_proxy.core.chat import Request
+from kimi_proxy.core.lines import split
+from kimi_proxy.core.prune import CallContext
+from kimi_proxy.features.pruning import score
+from kimi_proxy.features.pruning.call_signals import output_signals
+from kimi_proxy.features.pruning.model import installed
 from kimi_proxy.features.sanitizer.plan import LongOutput
 from kimi_proxy.features.sanitizer.rows import READERS
+from kimi_proxy.features.sanitizer.shorten import unnumbered
 from kimi_proxy.features.sanitizer.stage import BYTES_PER_TOKEN, Decision
 
 PolicyName = Literal["careful", "default", "deep"]
@@ -18,6 +24,10 @@ CACHE_READ, CACHE_WRITE = 0.1, 1.25
 HUGE_TOKENS = 8_000
 KEEP_WITHOUT_TOOLS = 5
 KEPT_OF_HUGE = 7_000  # of a result that is likely to be quoted; what stays has to be under the above with its markers
+
+# Of results over 1,000 tokens in sessions that nothing was learned from, 7 % of those below .2 were used, 44 % of those
+# between .2 and .5, 80 % of those above.
+SPARED_FROM = 0.2
 
 REPORTERS = frozenset({"task", "agent", "taskoutput", "agentoutputtool"})
 QUOTING_EDITORS = frozenset(
@@ -59,9 +69,10 @@ class Policy:
         """How long a new result that is likely to be quoted may be to enter whole."""
         return HUGE_TOKENS if self.spares_quoted else self.entry_tokens
 
-    def entry_cut(self, tool: str, edits_by_quoting: bool) -> EntryCut:
-        """Return how a new result of `tool` is cut."""
-        if self.spares_quoted and is_quoted(tool, edits_by_quoting):
+    def entry_cut(self, tool: str, edits_by_quoting: bool, likely: float | None = None) -> EntryCut:
+        """Return how a new result of `tool` is cut, which is used with that probability if one is known."""
+        is_spared = is_quoted(tool, edits_by_quoting) if likely is None else likely >= SPARED_FROM
+        if self.spares_quoted and is_spared:
             return EntryCut(HUGE_TOKENS, KEPT_OF_HUGE)
         return EntryCut(self.entry_tokens)
 
@@ -90,6 +101,13 @@ def is_quoted(tool: str, edits_by_quoting: bool) -> bool:
     what they read.
     """
     return tool.lower() in REPORTERS or (edits_by_quoting and tool.lower() in READERS)
+
+
+def likely_used(text: str, context: CallContext | None) -> float | None:
+    """Return the probability that an agent goes on to use a line of a new result; None where nothing was learned."""
+    if context is None or len(text) > LIKELY_MAX_CHARS:
+        return None
+    return score.likely_used(output_signals(unnumbered(split(text)), context), installed())
 
 
 def edits_by_quoting(tools: Iterable[str]) -> bool:

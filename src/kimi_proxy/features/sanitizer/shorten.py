@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import count
@@ -19,7 +19,7 @@ from kimi_proxy.core import markers, tokens
 from kimi_proxy.core.errors import AnyReason, Reason
 from kimi_proxy.core.lines import join, split
 from kimi_proxy.core.markers import MaskMarker, PruneMarker, clean_reason, new_id
-from kimi_proxy.core.prune import Cut, Options, Question, SourceType
+from kimi_proxy.core.prune import CallContext, Cut, Options, Question, SourceType
 from kimi_proxy.features.failures import FAILED_CASE, FAILURE_HEAD, FAILURE_MARKS, VERDICT, failure_level
 from kimi_proxy.features.pruning import engine, source_type
 from kimi_proxy.features.pruning.engine import annotate, outline, render
@@ -57,6 +57,7 @@ class Task:
     seed: bytes
     hint: str = ""  # how to read what is left out, `{id}` in it, where the model has no tool for that
     keep_tokens: int = 0  # of a text that is likely to be quoted so many stay, if there are lines to choose from
+    context: CallContext | None = None  # what the agent was doing when the tool answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +229,7 @@ END_LINES = 3  # at the beginning of a log, and as many at its end
 MARKER_CHARS = 120  # a gap with less in it is not worth its marker
 
 _SHOWN = Options(1.0, 0, 0, annotate_lines=False, include_markers=True)
-_AS_TYPE: dict[str, SourceType] = {"listing": "docs", "logs": "logs", "code": "code", "docs": "docs"}
+SOURCE_TYPES: Mapping[Kind, SourceType] = {"listing": "docs", "logs": "logs", "code": "code", "docs": "docs"}
 
 
 def _shorten_text(
@@ -238,7 +239,7 @@ def _shorten_text(
     if len(task.text) > LONG_LINE_CHARS * (task.text.count("\n") + 1):
         return _shorten_to_ends(task, kind, next_id("msk"), before)
     lines = split(task.text)
-    judged, as_type = unnumbered(lines), _AS_TYPE[kind]
+    judged, as_type = unnumbered(lines), SOURCE_TYPES[kind]
     prune_id = next_id("prn")
     if kind == "logs":
         ratio, found = _log_cuts(task, judged, before, check)
@@ -248,7 +249,7 @@ def _shorten_text(
     else:
         ratio = min(_ratio_of(kind, before, task.is_unread), 1 - task.keep_tokens / before)
         scores = _listing_scores(lines, task.goal, check) if kind == "listing" else None
-        found = _scored_cuts(task.goal, judged, as_type, ratio, check, scores)
+        found = _scored_cuts(task, judged, as_type, ratio, check, scores)
     cuts = tuple(_worth_a_marker(found, lines))
     if not cuts:
         return _whole(task, before, "nothing_to_cut" if check else "out_of_time")
@@ -281,7 +282,7 @@ def _shorten_to_ends(task: Task, kind: Kind, mask_id: str, before: int) -> Short
 
 
 def _scored_cuts(
-    goal: str,
+    task: Task,
     lines: Sequence[str],
     as_type: SourceType,
     ratio: float,
@@ -289,7 +290,8 @@ def _scored_cuts(
     scores: Sequence[float] | None = None,
 ) -> list[Cut]:
     options = replace(_SHOWN, max_prune_ratio=ratio, min_keep_lines=MIN_KEEP_LINES)
-    pruned = engine.prune(Question(join(lines), goal, as_type, options), "prn_0", scores, check)
+    question = Question(join(lines), task.goal, as_type, options, task.context)
+    pruned = engine.prune(question, "prn_0", scores, check)
     return [annotation.cut for annotation in pruned.annotations]
 
 
@@ -315,7 +317,7 @@ def _log_cuts(
     if check is None:
         stays = set(rows[-room:])
     elif len(rows) > room:
-        cuts = _scored_cuts(task.goal, [lines[row] for row in rows], "logs", 1 - room / len(rows), check)
+        cuts = _scored_cuts(_of_rows(task, rows), [lines[row] for row in rows], "logs", 1 - room / len(rows), check)
         stays -= {rows[at] for cut in cuts for at in range(cut.start - 1, cut.end)}
     stays |= _failure_rows(lines, found.protected)
     for row in range(len(lines) - 1, -1, -1):  # what is left of the room goes to the end, where a tool sums up
@@ -324,6 +326,15 @@ def _log_cuts(
         stays.add(row)
     keep = [row in stays for row in range(len(lines))]
     return ratio, list(cuts_with_reasons(gaps(keep), found, lines, "logs"))
+
+
+def _of_rows(task: Task, rows: Sequence[int]) -> Task:
+    """Return the task with a context that counts only these rows."""
+    if task.context is None or not task.context.seen_rows:
+        return task
+    seen = set(task.context.seen_rows)
+    own = tuple(at for at, row in enumerate(rows) if row in seen)
+    return replace(task, context=replace(task.context, seen_rows=own))
 
 
 def _failure_rows(lines: Sequence[str], protected: Sequence[str]) -> set[int]:
@@ -427,7 +438,7 @@ def _shorten_strings(
         kind = kind_of(_PRINTED, text)
         if kind == "json":  # one that is JSON itself stays whole, for there is no end to it
             continue
-        shorter = _shorten_text(replace(task, text=text), kind, next_id, tokens.count(text), check)
+        shorter = _shorten_text(replace(task, text=text, context=None), kind, next_id, tokens.count(text), check)
         token = json.dumps(shorter.shown, ensure_ascii=raw.isascii()).encode()
         if shorter.hidden and len(token) < end - start:
             edits.append((start, end, token))

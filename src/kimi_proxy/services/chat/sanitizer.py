@@ -13,11 +13,14 @@ from typing import TypeVar
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.cache import LruCache
+from kimi_proxy.core.chat.edit import Place
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.core.errors import Reason, StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.prune import CallContext
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sanitizer import stage as offer
+from kimi_proxy.features.sanitizer.history import contexts
 from kimi_proxy.features.sanitizer.lossless import (
     Earlier,
     aged_form,
@@ -34,6 +37,7 @@ from kimi_proxy.features.sanitizer.policy import (
     aged_results,
     edits_by_quoting,
     is_user_turn,
+    likely_used,
     old_results,
     paying_results,
 )
@@ -293,9 +297,11 @@ class Sanitizer:
         request, hint = draft.request, self._hint(draft)
         is_short = len(request.body) <= IN_LOOP_MAX_BYTES
         about = goal(request) if is_short else await asyncio.to_thread(goal, request)
+        context_of = await asyncio.to_thread(self._contexts, draft, outputs, known)
         scored: list[ShortenedText] = []
         for some in batched(new, AT_ONCE):
-            scored += await asyncio.gather(*(self._one(draft, output, about, deadline) for output in some))
+            tasks = (self._one(draft, output, about, context_of.get(output.spot), deadline) for output in some)
+            scored += await asyncio.gather(*tasks)
         if sum(len(output.text) for output in new) <= IN_LOOP_MAX_CHARS:
             forms = self._forms(outputs, new, scored, known, hint)
         else:
@@ -305,6 +311,14 @@ class Sanitizer:
                 self._small.put(output.key, True)
         done = zip(new, forms, strict=True)
         return [ShortenedOutput(output, about, form) for output, form in done if form.why != "below_threshold"]
+
+    def _contexts(
+        self, draft: Draft, outputs: Sequence[LongOutput], known: Mapping[bytes, Decision]
+    ) -> Mapping[Place, CallContext]:
+        """Return what the agent was doing when each result came."""
+        decided = ((output, known.get(output.key)) for output in outputs)
+        shown = {output.spot: one.shown for output, one in decided if one is not None and one.shown is not None}
+        return contexts(draft.request, edits_by_quoting(draft.request.tool_names), shown)
 
     def _forms(
         self,
@@ -347,13 +361,16 @@ class Sanitizer:
             return bounded_form(output, self._draw(SEED_BYTES), HUGE_TOKENS, hint) or form
         return form
 
-    async def _one(self, draft: Draft, output: LongOutput, about: str, deadline: float) -> ShortenedText:
+    async def _one(
+        self, draft: Draft, output: LongOutput, about: str, context: CallContext | None, deadline: float
+    ) -> ShortenedText:
         """Return what the engine leaves of a result that is long enough for it."""
         if output.whole_because:
             return _whole(output, output.whole_because)
         quotes = edits_by_quoting(draft.request.tool_names)
         set_by_user = self._settings.threshold_tokens
-        cut = EntryCut(set_by_user) if set_by_user else self._policy.entry_cut(output.origin.tool, quotes)
+        likely = likely_used(output.text, context)
+        cut = EntryCut(set_by_user) if set_by_user else self._policy.entry_cut(output.origin.tool, quotes, likely)
         if len(output.text) <= cut.over_tokens:  # a token has one character at least
             return _whole(output, "below_threshold")
         task = Task(
@@ -366,6 +383,7 @@ class Sanitizer:
             seed=self._draw(SEED_BYTES),
             hint=self._hint(draft),
             keep_tokens=cut.keep_tokens,
+            context=context,
         )
         try:
             return await self._workers.shorten(task, max(0.0, deadline - self._now()), self._cpu_s)
