@@ -33,6 +33,10 @@ def evaluate(
     command: Annotated[
         str, typer.Option("--cmd", metavar="COMMAND", help="A command that fails in REPO: its log makes cases too.")
     ] = "",
+    sessions: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FOLDER", help="Agents' past sessions to judge on instead of REPO. May be repeated."),
+    ] = None,
     urls: Annotated[
         list[str] | None,
         typer.Option("--url", metavar="URL", help="Another pruner to judge, by its /prune or /rpc. May be repeated."),
@@ -46,7 +50,8 @@ def evaluate(
 
     A commit's message and the lines it changed, documentation and the code under it, a heading and its section, and
     with --cmd a failure and its report: what share of the lines that answer stays, when only 50, 30 or 15 % of the
-    tokens do? Nothing leaves the machine, except to an address given with --url.
+    tokens do? With --sessions it is judged on what agents' tools printed, and which lines of it the agents used later.
+    Nothing leaves the machine, except to an address given with --url.
 
     Example: kimi-proxy eval . --html report.html
     """
@@ -55,7 +60,7 @@ def evaluate(
 
     if html is not None:
         _check_place(html)
-    report = _report(repo, limit, seed, command, urls or [])
+    report = _session_report(sessions, limit, seed) if sessions else _report(repo, limit, seed, command, urls or [])
     if html is not None:
         _write_page(html, as_html(report))
         remark(f"the report is in {html}")
@@ -96,6 +101,28 @@ def _report(repo: Path, limit: int, seed: int, command: str, urls: list[str]) ->
     if len(cases) < MIN_CASES:
         remark(f"only {len(cases)} cases were found: these figures say little")
     return Report(repository.name, repository.head, __version__, seed, judged)
+
+
+def _session_report(folders: list[Path], limit: int, seed: int) -> Report:
+    from kimi_proxy.lab import used_cases
+    from kimi_proxy.lab.evaluation import evaluate, session_contestants
+    from kimi_proxy.lab.report import Report
+
+    with _progress_bar() as progress:
+        found = used_cases.sampled(folders, limit, seed, lambda done, of: progress("reading sessions", done, of))
+        cases = [output.case for session in found for output in session if output.case.gold]
+        if not cases:
+            raise typer.BadParameter("hold no long output of which a line was used", param_hint="--sessions")
+        judged: list[Judged] = []
+        against = session_contestants()
+        for done in evaluate(cases, against):
+            judged.append(done)
+            progress("judging", len(judged), len(cases) * len(against))
+        ranked = used_cases.used_recall(found, used_cases.engine_likelihoods)
+    if len(cases) < MIN_CASES:
+        remark(f"only {len(cases)} cases were found: these figures say little")
+    name = ", ".join(folder.name for folder in folders)
+    return Report(name, "", __version__, seed, judged, ranked)
 
 
 @contextmanager

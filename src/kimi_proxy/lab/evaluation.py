@@ -7,6 +7,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -290,6 +291,18 @@ def contestants(addresses: Sequence[str]) -> list[Contestant]:
     return [
         lambda case: judging.pruning(OURS, case, _engine),
         *(_remote(PrunerEndpoint(address)) for address in addresses),
+        *(_ranker(name) for name in RANKERS),
+    ]
+
+
+GOAL_ALONE = "kimi-proxy, by the goal alone"
+
+
+def session_contestants() -> list[Contestant]:
+    """Return the same for outputs of agents' tools: ours knows what the agent was doing, and once does not."""
+    return [
+        lambda case: judging.pruning(OURS, case, _engine),
+        lambda case: judging.pruning(GOAL_ALONE, case, lambda question: _engine(replace(question, context=None))),
         *(_ranker(name) for name in RANKERS),
     ]
 

@@ -10,6 +10,7 @@ from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.lines import split
 from kimi_proxy.core.prune import SOURCE_TYPES, SourceType
 from kimi_proxy.lab.judging import BUDGETS, Estimate, Judged, estimate
+from kimi_proxy.lab.used_cases import UsedRecall
 
 HARDEST = 10
 MIDDLE = 1  # the budget by whose recall cases are called hard, and that tables show in full
@@ -57,6 +58,11 @@ class Report:
     version: str
     seed: int
     judged: Sequence[Judged]
+    ranked: UsedRecall | None = None  # where agents' sessions were judged
+
+    @property
+    def origin(self) -> str:
+        return f"{self.repository} at {self.head[:12]}" if self.head else self.repository
 
     @property
     def tables(self) -> list[Table]:
@@ -104,7 +110,7 @@ def interval(e: Estimate, sign: str = "") -> str:
 
 
 def as_text(report: Report) -> str:
-    out = [f"{report.repository} at {report.head[:12]}, seed {report.seed}, kimi-proxy {report.version}"]
+    out = [f"{report.origin}, seed {report.seed}, kimi-proxy {report.version}"]
     out += ["Share of the lines that answer which stay, when this share of the tokens is paid (markers included)."]
     head = ["", *(f"{budget:.0%} of tokens" for budget in BUDGETS), "all of it at 30 %", "parses at 30 %", "ms"]
     for table in report.tables:
@@ -112,7 +118,19 @@ def as_text(report: Report) -> str:
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         out += ["", f"{table.source_type}: {table.title}"]
         out += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    out += ["", *_ranked_lines(report.ranked)] if report.ranked else []
     return "\n".join(out) + "\n"
+
+
+def _ranked_lines(ranked: UsedRecall) -> Iterable[str]:
+    """Yield what the ranking of used lines reaches without markers and structure."""
+    yield "Used lines of 20 characters and more among the likeliest for this share of their tokens, without markers."
+    for name, count, recall in (
+        ("each output by itself", f"{ranked.outputs} outputs", ranked.per_output),
+        ("one budget for a session", f"{ranked.sessions} sessions", ranked.per_session),
+    ):
+        shares = ", ".join(f"{share:.3f} at {budget:.0%}" for budget, share in zip(BUDGETS, recall, strict=True))
+        yield f"{name}: {shares} ({count})"
 
 
 def as_json(report: Report) -> JsonObject:
@@ -132,6 +150,16 @@ def as_json(report: Report) -> JsonObject:
             for table in report.tables
         ],
         "cases": _cases_to_json(report.judged),
+        **({"ranked": _ranked_to_json(report.ranked)} if report.ranked else {}),
+    }
+
+
+def _ranked_to_json(ranked: UsedRecall) -> JsonObject:
+    return {
+        "outputs": ranked.outputs,
+        "sessions": ranked.sessions,
+        "per_output": [round(share, 4) for share in ranked.per_output],
+        "per_session": [round(share, 4) for share in ranked.per_session],
     }
 
 
@@ -181,19 +209,21 @@ tr.first td{font-weight:600}svg{width:100%;height:auto}code{font-size:.85em}
 """
 _READING = """
 Each case is a question whose answer is known: a commit's message and the lines it changed, a definition's
-documentation and its body, a heading and the text under it, a failure that a log names and its report. Recall is the
-share of those lines that stay. Every contestant pays for the same share of the tokens, and for the markers that stand
-where lines were cut. Brackets hold the 95 % interval of a bootstrap over cases.
+documentation and its body, a heading and the text under it, a failure that a log names and its report, or what a tool
+printed and the lines of it that an agent wrote later. Recall is the share of those lines that stay. Every contestant
+pays for the same share of the tokens, and for the markers that stand where lines were cut. Brackets hold the 95 %
+interval of a bootstrap over cases.
 """
 
 
 def as_html(report: Report) -> str:
     title = f"How well lines are chosen in {report.repository}"
+    commit = f"commit <code>{escape(report.head[:12])}</code> · " if report.head else ""
     body = [
         f"<h1>{escape(title)}</h1>",
-        f'<p class="faint">kimi-proxy {escape(report.version)} · commit <code>{escape(report.head[:12])}</code> · '
-        f"seed {report.seed}</p>",
+        f'<p class="faint">kimi-proxy {escape(report.version)} · {commit}seed {report.seed}</p>',
         f"<p>{_READING}</p>",
+        *(f"<p>{escape(line)}</p>" for line in (_ranked_lines(report.ranked) if report.ranked else ())),
         *(_section(table) for table in report.tables),
         _hardest(report),
     ]

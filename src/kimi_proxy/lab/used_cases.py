@@ -1,7 +1,9 @@
 """Cases from agents' sessions: an output, what the agent was doing when it came, and the rows that it used later."""
 
+import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,13 +11,19 @@ from numpy.typing import NDArray
 from kimi_proxy.core import tokens
 from kimi_proxy.core.lines import join, split
 from kimi_proxy.core.prune import CallContext
+from kimi_proxy.features.pruning import score
+from kimi_proxy.features.pruning.engine import outline
+from kimi_proxy.features.pruning.model import installed
+from kimi_proxy.features.pruning.signals import measure, wider_goal
 from kimi_proxy.features.pruning.structure.blocks import Floats
 from kimi_proxy.features.sanitizer.history import CallHistory, MadeCall
 from kimi_proxy.features.sanitizer.plan import Origin, goal_of, origin_of, own_words
 from kimi_proxy.features.sanitizer.policy import edits_by_quoting
-from kimi_proxy.features.sanitizer.shorten import SOURCE_TYPES, kind_of, unnumbered
+from kimi_proxy.features.sanitizer.rows import unnumbered
+from kimi_proxy.features.sanitizer.shorten import SOURCE_TYPES, kind_of
 from kimi_proxy.lab.cases import Case
 from kimi_proxy.lab.judging import BUDGETS
+from kimi_proxy.lab.transcripts import places
 from kimi_proxy.lab.transcripts.transcript import AgentRequest, Transcript
 from kimi_proxy.lab.used_lines import MIN_LINE_CHARS, bare_line, uses
 
@@ -52,6 +60,37 @@ def outputs(transcript: Transcript, min_tokens: int = MIN_TOKENS) -> Iterator[Us
             if found is not None and tokens.count(output.text) > min_tokens:
                 yield found
         history.answer(request.said, (MadeCall(call.id, call.name, call.arguments) for call in request.calls))
+
+
+def sampled(
+    folders: Iterable[Path], limit: int, seed: int, progress: Callable[[int, int], None] = lambda done, of: None
+) -> list[list[UsedOutput]]:
+    """Return the long outputs of whole sessions, as many sessions as have about `limit` outputs that were used."""
+    found = places.find((folder.name, folder) for folder in folders)
+    random.Random(seed).shuffle(found)  # noqa: S311 - a benchmark, not a secret
+    sessions: list[list[UsedOutput]] = []
+    cases = 0
+    for done, place in enumerate(found):
+        progress(done, len(found))
+        for transcript in places.load(place):
+            own = list(outputs(transcript))
+            sessions += [own] if own else []
+            cases += sum(bool(output.case.gold) for output in own)
+        if cases >= limit:
+            break
+    return sessions
+
+
+def engine_likelihoods(output: UsedOutput) -> Floats:
+    """Return for each row how likely the engine thinks it is used; nothing but 0 where it has not learned that."""
+    case = output.case
+    lines = split(case.text)
+    scorers = installed()
+    if score.USED not in scorers.learned:
+        return np.zeros(len(lines))
+    goal, found = wider_goal(case.goal, output.context), outline(lines, case.source_type)
+    signals = measure(lines, goal, case.source_type, found, lambda: None, output.context)
+    return score.use_probability(signals, scorers, lambda: None)
 
 
 Likelihoods = Callable[[UsedOutput], Floats]

@@ -1,10 +1,11 @@
 """The same question gets the same answer on every platform and every version of Python."""
 
 import json
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
-from kimi_proxy.core.prune import Options, Question, SourceType
+from kimi_proxy.core.prune import CallContext, Options, Question, SourceType
 from kimi_proxy.features.pruning import engine
 
 HERE = Path(__file__).parent / "bilingual"
@@ -12,6 +13,7 @@ GOALS = json.loads((HERE / "goals.json").read_text("utf-8"))
 # They change when the engine, its model or the texts do: then engine.VERSION changes too.
 CUTS = "682aa5e6916a8d604814ce9aa3bd7aa9ec5e68fa4febcb05633ebfa1a1300b36"
 SCORES = "f8f246146c1d8cb828f16d381dfb97b99957e021024450b25f8971c7c1859b18"
+USED = "fdd833ebbf9059a3aa5504cec8115097c634d42ba43f02227095597701e4e5a3"
 
 
 def questions() -> list[Question]:
@@ -39,3 +41,13 @@ def test_lines_are_scored_the_same_everywhere() -> None:
             digest.update(repr(engine.local_scores(question)).encode())
 
     assert digest.hexdigest() == SCORES
+
+
+def test_what_agents_tools_print_is_cut_the_same_everywhere() -> None:
+    digest = sha256()
+    for at, question in enumerate(questions()):
+        seen = tuple(range(at % 5, 200, 5))
+        context = CallContext("Read", "a.py", question.goal, "I look at the lines.", "{}", "", at, seen_rows=seen)
+        digest.update(engine.prune(replace(question, context=context), "prn_0123456789abcdef").text.encode())
+
+    assert digest.hexdigest() == USED

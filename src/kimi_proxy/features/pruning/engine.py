@@ -161,7 +161,7 @@ FITTED: Mapping[SourceType, Fitted] = {
     "logs": Fitted(toll_share=1.0),
 }
 # The likelihood of use differs from row to row more than relevance does: dear gaps make few and large ones of many.
-FITTED_TO_USE = Fitted(toll_share=2.5)
+FITTED_TO_USE = Fitted(toll_share=2.0)
 # Up to this ratio every protected line stays. Beyond it the caller asks for so little text that an
 # outline of all of it would leave no room for the answer: the headers of what is kept stay.
 GENEROUS_RATIO = 0.6

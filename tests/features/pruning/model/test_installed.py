@@ -34,13 +34,14 @@ def flipped(at: int) -> bytes:
 def test_the_package_carries_a_scorer_for_every_kind_of_text_of_less_than_a_megabyte() -> None:
     scorers = model.installed()
 
-    assert set(scorers.learned) == {"code", "docs", "logs"}
+    assert set(scorers.learned) == {"code", "docs", "logs", "used", "used output"}
     assert scorers.fault == ""
     assert len(RAW) < model.MAX_BYTES
 
 
 def test_every_signal_that_it_weighs_is_told_in_words_or_known_to_be_the_same_for_all_lines() -> None:
-    weighed = {name for learned in model.installed().learned.values() for name in learned.forest.signals}
+    forests = model.installed().learned
+    weighed = {name for source_type in ("code", "docs", "logs") for name in forests[source_type].forest.signals}
 
     assert weighed <= {*explain._REASON_OF, *CONSTANT_SIGNALS}
 
