@@ -27,6 +27,7 @@ KEPT_OF_HUGE = 7_000  # of a result that is likely to be quoted; what stays has 
 # Of results over 1,000 tokens in sessions that nothing was learned from, 7 % of those below .2 were used, 46 % of those
 # between .2 and .5, 78 % of those above.
 SPARED_FROM = 0.3
+LIKELY_MAX_CHARS = 256 * 1024  # of a longer one its tool decides: the event loop would wait for reading it
 
 REPORTERS = frozenset({"task", "agent", "taskoutput", "agentoutputtool"})
 QUOTING_EDITORS = frozenset(
