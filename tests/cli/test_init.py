@@ -387,3 +387,21 @@ def test_a_client_without_such_hooks_says_so(cli: Cli, world: Path):
     assert done.returncode == 2
     assert b"Cursor has no hook that may replace what a tool printed" in done.stderr
     assert files(world) == {}
+
+
+def test_opencode_gets_a_plugin_that_is_ours_alone(cli: Cli, world: Path):
+    plugin = world / "home" / ".config" / "opencode" / "plugin" / "kimi-proxy.js"
+    env = {**PROXY, "MCP_PRUNER_PORT": "8016"}
+    before = files(world)
+    assert cli("init", "opencode", "--hooks", "--yes", env=env).returncode == 0
+    assert 'const ADDRESS = "http://127.0.0.1:8010/api/hooks/claude";' in plugin.read_text()
+    assert "pruner" in read(world / "home" / ".config" / "opencode" / "opencode.json")["mcp"]  # type: ignore[operator]
+    assert cli("init", "opencode", "--hooks", "--yes", env=env).stdout == b""
+    assert cli("init", "opencode", "--undo", "--yes", env=env).returncode == 0
+    assert files(world) == before
+
+    plugin.parent.mkdir(parents=True)
+    plugin.write_text("export const Mine = 1\n")
+    refused = cli("init", "opencode", "--hooks", "--yes", env=env)
+    assert refused.returncode == 2
+    assert b"it was not written by kimi-proxy" in refused.stderr

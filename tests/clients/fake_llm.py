@@ -26,6 +26,7 @@ class FakeLlm:
 
     url: str
     script: Script
+    native: bool = False  # the script calls tools of the agent's own
     offered: set[str] = field(default_factory=set)
     answers: list[str] = field(default_factory=list)
 
@@ -37,9 +38,9 @@ class FakeLlm:
 
 
 @contextmanager
-def fake_llm(script: Script) -> Iterator[FakeLlm]:
+def fake_llm(script: Script, native: bool = False) -> Iterator[FakeLlm]:
     with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
-        llm = FakeLlm(f"http://127.0.0.1:{server.server_address[1]}", script)
+        llm = FakeLlm(f"http://127.0.0.1:{server.server_address[1]}", script, native)
         server.llm = llm  # type: ignore[attr-defined]
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
@@ -91,7 +92,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _anthropic(request: dict[str, object], llm: FakeLlm) -> list[dict[str, object]]:
-    offered = {tool["name"] for tool in request.get("tools") or [] if "__" in tool.get("name", "")}  # type: ignore
+    tools = {tool.get("name", "") for tool in request.get("tools") or []}  # type: ignore
+    offered = {name for name in tools if llm.native or "__" in name}
     blocks = [b for m in request["messages"] if isinstance(m["content"], list) for b in m["content"]]  # type: ignore
     answers = [_words(block.get("content")) for block in blocks if block["type"] == "tool_result"]
     match llm.step({name.rpartition("__")[2] for name in offered}, answers):

@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import re
+import secrets
 import socket
 import subprocess
 import sys
@@ -23,7 +24,8 @@ from tests.clients.servers import installed
 
 PACKAGE = "litellm[proxy]==1.108.4"
 INSTALL_S = 600
-PATIENCE_S = 180.0
+PATIENCE_S = 300.0
+MASTER_KEY = f"sk-{secrets.token_hex(24)}"
 LOG = "\n".join(f"2026-01-01 12:00:{n % 60:02} INFO item {n} of batch {n % 17} was stored" for n in range(400))
 CALL = {"id": "call_1", "type": "function", "function": {"name": "bash", "arguments": '{"command": "cat app.log"}'}}
 TOOL = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object", "properties": {}}}}
@@ -114,7 +116,12 @@ async def litellm(folder: Path, provider: str, compressor: str) -> AsyncIterator
         "guardrails": [{"guardrail_name": "kimi-proxy", "litellm_params": rail}],
     }
     (folder / "litellm.yaml").write_text(json.dumps(config))  # JSON is YAML
-    env = {"PATH": os.environ["PATH"], "HOME": str(folder), "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    env = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "LITELLM_MASTER_KEY": MASTER_KEY,
+    }
     options = ["--config", str(folder / "litellm.yaml"), "--host", "127.0.0.1", "--port", str(port)]
     log = (folder / "litellm.log").open("wb")
     process = await asyncio.create_subprocess_exec(*command, *options, cwd=folder, env=env, stdout=log, stderr=log)
@@ -143,7 +150,9 @@ async def test_a_conversation_through_litellm_is_cut_by_us_and_read_back_by_the_
             httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http,
         ):
             await p.runtime.pruner.warm()
-            answer = await http.post(f"{url}/v1/chat/completions", json=REQUEST)
+            answer = await http.post(
+                f"{url}/v1/chat/completions", json=REQUEST, headers={"Authorization": f"Bearer {MASTER_KEY}"}
+            )
 
     assert answer.status_code == 200, answer.text
     assert answer.json()["choices"][0]["message"]["content"] == "batch 3 was stored"

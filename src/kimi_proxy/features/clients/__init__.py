@@ -18,6 +18,16 @@ TOKEN_VARIABLE = "KIMI_PROXY_TOKEN"  # noqa: S105 - the name of a variable
 
 
 @dataclass(frozen=True, slots=True)
+class HookFiles:
+    """The file with a client's hooks: the user's, a project's; `is_own` if it holds nothing else."""
+
+    kind: Literal["claude", "opencode"]
+    user: str
+    project: str
+    is_own: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ClientApp:
     """Paths of `user` are relative to the home directory, those of `project` to the current one.
 
@@ -42,7 +52,7 @@ class ClientApp:
     rules: str = ""  # instructions of a project
     user_rules: str = ""
     rules_start: str = ""
-    hooks: tuple[str, str] | None = None  # the user's and a project's file with hooks that may replace outputs
+    hooks: HookFiles | None = None  # where its hooks are that may replace outputs
     proxied: BaseUrl | str = ""  # how it is made to call the proxy, or what the user has to do instead
 
 
@@ -62,7 +72,7 @@ CLIENTS: Mapping[Name, ClientApp] = {
         loads_late=True,
         rules="CLAUDE.md",
         user_rules=".claude/CLAUDE.md",
-        hooks=(".claude/settings.json", ".claude/settings.local.json"),
+        hooks=HookFiles("claude", ".claude/settings.json", ".claude/settings.local.json"),
         proxied=proxied.CLAUDE,
     ),
     "codex": ClientApp(
@@ -140,6 +150,9 @@ CLIENTS: Mapping[Name, ClientApp] = {
         token=("headers", "{env:%s}"),
         rules="AGENTS.md",
         user_rules=".config/opencode/AGENTS.md",
+        hooks=HookFiles(
+            "opencode", ".config/opencode/plugin/kimi-proxy.js", ".opencode/plugin/kimi-proxy.js", is_own=True
+        ),
         proxied=proxied.OPENCODE,
     ),
     "kimi": ClientApp(

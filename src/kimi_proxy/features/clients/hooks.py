@@ -147,3 +147,58 @@ def claude_items(url: str, with_reads: bool, token_variable: str = "") -> dict[t
         ("hooks", AFTER_TOOL): {"matcher": matcher, "hooks": [hook]},
         ("hooks", AFTER_PROMPT): {"hooks": [hook]},
     }
+
+
+# A plugin of OpenCode may change what a tool printed. It asks the server in the shapes of Claude Code's tools; what was
+# read is left alone, because it may be edited next.
+_OPENCODE_PLUGIN = """\
+// Written by `kimi-proxy init opencode --hooks`; `--undo` removes it.
+// What these tools print is cut before the model reads it.
+const ADDRESS = "{url}";
+const TOOLS = {
+  bash: { name: "Bash", wrap: (text) => ({ stdout: text, stderr: "" }), unwrap: (response) => response.stdout },
+  grep: { name: "Grep", wrap: (text) => ({ mode: "content", content: text }), unwrap: (response) => response.content },
+  webfetch: { name: "WebFetch", wrap: (text) => ({ result: text }), unwrap: (response) => response.result },
+};
+
+async function ask(event) {
+  const token = process.env.KIMI_PROXY_TOKEN;
+  const headers = { "Content-Type": "application/json", ...(token ? { Authorization: `Bearer ${token}` } : {}) };
+  try {
+    const signal = AbortSignal.timeout({timeout_ms});
+    const answer = await fetch(ADDRESS, { method: "POST", headers, body: JSON.stringify(event), signal });
+    return answer.ok ? await answer.json() : {};
+  } catch {
+    return {}; // without the server the output stays whole
+  }
+}
+
+export const KimiProxy = async () => ({
+  "chat.message": async (input, output) => {
+    const texts = (output.parts ?? []).filter((part) => part.type === "text").map((part) => part.text);
+    const prompt = texts.join("\\n");
+    await ask({ hook_event_name: "UserPromptSubmit", session_id: input.sessionID, prompt });
+  },
+  "tool.execute.after": async (input, output) => {
+    const tool = TOOLS[input.tool];
+    if (!tool || typeof output.output !== "string") return;
+    const answer = await ask({
+      hook_event_name: "PostToolUse",
+      session_id: input.sessionID,
+      tool_name: tool.name,
+      tool_use_id: input.callID,
+      tool_input: input.args ?? {},
+      tool_response: tool.wrap(output.output),
+    });
+    const updated = answer.hookSpecificOutput?.updatedToolOutput;
+    const text = updated && tool.unwrap(updated);
+    if (typeof text === "string") output.output = text;
+  },
+});
+"""
+
+
+def opencode_plugin(url: str) -> str:
+    """Return the text of OpenCode's plugin that calls the server at `url`."""
+    text = _OPENCODE_PLUGIN.replace("{url}", f"{url}{PATH}")
+    return text.replace("{timeout_ms}", str(TIMEOUT_S * 1000))

@@ -131,6 +131,26 @@ class OwnYamlFile:
             raise FileRefused("it holds more than our entry: change it by hand, or move it away")
 
 
+@dataclass(frozen=True, slots=True)
+class OwnTextFile:
+    """A file of ours alone, known by `mark` in it: written whole, and refused if it holds something else."""
+
+    content: str
+    mark: str
+
+    def done(self, text: str) -> str:
+        self._refuse_others(text)
+        return self.content
+
+    def undone(self, text: str, before: str) -> str:
+        self._refuse_others(text)
+        return before
+
+    def _refuse_others(self, text: str) -> None:
+        if text and self.mark not in text:
+            raise FileRefused("it was not written by kimi-proxy: change it by hand, or move it away")
+
+
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./@+-]*(?::[A-Za-z0-9_./@+-]+)*", re.A)
 _NOT_TEXT = frozenset(("true", "false", "yes", "no", "on", "off", "null", "y", "n"))
 

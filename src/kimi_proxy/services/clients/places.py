@@ -10,8 +10,9 @@ from pathlib import Path
 from kimi_proxy.core.errors import FileRefused
 from kimi_proxy.features.clients import GUIDANCE, ClientApp, Connection, Scope, server_entry
 from kimi_proxy.features.clients.proxied import BaseUrl, ProxyTarget
+from kimi_proxy.features.editing.client_files import OwnTextFile
 from kimi_proxy.features.editing.list_items import ListItems
-from kimi_proxy.services.clients.init import FileEdit, PartEdit, RulesEdit, ServerEdit
+from kimi_proxy.services.clients.init import FileEdit, FilePart, PartEdit, RulesEdit, ServerEdit
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +92,13 @@ def _hook_edit(client: ClientApp, scope: Scope, dirs: "BaseDirs", target: HookTa
         raise FileRefused(f"{client.title} has no hook that may replace what a tool printed (docs/hooks.md)")
     from kimi_proxy.features.clients import hooks  # with the sanitizer's words, which other commands do without
 
-    items = ListItems(hooks.claude_items(target.url, target.with_reads, target.token_variable), hooks.PATH)
-    user, project = client.hooks
+    part: FilePart = ListItems(hooks.claude_items(target.url, target.with_reads, target.token_variable), hooks.PATH)
+    if client.hooks.kind == "opencode":
+        part = OwnTextFile(hooks.opencode_plugin(target.url), hooks.PATH)
     if scope == "project":
-        return PartEdit(dirs.here / project, items)
-    return PartEdit(_moved(client, dirs, Path(user).name) or dirs.home / user, items)
+        return PartEdit(dirs.here / client.hooks.project, part)
+    moved = None if client.hooks.is_own else _moved(client, dirs, Path(client.hooks.user).name)
+    return PartEdit(moved or dirs.home / client.hooks.user, part)
 
 
 def _lock(client: ClientApp, scope: Scope, file: Path) -> Path | None:
