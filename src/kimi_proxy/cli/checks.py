@@ -135,8 +135,8 @@ def windows(config: Config) -> Iterator[Check]:
 def search() -> Check:
     rg = ripgrep(os.environ.get("PATH", ""))
     if rg is None:
-        mend = "install ripgrep, or kimi-proxy[grep]"
-        return Check("search", "warning", "there is no ripgrep (rg): the tool grep is slower without it", mend)
+        problem = "there is no ripgrep (rg): the tool grep is slower without it, and refuses some patterns"
+        return Check("search", "warning", problem, "install ripgrep")
     return Check("search", "ok", f"ripgrep is {rg}")
 
 

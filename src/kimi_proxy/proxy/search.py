@@ -16,13 +16,15 @@ from pathlib import Path
 
 from kimi_proxy.core.errors import ToolFailed
 from kimi_proxy.proxy.commands import CommandOutcome, run_plain
+from kimi_proxy.proxy.patterns import extended, is_caseless
 from kimi_proxy.proxy.process import Command
 
 # Up to here all hits are collected, in whatever order they come, and sorted: the same search gives
 # the same answer. Beyond it, the search is made again in the order of the paths.
 MANY_MATCHES = 50_000
 
-_GONE = "No such file or directory"
+# A file that was gone when its turn came, or a link that leads to itself: neither holds a line to find.
+_NO_FILE = ("No such file or directory", "Too many levels of symbolic links", "recursive directory loop")
 _HEAD_MAX_BYTES = 16 * 1024  # a path, and three numbers
 
 
@@ -98,8 +100,8 @@ def search(
 
 
 def _problems(errors: str) -> str:
-    """Return what went wrong, without the files that were gone when their turn came."""
-    return "\n".join(line for line in errors.split("\n") if _GONE not in line)
+    """Return what went wrong, without what is no file."""
+    return "\n".join(line for line in errors.split("\n") if not any(reason in line for reason in _NO_FILE))
 
 
 def _first(hits: list[Hit], query: Query) -> list[Hit]:
@@ -163,7 +165,7 @@ def _ripgrep(rg: str) -> SearchProgram:
             f"--context={query.context_lines}",
             *((f"--glob={query.glob}",) if query.glob else ()),
             *(("--sort=path",) if in_order else ()),
-            *_patterns(query),
+            *(part for pattern in query.patterns for part in ("-e", pattern)),
             *("--", f"./{place.name}"),
         )
 
@@ -183,7 +185,8 @@ def _system_grep(place: Place) -> SearchProgram:
         options = (
             *("-E", "-n", "-b", "-H", "-I", "--null", f"-C{query.context_lines}"),
             *((f"--include={query.glob}",) if query.glob else ()),
-            *_patterns(query),
+            *(("-i",) if is_caseless(query.patterns) else ()),
+            *(part for pattern in query.patterns for part in ("-e", extended(pattern))),
         )
         if not listed:
             return ("grep", "-r", "--exclude-dir=.[!./]*", *options, "--", f"./{place.name}")
@@ -195,10 +198,6 @@ def _system_grep(place: Place) -> SearchProgram:
 
     head = rb"(?P<line>\d+)(?::(?P<offset>\d+):|-(?P<near>\d+)-)"
     return SearchProgram(argv, re.compile(head), shows_hidden=bool(place.name))
-
-
-def _patterns(query: Query) -> tuple[str, ...]:
-    return tuple(part for pattern in query.patterns for part in ("-e", pattern))
 
 
 def _in_repository(directory: Path) -> bool:
