@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Cli
+from tests.cli.test_checkup import free_port
 from tests.cli.test_serving import serving
 
 from kimi_proxy import __version__, quick
@@ -52,10 +53,27 @@ def test_the_version_loads_nothing(cli: Cli):
 def test_without_a_server_the_command_line_answers(cli: Cli):
     (cli.here / "a.log").write_text(LOG)
 
-    for args in (["status"], ["prune", "a.log", "--goal", "why?"], ["--help"], ["prune"]):
+    for args in (["prune", "a.log", "--goal", "why?"], ["--help"], ["prune"]):
         code, said, loaded = answered(cli, *args)
         assert (code, said) == ("None", "")
         assert not loaded & set(HEAVY)
+
+
+def test_without_a_server_the_state_of_the_store_is_read_from_its_file(cli: Cli):
+    env = {**cli.env, "MCP_PRUNER_PORT": free_port()}
+    cli("prune", "-", "--goal", "why?", stdin=LOG.encode())
+    code, said, loaded = answered(Cli(cli.here, env), "status")
+    as_json = json.loads(answered(Cli(cli.here, env), "status", "--json")[1])
+    (cli.here / "config.toml").write_text("")
+    slow = cli("status", env=env)
+    by_config = json.loads(cli("status", "--json", env=env).stdout)
+
+    assert code == "3"
+    assert not loaded & set(HEAVY)
+    assert said.encode() == slow.stdout
+    assert slow.returncode == 3
+    assert {**as_json, "configuration": by_config["configuration"]} == by_config
+    assert answered(Cli(cli.here, env), "status")[0] == "None"
 
 
 def test_a_server_that_runs_is_asked_and_nothing_is_loaded(cli: Cli):

@@ -22,6 +22,9 @@ TIMEOUT_S = 2.0
 MARGIN_S = 5.0
 MAX_CHARS = 2_000_000
 STDIN = "-"
+DEFAULT_PORT = 8006
+DEFAULT_MAX_BYTES = 2 * 1024**3
+EXIT_NOT_RUNNING = 3
 TEXT_SAMPLE = 8192
 ODD_SHARE = 0.1  # of bytes that no text holds; files that are not quite UTF-8 have fewer
 
@@ -54,9 +57,14 @@ def answer(arguments: list[str]) -> int | None:
 
 
 def _status(as_json: bool) -> int | None:
-    addresses = _running()
-    if addresses is None or os.environ.get("KIMI_PROXY_CONFIG"):
+    if os.environ.get("KIMI_PROXY_CONFIG"):
         return None
+    try:
+        addresses = _running()
+    except FileNotFoundError:
+        addresses = None
+    if addresses is None:
+        return _not_running(as_json)
     health, store = _asked(addresses["pruner"], "GET", "/health"), _asked(addresses["proxy"], "GET", "/api/store")
     if health is None or store is None or health["server"] != "mcp-pruner":
         return None
@@ -70,6 +78,33 @@ def _status(as_json: bool) -> int | None:
         print(f"running: {health['server']} {health['version']} on {url}, {health['status']}")
         print(room(store))
     return 0
+
+
+def _not_running(as_json: bool) -> int | None:
+    """Say that nothing runs, where no setting but the port can say otherwise."""
+    config = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111
+    folders = (os.environ.get("KIMI_PROXY_FOLDER") or ".", f"{config}/kimi-proxy")
+    files = [f"{folder}/{name}" for folder in folders for name in ("config.toml", ".env")]
+    given = [name for name in ("MCP_PRUNER_HOST", "KIMI_PROXY_DATABASE_URL") if os.environ.get(name)]
+    port = int(os.environ.get("MCP_PRUNER_PORT") or DEFAULT_PORT)
+    if given or any(map(os.path.exists, files)) or not port or _is_taken(port):
+        return None
+    from kimi_proxy.services.store.sqlite.peek import usage
+
+    url, store = f"http://127.0.0.1:{port}", usage(f"{_home()}/store/originals.sqlite3", DEFAULT_MAX_BYTES)
+    if as_json:
+        about = {"running": False, "url": url, "server": None, "version": __version__, "configuration": None}
+        print(json.dumps({**about, "store": store}, ensure_ascii=False))
+    else:
+        print(f"not running: nothing answers on {url}; start it with kimi-proxy start")
+        print(room(store))
+    return EXIT_NOT_RUNNING
+
+
+def _is_taken(port: int) -> bool:
+    with socket.socket() as line:
+        line.settimeout(TIMEOUT_S)
+        return line.connect_ex(("127.0.0.1", port)) == 0
 
 
 def room(store: JsonDict) -> str:

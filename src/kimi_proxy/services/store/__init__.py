@@ -3,12 +3,16 @@
 Another database is one new folder beside them, and one line here.
 """
 
+from __future__ import annotations
+
 from pathlib import Path
 from sqlite3 import sqlite_version
+from typing import TYPE_CHECKING
 
 from kimi_proxy.core.errors import ConfigError
-from kimi_proxy.services.store.protocols import Store
-from kimi_proxy.services.store.sqlite.store import SqliteStore
+
+if TYPE_CHECKING:
+    from kimi_proxy.services.store.protocols import Store
 
 __all__ = ["open_store", "sqlite_version"]
 
@@ -19,6 +23,9 @@ async def open_store(home: Path, *, ttl_s: float, max_bytes: int, url: str = "",
     One that is sick or away says so, and heals by itself. No call to it takes longer than `timeout_s`: it then raises
     StoreUnavailable. Raise ConfigError if what the database needs is not installed.
     """
+    # `kimi-proxy status` looks at a file through this package without any of it.
+    from kimi_proxy.services.store.sqlite.store import SqliteStore
+
     if url:
         return await _postgres(url, ttl_s, max_bytes, timeout_s)
     return await SqliteStore.open(home, ttl_s=ttl_s, max_bytes=max_bytes, timeout_s=timeout_s)

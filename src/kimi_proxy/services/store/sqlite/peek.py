@@ -1,0 +1,23 @@
+"""A look at a store file from outside, read-only and without loading the store: for `kimi-proxy status`."""
+
+import sqlite3
+
+TIMEOUT_S = 1.0
+
+
+def usage(path: str, max_bytes: int) -> dict[str, object]:
+    """Return what a store at `path` holds, as StoreUsage has it. Raise OSError if the file cannot be read."""
+    try:
+        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=TIMEOUT_S)
+        try:
+            (originals,) = connection.execute("SELECT count(*) FROM record").fetchone()
+            oldest = connection.execute("SELECT created FROM record ORDER BY seq LIMIT 1").fetchone()
+            (size,) = connection.execute(
+                "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+            ).fetchone()
+        finally:
+            connection.close()
+    except sqlite3.Error as e:
+        raise OSError(f"{path} cannot be read: {e}") from e
+    held = {"path": path, "state": "ok", "originals": int(originals), "bytes_on_disk": int(size)}
+    return {**held, "max_bytes": max_bytes, "oldest": oldest and float(oldest[0]), "commits": 0, "set_aside": []}
