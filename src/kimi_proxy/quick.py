@@ -89,9 +89,9 @@ def _not_running(as_json: bool) -> int | None:
     port = int(os.environ.get("MCP_PRUNER_PORT") or DEFAULT_PORT)
     if given or any(map(os.path.exists, files)) or not port or _is_taken(port):
         return None
-    from kimi_proxy.services.store.sqlite.peek import usage
+    from kimi_proxy.services.store import file_usage
 
-    url, store = f"http://127.0.0.1:{port}", usage(f"{_home()}/store/originals.sqlite3", DEFAULT_MAX_BYTES)
+    url, store = f"http://127.0.0.1:{port}", file_usage(_home(), DEFAULT_MAX_BYTES)
     if as_json:
         about = {"running": False, "url": url, "server": None, "version": __version__, "configuration": None}
         print(json.dumps({**about, "store": store}, ensure_ascii=False))

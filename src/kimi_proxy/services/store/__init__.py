@@ -14,7 +14,7 @@ from kimi_proxy.core.errors import ConfigError
 if TYPE_CHECKING:
     from kimi_proxy.services.store.protocols import Store
 
-__all__ = ["open_store", "sqlite_version"]
+__all__ = ["file_usage", "open_store", "sqlite_version"]
 
 
 async def open_store(home: Path, *, ttl_s: float, max_bytes: int, url: str = "", timeout_s: float = 2.0) -> Store:
@@ -29,6 +29,13 @@ async def open_store(home: Path, *, ttl_s: float, max_bytes: int, url: str = "",
     if url:
         return await _postgres(url, ttl_s, max_bytes, timeout_s)
     return await SqliteStore.open(home, ttl_s=ttl_s, max_bytes=max_bytes, timeout_s=timeout_s)
+
+
+def file_usage(home: str, max_bytes: int) -> dict[str, object]:
+    """Return what the store under `home` holds, without opening it. Raise OSError if its file cannot be read."""
+    from kimi_proxy.services.store.sqlite.peek import usage
+
+    return usage(f"{home}/store/originals.sqlite3", max_bytes)
 
 
 async def _postgres(url: str, ttl_s: float, max_bytes: int, timeout_s: float) -> Store:
