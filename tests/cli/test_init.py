@@ -82,7 +82,9 @@ def test_each_client_is_connected_in_its_own_file_and_disconnected_without_a_tra
 
 def test_continue_gets_a_file_that_is_ours_alone(cli: Cli, world: Path):
     before = files(world)
-    assert cli("init", "continue", "--tools", "--with-guidance", "--yes").returncode == 0
+    done = cli("init", "continue", "--tools", "--with-guidance", "--yes")
+    assert done.returncode == 0
+    assert b"`cn` reads ~/.continue/config.yaml alone" in done.stderr
     file = cli.here / ".continue" / "mcpServers" / "pruner.yaml"
     head, command, args = file.read_text().rsplit("\n", 3)[:3]
     assert head == "name: pruner\nversion: 0.0.1\nschema: v1\nmcpServers:\n  - name: pruner\n    type: stdio"

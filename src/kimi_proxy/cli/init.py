@@ -207,3 +207,5 @@ def _ask(yes: bool) -> None:
 
 def _confirm(client: ClientApp, undo: bool) -> None:
     remark(f"done; {client.title} sees it when it starts anew" + ("" if undo else ". --undo takes it back"))
+    if client.by_hand and not undo:
+        remark(client.by_hand)

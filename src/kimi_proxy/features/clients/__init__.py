@@ -52,6 +52,7 @@ class ClientApp:
     rules: str = ""  # instructions of a project
     user_rules: str = ""
     rules_start: str = ""
+    by_hand: str = ""  # what else the user has to do for a part of this client
     hooks: HookFiles | None = None  # where its hooks are that may replace outputs
     proxied: BaseUrl | str = ""  # how it is made to call the proxy, or what the user has to do instead
 
@@ -112,6 +113,8 @@ CLIENTS: Mapping[Name, ClientApp] = {
         http="streamable-http",
         rules=".continue/rules/kimi-proxy.md",
         user_rules=".continue/rules/kimi-proxy.md",
+        by_hand="its command line `cn` reads ~/.continue/config.yaml alone: add the entry to mcpServers there "
+        "(docs/clients.md#continue)",
         proxied="write `apiBase: {url}/v1` below each model in ~/.continue/config.yaml",
     ),
     "cursor": ClientApp(
