@@ -22,7 +22,7 @@ _SECRET = re.compile(
     r"|(?<=://)[^\s/:@]+:[^\s/@]+(?=@)"  # user and password of an address
     r"|(?i:(?<=bearer ))\S{8,}"
     r"|(?i:\b(?:pass(?:word|wd)?|secret|token|api[-_ ]?key|pwd)\b\s*(?:is\b|[:=])\s*)\S+"
-    r"|\b(?=[\w+/-]*\d)(?=[\w+/-]*[A-Za-z])[A-Za-z0-9+/_-]{32,}={0,2}",  # long and random enough
+    r"|(?<![\w+/-])(?=[\w+/-]*\d)(?=[\w+/-]*[A-Za-z])[A-Za-z0-9+/_-]{32,}={0,2}",  # long and random enough
     re.ASCII,
 )
 
