@@ -353,3 +353,10 @@ def test_messages_are_added_whatever_was_there(wire: Wire, size: int):
     changed = with_message(read, "assistant", "done")
 
     assert [m.parts[0].text for m in changed.messages] == [*map(str, range(size)), "done"]
+
+
+def test_a_text_that_is_not_utf_8_is_no_json():
+    read = parse(b'{"model":"m","messages":[{"role":"user","content":"\xff\xfehello"}]}', Wire.CHAT)
+
+    with pytest.raises(ParseError, match="UTF-8"):
+        read.messages[0].parts[0].text  # noqa: B018 - reading it raises

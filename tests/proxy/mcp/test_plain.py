@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import socket
+import time
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -235,11 +236,21 @@ async def test_every_other_answer_is_an_error_that_says_why(reply: bytes, error:
         (b": nothing\n\n",),
         (event({"jsonrpc": "2.0", "id": 99, "result": {}}),),
         (b"data: {not json\n\n",),
+        ("id: \u00e9\nretry: 1\ndata:\n\n".encode(),),
     ],
 )
 async def test_a_stream_without_the_answer_is_unreadable(blocks: tuple[bytes, ...]):
     with pytest.raises(UpstreamUnreadable):
         await ask(lambda _: events(*blocks))
+
+
+async def test_an_answer_that_is_nested_without_end_is_refused_at_once():
+    """Half a million levels held the event loop for 2 s."""
+    deep = b'{"jsonrpc":"2.0","id":1,"result":' + b"[" * 500_000 + b"]" * 500_000 + b"}"
+    began = time.process_time()
+    with pytest.raises(UpstreamUnreadable):
+        await ask(lambda _: http(deep))
+    assert time.process_time() - began < 1
 
 
 async def test_after_every_fault_the_next_call_works():

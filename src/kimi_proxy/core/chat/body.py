@@ -58,10 +58,10 @@ class Part:
         raw = self.body[self.start : self.end]
         if self.kind in _WITHOUT_TEXT:
             return ""
-        if not self.is_string:
-            return raw.decode()
         try:
-            return read.STRING.decode(raw)
+            return read.STRING.decode(raw) if self.is_string else raw.decode()
+        except UnicodeDecodeError as e:
+            raise ParseError("not JSON: a text is not UTF-8") from e
         except msgspec.DecodeError:  # lone surrogates
             return str(json.decode(raw))
 

@@ -103,7 +103,8 @@ class HttpExchange:
     ) -> JsonObject:
         """Return the answer among the events; a stream that a server closes early is taken up again."""
         answer, last = await self._answer_in_events(response, SseEvent(b""), call_id, headers)
-        while answer is None and last.id is not None:
+        # An id that no header can carry cannot be gone on from.
+        while answer is None and last.id is not None and _PRINTABLE.fullmatch(last.id):
             await asyncio.sleep(max(last.retry_ms if last.retry_ms is not None else RETRY_MS, 50) / 1000)
             again = {**(headers or {}), "accept": "text/event-stream", "last-event-id": last.id}
             async with self._opened("GET", None, again) as resumed:
