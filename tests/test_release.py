@@ -1,0 +1,64 @@
+"""What a release is made of, as far as it can be checked without one."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+def release(*args: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "scripts" / "release"), *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("schema", ["github-workflows", "dependabot"])
+def test_files_for_the_forge_have_the_shape_that_it_reads(schema: str):
+    files = WORKFLOWS if schema == "github-workflows" else [ROOT / ".github" / "dependabot.yml"]
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
+def test_every_action_is_pinned_by_its_hash_and_names_its_version(workflow: Path):
+    uses = re.findall(r"uses: (.*)", workflow.read_text())
+
+    assert uses
+    assert [line for line in uses if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+(\.\d+){0,2}", line)] == []
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_reads_by_default_and_keeps_no_credentials(workflow: Path):
+    text = workflow.read_text()
+
+    assert "permissions:\n  contents: read\n" in text
+    assert text.count("actions/checkout@") == text.count("persist-credentials: false")
+
+
+def test_every_script_that_a_workflow_runs_exists():
+    for workflow in WORKFLOWS:
+        scripts = re.findall(r"(?<![\w/])(?:\./)?(scripts/\w+|\w+\.sh)\b", workflow.read_text())
+        assert [script for script in scripts if not (ROOT / script).exists()] == []
+
+
+def test_notes_of_a_release_come_from_the_changelog():
+    from kimi_proxy import __version__
+
+    notes = release("notes")
+
+    assert release("version").stdout.strip() == __version__
+    assert notes.returncode == 0, notes.stderr
+    assert notes.stdout.strip() in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_what_is_asked_otherwise_is_refused_with_what_can_be():
+    done = release("everything")
+
+    assert done.returncode != 0
+    assert "scripts/release version" in done.stderr
