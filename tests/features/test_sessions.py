@@ -166,7 +166,7 @@ def test_what_an_agent_asks_without_its_tools_is_on_the_side():
     assert claude({b"x-session-id": b"mine"}, tools=[]) == session_named("mine")
 
 
-@pytest.mark.parametrize("key", ["01a1e21b-0e3b-7051-8630-7fffc8276c97", "ses_61acf2b3dffeQ2Xk8TnVbYhR"])
+@pytest.mark.parametrize("key", ["session_2cbfaf85-5069-4cd2-8479-65b03c958e20", "ses_61acf2b3dffeQ2Xk8TnVbYhR"])
 def test_a_key_of_the_prompt_cache_that_is_made_for_a_conversation_names_it(key: str):
     tools: JsonValue = [{"type": "function", "function": {"name": "read"}}]
     began = {"messages": conversation("hi"), "prompt_cache_key": key}
@@ -175,8 +175,9 @@ def test_a_key_of_the_prompt_cache_that_is_made_for_a_conversation_names_it(key:
     assert session(Wire.CHAT, began).parent == session_named(key).id
 
 
-def test_a_key_of_the_prompt_cache_that_an_application_has_for_all_names_none():
-    mine, others = ({"messages": conversation(word), "prompt_cache_key": "my-app-in-production-2"} for word in "ab")
+@pytest.mark.parametrize("key", ["my-app-in-production-2", "01a1e21b-0e3b-7051-8630-7fffc8276c97"])
+def test_a_key_of_the_prompt_cache_that_an_application_or_a_user_has_for_all_names_none(key: str):
+    mine, others = ({"messages": conversation(word), "prompt_cache_key": key} for word in "ab")
 
     assert session(Wire.CHAT, mine) != session(Wire.CHAT, others)
     assert session(Wire.CHAT, mine) != session(Wire.CHAT, {**mine, "prompt_cache_key": "another-app"})

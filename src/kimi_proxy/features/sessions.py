@@ -20,8 +20,8 @@ _CLAUDE_CODE, _AGENT, _PARENT_AGENT = (
     b"x-claude-code-parent-agent-id",
 )
 SIDE = "side"
-# Of a `prompt_cache_key`: one that is made for each conversation, unlike the name of an application.
-_UNIQUE = re.compile(r"(?=.*\d)(?:.*[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[a-z]*[_-]?[0-9A-Za-z]{20,})", re.ASCII)
+# A `prompt_cache_key` that says itself that it is a conversation's; others may be an application's, or a user's.
+_CONVERSATION = re.compile(r"(?:ses|sess|session|thread|conv|conversation|chat|task)[_-][\w-]{16,}", re.ASCII)
 _ID = re.compile(r"ses_[0-9a-hjkmnp-tv-z]{16}", re.ASCII)
 _FAMILY = re.compile(r"[a-z]+")
 # Claude Code begins its system prompt with a line that differs in every request.
@@ -49,7 +49,7 @@ def session_of(request: Request, headers: Mapping[bytes, bytes], provider: str) 
     if request.is_continued:
         return Session(_id(b"continued", provider.encode(), _kept_by_provider(request)))
     key = read.string(request.members.get("prompt_cache_key"))
-    if _UNIQUE.fullmatch(key):
+    if _CONVERSATION.fullmatch(key):
         return _with_side(session_named(key[:MAX_NAME_CHARS]), request)
     return Session(_id(b"began", *_beginning(request, provider), *([key.encode("utf-8", "replace")] if key else [])))
 
