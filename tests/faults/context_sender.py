@@ -23,6 +23,8 @@ max_context_size = 2000
 [models."p/large"]
 provider = "p"
 max_context_size = 8000
+[sanitizer.routing]
+fallback_models = ["p/large"]
 [memory]
 inject = true
 """
