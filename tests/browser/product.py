@@ -17,6 +17,9 @@ from tests.forks import Fork, commands
 from kimi_proxy.core.json import JsonObject, JsonValue
 
 PATIENCE_S = 300
+# Two sessions of the demo's day, as they are called by the first words of the person.
+INVOICE = "A customer says that invoice 1147 is a cent off. Find out…"
+NOTES = "What do our release notes have to say, and how long may…"
 LISTENS = re.compile(r"the (pruner|proxy) listens on (http://\S+)")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from tests.browser.product import Product
+from tests.browser.product import INVOICE, Product
 from tests.browser.window import Window, Windows
 from tests.clients.servers import INSTALL_S, QUICKLY, installed
 from tests.deep import too
@@ -76,7 +76,6 @@ def test_nothing_serious_is_found_on_any_view(judged: Window):
 def test_nothing_serious_is_found_where_a_cut_is_shown(judged: Window):
     page = settled(judged, "cuts").page
     page.locator("tbody tr", has_text="where is the VAT").first.click()
-    page.locator(".line.gap button").first.wait_for(state="attached")
     judged.button("Next cut").click()
     page.locator(".line.gap button").first.click()
     page.locator(".line.gone").first.click()
@@ -105,7 +104,7 @@ def test_nothing_serious_is_found_where_something_is_explained(judged: Window):
 @themes("light")
 def test_nothing_serious_is_found_where_summaries_and_what_gave_way_are_unfolded(judged: Window):
     page = settled(judged, "live").page
-    page.get_by_role("button", name="A cent is missing from invoice 1147").first.click()
+    page.get_by_role("button", name=INVOICE).first.click()
     settled(judged, "compression").page.locator(".past summary").first.click()
     found = serious(judged)
     settled(judged, "map").page.locator(".message-row.behind button").click()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.browser.product import Product
+from tests.browser.product import INVOICE, NOTES, Product
 from tests.browser.window import Window, Windows
 
 PRICE = "Cache that was lost, texts that the model read back, summaries that were asked for."
@@ -15,7 +15,7 @@ PRIX = "Cache perdu, textes relus par le modèle, résumés demandés."
 @pytest.fixture
 def live(window: Window) -> Page:
     page = window.open("live").page
-    page.get_by_role("button", name="A cent is missing from invoice 1147").first.click()
+    page.get_by_role("button", name=INVOICE).first.click()
     return page
 
 
@@ -62,7 +62,7 @@ def test_a_pointer_opens_it_and_may_rest_on_it_and_escape_closes_it_too(live: Pa
 
 def test_a_finger_opens_it_and_another_place_closes_it(phone: Window):
     page = phone.open("live").page
-    page.get_by_role("combobox", name="Session").select_option(label="A cent is missing from invoice 1147")
+    page.get_by_role("combobox", name="Session").select_option(label=INVOICE)
     page.get_by_role("button", name="Coût de l’économie").tap()
     tip = page.get_by_role("tooltip")
     expect(tip).to_have_text(PRIX)
@@ -89,7 +89,7 @@ def test_it_stays_inside_the_window_and_no_number_is_hidden_behind_a_scrolling_f
 
 def test_every_explanation_of_the_first_screen_speaks_french(fenetre: Window):
     page = fenetre.open("live").page
-    page.get_by_role("button", name="A cent is missing from invoice 1147").first.click()
+    page.get_by_role("button", name=INVOICE).first.click()
 
     expect(page.get_by_role("button", name="Coût de l’économie")).to_have_accessible_description(PRIX)
     told = page.locator(".tip").evaluate_all("tips => tips.map((tip) => tip.textContent)")
@@ -99,12 +99,12 @@ def test_every_explanation_of_the_first_screen_speaks_french(fenetre: Window):
 
 def test_a_button_that_is_a_picture_says_its_name_to_the_keyboard(window: Window):
     page = window.open("sessions").page
-    rename = page.get_by_role("button", name="Rename Release notes for Thursday")
-    page.get_by_role("button", name="Pin Release notes for Thursday").focus()
+    rename = page.get_by_role("button", name=f"Rename {NOTES}")
+    page.get_by_role("button", name=f"Pin {NOTES}").focus()
     page.keyboard.press("Tab")
 
     expect(rename).to_be_focused()
-    expect(page.locator(".tip:visible")).to_have_text("Rename Release notes for Thursday")
+    expect(page.locator(".tip:visible")).to_have_text(f"Rename {NOTES}")
     page.keyboard.press("Escape")
     expect(page.locator(".tip:visible")).to_have_count(0)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
-from tests.browser.product import Product, demo
+from tests.browser.product import INVOICE, Product, demo
 from tests.browser.window import Window, Windows
 
 
@@ -21,7 +21,7 @@ def test_the_day_is_listed_request_by_request(window: Window):
 
 def test_a_day_with_a_compression_has_saved_more_than_it_sent(window: Window):
     page = window.open("live").page
-    page.get_by_role("button", name="A cent is missing from invoice 1147").first.click()
+    page.get_by_role("button", name=INVOICE).first.click()
 
     assert re.search(r"[\d.,]+\s?k\s+tokens in this session", window.card("What did I save?").inner_text())
     assert all(part in window.card("What fills it?").inner_text() for part in ("System", "Memory", "Tools", "Chat"))

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
-from tests.browser.product import Product, exchanges, started
+from tests.browser.product import INVOICE, Product, exchanges, started
 from tests.browser.provider import MODEL, provider
 from tests.browser.window import Window, Windows
 
 
 def opened(window: Window) -> Window:
     page = window.open("live").page
-    page.get_by_role("button", name="A cent is missing from invoice 1147").first.click()
+    page.get_by_role("button", name=INVOICE).first.click()
     window.open("map")
     page.locator(".message-row").first.wait_for()
     return window

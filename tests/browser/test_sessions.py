@@ -6,11 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Route, WebSocketRoute, expect
-from tests.browser.product import Product, started
+from tests.browser.product import INVOICE, NOTES, Product, started
 from tests.browser.provider import provider, say
 from tests.browser.window import Window, Windows
-
-VAT = "A cent is missing from invoice 1147"
 
 
 def row(window: Window, name: str) -> str:
@@ -19,17 +17,17 @@ def row(window: Window, name: str) -> str:
 
 def test_the_sessions_of_the_day_are_listed(window: Window):
     window.open("sessions")
-    window.page.locator("tbody tr", has_text=VAT).wait_for()
+    window.page.locator("tbody tr", has_text=INVOICE).wait_for()
 
-    assert "demo/apprentice" in row(window, VAT)
-    assert "demo/scribe" in row(window, "Release notes for Thursday")
+    assert "demo/apprentice" in row(window, INVOICE)
+    assert "demo/scribe" in row(window, NOTES)
 
 
 def test_a_search_finds_them_by_title(window: Window):
     page = window.open("sessions").page
-    page.locator("tbody tr", has_text=VAT).wait_for()
+    page.locator("tbody tr", has_text=INVOICE).wait_for()
     page.get_by_role("searchbox").fill("release NOTES")
-    page.locator("tbody tr", has_text=VAT).wait_for(state="detached")
+    page.locator("tbody tr", has_text=INVOICE).wait_for(state="detached")
 
     assert page.locator("tbody tr").count() == 1
 
@@ -47,19 +45,19 @@ def test_one_is_renamed(window: Window, shop: Product):
 
 def test_two_are_compared(window: Window):
     page = window.open("sessions").page
-    page.get_by_label(f"Choose {VAT}").check()
-    page.get_by_label("Choose Release notes for Thursday").check()
+    page.get_by_label(f"Choose {INVOICE}").check()
+    page.get_by_label(f"Choose {NOTES}").check()
     window.button("Compare").click()
     dialog = page.get_by_role("dialog")
     dialog.wait_for()
 
     told = dialog.inner_text()
-    assert all(fact in told for fact in (VAT, "Release notes for Thursday", "Requests", "Tokens saved", "Difference"))
+    assert all(fact in told for fact in (INVOICE, NOTES, "Requests", "Tokens saved", "Difference"))
 
 
 def test_requests_are_taken_away_as_files(window: Window):
     page = window.open("sessions").page
-    page.get_by_label(f"Choose {VAT}").check()
+    page.get_by_label(f"Choose {INVOICE}").check()
     with page.expect_download() as table:
         window.button("CSV").click()
     with page.expect_download() as document:
@@ -84,8 +82,8 @@ def test_one_is_deleted_after_a_question(window: Window, shop: Product):
 def test_looking_at_another_session_changes_nothing(window: Window, shop: Product):
     before = shop.get("/api/sessions")["total"], shop.get("/api/settings")["switches"]
     page = window.open("sessions").page
-    page.get_by_role("button", name="Pin Release notes for Thursday").click()
-    page.locator("tbody tr.chosen", has_text="Release notes for Thursday").wait_for()
+    page.get_by_role("button", name=f"Pin {NOTES}").click()
+    page.locator("tbody tr.chosen", has_text=NOTES).wait_for()
 
     assert (shop.get("/api/sessions")["total"], shop.get("/api/settings")["switches"]) == before
 
