@@ -35,7 +35,7 @@ class Product:
 
     def chat(self, session: str, messages: list[JsonValue], model: str = "demo/apprentice", **more: JsonValue) -> int:
         """A chat request of an agent; the status of its answer."""
-        body: JsonObject = {"model": model, "messages": messages, **more}
+        body: JsonObject = {"model": model, "messages": titled(session, messages), **more}
         return self.ask("POST", "/v1/chat/completions", body, x_session_id=session).status_code
 
     def get(self, path: str) -> JsonObject:
@@ -43,6 +43,20 @@ class Product:
         assert answer.status_code == 200, answer.text
         value: JsonObject = answer.json()
         return value
+
+
+def titled(session: str, messages: list[JsonValue]) -> list[JsonValue]:
+    """The same messages, with the session's name as the first words of the person: so it is called in the dashboard.
+
+    What agents wrap in tags is left out of a title.
+    """
+    said = list(messages)
+    for at, message in enumerate(said):
+        match message:
+            case {"role": "user", "content": str(words)}:
+                said[at] = {**message, "content": f"{session} <said>{words}</said>"}
+                break
+    return said
 
 
 def exchanges(count: int, words: int) -> list[JsonValue]:

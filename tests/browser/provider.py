@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Thread
 
-from tests.browser.product import Product
+from tests.browser.product import Product, titled
 
 from kimi_proxy.core.json import JsonObject, JsonValue
 
@@ -81,7 +81,9 @@ def provider() -> Iterator[Provider]:
 
 def say(product: Product, *words: str, session: str = "", **fields: JsonValue) -> int:
     """Ask the provider through the product; `words` are what was said in turns. Gives the status."""
-    said: JsonValue = [{"role": "assistant" if at % 2 else "user", "content": word} for at, word in enumerate(words)]
+    said: list[JsonValue] = [
+        {"role": "assistant" if at % 2 else "user", "content": word} for at, word in enumerate(words)
+    ]
     headers = {"x_session_id": session} if session else {}
-    body: JsonObject = {"model": MODEL, "messages": said, **fields}
+    body: JsonObject = {"model": MODEL, "messages": titled(session, said) if session else said, **fields}
     return product.ask("POST", "/v1/chat/completions", body, **headers).status_code
