@@ -51,7 +51,7 @@ def test_a_newcomer_is_told_what_to_do(windows: Windows, tmp_path: Path):
         page = window.open("live").page
 
         expect(page.get_by_text("Nothing has passed through yet")).to_be_visible()
-        expect(page.get_by_text("No provider is configured yet.")).to_be_visible()
+        expect(page.get_by_text("There is no key for a provider yet.")).to_be_visible()
         expect(page.get_by_text(f"OPENAI_BASE_URL={empty.address}/v1")).to_be_visible()
 
 

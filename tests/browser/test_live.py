@@ -29,7 +29,7 @@ def test_a_day_with_a_compression_has_saved_more_than_it_sent(window: Window):
 
 def test_a_conversation_that_outgrew_its_model_went_on_with_a_larger_one(window: Window, shop: Product):
     page = window.open("live").page
-    page.get_by_role("button", name="Which labels are printed twice?").first.click()
+    page.get_by_role("button", name="Some labels come out of the printer twice").first.click()
     page.get_by_label("only this session").check()
     rows = window.card("Requests as they stream").locator("tbody tr")
     expect(rows).to_have_count(5)

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.timeout(WATCHED_S + 600)
 
 async def remember(home: Path) -> None:
     """A history such as a month of work leaves."""
-    store = await open_store(home, ttl_s=86_400, max_bytes=10**9)
+    store = await open_store(home, ttl_s=86_400, max_bytes=10**9, timeout_s=60)
     now = time.time()
     ids = [f"ses_{number:016d}" for number in range(SESSIONS)]
     sessions = [SessionRecord(id, f"agent-{id[-4:]}", "", "local", MODEL, now, now) for id in ids]

@@ -130,7 +130,7 @@ async def test_a_deadline_that_passes_while_a_child_starts_does_not_kill_it(my_c
         assert my_children() == [starting]
 
 
-async def test_a_child_that_dies_is_replaced_whether_it_waits_or_works(my_children: Children) -> None:
+async def test_a_child_that_dies_is_replaced(my_children: Children) -> None:
     async with open_workers(limit=1, command=QUICK_OR_STUCK) as workers:
         await workers.prune(a_question(LONG, "quick"), ID, None, 60)
         (idle,) = my_children()
