@@ -61,6 +61,7 @@ def test_without_a_server_the_command_line_answers(cli: Cli):
 
 def test_without_a_server_the_state_of_the_store_is_read_from_its_file(cli: Cli):
     env = {**cli.env, "MCP_PRUNER_PORT": free_port()}
+    assert "0 originals, 0.0 of 2048 MiB" in answered(Cli(cli.here, env), "status")[1]
     cli("prune", "-", "--goal", "why?", stdin=LOG.encode())
     code, said, loaded = answered(Cli(cli.here, env), "status")
     as_json = json.loads(answered(Cli(cli.here, env), "status", "--json")[1])

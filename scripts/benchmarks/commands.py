@@ -2,6 +2,7 @@
 
 import os
 import resource
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "import.log"
         log.write_text("".join(f"12:00:{at % 60:02} INFO worker {at} finished its step\n" for at in range(LINES)))
-        env = {**os.environ, "KIMI_PROXY_HOME": f"{folder}/home", "MCP_PRUNER_PORT": "0", "KIMI_PROXY_PORT": "0"}
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = str(free.getsockname()[1])
+        env = {**os.environ, "KIMI_PROXY_HOME": f"{folder}/home", "MCP_PRUNER_PORT": port, "KIMI_PROXY_PORT": "0"}
         commands = {
             "--version": ["--version"],
             "--help": ["--help"],

@@ -1,12 +1,19 @@
 """A look at a store file from outside, read-only and without loading the store: for `kimi-proxy status`."""
 
 import sqlite3
+from os.path import exists  # pathlib takes longer to load than this to run
 
 TIMEOUT_S = 1.0
 
 
 def usage(path: str, max_bytes: int) -> dict[str, object]:
-    """Return what a store at `path` holds, as StoreUsage has it. Raise OSError if the file cannot be read."""
+    """Return what a store at `path` holds, as StoreUsage has it; nothing if there is none yet.
+
+    Raise OSError if the file cannot be read.
+    """
+    nothing = {"path": path, "state": "ok", "originals": 0, "bytes_on_disk": 0, "max_bytes": max_bytes}
+    if not exists(path):  # noqa: PTH110
+        return {**nothing, "oldest": None, "commits": 0, "set_aside": []}
     try:
         connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=TIMEOUT_S)
         try:
@@ -19,5 +26,5 @@ def usage(path: str, max_bytes: int) -> dict[str, object]:
             connection.close()
     except sqlite3.Error as e:
         raise OSError(f"{path} cannot be read: {e}") from e
-    held = {"path": path, "state": "ok", "originals": int(originals), "bytes_on_disk": int(size)}
-    return {**held, "max_bytes": max_bytes, "oldest": oldest and float(oldest[0]), "commits": 0, "set_aside": []}
+    held = {**nothing, "originals": int(originals), "bytes_on_disk": int(size)}
+    return {**held, "oldest": oldest and float(oldest[0]), "commits": 0, "set_aside": []}
