@@ -13,6 +13,8 @@ from kimi_proxy.core.errors import FileRefused
 DIRECTORY = 0o700
 FILE = 0o600
 LOCK_WAIT_S = 3.0
+TEMPORARY = ".kimi-proxy-"
+FORGOTTEN_S = 60.0
 STALE_S = 10.0  # after this time other programs, too, take a lock for forgotten
 
 # Which file a path led to: device and inode. While a process holds it open, no other file can have the same pair.
@@ -96,7 +98,8 @@ def replace(path: Path, content: bytes, new_mode: int = 0o644) -> None:
         found = path.stat() if path.exists() else None
         if found is not None:
             _refuse_unsafe(path, found)
-        handle, name = tempfile.mkstemp(prefix=".kimi-proxy-", dir=path.parent)
+        _remove_forgotten(path.parent)
+        handle, name = tempfile.mkstemp(prefix=TEMPORARY, suffix=".tmp", dir=path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
@@ -110,6 +113,14 @@ def replace(path: Path, content: bytes, new_mode: int = 0o644) -> None:
         sync_directory(path.parent)
     except OSError as e:
         raise FileRefused(f"{path} cannot be written: {e.strerror}") from e
+
+
+def _remove_forgotten(directory: Path) -> None:
+    """Remove what a process left here that was killed while it wrote."""
+    for left in directory.glob(f"{TEMPORARY}*.tmp"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > FORGOTTEN_S:
+                left.unlink()
 
 
 def remove(path: Path, made: Sequence[Path]) -> None:
