@@ -11,6 +11,7 @@ from tests.fakes import MemoryOriginals
 from tests.processes import runs_in, until
 from tests.services.tools.toolbox import Toolbox, toolbox
 
+from kimi_proxy.core import tokens
 from kimi_proxy.core.errors import InvalidParams, StoreUnavailable
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.markers import PruneMarker
@@ -171,6 +172,34 @@ exit 1
     assert "exit code 1" in answer.text.split("\n")[-1]
     assert len(answer.text) < 0.6 * len(recovered)
     assert recovered.count("nothing to do\n") == 1200
+
+
+async def test_without_a_question_an_answer_holds_about_eight_thousand_tokens(folder: Path):
+    async with toolbox(folder) as box:
+        answer = await box.call("bash", command="seq 60000")
+        small = await box.call("bash", command="seq 60000", max_tokens=300)
+        large = await box.call("bash", command="seq 60000", max_tokens=500_000)
+
+    assert 6000 < tokens.count(answer.text) < 8200
+    assert tokens.count(small.text) < 500
+    assert large.text == "".join(f"{n}\n" for n in range(1, 60_001))
+
+
+async def test_with_a_question_little_stays_around_one_error(folder: Path):
+    script = 'for i in $(seq 3001); do [ $i = 1500 ] && echo "ERROR cannot open the session"; echo "line $i ok"; done'
+    async with toolbox(folder) as box:
+        answer = await box.call("bash", command=script, context_focus_question="why does it fail?")
+
+    assert "ERROR cannot open the session" in answer.text
+    assert answer.text.count(" ok\n") < 350
+
+
+async def test_a_question_that_is_too_long_is_used_as_far_as_it_goes(folder: Path):
+    async with toolbox(folder) as box:
+        answer = await box.call("bash", command="seq 2000", context_focus_question="where is 1500? " + "why " * 2000)
+
+    assert "of the question of 8014 characters the first 4000 were used" in answer.text
+    assert not answer.is_error
 
 
 async def test_an_output_too_large_to_prune_is_shown_by_its_ends(folder: Path):

@@ -1,12 +1,15 @@
 """`read`: whole files as they are, windows with their numbers, and less with a question."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
+from tests.fakes import MemoryOriginals
 from tests.services.tools.toolbox import toolbox
 
-from kimi_proxy.core.errors import InvalidParams
+from kimi_proxy.core import tokens
+from kimi_proxy.core.errors import InvalidParams, StoreUnavailable
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.markers import read as read_marker
 
@@ -117,13 +120,57 @@ async def test_a_huge_file_is_cut_and_says_where_to_read_on(folder: Path):
         for _ in range(100):
             file.write(b"0123456789abcdef\n" * 10_000)
 
-    head, _, remark = (await text_of(folder, file_path="huge.log")).rpartition("\n")
+    async with toolbox(folder) as box:
+        answer = await box.call("read", file_path="huge.log")
+        text, _, remark = answer.text.rpartition("\n")
+        begin, marker, end = re.split(r"\n(⟦PRUNÉ: .*⟧)\n", text)
+        middle = await box.recovered(marker.split("prune_id=")[1].split()[0])
 
-    assert set(head.split("\n")) == {"0123456789abcdef"}
-    last = head.count("\n") + 1
+    whole = f"{begin}\n{middle}\n{end}"
+    assert set(whole.split("\n")) == {"0123456789abcdef"}
+    last = whole.count("\n") + 1
     assert remark == (
         f"[kimi-proxy] cut after line {last} of a file of 17000000 bytes: read on with start_line {last + 1}"
     )
+
+
+@pytest.mark.parametrize("window", [{}, {"start_line": 101}])
+async def test_without_a_question_a_long_file_is_shown_by_its_ends(folder: Path, window: dict[str, JsonValue]):
+    lines = [f"value_{n} = compute(value_{n - 1}, factor={n})" for n in range(1, 4001)]
+    (folder / "long.py").write_text("\n".join(lines))
+    async with toolbox(folder) as box:
+        shown = (await box.call("read", file_path="long.py", **window)).text
+        small = (await box.call("read", file_path="long.py", max_tokens=500, **window)).text
+        whole = (await box.call("read", file_path="long.py", max_tokens=200_000, **window)).text
+        begin, marker, end = re.split(r"\n(⟦PRUNÉ: .*⟧)\n", shown)
+        middle = await box.recovered(marker.split("prune_id=")[1].split()[0])
+
+    first = 101 if window else 1
+    plain = [re.sub(r"^\d+│ ", "", text, flags=re.M) for text in (begin, end)]
+    assert f"{plain[0]}\n{middle}\n{plain[1]}".split("\n") == lines[first - 1 :]
+    assert re.search(r"raison=lignes (\d+)-(\d+) du fichier", marker) is not None
+    assert 7000 < tokens.count(shown) < 13_000  # the numbers of a window come on top
+    assert tokens.count(small) < 1000
+    assert "⟦PRUNÉ" not in whole
+    if window:
+        assert end.split("\n")[-1].startswith("4000│ ")
+
+
+async def test_a_line_that_is_longer_than_an_answer_is_shown_by_its_ends_too(folder: Path):
+    (folder / "min.js").write_text("é" + "x=1;" * 500_000)
+    async with toolbox(folder) as box:
+        shown = (await box.call("read", file_path="min.js")).text
+
+    assert tokens.count(shown) < 9000
+
+
+async def test_without_a_store_a_long_file_goes_out_whole(folder: Path):
+    store = MemoryOriginals()
+    store.illness = StoreUnavailable("the disk is full")
+    text = "".join(f"line {n} of a long file\n" for n in range(5000))
+    (folder / "long.txt").write_text(text)
+    async with toolbox(folder, store) as box:
+        assert (await box.call("read", file_path="long.txt")).text == text
 
 
 async def test_a_line_in_another_encoding_is_readable(folder: Path):

@@ -32,7 +32,9 @@ class ToolSettings(SettingsSection):
     bash_env: tuple[str, ...] = ()
     max_processes: int = Field(default=1000, ge=1)
     max_output_bytes: int = Field(default=1024**3, ge=1024**2)
+    max_tokens: int = Field(default=8000, ge=100)
     max_prune_ratio: float = Field(default=0.75, ge=0, le=1)
+    max_log_prune_ratio: float = Field(default=0.9, ge=0, le=1)
     max_prune_input_bytes: int = Field(default=2_000_000, ge=1)
     pruner_endpoint: str = ""
     pruner_timeout_ms: int = Field(default=5000, ge=1, le=600_000)

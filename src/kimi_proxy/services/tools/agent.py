@@ -49,7 +49,10 @@ async def agent_tools(
             stack.push_async_callback(endpoint.close)
         how = pruning(settings, pruner, keeper, endpoint)
         rg = find_ripgrep(env.get("PATH"))
-        tools: list[AnyTool] = [read.tool(space, how, reading), grep.tool(space, how, env, rg, reading)]
+        tools: list[AnyTool] = [
+            read.tool(space, keeper, how, reading, settings.max_tokens),
+            grep.tool(space, how, env, rg, reading),
+        ]
         if os.name == "posix":
             tools.append(bash.tool(settings, space, keeper, how, env, spool_bytes, threads))
         yield {tool.name: tool for tool in tools}

@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from functools import partial
@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic import Field
 
 from kimi_proxy.core import lines as text_lines
+from kimi_proxy.core import tokens
 from kimi_proxy.core.config.sections import MAX_BASH_TIMEOUT_MS, ToolSettings
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.json import JsonObject
@@ -22,34 +23,35 @@ from kimi_proxy.proxy.commands import CommandOutcome
 from kimi_proxy.proxy.files import TAIL_BYTES, Spool, Workspace
 from kimi_proxy.proxy.process import Command
 from kimi_proxy.services.originals import Keeper
-from kimi_proxy.services.tools import request
+from kimi_proxy.services.tools import ends, request
+from kimi_proxy.services.tools.ends import READ_BYTES_PER_TOKEN
 from kimi_proxy.services.tools.pruning import Pruning
 from kimi_proxy.services.tools.request import AgentTool, ToolOutput, ToolProblem
 
-SHOWN_BYTES = 256 * 1024
 WHOLE_BYTES = 4 * 1024**2  # without a store, outputs up to here go out whole
 PART_BYTES = 4 * 1024**2
 LISTED_PARTS = 8  # more parts are listed in an original of their own
 
-_END_BYTES = SHOWN_BYTES // 2
 
-
-async def shown(spool: Spool, keeper: Keeper) -> str:
-    """Return the whole output, or its two ends if it is long."""
-    if spool.size <= SHOWN_BYTES:
+async def shown(spool: Spool, keeper: Keeper, max_tokens: int) -> str:
+    """Return the whole output if it has so many tokens, else its two ends."""
+    if spool.size <= max_tokens * READ_BYTES_PER_TOKEN and not spool.lost:
+        text = text_lines.decode(spool.end(spool.size))
+        if len(text) <= max_tokens or await asyncio.to_thread(tokens.count, text) <= max_tokens:
+            return text
+    head, tail = await asyncio.to_thread(_ends, spool, max_tokens)
+    if len(head) + len(tail) >= spool.size:
         return text_lines.decode(spool.end(spool.size))
     try:
-        return await _abbreviated(spool, keeper)
+        return await _abbreviated(spool, keeper, head, tail)
     except StoreUnavailable as e:
         if spool.size <= WHOLE_BYTES and not spool.lost:
             return text_lines.decode(spool.end(spool.size))
-        head, tail = _ends(spool)
         missing = spool.size - len(head) - len(tail)
         return _joined(head, f"[kimi-proxy] {missing} bytes are missing here: {e}", tail)
 
 
-async def _abbreviated(spool: Spool, keeper: Keeper) -> str:
-    head, tail = _ends(spool)
+async def _abbreviated(spool: Spool, keeper: Keeper, head: bytes, tail: bytes) -> str:
     end = min(spool.kept, spool.size - len(tail))
     markers: list[str] = []
     async for part in _parts(spool, len(head), end):
@@ -65,18 +67,13 @@ async def _abbreviated(spool: Spool, keeper: Keeper) -> str:
     return _joined(head, text_lines.join(markers), tail)
 
 
-def _ends(spool: Spool) -> tuple[bytes, bytes]:
+def _ends(spool: Spool, max_tokens: int) -> tuple[bytes, bytes]:
     """Return whole lines from the start and from the end, or what fits of lines that are too long."""
-    head = spool.read(0, _END_BYTES + 3)
-    cut = head.rfind(b"\n", 0, _END_BYTES)
-    head = head[: cut + 1] if cut >= 0 else text_lines.clip_utf8(head, _END_BYTES)
+    reach = max_tokens * READ_BYTES_PER_TOKEN
+    head = ends.head(spool.read(0, reach), max_tokens // 2)
     if spool.kept < spool.size:  # what came after the kept part is nowhere else: none of it may be trimmed
         return head, spool.end(TAIL_BYTES)
-    tail = spool.end(_END_BYTES)
-    start = tail.find(b"\n", 0, len(tail) - 1) + 1
-    if start == 0:  # no whole line: at least whole characters
-        start = next((at for at in range(min(4, len(tail))) if tail[at] & 0xC0 != 0x80), 0)
-    return head, tail[start:]
+    return head, ends.tail(spool.end(reach), max_tokens // 2)
 
 
 async def _parts(spool: Spool, start: int, end: int) -> AsyncIterator[bytes]:
@@ -107,6 +104,7 @@ SCHEMA: JsonObject = {
         "command": {"type": "string"},
         "timeout_ms": {"type": "integer", "minimum": 1, "maximum": MAX_BASH_TIMEOUT_MS},
         "cwd": {"type": "string"},
+        "max_tokens": request.MAX_TOKENS_SCHEMA,
         "context_focus_question": request.SCHEMA,
     },
     "required": ["command"],
@@ -114,7 +112,7 @@ SCHEMA: JsonObject = {
 }
 
 
-class Bash(request.FocusArguments):
+class Bash(request.AnswerArguments):
     # The kernel takes no argument over 128 KiB, and a character may need four bytes.
     command: str = Field(min_length=1, max_length=30_000, pattern=r"^[^\x00]*$")
     timeout_ms: Annotated[Integer, Field(ge=1, le=MAX_BASH_TIMEOUT_MS)] | None = None
@@ -142,19 +140,22 @@ def tool(
         with Spool(spool_bytes) as spool:
             run = partial(commands.run_guarded, command, timeout_ms / 1000, settings.max_processes, spool.write)
             outcome = await commands.in_thread(run, threads)
-            yield _output(outcome, spool, keeper, _problem(outcome, timeout_ms, settings.max_processes))
+            shows = partial(shown, spool, keeper, asked.max_tokens or settings.max_tokens)
+            yield _output(outcome, spool, shows, _problem(outcome, timeout_ms, settings.max_processes))
 
     return AgentTool("bash", "Run a command", DESCRIPTION, SCHEMA, Bash, bash, pruning, read_only=False)
 
 
-def _output(outcome: CommandOutcome, spool: Spool, keeper: Keeper, problem: ToolProblem | None) -> ToolOutput:
+def _output(
+    outcome: CommandOutcome, spool: Spool, shows: Callable[[], Awaitable[str]], problem: ToolProblem | None
+) -> ToolOutput:
     remarks = () if spool.size or problem else ("no output",)
     if outcome.leftovers and outcome.ending == "exited":
         remarks = (*remarks, f"{outcome.leftovers} background processes were ended with the command")
     return ToolOutput(
         spool.size,
         lambda: text_lines.decode(spool.end(spool.size)),
-        partial(shown, spool, keeper),
+        shows,
         "logs",
         problem=problem,
         remarks=remarks,

@@ -152,7 +152,8 @@ def pruning(settings: ToolSettings, pruner: Pruner, keeper: Keeper, endpoint: En
 
 def _question(text: str, question: str, source_type: SourceType, settings: ToolSettings) -> Question:
     keep = min(MIN_KEEP_LINES, len(text_lines.split(text)))
-    ratio, timeout_ms = settings.max_prune_ratio, settings.pruner_timeout_ms
+    ratio = settings.max_log_prune_ratio if source_type == "logs" else settings.max_prune_ratio
+    timeout_ms = settings.pruner_timeout_ms
     options = replace(_PLAIN, max_prune_ratio=ratio, min_keep_lines=keep, timeout_ms=timeout_ms)
     return Question(text, question, source_type, options)
 

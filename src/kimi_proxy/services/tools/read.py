@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
@@ -19,7 +20,8 @@ from kimi_proxy.features.tool import Integer
 from kimi_proxy.proxy import files
 from kimi_proxy.proxy.commands import in_thread
 from kimi_proxy.proxy.files import Excerpt, Workspace
-from kimi_proxy.services.tools import request
+from kimi_proxy.services.originals import Keeper
+from kimi_proxy.services.tools import ends, request
 from kimi_proxy.services.tools.pruning import Pruning
 from kimi_proxy.services.tools.request import AgentTool, ToolOutput
 
@@ -42,6 +44,7 @@ SCHEMA: JsonObject = {
         "end_line": _LINE,
         "around_line": _LINE,
         "radius": {"type": "integer", "minimum": 0, "maximum": 500, "default": RADIUS},
+        "max_tokens": request.MAX_TOKENS_SCHEMA,
         "context_focus_question": request.SCHEMA,
     },
     "required": ["file_path"],
@@ -49,7 +52,7 @@ SCHEMA: JsonObject = {
 }
 
 
-class Read(request.FocusArguments):
+class Read(request.AnswerArguments):
     file_path: str = Field(min_length=1, max_length=4096)
     start_line: Annotated[Integer, Field(ge=1)] | None = None
     end_line: Annotated[Integer, Field(ge=1)] | None = None
@@ -87,10 +90,14 @@ class Read(request.FocusArguments):
         return self.start_line or 1, self.end_line
 
 
-def tool(workspace: Workspace, pruning: Pruning, threads: Executor) -> AgentTool[Read]:
+def tool(workspace: Workspace, keeper: Keeper, pruning: Pruning, threads: Executor, max_tokens: int) -> AgentTool[Read]:
+    """`max_tokens` is what an answer without a question has, unless the caller says how many."""
+
     @asynccontextmanager
     async def read(asked: Read) -> AsyncIterator[ToolOutput]:
-        yield await in_thread(partial(_read, asked, workspace), threads)
+        output = await in_thread(partial(_read, asked, workspace), threads)
+        limit = asked.max_tokens or max_tokens
+        yield replace(output, shown=lambda: ends.shown(output.text(), output.first_line, keeper, limit))
 
     return AgentTool("read", "Read a file", DESCRIPTION, SCHEMA, Read, read, pruning)
 

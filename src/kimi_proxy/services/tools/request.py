@@ -4,18 +4,18 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass, field
-from typing import Generic
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Generic
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core.errors import InvalidParams, KimiProxyError, PruneFailed, ToolFailed
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.jsonrpc import when_sent
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.core.prune import SourceType
-from kimi_proxy.features.tool import TRANSITIONS, Arguments, RequestEvent, RequestState, ToolAnswer, checked
+from kimi_proxy.features.tool import TRANSITIONS, Arguments, Integer, RequestEvent, RequestState, ToolAnswer, checked
+from kimi_proxy.services.tools.ends import numbered
 from kimi_proxy.services.tools.pruning import PrunedOutput, Pruning
 
 
@@ -58,10 +58,6 @@ def of_text(
     return ToolOutput(len(text), lambda: text, shown, source_type, first_line, problem, remarks, meta or {})
 
 
-def numbered(text: str, first: int) -> str:
-    return text_lines.join(text_lines.with_number(first + i, line) for i, line in enumerate(text.split("\n")))
-
-
 MAX_CHARS = 4000
 
 SCHEMA: JsonObject = {
@@ -73,7 +69,14 @@ SCHEMA: JsonObject = {
 class FocusArguments(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    context_focus_question: str | None = Field(default=None, max_length=MAX_CHARS)
+    context_focus_question: str | None = None
+
+
+MAX_TOKENS_SCHEMA: JsonObject = {"type": "integer", "minimum": 100, "description": "of the answer without a question"}
+
+
+class AnswerArguments(FocusArguments):
+    max_tokens: Annotated[Integer, Field(ge=100)] | None = None
 
 
 log = logging.getLogger(__name__)
@@ -164,8 +167,12 @@ class AgentTool(Generic[Arguments]):
             else:
                 request.step(RequestEvent.FAILED_WITH_OUTPUT, error=problem.reason, **fields)
             request.step(RequestEvent.CAPTURED)
-            question = arguments.get("context_focus_question")
-            return await self._pruned(request, output, question.strip() if isinstance(question, str) else "")
+            asked = arguments.get("context_focus_question")
+            question = asked.strip() if isinstance(asked, str) else ""
+            if len(question) > MAX_CHARS:
+                cut = f"of the question of {len(question)} characters the first {MAX_CHARS} were used"
+                output = replace(output, remarks=(*output.remarks, cut))
+            return await self._pruned(request, output, question[:MAX_CHARS])
 
     async def _pruned(self, request: ToolRequest, output: ToolOutput, question: str) -> ToolAnswer:
         """Return the output pruned for the question; if that cannot be done, as it is."""

@@ -1,0 +1,80 @@
+"""Outputs too long for an answer: their two ends in whole lines, and the middle kept behind a marker."""
+
+import asyncio
+
+from kimi_proxy.core import lines as text_lines
+from kimi_proxy.core import tokens
+from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.core.markers import PruneMarker
+from kimi_proxy.services.originals import Keeper
+
+READ_BYTES_PER_TOKEN = 16  # of an end, to find its last line in; more bytes than this a token seldom has
+CLIPPED_BYTES_PER_TOKEN = 1  # of a line that does not fit as a whole
+
+
+def head(raw: bytes, max_tokens: int) -> bytes:
+    """Return the first lines of `raw` that have so many tokens, or what fits of the first one."""
+    pieces = raw[: max_tokens * READ_BYTES_PER_TOKEN].split(b"\n")
+    size = _fitting(pieces[:-1], max_tokens)
+    return raw[:size] if size else text_lines.clip_utf8(raw, max_tokens * CLIPPED_BYTES_PER_TOKEN)
+
+
+def tail(raw: bytes, max_tokens: int) -> bytes:
+    """Return the last lines of `raw` that have so many tokens, or what fits of the last one."""
+    pieces = raw[-max_tokens * READ_BYTES_PER_TOKEN :].split(b"\n")
+    last, *before = reversed(pieces)
+    cost = tokens.count(text_lines.decode(last))
+    if before and cost <= max_tokens:
+        return raw[len(raw) - len(last) - _fitting(before[:-1], max_tokens - cost) :]
+    end = raw[-max_tokens * CLIPPED_BYTES_PER_TOKEN :]
+    return end[next((at for at in range(min(4, len(end))) if end[at] & 0xC0 != 0x80), 0) :]
+
+
+def _fitting(pieces: list[bytes], max_tokens: int) -> int:
+    """Return the bytes of the first of these lines, newlines included, that have so many tokens together."""
+    size = 0
+    for piece, cost in zip(pieces, tokens.count_lines([text_lines.decode(piece) for piece in pieces]), strict=True):
+        max_tokens -= cost
+        if max_tokens < 0:
+            break
+        size += len(piece) + 1
+    return size
+
+
+async def shown(text: str, first_line: int | None, keeper: Keeper, max_tokens: int) -> str:
+    """Return a text of a file as it goes out: whole if it has so many tokens, else its ends.
+
+    `first_line` is that of a window, whose lines are numbered.
+    """
+    parts = await asyncio.to_thread(_parts, text, max_tokens) if len(text) > max_tokens else None
+    if parts is not None:
+        begin, middle, end, rows = parts
+        try:
+            prune_id = await keeper.keep_text(text_lines.encoded(middle), "contents")
+        except StoreUnavailable:
+            parts = None
+    if parts is None:
+        return text if first_line is None else numbered(text, first_line)
+    first, count = (first_line or 1) + rows, middle.count("\n") + 1
+    reason = f"lignes {first}-{first + count - 1} du fichier"
+    marker = str(PruneMarker(prune_id, 1, count, reason))
+    if first_line is None:
+        return f"{begin}\n{marker}\n{end}"
+    return f"{numbered(begin, first_line)}\n{marker}\n{numbered(end, first + count)}"
+
+
+def _parts(text: str, max_tokens: int) -> tuple[str, str, str, int] | None:
+    """Return head, middle and tail, without the newlines between them, and the lines of the head; None if all fits."""
+    if len(text) <= max_tokens * READ_BYTES_PER_TOKEN and tokens.count(text) <= max_tokens:
+        return None
+    raw = text_lines.encoded(text)
+    begin, end = head(raw, max_tokens // 2), tail(raw, max_tokens // 2)
+    if len(begin) + len(end) >= len(raw):
+        return None
+    middle = raw[len(begin) : len(raw) - len(end)].removesuffix(b"\n")
+    whole = (text_lines.decoded(part) for part in (begin.removesuffix(b"\n"), middle, end))
+    return next(whole), next(whole), next(whole), begin.count(b"\n")
+
+
+def numbered(text: str, first: int) -> str:
+    return text_lines.join(text_lines.with_number(first + i, line) for i, line in enumerate(text.split("\n")))
