@@ -294,7 +294,7 @@ async def test_a_chat_request_does_not_wait_for_a_child_that_does_not_start(my_c
 async def test_the_event_loop_keeps_turning_while_somebody_is_in_a_hurry() -> None:
     async with open_workers(command=NEVER_READY) as workers:
         await workers.warm()
-        busy = asyncio.gather(*(workers.shorten(a_task(a_log(6000, at)), 30, 60) for at in (10, 20)))
+        busy = asyncio.gather(*(workers.shorten(a_task(a_log(6000, at)), 4, 60) for at in (10, 20)))
         worst, last = 0.0, time.process_time()
         while not busy.done():
             await asyncio.sleep(0)
