@@ -56,6 +56,7 @@ def pruner_listener(config: Config) -> Listener:
     about = "/mcp for MCP clients, /rpc, /health"
     about = "/mcp for MCP clients, /rpc, /health"
     about = "/mcp for MCP clients, /rpc, /health"
+    about = "/mcp for MCP clients, /rpc, /health"
     return Listener("pruner", where.host, where.port, pruner_app, about, "MCP_PRUNER_PORT")
 
 

@@ -25,7 +25,7 @@ from kimi_proxy.core.config.sections import (
     ToolSettings,
     read_switch,
 )
-from kimi_proxy.core.config.servers import ALIASES, McpServer, McpSettings
+from kimi_proxy.core.config.servers import McpServer, McpSettings
 from kimi_proxy.core.errors import ConfigError
 
 DEEPINFRA_URL = "https://api.deepinfra.com/v1/inference/Qwen/Qwen3-Reranker-0.6B"
@@ -115,7 +115,7 @@ class Config(FileSettings):
     provider_keys: Mapping[str, SecretStr] = Field(default_factory=dict)  # of the enabled providers
     on_demand: frozenset[str] = frozenset()  # known providers that the file does not name
     off_lines: Mapping[str, int] = Field(default_factory=dict)  # where the file switches providers off
-    named_servers: frozenset[str] = frozenset()  # MCP servers that the file names
+    named_servers: frozenset[str] = frozenset()  # MCP servers that the file adds or changes
 
 
 _RESERVED = ("home", "file", "token", "deepinfra_api_key", "provider_keys", "on_demand", "off_lines", "named_servers")
@@ -199,7 +199,8 @@ def parse(toml: str, env: Mapping[str, str], default_home: Path) -> Config:
     on_demand = frozenset(name for name in config.providers if name not in named)
     config = config.model_copy(update={"on_demand": on_demand, "providers": _moved(config.providers, env)})
     off = {name: line_of(toml, f"providers.{name}", "enabled") for name in named if not config.providers[name].enabled}
-    servers = frozenset(ALIASES.get(name, name) for name in file.get("mcp", {}).get("servers", {}))
+    known = McpSettings().servers
+    servers = frozenset(name for name, server in config.mcp.servers.items() if server != known.get(name))
     update = {"provider_keys": _keys(config, env), "off_lines": off, "named_servers": servers}
     return config.model_copy(update=update)
 
