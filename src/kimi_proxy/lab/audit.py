@@ -15,7 +15,7 @@ from kimi_proxy.lab.transcripts.places import TranscriptPlace, load
 
 PROCESSES = 2
 LOST_SHOWN = 5  # used lines that the default would have cut, kept for each session
-MAX_COUNTS = 200_000
+MAX_COUNTS = 50_000  # about 5 MB in each process
 SIZES = ((4000, "outputs over 4,000 tokens"), (1000, "outputs of 1,000 to 4,000"), (200, "outputs of 200 to 1,000"))
 SMALL = "outputs under 200"
 FIXED, USER, AGAIN, OTHER = "fixed beginning", "user's words", "earlier answers, read again", "other"

@@ -125,6 +125,7 @@ class _Simulation:
         self._session = session
         self._policy = policy
         self._held: dict[int, _Held] = {}
+        self._saved = 0.0  # by all of them
         self._has_tool = policy.offers_tool and session.has_tools
         self._added = float(tool_tokens() if self._has_tool else 0)
         self._prompt = 0.0  # of the request before
@@ -136,6 +137,7 @@ class _Simulation:
     def step(self, request: MeasuredRequest) -> None:
         if request.is_reset:
             self._held.clear()
+            self._saved = 0.0
             self._added = float(tool_tokens() if self._has_tool else 0)
             self._prompt = self._whole_prompt = 0.0
         valid = self._prompt
@@ -148,7 +150,7 @@ class _Simulation:
             for held in cuts:
                 self._age(held)
             self._renew({held.output.index for held in cuts})
-        prompt = request.prompt - self._saved() + self._added
+        prompt = request.prompt - self._saved + self._added
         self._pay(request, prompt, valid)
         self._prompt, self._whole_prompt = prompt, request.prompt
         self._read_back(request, prompt)
@@ -184,7 +186,7 @@ class _Simulation:
             self._added += tool_tokens()
             return 0.0
         for held in new:
-            held.form = _WHOLE
+            self._show_whole(held)
             self._cut.discard(held.output.index)
         self.figures.cut = len(self._cut)
         return valid
@@ -249,17 +251,19 @@ class _Simulation:
         """What points to an output that goes is shown again."""
         for held in self._held.values():
             if held.form.points_to in gone and held.output.index not in gone:
-                held.form = _WHOLE
+                self._show_whole(held)
                 self._show(held, self._lossless(held.output))
+
+    def _show_whole(self, held: _Held) -> None:
+        self._saved -= held.form.saved
+        held.form = _WHOLE
 
     def _show(self, held: _Held, form: Form | None, is_masked: bool = False) -> None:
         if form is not None and form.saved > held.form.saved:
+            self._saved += form.saved - held.form.saved
             held.form, held.is_masked = form, is_masked
             self._cut.add(held.output.index)
             self.figures.cut = len(self._cut)
-
-    def _saved(self) -> float:
-        return sum(held.form.saved for held in self._held.values())
 
     def _pay(self, request: MeasuredRequest, prompt: float, valid: float) -> None:
         if request.is_hit and self._whole_prompt:
