@@ -2,15 +2,26 @@
 
 import json
 import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.api.proxy_world import proxy
+from tests.evil import answering, evil, http
+from tests.fakes import MemoryDecisions, MemoryOriginals
 
 import kimi_proxy
+from kimi_proxy.core import chat
+from kimi_proxy.core.chat import Wire
+from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sanitizer.plan import Origin
 from kimi_proxy.features.sanitizer.shorten import Task, shorten
+from kimi_proxy.services.chat.decisions import ChatDecisions
+from kimi_proxy.services.chat.messages import Messages, ShortenedMessages
+from kimi_proxy.services.store.protocols import DecisionRecord
 
 LOG = "\n".join(f"2026-01-01 12:00:{n % 60:02} INFO item {n} of batch {n % 17} was stored" for n in range(400))
 CALL = {"id": "call_1", "type": "function", "function": {"name": "bash", "arguments": '{"command": "cat app.log"}'}}
@@ -75,6 +86,44 @@ async def test_what_is_no_list_of_messages_is_refused(body: JsonObject, tmp_path
 async def test_a_hash_that_was_never_given_out_reads_nothing(hashed: str, tmp_path: Path):
     async with proxy(tmp_path, PATIENT) as p:
         assert (await p.http.get(f"/v1/retrieve/{hashed}")).status_code == 404
+
+
+async def test_what_a_chat_session_kept_is_read_only_after_it_was_handed_over(tmp_path: Path):
+    asked: JsonObject = {"model": "gpt-x", "messages": MESSAGES}
+    async with evil(answering(http(b'{"choices":[]}'))) as provider, proxy(tmp_path, provider.toml() + PATIENT) as p:
+        sent = await p.http.post("/v1/chat/completions", json=asked, headers={"x-session-id": "s"})
+        (mask,) = (await p.http.get("/api/mask")).json()["masks"]
+        digits = "0123456789abcdefghjkmnpqrstvwxyz"
+        number = sum(digits.index(digit) << 5 * at for at, digit in enumerate(reversed(mask["id"][4:])))
+        before = await p.http.get(f"/v1/retrieve/{number:020x}")
+        shown = (await p.http.post("/v1/compress", json={**asked, "session_id": "s"})).json()
+        (hashed,) = shown["ccr_hashes"]
+        after = await p.http.get(f"/v1/retrieve/{hashed}")
+
+    assert sent.status_code == 200
+    assert mask["id"] in shown["messages"][3]["content"]
+    assert (before.status_code, after.status_code) == (404, 200)
+    assert (hashed, after.json()["original_content"]) == (f"{number:020x}", LOG)
+
+
+async def test_a_name_that_cannot_be_kept_is_not_given_out(tmp_path: Path):
+    async def cut(draft: Draft) -> Draft:
+        request = chat.parse(draft.request.body.replace(b"INFO", b"prn_0123456789abcdef"), Wire.CHAT)
+        return replace(draft, request=request)
+
+    class FullDecisions(MemoryDecisions):
+        async def get(self, scope: str, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
+            raise StoreUnavailable("the disk is full")
+
+    async def shortened(decisions: MemoryDecisions) -> ShortenedMessages:
+        originals = MemoryOriginals()
+        kept = ChatDecisions(originals, decisions)
+        return await Messages(cut, originals, kept, lambda stage, error: None).shorten(MESSAGES)
+
+    done, again = await shortened(MemoryDecisions()), await shortened(FullDecisions())
+
+    assert len(done.hashes) == 1
+    assert (again.messages, again.hashes, again.warnings) == (MESSAGES, (), ("recovery_unavailable",))
 
 
 async def test_the_python_function_does_the_same(tmp_path: Path):

@@ -49,14 +49,6 @@ class Listener:
 def pruner_listener(config: Config) -> Listener:
     where = config.mcp_pruner
     about = "/mcp for MCP clients, /rpc, /health"
-    about = "/mcp for MCP clients, /rpc, /health"
-    about = "/mcp for MCP clients, /rpc, /health"
-    about = "/mcp for MCP clients, /rpc, /health"
-    about = "/mcp for MCP clients, /rpc, /health"
-    about = "/mcp for MCP clients, /rpc, /health"
-    about = "/mcp for MCP clients, /rpc, /health"
-    about = "/mcp for MCP clients, /rpc, /health"
-    about = "/mcp for MCP clients, /rpc, /health"
     return Listener("pruner", where.host, where.port, pruner_app, about, "MCP_PRUNER_PORT")
 
 

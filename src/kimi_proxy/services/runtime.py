@@ -180,7 +180,7 @@ async def running(
             latest_requests=latest,
             compressions=SessionCompressions(stages.compressor, sessions, store.sessions, *presets_on_demand),
             project_memory=stages.memory,
-            messages=Messages(stages.sanitizer.shorten, store.originals, count_fault),
+            messages=Messages(stages.sanitizer.shorten, store.originals, decisions, count_fault),
             hooks=ToolHooks(config.hooks, config.sanitizer, store.originals, workers, metrics, hub.publish),
             model_windows=model_windows,
         )

@@ -173,6 +173,18 @@ class ChatDecisions:
     async def save_has_tool(self, conversation: bytes) -> None:
         await self._stored.add(SCOPE, [DecisionRecord(_key("tool", conversation.hex()), "tool", b"offered")])
 
+    async def save_handed_over(self, hashes: Sequence[str]) -> None:
+        """Remember that another gateway was given these names of originals, and may read them."""
+        keys = [_key("handed over", hashed) for hashed in hashes]
+        known = await self._stored.get(SCOPE, keys)
+        new = [DecisionRecord(key, "handed_over", b"offered") for key in keys if key not in known]
+        if new:
+            await self._stored.add(SCOPE, new)
+
+    async def is_handed_over(self, hashed: str) -> bool:
+        """Return whether another gateway was given this name of an original."""
+        return bool(await self._stored.get(SCOPE, [_key("handed over", hashed)]))
+
     async def totals(self) -> DecisionTotals:
         return await self._stored.totals(SCOPE)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kimi_proxy.core import chat, json, tokens
 from kimi_proxy.core.chat import Wire
-from kimi_proxy.core.errors import InvalidParams, PruneIdNotFound
+from kimi_proxy.core.errors import InvalidParams, PruneIdNotFound, StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.lines import decoded
 from kimi_proxy.core.markers import ALPHABET
@@ -15,6 +15,7 @@ from kimi_proxy.features.context import tokens_of
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, OnFault, Stage, run_stages
 from kimi_proxy.features.sessions import session_of
+from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.originals import SCOPE
 from kimi_proxy.services.store.protocols import Originals
 
@@ -38,9 +39,10 @@ class ShortenedMessages:
 
 
 class Messages:
-    def __init__(self, shorten: Stage, originals: Originals, on_fault: OnFault) -> None:
+    def __init__(self, shorten: Stage, originals: Originals, decisions: ChatDecisions, on_fault: OnFault) -> None:
         self._shorten = shorten
         self._originals = originals
+        self._decisions = decisions
         self._on_fault = on_fault
 
     async def shorten(self, messages: JsonValue, model: str = "", session: str = "") -> ShortenedMessages:
@@ -64,12 +66,20 @@ class Messages:
         if not isinstance(found, list) or len(found) != len(messages):
             return ShortenedMessages(messages, before, before, warnings=("failed",))
         shown, hashes = _with_hashes(messages, found)
+        try:
+            await self._decisions.save_handed_over(hashes)
+        except StoreUnavailable as e:
+            return ShortenedMessages(messages, before, before, warnings=(e.code,))
         after = chat.parse(json.encode({"model": model or UNNAMED, "messages": shown}), Wire.CHAT)
         return ShortenedMessages(shown, before, await asyncio.to_thread(tokens_of, after, tokens.count), hashes)
 
     async def original(self, hashed: str) -> str:
-        """Return the text behind a hash. Raise PruneIdNotFound if it was never here, or has expired."""
-        ids = [f"{prefix}_{_digits(hashed)}" for prefix in PREFIXES] if _HASH.fullmatch(hashed) else []
+        """Return the text behind a hash that `shorten` gave out. Raise PruneIdNotFound if it did not, or has expired.
+
+        What a chat session or a tool kept is not for other gateways: they name it by its id, and here it is unknown.
+        """
+        is_known = _HASH.fullmatch(hashed) and await self._decisions.is_handed_over(hashed)
+        ids = [f"{prefix}_{_digits(hashed)}" for prefix in PREFIXES] if is_known else []
         for id in ids:
             try:
                 return decoded((await self._originals.get(SCOPE, id)).text)
