@@ -18,7 +18,7 @@ from kimi_proxy.core.errors import (
     UpstreamError,
     WarningCode,
 )
-from kimi_proxy.features.routing import NO_LARGER_MODEL
+from kimi_proxy.features.models.routing import NO_LARGER_MODEL
 from kimi_proxy.proxy.mcp.program import ProgramState
 from kimi_proxy.services.settings import ProblemCode
 

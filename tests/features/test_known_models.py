@@ -6,9 +6,9 @@ import pytest
 
 from kimi_proxy.core.chat.wires import BY_NAME
 from kimi_proxy.core.config import parse
-from kimi_proxy.features import known_models
 from kimi_proxy.features.accounting import Prices, prices_of
-from kimi_proxy.features.known_models import LOCAL, find, table
+from kimi_proxy.features.models import known as known_models
+from kimi_proxy.features.models.known import LOCAL, find, table
 
 
 def test_every_row_says_what_it_holds_from_where_and_when(tmp_path):

@@ -4,8 +4,8 @@ import pytest
 
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.features.models import Target
+from kimi_proxy.features.models.routing import ModelWindow, Route, chosen, routed
 from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.routing import ModelWindow, Route, chosen, routed
 from kimi_proxy.features.sessions import Session
 
 

@@ -11,8 +11,8 @@ from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.providers import Provider
 from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.features.known_models import KnownModel, table
 from kimi_proxy.features.models import Models
+from kimi_proxy.features.models.known import KnownModel, table
 from kimi_proxy.features.tool import checked
 from kimi_proxy.services.chat.handler import Chat
 from kimi_proxy.services.chat.model_windows import ModelWindows

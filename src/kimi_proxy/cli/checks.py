@@ -16,9 +16,9 @@ from kimi_proxy.cli.console import load
 from kimi_proxy.core.config import VARIABLES, Config
 from kimi_proxy.core.errors import ConfigError, KimiProxyError
 from kimi_proxy.core.markers import new_id
-from kimi_proxy.features import known_models
 from kimi_proxy.features.clients import agents
 from kimi_proxy.features.models import Models
+from kimi_proxy.features.models import known as known_models
 from kimi_proxy.features.pruning.model import Scorers, installed
 from kimi_proxy.proxy.local_server import local_url, port_owner
 from kimi_proxy.proxy.search import ripgrep

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from kimi_proxy.core.json import JsonObject
-    from kimi_proxy.features.known_models import KnownModel
+    from kimi_proxy.features.models.known import KnownModel
 
 WIDTH = 44
 EXAMPLE = "config.example.toml"
@@ -206,7 +206,7 @@ def models(
     from dataclasses import asdict
     from datetime import date
 
-    from kimi_proxy.features.known_models import table
+    from kimi_proxy.features.models.known import table
 
     rows = [row for row in table() if name.lower() in f"{row.provider}/{row.name}".lower()]
     if as_json:

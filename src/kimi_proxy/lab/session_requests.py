@@ -7,8 +7,8 @@ from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.chat.wires.protocol import Usage
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.features import known_models
 from kimi_proxy.features.accounting import Prices
+from kimi_proxy.features.models import known as known_models
 from kimi_proxy.features.recording import RecordedRequest, Recording, RecordingHead
 from kimi_proxy.lab.measured import READ_PRICE, price_of, write_price_of
 from kimi_proxy.lab.transcripts.transcript import AgentCall, AgentRequest, CallOutput, Transcript

@@ -10,8 +10,8 @@ from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.lines import decoded, encoded
 from kimi_proxy.features.context import is_certainly_below
 from kimi_proxy.features.models import Models, Target
+from kimi_proxy.features.models.routing import RETURN_SHARE, ModelWindow, Route, chosen, routed
 from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.routing import RETURN_SHARE, ModelWindow, Route, chosen, routed
 from kimi_proxy.features.sessions import family
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.decisions import SCOPE

@@ -11,8 +11,8 @@ from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.providers import CHATGPT, Model, Provider, is_key_of, is_local, maker_at
 from kimi_proxy.core.errors import NoProvider
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.features import known_models
-from kimi_proxy.features.known_models import LOCAL, KnownModel
+from kimi_proxy.features.models import known as known_models
+from kimi_proxy.features.models.known import LOCAL, KnownModel
 
 MAX_NAMES = 1000  # clients choose names freely
 MAX_WINDOW = 1 << 30

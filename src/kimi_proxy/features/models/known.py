@@ -53,7 +53,7 @@ class KnownModel:
 @cache
 def table() -> tuple[KnownModel, ...]:
     """Return all rows. Read once, when a model is first asked for."""
-    text = (files("kimi_proxy.features") / "known_models.csv").read_text("utf-8")
+    text = (files("kimi_proxy.features.models") / "known_models.csv").read_text("utf-8")
     return tuple(_row(fields) for fields in csv.DictReader(io.StringIO(text)))
 
 
