@@ -237,7 +237,8 @@ MESSAGES = (
 def responses(
     name: str, text: str, finish: str = "completed", usage: Usage | None = None, complete: bool = True
 ) -> Stream:
-    return Stream(name, Wire.RESPONSES, text.encode(), ReplyFacts("gpt-x", finish, usage, complete, 0))
+    facts = ReplyFacts("gpt-x", finish, usage, complete, 0, response_id="resp_1")
+    return Stream(name, Wire.RESPONSES, text.encode(), facts)
 
 
 _CREATED = event(

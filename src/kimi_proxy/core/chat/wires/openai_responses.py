@@ -239,7 +239,7 @@ class OpenAiResponses(WireFormat):
         finish = "" if status in ("in_progress", "queued") else status
         facts = facts.updated(members.get("model"), finish, self.usage(read.value(members.get("usage"))))
         response_id = read.string(members.get("id"))
-        return replace(facts, response_id=response_id) if response_id != facts.response_id else facts
+        return replace(facts, response_id=response_id) if response_id not in ("", facts.response_id) else facts
 
 
 def _item(body: JsonBody, raw: Raw, fields: RawObject) -> tuple[Role, Iterator[Part]]:
