@@ -88,6 +88,13 @@ def call(message: dict) -> None:
         case "child":
             child = subprocess.Popen(["sleep", "600"])
             answer(message, {"pid": os.getpid(), "child": child.pid})
+        case "adrift":
+            # Its parent is gone, its session and its environment are its own, and it does not listen to SIGTERM.
+            script = "env -i setsid sh -c 'trap \"\" TERM; echo $$; exec sleep 600' &"
+            shell = subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE)
+            adrift = int(shell.stdout.readline())
+            shell.wait()
+            answer(message, {"pid": os.getpid(), "child": adrift})
         case "environment":
             answer(message, dict(os.environ))
         case "where":

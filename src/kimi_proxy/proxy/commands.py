@@ -19,9 +19,8 @@ from typing import Literal, TypeVar
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import ToolFailed
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.proxy.process import SIGKILL, Command, signal_group
+from kimi_proxy.proxy.process import GUARD, SIGKILL, Command, signal_group
 
-GUARD = Path(__file__).with_name("process_group.py")
 READ_BYTES = 256 * 1024
 LOOK_EVERY_S = 0.05
 KILL_WITHIN_S = 3.0

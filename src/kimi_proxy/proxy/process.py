@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal, cast
+from typing import IO, ClassVar, Literal, cast
 
 from kimi_proxy.core.errors import UpstreamUnreachable
 
@@ -40,7 +40,11 @@ def signal_group(group: int, number: signal.Signals) -> None:
 
 
 class Process(asyncio.SubprocessProtocol):
-    """A program in a process group of its own. Subclasses say what becomes of its output, which is dropped here."""
+    """A program in a process group of its own. Subclasses say what becomes of its output, which is dropped here.
+
+    A guarded one is run below a guard, which also ends those of its descendants that left the group."""
+
+    guarded: ClassVar[bool] = False
 
     def __init__(self, orphans: "OrphanCleanup | None" = None) -> None:
         loop = asyncio.get_running_loop()
@@ -49,15 +53,17 @@ class Process(asyncio.SubprocessProtocol):
         self._closed: asyncio.Future[None] = loop.create_future()  # it has exited, and its output was read to the end
         self._orphans = orphans
         self._transport: asyncio.SubprocessTransport | None = None
+        self._guard = FamilyGuard() if self.guarded and sys.executable else None
 
     async def launch(
         self, command: Command, stdin: int = PIPE, stdout: int = PIPE, stderr: int | IO[bytes] = PIPE
     ) -> None:
         """Start `command`; raise OSError or ValueError if that cannot be done."""
+        guard = self._guard
         try:
             await asyncio.get_running_loop().subprocess_exec(
                 lambda: self,
-                *command.argv,
+                *(guard.argv(command.argv) if guard else command.argv),
                 env=dict(command.env),
                 cwd=command.cwd,
                 stdin=stdin,
@@ -65,23 +71,28 @@ class Process(asyncio.SubprocessProtocol):
                 stderr=stderr,
                 # Ctrl-C in the terminal is not for it, and its group can be signalled as one.
                 start_new_session=True,
+                pass_fds=guard.passed if guard else (),
             )
-        except asyncio.CancelledError:
+            if guard:
+                await guard.started()
+        except (asyncio.CancelledError, OSError, ValueError):
             if self._transport is not None:
                 await self.end(grace_s=0)
+            elif guard:
+                guard.close()
             raise
 
     @property
     def pid(self) -> int:
         """Its number, which is also that of the process group of the program and of what it starts."""
-        return self._started.get_pid()
+        return (self._guard and self._guard.leader) or self._started.get_pid()
 
     async def closed(self) -> None:
         """Wait until it has ended by itself, or by us."""
         await asyncio.shield(self._closed)
 
     async def end(self, leave_s: float = 0.0, grace_s: float = GRACE_S) -> bool:
-        """End it and all that it left in its group; return False if it had to be killed.
+        """End it and all that it left in its group, or anywhere if guarded; return False if it had to be killed.
 
         Its input is closed, `leave_s` later comes SIGTERM, another `grace_s` later SIGKILL. With no grace it is
         killed at once.
@@ -102,7 +113,7 @@ class Process(asyncio.SubprocessProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.SubprocessTransport, transport)
-        if self._orphans is not None:
+        if self._orphans is not None and self._guard is None:
             self._orphans.watch(self.pid)
 
     def process_exited(self) -> None:
@@ -113,7 +124,9 @@ class Process(asyncio.SubprocessProtocol):
         self.exited.set_result(self._started.get_returncode() or 0)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._orphans is not None:
+        if self._guard is not None:
+            self._guard.close()
+        elif self._orphans is not None:
             self._orphans.forget(self.pid)
         self._closed.set_result(None)
         self._started.close()
@@ -124,11 +137,80 @@ class Process(asyncio.SubprocessProtocol):
         return self._transport
 
     def _signal(self, number: signal.Signals) -> None:
-        if not self._closed.done():  # the number may belong to another process from then on
+        if self._closed.done():  # the number may belong to another process from then on
+            return
+        if self._guard is None or self._started.get_returncode() is not None:
             signal_group(self.pid, number)
+        elif number == SIGKILL:
+            self._guard.kill()
+        else:
+            with suppress(ProcessLookupError):
+                os.kill(self._started.get_pid(), number)  # the guard passes it on
 
     def _pipe(self, fd: int) -> asyncio.WriteTransport:  # standard output's is closed, never written
         return cast(asyncio.WriteTransport, self._started.get_pipe_transport(fd))
+
+
+GUARD = Path(__file__).with_name("process_group.py")
+
+
+class FamilyGuard:
+    """Our end of a guard (`process_group.py`): the parent of one program, which adopts what the program leaves behind.
+
+    The guard sees by a pipe that we are gone, even if we were killed; it ends all that descends from the program then,
+    in whatever session. Linux only: elsewhere there is no way to adopt orphans."""
+
+    def __init__(self) -> None:
+        self.leader: int | None = None  # the program's own number, once it runs
+        self._status, status = os.pipe()
+        control, self._control = os.pipe()
+        self.passed: tuple[int, ...] = (status, control)
+        self._open = {self._status, self._control, status, control}
+
+    def argv(self, program: Sequence[str]) -> tuple[str, ...]:
+        return (sys.executable, "-I", "-S", str(GUARD), *map(str, self.passed), "--", *program)
+
+    async def started(self) -> None:
+        """Wait until the program runs; raise OSError if it cannot be started."""
+        self._close(*self.passed)
+        line = await _line_of(self._status)
+        if line.startswith(b"!"):
+            error = int(line[1:])
+            raise OSError(error, os.strerror(error))
+        self.leader = int(line) if line else None  # nothing: the guard itself was ended
+
+    def kill(self) -> None:
+        """Have the whole family killed at once."""
+        if self._control in self._open:
+            with suppress(BrokenPipeError):
+                os.write(self._control, b"k")
+            self._close(self._control)
+
+    def close(self) -> None:
+        self._close(*self._open)
+
+    def _close(self, *fds: int) -> None:
+        for fd in self._open.intersection(fds):
+            self._open.discard(fd)
+            os.close(fd)
+
+
+async def _line_of(pipe: int) -> bytes:
+    loop, line = asyncio.get_running_loop(), bytearray()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def read() -> None:
+        piece = os.read(pipe, 64)
+        line.extend(piece)
+        if (not piece or b"\n" in piece) and not done.done():
+            done.set_result(None)
+
+    loop.add_reader(pipe, read)
+    try:
+        await done
+    finally:
+        loop.remove_reader(pipe)
+    return bytes(line)
 
 
 _CLEANUP_SCRIPT = f"""

@@ -3,10 +3,15 @@
 This is a script of its own, so that it can adopt orphans and be the one parent that outlives them:
 
     python -I -S process_group.py STATUS_FD TIMEOUT_S MAX_PROCESSES -- PROGRAM ARGUMENT…
+    python -I -S process_group.py STATUS_FD CONTROL_FD -- PROGRAM ARGUMENT…
 
-Standard input is a pipe: when its other end closes, the caller is gone or wants an end. Standard output
-becomes both outputs of the command, so that they keep the order of arrival. When all is over, one
-line of JSON goes to STATUS_FD."""
+In the first form standard input is a pipe: when its other end closes, the caller is gone or wants an end. Standard
+output becomes both outputs of the command, so that they keep the order of arrival. When all is over, one
+line of JSON goes to STATUS_FD.
+
+The second form is for servers, which keep our standard streams and have no time limit. STATUS_FD gets the server's
+process id, or `!` and the number of the error that kept it from starting. SIGTERM is passed on to all of the family.
+When CONTROL_FD closes the family is ended, at once if a byte came before. We end as the server did."""
 
 import contextlib
 import ctypes
@@ -19,6 +24,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final, NoReturn
 
 POLITE_S: Final = 1.0  # between SIGTERM and SIGKILL
@@ -32,6 +38,8 @@ _LINUX = sys.platform.startswith("linux")
 
 
 def main(arguments: list[str]) -> None:
+    if arguments[2] == "--":
+        _serve(arguments[3:], int(arguments[0]), int(arguments[1]))
     status, timeout_s, max_processes = int(arguments[0]), float(arguments[1]), int(arguments[2])
     os.set_inheritable(status, False)
     wake = _wake_on_signals()
@@ -124,11 +132,81 @@ def _end(family: Family, why: str) -> int:
         family.send(signal.SIGCONT)
         if family.gone_within(POLITE_S):
             return left
+    _kill(family)
+    return left
+
+
+def _kill(family: Family) -> None:
     deadline = time.monotonic() + FORCE_S
     while family.alive() and time.monotonic() < deadline:
         family.send(signal.SIGKILL)
         family.gone_within(0.02)
-    return left
+
+
+def _serve(argv: list[str], status: int, control: int) -> NoReturn:
+    """Run a server until it ends, or is to end; then end all that descends from it."""
+    os.set_inheritable(status, False)
+    os.set_inheritable(control, False)
+    wake = _wake_on_signals()
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    family = Family(_start_server(argv, status))
+    _leave_streams()
+    if _watch_server(family, wake, control):
+        _end(family, "stopped")
+    _kill(family)
+    _exit_like(family.status)
+
+
+def _start_server(argv: list[str], status: int) -> int:
+    """Return the server's process id once it runs; say so to the caller, or why it cannot."""
+    guard, (reading, writing) = os.getpid(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _take_own_session(guard)
+            # Python may have added a locale to its own environment; the server gets what was chosen for it.
+            chosen = Path("/proc/self/environ").read_bytes().split(b"\0")
+            env = dict(pair.split(b"=", 1) for pair in chosen if b"=" in pair)
+            os.execvpe(argv[0], argv, env)  # noqa: S606 - the command is what we are asked to run
+        except OSError as e:
+            os.write(writing, str(e.errno).encode())
+        os._exit(127)
+    os.close(writing)
+    error = os.read(reading, 16).decode()  # nothing, if the pipe was closed by the start of the program
+    with contextlib.suppress(BrokenPipeError):
+        os.write(status, f"!{error}\n".encode() if error else f"{pid}\n".encode())
+    os.close(status)
+    return pid
+
+
+def _leave_streams() -> None:
+    """Let go of the server's streams: the caller is to see that it closed one, or is gone."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(nowhere, fd)
+
+
+def _watch_server(family: Family, wake: int, control: int) -> bool:
+    """Return whether the family may be asked to end first, once the server has ended or is to end."""
+    while True:
+        family.alive()
+        if family.status is not None:
+            return False
+        ready, _, _ = select.select([control, wake], [], [])
+        if control in ready:
+            return not os.read(control, 1)
+        if _asked_to_stop(wake):
+            family.send(signal.SIGTERM)
+
+
+def _exit_like(status: int | None) -> NoReturn:
+    code = 1 if status is None else os.waitstatus_to_exitcode(status)
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with contextlib.suppress(OSError):  # there is no default to go back to for SIGKILL
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
 
 
 def _start(argv: list[str], status: int, wake: int, max_processes: int) -> int:
@@ -145,19 +223,24 @@ def _start(argv: list[str], status: int, wake: int, max_processes: int) -> int:
 
 
 def _become(argv: list[str], guard: int, process_limit: int | None) -> NoReturn:
-    os.setsid()
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != guard:
-        os._exit(127)
+    _take_own_session(guard)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if process_limit is not None:
         resource.setrlimit(resource.RLIMIT_NPROC, (process_limit, process_limit))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(1, 2)
+    os.execvp(argv[0], argv)  # noqa: S606 - the command is what we are asked to run
+
+
+def _take_own_session(guard: int) -> None:
+    """Lead a session that ends with the guard, and take signals as programs do."""
+    os.setsid()
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != guard:
+        os._exit(127)
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
-    os.execvp(argv[0], argv)  # noqa: S606 - the command is what we are asked to run
 
 
 def _process_limit(max_processes: int) -> int | None:

@@ -309,15 +309,20 @@ async def test_the_environment_is_what_was_chosen():
         assert await result(client, call("where")) == "/"
 
 
-async def test_closing_ends_the_program_and_what_it_started():
+CHILDREN = pytest.mark.parametrize("child", ["child", "adrift"])
+
+
+@CHILDREN
+async def test_closing_ends_the_program_and_what_it_started(child: str):
     async with running(command()) as client:
-        pids = await result(client, call("child"))
+        pids = await result(client, call(child))
     await until(lambda: not any(runs(pids[name]) for name in ("pid", "child")))  # type: ignore[index,call-overload]
 
 
-async def test_a_program_that_dies_takes_its_children_along():
+@CHILDREN
+async def test_a_program_that_dies_takes_its_children_along(child: str):
     async with running(command()) as client:
-        pids = await result(client, call("child"))
+        pids = await result(client, call(child))
         os.kill(pids["pid"], signal.SIGKILL)  # type: ignore[index,call-overload]
         await until(lambda: not runs(pids["child"]))  # type: ignore[index,call-overload]
 
@@ -329,7 +334,7 @@ from kimi_proxy.proxy.mcp.stdio import StdioClient
 
 async def main():
     client = StdioClient("script", Command(json.loads(sys.argv[1]), {"PATH": "/usr/bin:/bin"}), 20, OrphanCleanup())
-    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "child", "arguments": {}}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": sys.argv[2], "arguments": {}}}
     print(json.dumps((await client.forward(message, 20))["result"]), flush=True)
     await asyncio.sleep(600)
 
@@ -337,9 +342,10 @@ asyncio.run(main())
 """
 
 
-async def test_when_we_are_killed_nothing_is_left_behind():
+@CHILDREN
+async def test_when_we_are_killed_nothing_is_left_behind(child: str):
     owner = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", OWNER, json.dumps(command().argv), stdout=subprocess.PIPE
+        sys.executable, "-c", OWNER, json.dumps(command().argv), child, stdout=subprocess.PIPE
     )
     assert owner.stdout is not None
     pids = json.loads(await owner.stdout.readline())

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -50,6 +51,7 @@ class Backoff:
 class ServerProcess(Process):
     """One run of a program. All of its output is for people; its input is a pipe that closes when we are gone."""
 
+    guarded = sys.platform.startswith("linux")
     leave_s: ClassVar[float] = 0.0  # what it takes to leave by itself once its input is closed
 
     def __init__(self, server: str, orphans: OrphanCleanup | None = None) -> None:
