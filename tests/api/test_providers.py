@@ -1,8 +1,12 @@
 """Whom the proxy can ask, as it tells: everything but the keys."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 from tests.api.watching import MODEL, models, world
+
+from kimi_proxy.core import json
+from kimi_proxy.features.known_models import table
 
 KEY = "sk-a-key-that-nobody-has"
 
@@ -45,6 +49,20 @@ async def test_models_are_told_with_their_windows_and_prices(tmp_path: Path):
                 "output_usd_per_million": 2.0,
             }
         ]
+
+
+async def test_the_table_of_known_models_is_sent_only_on_demand(tmp_path: Path):
+    async with world(tmp_path) as w:
+        short, whole = await w.get("/api/models"), await w.get("/api/models?all=true")
+        refused = await w.proxy.http.get("/api/models?all=perhaps")
+
+    assert short.keys() == {"models", "unknown"}
+    assert whole.pop("known") == [
+        json.decode(json.encode({key: value for key, value in asdict(row).items() if value is not None}))
+        for row in table()
+    ]
+    assert whole == short
+    assert refused.status_code == 400
 
 
 async def test_a_limit_that_is_reached_says_how_long_to_wait(tmp_path: Path):

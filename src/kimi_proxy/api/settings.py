@@ -2,11 +2,11 @@
 
 from dataclasses import asdict
 
-from pydantic import ConfigDict, RootModel
+from pydantic import BaseModel, ConfigDict, RootModel
 from starlette.requests import Request
 from starlette.routing import Route
 
-from kimi_proxy.api.answers import json_route, object_in
+from kimi_proxy.api.answers import json_route, object_in, query
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.providers import Provider
 from kimi_proxy.core.errors import InvalidParams
@@ -25,6 +25,10 @@ ADVICE = 'send what to change, such as {"sanitizer.enabled": false}'
 
 class ChangeSettings(RootModel[dict[str, bool]]):
     model_config = ConfigDict(strict=True)
+
+
+class ModelsWanted(BaseModel):
+    all: bool = False  # also the table of known models, which is long and the same for everyone
 
 
 def store_route(config: Config, store: Store) -> Route:
@@ -53,7 +57,10 @@ def provider_routes(config: Config, chat: Chat, windows: ModelWindows) -> list[R
 
     async def list_models(request: Request) -> JsonObject:
         configured = [_configured_model(name, config, chat.models) for name in config.models]
-        return {"models": configured, "known": [_known_model(row) for row in table()], "unknown": windows.unknown()}
+        found: JsonObject = {"models": configured, "unknown": windows.unknown()}
+        if query(request, ModelsWanted).all:
+            found["known"] = [_known_model(row) for row in table()]
+        return found
 
     async def show_limits(request: Request) -> JsonObject:
         limits: list[JsonObject] = [
@@ -65,7 +72,7 @@ def provider_routes(config: Config, chat: Chat, windows: ModelWindows) -> list[R
 
     return [
         json_route("GET", "/api/providers", list_providers),
-        json_route("GET", "/api/models", list_models),
+        json_route("GET", "/api/models", list_models, compressed=True),
         json_route("GET", "/api/rate-limit", show_limits),
     ]
 
