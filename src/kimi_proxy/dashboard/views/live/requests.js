@@ -66,8 +66,11 @@ function sessionCell(metric) {
   const session = known.sessions.get(metric.session_id);
   return html`<button type="button" class="link" onClick=${() => pin(metric.session_id)}>
     ${titleOf(session) || metric.session_id}
-  </button>${metric.memory_tokens > 0 && html` <span class="badge memory" title=${t("mcp_what", { n: metric.memory_tokens })}>MCP</span>`}`;
+  </button>${metric.memory_tokens > 0 && html` <${Memory} tokens=${metric.memory_tokens} />`}`;
 }
+
+const Memory = ({ tokens: n }) =>
+  html`<${Explained} text=${t("mcp_what", { n: count(n) })}><span class="badge memory">MCP</span><//>`;
 
 function tokensCell(metric) {
   const isReal = metric.counted_by === "provider";
