@@ -27,6 +27,13 @@ def test_module_docstrings_use_no_word_of_a_private_dialect():
     assert {str(path): found for path, text in docstrings.items() if (found := BANNED.findall(text or ""))} == {}
 
 
+def test_the_texts_of_the_dashboard_use_no_word_of_a_private_dialect():
+    spoken = {path.name: path.read_text("utf-8") for path in (SOURCE / "dashboard" / "words").glob("*.js")}
+
+    assert spoken
+    assert {name: found for name, text in spoken.items() if (found := BANNED.findall(text))} == {}
+
+
 def test_the_architecture_page_uses_no_word_of_a_private_dialect_and_has_a_short_glossary():
     page = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
     terms = re.findall(r"^\| ([^|]+?) \|", page.partition("## Glossary")[2], re.M)[2:]

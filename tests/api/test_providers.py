@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.api.watching import MODEL, models, world
 
 from kimi_proxy.core import json
-from kimi_proxy.features.known_models import table
+from kimi_proxy.features.models.known import table
 
 KEY = "sk-a-key-that-nobody-has"
 

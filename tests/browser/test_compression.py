@@ -53,7 +53,7 @@ def test_each_compression_of_the_past_unfolds_to_its_summary(window: Window, sho
     expect(told.locator("pre")).to_contain_text("Goal: mend the VAT of invoices")
     expect(told).to_contain_text("written by the model")
     facts = " ".join(entry.locator(".facts").inner_text().split())
-    assert re.search(r"Before 1\d,\d{3} tokens After 1\d,\d{3} tokens Messages that gave way \d+ State in force", facts)
+    assert re.search(r"Before 1\d,\d{3} tokens After 1\d,\d{3} tokens Messages replaced \d+ State in force", facts)
     told.get_by_role("link", name="The messages as they were").click()
     expect(page.get_by_role("region", name="Original", exact=True)).to_contain_text("A customer says that invoice 1147")
 

@@ -25,13 +25,13 @@ def test_alerts_badges_and_memory_are_there_after_a_reload(windows: Windows, tmp
         assert product.chat("strange", [{"role": "user", "content": "who are you?"}], "local/mystery") == 200
 
         page = window.open("live").page
-        expect(page.locator("tbody tr", has_text="Why is the port 8000?").locator(".badge.memory")).to_have_text("MCP")
+        expect(page.locator("tbody tr", has_text="long").locator(".badge.memory")).to_have_text("MCP")
         expect(page.get_by_text("The window of mystery is not known.")).to_be_visible()
         expect(page.get_by_text('[models."mystery"]')).to_be_visible()
-        page.locator("tbody tr", has_text="Why is the port 8000?").get_by_role("button").first.click()
+        page.locator("tbody tr", has_text="long").get_by_role("button").first.click()
         expect(page.get_by_text("The instructions are buried.")).to_be_visible()
         page.reload()
-        page.locator("tbody tr", has_text="Why is the port 8000?").get_by_role("button").first.click()
+        page.locator("tbody tr", has_text="long").get_by_role("button").first.click()
         expect(page.get_by_text("The instructions are buried.")).to_be_visible()
 
         page = window.open("settings").page

@@ -42,7 +42,7 @@ def test_a_message_tells_what_was_sent_and_what_it_was(window: Window):
 
 def test_a_message_that_gave_way_tells_what_it_was_and_what_was_sent_in_its_place(window: Window):
     page = opened(window).page
-    folded = page.get_by_role("button", name="14 messages gave way to this summary")
+    folded = page.get_by_role("button", name="14 messages were replaced by this summary")
     expect(folded).to_have_attribute("aria-expanded", "false")
     folded.press("Enter")
     expect(folded).to_have_attribute("aria-expanded", "true")
@@ -59,7 +59,7 @@ def test_a_message_that_gave_way_tells_what_it_was_and_what_was_sent_in_its_plac
 
 def test_it_does_so_in_french(fenetre: Window):
     page = opened(fenetre).page
-    page.get_by_role("button", name="14 messages ont cédé la place à ce résumé").click()
+    page.get_by_role("button", name="14 messages ont été remplacés par ce résumé").click()
     page.locator(".message-row.gone button", has_text="A customer says that invoice 1147").click()
 
     dialog = page.get_by_role("dialog", name="Message 1 du client · Utilisateur · non envoyé")

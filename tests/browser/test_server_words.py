@@ -38,8 +38,8 @@ ENGLISH = Language(
     nothing="nothing in it was long enough to be worth cutting.",
     simulate="Simulate",
     too_short="That did not work: what came before the last exchanges is too short, or its summary would be as long",
-    server="Last failure: nobody answers there, or its program does not run.",
-    server_failed="broken did not answer: nobody answers there, or its program does not run",
+    server="Last failure: there is no answer at this address, or its program does not run.",
+    server_failed="broken did not answer: there is no answer at this address, or its program does not run",
     said="What the server said",
     switch="Shorten long outputs of tools",
     problem="The configuration file holds something that the next start would refuse: mend it first.",
@@ -52,8 +52,8 @@ FRENCH = Language(
     too_short=(
         "Cela n’a pas fonctionné : ce qui précède les derniers échanges est trop court, ou son résumé serait aussi long"
     ),
-    server="Dernier échec : personne n’y répond, ou son programme ne tourne pas.",
-    server_failed="broken n’a pas répondu : personne n’y répond, ou son programme ne tourne pas",
+    server="Dernier échec : il n’y a pas de réponse à cette adresse, ou son programme ne tourne pas.",
+    server_failed="broken n’a pas répondu : il n’y a pas de réponse à cette adresse, ou son programme ne tourne pas",
     said="Ce que le serveur a dit (en anglais)",
     switch="Raccourcir les longues sorties d’outils",
     problem="Le fichier de configuration contient ce que le prochain démarrage refuserait : corrigez-le d’abord.",

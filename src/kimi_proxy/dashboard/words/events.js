@@ -16,7 +16,7 @@ export default {
     routed: "{to} answers instead of {from}, whose window would be {share} full",
     unrouted: "{from} is nearly full, and no model with a larger window is configured",
     reinjected: "Buried instructions were repeated, {tokens} tokens",
-    memory_injected: "A new conversation was told of the project, {tokens} tokens",
+    memory_injected: "The project's memory was added to a new conversation, {tokens} tokens",
     settings: "A setting was changed",
   },
   fr: {
@@ -36,7 +36,7 @@ export default {
     routed: "{to} répond à la place de {from}, dont la fenêtre serait pleine à {share}",
     unrouted: "{from} est presque plein, et aucun modèle à plus grande fenêtre n’est configuré",
     reinjected: "Des instructions enfouies ont été répétées, {tokens} jetons",
-    memory_injected: "Une nouvelle conversation a reçu la mémoire du projet, {tokens} jetons",
+    memory_injected: "La mémoire du projet a été ajoutée à une nouvelle conversation, {tokens} jetons",
     settings: "Un réglage a été changé",
   },
 };

@@ -28,8 +28,8 @@ export default {
     role_assistant: "Assistant",
     role_tool: "Tool",
     behind: {
-      one: "{n} message gave way to this summary",
-      other: "{n} messages gave way to this summary",
+      one: "{n} message was replaced by this summary",
+      other: "{n} messages were replaced by this summary",
     },
     not_sent: "not sent",
     starts: "begins at {share} of the window",
@@ -81,8 +81,8 @@ export default {
     role_assistant: "Assistant",
     role_tool: "Outil",
     behind: {
-      one: "{n} message a cédé la place à ce résumé",
-      other: "{n} messages ont cédé la place à ce résumé",
+      one: "{n} message a été remplacé par ce résumé",
+      other: "{n} messages ont été remplacés par ce résumé",
     },
     not_sent: "non envoyé",
     starts: "commence à {share} de la fenêtre",

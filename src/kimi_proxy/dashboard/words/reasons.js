@@ -7,7 +7,7 @@ export default {
     not_worth_resending: "it began without the tool that reads text back; adding it now would lose the provider’s cache.",
     already_cut: "what could go was cut before.",
     nothing_to_cut: "all of it matters, or markers would cost more than they save.",
-    failures: "what could go tells of a failure.",
+    failures: "what could go reports a failure.",
     unreadable_json: "it holds JSON that cannot be shortened safely.",
     out_of_time: "it could not be decided in time.",
     store_unavailable: "the original could not be kept, so nothing was cut.",
