@@ -214,9 +214,12 @@ async def test_nonsense_is_not_saved(tmp_path: Path, content: bytes):
     assert (refused.status_code, loaded["content"]) == (400, "")
 
 
+TO_LARGE = '[sanitizer.routing]\nfallback_models = ["openai-evil/large"]\n'
+
+
 async def test_routing_is_remembered_across_a_restart_and_its_window_is_the_one_that_counts(tmp_path: Path):
     async with evil(answering(http(completion()))) as provider:
-        large = '[models."openai-evil/large"]\nprovider = "openai-evil"\nmax_context_size = 4000\n'
+        large = '[models."openai-evil/large"]\nprovider = "openai-evil"\nmax_context_size = 4000\n' + TO_LARGE
         toml = provider.toml() + models() + large
         async with proxy(tmp_path, toml) as p, watching(p.port) as watcher:
             await ask(p, a_long_chat(20))
@@ -235,7 +238,7 @@ async def test_routing_is_remembered_across_a_restart_and_its_window_is_the_one_
 
 async def test_alerts_go_by_the_window_of_the_model_that_answered(tmp_path: Path):
     async with evil(answering(http(completion(prompt=3300)))) as provider:
-        large = '[models."openai-evil/large"]\nprovider = "openai-evil"\nmax_context_size = 4000\n'
+        large = '[models."openai-evil/large"]\nprovider = "openai-evil"\nmax_context_size = 4000\n' + TO_LARGE
         async with proxy(tmp_path, provider.toml() + models() + large) as p, watching(p.port) as watcher:
             await ask(p, a_long_chat(20))
             await watcher.until("context_alert")

@@ -18,6 +18,7 @@ SHARED = {f"{WIRES}.{name}" for name in ("__init__", "protocol", "recall")}
 # Where the code branches on the wire format all the same, and why.
 ALLOWED = {
     "lab/demo.py": "it plays a client, the other end of what we read",
+    "lab/session_requests.py": "it plays an agent whose session it read, as `demo.py` plays a client",
     "lab/scripted_provider.py": "it plays a provider, the other end of what we write",
 }
 
