@@ -20,10 +20,14 @@ OURS = ("sessions", "metrics", "compression_log")
 
 
 def a_conversation(turn: int) -> JsonObject:
+    """The first sixty characters that a person says are the session's title, and shown as such."""
     call = {"id": "c", "function": {"name": "bash", "arguments": f'{{"command": "{SECRETS["arguments"]}"}}'}}
     messages: list[JsonValue] = [
         {"role": "system", "content": SECRETS["system"]},
-        {"role": "user", "content": f"{SECRETS['user']} {turn}"},
+        {
+            "role": "user",
+            "content": f"Why does the build of the shop fail since this morning, {turn}? {SECRETS['user']}",
+        },
         {"role": "assistant", "content": SECRETS["assistant"], "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c", "content": f"{SECRETS['tool']}\n{a_log(400)}\n{SECRETS['tool']}"},
         {"role": "user", "content": "and now?"},
