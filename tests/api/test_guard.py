@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 from tests.api import wire, world
 
-from kimi_proxy.api.guard import Guard, Refusal, Rules, addresses
+from kimi_proxy.api.guard import Guard, Refusal, Rules, addresses, is_own_client
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -424,3 +424,19 @@ async def test_the_lifespan_passes():
     await Guard(app, Rules())({"type": "lifespan"}, never, ignore)
 
     assert seen == ["lifespan"]
+
+
+@pytest.mark.parametrize(
+    ("client", "host"),
+    [
+        ("10.0.0.5", b"127.0.0.1:8006"),
+        ("127.0.0.1", b"pruner.test:8006"),
+        ("127.0.0.1", b"127.0.0.1:8006"),  # the system knows no such connection
+        ("here", b"127.0.0.1:8006"),
+    ],
+)
+def test_only_a_known_connection_of_our_own_user_is_a_client_of_ours(client: str, host: bytes):
+    scope = {"headers": [(b"host", host)], "client": (client, 1), "server": ("127.0.0.1", 2)}
+
+    assert not is_own_client(scope)
+    assert not is_own_client({**scope, "client": None})

@@ -7,6 +7,7 @@ would be accepted.
 import asyncio
 import base64
 import hmac
+import ipaddress
 import re
 import sys
 import zlib
@@ -19,6 +20,7 @@ from functools import lru_cache
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kimi_proxy.api.errors import RefusalCode, refusal
+from kimi_proxy.proxy import peer
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -35,6 +37,8 @@ DRAIN_TIMEOUT_S = 1.0
 MAX_HELD_BYTES = 512 * 1024**2  # of all bodies that are worked on
 # So many wrong tokens are answered at once; after them there are ten in a second, whichever client sends them.
 FREE_GUESSES, FREE_AGAIN_S, GUESS_S = 50, 10.0, 0.1
+# Of a connection that a proxy on this machine makes for a client elsewhere.
+FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via")
 MAX_WINDOW_LOG = 25  # zstd keeps 2 ** this many bytes in memory: as long as a body may be
 PROTOCOL = "kimi-proxy"  # the WebSocket subprotocol that a page offers beside the token
 
@@ -76,6 +80,21 @@ CONTENT_ENCODING = Refusal(
     415, "content_encoding", "a body may be compressed with zstd or gzip: send it so, or as it is"
 )
 CONTENT_TYPE = Refusal(415, "content_type", "send JSON with Content-Type: application/json")
+
+
+def is_own_client(scope: Scope) -> bool:
+    """Return whether a request comes from a program of our own user on this machine, and from no proxy in between."""
+    headers, client, server = scope["headers"], scope.get("client"), scope.get("server")
+    hosts = [value.decode("latin-1").lower() for name, value in headers if name == b"host"]
+    if not client or not server or any(name in FORWARDED for name, _ in headers):
+        return False
+    if len(hosts) != 1 or hosts[0].rpartition(":")[0] not in LOOPBACK:
+        return False
+    try:
+        is_here = all(ipaddress.ip_address(address).is_loopback for address in (client[0], server[0]))
+        return is_here and peer.is_own(client, server)
+    except (ValueError, peer.PeerUnknown):
+        return False
 
 
 class Guard:

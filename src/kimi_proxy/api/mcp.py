@@ -25,7 +25,7 @@ from kimi_proxy.core.errors import (
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.jsonrpc import RpcCall, RpcId
 from kimi_proxy.features.tool import AnyTool, ToolAnswer
-from kimi_proxy.services.tools.request import parse_failed
+from kimi_proxy.services.tools import roots
 
 VERSION_HEADER = b"mcp-protocol-version"
 METHOD_HEADER = b"mcp-method"
@@ -89,6 +89,7 @@ Method = Callable[[Catalog, JsonObject], Awaitable[JsonObject]]
 
 async def initialize(catalog: Catalog, params: JsonObject) -> JsonObject:
     wanted, versions = params.get("protocolVersion"), mcp.HANDSHAKE_VERSIONS
+    roots.initialized(params)
     return {
         "protocolVersion": wanted if isinstance(wanted, str) and wanted in versions else versions[0],
         "capabilities": SERVER_CAPABILITIES,
@@ -157,6 +158,8 @@ async def call_tool(catalog: Catalog, params: JsonObject) -> JsonObject:
 async def call_tool_kindly(catalog: Catalog, params: JsonObject) -> JsonObject:
     """Run a tool; what is wrong with its arguments is a result that the model reads, so that it can mend them."""
     tool, arguments = _chosen(catalog, params)
+    if (question := await roots.required(tool.name, params)) is not None:
+        return question
     try:
         return _tool_result(await catalog.call(tool, arguments))
     except KimiProxyError as e:
@@ -232,7 +235,7 @@ def _enveloped_result(method: str, result: JsonObject, catalog: Catalog) -> Json
     return {
         **result,
         **fresh,
-        "resultType": "complete",
+        "resultType": result.get("resultType", "complete"),
         "_meta": {**(meta if isinstance(meta, Mapping) else {}), mcp.META_SERVER: catalog.info()},
     }
 
@@ -347,7 +350,7 @@ async def reply(raw: bytes, versions: ProtocolVersions, catalog: Catalog, header
     try:
         message = json.decode(raw)
     except ParseError as e:
-        parse_failed(str(e))
+        log_unreadable(e)
         return _refusal(None, e, versions.default)
     return await reply_to(message, versions, catalog, headers)
 
@@ -362,6 +365,7 @@ async def reply_to(
     except InvalidRequest as e:
         return _refusal(jsonrpc.id_of(message), e, versions.default)
     if call is None or call.notification:
+        roots.received(message)
         return NOTHING
     version = versions.of(call, headers or ())
     response = await _answer(call, version, catalog, headers)
@@ -392,9 +396,18 @@ async def _reply_to_all(messages: Sequence[JsonValue], version: ProtocolVersion,
         except InvalidRequest as e:
             responses.append(rpc_failure(jsonrpc.id_of(message), e))
         else:
-            if call is not None and not call.notification:
+            if call is None or call.notification:
+                roots.received(message)
+            else:
                 responses.append(await _answer(call, version, catalog))
     return RpcReply(responses, 200) if responses else NOTHING
+
+
+def log_unreadable(error: ParseError) -> None:
+    # What the tools need takes long to load: a client that starts us waits for its first answer.
+    from kimi_proxy.services.tools.request import parse_failed
+
+    parse_failed(str(error))
 
 
 def _refusal(call_id: RpcId, error: KimiProxyError, version: ProtocolVersion) -> RpcReply:

@@ -8,25 +8,44 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from kimi_proxy.api import mcp
+from kimi_proxy.api.guard import is_own_client
 from kimi_proxy.api.mcp import Catalog, ProtocolVersions, RpcReply
 from kimi_proxy.core import json, jsonrpc
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.jsonrpc import DeliveryListener
+from kimi_proxy.services.tools import roots
+from kimi_proxy.services.tools.roots import KnownRoots, RootsClient
 
 MAX_WAITING = 1000  # notices that a slow reader has not taken; more are dropped
 EVENTS = "text/event-stream"
 
 
 def endpoint(versions: ProtocolVersions, catalog: Catalog) -> Callable[[Request], Awaitable[Response]]:
+    known = KnownRoots()
+    has_files = not roots.FILE_TOOLS.isdisjoint(catalog.tools)
+
     async def post(request: Request) -> Response:
+        is_own = has_files and is_own_client(request.scope)
+        client = RootsClient(known, is_own, request.headers.get(roots.SESSION_HEADER, ""))
+        if has_files:
+            roots.serve_client(client)
+        response = await answered(request, client.can_be_asked)
+        if client.new_session:
+            response.headers[roots.SESSION_HEADER] = client.new_session
+        return response
+
+    async def answered(request: Request, is_asked: bool) -> Response:
         headers = request.scope["headers"]
-        listeners = jsonrpc.collect()
+        listeners = [] if is_asked else jsonrpc.collect()
         work = mcp.reply(await request.body(), versions, catalog, headers)
         stateless = versions.stateless
         # With a handshake a lost connection says nothing; without one it takes the request back. But no command, read
         # or search goes on when its caller is gone.
         ends = catalog.ends_with_caller or (stateless is not None and names_version(headers, stateless.versions))
-        reply = await (unless_gone(work, request.receive) if ends else work)
+        work = unless_gone(work, request.receive) if ends else work
+        if is_asked and EVENTS in request.headers.get("accept", ""):
+            return await with_notices(work)
+        reply = await work
         return json_reply(reply) if reply.value is None else DeliveryResponse(listeners, reply.value, reply.status)
 
     return post

@@ -61,6 +61,8 @@ class Workspace:
     roots: tuple[Path, ...]
     private: tuple[Path, ...] = ()
     denied_names: frozenset[str] = frozenset()
+    is_chosen: bool = False  # the settings name the folders; else they are where the server happens to run
+    hint: str = ""  # how more is seen, for clients whose own folder is unknown
 
     @contextmanager
     def opened(self, path: str) -> Iterator[int]:
@@ -80,7 +82,7 @@ class Workspace:
         except UnicodeEncodeError as e:
             raise ToolFailed("invalid_path", f"{path!r:.200} cannot be the name of a file") from e
         except OSError as e:
-            raise _refused(path, e, self.cwd) from e
+            raise self.refused(path, e) from e
         self._allow(path, real)
         return real
 
@@ -90,7 +92,7 @@ class Workspace:
         try:
             found = real.lstat()
         except OSError as e:
-            raise _refused(path, e, self.cwd) from e
+            raise self.refused(path, e) from e
         if not stat.S_ISDIR(found.st_mode):
             raise ToolFailed("not_a_directory", f"{path} is not a directory")
         return real
@@ -102,8 +104,15 @@ class Workspace:
                 return _open_file(path, real, self._private_identities())
             except OSError as e:
                 if e.errno not in _CHANGED or attempt == ATTEMPTS:
-                    raise _refused(path, e, self.cwd) from e
+                    raise self.refused(path, e) from e
         raise AssertionError("the last attempt returns or raises")
+
+    def refused(self, path: str, e: OSError) -> ToolFailed:
+        """Return why `path` cannot be used; an agent in another folder than the server's has to see it."""
+        code, what = _REASONS.get(e.errno or 0, ("io_error", f"cannot be read: {e.strerror}"))
+        is_relative = code == "not_found" and not Path(path).is_absolute()
+        begins = f" in {self.cwd}, where paths begin" if is_relative else ""
+        return ToolFailed(code, f"{path} {what}{begins}{f'.{self.hint}' if begins and self.hint else ''}")
 
     def _allow(self, path: str, real: Path) -> None:
         # Paths are compared part by part: /a/root-evil is not in /a/root.
@@ -123,13 +132,17 @@ class Workspace:
 
 
 def workspace(
-    cwd: Path, roots: tuple[str, ...] = (), private: tuple[Path, ...] = (), denied_names: tuple[str, ...] = ()
+    cwd: Path,
+    roots: tuple[str, ...] = (),
+    private: tuple[Path, ...] = (),
+    denied_names: tuple[str, ...] = (),
+    is_chosen: bool = False,
 ) -> Workspace:
     """Return a workspace whose own paths are followed once, now: they are the user's choice."""
     here = Path(os.path.realpath(cwd))
     real_roots = tuple(Path(os.path.realpath(here / Path(root).expanduser())) for root in roots)
     hidden = tuple(Path(os.path.realpath(place)) for place in private)
-    return Workspace(here, real_roots or (here,), hidden, frozenset(denied_names))
+    return Workspace(here, real_roots or (here,), hidden, frozenset(denied_names), is_chosen)
 
 
 def _open_file(path: str, real: Path, private: frozenset[Identity]) -> int:
@@ -210,13 +223,6 @@ def _identity(found: os.stat_result) -> Identity:
 
 def _kept_private(path: str) -> ToolFailed:
     return ToolFailed("denied", f"{path}: kimi-proxy keeps its own state there")
-
-
-def _refused(path: str, e: OSError, cwd: Path | None = None) -> ToolFailed:
-    code, what = _REASONS.get(e.errno or 0, ("io_error", f"cannot be read: {e.strerror}"))
-    # An agent in another folder than the server's has to see why.
-    begins = f" in {cwd}, where paths begin" if code == "not_found" and cwd and not Path(path).is_absolute() else ""
-    return ToolFailed(code, f"{path} {what}{begins}")
 
 
 BLOCK_BYTES = 256 * 1024

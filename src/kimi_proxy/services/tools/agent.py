@@ -31,7 +31,8 @@ async def agent_tools(
 ) -> AsyncIterator[Mapping[str, AnyTool]]:
     """Yield read and grep by name, and bash where there are process groups to end."""
     settings, keeper = config.tools, Keeper(originals)
-    space = workspace(_cwd(settings.cwd), settings.roots, (config.home,), settings.denied_names)
+    is_chosen = bool(settings.cwd or settings.roots)
+    space = workspace(_cwd(settings.cwd), settings.roots, (config.home,), settings.denied_names, is_chosen)
     # One command may fill half of the store's room, not push out all that others keep there.
     spool_bytes = min(settings.max_output_bytes, config.store.max_bytes // 2)
     async with AsyncExitStack() as stack:

@@ -19,6 +19,7 @@ from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.markers import PruneMarker
 from kimi_proxy.features.tool import Integer
 from kimi_proxy.proxy import commands
+from kimi_proxy.proxy.client_roots import seen_by_client
 from kimi_proxy.proxy.commands import CommandOutcome
 from kimi_proxy.proxy.files import TAIL_BYTES, Spool, Workspace
 from kimi_proxy.proxy.process import Command
@@ -135,7 +136,7 @@ def tool(
     @asynccontextmanager
     async def bash(asked: Bash) -> AsyncIterator[ToolOutput]:
         timeout_ms = asked.timeout_ms or settings.bash_timeout_ms
-        cwd = workspace.directory(asked.cwd)
+        cwd = seen_by_client(workspace).directory(asked.cwd)
         command = Command((shell, "-c", asked.command), child_env, cwd)
         with Spool(spool_bytes) as spool:
             run = partial(commands.run_guarded, command, timeout_ms / 1000, settings.max_processes, spool.write)

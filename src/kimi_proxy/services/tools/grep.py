@@ -19,6 +19,7 @@ from kimi_proxy.core.errors import ToolFailed
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.tool import Integer
 from kimi_proxy.proxy import commands
+from kimi_proxy.proxy.client_roots import seen_by_client
 from kimi_proxy.proxy.files import Workspace
 from kimi_proxy.proxy.search import Found, Hit, Place, Query, search
 from kimi_proxy.services.tools import request
@@ -156,7 +157,7 @@ def tool(
 
     @asynccontextmanager
     async def grep(asked: Grep) -> AsyncIterator[ToolOutput]:
-        yield await commands.in_thread(partial(_grep, asked, workspace, child_env, rg), threads)
+        yield await commands.in_thread(partial(_grep, asked, seen_by_client(workspace), child_env, rg), threads)
 
     return AgentTool("grep", "Search files", DESCRIPTION, SCHEMA, Grep, grep, pruning)
 
@@ -165,20 +166,20 @@ def _grep(
     asked: Grep, workspace: Workspace, env: Mapping[str, str], rg: str | None, stop: threading.Event
 ) -> ToolOutput:
     real = workspace.real(asked.path)
-    place = _place(asked.path, real)
+    place = _place(asked.path, real, workspace)
     found = search(asked.query(), place, env, TIMEOUT_S, stop, rg)
     if not found.hits and found.outcome.errors.strip() and found.outcome.exit_code != 1:
         raise ToolFailed("search_failed", found.outcome.errors.strip())
     shown = show_hits(found.hits, workspace, place, asked.path, asked.context_lines)
-    remarks = _remarks(found, shown)
+    remarks = _remarks(found, shown, f"{real}.{workspace.hint}" if workspace.hint else "")
     return request.of_text(shown.text, "docs", problem=_problem(found), remarks=remarks, meta={"matches": found.total})
 
 
-def _place(path: str, real: Path) -> Place:
+def _place(path: str, real: Path, workspace: Workspace) -> Place:
     try:
         mode = real.lstat().st_mode
     except OSError as e:
-        raise ToolFailed("not_found", f"{path} does not exist") from e
+        raise workspace.refused(path, e) from e
     if stat.S_ISDIR(mode):
         return Place(real)
     if stat.S_ISREG(mode):
@@ -186,8 +187,8 @@ def _place(path: str, real: Path) -> Place:
     raise ToolFailed("not_a_file", f"{path} is neither a file nor a directory")
 
 
-def _remarks(found: Found, shown: Shown) -> tuple[str, ...]:
-    remarks = [] if shown.text else ["no match"]
+def _remarks(found: Found, shown: Shown, where: str) -> tuple[str, ...]:
+    remarks = [] if shown.text else [f"no match in {where}" if where else "no match"]
     if found.total is None or shown.matches + shown.unread < found.total:
         total = "many" if found.total is None else found.total
         remarks.append(f"{shown.matches} of {total} matches shown: narrow the pattern, path or glob")

@@ -18,6 +18,7 @@ from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.pruning import source_type
 from kimi_proxy.features.tool import Integer
 from kimi_proxy.proxy import files
+from kimi_proxy.proxy.client_roots import seen_by_client
 from kimi_proxy.proxy.commands import in_thread
 from kimi_proxy.proxy.files import Excerpt, Workspace
 from kimi_proxy.services.originals import Keeper
@@ -95,7 +96,7 @@ def tool(workspace: Workspace, keeper: Keeper, pruning: Pruning, threads: Execut
 
     @asynccontextmanager
     async def read(asked: Read) -> AsyncIterator[ToolOutput]:
-        output = await in_thread(partial(_read, asked, workspace), threads)
+        output = await in_thread(partial(_read, asked, seen_by_client(workspace)), threads)
         limit = asked.max_tokens or max_tokens
         yield replace(output, shown=lambda: ends.shown(output.text(), output.first_line, keeper, limit))
 
