@@ -132,3 +132,39 @@ def test_a_binary_file_is_refused_in_one_line(cli: Cli):
     assert ran.stdout == b""
     assert b"program is binary: prune is for text" in ran.stderr
     assert b"Traceback" not in ran.stderr
+
+
+STDIO_PROGRAM = """
+import sys
+
+class Watch:  # sees what is loaded already when the tools are
+    def find_spec(self, name, path=None, target=None):
+        if name == "kimi_proxy.services.tools.standalone":
+            print(*sorted({name.partition(".")[0] for name in sys.modules}), sep=",", file=sys.stderr)
+
+sys.meta_path.insert(0, Watch())
+from kimi_proxy.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("command", ["pruner", "tools"])
+def test_an_agent_that_starts_us_has_its_first_answer_before_the_engine_is_loaded(cli: Cli, command: str):
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25"}}
+    listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+    started = subprocess.Popen(
+        [sys.executable, "-c", STDIO_PROGRAM, command, "--stdio"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=cli.here,
+        env=cli.env,
+    )
+    with started as process:
+        said, problems = process.communicate("".join(json.dumps(one) + "\n" for one in (hello, listing)).encode(), 120)
+    answers = [json.loads(line) for line in said.splitlines()]
+    engine = {"numpy", "prometheus_client", "tree_sitter", "sqlite3", "httpx", "aiohttp", "starlette"}
+
+    assert [answer["id"] for answer in answers] == [1, 2]
+    assert "recover_text" in [tool["name"] for tool in answers[1]["result"]["tools"]]
+    assert set(problems.decode().split("\n")[0].split(",")) & {"asyncio", *engine} == {"asyncio"}

@@ -11,7 +11,8 @@ import pytest
 from tests.api import world
 
 from kimi_proxy.api import stdio
-from kimi_proxy.api.stdio import converse
+from kimi_proxy.api.mcp import Catalog
+from kimi_proxy.api.stdio import LoadTools, converse
 from kimi_proxy.core import json
 from kimi_proxy.core.json import JsonObject, JsonValue
 
@@ -65,14 +66,14 @@ class Client:
 
 
 @asynccontextmanager
-async def client() -> AsyncIterator[Client]:
+async def client(load: LoadTools | None = None) -> AsyncIterator[Client]:
     (their_in, our_out), (our_in, their_out) = os.pipe(), os.pipe()
     signals = world.Signals()
     stdin, stdout = FileIO(their_in), FileIO(their_out, "w")
 
     async def serve() -> None:
         with stdout:
-            await converse(world.catalog(signals), stdin, stdout)
+            await converse(world.catalog(signals), stdin, stdout, load)
 
     reader = asyncio.StreamReader(limit=1 << 28)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
@@ -84,10 +85,10 @@ async def client() -> AsyncIterator[Client]:
     finally:
         signals.go_on.set()
         talking.hang_up()
-        async with asyncio.timeout(PATIENCE_S):
-            await talking.serving
+        await asyncio.wait({talking.serving}, timeout=PATIENCE_S)
         transport.close()
         stdin.close()
+    talking.serving.result()
 
 
 async def test_the_old_era_begins_with_a_handshake():
@@ -257,3 +258,38 @@ async def test_more_calls_than_fit_at_once_are_all_answered():
         await sending
 
         assert {answer["id"] for answer in answers if isinstance(answer, dict)} == set(range(many))
+
+
+async def test_the_tools_are_loaded_when_the_first_answer_is_out():
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @asynccontextmanager
+    async def load() -> AsyncIterator[Catalog]:
+        begun.set()
+        await go_on.wait()
+        yield world.catalog(world.Signals())
+
+    async with client(load) as talk:
+        assert not begun.is_set()
+        hello = await talk.ask({"id": 1, "method": "initialize", "params": {}})
+        async with asyncio.timeout(PATIENCE_S):
+            await begun.wait()
+        again = await talk.ask({"id": 2, "method": "ping"})
+        go_on.set()
+        listed = await talk.ask({"id": 3, "method": "tools/list"})
+
+    assert hello["id"] == 1
+    assert again["result"] == {}
+    assert listed["result"]["tools"]
+
+
+async def test_tools_that_cannot_be_loaded_end_the_conversation():
+    @asynccontextmanager
+    async def load() -> AsyncIterator[Catalog]:
+        raise OSError("no such disk")
+        yield world.catalog(world.Signals())
+
+    with pytest.raises(OSError, match="no such disk"):
+        async with client(load) as talk:
+            await talk.ask({"id": 1, "method": "ping"})
+            await asyncio.wait({talk.serving}, timeout=PATIENCE_S)

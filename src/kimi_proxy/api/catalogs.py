@@ -1,6 +1,7 @@
 """What the pruner and the agent tools offer over MCP, by whichever transport."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from kimi_proxy import __version__
@@ -18,6 +19,10 @@ TOOLS_INSTRUCTIONS = (
     "and when a marker hides what you need, call recover_text with its prune_id and line numbers."
 )
 
+# As they introduce themselves, before their tools are loaded.
+PRUNER = Catalog("mcp-pruner", __version__, PRUNER_INSTRUCTIONS, {})
+TOOLS = Catalog("kimi-proxy-tools", __version__, TOOLS_INSTRUCTIONS, {})
+
 
 class Offered(Protocol):
     """The tools of a runtime."""
@@ -30,10 +35,10 @@ class Offered(Protocol):
 
 def pruner_catalog(runtime: Offered, observe: Observe = unobserved) -> Catalog:
     """Return the pruner's tools."""
-    return Catalog("mcp-pruner", __version__, PRUNER_INSTRUCTIONS, runtime.tools, observe)
+    return replace(PRUNER, tools=runtime.tools, observe=observe)
 
 
 def tools_catalog(runtime: Offered) -> Catalog:
     """Return the agent tools, and recover_text for their markers."""
     tools = {**runtime.agent_tools, "recover_text": runtime.tools["recover_text"]}
-    return Catalog("kimi-proxy-tools", __version__, TOOLS_INSTRUCTIONS, tools)
+    return replace(TOOLS, tools=tools)

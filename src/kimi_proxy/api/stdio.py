@@ -10,10 +10,11 @@ import select
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from io import FileIO
 from queue import SimpleQueue
 from threading import Semaphore, Thread
+from typing import TypeAlias
 
 from kimi_proxy.api import mcp
 from kimi_proxy.api.mcp import MCP, Catalog
@@ -21,14 +22,16 @@ from kimi_proxy.api.rpc_errors import rpc_failure
 from kimi_proxy.core import json, jsonrpc
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.services.tools.request import parse_failed
 
 SLICE_BYTES = 64 * 1024
 STDERR = 2
 MAX_LINE_BYTES = 64 * 1024**2
 MAX_CONCURRENT = 64
 CHECK_S = 0.2
+INTRODUCTIONS = frozenset({"initialize", "ping", "server/discover"})  # need no tool
 DRAIN_S = 30.0  # input that ended still wants its answers; a client that left kills us sooner
+
+LoadTools: TypeAlias = Callable[[], AbstractAsyncContextManager[Catalog]]
 
 
 class LineSplitter:
@@ -82,6 +85,10 @@ class LineReader:
 
     def done(self) -> None:
         self._room.release()
+
+    def stop(self) -> None:
+        """Yield no more lines than have arrived."""
+        self._arrived.put_nowait(None)
 
     def _read(self) -> None:
         try:
@@ -168,20 +175,71 @@ def redirected(stdin: FileIO, stdout: FileIO) -> Iterator[tuple[FileIO, FileIO]]
         os.dup2(wire_out, stdout.fileno())
 
 
-async def converse(catalog: Catalog, stdin: FileIO, stdout: FileIO) -> None:
-    """Answer every line of `stdin` on `stdout`, many at a time, until it ends."""
-    reader = LineReader(stdin, MAX_LINE_BYTES, MAX_CONCURRENT)
-    conversation = StdioConversation(catalog, LineWriter(stdout))
-    async for line in reader:
-        conversation.receive(line, reader.done)
-    await conversation.end()
+async def converse(catalog: Catalog, stdin: FileIO, stdout: FileIO, load: LoadTools | None = None) -> None:
+    """Answer every line of `stdin` on `stdout`, many at a time, until it ends.
+
+    With `load`, `catalog` introduces the server, and its tools are loaded when the first answer is out: many clients
+    wait a few seconds for that answer and give the server up. What fails in loading them ends the conversation.
+    """
+    reader, late = LineReader(stdin, MAX_LINE_BYTES, MAX_CONCURRENT), LateCatalog(load or _loaded(catalog))
+    loading = asyncio.create_task(late.run())
+    loading.add_done_callback(lambda _: reader.stop())
+    conversation = StdioConversation(catalog, LineWriter(stdout), late)
+    try:
+        async for line in reader:
+            conversation.receive(line, reader.done)
+        await conversation.end()
+    finally:
+        late.end()
+        await loading
+
+
+def _loaded(catalog: Catalog) -> LoadTools:
+    @asynccontextmanager
+    async def load() -> AsyncIterator[Catalog]:
+        yield catalog
+
+    return load
+
+
+class LateCatalog:
+    """The tools of a server, from its first answer to the end of the conversation."""
+
+    def __init__(self, load: LoadTools) -> None:
+        self._load = load
+        self._catalog: asyncio.Future[Catalog] = asyncio.get_running_loop().create_future()
+        self._wanted, self._ended = asyncio.Event(), asyncio.Event()
+
+    def begin(self) -> None:
+        self._wanted.set()
+
+    def end(self) -> None:
+        self._ended.set()
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Load the tools once they are wanted, and keep them until the end. Raise what fails."""
+        try:
+            await self._wanted.wait()
+            if not self._ended.is_set():
+                async with self._load() as catalog:
+                    self._catalog.set_result(catalog)
+                    await self._ended.wait()
+        finally:
+            self._catalog.cancel()  # who waits for it gets no answer: the process ends
+
+    async def get(self) -> Catalog:
+        """Return the tools. Raise CancelledError if they could not be loaded."""
+        self.begin()
+        return await asyncio.shield(self._catalog)
 
 
 class StdioConversation:
     """The requests that are being answered; the client may cancel each of them."""
 
-    def __init__(self, catalog: Catalog, writer: LineWriter) -> None:
-        self._catalog = catalog
+    def __init__(self, introduction: Catalog, writer: LineWriter, late: LateCatalog) -> None:
+        self._introduction = introduction
+        self._late = late
         self._writer = writer
         self._answering: set[asyncio.Task[None]] = set()
         self._by_id: dict[tuple[type, str | int], asyncio.Task[None]] = {}
@@ -207,25 +265,27 @@ class StdioConversation:
         try:
             message = _message(line)
         except ParseError as e:
-            parse_failed(str(e))
+            mcp.log_unreadable(e)
             await self._send(rpc_failure(None, e))
             return
         match message:
             case {"method": "notifications/cancelled", "params": {"requestId": str() | int() as request}}:
                 self._cancel(request)
-            case {"method": str(), "id": str() | int() as request}:
-                await self._answer_request(message, request)
+            case {"method": str(method), "id": str() | int() as request}:
+                await self._answer_request(message, method, request)
+                self._late.begin()
             case _:
-                await self._send((await mcp.reply_to(message, MCP, self._catalog)).value)
+                await self._send((await mcp.reply_to(message, MCP, await self._late.get())).value)
 
-    async def _answer_request(self, message: JsonValue, request: str | int) -> None:
+    async def _answer_request(self, message: JsonValue, method: str, request: str | int) -> None:
         key = (type(request), request)  # 1 and "1" are two requests
         task = asyncio.current_task()
         if task is not None:
             self._by_id[key] = task
         listeners = jsonrpc.collect()
         try:
-            reply = await mcp.reply_to(message, MCP, self._catalog)
+            catalog = self._introduction if method in INTRODUCTIONS else await self._late.get()
+            reply = await mcp.reply_to(message, MCP, catalog)
         finally:
             self._by_id.pop(key, None)
         jsonrpc.report(listeners, await self._send(reply.value))
@@ -245,7 +305,7 @@ def _message(line: bytes | None) -> JsonValue:
     return json.decode(line)
 
 
-async def serve_stdio(catalog: Catalog) -> None:
+async def serve_stdio(catalog: Catalog, load: LoadTools | None = None) -> None:
     """Serve on standard output, where nothing else is written meanwhile, until standard input ends."""
     with redirected(FileIO(0, closefd=False), FileIO(1, "w", closefd=False)) as (source, target):
-        await converse(catalog, source, target)
+        await converse(catalog, source, target, load)

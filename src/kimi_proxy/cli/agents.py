@@ -10,16 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from kimi_proxy.cli.console import home, load, remark, write_json
-from kimi_proxy.cli.serving import run_runtime, run_tools
+from kimi_proxy.cli.serving import run_runtime, serve_tools, warming
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
     from kimi_proxy.features.clients.agents import Agent
     from kimi_proxy.services.clients.runner import PrunerRun
-    from kimi_proxy.services.pruner import Pruner
     from kimi_proxy.services.runtime import Runtime
-    from kimi_proxy.services.tools.standalone import ToolsRuntime
 
 
 ARGUMENTS = {"allow_interspersed_args": False, "ignore_unknown_options": True}
@@ -117,28 +113,11 @@ def tools(
     changed = {} if cwd is None else {"cwd": str(cwd.absolute())}
     config = config.model_copy(update={"tools": config.tools.model_copy(update=changed)})
     if port is None:
-        run_tools(config, lambda runtime: _with_warm_pruner(runtime.pruner, _converse(runtime)))
+        from kimi_proxy.api.catalogs import TOOLS, tools_catalog
+
+        serve_tools(config, TOOLS, tools_catalog, is_warmed=True)
     else:
-        run_runtime(config, lambda runtime: _with_warm_pruner(runtime.pruner, _listen(runtime, port)))
-
-
-async def _with_warm_pruner(pruner: Pruner, serving: Awaitable[None]) -> None:
-    """Load what the first question needs while the agent thinks, so that it waits for less."""
-    import asyncio
-
-    warming = asyncio.create_task(pruner.warm())
-    try:
-        await serving
-    finally:
-        warming.cancel()
-        await asyncio.wait({warming})
-
-
-async def _converse(runtime: ToolsRuntime) -> None:
-    from kimi_proxy.api.catalogs import tools_catalog
-    from kimi_proxy.api.stdio import serve_stdio
-
-    await serve_stdio(tools_catalog(runtime))
+        run_runtime(config, lambda runtime: _listen(runtime, port))
 
 
 async def _listen(runtime: Runtime, port: int) -> None:
@@ -150,5 +129,7 @@ async def _listen(runtime: Runtime, port: int) -> None:
     def announce(host: str, taken: int) -> None:
         write_json({"server": SERVER, "url": local_url(host, taken)})
 
+    app = tools_app(runtime)
     with stop_on_signals() as stop:
-        await serve(tools_app(runtime), TOOLS_HOST, port, stop=stop, token=True, on_ready=announce, occupant=port_owner)
+        async with warming(runtime.pruner):
+            await serve(app, TOOLS_HOST, port, stop=stop, token=True, on_ready=announce, occupant=port_owner)

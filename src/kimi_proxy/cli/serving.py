@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,10 +13,12 @@ from kimi_proxy.cli.config import sources
 from kimi_proxy.cli.console import ConfigOption, LoadedSettings, load, remark, use_config_file
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 
     from kimi_proxy.api.apps import Listener
+    from kimi_proxy.api.mcp import Catalog
     from kimi_proxy.core.config import Config
+    from kimi_proxy.services.pruner import Pruner
     from kimi_proxy.services.runtime import Runtime
     from kimi_proxy.services.tools.standalone import ToolsRuntime
 
@@ -51,10 +54,9 @@ def pruner(
     changed = {key: value for key, value in chosen.items() if value is not None}
     config = config.model_copy(update={"mcp_pruner": config.mcp_pruner.model_copy(update=changed)})
     if stdio:
-        from kimi_proxy.api.catalogs import pruner_catalog
-        from kimi_proxy.api.stdio import serve_stdio
+        from kimi_proxy.api.catalogs import PRUNER, pruner_catalog
 
-        run_tools(config, lambda runtime: serve_stdio(pruner_catalog(runtime)))
+        serve_tools(config, PRUNER, pruner_catalog)
     else:
         from kimi_proxy.api.apps import pruner_listener
 
@@ -76,20 +78,40 @@ def run_runtime(config: Config, serve: Callable[[Runtime], Awaitable[None]]) -> 
     run(life())
 
 
-def run_tools(config: Config, serve: Callable[[ToolsRuntime], Awaitable[None]]) -> None:
-    """Run `serve` with the tools alone: an agent that starts us waits for what we import."""
+def serve_tools(
+    config: Config, introduction: Catalog, catalog: Callable[[ToolsRuntime], Catalog], is_warmed: bool = False
+) -> None:
+    """Serve the tools alone on standard input and output: an agent that starts us waits for what we import."""
     import asyncio
+    from importlib import import_module
 
+    from kimi_proxy.api.stdio import serve_stdio
     from kimi_proxy.core.logs import write_to_stderr
-    from kimi_proxy.services.tools.standalone import running_tools
 
     write_to_stderr(config.log)
 
-    async def life() -> None:
-        async with running_tools(config) as runtime:
-            await serve(runtime)
+    @asynccontextmanager
+    async def load() -> AsyncIterator[Catalog]:
+        await asyncio.to_thread(import_module, "kimi_proxy.services.tools.standalone")
+        from kimi_proxy.services.tools.standalone import running_tools
 
-    asyncio.run(life())
+        async with running_tools(config) as runtime, warming(runtime.pruner) if is_warmed else nullcontext():
+            yield catalog(runtime)
+
+    asyncio.run(serve_stdio(introduction, load))
+
+
+@asynccontextmanager
+async def warming(pruner: Pruner) -> AsyncIterator[None]:
+    """Load what the first question needs while the agent thinks, so that it waits for less."""
+    import asyncio
+
+    task = asyncio.create_task(pruner.warm())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
 
 
 def _serve(settings: LoadedSettings, listeners: Sequence[Listener]) -> None:
