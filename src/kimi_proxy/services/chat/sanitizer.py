@@ -88,8 +88,8 @@ class Sanitizer:
         self._now = now
         self._draw = draw
         self._caches = caches or PromptCaches()
-        self._grace_s = COMMIT_GRACE_S
         self._cpu_s = settings.budget_ms / 1000
+        self._grace_s = COMMIT_GRACE_S + self._cpu_s
         self._policy = POLICIES[settings.policy]
         self._rows: LruCache[bytes, frozenset[int]] = LruCache(MAX_SMALL, max_bytes=ROWS_BYTES)
         self._rows_lock = threading.Lock()  # long results are looked at in threads
@@ -246,7 +246,7 @@ class Sanitizer:
         except TimeoutError:
             self._grace_s = HUNG_GRACE_S
             raise
-        self._grace_s = COMMIT_GRACE_S
+        self._grace_s = COMMIT_GRACE_S + self._cpu_s
 
     async def _plan(self, draft: Draft) -> tuple[LongOutput, ...]:
         request, floor = draft.request, self._policy.old_tokens
