@@ -9,6 +9,8 @@ from tests.browser.product import INVOICE, Product, exchanges, started
 from tests.browser.provider import MODEL, provider
 from tests.browser.window import Window, Windows
 
+from kimi_proxy.core.json import JsonObject, JsonValue
+
 
 def opened(window: Window) -> Window:
     page = window.open("live").page
@@ -64,6 +66,61 @@ def test_it_does_so_in_french(fenetre: Window):
 
     dialog = page.get_by_role("dialog", name="Message 1 du client · Utilisateur · non envoyé")
     expect(dialog.get_by_role("region", name="Envoyé à sa place : le résumé")).to_contain_text("Goal: mend the VAT")
+
+
+def described(name: str, words: int) -> JsonObject:
+    about: JsonObject = {"name": name, "description": "what it does " * words, "parameters": {"type": "object"}}
+    return {"type": "function", "function": about}
+
+
+@pytest.mark.parametrize(
+    ("locale", "title", "rows"),
+    [
+        (
+            "en-GB",
+            "Tools that every request describes",
+            [["issues (MCP, 2 tools)", "never called"], ["Bash", "1"], ["Read", "never called"]],
+        ),
+        (
+            "fr-FR",
+            "Outils décrits dans chaque requête",
+            [["issues (MCP, 2 outils)", "jamais appelé"], ["Bash", "1"], ["Read", "jamais appelé"]],
+        ),
+    ],
+)
+def test_it_lists_what_each_tool_costs_and_the_whole_line_that_switches_it_off(
+    windows: Windows, shop: Product, locale: str, title: str, rows: list[list[str]]
+):
+    call: JsonObject = {"id": "c1", "type": "function", "function": {"name": "Bash", "arguments": "{}"}}
+    said: list[JsonValue] = [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "done"},
+    ]
+    tools: list[JsonValue] = [
+        described(name, words)
+        for name, words in (("Read", 20), ("Bash", 30), ("mcp__issues__list", 40), ("mcp__issues__close", 10))
+    ]
+    assert shop.chat("tools", said, tools=tools) == 200
+    id = str(shop.get("/api/sessions/tools")["id"])
+    with windows.opened(shop.address, locale=locale, size=(1000, 800)) as window:
+        page = window.open("live").page
+        page.get_by_label("Session", exact=True).select_option(id)
+        window.open("map")
+        lines = window.card(title).locator("tbody tr")
+        expect(lines).to_have_count(3)
+        cells = [line.locator("td").all_inner_texts() for line in lines.all()]
+        assert [[name, calls] for name, _, calls, _ in cells] == rows
+        assert [off for *_, off in cells] == [
+            "claude mcp remove issues",
+            '"permissions": {"deny": ["Bash"]} // in .claude/settings.json',
+            '"permissions": {"deny": ["Read"]} // in .claude/settings.json',
+        ]
+        costs = [int(tokens) for _, tokens, _, _ in cells]
+        assert costs == sorted(costs, reverse=True)
+        assert costs[-1] > 20
+        hidden = lines.locator("td").evaluate_all("(all) => all.filter((td) => td.scrollWidth > td.clientWidth).length")
+        assert hidden == 0
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ const COLUMNS = [
 export function Described({ tools }) {
   if (!tools?.length) return null;
   const columns = COLUMNS.map((each) => ({ ...each, title: each.title() }));
-  return html`<${Card} title=${t("described")} note=${t("described_note")}>
+  return html`<${Card} title=${t("described")} name="described-tools" note=${t("described_note")}>
     <${Table} caption=${t("described")} columns=${columns} rows=${tools} keyOf=${(row) => `${row.is_server} ${row.name}`} maxHeight="24rem" />
   <//>`;
 }
