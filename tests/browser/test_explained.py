@@ -47,6 +47,18 @@ def test_whoever_hears_the_page_hears_the_explanation_with_its_number(live: Page
     expect(tokens).to_have_accessible_description(re.compile("≈ marks our own estimate"))
 
 
+def test_the_badge_of_memory_stands_beside_a_long_title_and_says_what_it_counts(live: Page):
+    cell = live.locator(".live-requests tbody tr", has_text=INVOICE).first.locator("td.wide")
+    badge = cell.get_by_role("button", name="MCP")
+    cell.get_by_role("button", name=INVOICE).focus()
+    live.keyboard.press("Tab")
+
+    expect(badge).to_be_focused()
+    expect(live.get_by_role("tooltip")).to_have_text(re.compile(r"^\d+ tokens of memory from MCP servers"))
+    ends = [each.evaluate("(node) => node.getBoundingClientRect().right") for each in (badge, cell)]
+    assert ends[0] <= ends[1]
+
+
 def test_a_pointer_opens_it_and_may_rest_on_it_and_escape_closes_it_too(live: Page):
     live.get_by_role("button", name="What saving cost").hover()
     tip = live.get_by_role("tooltip")

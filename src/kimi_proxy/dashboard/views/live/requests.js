@@ -64,9 +64,10 @@ const columns = () => [
 
 function sessionCell(metric) {
   const session = known.sessions.get(metric.session_id);
-  return html`<button type="button" class="link" onClick=${() => pin(metric.session_id)}>
-    ${titleOf(session) || metric.session_id}
-  </button>${metric.memory_tokens > 0 && html` <${Memory} tokens=${metric.memory_tokens} />`}`;
+  return html`<span class="live-session">
+    <button type="button" class="link" onClick=${() => pin(metric.session_id)}>${titleOf(session) || metric.session_id}</button>
+    ${metric.memory_tokens > 0 && html`<${Memory} tokens=${metric.memory_tokens} />`}
+  </span>`;
 }
 
 const Memory = ({ tokens: n }) =>
