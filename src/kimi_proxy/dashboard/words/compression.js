@@ -1,7 +1,7 @@
 export default {
   en: {
     title: "Compress this session",
-    note: "Old exchanges give way to a summary in the requests that follow. System instructions and the newest exchanges stay; originals are kept.",
+    note: "A summary replaces old exchanges in the requests that follow. System instructions and the newest exchanges stay; originals are kept.",
     no_session: "No session yet.",
     not_seen:
       "No request of this session has passed since kimi-proxy started: it can be compressed after the next one.",
@@ -25,7 +25,7 @@ export default {
     before: "Before",
     after: "After",
     change: "{tokens} tokens less ({share}).",
-    messages: "{removed} messages give way, {kept} stay.",
+    messages: "{removed} messages are replaced, {kept} stay.",
     summary: "Summary",
     by_provider: "written by the model",
     by_heuristic: "made from the text itself",
@@ -53,7 +53,7 @@ export default {
   },
   fr: {
     title: "Compresser cette session",
-    note: "Les anciens échanges cèdent la place à un résumé dans les requêtes suivantes. Les instructions système et les derniers échanges restent ; les originaux sont conservés.",
+    note: "Un résumé remplace les anciens échanges dans les requêtes suivantes. Les instructions système et les derniers échanges restent ; les originaux sont conservés.",
     no_session: "Aucune session pour l’instant.",
     not_seen:
       "Aucune requête de cette session n’est passée depuis le démarrage : elle pourra être compressée après la prochaine.",
