@@ -64,6 +64,41 @@ def test_a_model_that_cannot_be_asked_so_is_refused_with_advice(name: str, wire:
         Models(PROVIDERS, MODELS).target(name, wire)
 
 
+TRANSLATED = (
+    ("kimi/kimi-k2.5", Target("kimi", "kimi-k2.5", "kimi/kimi-k2.5")),
+    ("kimi-k2.5", Target("kimi", "kimi-k2.5", "kimi/kimi-k2.5")),
+    ("gemini/x", Target("gemini", "x")),
+    ("kimi-k2-thinking", Target("kimi", "kimi-k2-thinking")),
+    ("claude-haiku", Target("claude", "claude-haiku", "fast")),
+    ("unheard-of", Target("claude", "unheard-of")),
+)
+
+
+@pytest.mark.parametrize(("name", "target"), TRANSLATED)
+def test_a_request_may_be_translated_for_a_provider_that_does_not_speak_its_api(name: str, target: Target):
+    models = Models(PROVIDERS, MODELS)
+
+    assert models.target(name, Wire.MESSAGES, translate=True) == target
+    assert models.upstream_wire(target, Wire.MESSAGES) is (Wire.MESSAGES if target.provider == "claude" else Wire.CHAT)
+
+
+def test_a_name_is_translated_for_the_first_provider_of_the_file_unless_its_maker_can_be_asked(tmp_path: Path):
+    models = Models.of(parse('[providers.mine]\nbase_url = "http://127.0.0.1:9/v1"\n', {}, tmp_path))
+
+    for name in ("unheard-of", "qwen3-coder", "kimi-k2.5", "claude-haiku-4-5"):
+        assert models.target(name, Wire.MESSAGES, "sk-any", translate=True) == Target("mine", name)
+    logged_in = models.target("claude-haiku-4-5", Wire.MESSAGES, "sk-ant-x", translate=True)
+    assert logged_in == Target("anthropic", "claude-haiku-4-5")
+
+
+def test_a_maker_on_demand_is_asked_in_its_own_api_if_there_is_a_key(tmp_path: Path):
+    keyed, bare = (Models.of(parse("", env, tmp_path)) for env in ({"KIMI_API_KEY": "k"}, {}))
+
+    assert keyed.target("kimi-k2.5", Wire.MESSAGES, translate=True) == Target("kimi", "kimi-k2.5")
+    with pytest.raises(NoProvider, match="KIMI_API_KEY"):
+        bare.target("kimi-k2.5", Wire.MESSAGES, translate=True)
+
+
 @pytest.mark.parametrize("wire", Wire)
 def test_with_nobody_switched_on_the_advice_is_to_configure_somebody(wire: Wire):
     with pytest.raises(NoProvider, match=r"\[providers.NAME\]"):

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
-from kimi_proxy.core.chat import Request, edit
+from kimi_proxy.core.chat import Request, Wire, edit
 from kimi_proxy.core.config.providers import Provider, maker_at
 from kimi_proxy.core.errors import AnyReason, OtherReason, location
 from kimi_proxy.core.json import JsonValue
@@ -52,6 +52,7 @@ class Draft:
     hides_usage: bool = False  # we asked for a count that the client did not ask for: it gets none of it
     compression: ActiveCompression | None = None  # that was applied to old messages
     uncompressed: "Draft | None" = field(default=None, repr=False)  # before that; None if nothing was
+    upstream_wire: Wire | None = None  # the API in which it reaches its provider; None: the client's
     own_tool: str = ""  # a tool of ours that the model may call; the client does not know it
 
 

@@ -33,6 +33,7 @@ from kimi_proxy.services.chat.recorder import Recorder
 from kimi_proxy.services.chat.routing import Routing
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.chat.summaries import Summaries
+from kimi_proxy.services.chat.translation import TranslatingClient
 from kimi_proxy.services.cuts import Cuts
 from kimi_proxy.services.events import Hub
 from kimi_proxy.services.gateway import Gateway
@@ -137,17 +138,18 @@ async def running(
         supervisor = _closed(alive, Supervisor(gateway))
 
         upstreams, rate_limiter = _closed(alive, LazyUpstreams(config)), RateLimiter(config.providers)
+        client = TranslatingClient(upstreams, config.providers, upstreams.model_list)
         counter, models = TokenCounter(), Models.of(config)
         alive.callback(counter.close)
         decisions = ChatDecisions(store.originals, store.decisions, min(REMEMBER_S, ttl_s / 10))
-        summaries = Summaries(upstreams, rate_limiter, metrics, config.compression.summary_timeout_s)
+        summaries = Summaries(client, rate_limiter, metrics, config.compression.summary_timeout_s)
         stages = _stages(config, store, workers, metrics, hub, counter, models, decisions, summaries)
 
         journal = _closed(alive, Journal(store.sessions, models, counter, metrics, hub.publish))
         recorder = _closed(alive, Recorder(config.record, config.home, models))
         latest = LatestRequests(counter, models)
         chains = _closed(alive, ResponseChains(store.decisions))
-        model_windows = _closed(alive, ModelWindows(models, upstreams.model_list, hub.publish))
+        model_windows = _closed(alive, ModelWindows(models, client.model_list, hub.publish))
         observers = (journal, latest, recorder, chains, model_windows, *observers)
         if any(provider.enabled for provider in config.providers.values()):
             await upstreams.open()
@@ -172,7 +174,7 @@ async def running(
             cuts=Cuts(store.originals, store.decisions, pruner),
             settings=LiveSettings(config, stages.switches, os.environ, hub.publish),
             chat=Chat(
-                *(config, upstreams, metrics, stages.in_order, observers, recall, rate_limiter, models),
+                *(config, client, metrics, stages.in_order, observers, recall, rate_limiter, models),
                 session_after=chains.session_after,
             ),
             sanitizer=stages.sanitizer,

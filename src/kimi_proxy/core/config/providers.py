@@ -28,6 +28,7 @@ class Provider(SettingsSection):
     base_url: str
     api_key: str = ""
     include_usage: bool = True
+    translate: tuple[Literal["messages"], ...] = ("messages",)
     proxy: str = ""
     connect_timeout_s: float = Field(default=10, gt=0, le=600)
     first_token_timeout_s: float = Field(default=600, gt=0, le=86_400)
@@ -59,6 +60,10 @@ class Provider(SettingsSection):
 
     def speaks(self, wire: "Wire") -> bool:
         return self.type in wire.format.provider_types
+
+    def translates(self, wire: "Wire") -> bool:
+        """Return whether requests of that API are translated into chat completions for it."""
+        return self.type != "anthropic" and wire.format.name in self.translate
 
 
 class Model(SettingsSection):

@@ -67,16 +67,23 @@ class Models:
         keyed = config.provider_keys
         return cls(config.providers, config.models, config.on_demand, keyed, config.file, config.off_lines)
 
-    def target(self, name: str, wire: Wire, credential: str = "") -> Target:
+    def target(self, name: str, wire: Wire, credential: str = "", translate: bool = False) -> Target:
         """Find a name of the settings, else one that a provider knows, else take the part after the first `/`.
 
-        `credential` is the client's own key. Raise NoProvider if no provider can answer.
+        `credential` is the client's own key. With `translate`, a provider may also answer for which the request has to
+        be translated; one that speaks the client's API comes before it. Raise NoProvider if no provider can answer.
         """
         if name in self._models:
-            return self._checked(self.configured(name), wire, credential)
-        by_name = (self.configured(key) for key in self._models)
-        usable = [target for target in by_name if target.model == name and self._answers(target.provider, wire)]
-        return usable[0] if usable else self._unlisted(name, wire, credential)
+            return self._checked(self.configured(name), wire, credential, translate)
+        by_name = [target for target in map(self.configured, self._models) if target.model == name]
+        usable = [target for target in by_name if self._answers(target.provider, wire)]
+        if not usable and translate:
+            usable = [target for target in by_name if self._translates(target.provider, wire)]
+        return usable[0] if usable else self._unlisted(name, wire, credential, translate)
+
+    def upstream_wire(self, target: Target, wire: Wire) -> Wire:
+        """Return the API in which a request of `wire` reaches its provider."""
+        return Wire.CHAT if self._all[target.provider].translates(wire) else wire
 
     def offered(self) -> Iterator[tuple[str, Model]]:
         """Return the models that clients may name, with their settings."""
@@ -128,22 +135,32 @@ class Models:
         model = self._models[key]
         return Target(model.provider, model.model or key.removeprefix(f"{model.provider}/"), key)
 
-    def _unlisted(self, name: str, wire: Wire, credential: str) -> Target:
+    def _unlisted(self, name: str, wire: Wire, credential: str, translate: bool) -> Target:
         """Return where a name that is not in the settings goes; providers of the file come before all others."""
         prefix, slash, rest = name.partition("/")
         model = rest if slash and rest else name
         if rest and (prefix in self._providers or prefix in self._on_demand):
-            return self._checked(Target(prefix, model), wire, credential)
+            return self._checked(Target(prefix, model), wire, credential, translate)
         if rest and prefix in self._off_lines:
             raise self._switched_off(prefix)
         able = [provider for provider in self._providers if self._answers(provider, wire)]
         maker = known_models.maker(name)
         if plan := next((each for each in (*able, *self._on_demand) if self._is_plan(each, wire, credential)), None):
             return Target(plan, model)
-        if able:
-            makers = (provider for provider in able if maker and self._maker(provider) == maker)
-            return Target(next(makers, able[0]), model)
+        translating = [each for each in self._providers if translate and self._translates(each, wire)]
+        makers = (each for each in (*able, *translating) if maker and self._maker(each) == maker)
+        if found := next(makers, None):
+            return Target(found, model)
+        if able or (translating and not self._is_asked_on_demand(maker, wire, credential)):
+            return Target((able or translating)[0], model)
+        if translate and maker in self._on_demand and self._on_demand[maker].translates(wire):
+            return self._checked(Target(maker, name.removeprefix(f"{maker}/")), wire, credential, translate)
         return self._on_demand_target(name, maker, wire, credential)
+
+    def _is_asked_on_demand(self, maker: str, wire: Wire, credential: str) -> bool:
+        """Return whether the maker of a model speaks the client's API, and there is a key for it."""
+        has_key = maker in self._keyed or is_key_of(maker, credential)
+        return has_key and maker in self._on_demand and self._on_demand[maker].speaks(wire)
 
     def _is_plan(self, provider: str, wire: Wire, credential: str) -> bool:
         """Return whether a client is logged in there with a plan: its models have the names of another's."""
@@ -170,11 +187,14 @@ class Models:
     def _answers(self, provider: str, wire: Wire) -> bool:
         return provider in self._providers and self._providers[provider].speaks(wire)
 
-    def _checked(self, target: Target, wire: Wire, credential: str) -> Target:
+    def _translates(self, provider: str, wire: Wire) -> bool:
+        return provider in self._providers and self._providers[provider].translates(wire)
+
+    def _checked(self, target: Target, wire: Wire, credential: str, translate: bool = False) -> Target:
         name, provider = target.provider, self._all[target.provider]
         if name not in self._providers and name not in self._on_demand:
             raise self._switched_off(name)
-        if not provider.speaks(wire):
+        if not provider.speaks(wire) and not (translate and provider.translates(wire)):
             raise NoProvider(
                 f"{target.model[:80]!r} is answered by {name}, which does not speak the API of "
                 f"{wire.format.paths[0]}: "

@@ -80,9 +80,10 @@ class Chat:
     async def answer(self, incoming: ChatRequest) -> AsyncIterator[Answer]:
         """Ask the provider of the model that is named; the answer is open as long as the block runs."""
         request = chat.parse(incoming.body, incoming.wire)
-        target = self.models.target(request.model, incoming.wire, self._credential(incoming))
+        target = self.models.target(request.model, incoming.wire, self._credential(incoming), translate=True)
         session = await self._session(request, incoming, target)
-        came = Draft(request, target, session, request, incoming.headers)
+        spoken = self.models.upstream_wire(target, incoming.wire)
+        came = Draft(request, target, session, request, incoming.headers, upstream_wire=spoken)
         # A stage commits the originals of what it cuts before it returns: no marker without a way back.
         leaves = await run_stages(came, self.stages, self._count_fault)
         for observer in self._observers:

@@ -55,7 +55,9 @@ class PromptCaches:
         # Of a conversation that the provider keeps only the end passes here: it has to be the same without its words.
         begins = b"" if request.is_kept else conversation_hash(request)
         conversation = sha256(session.encode("utf-8", "surrogatepass") + b"\0" + begins).digest()
-        now = SentPrefix(self._now(), request.format.prompt_cache_life_s(request.json), _beginning(request))
+        # The cache is that of the API which the provider speaks.
+        life_s = (draft.upstream_wire or request.wire).format.prompt_cache_life_s(request.json)
+        now = SentPrefix(self._now(), life_s, _beginning(request))
         before = self._sent.get(conversation)
         # One without an answer is new, however busy its session is: a helper of the agent, or after a compaction.
         # Nor is there one where the provider keeps the conversation, which had our tool when it began.

@@ -30,7 +30,7 @@ from kimi_proxy.features.sanitizer.stage import unique_call_id
 from kimi_proxy.features.tool import checked
 from kimi_proxy.proxy.headers import UpstreamRequest
 from kimi_proxy.services.chat.decisions import SCOPE, ChatDecisions
-from kimi_proxy.services.chat.relay import ReplyStream, read_up_to
+from kimi_proxy.services.chat.relay import ReplyStream, RewrittenReply, read_up_to
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.originals import session_of
 from kimi_proxy.services.store.protocols import Originals
@@ -53,19 +53,6 @@ Ask = Callable[[UpstreamRequest], AbstractAsyncContextManager[ReplyStream]]
 OnRecall = Callable[[Recalled], None]  # is called with what was recalled so far, because a client may hang up any time
 
 log = logging.getLogger(__name__)
-
-
-class RewrittenReply:
-    """A provider's reply with a body of ours."""
-
-    def __init__(self, reply: ReplyStream, body: AsyncIterator[bytes]) -> None:
-        self.status, self.media_type, self.encoding = reply.status, reply.media_type, reply.encoding
-        self.headers = [(name, value) for name, value in reply.headers if name != b"content-length"]
-        self.is_delimited = reply.is_delimited
-        self._body = body
-
-    def pieces(self) -> AsyncIterator[bytes]:
-        return self._body
 
 
 class _Progress:

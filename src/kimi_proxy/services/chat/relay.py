@@ -32,6 +32,19 @@ class ReplyStream(Protocol):
     def pieces(self) -> AsyncIterator[bytes]: ...
 
 
+class RewrittenReply:
+    """A provider's reply with a body of ours."""
+
+    def __init__(self, reply: ReplyStream, body: AsyncIterator[bytes]) -> None:
+        self.status, self.media_type, self.encoding = reply.status, reply.media_type, reply.encoding
+        self.headers = [(name, value) for name, value in reply.headers if name != b"content-length"]
+        self.is_delimited = reply.is_delimited
+        self._body = body
+
+    def pieces(self) -> AsyncIterator[bytes]:
+        return self._body
+
+
 class ProviderClient(Protocol):
     """Asks the providers by their names."""
 

@@ -25,13 +25,15 @@ from kimi_proxy.core.sse import SseEvent, SseParser
 _KINDS: dict[str, Kind] = {"text": "text", "refusal": "text", "image_url": "image"}
 _CALL_MEMBERS = frozenset({"index", "id", "type", "function"})
 # What a model thought before it called goes back with the call, under the name that it came by.
-_REASONING = ("reasoning_content", "reasoning")
+REASONING = ("reasoning_content", "reasoning")
 _NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 _ONE_EVENT = re.compile(rb".+?(?:\n\n|\n\r\n?|\r\r\n?|\Z)", re.DOTALL)
 
 
 @dataclass(slots=True, eq=False)
-class _StreamedCall:
+class ChatToolCall:
+    """A tool call of an answer, as far as it has come."""
+
     id: str = ""
     name: str = ""
     arguments: list[str] = field(default_factory=list)  # in pieces: adding to a long text takes quadratic time
@@ -40,6 +42,36 @@ class _StreamedCall:
     def to_json(self) -> JsonObject:
         function: JsonObject = {"name": self.name, "arguments": "".join(self.arguments)}
         return {"id": self.id, "type": "function", "function": function, **self.more}
+
+
+class ChatToolCalls:
+    """The tool calls of one answer; `all` has them in the order in which they began."""
+
+    def __init__(self) -> None:
+        self.all: list[ChatToolCall] = []
+        self._at: dict[int, ChatToolCall] = {}
+
+    def take(self, delta: JsonObject) -> list[tuple[JsonObject, ChatToolCall]]:
+        """Add what a chunk says of calls; return the pieces in it, each with its call."""
+        pieces = [(piece, self._call_of(piece)) for piece in read.as_objects(delta.get("tool_calls"))]
+        for piece, call in pieces:
+            function = read.as_object(piece.get("function"))
+            name = read.as_text(function.get("name"))
+            call.name += name if name != call.name else ""  # some providers repeat it with every piece
+            call.arguments.append(read.as_text(function.get("arguments")))
+            call.more |= {key: value for key, value in piece.items() if key not in _CALL_MEMBERS}
+        return pieces
+
+    def _call_of(self, piece: JsonObject) -> ChatToolCall:
+        """Return the call that a piece belongs to: some providers give every call the same index, or none."""
+        index, id = read.as_index(piece.get("index")), read.as_text(piece.get("id"))
+        known = self._at.get(index or 0)
+        is_named = index is None and bool(read.as_object(piece.get("function")).get("name"))
+        if known is None or is_named or (id and known.id and id != known.id):
+            known = self._at[index or 0] = ChatToolCall()
+            self.all.append(known)
+        known.id = known.id or id
+        return known
 
 
 class _ChatRounds(RecallRounds):
@@ -99,8 +131,7 @@ class ChatRecallStream(_ChatRounds, RecallStream):
     def _begin(self) -> None:
         self._content: list[str] = []  # in pieces
         self._reasoning: dict[str, list[str]] = {}
-        self._streamed: list[_StreamedCall] = []
-        self._at: dict[int, _StreamedCall] = {}
+        self._streamed = ChatToolCalls()
         self._usage, self._is_over = None, False
         self._held = []
 
@@ -124,7 +155,7 @@ class ChatRecallStream(_ChatRounds, RecallStream):
 
     def _hold(self, event: SseEvent, value: JsonObject | None) -> None:
         """Hold back the end of this round: all of it is known now."""
-        calls = [call.to_json() for call in self._streamed]
+        calls = [call.to_json() for call in self._streamed.all]
         content = "".join(self._content) or None
         thought: JsonObject = {name: "".join(pieces) for name, pieces in self._reasoning.items()}
         self._message = {"role": "assistant", "content": content, **thought, "tool_calls": calls}
@@ -133,33 +164,15 @@ class ChatRecallStream(_ChatRounds, RecallStream):
 
     @property
     def _has_own(self) -> bool:
-        return any(call.name == self._own for call in self._streamed)
+        return any(call.name == self._own for call in self._streamed.all)
 
-    def _take(self, delta: JsonObject) -> list[tuple[JsonObject, _StreamedCall]]:
+    def _take(self, delta: JsonObject) -> list[tuple[JsonObject, ChatToolCall]]:
         """Add what a chunk says to what was said; return the pieces of calls in it, each with its call."""
         self._content.append(read.as_text(delta.get("content")))
-        for name in _REASONING:
+        for name in REASONING:
             if thought := read.as_text(delta.get(name)):
                 self._reasoning.setdefault(name, []).append(thought)
-        pieces = [(piece, self._call_of(piece)) for piece in read.as_objects(delta.get("tool_calls"))]
-        for piece, call in pieces:
-            function = read.as_object(piece.get("function"))
-            name = read.as_text(function.get("name"))
-            call.name += name if name != call.name else ""  # some providers repeat it with every piece
-            call.arguments.append(read.as_text(function.get("arguments")))
-            call.more |= {key: value for key, value in piece.items() if key not in _CALL_MEMBERS}
-        return pieces
-
-    def _call_of(self, piece: JsonObject) -> _StreamedCall:
-        """Return the call that a piece belongs to: some providers give every call the same index, or none."""
-        index, id = read.as_index(piece.get("index")), read.as_text(piece.get("id"))
-        known = self._at.get(index or 0)
-        is_named = index is None and bool(read.as_object(piece.get("function")).get("name"))
-        if known is None or is_named or (id and known.id and id != known.id):
-            known = self._at[index or 0] = _StreamedCall()
-            self._streamed.append(known)
-        known.id = known.id or id
-        return known
+        return self._streamed.take(delta)
 
     def _rewritten(self, event: SseEvent, chunk: JsonObject, choice: JsonObject, shown: JsonObject) -> bytes:
         """Return the chunk without our calls, as a part of the first round; hold back its end until ours is known."""
@@ -173,9 +186,9 @@ class ChatRecallStream(_ChatRounds, RecallStream):
             return b""
         return event_bytes(event, _with_choice(chunk, choice, shown, finish))
 
-    def _without_own(self, delta: JsonObject, pieces: Sequence[tuple[JsonObject, _StreamedCall]]) -> JsonObject:
+    def _without_own(self, delta: JsonObject, pieces: Sequence[tuple[JsonObject, ChatToolCall]]) -> JsonObject:
         # Clients that put the pieces together expect the first call to have the first index.
-        others = [call for call in self._streamed if call.name != self._own]
+        others = [call for call in self._streamed.all if call.name != self._own]
         moved = [{**piece, "index": others.index(call)} for piece, call in pieces if call in others]
         hidden = {"tool_calls", "role"} if self._is_later else {"tool_calls"}
         rest = {key: value for key, value in delta.items() if key not in hidden}

@@ -1,0 +1,346 @@
+"""Anthropic's messages in front of a provider that speaks chat completions only."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from kimi_proxy.core import json
+from kimi_proxy.core.chat import Wire, read
+from kimi_proxy.core.chat.wires.openai_chat import ChatToolCall
+from kimi_proxy.core.chat.wires.protocol import Usage
+from kimi_proxy.core.errors import InvalidParams
+from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.features.translation import chat
+from kimi_proxy.features.translation.chat import (
+    THOUGHT_MARK,
+    ChatAnswer,
+    ChatDelta,
+    ChatDialect,
+    Dropped,
+    EventTranslator,
+    Translation,
+    refuse,
+)
+
+# Every member of a request that is carried; those that are not here are left out, and named.
+_CARRIED = frozenset(
+    (
+        *("model", "messages", "system", "max_tokens", "temperature", "top_p", "stop_sequences", "stream"),
+        *("tools", "tool_choice", "output_config", "output_format"),
+    )
+)
+_REFUSED = ("mcp_servers", "container")  # without them the model could not do what it is asked for
+_SAME = ("temperature", "top_p")
+_TOOL = frozenset({"type", "name", "description", "input_schema", "strict"})
+_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+_FINISHES = {
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "content_filter": "refusal",
+}
+_DELTAS = {"text": ("text_delta", "text"), "thinking": ("thinking_delta", "thinking")}
+
+
+class MessagesTranslation(Translation):
+    def __init__(self, body: JsonObject, dialect: ChatDialect) -> None:
+        """Raise InvalidParams for a field that cannot be carried and must not be left out."""
+        dropped = Dropped()
+        self.request = _request(body, dialect, dropped)
+        self.dropped = dropped.names
+
+    def answer(self, body: JsonObject) -> JsonObject:
+        answer = ChatAnswer()
+        blocks: list[JsonObject] = []
+        calls: dict[ChatToolCall, None] = {}
+        for delta in answer.take_whole(body):
+            if delta.call is None:
+                blocks.append(_block(delta) | {_DELTAS[delta.kind][1]: delta.text})
+            else:
+                calls[delta.call] = None
+        blocks += [_tool_use(answer, call) | {"input": chat.arguments_of(call)} for call in calls]
+        return _message(answer) | {"content": blocks, **_ending(answer), "usage": _usage(answer.usage)}
+
+    def events(self) -> EventTranslator:
+        return _MessageEvents()
+
+    def error(self, status: int, body: bytes) -> JsonObject:
+        return Wire.MESSAGES.format.error_body(status, *chat.error_of(body))
+
+
+# Requests
+
+
+def _request(body: JsonObject, dialect: ChatDialect, dropped: Dropped) -> JsonObject:
+    for name in _REFUSED:
+        if body.get(name):
+            raise refuse(name, "Anthropic's own servers run it")
+    dropped.all_but((name for name, value in body.items() if value is not None), (*_CARRIED, *_REFUSED))
+    request: JsonObject = {"model": body.get("model")}
+    request |= _tools(body, dropped)
+    request["messages"] = [*_system(body.get("system"), dropped), *_messages(body.get("messages"), dropped)]
+    if body.get("max_tokens") is not None:
+        request[dialect.max_tokens] = body["max_tokens"]
+    request |= {name: body[name] for name in _SAME if body.get(name) is not None}
+    if body.get("stop_sequences"):
+        request["stop"] = body["stop_sequences"]
+    request |= _response_format(body, dropped)
+    if body.get("stream"):
+        request["stream"] = True
+        request |= {"stream_options": {"include_usage": True}} if dialect.asks_usage else {}
+    return request
+
+
+def _response_format(body: JsonObject, dropped: Dropped) -> JsonObject:
+    config = read.as_object(body.get("output_config"))
+    dropped.all_but(config, ("format",), "output_config.")
+    wanted = read.as_object(config.get("format") or body.get("output_format"))
+    if not wanted:
+        return {}
+    if wanted.get("type") != "json_schema":
+        raise refuse("output_config.format", f"an answer of type {str(wanted.get('type'))[:40]!r}")
+    return {"response_format": chat.json_schema("answer", wanted.get("schema"), strict=True)}
+
+
+def _tools(body: JsonObject, dropped: Dropped) -> JsonObject:
+    tools = read.as_objects(body.get("tools"))
+    for tool in tools:
+        # Claude Code offers such a tool only where the request is about it: without it, the model would invent results.
+        if tool.get("type") not in (None, "custom"):
+            kind = read.as_text(tool.get("type"))[:60]
+            raise refuse("tools", f"{kind} is run by Anthropic's own servers, or known to its models alone")
+    if not tools:
+        return {}
+    return {"tools": [_tool(tool, dropped) for tool in tools], **_tool_choice(body, dropped)}
+
+
+def _tool(tool: JsonObject, dropped: Dropped) -> JsonObject:
+    dropped.all_but(tool, _TOOL, "tools.")
+    described = {"description": tool["description"]} if tool.get("description") else {}
+    strict = {"strict": tool["strict"]} if tool.get("strict") else {}
+    schema = tool.get("input_schema") or {"type": "object", "properties": {}}
+    return {"type": "function", "function": {"name": tool.get("name"), **described, "parameters": schema, **strict}}
+
+
+def _tool_choice(body: JsonObject, dropped: Dropped) -> JsonObject:
+    choice = read.as_object(body.get("tool_choice"))
+    if not choice:
+        return {}
+    dropped.all_but(choice, ("type", "name", "disable_parallel_tool_use"), "tool_choice.")
+    alone: JsonObject = {"parallel_tool_calls": False} if choice.get("disable_parallel_tool_use") else {}
+    kind = read.as_text(choice.get("type"))
+    if kind == "tool":
+        return {"tool_choice": {"type": "function", "function": {"name": choice.get("name")}}, **alone}
+    if kind not in _CHOICES:
+        raise refuse("tool_choice", f"the choice {kind[:40]!r}")
+    return {"tool_choice": _CHOICES[kind], **alone}
+
+
+def _system(system: JsonValue, dropped: Dropped) -> list[JsonObject]:
+    if not system:
+        return []
+    parts = [_part(block, "system", dropped) for block in _blocks(system)]
+    return [{"role": "system", "content": chat.content(parts)}]
+
+
+def _messages(messages: JsonValue, dropped: Dropped) -> Iterator[JsonObject]:
+    for at, message in enumerate(read.as_objects(messages)):
+        where, blocks = f"messages.{at}.content", _blocks(message.get("content"))
+        match message.get("role"):
+            case "assistant":
+                yield _said(blocks, where, dropped)
+            case "user":
+                yield from _asked(blocks, where, dropped)
+            case "system":
+                parts = [_part(block, where, dropped) for block in blocks]
+                yield {"role": "system", "content": chat.content(parts)}
+            case other:
+                raise InvalidParams(f"messages.{at}.role", f"{str(other)[:40]!r} is no role")
+
+
+def _asked(blocks: Sequence[JsonObject], where: str, dropped: Dropped) -> Iterator[JsonObject]:
+    """Results are messages of their own, and come first: they have to follow their calls.
+
+    A result is a text here. Its images go into what the user says after it.
+    """
+    parts: list[JsonObject] = []
+    for block in blocks:
+        if block.get("type") == "tool_result":
+            inner = [_part(each, where, dropped) for each in _blocks(block.get("content"))]
+            dropped.all_but(block, ("type", "tool_use_id", "content"), "messages.tool_result.")
+            texts = [part for part in inner if part.get("type") == "text"]
+            yield {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": chat.content(texts)}
+            parts += [part for part in inner if part.get("type") != "text"]
+        else:
+            parts.append(_part(block, where, dropped))
+    if parts:
+        yield {"role": "user", "content": chat.content(parts)}
+
+
+def _said(blocks: Sequence[JsonObject], where: str, dropped: Dropped) -> JsonObject:
+    texts: list[JsonObject] = []
+    calls: list[JsonObject] = []
+    thoughts: dict[str, str] = {}
+    for block in blocks:
+        match block.get("type"):
+            case "tool_use":
+                dropped.all_but(block, ("type", "id", "name", "input"), "messages.tool_use.")
+                called = chat.function(read.as_text(block.get("name")), block.get("input"))
+                calls.append({"id": block.get("id"), "type": "function", "function": called})
+            case "thinking" if name := chat.is_our_thought(block.get("signature")):
+                thoughts[name] = thoughts.get(name, "") + read.as_text(block.get("thinking"))
+            case "thinking" | "redacted_thinking":
+                dropped.add("messages.thinking")  # only Anthropic's models can read what is signed
+            case _:
+                texts.append(_part(block, where, dropped))
+    text = chat.content(texts) if texts else None
+    return {"role": "assistant", "content": text, **thoughts, **({"tool_calls": calls} if calls else {})}
+
+
+def _part(block: JsonObject, where: str, dropped: Dropped) -> JsonObject:
+    match block:
+        case {"type": "text", "text": str(text)}:
+            dropped.all_but(block, ("type", "text"), "messages.text.")
+            return chat.text_part(text)
+        case {"type": "image", "source": {"type": "base64", "media_type": str(kind), "data": str(data)}}:
+            dropped.all_but(block, ("type", "source"), "messages.image.")
+            return chat.image_part(f"data:{kind};base64,{data}")
+        case {"type": "image", "source": {"type": "url", "url": str(url)}}:
+            dropped.all_but(block, ("type", "source"), "messages.image.")
+            return chat.image_part(url)
+        case {"type": "document", "source": {"type": "text", "data": str(text)}}:
+            dropped.all_but(block, ("type", "source"), "messages.document.")
+            return chat.text_part(text)
+        case {"type": "document", "source": {"type": "base64", "media_type": str(kind), "data": str(data)}}:
+            dropped.all_but(block, ("type", "source", "title"), "messages.document.")
+            name = read.as_text(block.get("title")) or "document.pdf"
+            return {"type": "file", "file": {"filename": name, "file_data": f"data:{kind};base64,{data}"}}
+        case {"type": "tool_reference", "tool_name": str(name)}:  # all tools are offered from the beginning
+            return chat.text_part(f"tool_reference: {name}")
+    source = read.as_text(read.as_object(block.get("source")).get("type"))
+    kind = read.as_text(block.get("type")) + (f" of source {source}" if source else "")
+    raise refuse(where, f"a block of type {kind[:80]!r}")
+
+
+def _blocks(content: JsonValue) -> list[JsonObject]:
+    return [chat.text_part(content)] if isinstance(content, str) else read.as_objects(content)
+
+
+# Answers
+
+
+def _message(answer: ChatAnswer) -> JsonObject:
+    return {"id": answer.id or "msg", "type": "message", "role": "assistant", "model": answer.model}
+
+
+def _ending(answer: ChatAnswer) -> JsonObject:
+    if answer.stop_sequence and answer.finish == "stop":
+        return {"stop_reason": "stop_sequence", "stop_sequence": answer.stop_sequence}
+    # Some providers end with "stop" after a call.
+    reason = _FINISHES.get(answer.finish, "tool_use" if answer.has_calls else "end_turn")
+    return {"stop_reason": reason, "stop_sequence": None}
+
+
+def _usage(usage: Usage) -> JsonObject:
+    """Here `input_tokens` are only those that came after the cache."""
+    return {
+        "input_tokens": max(0, usage.input_tokens - usage.cached_tokens),
+        "cache_creation_input_tokens": usage.cache_write_tokens,
+        "cache_read_input_tokens": usage.cached_tokens,
+        "output_tokens": usage.output_tokens,
+    }
+
+
+def _block(delta: ChatDelta) -> JsonObject:
+    """Return a block of text or thought, still empty."""
+    if delta.kind == "thinking":
+        return {"type": "thinking", "thinking": "", "signature": f"{THOUGHT_MARK}{delta.name}"}
+    return {"type": "text", "text": ""}
+
+
+def _tool_use(answer: ChatAnswer, call: ChatToolCall) -> JsonObject:
+    return {"type": "tool_use", "id": answer.call_id(call), "name": call.name, "input": {}}
+
+
+@dataclass(slots=True, eq=False)
+class _StreamedBlock:
+    first: ChatDelta
+    held: list[str] = field(default_factory=list)  # what the client has not seen yet
+    is_shown: bool = False  # it has seen the block begin
+
+
+class _MessageEvents(EventTranslator):
+    """Blocks follow each other here, while the calls of a chat stream may come side by side: what belongs to a later
+    block waits until those before it are complete. That of a call shows only at the end of the answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._blocks: list[_StreamedBlock] = []  # that are not complete, or not shown
+        self._index = 0  # of the first of them
+        self._has_begun = False
+
+    def _chunk(self, chunk: JsonObject) -> bytes:
+        for delta in self._answer.take(chunk):
+            self._block_of(delta).held.append(delta.text)
+        return self._begun() + b"".join(self._shown())
+
+    def _completed(self) -> bytes:
+        shown = [self._begun()]
+        for block in self._blocks:
+            shown += [*self._show(block), self._stopped()]
+        ending = {"delta": _ending(self._answer), "usage": _usage(self._answer.usage)}
+        return b"".join((*shown, _event("message_delta", **ending), _event("message_stop")))
+
+    def _failed(self, error: JsonObject) -> bytes:
+        return Wire.MESSAGES.format.error_event(*chat.event_error(error))
+
+    def _begun(self) -> bytes:
+        if self._has_begun:
+            return b""
+        self._has_begun = True
+        empty: JsonObject = {"content": [], "stop_reason": None, "stop_sequence": None}
+        return _event("message_start", message=_message(self._answer) | empty | {"usage": _usage(self._answer.usage)})
+
+    def _block_of(self, delta: ChatDelta) -> _StreamedBlock:
+        if delta.call is None:
+            found = next((each for each in self._blocks[-1:] if _is_same(each.first, delta)), None)
+        else:
+            found = next((each for each in self._blocks if each.first.call is delta.call), None)
+        if found is None:
+            found = _StreamedBlock(delta)
+            self._blocks.append(found)
+        return found
+
+    def _shown(self) -> Iterator[bytes]:
+        """Yield what can be shown now: of the first block, and of those after it that are complete."""
+        while self._blocks:
+            block = self._blocks[0]
+            # The name of a call may come in pieces: it begins with its arguments.
+            if any(block.held) or block.is_shown:
+                yield from self._show(block)
+            if block.first.call is not None or len(self._blocks) == 1:
+                return
+            yield self._stopped()
+            del self._blocks[0]
+
+    def _show(self, block: _StreamedBlock) -> Iterator[bytes]:
+        delta, call = block.first, block.first.call
+        if not block.is_shown:
+            block.is_shown = True
+            empty = _block(delta) if call is None else _tool_use(self._answer, call)
+            yield _event("content_block_start", index=self._index, content_block=empty)
+        for text in filter(None, block.held):
+            kind, name = ("input_json_delta", "partial_json") if call else _DELTAS[delta.kind]
+            yield _event("content_block_delta", index=self._index, delta={"type": kind, name: text})
+        block.held.clear()
+
+    def _stopped(self) -> bytes:
+        self._index += 1
+        return _event("content_block_stop", index=self._index - 1)
+
+
+def _is_same(first: ChatDelta, delta: ChatDelta) -> bool:
+    return first.call is None and (first.kind, first.name) == (delta.kind, delta.name)
+
+
+def _event(kind: str, **fields: JsonValue) -> bytes:
+    return f"event: {kind}\ndata: ".encode() + json.encode({"type": kind, **fields}) + b"\n\n"
