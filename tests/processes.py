@@ -56,6 +56,14 @@ def with_variable(variable: str) -> set[int]:
     return found
 
 
+def is_guard(pid: int) -> bool:
+    """Whether a process is the guard of another one, on which it waits."""
+    try:
+        return b"process_group.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
 def runs_in(folder: Path) -> bool:
     """Whether any process has `folder` as its working directory."""
     for cwd in Path("/proc").glob("[0-9]*/cwd"):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.processes import runs, with_variable, within
+from tests.processes import is_guard, runs, with_variable, within
 
 from .conftest import Cli, stop
 from .test_serving import serving
@@ -35,7 +35,8 @@ def mcp(cli: Cli) -> Iterator[Cli]:
 
 
 def servers_of(cli: Cli) -> set[int]:
-    return with_variable(f"MCP_TEST={cli.here}")
+    """Return the servers themselves, without the guards that run them."""
+    return {pid for pid in with_variable(f"MCP_TEST={cli.here}") if not is_guard(pid)}
 
 
 def states(printed: bytes) -> dict[str, str]:

@@ -197,8 +197,9 @@ async def test_a_cancelled_command_is_ended_with_all_it_started():
         script = f"(setsid {sleeper(word)} &); echo go; sleep 600"
         return run_guarded(bash(script), 120, 100, lambda piece: started.set(), stop)
 
+    threads = ThreadPoolExecutor(1)
     async with anyio.create_task_group() as group:
-        group.start_soon(in_thread, work)
+        group.start_soon(in_thread, work, threads)
         assert await anyio.to_thread.run_sync(started.wait, 10)
         group.cancel_scope.cancel()
 
