@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -185,8 +186,9 @@ async def test_events_and_deep_answers_pass(tmp_path: Path):
     assert deep.content == b'{"jsonrpc":"2.0","id":1,"result":' + b"[" * 10_000 + b"]" * 10_000 + b"}"
 
 
-async def test_a_marker_is_not_written_back(tmp_path: Path):
-    marker = str(MaskMarker("msk_0123456789abcdef", 23_000, 2000, 2000))
+@pytest.mark.parametrize("alter", [str, str.lower, lambda marker: marker.replace("[", "［ ")])
+async def test_a_marker_is_not_written_back(tmp_path: Path, alter: Callable[[str], str]):
+    marker = alter(str(MaskMarker("msk_0123456789abcdef", 23_000, 2000, 2000)))
     async with scripted(serve) as upstream, proxy(tmp_path, toml(upstream.port)) as world:
         response = await world.rpc("s", call("write", path="a", content=f"head{marker}tail"))
 

@@ -1,10 +1,11 @@
 """The marker that stands in the middle of a masked text."""
 
 import json
+from collections.abc import Callable
 
 import pytest
 
-from kimi_proxy.core.markers import MaskMarker, PruneMarker, quoted_id, read, read_mask
+from kimi_proxy.core.markers import MaskMarker, PruneMarker, quoted_id, read, read_mask, rewritten_id
 
 MARKER = MaskMarker("msk_0123456789abcdef", 10_000, 2000, 1999)
 
@@ -51,6 +52,40 @@ def test_markers_are_found_however_they_were_quoted(quote):
 
     assert quoted_id(quote(str(MARKER))) == "msk_0123456789abcdef"
     assert quoted_id(quote(str(pruned))) == "prn_0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    "alter",
+    [
+        str.upper,
+        str.lower,
+        lambda text: text.replace("=", " = ").replace(" ", "   "),
+        lambda text: text.replace("[", "［").replace("]", "］").replace("⟦", "【").replace("⟧", "】"),
+        lambda text: text.replace("[", "").replace("⟦", ""),
+        lambda text: (
+            text.replace("⟦", "&#x27E6;").replace("É", "&Eacute;").replace("=", "&equals;").replace(" ", "&nbsp;")
+        ),
+        lambda text: text.replace("=", "＝").replace("(", "（").replace("É", "E\u0301"),
+        lambda text: f"{'prune_id= observation_masked ' * 1000}{text}",
+    ],
+)
+def test_a_marker_that_a_model_wrote_from_memory_is_still_recognised(alter: Callable[[str], str]):
+    pruned = PruneMarker("prn_0123456789abcdef", 3, 9, "hors sujet")
+
+    assert rewritten_id(f"head {alter(str(MARKER))} tail") == "msk_0123456789abcdef"
+    assert rewritten_id(f"head {alter(str(pruned))} tail") == "prn_0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "call recover_text with prune_id=prn_0123456789abcdef",
+        "the column prune_id and the word lignes 3-9",
+        "KIMI_PROXY_OBSERVATION_MASKED is written between head and tail",
+    ],
+)
+def test_a_text_about_markers_is_none(text: str):
+    assert rewritten_id(text) is None
 
 
 # Markers of pruned lines, as strangers spell them.

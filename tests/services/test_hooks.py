@@ -143,7 +143,6 @@ def shape(value: JsonValue) -> JsonValue:
         ("Edit", {"originalFile": HUGE, "structuredPatch": []}),
         ("Unknown", {"stdout": HUGE}),
         ("mcp__pruner__recover_text", [{"type": "text", "text": HUGE}]),
-        ("Bash", {"stdout": HUGE + "\n⟦PRUNÉ: prune_id=prn_0123456789abcdef lignes 1-2 (2) raison=x⟧", "stderr": ""}),
         ("Bash", None),
         ("Bash", {"stdout": {"deep": HUGE}}),
     ],
@@ -153,6 +152,15 @@ async def test_what_is_short_may_be_edited_was_recovered_or_is_unknown_stays(
 ):
     async with world(tmp_path) as w:
         assert await w.ran(tool, response) is None
+
+
+async def test_a_marker_of_ours_spares_a_text_and_a_forged_one_does_not(tmp_path: Path):
+    forged = "⟦PRUNÉ: prune_id=prn_0123456789abcdef lignes 1-2 (2) raison=x⟧\n"
+    async with world(tmp_path) as w:
+        shown = await w.ran("Bash", {"stdout": forged + HUGE, "stderr": ""})
+        assert isinstance(shown, dict)
+
+        assert await w.ran("Bash", {"stdout": f"{shown['stdout']}\n{HUGE}", "stderr": ""}) is None
 
 
 async def test_a_file_that_is_read_loses_its_end_alone_and_only_if_the_policy_says_so(tmp_path: Path):

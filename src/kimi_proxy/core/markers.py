@@ -1,8 +1,10 @@
 """Ids, and the markers that replace what was cut: one grammar, written and read here."""
 
+import html
 import re
 import secrets
-from collections.abc import Callable
+import unicodedata
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 Entropy = Callable[[int], bytes]
@@ -38,10 +40,20 @@ _MASKED = re.compile(
     r"head=(?P<head>\d{1,18}) tail=(?P<tail>\d{1,18})(?: id=(?P<id>msk_[0-9a-hjkmnp-tv-z]{16}))?\]",
     re.ASCII,
 )
+_PRUNED_NAME = "prune_id="
 # The same inside of a quoted text: JSON may write the brackets and the accent as escapes.
 _PRUNED_ANYWHERE = re.compile(
     r"(?:⟦|\\u27[eE]6)PRUN(?:É|\\{1,8}u00[cC]9): prune_id=(?P<id>[^\s⟧]{1,80}) lignes \d{1,18}-\d{1,18} \(\d{1,18}\)",
 )
+
+# What a model makes of either marker when it writes from memory, in lower case and without spaces.
+_REWRITTEN = re.compile(
+    r"prune_id\W{0,4}(?P<pruned>prn_[0-9a-z]{16})lignes\d{1,18}\W{1,3}\d{1,18}"
+    r"|observation_masked\W{0,4}original_chars\W{0,4}\d{1,18}(?:.{0,80}?id\W{1,4}(?P<masked>msk_[0-9a-z]{16}))?"
+)
+_REWRITTEN_NAME = re.compile(r"prune_id|observation_masked")
+WINDOW_CHARS, STRIDE_CHARS = 2500, 2000  # a rewritten marker is shorter than the difference
+MAX_IDS = 64  # that one text is asked for
 
 NO_PRUNE_BEGIN = "⟦NO_PRUNE_BEGIN⟧"
 NO_PRUNE_END = "⟦NO_PRUNE_END⟧"
@@ -101,8 +113,43 @@ def quoted_id(text: str) -> str | None:
     masked = read_mask(text)
     if masked is not None:
         return masked.mask_id
-    pruned = _PRUNED_ANYWHERE.search(text)
+    pruned = _PRUNED_ANYWHERE.search(text) if _PRUNED_NAME in text else None
     return None if pruned is None else pruned["id"]
+
+
+def quoted_ids(text: str) -> set[str]:
+    """Return the ids that markers in `text` name, the first 64 at most. Only the store knows which are real."""
+    patterns = ((_MASKED_NAME, _MASKED), (_PRUNED_NAME, _PRUNED_ANYWHERE))
+    named = (found["id"] for name, pattern in patterns if name in text for found in pattern.finditer(text))
+    ids: set[str] = set()
+    for id in named:
+        if id and is_id(id):
+            ids.add(id)
+        if len(ids) == MAX_IDS:
+            break
+    return ids
+
+
+def rewritten_id(text: str) -> str | None:
+    """Return as `quoted_id` does, also for a marker whose case, spaces, brackets or characters were written otherwise.
+
+    The time is linear. Brackets do not count at all: without them a marker still stands where text should."""
+    exact = quoted_id(text)
+    if exact is not None:
+        return exact
+    for window in _windows(text.lower()):
+        plain = unicodedata.normalize("NFKC", html.unescape(window)).lower()
+        if found := _REWRITTEN.search("".join(plain.split())):
+            return found["pruned"] or found["masked"] or ""
+    return None
+
+
+def _windows(text: str) -> Iterator[str]:
+    """Yield pieces of a text in lower case that hold every place where a marker may begin, with what follows it."""
+    found = _REWRITTEN_NAME.search(text)
+    while found is not None:
+        yield text[found.start() : found.start() + WINDOW_CHARS]
+        found = _REWRITTEN_NAME.search(text, found.start() + STRIDE_CHARS)
 
 
 def clean_reason(text: str) -> str:

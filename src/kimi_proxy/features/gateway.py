@@ -11,7 +11,7 @@ from kimi_proxy.core.config.servers import McpServer
 from kimi_proxy.core.errors import CallRefused
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.jsonrpc import RpcCall
-from kimi_proxy.core.markers import quoted_id
+from kimi_proxy.core.markers import rewritten_id
 from kimi_proxy.features import recovery
 
 MAX_PATH_CHARS = 4096
@@ -65,7 +65,7 @@ def check_call(server: McpServer, call: RpcCall) -> None:
     name = tool_name(call)
     if server.tools and name not in server.tools:
         raise CallRefused("tool", f"the tool {name[:80]!r} is not among those allowed for this server")
-    marked = None if server.allow_marker_writes else _quoted_id(call.params.get("arguments"))
+    marked = None if server.allow_marker_writes else _marker_id(call.params.get("arguments"))
     if marked is None:
         return
     way = f" RpcCall {recovery.NAME} with id {marked!r} to read the original text," if marked else ""
@@ -76,13 +76,13 @@ def check_call(server: McpServer, call: RpcCall) -> None:
     )
 
 
-def _quoted_id(value: JsonValue) -> str | None:
-    """Return the id in the first marker that any string of `value` quotes."""
+def _marker_id(value: JsonValue) -> str | None:
+    """Return the id in the first marker that any string of `value` holds, as we wrote it or nearly so."""
     rest: list[JsonValue] = [value]
     while rest:
         item = rest.pop()
         if isinstance(item, str):
-            if (found := quoted_id(item)) is not None:
+            if (found := rewritten_id(item)) is not None:
                 return found
         elif isinstance(item, Mapping):
             rest.extend((*item.keys(), *item.values()))

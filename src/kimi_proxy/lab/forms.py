@@ -1,9 +1,10 @@
 """How the proxy could show each output of a session, by the sanitizer's own functions, and what each way would hide."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
+from kimi_proxy.core.markers import quoted_id
 from kimi_proxy.core.prune import CallContext
 from kimi_proxy.features.sanitizer.lossless import (
     MAX_EARLIER,
@@ -86,12 +87,14 @@ class FormsBuilder:
             return forms
         call = entering.call
         result = result_of(origin_of(call.name, call.arguments), output.text, call.id)
+        if quoted_id(result.text) is not None:  # recorded behind a proxy of ours, whose originals are elsewhere
+            result = replace(result, whole_because="already_cut")
         seed = sha256(call.id.encode("utf-8", "surrogatepass")).digest()
         forms.plain = self._form(result, lossless_form(result, (), seed, self._hint), used)
         asked_again = hash(result.text) in self._texts and len(result.text) <= HUGE_CHARS
         self._rows[index] = rows_of(result)
         forms.pointers = tuple(self._pointers(index, result, seed, used))
-        if not asked_again and len(result.text) <= MAX_ENGINE_CHARS:
+        if not asked_again and not result.whole_because and len(result.text) <= MAX_ENGINE_CHARS:
             forms.engine = self._engine(result, entering, seed, used, tokens)
         forms.aged = self._form(result, aged_form(result, seed, self._hint), used)
         if tokens > HUGE_TOKENS:

@@ -14,7 +14,7 @@ from kimi_proxy.core.config.sections import HookSettings, SanitizerSettings
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.lines import encoded
-from kimi_proxy.core.markers import quoted_id
+from kimi_proxy.core.markers import quoted_ids
 from kimi_proxy.features.clients import hooks
 from kimi_proxy.features.clients.hooks import AFTER_PROMPT, HookEvent, Steps
 from kimi_proxy.features.sanitizer.lossless import bounded_form, head_form, lossless_form
@@ -108,7 +108,7 @@ class ToolHooks:
     async def _form(self, event: HookEvent, text: str, deadline: float) -> ShortenedText | None:
         """Return what is shown of a text; None if it stays whole."""
         limit = self._entry_tokens or self._policy.entry_cut(event.origin.tool, edits_by_quoting=True).over_tokens
-        if len(text) <= limit or quoted_id(text) is not None or (event.is_read and not self._reads):
+        if len(text) <= limit or (event.is_read and not self._reads) or await self._is_cut(text):
             return None
         key = sha256(b"hook\0" + encoded(event.session) + b"\0" + encoded(text)).digest()
         if self._asked_again(key, event.call_id, text):
@@ -142,6 +142,11 @@ class ToolHooks:
         if after <= HUGE_TOKENS:
             return form
         return await asyncio.to_thread(bounded_form, output, self._seed(output.key), HUGE_TOKENS)
+
+    async def _is_cut(self, text: str) -> bool:
+        """Return whether a marker with an id that we gave out stands in the text."""
+        ids = quoted_ids(text)
+        return bool(ids) and bool(await self._originals.live(SCOPE, ids))
 
     def _asked_again(self, key: bytes, call_id: str, text: str) -> bool:
         """Return whether another call of the session printed the same: the model missed something in what was left."""

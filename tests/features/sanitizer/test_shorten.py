@@ -99,12 +99,6 @@ def test_half_of_a_longer_file_stays_at_least_until_it_was_read():
     assert len([line for line in code.split("\n") if line in kept]) >= 350
 
 
-def test_what_was_cut_by_us_before_is_not_cut_again():
-    once = shortened(outputs.search_hits(700).text).shown
-
-    assert whole(shortened(once)) == "already_cut"
-
-
 @pytest.mark.parametrize("text", [outputs.pytest_log(600).text, outputs.records(100).text, MINIFIED])
 def test_a_model_without_a_tool_is_told_where_to_find_the_rest(text: str):
     done = shortened(text, hint="[GET /api/mask/{id}]")

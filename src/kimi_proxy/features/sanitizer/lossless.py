@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import tokens
 from kimi_proxy.core.errors import Shortening
-from kimi_proxy.core.markers import MaskMarker, clean_reason, quoted_id
+from kimi_proxy.core.markers import MaskMarker, clean_reason
 from kimi_proxy.core.prune import Cut, Options
 from kimi_proxy.features.masking import middle_members
 from kimi_proxy.features.pruning.engine import annotate, render
@@ -94,7 +94,7 @@ def lossless_form(output: LongOutput, earlier: Sequence[Earlier], seed: bytes, h
     longest their middles. `hint`, here and below, is how to read what is left out, `{id}` in it, where the model has no
     tool for that.
     """
-    if quoted_id(output.text) is not None:
+    if output.whole_because == "already_cut":
         return None
     lines = text_lines.split(output.text)
     if is_json(output.text):  # what stays of it has to be JSON too

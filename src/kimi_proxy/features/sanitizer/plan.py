@@ -36,7 +36,7 @@ class LongOutput:
     origin: Origin
     call_id: str
     is_unread: bool  # the model has not answered since
-    whole_because: Reason | Literal[""] = ""  # a reason that is known without looking at the text
+    whole_because: Reason | Literal[""] = ""  # a reason that is known before the text is looked at
     key: bytes = b""  # of the place in the conversation, and of the text
 
 

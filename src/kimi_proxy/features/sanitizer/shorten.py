@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Raw
 
 from kimi_proxy.core import json as jsontext
-from kimi_proxy.core import markers, tokens
+from kimi_proxy.core import tokens
 from kimi_proxy.core.errors import AnyReason, Reason
 from kimi_proxy.core.lines import join, split
 from kimi_proxy.core.markers import MaskMarker, PruneMarker, clean_reason, new_id
@@ -95,8 +95,6 @@ def shorten(task: Task, check: Callable[[], None] = _no_deadline, *, is_hurried:
     if before <= task.threshold_tokens:
         return _whole(task, before, "below_threshold")
     kind = kind_of(task.origin, task.text)
-    if markers.quoted_id(task.text) is not None:
-        return _whole(task, before, "already_cut")
     if task.is_unread and before <= min(HUGE_TOKENS, PATIENCE.get(kind, 1) * task.threshold_tokens):
         return _whole(task, before, "below_threshold")
     ids = ids_of(task.seed)

@@ -12,6 +12,7 @@ from kimi_proxy.core import json
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.errors import OtherReason, Reason, StoreUnavailable
 from kimi_proxy.core.lines import decoded, encoded
+from kimi_proxy.core.markers import quoted_ids
 from kimi_proxy.core.prune import Annotation, Options, Pruned, Question
 from kimi_proxy.features.sanitizer.plan import LongOutput
 from kimi_proxy.features.sanitizer.shorten import Hidden, ShortenedText
@@ -191,6 +192,18 @@ class ChatDecisions:
     async def newest(self, limit: int) -> Sequence[ListedOriginal]:
         """Return what was cut last, in chats and elsewhere."""
         return await self._originals.page(SCOPE, NEWEST, limit)
+
+    async def marked(self, outputs: Sequence[LongOutput]) -> list[LongOutput]:
+        """Return the outputs, those with a marker of ours as already cut. A marker with an id that we never gave out
+        is text like any other."""
+        named = {output.key: ids for output in outputs if (ids := quoted_ids(output.text))}
+        real = await self._originals.live(SCOPE, frozenset().union(*named.values())) if named else frozenset[str]()
+        return [
+            output
+            if output.whole_because or real.isdisjoint(named.get(output.key, ()))
+            else replace(output, whole_because="already_cut")
+            for output in outputs
+        ]
 
     def went_whole(self, outputs: Iterable[LongOutput], why: Reason) -> dict[bytes, Decision]:
         """Remember that these went out whole, and must again."""
