@@ -1,3 +1,5 @@
+import tracemalloc
+
 from kimi_proxy.features.pruning.goal import Goal, fold, goal_is_english, parts, read_goal, stem
 
 
@@ -54,3 +56,17 @@ def test_what_only_looks_like_a_path_counts_as_words() -> None:
     goal = read_goal("read/write of `app.cache` and TCP/IP with session.close()")
 
     assert {"read", "write", "app", "cache", "tcp", "ip", "session", "close"} <= set(goal.stems)
+
+
+def test_of_long_goals_and_words_only_their_beginnings_are_remembered() -> None:
+    read_goal("warm up")
+    tracemalloc.start()
+    try:
+        for nth in range(24):
+            read_goal(f"{nth} {'why does it fail ' * 60_000}")
+            parts(f"w{nth}{'a' * 1_000_000}")
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert kept < 1_000_000

@@ -96,6 +96,8 @@ async def test_a_wrong_argument_is_refused_by_name(folder: Path, arguments: dict
         ("../state/store", "outside the allowed directories"),
         ("/etc/passwd", 'the user writes roots = ["/the/folder"] below [tools] in config.toml'),
         (".env", ".env is on the list tools.denied_names"),
+        (".env.local", ".env.local is on the list tools.denied_names"),
+        ("app/.env.production", ".env.production is on the list tools.denied_names"),
         (".", "is a directory"),
         ("binary", "binary: a binary file of 5 bytes"),
     ],

@@ -73,10 +73,14 @@ def stem(word: str) -> str:
     return word
 
 
-@lru_cache(maxsize=65_536)
 def parts(word: str) -> tuple[str, ...]:
     """Return the stems that a word of the text stands for; an identifier of several parts stands for itself too."""
-    word = _unaccented(word[:MAX_WORD_CHARS])
+    return _parts(word[:MAX_WORD_CHARS])  # what is remembered of it, too
+
+
+@lru_cache(maxsize=65_536)
+def _parts(word: str) -> tuple[str, ...]:
+    word = _unaccented(word)
     pieces = [fold(p) for p in _PART.findall(word)]
     stems = tuple(stem(p) for p in pieces if len(p) > 1)
     return (fold(word).strip("_"), *stems) if len(pieces) > 1 else stems
