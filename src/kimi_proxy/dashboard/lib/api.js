@@ -45,7 +45,7 @@ async function ask(method, path, body) {
   const text = await answer.text();
   const value = parsed(text);
   if (!answer.ok) throw failure(answer, value, text);
-  if (value === null) throw new ApiError(0, "unreachable", "somebody else answers for kimi-proxy");
+  if (value === null) throw new ApiError(0, "unreachable", "what answers is not kimi-proxy");
   return value;
 }
 
