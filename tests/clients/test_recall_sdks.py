@@ -53,10 +53,12 @@ async def test_openai_chat(tmp_path: Path, stream: bool):
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_anthropic_messages(tmp_path: Path, stream: bool):
+@pytest.mark.parametrize(("kind", "spoken"), [("anthropic", Wire.MESSAGES), ("openai", Wire.CHAT)])
+async def test_anthropic_messages(tmp_path: Path, stream: bool, kind: str, spoken: Wire):
+    """Also where they are translated for a provider that speaks chat completions."""
     async with (
-        evil(model(Wire.MESSAGES)) as provider,
-        proxy(tmp_path, provider.toml("anthropic") + SETTINGS) as p,
+        evil(model(spoken)) as provider,
+        proxy(tmp_path, provider.toml(kind) + SETTINGS) as p,
         sdks.anthropic.AsyncAnthropic(base_url=f"http://127.0.0.1:{p.port}", api_key="x", timeout=60) as sdk,
     ):
         if stream:

@@ -10,7 +10,9 @@ import pytest
 from tests.api.proxy_world import proxy
 from tests.clients import sdks
 from tests.clients.provider import Provider
-from tests.evil import Evil, Script, answering, evil, http
+from tests.core.chat.streams import DONE, STOP, delta, line
+from tests.core.chat.streams import said as spoken
+from tests.evil import Evil, Heard, Line, Script, answering, evil, http
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
@@ -57,6 +59,25 @@ async def test_anthropic_s_library_collects_words_and_a_call_and_goes_on(tmp_pat
     assert second["messages"][: len(first["messages"])] == first["messages"]
     assert second["messages"][-2]["tool_calls"][0]["function"] == {"name": "read", "arguments": '{"path":"é.py"}'}
     assert second["messages"][-1] == {"role": "tool", "tool_call_id": "call_1", "content": "print()"}
+
+
+async def test_a_thought_goes_back_to_the_provider_by_anthropic_s_library(tmp_path: Path):
+    stream = line(delta({"reasoning_content": "hm"})) + spoken("so") + STOP + DONE
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+
+    async def script(heard: Heard, line: Line) -> None:
+        await line.send(head, stream.encode())
+        line.finish()
+
+    async with anthropic(tmp_path, script) as (sdk, provider):
+        async with sdk.messages.stream(model="m", max_tokens=9, messages=said("hi")) as events:
+            message = await events.get_final_message()
+        more = [*said("hi"), {"role": "assistant", "content": message.content}, *said("go on")]
+        async with sdk.messages.stream(model="m", max_tokens=9, messages=more) as events:
+            await events.get_final_message()
+
+    answered = json.loads(provider.heard[1].body)["messages"][-2]
+    assert answered == {"role": "assistant", "content": "so", "reasoning_content": "hm"}
 
 
 async def test_anthropic_s_library_reads_an_answer_in_one_piece(tmp_path: Path):

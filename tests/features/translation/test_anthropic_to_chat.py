@@ -354,10 +354,10 @@ def test_a_stream_of_thoughts_words_and_calls_is_carried():
     )
     shown = events(raw.encode())
 
-    thought = {"type": "thinking", "thinking": "", "signature": "kimi-proxy:reasoning_content"}
+    thought = {"type": "thinking", "thinking": "", "signature": ""}
     assert [event["type"] for event in (shown[0], *shown[-2:])] == ["message_start", "message_delta", "message_stop"]
     assert blocks_of(shown) == [
-        {**thought, "parts": "hm"},
+        {**thought, "parts": "hmkimi-proxy:reasoning_content"},
         {"type": "text", "text": "", "parts": "I read."},
         {"type": "tool_use", "id": "a", "name": "Read", "input": {}, "parts": '{"pa}'},
         {"type": "tool_use", "id": "b", "name": "Bash", "input": {}, "parts": "{}"},

@@ -54,7 +54,7 @@ class MessagesTranslation(Translation):
         calls: dict[ChatToolCall, None] = {}
         for delta in answer.take_whole(body):
             if delta.call is None:
-                blocks.append(_block(delta) | {_DELTAS[delta.kind][1]: delta.text})
+                blocks.append(_block(delta) | {_DELTAS[delta.kind][1]: delta.text} | _signature(delta))
             else:
                 calls[delta.call] = None
         blocks += [_tool_use(answer, call) | {"input": chat.arguments_of(call)} for call in calls]
@@ -253,8 +253,12 @@ def _usage(usage: Usage) -> JsonObject:
 def _block(delta: ChatDelta) -> JsonObject:
     """Return a block of text or thought, still empty."""
     if delta.kind == "thinking":
-        return {"type": "thinking", "thinking": "", "signature": f"{THOUGHT_MARK}{delta.name}"}
+        return {"type": "thinking", "thinking": "", "signature": ""}
     return {"type": "text", "text": ""}
+
+
+def _signature(delta: ChatDelta) -> JsonObject:
+    return {"signature": f"{THOUGHT_MARK}{delta.name}"} if delta.kind == "thinking" else {}
 
 
 def _tool_use(answer: ChatAnswer, call: ChatToolCall) -> JsonObject:
@@ -286,7 +290,7 @@ class _MessageEvents(EventTranslator):
     def _completed(self) -> bytes:
         shown = [self._begun()]
         for block in self._blocks:
-            shown += [*self._show(block), self._stopped()]
+            shown += [*self._show(block), self._stopped(block)]
         ending = {"delta": _ending(self._answer), "usage": _usage(self._answer.usage)}
         return b"".join((*shown, _event("message_delta", **ending), _event("message_stop")))
 
@@ -319,7 +323,7 @@ class _MessageEvents(EventTranslator):
                 yield from self._show(block)
             if block.first.call is not None or len(self._blocks) == 1:
                 return
-            yield self._stopped()
+            yield self._stopped(block)
             del self._blocks[0]
 
     def _show(self, block: _StreamedBlock) -> Iterator[bytes]:
@@ -333,9 +337,13 @@ class _MessageEvents(EventTranslator):
             yield _event("content_block_delta", index=self._index, delta={"type": kind, name: text})
         block.held.clear()
 
-    def _stopped(self) -> bytes:
+    def _stopped(self, block: _StreamedBlock) -> bytes:
+        index, signature = self._index, _signature(block.first)
         self._index += 1
-        return _event("content_block_stop", index=self._index - 1)
+        # Claude Code keeps a thought only if its signature comes as Anthropic sends it: at the end.
+        signed: JsonObject = {"type": "signature_delta", **signature}
+        last = _event("content_block_delta", index=index, delta=signed) if signature else b""
+        return last + _event("content_block_stop", index=index)
 
 
 def _is_same(first: ChatDelta, delta: ChatDelta) -> bool:
