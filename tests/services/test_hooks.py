@@ -207,6 +207,17 @@ class SlowDisk(fakes.MemoryOriginals):
         await asyncio.sleep(60)
 
 
+class BusyDisk(fakes.MemoryOriginals):
+    async def keep(self, original: Original) -> None:
+        await asyncio.sleep(1.2)
+        await super().keep(original)
+
+
+async def test_waiting_for_a_busy_machine_is_not_held_against_a_cut(tmp_path: Path):
+    async with world(tmp_path, "[hooks]\nbudget_ms = 1000\n", BusyDisk()) as w:
+        assert await w.ran("Bash", {"stdout": LOG, "stderr": ""}) is not None
+
+
 @pytest.mark.parametrize(
     ("toml", "originals"), [(PATIENT, FullDisk()), ("[hooks]\nbudget_ms = 300\n", SlowDisk())], ids=["full", "slow"]
 )

@@ -380,6 +380,7 @@ def _pytest_tests(lines: Sequence[str], span: Span) -> Iterator[Span]:
         yield Span(start, end, start + 1, "failure", lines[start].strip("_ ")[:80])
 
 
+_FRAME_HEAD = re.compile(r"^[^\S\n]*+(?:at |\.{3} )", re.M)
 _FRAME = re.compile(r"\s*(?:at\s+\S.*[(:)\]\d]|\.{3} \d+ (?:more|common)|\.{3} \d+ lines matching)")
 _CAUSE = re.compile(r"\s*(?:\[ERROR\] )?(?:Caused by|Suppressed|Wrapped by|Caused:)\b|\s*---+>|\s*--- End of")
 _THROWN = re.compile(
@@ -390,6 +391,8 @@ _PLACE = re.compile(r":\d+\s*$")
 
 def _stack_traces(lines: Sequence[str], check: Callable[[], None]) -> list[Span]:
     """Return runs of `at …` frames with their causes, and the exception above them."""
+    if _FRAME_HEAD.search("\n".join(lines)) is None:  # most logs have none: one look instead of one at each line
+        return []
     found: list[Span] = []
     row = checked = 0
     while row < len(lines):

@@ -23,6 +23,7 @@ from kimi_proxy.features.sanitizer.policy import HUGE_TOKENS, POLICIES
 from kimi_proxy.features.sanitizer.shorten import Hidden, ShortenedText, Task
 from kimi_proxy.features.sessions import session_named
 from kimi_proxy.services.chat.decisions import cut_note
+from kimi_proxy.services.chat.sanitizer import BUSY_FACTOR
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.originals import SCOPE
@@ -60,7 +61,7 @@ class ToolHooks:
         draw: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self.is_on = settings.enabled
-        self._budget_ms = settings.budget_ms
+        self._cpu_s = settings.budget_ms / 1000
         self._policy, self._reads = POLICIES[sanitizer.policy], sanitizer.policy == "deep"
         self._entry_tokens = sanitizer.threshold_tokens
         self._preview_chars = sanitizer.preview_length
@@ -76,7 +77,8 @@ class ToolHooks:
     async def answer(self, given: JsonObject) -> JsonObject:
         """Return the answer to a hook: the tool's output with its long texts cut, or {} if it stays as it is.
 
-        Originals are on disk by then. Whatever fails or takes longer than the budget leaves the output whole.
+        Originals are on disk by then. Whatever fails or needs more CPU time than the budget leaves the output whole; a
+        busy machine, where it waits for its turn, makes it later and not longer.
         """
         event = hooks.parse(given)
         if event.name == AFTER_PROMPT:
@@ -84,9 +86,10 @@ class ToolHooks:
             return {}
         if not self.is_on or not event.texts or is_recovery_tool(event.origin.tool):
             return {}
-        deadline = self._now() + self._budget_ms / 1000
+        within_s = BUSY_FACTOR * self._cpu_s
+        deadline = self._now() + within_s
         try:
-            async with asyncio.timeout(self._budget_ms / 1000):
+            async with asyncio.timeout(within_s):
                 cuts = await self._cuts(event, deadline)
         except (TimeoutError, StoreUnavailable, ChildProcessError) as e:
             self._whole("out_of_time" if isinstance(e, TimeoutError) else "failed", str(e))
@@ -131,8 +134,7 @@ class ToolHooks:
         )
         if len(output.text) > SCORED_MAX_CHARS:
             return await self._workers.shorten_unscored(task)
-        within_s = max(0.0, deadline - self._now())
-        scored = await self._workers.shorten(task, within_s, within_s)
+        scored = await self._workers.shorten(task, max(0.0, deadline - self._now()), self._cpu_s)
         light = lossless_form(output, (), self._seed(output.key))
         return light if light and (not scored.hidden or light.tokens_after <= scored.tokens_after) else scored
 

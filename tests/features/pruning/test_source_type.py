@@ -33,3 +33,12 @@ def test_anything_gets_a_kind_and_always_the_same(name: str, text: str):
 
 def test_a_long_line_takes_no_time():
     assert guess("-", "a " * 5_000_000) in SOURCE_TYPES
+
+
+def test_lines_from_all_over_a_long_text_decide():
+    prose = "The pump was looked at and works as it should, says the report of the day"
+    log = "2026-01-01 12:00:00 INFO the pump works"
+
+    assert guess("", "\n".join([prose] * 60 + [log] * 600)) == "logs"
+    assert guess("", "\n".join([log] * 60 + [prose] * 600)) == "docs"
+    assert guess("", "\n".join([log, "", ""] * 400)) == "logs"

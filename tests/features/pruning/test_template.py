@@ -2,7 +2,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi_proxy.features.pruning.structure.logs import template, templates
+from kimi_proxy.features.pruning.structure.logs import (
+    all_without_numbers,
+    message_of,
+    messages_of,
+    template,
+    templates,
+    without_numbers,
+)
 
 
 @pytest.mark.parametrize(
@@ -32,3 +39,25 @@ def test_many_templates_are_those_of_each_line(lines: list[str]) -> None:
 @given(st.integers(), st.integers())
 def test_lines_that_differ_in_numbers_alone_share_a_template(a: int, b: int) -> None:
     assert template(f"took {abs(a)} ms") == template(f"took {abs(b)} ms")
+
+
+PIECES = st.sampled_from(
+    [
+        "2026-01-01 12:00:00",
+        "[2026-01-01 12:00:00]",
+        "12:00:01,123 ",
+        "[2026-01-01 ab",
+        " ",
+        "]",
+        "é٣",
+        "0123",
+        "\r",
+        "\x1b[1m",
+    ]
+)
+
+
+@given(st.lists(st.lists(PIECES, max_size=5).map("".join), max_size=6))
+def test_many_lines_are_read_as_each_of_them_is(lines: list[str]):
+    assert messages_of(lines) == [message_of(line) for line in lines]
+    assert all_without_numbers(lines)[: len(lines)] == [without_numbers(line) for line in lines]

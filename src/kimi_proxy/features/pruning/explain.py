@@ -10,7 +10,7 @@ import numpy as np
 from kimi_proxy.core.markers import clean_reason
 from kimi_proxy.core.prune import Cut, SourceType
 from kimi_proxy.features.pruning.structure.blocks import Block, Floats, Outline
-from kimi_proxy.features.pruning.structure.logs import template, without_numbers
+from kimi_proxy.features.pruning.structure.logs import all_without_numbers, template
 
 OFF_FOCUS = "hors focus"
 REPEATED_SHARE = 0.6  # of a gap's lines with one template: then its reason is the repetition
@@ -84,7 +84,7 @@ def _name(block: Block) -> str:
 
 def _repetition(lines: Sequence[str]) -> str | None:
     """Return `lignes répétées: 214 × GET /health` where most lines of a gap have one template."""
-    seen = Counter(key for key in map(without_numbers, lines) if key.strip())
+    seen = Counter(key for key in all_without_numbers(lines) if key.strip())
     key, times = seen.most_common(1)[0] if seen else ("", 0)
     if times < 3 or times < REPEATED_SHARE * len(lines):
         return None

@@ -1,11 +1,13 @@
 """The type of a text: by the name of its file, else by how its lines look."""
 
 import re
+from collections.abc import Sequence
 from pathlib import PurePath
 
 from kimi_proxy.core.prune import SourceType
 
 SAMPLE_CHARS = 64 * 1024
+SAMPLE_RUNS, RUN_LINES = 10, 30
 
 _BY_SUFFIX: dict[str, SourceType] = {
     **dict.fromkeys((".log", ".out", ".err", ".trace", ".jsonl", ".ndjson"), "logs"),
@@ -30,14 +32,26 @@ _CODE_LINE = re.compile(r"[;{}]\s*$|^\s*(?:def|class|import|from|func|fn|const|l
 
 
 def guess(name: str, text: str) -> SourceType:
-    """Return the type by the suffix of `name`, else what most of the first lines look like; code by default."""
+    """Return the type by the suffix of `name`, else what most of a sample of lines look like; code by default."""
     by_name = _BY_SUFFIX.get(PurePath(name).suffix.lower())
     if by_name:
         return by_name
-    sample = text[:SAMPLE_CHARS].split("\n")
+    sample = [line[:300] for line in _sample(text[:SAMPLE_CHARS].split("\n"))]
     votes: dict[SourceType, int] = {
-        "code": sum(1 for line in sample if _CODE_LINE.search(line[:300])),
-        "logs": sum(1 for line in sample if _LOG_LINE.search(line[:300])),
-        "docs": sum(1 for line in sample if _DOC_LINE.search(line[:300])),
+        "code": sum(1 for line in sample if _CODE_LINE.search(line)),
+        "logs": sum(1 for line in sample if _LOG_LINE.search(line)),
+        "docs": sum(1 for line in sample if _DOC_LINE.search(line)),
     }
     return max(votes, key=lambda kind: votes[kind])
+
+
+def _sample(lines: Sequence[str]) -> Sequence[str]:
+    """Return lines from all over a text: three patterns for each of thousands would take longer than a cut of them.
+
+    Runs of lines, because every nth line of a text that alternates may be of one sort.
+    """
+    if len(lines) <= SAMPLE_RUNS * RUN_LINES:
+        return lines
+    apart = (len(lines) - RUN_LINES) / (SAMPLE_RUNS - 1)
+    starts = (int(run * apart) for run in range(SAMPLE_RUNS))
+    return [line for start in starts for line in lines[start : start + RUN_LINES]]

@@ -345,7 +345,8 @@ def _failure_rows(lines: Sequence[str], protected: Sequence[str]) -> set[int]:
 def _worth_a_marker(cuts: Iterable[Cut], lines: Sequence[str]) -> Iterator[Cut]:
     """Yield the cuts that are longer than the marker in their place."""
     for cut in cuts:
-        if sum(len(line) + 1 for line in lines[cut.start - 1 : cut.end]) > MARKER_CHARS:
+        gone = lines[cut.start - 1 : cut.end]
+        if len(gone) > MARKER_CHARS or sum(map(len, gone)) + len(gone) > MARKER_CHARS:
             yield cut
 
 

@@ -52,7 +52,7 @@ class WordIndex:
 
 
 def outline(lines: Sequence[str], check: Callable[[], None]) -> Outline:
-    messages = [message_of(line) for line in lines]
+    messages = messages_of(lines)
     index = WordIndex([line[:LINE_CHARS] for line in lines])
     check()
     spans = failures.reports(messages, index.rows, check)
@@ -151,13 +151,22 @@ def _windows(messages: Sequence[str], blocks: Sequence[Block]) -> list[Span]:
 _COLOUR = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]{0,200}\x07|\(B)")
 # What may stand before the message. Only one space after it goes: indentation marks the frames of a trace.
 _STAMP = re.compile(
-    r"""(?:
+    r"""^(?:
     \d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[ ]?[+-]\d\d:?\d\d)?[ ]?
-    | \[\d{4}-\d\d-\d\d[T ][^\]]{8,30}\][ ]?
+    | \[\d{4}-\d\d-\d\d[T ][^\]\n]{8,30}\][ ]?
     | \[?\d\d:\d\d:\d\d(?:[.,]\d{1,6})?\]?[ ]
     )""",
-    re.VERBOSE,
+    re.VERBOSE | re.MULTILINE,
 )
+
+
+def messages_of(lines: Sequence[str]) -> list[str]:
+    """Return `message_of` each line, most of them in one step: a pattern for each would take three times as long."""
+    heads = [line[:LINE_CHARS] for line in lines]
+    text = "\n".join(heads)
+    if "\x1b" in text or "\r" in text:
+        return [message_of(line) for line in heads]
+    return _STAMP.sub("", text).split("\n") if heads else []
 
 
 def message_of(line: str) -> str:
@@ -248,7 +257,16 @@ def templates(lines: Iterable[str]) -> list[str]:
 
 def without_numbers(line: str) -> str:
     """Return `line` with every number read as 0: a cheap key that most lines of one template share."""
-    return _RUN_OF_ZEROS.sub("0", line[:LINE_CHARS].translate(_ZEROS))
+    return _with_zeros(line[:LINE_CHARS])
+
+
+def all_without_numbers(lines: Iterable[str]) -> list[str]:
+    """Return `without_numbers` of each line, in one step."""
+    return _with_zeros("\n".join(line[:LINE_CHARS] for line in lines)).split("\n")
+
+
+def _with_zeros(text: str) -> str:
+    return _RUN_OF_ZEROS.sub("0", text.translate(_ZEROS))
 
 
 def _unquoted(line: str) -> str:
