@@ -7,7 +7,8 @@ from pathlib import PurePath
 from kimi_proxy.core.prune import SourceType
 
 SAMPLE_CHARS = 64 * 1024
-SAMPLE_RUNS, RUN_LINES = 10, 30
+SAMPLE_RUNS, RUN_LINES = 10, 20
+SURE = 0.1  # of a sample: what fewer lines look like is not decided by it
 
 _BY_SUFFIX: dict[str, SourceType] = {
     **dict.fromkeys((".log", ".out", ".err", ".trace", ".jsonl", ".ndjson"), "logs"),
@@ -36,13 +37,23 @@ def guess(name: str, text: str) -> SourceType:
     by_name = _BY_SUFFIX.get(PurePath(name).suffix.lower())
     if by_name:
         return by_name
-    sample = [line[:300] for line in _sample(text[:SAMPLE_CHARS].split("\n"))]
-    votes: dict[SourceType, int] = {
-        "code": sum(1 for line in sample if _CODE_LINE.search(line)),
-        "logs": sum(1 for line in sample if _LOG_LINE.search(line)),
-        "docs": sum(1 for line in sample if _DOC_LINE.search(line)),
-    }
+    lines = text[:SAMPLE_CHARS].split("\n")
+    sample = _sample(lines)
+    votes = _votes(sample)
+    most, next_most, _ = sorted(votes.values(), reverse=True)
+    # A few lines that say that something failed make a log of a text that looks like nothing else: read all of it.
+    if sample is not lines and (most < SURE * len(sample) or most < 2 * next_most):
+        votes = _votes(lines)
     return max(votes, key=lambda kind: votes[kind])
+
+
+def _votes(lines: Sequence[str]) -> dict[SourceType, int]:
+    heads = [line[:300] for line in lines]
+    return {
+        "code": sum(1 for line in heads if _CODE_LINE.search(line)),
+        "logs": sum(1 for line in heads if _LOG_LINE.search(line)),
+        "docs": sum(1 for line in heads if _DOC_LINE.search(line)),
+    }
 
 
 def _sample(lines: Sequence[str]) -> Sequence[str]:

@@ -6,6 +6,7 @@ Found in linear time, so that only the few other lines of a long log have to be 
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from string import ascii_lowercase, digits
 
 MIN_LINES = 200  # a shorter log is scored as a whole
 ROUTINE_LINES = 12  # of one shape
@@ -16,6 +17,7 @@ MAX_WORDS = 24
 
 # Words with a small letter or a digit differ from line to line; INFO, PASSED and punctuation make the shape.
 _NAME = re.compile(r"\b(?=[A-Z]*+[a-z0-9_])\w++")
+_SMALL = str.maketrans(dict.fromkeys(ascii_lowercase + digits + "_", "a"))
 _WORD = re.compile(r"\w{3,40}")
 
 
@@ -23,7 +25,7 @@ def notable_rows(lines: Sequence[str], protected: Sequence[str], goal: str) -> l
     """Return the rows that are not routine, in their order; every protected one is among them."""
     if len(lines) < MIN_LINES:
         return list(range(len(lines)))
-    shapes = _NAME.sub("a", "\n".join(line[:LINE_CHARS] for line in lines)).split("\n")
+    shapes = _shapes("\n".join(line[:LINE_CHARS] for line in lines))
     counts = Counter(shapes)
     seen: Counter[str] = Counter()
     about = set(_rows_about(goal, lines))
@@ -34,6 +36,17 @@ def notable_rows(lines: Sequence[str], protected: Sequence[str], goal: str) -> l
         if is_sample or counts[shape] < ROUTINE_LINES or protected[row] or row in about:
             notable.append(row)
     return notable
+
+
+def _shapes(text: str) -> list[str]:
+    """Return the shape of each line."""
+    if not text.isascii():
+        return _NAME.sub("a", text).split("\n")
+    # Lines that differ in letters and digits alone are looked at once, which takes a tenth of the time.
+    plain = text.translate(_SMALL).split("\n")
+    different = list(dict.fromkeys(plain))
+    shape_of = dict(zip(different, _NAME.sub("a", "\n".join(different)).split("\n"), strict=True))
+    return [shape_of[line] for line in plain]
 
 
 def _rows_about(goal: str, lines: Sequence[str]) -> Iterator[int]:
