@@ -14,7 +14,7 @@ from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.errors import InvalidParams, NoProvider, UpstreamDisconnected
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.proxy.headers import Header
+from kimi_proxy.proxy.headers import Header, UpstreamRequest
 from kimi_proxy.proxy.upstream import Upstreams
 from kimi_proxy.services.chat.handler import Chat, ChatObserver, ChatRequest
 from kimi_proxy.services.chat.relay import Answer, Exchange
@@ -164,6 +164,35 @@ async def test_tokens_for_such_a_provider_are_counted_here():
 
     assert counted["input_tokens"] > 0
     assert provider.heard == []
+
+
+async def test_a_provider_s_models_are_listed_in_its_own_api():
+    asked: list[UpstreamRequest] = []
+
+    async def list_models(name: str, question: UpstreamRequest) -> JsonValue:
+        asked.append(question)
+        return None
+
+    async with evil(ok()) as provider:
+        config = parse(provider.toml(), {}, Path("home"))
+        upstreams = Upstreams(config.providers, {})
+        client = TranslatingClient(upstreams, config.providers, list_models)
+        await client.model_list("openai-evil", UpstreamRequest(Wire.MESSAGES, b"", ((b"x-api-key", b"secret"),)))
+        await upstreams.close()
+
+    assert asked == [UpstreamRequest(Wire.CHAT, b"", ((b"authorization", b"Bearer secret"),))]
+
+
+async def test_openai_is_given_the_limit_under_its_newer_name():
+    async with evil(ok()) as provider:
+        toml = f'[providers.openai]\nbase_url = "{provider.url}"\napi_key = ""\n'
+        config = parse(toml, {}, Path("home"))
+        upstreams = Upstreams(config.providers, {})
+        client = TranslatingClient(upstreams, config.providers, upstreams.model_list)
+        await ask(Chat(config, client, Metrics()))
+        await upstreams.close()
+
+    assert json.loads(provider.heard[0].body)["max_completion_tokens"] == 9
 
 
 async def test_a_provider_that_speaks_the_client_s_api_gets_its_bytes():
