@@ -1,9 +1,13 @@
 """A result is shown as a repeat only of what the model can still read."""
 
+import asyncio
+import time
 from pathlib import Path
 
+import pytest
 from tests import outputs
 from tests.conversations import Assistant, Call, Item, Result, User, request, results
+from tests.deep import too
 from tests.services.chat.sanitizing import Clock, world
 
 from kimi_proxy.core import tokens
@@ -67,3 +71,32 @@ async def test_without_our_tool_an_old_result_ends_with_how_to_read_it(tmp_path:
 
     assert "résultat ancien" in first
     assert first.endswith("?lines=START-END]") and "/api/mask/prn_" in first
+
+
+@pytest.mark.parametrize("count", [1000, too(5000)])
+async def test_thousands_of_results_do_not_hold_the_event_loop(tmp_path: Path, count: int):
+    log = outputs.pytest_log(600).text
+    pieces = (f"run {at}\n{log[at * 37 % 20_000 :][:5000]}" for at in range(count))
+    items = [item for at, text in enumerate(pieces) for item in read(text, first=at)]
+    long = request(Wire.CHAT, [User("find the test that fails"), *items])
+    worst, is_done = 0.0, asyncio.Event()
+
+    async def watch() -> None:
+        nonlocal worst
+        last = time.thread_time()
+        while not is_done.is_set():
+            await asyncio.sleep(0)
+            last, before = time.thread_time(), last
+            worst = max(worst, last - before)
+
+    async with world(tmp_path, Settings()) as here:
+        await here.send(request(Wire.CHAT, [User("go"), *read(log)]))  # loads what is loaded only once
+        watching = asyncio.create_task(watch())
+        await asyncio.sleep(0)
+        for _ in range(2):
+            await here.send(long)
+        is_done.set()
+        await watching
+
+    # In CPU time of the loop's own thread, because the machine may be busy with other things.
+    assert worst < 0.05

@@ -112,7 +112,10 @@ class ChatDecisions:
         kept: list[bool] = []
         for some in batched(shortened, AT_ONCE):
             kept += await asyncio.gather(*(self._kept(one, session) for one in some))
-        records = [_record(one, is_kept, session) for one, is_kept in zip(shortened, kept, strict=True)]
+        records: list[DecisionRecord] = []
+        for pairs in batched(list(zip(shortened, kept, strict=True)), AT_ONCE):
+            records += [_record(made, is_kept, session) for made, is_kept in pairs]
+            await asyncio.sleep(0)
         old = {record.key for record in records} if replaces else set()
         for key in old:
             self._unwritten.pop(key, None)

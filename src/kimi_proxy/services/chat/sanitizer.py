@@ -101,7 +101,8 @@ class Sanitizer:
     async def shorten(self, draft: Draft) -> Draft:
         """Return `draft` with long tool results cut, as they were cut before; the originals are on disk by then."""
         decided = await self._decided(draft)
-        done = sanitize(draft, decided)
+        is_short = len(draft.request.body) <= IN_LOOP_MAX_BYTES
+        done = sanitize(draft, decided) if is_short else await asyncio.to_thread(sanitize, draft, decided)
         self._count(decided, done)
         return done
 
@@ -185,11 +186,27 @@ class Sanitizer:
         self, draft: Draft, outputs: Sequence[LongOutput], decisions: Mapping[bytes, Decision], is_cold: bool
     ) -> tuple[dict[bytes, Decision], int]:
         """Return new decisions for old results, where cutting them is free or pays, and the tokens rewritten for it."""
+        if len(draft.request.body) <= IN_LOOP_MAX_BYTES:
+            shortened, rewritten = self._aged_forms(draft, outputs, decisions, is_cold)
+        else:
+            shortened, rewritten = await asyncio.to_thread(self._aged_forms, draft, outputs, decisions, is_cold)
+        if not shortened:
+            return {}, 0
+        try:
+            async with self._store_answers(BUSY_FACTOR * self._cpu_s):
+                return await self._decisions.commit(shortened, draft.session.id, replaces=True), rewritten
+        except (StoreUnavailable, TimeoutError) as e:
+            self._fell_back("settle", "store_unavailable", str(e))
+            return {}, 0
+
+    def _aged_forms(
+        self, draft: Draft, outputs: Sequence[LongOutput], decisions: Mapping[bytes, Decision], is_cold: bool
+    ) -> tuple[list[ShortenedOutput], int]:
         policy = self._policy
         tools = draft.request.tool_names
         warm = policy.warm_cut(edits_by_quoting(tools), bool(tools))
         if not is_cold and not (warm.within_requests and is_user_turn(draft.request)):
-            return {}, 0
+            return [], 0
         keep = policy.keep_newest if is_cold else warm.keep_newest
         aged = aged_results(draft.request, outputs, decisions)
         found = old_results(aged, keep, policy.old_tokens)
@@ -201,15 +218,7 @@ class Sanitizer:
         forms = [(output, aged_form(output, self._draw(SEED_BYTES), hint)) for output in old]
         gone = {output.key for output, form in forms if form}
         renewed = self._renewed(outputs, decisions, gone, hint) if gone else ()
-        shortened = [ShortenedOutput(output, "", form) for output, form in (*forms, *renewed) if form]
-        if not shortened:
-            return {}, 0
-        try:
-            async with self._store_answers(BUSY_FACTOR * self._cpu_s):
-                return await self._decisions.commit(shortened, draft.session.id, replaces=True), rewritten
-        except (StoreUnavailable, TimeoutError) as e:
-            self._fell_back("settle", "store_unavailable", str(e))
-            return {}, 0
+        return [ShortenedOutput(output, "", form) for output, form in (*forms, *renewed) if form], rewritten
 
     def _renewed(
         self, outputs: Sequence[LongOutput], decisions: Mapping[bytes, Decision], gone: Collection[bytes], hint: str
@@ -303,7 +312,8 @@ class Sanitizer:
         for some in batched(new, AT_ONCE):
             tasks = (self._one(draft, output, about, context_of.get(output.spot), deadline) for output in some)
             scored += await asyncio.gather(*tasks)
-        if sum(len(output.text) for output in new) <= IN_LOOP_MAX_CHARS:
+        # Earlier results are looked at too, for what a new one repeats of them.
+        if sum(len(output.text) for output in outputs) <= IN_LOOP_MAX_CHARS:
             forms = self._forms(outputs, new, scored, known, hint)
         else:
             forms = await asyncio.to_thread(self._forms, outputs, new, scored, known, hint)
