@@ -7,6 +7,9 @@ from pathlib import Path
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.store import open_store
 from kimi_proxy.services.store.protocols import Original
+from kimi_proxy.services.store.sqlite.store import SqliteStore
+
+assert SqliteStore  # loaded before we become another user, who may not read the code
 
 
 async def main() -> None:
