@@ -50,6 +50,7 @@ from kimi_proxy.services.store.protocols import ListedOriginal
 from kimi_proxy.services.workers import Workers
 
 BUSY_FACTOR = 3  # how much longer than its CPU time a request waits: agents run builds, so cores are shared
+HURRY_S = 0.5  # beyond that, in which what is late is cut without scores; the rest of thousands goes whole
 # What was shortened, now or before, is worth waiting for the disk, also on a busy machine; not once it has hung.
 COMMIT_GRACE_S, HUNG_GRACE_S = 1.5, 0.25
 IN_LOOP_MAX_BYTES = 1024**2
@@ -310,6 +311,9 @@ class Sanitizer:
         context_of = await asyncio.to_thread(self._contexts, draft, outputs, known)
         scored: list[ShortenedText] = []
         for some in batched(new, AT_ONCE):
+            if self._now() > deadline + HURRY_S:
+                scored += [_whole(output, output.whole_because or "out_of_time") for output in some]
+                continue
             tasks = (self._one(draft, output, about, context_of.get(output.spot), deadline) for output in some)
             scored += await asyncio.gather(*tasks)
         # Earlier results are looked at too, for what a new one repeats of them.
@@ -379,9 +383,11 @@ class Sanitizer:
         if output.whole_because:
             return _whole(output, output.whole_because)
         quotes = edits_by_quoting(draft.request.tool_names)
-        set_by_user = self._settings.threshold_tokens
-        likely = likely_used(output.text, context)
-        cut = EntryCut(set_by_user) if set_by_user else self._policy.entry_cut(output.origin.tool, quotes, likely)
+        if set_by_user := self._settings.threshold_tokens:
+            cut = EntryCut(set_by_user)
+        else:
+            likely = await asyncio.to_thread(likely_used, output.text, context)
+            cut = self._policy.entry_cut(output.origin.tool, quotes, likely)
         if len(output.text) <= cut.over_tokens:  # a token has one character at least
             return _whole(output, "below_threshold")
         task = Task(
