@@ -21,7 +21,7 @@ USAGE = '{"role": "_usage", "token_count": %d}\n'
 LOGGED = "2026-07-16 10:00:00.123 | DEBUG | kimi_cli - Updating token count in context: %d\n"
 BLOCK = """\
         Request had the following token counts:
-        - contextLength: 1000
+        - contextLength: 600
         - tools: ~300
         - system message: ~%d
 """

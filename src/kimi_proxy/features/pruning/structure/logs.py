@@ -17,6 +17,7 @@ FULL_OF_ALERTS = 0.04
 WHOLE_LINES = 200  # of a longer block only the two ends must stay
 ANNOUNCED_LINES = 12
 WINDOW_LINES = 25
+CHECKED_LINES = 2000  # a few milliseconds
 
 
 class WordIndex:
@@ -52,7 +53,10 @@ class WordIndex:
 
 
 def outline(lines: Sequence[str], check: Callable[[], None]) -> Outline:
-    messages = messages_of(lines)
+    messages: list[str] = []
+    for start in range(0, len(lines), CHECKED_LINES):
+        messages += messages_of(lines[start : start + CHECKED_LINES])
+        check()
     index = WordIndex([line[:LINE_CHARS] for line in lines])
     check()
     spans = failures.reports(messages, index.rows, check)
