@@ -1,12 +1,13 @@
 """What sessions are called: the person's own words, short, and without secrets."""
 
 import json
+import time
 
 import pytest
 from tests.conversations import Assistant, User, request
 
 from kimi_proxy.core.chat import Request, Wire, parse
-from kimi_proxy.features.titles import MAX_TITLE_CHARS, directory_of, title_of
+from kimi_proxy.features.clients.titles import MAX_TITLE_CHARS, directory_of, title_of
 
 
 def said(*words: str, system: str = "") -> Request:
@@ -83,3 +84,11 @@ def test_without_a_word_of_the_person_there_is_no_title():
 def test_the_folder_is_read_where_the_client_names_it(text: str, folder: str):
     assert directory_of(said("hello", system=text)) == folder
     assert directory_of(said(text)) == folder
+
+
+@pytest.mark.parametrize("piece", ["<a>", "<a></b>", "<a b", "<a1></a>", "</a>"])
+def test_tags_that_nothing_closes_cost_linear_time(piece: str):
+    began = time.process_time()
+    title_of(said(piece * (200_000 // len(piece))))
+
+    assert time.process_time() - began < 5  # each tag looked for to the end would take a minute

@@ -11,7 +11,8 @@ SCANNED_CHARS = 200_000  # of a system prompt: agents name the directory near it
 MASK = "•••"
 
 # What agents wrap around the words of a person: reminders, the environment, instructions of a project.
-_WRAPPED = re.compile(r"<([a-zA-Z][\w.-]*)\b[^>]*>.*?</\1>", re.DOTALL)
+_OPENING = re.compile(r"<([a-zA-Z][\w.-]{0,60})(?:\s[^<>]{0,300})?>")
+MAX_UNCLOSED = 20  # tags that nothing closes, each looked for to the end of the text; then the rest is taken as it is
 _HEADING = re.compile(r"^(?:# AGENTS\.md|#+ (?:Context|Environment|Instructions)\b)", re.IGNORECASE)
 _SPACE = re.compile(r"\s+")
 
@@ -64,8 +65,26 @@ def _beginnings(request: Request) -> Iterator[str]:
 
 def _words(text: str) -> str:
     """Return a text without what agents wrap around it, on one line; "" if nothing else is there."""
-    said = _SPACE.sub(" ", _WRAPPED.sub(" ", text)).strip()
+    said = _SPACE.sub(" ", _unwrapped(text)).strip()
     return "" if _HEADING.match(said) else "".join(each for each in said[:2000] if each.isprintable())
+
+
+def _unwrapped(text: str) -> str:
+    """Return a text without its elements such as <system-reminder>…</system-reminder>, in linear time."""
+    pieces: list[str] = []
+    unclosed: set[str] = set()
+    at = 0
+    while len(unclosed) <= MAX_UNCLOSED and (opening := _OPENING.search(text, at)):
+        tag = opening[1]
+        end = -1 if tag in unclosed else text.find(f"</{tag}>", opening.end())
+        if end < 0:
+            unclosed.add(tag)
+            pieces.append(text[at : opening.end()])
+            at = opening.end()
+        else:
+            pieces += (text[at : opening.start()], " ")
+            at = end + len(tag) + 3
+    return "".join((*pieces, text[at:]))
 
 
 def _cut(words: str) -> str:
