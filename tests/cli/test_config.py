@@ -114,3 +114,9 @@ def test_a_setting_that_is_refused_is_named_with_its_line(tmp_path: Path, toml: 
 
     with pytest.raises(ConfigError, match=named):
         load({"HOME": str(tmp_path), "KIMI_PROXY_HOME": str(tmp_path)}, tmp_path)
+
+
+def test_a_database_is_shown_without_its_password(cli: Cli):
+    shown = settings_of(cli, KIMI_PROXY_DATABASE_URL="postgresql://me:hunter2@db/x?password=hunter2")
+
+    assert shown["store.url"] == ("postgresql://db/x", "KIMI_PROXY_DATABASE_URL in the environment")

@@ -93,6 +93,8 @@ def _leaves(
 ) -> Iterator[tuple[str, object]]:
     from pydantic import BaseModel
 
+    from kimi_proxy.core.config import without_password
+
     for name in names:
         value, place = getattr(section, name), f"{path}{name}"
         if place in chosen:
@@ -102,7 +104,7 @@ def _leaves(
         elif isinstance(value, BaseModel):
             yield from _leaves(value, type(value).model_fields, chosen, f"{place}.")
         elif name not in ("env", "args"):  # of programs: they may hold secrets
-            yield place, value
+            yield place, without_password(value) if place == "store.url" else value
 
 
 def _origin(name: str, file: Mapping[str, object], variables: Mapping[str, str], settings: LoadedSettings) -> str:

@@ -39,3 +39,12 @@ def test_a_servers_secret_is_passed_on_by_name_and_never_written_down(value: str
         "mcp.servers.github.env.GITHUB_TOKEN: secrets are read from the environment only; "
         'remove it from the file, and write env_pass = ["GITHUB_TOKEN"] in its place'
     )
+
+
+@pytest.mark.parametrize("url", ["postgresql://me:hunter2@db/x", "postgresql://db/x?user=me&password=hunter2"])
+def test_a_database_password_is_refused_in_the_file_and_taken_from_the_environment(url: str):
+    with pytest.raises(ConfigError, match="KIMI_PROXY_DATABASE_URL") as refused:
+        config(f'[store]\nurl = "{url}"')
+
+    assert "hunter2" not in str(refused.value)
+    assert config(KIMI_PROXY_DATABASE_URL=url).store.url == url

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, Field, SecretStr, ValidationError
 
@@ -59,6 +60,12 @@ class ProxySettings(SettingsSection):
 
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65_535)
+
+
+def without_password(url: str) -> str:
+    """Return an address as it may be shown: without who logs in, and without parameters, which may hold a password."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl() if parts.netloc else url
 
 
 class StoreSettings(SettingsSection):
@@ -321,6 +328,15 @@ def _refuse_secrets(table: Mapping[str, object], path: str) -> None:
         elif key.lower().endswith(("api_key", "token", "secret", "password")) and not _is_reference(path, value):
             hint = _hint(path, key)
             raise ConfigError(f"{path}{key}: secrets are read from the environment only; remove it from the file{hint}")
+        elif (path, key) == ("store.", "url") and isinstance(value, str) and _has_password(value):
+            raise ConfigError(
+                "store.url: an address with a password belongs into KIMI_PROXY_DATABASE_URL, not the file"
+            )
+
+
+def _has_password(url: str) -> bool:
+    parts = urlsplit(url)
+    return parts.password is not None or "password=" in parts.query.lower()
 
 
 def _is_reference(path: str, value: object) -> bool:

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from urllib.parse import urlsplit
 
+from kimi_proxy.core.config import without_password
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.store.clock import WallClock
 from kimi_proxy.services.store.postgres.database import PostgresDatabase
@@ -43,7 +43,7 @@ class PostgresStore:
         return store
 
     async def usage(self) -> StoreUsage:
-        usage = StoreUsage(_without_secret(self._url), "ok", 0, 0, self._max_bytes, None, self.originals.commits, ())
+        usage = StoreUsage(without_password(self._url), "ok", 0, 0, self._max_bytes, None, self.originals.commits, ())
         try:
             originals, size, oldest = await self.originals.count()
         except StoreUnavailable as e:
@@ -70,8 +70,3 @@ class PostgresStore:
             self._database.clock.look()
             with suppress(StoreUnavailable):
                 await self.sweep()
-
-
-def _without_secret(url: str) -> str:
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
