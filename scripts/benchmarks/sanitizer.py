@@ -27,7 +27,7 @@ from kimi_proxy.services.chat.prompt_cache import PromptCaches, never
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store import open_store
-from kimi_proxy.services.workers import Workers
+from kimi_proxy.services.workers.pool import Workers
 
 TURNS = 25
 SESSIONS = 4

@@ -10,9 +10,8 @@ from io import FileIO
 import pytest
 from tests.api import world
 
-from kimi_proxy.api import stdio
-from kimi_proxy.api.mcp import Catalog
-from kimi_proxy.api.stdio import LoadTools, converse
+from kimi_proxy.api.mcp import Catalog, stdio
+from kimi_proxy.api.mcp.stdio import LoadTools, converse
 from kimi_proxy.core import json
 from kimi_proxy.core.json import JsonObject, JsonValue
 

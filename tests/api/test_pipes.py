@@ -10,7 +10,7 @@ from io import FileIO
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi_proxy.api.stdio import LineReader, LineSplitter
+from kimi_proxy.api.mcp.stdio import LineReader, LineSplitter
 
 
 def cut(slices: list[bytes], limit: int) -> list[bytes | None]:
@@ -47,7 +47,7 @@ def test_the_wire_carries_nothing_that_others_print():
     program = """
 import os
 from io import FileIO
-from kimi_proxy.api.stdio import redirected
+from kimi_proxy.api.mcp.stdio import redirected
 with redirected(FileIO(0, closefd=False), FileIO(1, "w", closefd=False)) as (stdin, stdout):
     print("printed noise")
     os.write(1, b"written noise")

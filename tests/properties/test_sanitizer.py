@@ -27,7 +27,7 @@ from kimi_proxy.services.chat.decisions import SCOPE, ChatDecisions
 from kimi_proxy.services.chat.prompt_cache import PromptCaches
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.workers import Workers
+from kimi_proxy.services.workers.pool import Workers
 
 THRESHOLD = 150
 SETTINGS = Settings(threshold_tokens=THRESHOLD, preview_length=40, budget_ms=60_000)

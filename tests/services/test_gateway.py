@@ -28,7 +28,7 @@ from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.store import open_store
 from kimi_proxy.services.store.protocols import Originals
-from kimi_proxy.services.workers import Workers
+from kimi_proxy.services.workers.pool import Workers
 
 LONG = "".join(f"line {i} é\n" for i in range(20_000))
 STDIO_SERVER = str(Path(__file__).parents[1] / "stdio_server.py")

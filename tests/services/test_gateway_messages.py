@@ -17,7 +17,7 @@ from kimi_proxy.services.gateway import Gateway
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.store.protocols import Original
-from kimi_proxy.services.workers import Workers
+from kimi_proxy.services.workers.pool import Workers
 
 ID = "msk_0123456789abcdef"
 LONG = "".join(f"line {i}\n" for i in range(2000))

@@ -22,7 +22,7 @@ from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.store import open_store
 from kimi_proxy.services.store.protocols import Original, Originals
-from kimi_proxy.services.workers import Workers
+from kimi_proxy.services.workers.pool import Workers
 
 LOG = "\n".join(f"2026-01-01 12:00:{n % 60:02} INFO item {n} of batch {n % 17} was stored" for n in range(400))
 HUGE = "\n".join(f"def function_{n}(a, b): return a + b + {n}" for n in range(4000))

@@ -16,7 +16,7 @@ from kimi_proxy.features.pruning import engine
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import PruneAnswer, Pruner
 from kimi_proxy.services.store.protocols import Original
-from kimi_proxy.services.workers import Workers
+from kimi_proxy.services.workers.pool import Workers
 
 LOG = a_log(400)
 LONG = a_log(4_000)

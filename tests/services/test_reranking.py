@@ -19,7 +19,7 @@ from kimi_proxy.core.prune import Question
 from kimi_proxy.features.pruning import engine
 from kimi_proxy.proxy.pruners import Reranker
 from kimi_proxy.services.pruner import PruneAnswer, Pruner
-from kimi_proxy.services.workers import Workers
+from kimi_proxy.services.workers.pool import Workers
 
 LOG = a_log(300)
 LATE = [f"page{i * 7919 % 997}.css" for i in range(200, 240)]

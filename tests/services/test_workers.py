@@ -17,7 +17,7 @@ from kimi_proxy.features.pruning import engine
 from kimi_proxy.features.pruning.structure.syntax import parsing_by
 from kimi_proxy.features.sanitizer.plan import Origin
 from kimi_proxy.features.sanitizer.shorten import Task, shorten
-from kimi_proxy.services.workers import SMALL_CHARS, Workers, without_secrets
+from kimi_proxy.services.workers.pool import SMALL_CHARS, Workers, without_secrets
 
 ID = "prn_0123456789abcdef"
 LONG = a_log(4_000)  # long enough for a child
@@ -31,7 +31,7 @@ prune = engine.prune
 def scripted(question, *rest):
     {script}
 engine.prune = scripted
-from kimi_proxy.services import worker
+from kimi_proxy.services.workers import worker
 worker.main()
 """
 
@@ -225,7 +225,7 @@ import asyncio, sys
 sys.path.insert(0, sys.argv[1])
 from tests.services.test_workers import ID, LONG, scripted
 from tests.texts import a_question
-from kimi_proxy.services.workers import Workers
+from kimi_proxy.services.workers.pool import Workers
 
 async def main():
     workers = Workers(limit=1, command=scripted("while True: pass"))
@@ -332,7 +332,7 @@ sys.path.insert(0, sys.argv[1])
 from tests.services.test_workers import CLEAN, FREEZING, ID, a_task
 from tests.texts import a_question
 from kimi_proxy.core.prune import Question
-from kimi_proxy.services.workers import Workers
+from kimi_proxy.services.workers.pool import Workers
 
 async def main():
     workers = Workers(limit=1)

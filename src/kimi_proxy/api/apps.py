@@ -12,13 +12,14 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from kimi_proxy import __version__
-from kimi_proxy.api import chat, context, dashboard, gateway, hooks, metrics, pruning, rpc, sessions, settings
+from kimi_proxy.api import chat, context, dashboard, gateway, hooks, metrics, pruning, sessions, settings
 from kimi_proxy.api.answers import json_route
 from kimi_proxy.api.catalogs import pruner_catalog, tools_catalog
 from kimi_proxy.api.errors import on_fault, on_http_exception, on_own_error
 from kimi_proxy.api.guard import LOOPBACK, Guard, Refusal, Rules
 from kimi_proxy.api.live import Live
 from kimi_proxy.api.mcp import MCP, RPC, Catalog
+from kimi_proxy.api.mcp.http import endpoint
 from kimi_proxy.api.server import serve
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.errors import ConfigError, KimiProxyError
@@ -163,8 +164,8 @@ def mcp_app(
 ) -> ASGIApp:
     """Return an application with `/rpc`, `/mcp` and `routes`; `at_mcp` is for `/mcp` if it offers more than `/rpc`."""
     doors = [
-        Route("/rpc", rpc.endpoint(RPC, catalog), methods=["POST"]),
-        Route("/mcp", rpc.endpoint(MCP, at_mcp or catalog), methods=["POST"]),
+        Route("/rpc", endpoint(RPC, catalog), methods=["POST"]),
+        Route("/mcp", endpoint(MCP, at_mcp or catalog), methods=["POST"]),
     ]
     return guarded([*doors, *routes], rules, on_refusal)
 

@@ -13,8 +13,8 @@ from starlette.routing import Route
 from kimi_proxy.api import mcp
 from kimi_proxy.api.answers import json_answer, object_in
 from kimi_proxy.api.mcp import NOTHING, RpcReply
-from kimi_proxy.api.rpc import EVENTS, json_reply, names_version, unless_gone, with_notices
-from kimi_proxy.api.rpc_errors import rpc_failure
+from kimi_proxy.api.mcp.errors import rpc_failure
+from kimi_proxy.api.mcp.http import EVENTS, json_reply, names_version, unless_gone, with_notices
 from kimi_proxy.core import json, jsonrpc
 from kimi_proxy.core.errors import BadRequest, InvalidParams, KimiProxyError, MethodNotFound, location
 from kimi_proxy.core.json import JsonObject, JsonValue

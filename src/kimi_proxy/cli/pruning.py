@@ -106,7 +106,7 @@ def with_store(job: Callable[[Store], Awaitable[T]]) -> T:
 def with_pruner(job: Callable[[Pruner], Awaitable[T]]) -> T:
     """Return the result of `job` on a pruner with its store; nothing else of the servers is loaded."""
     from kimi_proxy.services.pruner import Pruner, reranker
-    from kimi_proxy.services.workers import Workers
+    from kimi_proxy.services.workers.pool import Workers
 
     config = load().config
 

@@ -85,7 +85,7 @@ def serve_tools(
     import asyncio
     from importlib import import_module
 
-    from kimi_proxy.api.stdio import serve_stdio
+    from kimi_proxy.api.mcp.stdio import serve_stdio
     from kimi_proxy.core.logs import write_to_stderr
 
     write_to_stderr(config.log)

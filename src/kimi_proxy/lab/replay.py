@@ -40,7 +40,7 @@ from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.chat.summaries import Summaries, Summary, SummaryTask
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store import open_store
-from kimi_proxy.services.workers import Workers
+from kimi_proxy.services.workers.pool import Workers
 
 OFF, SANITIZER, BOTH = "off", "sanitizer", "sanitizer + compression"
 POLICIES = (OFF, SANITIZER, BOTH)

@@ -6,8 +6,8 @@ from pydantic import BaseModel
 
 from kimi_proxy import __version__
 from kimi_proxy.api.mcp import Catalog
+from kimi_proxy.api.mcp.stdio import serve_stdio
 from kimi_proxy.api.server import run
-from kimi_proxy.api.stdio import serve_stdio
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.tool import Tool, ToolAnswer
 from kimi_proxy.lab import demo_texts

@@ -28,7 +28,7 @@ from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.originals import SCOPE
 from kimi_proxy.services.store.protocols import Original, Originals
-from kimi_proxy.services.workers import Workers
+from kimi_proxy.services.workers.pool import Workers
 
 SECRET_BYTES = 32
 MAX_SESSIONS, MAX_TEXTS = 1000, 20_000

@@ -37,7 +37,7 @@ from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.originals import fingerprint
 from kimi_proxy.services.store.protocols import Original, Originals
-from kimi_proxy.services.workers import Workers
+from kimi_proxy.services.workers.pool import Workers
 
 if TYPE_CHECKING:
     from kimi_proxy.proxy.pruners import Reranked, Reranker

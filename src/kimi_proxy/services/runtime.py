@@ -48,7 +48,7 @@ from kimi_proxy.services.store.protocols import Store
 from kimi_proxy.services.supervisor import Supervisor
 from kimi_proxy.services.tools.agent import agent_tools
 from kimi_proxy.services.tools.standalone import pruner_tools
-from kimi_proxy.services.workers import Workers
+from kimi_proxy.services.workers.pool import Workers
 
 if TYPE_CHECKING:
     from kimi_proxy.proxy.upstream import ProviderReply, Upstreams

@@ -8,10 +8,10 @@ from dataclasses import replace
 from starlette.routing import Route
 from tests.clients.conformance.fixtures import CAPABILITIES, METHODS, OLDER, Refusal
 
-from kimi_proxy.api import rpc
 from kimi_proxy.api.apps import guarded
 from kimi_proxy.api.guard import Rules
 from kimi_proxy.api.mcp import HANDSHAKE, STATELESS, Catalog, Method, ProtocolVersions
+from kimi_proxy.api.mcp.http import endpoint
 from kimi_proxy.api.server import serve
 from kimi_proxy.core.errors import BadRequest
 from kimi_proxy.core.json import JsonObject
@@ -67,7 +67,7 @@ VERSIONS = ProtocolVersions(
 
 @asynccontextmanager
 async def fixtures_on_a_port() -> AsyncIterator[int]:
-    app = guarded([Route("/mcp", rpc.endpoint(VERSIONS, CATALOG), methods=["POST"])], Rules(), lambda refusal: None)
+    app = guarded([Route("/mcp", endpoint(VERSIONS, CATALOG), methods=["POST"])], Rules(), lambda refusal: None)
     stop = asyncio.Event()
     ports: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     ready = lambda host, port: ports.set_result(port)  # noqa: E731

@@ -18,7 +18,7 @@ from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store.protocols import Decisions, Originals
 from kimi_proxy.services.store.sqlite.store import SqliteStore
-from kimi_proxy.services.workers import Workers
+from kimi_proxy.services.workers.pool import Workers
 
 # Tests of the budget say how much there is; all others have time, however loaded the machine.
 PATIENT = Settings(budget_ms=60_000, threshold_tokens=1000)

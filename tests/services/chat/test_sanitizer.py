@@ -26,7 +26,7 @@ from kimi_proxy.services.chat.decisions import SCOPE
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.cuts import read_note
 from kimi_proxy.services.store.protocols import NEWEST, DecisionRecord, Decisions
-from kimi_proxy.services.workers import Workers
+from kimi_proxy.services.workers.pool import Workers
 
 WIRES = pytest.mark.parametrize("wire", list(Wire))
 LOG = outputs.pytest_log(300)

@@ -12,7 +12,7 @@ from kimi_proxy.features.tool import Tool
 from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.tools import prune_text
 from kimi_proxy.services.tools.prune_text import PruneText
-from kimi_proxy.services.workers import Workers
+from kimi_proxy.services.workers.pool import Workers
 
 CONTRACT = """
 {

@@ -12,7 +12,7 @@ from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.store.protocols import Original
 from kimi_proxy.services.tools import recover_text
 from kimi_proxy.services.tools.recover_text import RecoverText
-from kimi_proxy.services.workers import Workers
+from kimi_proxy.services.workers.pool import Workers
 
 ID = "prn_0123456789abcdef"
 TEXT = "one\ntwo \r\n\nfour\ud800\n"

@@ -15,7 +15,7 @@ from kimi_proxy.proxy.search import ripgrep
 from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.store.protocols import Originals
 from kimi_proxy.services.tools.agent import agent_tools
-from kimi_proxy.services.workers import Workers
+from kimi_proxy.services.workers.pool import Workers
 
 
 @dataclass(frozen=True)

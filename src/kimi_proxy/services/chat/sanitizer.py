@@ -47,7 +47,7 @@ from kimi_proxy.services.chat.decisions import AT_ONCE, ChatDecisions, Shortened
 from kimi_proxy.services.chat.prompt_cache import PromptCaches, PromptCacheState
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store.protocols import ListedOriginal
-from kimi_proxy.services.workers import Workers
+from kimi_proxy.services.workers.pool import Workers
 
 BUSY_FACTOR = 3  # how much longer than its CPU time a request waits: agents run builds, so cores are shared
 HURRY_S = 0.5  # beyond that, in which what is late is cut without scores; the rest of thousands goes whole

@@ -12,7 +12,7 @@ from kimi_proxy.services.pruner import Pruner, reranker
 from kimi_proxy.services.store import open_store
 from kimi_proxy.services.tools import prune_text, recover_text
 from kimi_proxy.services.tools.agent import agent_tools
-from kimi_proxy.services.workers import Workers
+from kimi_proxy.services.workers.pool import Workers
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from kimi_proxy.api import mcp
 from kimi_proxy.api.mcp import MCP, Catalog
-from kimi_proxy.api.rpc_errors import rpc_failure
+from kimi_proxy.api.mcp.errors import rpc_failure
 from kimi_proxy.core import json, jsonrpc
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonValue

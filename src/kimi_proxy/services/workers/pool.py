@@ -26,10 +26,10 @@ from kimi_proxy.features.pruning.structure.syntax import Guard, parsing_by
 from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task, shorten
 from kimi_proxy.proxy.fork import in_fork
 from kimi_proxy.proxy.process import STDIN, Command, Process
-from kimi_proxy.services import worker
+from kimi_proxy.services.workers import worker
 
 # -P: the current directory is the user's, and a numpy.py in it is not ours.
-COMMAND = (sys.executable, "-P", "-m", "kimi_proxy.services.worker")
+COMMAND = (sys.executable, "-P", "-m", "kimi_proxy.services.workers.worker")
 
 SMALL_CHARS = 32 * 1024
 # Up to here the event loop gets its turns beside a thread that works; it gets fewer of them than beside a child.

@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kimi_proxy.api.rpc_errors import advice, rpc_failure
+from kimi_proxy.api.mcp.errors import advice, rpc_failure
 from kimi_proxy.core import json, jsonrpc, mcp
 from kimi_proxy.core.errors import (
     HeaderMismatch,
