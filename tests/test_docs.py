@@ -16,7 +16,8 @@ from kimi_proxy.api.apps import proxy_app, pruner_app
 from kimi_proxy.api.guard import Guard
 from kimi_proxy.cli import app as cli
 from kimi_proxy.core import markers
-from kimi_proxy.core.config import VARIABLES, FileSettings, parse
+from kimi_proxy.core.config import FileSettings, parse
+from kimi_proxy.core.config.environment import VARIABLES
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.pruning.explain import OFF_FOCUS

@@ -2,19 +2,22 @@
 
 import asyncio
 import logging
+import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 import pytest
 from tests.api import wire, world
 from tests.processes import within
 
-from kimi_proxy.api.server import GRACEFUL_STOP_S, is_loopback, refuse_exposure, run, serve
+from kimi_proxy.api.server import AT_ONCE, is_loopback, refuse_exposure, run, serve
+from kimi_proxy.core.config.sections import ShutdownSettings
 from kimi_proxy.core.errors import ConfigError
 
 SLOW = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"slow"}}'
@@ -153,7 +156,7 @@ def test_what_does_not_end_is_cut_off_and_told_so(caplog: pytest.LogCaptureFixtu
         asking = ask_slowly(port, heard)
         assert signals.begun.wait(60)
         start = time.monotonic()
-    assert time.monotonic() - start < 10 * GRACEFUL_STOP_S
+    assert time.monotonic() - start < 10 * AT_ONCE.drain_s
     asking.join(60)
 
     assert (heard[0].status, heard[0].error_code) == (503, "stopping")
@@ -168,7 +171,62 @@ def test_an_idle_connection_does_not_hold_up_the_end():
         start = time.monotonic()
     idle.close()
 
-    assert time.monotonic() - start < GRACEFUL_STOP_S
+    assert time.monotonic() - start < AT_ONCE.drain_s
+
+
+async def test_probes_need_no_token_and_no_name_of_ours():
+    async with serving(AT_ONCE) as (port, _):
+        live, ready = await probe(port, "/health/live"), await probe(port, "/health/ready")
+        other = await probe(port, "/health/livery")
+
+    assert live.startswith(b"HTTP/1.1 200") and live.endswith(b'{"status":"live"}')
+    assert ready.startswith(b"HTTP/1.1 200") and ready.endswith(b'{"status":"ready"}')
+    assert other.startswith(b"HTTP/1.1 421")
+
+
+async def test_a_server_that_stops_says_so_before_it_is_gone_and_keeps_no_connection():
+    async with serving(ShutdownSettings(notice_s=600)) as (port, stop):
+        stop.set()
+        live, ready = await probe(port, "/health/live"), await probe(port, "/health/ready")
+        answer = await probe(port, "/health", host=f"127.0.0.1:{port}")
+
+    assert live.startswith(b"HTTP/1.1 200")
+    assert ready.startswith(b"HTTP/1.1 503") and ready.endswith(b'{"status":"stopping"}')
+    assert answer.startswith(b"HTTP/1.1 200") and b"connection: close" in answer.lower()
+
+
+async def test_when_its_notice_is_over_the_server_stops():
+    stop = asyncio.Event()
+    stop.set()
+    async with asyncio.timeout(60):
+        await serve(world.app(), "127.0.0.1", 0, stop=stop, shutdown=ShutdownSettings(notice_s=0.05))
+
+
+@asynccontextmanager
+async def serving(shutdown: ShutdownSettings) -> AsyncIterator[tuple[int, asyncio.Event]]:
+    stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
+    about = {"shutdown": shutdown, "on_ready": lambda host, port: ready.set_result(port)}
+    task = asyncio.create_task(serve(world.app(), "127.0.0.1", 0, stop=stop, **about))
+    try:
+        async with asyncio.timeout(60):
+            yield await ready, stop
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def probe(port: int, path: str, host: str = "10.1.2.3:8000") -> bytes:
+    """Return the whole answer, as an orchestrator that calls by an address gets it; none from a port that is closed."""
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        head = await reader.readuntil(b"\r\n\r\n")
+    except (OSError, asyncio.IncompleteReadError):
+        return b""
+    length = int(re.search(rb"content-length: (\d+)", head.lower())[1])
+    body = await reader.readexactly(length)
+    writer.close()
+    return head + body
 
 
 @pytest.fixture

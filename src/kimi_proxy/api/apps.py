@@ -78,10 +78,18 @@ async def listen(
                     on_ready(addresses)
                     _start_background_work(runtime, addresses, alongside)
 
-            token, where = runtime.config.token is not None, (listener.host, listener.port)
-            app, variable = listener.app(runtime), listener.variable
+            config, app = runtime.config, listener.app(runtime)
             try:
-                await serve(app, *where, stop=stop, token=token, on_ready=ready, occupant=port_owner, variable=variable)
+                await serve(
+                    app,
+                    *(listener.host, listener.port),
+                    stop=stop,
+                    shutdown=config.shutdown,
+                    token=config.token is not None,
+                    on_ready=ready,
+                    occupant=port_owner,
+                    variable=listener.variable,
+                )
             finally:
                 stop.set()
 

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import ipaddress
 import logging
+import math
 import signal
 import socket
 import sys
@@ -12,11 +13,13 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 import uvicorn
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from kimi_proxy.api.errors import refusal
+from kimi_proxy.core.config.sections import ShutdownSettings
 from kimi_proxy.core.errors import ConfigError
 from kimi_proxy.proxy import peer
 
@@ -107,7 +110,7 @@ class BoundedSocket(WebSocketsSansIOProtocol):
             self.loop.call_later(self.close_timeout_s, self.transport.abort)
 
 
-GRACEFUL_STOP_S = 5
+AT_ONCE = ShutdownSettings()
 CANCELLED_STOP_S = 0.5
 KEEP_ALIVE_S = 75  # longer than the pools of common clients keep a connection, so that they close first
 MAX_WEBSOCKET_MESSAGE_BYTES = 64 * 1024  # what viewers send is ignored
@@ -129,6 +132,7 @@ async def serve(
     port: int,
     *,
     stop: asyncio.Event,
+    shutdown: ShutdownSettings = AT_ONCE,
     token: bool = False,
     on_ready: Callable[[str, int], None] = lambda host, port: None,
     occupant: Occupant = lambda host, port: None,
@@ -145,8 +149,9 @@ async def serve(
     except (OSError, UnicodeError) as e:
         raise ConfigError(await _bind_problem(host, port, e, occupant, variable)) from e
     checked = app if token else _for_owner(app)
-    server = _Server(_settings(_stoppable(checked)), lambda: on_ready(host, listener.getsockname()[1]))
-    watch = asyncio.create_task(_stop(server, stop))
+    settings = _settings(_probed(_stoppable(checked, stop), stop), shutdown.drain_s)
+    server = _Server(settings, lambda: on_ready(host, listener.getsockname()[1]))
+    watch = asyncio.create_task(_stop(server, stop, shutdown.notice_s))
     try:
         with listener:
             await server.serve(sockets=[listener])
@@ -253,7 +258,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _settings(app: ASGIApp) -> uvicorn.Config:
+def _settings(app: ASGIApp, drain_s: float) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=BoundedProtocol,
@@ -270,7 +275,7 @@ def _settings(app: ASGIApp) -> uvicorn.Config:
         server_header=False,
         headers=[("x-content-type-options", "nosniff")],
         timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=GRACEFUL_STOP_S,
+        timeout_graceful_shutdown=math.ceil(drain_s),
     )
 
 
@@ -299,8 +304,31 @@ def _is_owner(scope: Scope) -> bool:
         return False
 
 
-def _stoppable(app: ASGIApp) -> ASGIApp:
-    """Answer 503 for requests that are cancelled after the graceful stop, without a traceback in the log."""
+def _probed(app: ASGIApp, stop: asyncio.Event) -> ASGIApp:
+    """Answer the probes of an orchestrator, which call by an address of their own and send no token.
+
+    Without its store a server is ready: requests pass whole then.
+    """
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD"):
+            await app(scope, receive, send)
+        elif scope["path"] == "/health/live":
+            await JSONResponse({"status": "live"})(scope, receive, send)
+        elif scope["path"] == "/health/ready":
+            ready = JSONResponse({"status": "stopping"}, 503) if stop.is_set() else JSONResponse({"status": "ready"})
+            await ready(scope, receive, send)
+        else:
+            await app(scope, receive, send)
+
+    return answer
+
+
+def _stoppable(app: ASGIApp, stop: asyncio.Event) -> ASGIApp:
+    """Close connections with their answer once a stop is wanted, so that the next request goes to another server.
+
+    Requests that are cancelled after the graceful stop are answered by 503, without a traceback in the log.
+    """
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         started = False
@@ -308,6 +336,8 @@ def _stoppable(app: ASGIApp) -> ASGIApp:
         async def send_and_note(message: Message) -> None:
             nonlocal started
             started = True
+            if message["type"] == "http.response.start" and stop.is_set():
+                message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
             await send(message)
 
         try:
@@ -321,8 +351,9 @@ def _stoppable(app: ASGIApp) -> ASGIApp:
     return answer
 
 
-async def _stop(server: uvicorn.Server, stop: asyncio.Event) -> None:
+async def _stop(server: uvicorn.Server, stop: asyncio.Event, notice_s: float) -> None:
     await stop.wait()
+    await asyncio.sleep(notice_s)  # until a balancer has seen that we are no longer ready
     server.should_exit = True
 
 

@@ -13,7 +13,8 @@ from typing import Literal
 
 from kimi_proxy.api.server import is_loopback
 from kimi_proxy.cli.console import load
-from kimi_proxy.core.config import VARIABLES, Config
+from kimi_proxy.core.config import Config
+from kimi_proxy.core.config.environment import PREFIX, VARIABLES
 from kimi_proxy.core.errors import ConfigError, KimiProxyError
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features.clients import agents
@@ -84,7 +85,7 @@ def scorer(scorers: Scorers) -> Check:
 
 
 def misspelt(env: Mapping[str, str]) -> Iterator[Check]:
-    ours = {name for name in env if name.startswith(OUR_PREFIXES)}
+    ours = {name for name in env if name.startswith(OUR_PREFIXES) and not name.startswith(PREFIX)}
     for name in sorted(ours - {*VARIABLES, *TEST_VARIABLES, *agents.VARIABLES}):
         yield Check("environment", "warning", f"{name} is not read by anything", "look for a misspelling, or unset it")
 

@@ -78,12 +78,11 @@ def settings_in_force(settings: LoadedSettings, env: Mapping[str, str]) -> Itera
     """Yield the name, value and origin of every setting; of providers and servers, those that the file names."""
     import tomllib
 
-    from kimi_proxy.core.config import ENVIRONMENT, FileSettings
+    from kimi_proxy.core.config import FileSettings
+    from kimi_proxy.core.config.environment import over
 
-    file = tomllib.loads(settings.toml)
-    variables = {f"{section}.{key}": name for name, section, key, _ in reversed(ENVIRONMENT) if env.get(name)}
-    chosen = {"providers": file.get("providers", {}), "models": file.get("models", {})}
-    chosen["mcp.servers"] = file.get("mcp", {}).get("servers", {})
+    file, variables = over(tomllib.loads(settings.toml), env)
+    chosen = {place: _table(file, place) for place in ("providers", "models", "mcp.servers")}
     for name, value in _leaves(settings.config, FileSettings.model_fields, chosen):
         yield name, value, _origin(name, file, variables, settings)
 
@@ -107,18 +106,24 @@ def _leaves(
             yield place, without_password(value) if place == "store.url" else value
 
 
+def _table(settings: Mapping[str, object], path: str) -> Mapping[str, object]:
+    """Return the table at a path such as `mcp.servers`, an empty one if there is none."""
+    table: object = settings
+    for step in path.split("."):
+        table = table.get(step) if isinstance(table, Mapping) else None
+    return table if isinstance(table, Mapping) else {}
+
+
 def _origin(name: str, file: Mapping[str, object], variables: Mapping[str, str], settings: LoadedSettings) -> str:
     from kimi_proxy.core.config import line_of
 
-    if name in variables:
-        variable = variables[name]
+    steps = name.split(".")
+    outwards = (".".join(steps[:end]) for end in range(len(steps), 0, -1))
+    if variable := next((variables[place] for place in outwards if place in variables), ""):
         return f"{variable} in {settings.env_file if variable in settings.from_env_file else 'the environment'}"
-    held: object = file
-    for step in name.split("."):
-        held = held.get(step) if isinstance(held, Mapping) else None
-    if held is None:
-        return "default"
     section, _, key = name.rpartition(".")
+    if _table(file, section).get(key) is None:
+        return "default"
     line = line_of(settings.toml, section, key)
     return f"file, line {line}" if line else "file"
 

@@ -48,3 +48,48 @@ def test_a_database_password_is_refused_in_the_file_and_taken_from_the_environme
 
     assert "hunter2" not in str(refused.value)
     assert config(KIMI_PROXY_DATABASE_URL=url).store.url == url
+
+
+def test_every_setting_can_come_from_the_environment():
+    env = {
+        "KIMI_PROXY__SANITIZER__POLICY": "deep",
+        "KIMI_PROXY__SANITIZER__ROUTING__FALLBACK_THRESHOLD": "0.5",
+        "KIMI_PROXY__TOOLS__ROOTS": '["/srv", "/data"]',
+        "KIMI_PROXY__COMPRESSION__AUTOMATIC": "true",
+        "KIMI_PROXY__PROVIDERS__LOCAL__BASE_URL": "http://127.0.0.1:9/v1",
+        "KIMI_PROXY__MODELS": '{"x/fast" = {provider = "local", max_context_size = 9000}}',
+    }
+
+    settings = config("[tools]\nenabled = false\n[sanitizer]\npolicy = 'careful'\nbudget_ms = 7", **env)
+
+    assert (settings.sanitizer.policy, settings.sanitizer.budget_ms) == ("deep", 7)
+    assert settings.sanitizer.routing.fallback_threshold == 0.5
+    assert (settings.tools.roots, settings.tools.enabled) == (("/srv", "/data"), False)
+    assert settings.compression.automatic
+    assert settings.providers["local"].enabled
+    assert settings.models["x/fast"].max_context_size == 9000
+
+
+def test_a_variable_with_a_name_of_its_own_wins():
+    assert config(KIMI_PROXY__PROXY__PORT="1", KIMI_PROXY_PORT="2").proxy.port == 2
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "problem"),
+    [
+        ("KIMI_PROXY__SANITIZER__POLICY", "bold", "setting sanitizer.policy (KIMI_PROXY__SANITIZER__POLICY): Input"),
+        ("KIMI_PROXY__TOOLS__ROOT", "[]", "tools.root (KIMI_PROXY__TOOLS__ROOT): there is no such setting: did you"),
+        ("KIMI_PROXY__HOME", "/x", "home is not a key"),
+        ("KIMI_PROXY__PROVIDER_KEYS", "{a = 'sk'}", "provider_keys is not a key"),
+        ("KIMI_PROXY__PROXY", "5", "setting proxy (KIMI_PROXY__PROXY)"),
+    ],
+)
+def test_a_variable_that_makes_no_sense_is_named(variable: str, value: str, problem: str):
+    with pytest.raises(ConfigError) as refused:
+        config(**{variable: value})
+
+    assert problem in str(refused.value)
+
+
+def test_text_in_a_variable_never_becomes_a_second_setting():
+    assert config(KIMI_PROXY__TOOLS__CWD="1\n[proxy]\nport = 9").tools.cwd == "1\n[proxy]\nport = 9"

@@ -3,7 +3,7 @@
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, Field, SecretStr, ValidationError
 
+from kimi_proxy.core.config.environment import over
 from kimi_proxy.core.config.providers import KEY_ALIASES, Model, Provider, Providers, is_reference
 from kimi_proxy.core.config.sections import (
     CompactionSettings,
@@ -23,8 +24,8 @@ from kimi_proxy.core.config.sections import (
     RunnerSettings,
     SanitizerSettings,
     SettingsSection,
+    ShutdownSettings,
     ToolSettings,
-    read_switch,
 )
 from kimi_proxy.core.config.servers import McpServer, McpSettings
 from kimi_proxy.core.errors import ConfigError
@@ -109,6 +110,7 @@ class FileSettings(SettingsSection):
     record: RecordSettings = RecordSettings()
     store: StoreSettings = StoreSettings()
     access: AccessSettings = AccessSettings()
+    shutdown: ShutdownSettings = ShutdownSettings()
     log: LogSettings = LogSettings()
 
 
@@ -126,47 +128,6 @@ class Config(FileSettings):
 
 
 _RESERVED = ("home", "file", "token", "deepinfra_api_key", "provider_keys", "on_demand", "off_lines", "named_servers")
-_BACKENDS = {"deepinfra": "deepinfra", "cloud": "deepinfra"}
-
-# variable → section, key, reader; a later variable for the same key is an alias and loses to the earlier one
-ENVIRONMENT: tuple[tuple[str, str, str, Callable[[str], object]], ...] = (
-    ("MCP_PRUNER_HOST", "mcp_pruner", "host", str),
-    ("MCP_PRUNER_PORT", "mcp_pruner", "port", int),
-    ("KIMI_PROXY_HOST", "proxy", "host", str),
-    ("KIMI_PROXY_PORT", "proxy", "port", int),
-    ("KIMI_PROXY_DATABASE_URL", "store", "url", str.strip),
-    ("MCP_PRUNER_MAX_INPUT_CHARS", "mcp_pruner", "max_input_chars", int),
-    ("MCP_PRUNER_PRUNE_ID_TTL_S", "mcp_pruner", "prune_id_ttl_s", int),
-    ("MCP_PRUNER_CACHE_TTL_S", "mcp_pruner", "cache_ttl_s", int),
-    ("MCP_PRUNER_CACHE_MAX_ITEMS", "mcp_pruner", "cache_max_entries", int),
-    ("MCP_PRUNER_CACHE_MAX_ENTRIES", "mcp_pruner", "cache_max_entries", int),
-    ("KIMI_PRUNING_BACKEND", "mcp_pruner", "backend", lambda v: _BACKENDS.get(v.strip().lower(), "heuristic")),
-    ("DEEPINFRA_ENDPOINT_URL", "mcp_pruner", "deepinfra_endpoint_url", str),
-    ("DEEPINFRA_TIMEOUT_MS", "mcp_pruner", "deepinfra_timeout_ms", int),
-    ("DEEPINFRA_MAX_DOCS", "mcp_pruner", "deepinfra_max_docs", int),
-    (
-        "KIMI_PROXY_ALLOWED_HOSTS",
-        "access",
-        "allowed_hosts",
-        lambda v: tuple(h.strip() for h in v.split(",") if h.strip()),
-    ),
-    ("JEEVES_MCP_PRUNER_ENABLED", "tools", "enabled", read_switch),
-    ("JEEVES_PRUNER_ENDPOINT", "tools", "pruner_endpoint", str.strip),
-    ("PRUNER_URL", "tools", "pruner_endpoint", str.strip),
-    ("PRUNER_TIMEOUT_MS", "tools", "pruner_timeout_ms", int),
-    ("MCP_PRUNER_CWD", "tools", "cwd", str),
-    ("KIMI_PROXY_LOG_LEVEL", "log", "level", lambda v: v.strip().lower()),
-)
-
-VARIABLES = (
-    "KIMI_PROXY_HOME",
-    "KIMI_PROXY_CONFIG",
-    "KIMI_PROXY_FOLDER",
-    "KIMI_PROXY_TOKEN",
-    "KIMI_PROXY_UPSTREAMS",
-    "DEEPINFRA_API_KEY",
-    *(name for name, *_ in ENVIRONMENT),
-)
 
 
 def parse(toml: str, env: Mapping[str, str], default_home: Path) -> Config:
@@ -176,33 +137,28 @@ def parse(toml: str, env: Mapping[str, str], default_home: Path) -> Config:
     except tomllib.TOMLDecodeError as e:
         raise ConfigError(f"the configuration file is not valid TOML: {e}") from e
     _refuse_secrets(file, "")
-    sections = {name: dict(value) if isinstance(value, dict) else value for name, value in file.items()}
-    for variable, section, key, reader in reversed(ENVIRONMENT):
-        text = env.get(variable, "")
-        if text:
-            chosen = sections.setdefault(section, {})
-            if isinstance(chosen, dict):
-                chosen[key] = _read(variable, text, reader)
+    file, variables = over(file, env)  # from here on with what the environment adds
+    for reserved in _RESERVED:
+        if reserved in file:
+            raise ConfigError(f"{reserved} is not a key of the configuration file: set it in the environment")
     values: dict[str, object] = {
-        **sections,
+        **file,
         "home": named_path("KIMI_PROXY_HOME", env) or default_home,
         "token": _token(env),
         "deepinfra_api_key": _secret(env, "DEEPINFRA_API_KEY"),
     }
-    for reserved in _RESERVED:
-        if reserved in file:
-            raise ConfigError(f"{reserved} is not a key of the configuration file: set it in the environment")
     try:
         config = Config.model_validate(_lists_as_tuples(values))
     except ValidationError as e:
         problem = e.errors(include_url=False, include_input=False)[0]
         raise ConfigError(
-            _explained([str(each) for each in problem["loc"]], problem["type"], problem["msg"], toml)
+            _explained([str(each) for each in problem["loc"]], problem["type"], problem["msg"], toml, variables)
         ) from e
     for name, model in config.models.items():
         if model.provider not in config.providers:
             raise ConfigError(f"setting models.{name}.provider: there is no provider {model.provider!r}")
-    named = file.get("providers", {})
+    given = file.get("providers")
+    named = tuple(given) if isinstance(given, Mapping) else ()
     on_demand = frozenset(name for name in config.providers if name not in named)
     config = config.model_copy(update={"on_demand": on_demand, "providers": _moved(config.providers, env)})
     off = {name: line_of(toml, f"providers.{name}", "enabled") for name in named if not config.providers[name].enabled}
@@ -212,15 +168,21 @@ def parse(toml: str, env: Mapping[str, str], default_home: Path) -> Config:
     return config.model_copy(update=update)
 
 
-def _explained(path: list[str], kind: str, what: str, toml: str) -> str:
-    """Return what is wrong with a setting, by its name and its line; of an unknown one, which it may have meant."""
+def _explained(path: list[str], kind: str, what: str, toml: str, variables: Mapping[str, str]) -> str:
+    """Return what is wrong with a setting, by its name and its place; of an unknown one, which it may have meant."""
     *section, key = path
     name, line = ".".join(path), line_of(toml, ".".join(section), key)
-    where = f" (line {line})" if line else ""
+    variable = next((variables[name] for name in _outwards(path) if name in variables), "")
+    where = f" ({variable})" if variable else f" (line {line})" if line else ""
     if kind != "extra_forbidden":
         return f"setting {name}{where}: {what.removeprefix('Value error, ')}"
     near = get_close_matches(key, _keys_beside(section), 1)
     return f"setting {name}{where}: there is no such setting" + (f": did you mean {near[0]}?" if near else "")
+
+
+def _outwards(path: list[str]) -> list[str]:
+    """Return a setting's name, its section's, and so on to the outermost."""
+    return [".".join(path[:end]) for end in range(len(path), 0, -1)]
 
 
 def _keys_beside(section: list[str]) -> list[str]:
@@ -292,14 +254,6 @@ def _key(provider: str, variable: str, env: Mapping[str, str]) -> SecretStr:
     if not (text.isascii() and text.isprintable()):
         raise ConfigError(f"{what} holds characters that no key has: set it again")
     return value
-
-
-def _read(variable: str, text: str, reader: Callable[[str], object]) -> object:
-    try:
-        return reader(text)
-    except ValueError as e:
-        wanted = "true or false" if reader is read_switch else "a whole number"
-        raise ConfigError(f"environment variable {variable} must be {wanted}, not {text[:40]!r}") from e
 
 
 def _secret(env: Mapping[str, str], variable: str) -> SecretStr | None:

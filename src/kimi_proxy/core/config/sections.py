@@ -122,6 +122,13 @@ class RunnerSettings(SettingsSection):
     probe_failures: int = Field(default=3, ge=1, le=1000)
 
 
+class ShutdownSettings(SettingsSection):
+    """What happens between a stop signal and the end."""
+
+    notice_s: float = Field(default=0, ge=0, le=600)
+    drain_s: float = Field(default=5, ge=0, le=3600)
+
+
 class HookSettings(SettingsSection):
     """Outputs of an agent's tools that its hooks hand to us are shortened as the sanitizer's policy says."""
 
