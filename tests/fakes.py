@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
 from kimi_proxy.services.store.protocols import DecisionRecord, Decisions, Original, Originals, StoredText
@@ -76,17 +78,27 @@ class MemoryDecisions(Decisions):
 
     def __init__(self) -> None:
         self.records: dict[tuple[str, bytes], DecisionRecord] = {}
+        self._made = 0.0
 
     async def get(self, scope: str, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
         return {key: self.records[scope, key] for key in keys if (scope, key) in self.records}
 
+    async def times(self, scope: str, keys: Sequence[bytes]) -> Mapping[bytes, float]:
+        return {key: record.created for key, record in (await self.get(scope, keys)).items()}
+
     async def add(
-        self, scope: str, new: Sequence[DecisionRecord], forget: Sequence[bytes] = ()
+        self,
+        scope: str,
+        new: Sequence[DecisionRecord],
+        forget: Sequence[bytes] = (),
+        replaces: Mapping[bytes, float] = MappingProxyType({}),
     ) -> Mapping[bytes, DecisionRecord]:
-        for key in forget:
+        current = await self.times(scope, list(replaces))
+        for key in (*forget, *(key for key, made in replaces.items() if current.get(key) == made)):
             self.records.pop((scope, key), None)
         for record in new:
-            self.records.setdefault((scope, record.key), record)
+            self._made += 1.0
+            self.records.setdefault((scope, record.key), replace(record, created=self._made))
         return await self.get(scope, [record.key for record in new])
 
     async def of_original(self, scope: str, id: str) -> DecisionRecord | None:

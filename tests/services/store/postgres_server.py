@@ -4,6 +4,7 @@ import hashlib
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -29,9 +30,34 @@ def programs() -> Path | None:
     return there[-1] if there else Path(initdb).resolve().parent if initdb else None
 
 
+class PostgresServer:
+    """A server with one database, which can be ended and started again."""
+
+    def __init__(self, folder: Path, home: str, user: str | None) -> None:
+        self.url = f"postgresql:///postgres?host={home}&user=kimi"
+        self.programs = folder
+        self._command = [str(folder / "postgres"), "-D", f"{home}/data", "-k", home, "-h", ""]
+        self._command += ["-c", "max_connections=200", "-c", "shared_buffers=32MB"]
+        self._user = user
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Return once it answers."""
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self._process = subprocess.Popen(self._command, user=self._user, **quiet)
+        _wait_for(self.url)
+
+    def stop(self) -> None:
+        """End it as a restart does: connections are ended, what was committed stays."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGINT)
+            self._process.wait(PATIENCE_S)
+            self._process = None
+
+
 @contextmanager
-def serving() -> Iterator[str]:
-    """Run a server, and give the address of its one database."""
+def controlled() -> Iterator[PostgresServer]:
+    """Run a server, and give what controls it."""
     folder = programs()
     if folder is None:
         pytest.skip(WHY_NOT)
@@ -41,20 +67,22 @@ def serving() -> Iterator[str]:
         if os.geteuid() == 0:  # which PostgreSQL refuses to run as
             user = "postgres" if "postgres" in {entry.pw_name for entry in pwd.getpwall()} else "nobody"
             shutil.chown(home, user)
-        data = Path(home) / "data"
         quick = ["--no-sync", "--auth=trust", "--username=kimi", "--encoding=UTF8", "--locale=C"]
-        subprocess.run(
-            [str(folder / "initdb"), "-D", str(data), *quick], user=user, check=True, capture_output=True, timeout=600
-        )
-        command = [str(folder / "postgres"), "-D", str(data), "-k", home, "-h", "", "-c", "max_connections=200"]
-        server = subprocess.Popen(command, user=user, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        url = f"postgresql:///postgres?host={home}&user=kimi"
+        initdb = [str(folder / "initdb"), "-D", f"{home}/data", *quick]
+        subprocess.run(initdb, user=user, check=True, capture_output=True, timeout=600)
+        server = PostgresServer(folder, home, user)
         try:
-            _wait_for(url)
-            yield url
+            server.start()
+            yield server
         finally:
-            server.terminate()
-            server.wait(PATIENCE_S)
+            server.stop()
+
+
+@contextmanager
+def serving() -> Iterator[str]:
+    """Run a server, and give the address of its one database."""
+    with controlled() as server:
+        yield server.url
 
 
 def _wait_for(url: str) -> None:

@@ -3,13 +3,15 @@
 Every method raises StoreUnavailable if the store cannot answer in time; what a write returns for is on disk for good.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.accounting import SavingsLine
 from kimi_proxy.features.metering import Metric
+from kimi_proxy.features.sanitizer.policy import SentPrefix
 
 NEWEST = 2**62  # as `before`: from the newest original on
 
@@ -210,12 +212,23 @@ class Decisions(Protocol):
     async def get(self, scope: str, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
         """Return the decisions for `keys`, as far as there are any. Counts as use."""
 
+    async def times(self, scope: str, keys: Sequence[bytes]) -> Mapping[bytes, float]:
+        """Return when the decisions for `keys` were made, by which a server sees that another one replaced them.
+
+        Does not count as use.
+        """
+
     async def add(
-        self, scope: str, new: Sequence[DecisionRecord], forget: Sequence[bytes] = ()
+        self,
+        scope: str,
+        new: Sequence[DecisionRecord],
+        forget: Sequence[bytes] = (),
+        replaces: Mapping[bytes, float] = MappingProxyType({}),
     ) -> Mapping[bytes, DecisionRecord]:
         """Forget the decisions of `forget`, add `new`, and return what is then decided for their keys.
 
-        A decision that is there already stays: the first one wins.
+        A decision that is there already stays: the first one wins. One of `replaces` gives way if it is still the one
+        that was made at that time.
         """
 
     async def of_original(self, scope: str, id: str) -> DecisionRecord | None:
@@ -278,7 +291,33 @@ class SessionStore(Protocol):
         """Return what requests since `since` saved and cost, by session and model."""
 
 
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """An event as one server published it for the viewers of all."""
+
+    name: str
+    at: float
+    fields: Mapping[str, JsonValue]
+
+
+class Replicas(Protocol):
+    """What servers that share a database know of each other."""
+
+    async def swap_sent(self, conversation: bytes, sent: SentPrefix) -> SentPrefix | None:
+        """Note the newest request of a conversation, and return the one before, whichever server sent it."""
+
+    def publish(self, event: StoredEvent) -> None:
+        """Pass an event on to the other servers soon. Never blocks or raises; while the database is away it is lost."""
+
+    async def follow(self, receive: Callable[[StoredEvent], None]) -> None:
+        """Call `receive` with every event of another server, for good; connects again whenever that is lost."""
+
+
 class Store(Protocol):
+    @property
+    def replicas(self) -> Replicas | None:
+        """None if no other server has this store."""
+
     @property
     def originals(self) -> Originals: ...
     @property

@@ -55,6 +55,17 @@ async def test_a_decision_that_is_forgotten_makes_room_for_another(decisions: De
     assert timeless(decided[HERE]) == replace(WHOLE, key=HERE)
 
 
+async def test_a_decision_is_replaced_only_while_it_is_the_one_that_was_read(decisions: Decisions):
+    await decisions.add("local", [CUT])
+    read = await decisions.times("local", [HERE, THERE])
+    first = await decisions.add("local", [replace(CUT, shown=b"first")], replaces=read)
+    second = await decisions.add("local", [replace(CUT, shown=b"second")], replaces=read)
+
+    assert list(read) == [HERE]
+    assert (first[HERE].shown, second[HERE].shown) == (b"first", b"first")
+    assert (await decisions.times("local", [HERE]))[HERE] == second[HERE].created != read[HERE]
+
+
 async def test_scopes_know_nothing_of_each_other(decisions: Decisions):
     await decisions.add("local", [CUT])
 

@@ -2,21 +2,22 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import NoReturn, TypeAlias, TypeVar
 
 import psycopg
-from psycopg import AsyncConnection
-from psycopg_pool import AsyncConnectionPool
+from psycopg import AsyncConnection, errors
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.core.errors import ConfigError, StoreUnavailable
 from kimi_proxy.services.store.clock import Moment, WallClock
-from kimi_proxy.services.store.postgres.schema import MIGRATIONS, VERSION
+from kimi_proxy.services.store.postgres.schema import SchemaTooNew, bring_up
 
 MIN_CONNECTIONS, MAX_CONNECTIONS = 1, 8
-RETRY_S = 60.0  # how long the pool tries to reach a database that is away before it begins anew
-MIGRATING, SWEEPING = 1802071401, 1802071402  # advisory locks; the first is "kimi"
+RETRY_S = 0.5  # how often a database that is away is tried; requests that come meanwhile do not wait for it
+CONNECT_S = 2  # libpq's least
+SWEEPING = 1802071402  # an advisory lock
 
 T = TypeVar("T")
 Connection: TypeAlias = "AsyncConnection[tuple[object, ...]]"
@@ -25,15 +26,24 @@ Work: TypeAlias = Callable[[Connection, Moment], Awaitable[T]]
 log = logging.getLogger(__name__)
 
 
+class WriteRefused(StoreUnavailable):
+    """The database can be read, but it is read-only or full."""
+
+
 class PostgresDatabase:
-    """No call takes longer than `timeout_s`; StoreUnavailable is raised instead, and the next call tries again."""
+    """No call takes longer than `timeout_s`; StoreUnavailable is raised instead.
+
+    While the database is away every call is refused at once, and one task tries to reach it.
+    """
 
     def __init__(self, url: str, clock: WallClock, timeout_s: float) -> None:
         self.clock = clock
+        self.url = url
         self.trouble: str | None = None
         self._timeout_s = timeout_s
-        self._is_up = False
-        self._migration = asyncio.Lock()
+        self._bringing_up: asyncio.Task[None] | None = None
+        self._probing: asyncio.Task[None] | None = None
+        self._doing: set[asyncio.Task[object]] = set()
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             url,
             min_size=MIN_CONNECTIONS,
@@ -41,26 +51,53 @@ class PostgresDatabase:
             open=False,
             timeout=timeout_s,
             reconnect_timeout=RETRY_S,
-            configure=_configure,
-            # A connection that died with its server is found before it is used, not by the request that needs it.
-            check=AsyncConnectionPool.check_connection,
+            # One statement is a transaction by itself; `run` begins one where there are several.
+            kwargs={"autocommit": True, "connect_timeout": CONNECT_S},
+            configure=configure,
         )
 
     async def open(self) -> None:
+        """Connect, and bring up the tables; if the database is away, that is done when it is back.
+
+        Raise ConfigError if a newer version has written them.
+        """
         await self._pool.open(wait=False)
+        try:
+            await self.read(_nothing)
+        except SchemaTooNew as e:
+            await self.close()
+            raise ConfigError(str(e)) from e
+        except StoreUnavailable:
+            pass
 
     async def close(self) -> None:
+        tasks = [*self._doing, *(task for task in (self._probing, self._bringing_up) if task is not None)]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=self._timeout_s)
         await self._pool.close(timeout=self._timeout_s)
 
     async def run(self, work: Work[T]) -> T:
-        """Return what `work` does in a transaction of its own, once it is committed."""
+        """Return what `work` does in a transaction of its own, once it is committed.
+
+        It is done again if the connection turns out to be dead: what is written twice is there once.
+        """
+
+        async def in_transaction(connection: Connection, moment: Moment) -> T:
+            async with connection.transaction():
+                return await work(connection, moment)
+
+        return await self.read(in_transaction)
+
+    async def read(self, work: Work[T]) -> T:
+        """Return what `work` does; each of its statements is a transaction by itself."""
         if self._pool.closed:
             raise StoreUnavailable("the store is closed")
-        async with self._errors(), asyncio.timeout(self._timeout_s):
-            if not self._is_up:
-                await self._bring_up()
-            async with self._pool.connection() as connection:
-                done = await work(connection, self.clock.look())
+        if self._probing is not None and not self._probing.done():
+            raise StoreUnavailable(self.trouble or "PostgreSQL is away")
+        async with self._errors():
+            done = await self._in_time(self._do(work))
         self.trouble = None
         return done
 
@@ -74,26 +111,59 @@ class PostgresDatabase:
 
         return await self.run(if_free)
 
+    async def _in_time(self, doing: Coroutine[object, object, T]) -> T:
+        """Return what `doing` returns, or raise TimeoutError.
+
+        Its task is not waited for then: to cancel a statement psycopg asks the server, for ten seconds if that hangs.
+        """
+        task = asyncio.create_task(doing)
+        self._doing.add(task)
+        task.add_done_callback(self._ended)
+        try:
+            await asyncio.wait([task], timeout=self._timeout_s)
+            if not task.done():
+                raise TimeoutError(f"it has not answered within {self._timeout_s:g} s")
+        finally:
+            task.cancel()
+        return task.result()
+
+    def _ended(self, task: asyncio.Task[object]) -> None:
+        self._doing.discard(task)
+        if not task.cancelled():
+            task.exception()  # of one that is not waited for any more
+
+    async def _do(self, work: Work[T]) -> T:
+        await self._brought_up()
+        try:
+            return await self._connected(work)
+        except psycopg.OperationalError as e:
+            if not _is_dead_connection(e):
+                raise
+            await self._ping()  # fails at once where the pool would wait
+            await self._pool.check()  # others that died with this one
+            return await self._connected(work)
+
+    async def _connected(self, work: Work[T]) -> T:
+        async with self._pool.connection() as connection:
+            try:
+                return await work(connection, self.clock.look())
+            except errors.ReadOnlySqlTransaction:
+                # After a failover this server is a standby: the next connection goes to the new primary.
+                await connection.close()
+                raise
+
+    async def _brought_up(self) -> None:
+        """Wait for the tables; a step that takes longer than a call may goes on, and later calls find it done."""
+        task = self._bringing_up
+        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            task = self._bringing_up = asyncio.create_task(self._bring_up())
+        if not task.done():
+            await asyncio.shield(task)
+
     async def _bring_up(self) -> None:
-        """Apply the missing steps once, whichever server comes first; refuse a schema that a newer one has written."""
-        async with self._migration:
-            if self._is_up:
-                return
-            async with self._pool.connection() as connection:
-                await connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATING,))
-                await connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)")
-                cursor = await connection.execute("SELECT coalesce(max(version), 0) FROM schema_version")
-                row = await cursor.fetchone()
-                found = int(str(row[0])) if row else 0
-                if found > VERSION:
-                    raise StoreUnavailable(
-                        f"the database was written by a newer kimi-proxy (schema {found}, this one knows {VERSION}): "
-                        "upgrade this one, or name another database in KIMI_PROXY_DATABASE_URL"
-                    )
-                for number, step in enumerate(MIGRATIONS[found:], found + 1):
-                    await connection.execute(step.encode())
-                    await connection.execute("INSERT INTO schema_version VALUES (%s)", (number,))
-            self._is_up = True
+        await self._ping()
+        async with self._pool.connection() as connection:
+            await bring_up(connection)
 
     @asynccontextmanager
     async def _errors(self) -> AsyncIterator[None]:
@@ -103,16 +173,54 @@ class PostgresDatabase:
         except StoreUnavailable as e:
             self.trouble = str(e)
             raise
-        except (psycopg.Error, OSError, TimeoutError) as e:  # PoolTimeout is a psycopg.Error
-            said = str(e).strip().splitlines()
-            self.trouble = f"PostgreSQL: {said[0] if said else type(e).__name__}"
-            raise StoreUnavailable(self.trouble) from e
+        except (errors.ReadOnlySqlTransaction, errors.DiskFull) as e:
+            raise WriteRefused(self._report(e)) from e
+        except (psycopg.OperationalError, OSError, TimeoutError) as e:  # PoolTimeout is an OperationalError
+            said = self._report(e)
+            if self._probing is None or self._probing.done():
+                log.warning("store_degraded", extra={"trouble": said})
+                self._probing = asyncio.create_task(self._probe())
+            raise StoreUnavailable(said) from e
+        except psycopg.Error as e:
+            raise StoreUnavailable(self._report(e)) from e
+
+    def _report(self, e: Exception) -> str:
+        said = str(e).strip().splitlines()
+        self.trouble = f"PostgreSQL: {said[0] if said else type(e).__name__}"
+        return self.trouble
+
+    async def _ping(self) -> None:
+        async with await AsyncConnection.connect(self.url, connect_timeout=CONNECT_S) as connection:
+            await connection.execute("SELECT 1")
+
+    async def _probe(self) -> None:
+        """Return once the database answers; the pool then has no dead connection."""
+        while True:
+            try:
+                async with asyncio.timeout(CONNECT_S):
+                    await self._ping()
+                    await self._pool.check()
+            except (psycopg.Error, OSError, TimeoutError):
+                await asyncio.sleep(RETRY_S)
+            else:
+                log.info("store_healed")
+                return
 
 
-async def _configure(connection: Connection) -> None:
+def _is_dead_connection(e: psycopg.OperationalError) -> bool:
+    """Whether the server ended the connection, or was found gone; a pool that is exhausted is another matter."""
+    return isinstance(e, errors.AdminShutdown | errors.CrashShutdown) or (
+        e.sqlstate is None and not isinstance(e, PoolTimeout)
+    )
+
+
+async def _nothing(connection: Connection, moment: Moment) -> None:
+    """Need no more than a database that is there."""
+
+
+async def configure(connection: Connection) -> None:
     """An original is on disk before it is cut: whatever the server's default, a commit waits for that."""
     await connection.execute("SET synchronous_commit = on")
-    await connection.commit()
 
 
 def read_bytes(value: object) -> bytes:

@@ -1,13 +1,17 @@
 """Decisions in PostgreSQL: the first server to commit one decides for all of them."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from types import MappingProxyType
+
+from psycopg import errors
 
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.lines import decoded, encoded
 from kimi_proxy.services.store.clock import Moment
 from kimi_proxy.services.store.compressed import CompressedText, compress, decompress
-from kimi_proxy.services.store.postgres.database import Connection, PostgresDatabase, read_bytes
+from kimi_proxy.services.store.postgres.database import Connection, PostgresDatabase, read_bytes, read_float
 from kimi_proxy.services.store.protocols import CompressionRecord, CompressionTotals, DecisionRecord, DecisionTotals
 
 DAY_S = 86_400.0
@@ -31,21 +35,42 @@ class PostgresDecisions:
             stale = moment.earliest - min(DAY_S, self._ttl_s / 2)
             used = [key for key, record in found.items() if record.last_used < stale]
             if used:
-                await connection.execute(
-                    "UPDATE pin SET last_used = %s WHERE scope = %s AND place = ANY(%s)",
-                    (moment.latest, encoded(scope), used),
-                )
+                with suppress(errors.ReadOnlySqlTransaction, errors.DiskFull):
+                    await connection.execute(
+                        "UPDATE pin SET last_used = %s WHERE scope = %s AND place = ANY(%s)",
+                        (moment.latest, encoded(scope), used),
+                    )
             return found
 
-        return await self._database.run(work)
+        return await self._database.read(work)
+
+    async def times(self, scope: str, keys: Sequence[bytes]) -> Mapping[bytes, float]:
+        async def work(connection: Connection, moment: Moment) -> Mapping[bytes, float]:
+            rows = await connection.execute(
+                "SELECT place, created FROM pin WHERE scope = %s AND place = ANY(%s)", (encoded(scope), list(keys))
+            )
+            return {read_bytes(key): read_float(created) for key, created in await rows.fetchall()}
+
+        return await self._database.read(work)
 
     async def add(
-        self, scope: str, new: Sequence[DecisionRecord], forget: Sequence[bytes] = ()
+        self,
+        scope: str,
+        new: Sequence[DecisionRecord],
+        forget: Sequence[bytes] = (),
+        replaces: Mapping[bytes, float] = MappingProxyType({}),
     ) -> Mapping[bytes, DecisionRecord]:
         async def work(connection: Connection, moment: Moment) -> Mapping[bytes, DecisionRecord]:
             if forget:
                 await connection.execute(
                     "DELETE FROM pin WHERE scope = %s AND place = ANY(%s)", (encoded(scope), list(forget))
+                )
+            if replaces:
+                # A row that another server is replacing is waited for, and is then no longer the one that was read.
+                await connection.execute(
+                    """DELETE FROM pin USING unnest(%s::bytea[], %s::float8[]) AS old (place, created)
+                       WHERE pin.scope = %s AND pin.place = old.place AND pin.created = old.created""",
+                    (list(replaces), list(replaces.values()), encoded(scope)),
                 )
             # In one order on every server, so that no two of them wait for each other.
             for record in sorted(new, key=lambda record: record.key):
@@ -60,7 +85,7 @@ class PostgresDecisions:
         return await self._database.run(work)
 
     async def of_original(self, scope: str, id: str) -> DecisionRecord | None:
-        return await self._database.run(lambda connection, _: decision_of(connection, scope, id, with_shown=True))
+        return await self._database.read(lambda connection, _: decision_of(connection, scope, id, with_shown=True))
 
     async def totals(self, scope: str) -> DecisionTotals:
         async def work(connection: Connection, moment: Moment) -> DecisionTotals:
@@ -77,7 +102,7 @@ class PostgresDecisions:
             before, after = await rows.fetchone() or (0, 0)
             return DecisionTotals(outputs, int(str(before)), int(str(after)))
 
-        return await self._database.run(work)
+        return await self._database.read(work)
 
     async def add_compression(self, made: CompressionRecord) -> None:
         compressed = compress(json.encode({"message": made.message, "summary": made.summary}))
@@ -107,7 +132,7 @@ class PostgresDecisions:
             )
             return [_compression(row) for row in await rows.fetchall()]
 
-        return await self._database.run(work)
+        return await self._database.read(work)
 
     async def undo_compression(self, id: str, at: float) -> None:
         async def work(connection: Connection, moment: Moment) -> None:
@@ -125,7 +150,7 @@ class PostgresDecisions:
             )
             return CompressionTotals(*(int(str(number)) for number in await rows.fetchone() or (0, 0, 0, 0)))
 
-        return await self._database.run(work)
+        return await self._database.read(work)
 
 
 async def decision_of(connection: Connection, scope: str, id: str, with_shown: bool) -> DecisionRecord | None:

@@ -3,6 +3,10 @@
 import asyncio
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from random import randrange
+from typing import TypeAlias
+
+from psycopg import AsyncCursor, errors
 
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
 from kimi_proxy.core.lines import decoded, encoded
@@ -21,7 +25,21 @@ from kimi_proxy.services.store.protocols import ListedOriginal, Original, Stored
 GRACE_S = 60.0  # what has expired stays this long: a server whose clock is late may still use it
 TOMBSTONE_S = 30 * 86_400.0
 DELETE_AT_ONCE = 200  # so that no transaction is long
+SHARDS = 16  # rows of the table of totals, by its migration
 PAGE = 1024  # of budget for the rows and indexes of an original
+
+
+Cursor: TypeAlias = "AsyncCursor[tuple[object, ...]]"
+
+# What reads an original also writes that it was used; where nothing can be written, it is read all the same.
+_GET = """UPDATE record SET last_used = greatest(last_used, %s) FROM text
+  WHERE text.seq = record.text AND record.scope = %s AND record.id = %s AND last_used >= %s
+  RETURNING record.key, record.about, text.hash, text.frame"""
+_PEEK = """SELECT record.key, record.about, text.hash, text.frame FROM record JOIN text ON text.seq = record.text
+  WHERE record.scope = %s AND record.id = %s AND last_used >= %s"""
+_LIVE = """UPDATE record SET last_used = greatest(last_used, %s)
+  WHERE scope = %s AND id = ANY(%s) AND last_used >= %s RETURNING id"""
+_PEEK_LIVE = "SELECT id FROM record WHERE scope = %s AND id = ANY(%s) AND last_used >= %s"
 
 
 class PostgresOriginals:
@@ -57,18 +75,13 @@ class PostgresOriginals:
             row = await rows.fetchone()
             return decoded(read_bytes(row[0])) if row else None
 
-        return await self._database.run(work)
+        return await self._database.read(work)
 
     async def get(self, scope: str, id: str) -> Original:
         async def work(connection: Connection, moment: Moment) -> Original:
             handle = (encoded(scope), encoded(id))
-            rows = await connection.execute(
-                """UPDATE record SET last_used = greatest(last_used, %s) FROM text
-                   WHERE text.seq = record.text AND record.scope = %s AND record.id = %s AND last_used >= %s
-                   RETURNING record.key, record.about, text.hash, text.frame""",
-                (moment.latest, *handle, moment.earliest - self._ttl_s),
-            )
-            row = await rows.fetchone()
+            values = (moment.latest, *handle, moment.earliest - self._ttl_s)
+            row = await (await _used(connection, _GET, values, _PEEK)).fetchone()
             if row is not None:
                 key, about, hashed, frame = map(read_bytes, row)
                 return Original(id, scope, key, decompress(CompressedText(hashed, frame)), about)
@@ -79,18 +92,15 @@ class PostgresOriginals:
             )
             raise PruneIdNotFound(id, "expired" if await known.fetchone() else "unknown")
 
-        return await self._database.run(work)
+        return await self._database.read(work)
 
     async def live(self, scope: str, ids: Collection[str]) -> frozenset[str]:
         async def work(connection: Connection, moment: Moment) -> frozenset[str]:
-            rows = await connection.execute(
-                """UPDATE record SET last_used = greatest(last_used, %s)
-                   WHERE scope = %s AND id = ANY(%s) AND last_used >= %s RETURNING id""",
-                (moment.latest, encoded(scope), [encoded(id) for id in ids], moment.earliest - self._ttl_s),
-            )
+            values = (moment.latest, encoded(scope), [encoded(id) for id in ids], moment.earliest - self._ttl_s)
+            rows = await _used(connection, _LIVE, values, _PEEK_LIVE)
             return frozenset(decoded(read_bytes(id)) for (id,) in await rows.fetchall())
 
-        return await self._database.run(work)
+        return await self._database.read(work)
 
     async def page(self, scope: str, before: int, limit: int) -> Sequence[ListedOriginal]:
         async def work(connection: Connection, moment: Moment) -> Sequence[ListedOriginal]:
@@ -110,7 +120,7 @@ class PostgresOriginals:
                 )
             return listed
 
-        return await self._database.run(work)
+        return await self._database.read(work)
 
     async def texts(self, scope: str, before: int, limit: int) -> Sequence[StoredText]:
         async def work(connection: Connection, moment: Moment) -> Sequence[StoredText]:
@@ -129,24 +139,26 @@ class PostgresOriginals:
                 for seq, id, hashed, frame in await rows.fetchall()
             ]
 
-        return await self._database.run(work)
+        return await self._database.read(work)
 
     async def newest_use(self) -> float | None:
         async def work(connection: Connection, moment: Moment) -> float | None:
             row = await (await connection.execute("SELECT max(last_used) FROM record")).fetchone()
             return None if row is None or row[0] is None else read_float(row[0])
 
-        return await self._database.run(work)
+        return await self._database.read(work)
 
     async def count(self) -> tuple[int, int, float | None]:
         """Return how many originals there are, the bytes that they take, and when the oldest was kept."""
 
         async def work(connection: Connection, moment: Moment) -> tuple[int, int, float | None]:
-            rows = await connection.execute("SELECT count(*), coalesce(sum(size), 0)::bigint, min(created) FROM record")
-            row = await rows.fetchone() or (0, 0, None)
-            return read_int(row[0]), read_int(row[1]), None if row[2] is None else read_float(row[2])
+            # Summed up from a few rows: to count millions of originals takes seconds.
+            rows = await connection.execute("SELECT sum(originals)::bigint, sum(bytes)::bigint FROM kept")
+            count, size = await rows.fetchone() or (0, 0)
+            oldest = await (await connection.execute("SELECT created FROM record ORDER BY seq LIMIT 1")).fetchone()
+            return read_int(count), read_int(size), read_float(oldest[0]) if oldest else None
 
-        found = await self._database.run(work)
+        found = await self._database.read(work)
         self._bytes = found[1]
         return found
 
@@ -208,10 +220,29 @@ async def _insert(connection: Connection, moment: Moment, original: Original, co
            ON CONFLICT (scope, id) DO UPDATE SET
              last_used = greatest(record.last_used, excluded.last_used), about = excluded.about
              WHERE record.key = excluded.key AND record.text = excluded.text
-           RETURNING seq""",
+           RETURNING xmax = 0""",
         (scope, id, original.key, text, size, original.about, moment.latest, moment.latest),
     )
-    return await rows.fetchone() is not None
+    row = await rows.fetchone()
+    if row is not None and row[0]:
+        await _count(connection, 1, size)
+    return row is not None
+
+
+async def _used(connection: Connection, statement: str, values: Sequence[object], peek: str) -> Cursor:
+    """Execute `statement`; `peek` without its first value if the database can only be read."""
+    try:
+        return await connection.execute(statement.encode(), values)
+    except (errors.ReadOnlySqlTransaction, errors.DiskFull):
+        return await connection.execute(peek.encode(), values[1:])
+
+
+async def _count(connection: Connection, originals: int, size: int) -> None:
+    """Add to the totals, in one of several rows: servers that keep originals at once rarely wait for each other."""
+    await connection.execute(
+        "UPDATE kept SET originals = originals + %s, bytes = bytes + %s WHERE shard = %s",
+        (originals, size, randrange(SHARDS)),  # noqa: S311 - no secret
+    )
 
 
 async def _delete_idle(connection: Connection, now: float, limit: int, before: float) -> int:
@@ -220,14 +251,18 @@ async def _delete_idle(connection: Connection, now: float, limit: int, before: f
         """WITH idle AS (
              SELECT seq FROM record WHERE last_used < %s ORDER BY last_used, seq LIMIT %s FOR UPDATE SKIP LOCKED
            ), gone AS (
-             DELETE FROM record USING idle WHERE record.seq = idle.seq RETURNING record.scope, record.id, record.text
+             DELETE FROM record USING idle WHERE record.seq = idle.seq
+             RETURNING record.scope, record.id, record.text, record.size
            ), buried AS (
              INSERT INTO tombstone (scope, id, expired) SELECT scope, id, %s FROM gone ON CONFLICT DO NOTHING
            )
-           SELECT text FROM gone""",
+           SELECT text, size FROM gone""",
         (before, limit, now),
     )
-    texts = [read_int(text) for (text,) in await rows.fetchall()]
+    gone = await rows.fetchall()
+    texts = [read_int(text) for text, _ in gone]
+    if gone:
+        await _count(connection, -len(gone), -sum(read_int(size) for _, size in gone))
     await connection.execute(
         "DELETE FROM text WHERE seq = ANY(%s) AND NOT EXISTS (SELECT 1 FROM record WHERE record.text = text.seq)",
         (texts,),

@@ -1,7 +1,15 @@
 """The tables in PostgreSQL, as numbered steps that are appended and never edited.
 
-Scopes, ids and previews hold what callers and tools send, lone surrogates and NUL too: they are BYTEA.
+A step adds tables, indexes, and columns with a default, and takes nothing away: while servers are upgraded one after
+the other, those of the version before still work with the tables. Scopes, ids and previews hold what callers and tools
+send, lone surrogates and NUL too: they are BYTEA.
 """
+
+from psycopg import AsyncConnection
+
+from kimi_proxy.core.errors import StoreUnavailable
+
+MIGRATING = 1802071401  # an advisory lock: "kimi"
 
 _1_TABLES = """
 CREATE TABLE text (
@@ -151,5 +159,58 @@ CREATE VIEW masked_content AS
     FROM record JOIN text ON text.seq = record.text;
 """
 
-MIGRATIONS = (_1_TABLES,)
+# What servers that share the database know of each other. It is worth little after a crash, so it needs no log.
+_2_REPLICAS = """
+CREATE UNLOGGED TABLE sent_prefix (
+    conversation BYTEA PRIMARY KEY,
+    at DOUBLE PRECISION NOT NULL,
+    life_s DOUBLE PRECISION NOT NULL,
+    beginning BYTEA NOT NULL
+);
+CREATE INDEX sent_prefix_by_age ON sent_prefix (at);
+CREATE UNLOGGED TABLE event_batch (
+    seq BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    origin TEXT NOT NULL,  -- the server that published them
+    at DOUBLE PRECISION NOT NULL,
+    events TEXT NOT NULL   -- a JSON array
+);
+CREATE INDEX event_batch_by_age ON event_batch (at);
+"""
+
+# The totals of the table `record`, in several rows: keeping an original adds to one of them.
+_3_TOTALS = """
+CREATE TABLE kept (shard INTEGER PRIMARY KEY, originals BIGINT NOT NULL, bytes BIGINT NOT NULL) WITH (fillfactor = 10);
+INSERT INTO kept SELECT shard, 0, 0 FROM generate_series(0, 15) AS shard;
+UPDATE kept SET (originals, bytes) = (SELECT count(*), coalesce(sum(size), 0) FROM record) WHERE shard = 0;
+"""
+
+MIGRATIONS = (_1_TABLES, _2_REPLICAS, _3_TOTALS)
 VERSION = len(MIGRATIONS)
+
+
+class SchemaTooNew(StoreUnavailable):
+    """Another server of a newer version has brought the tables further than this one knows."""
+
+    def __init__(self, found: int) -> None:
+        super().__init__(
+            f"the database was written by a newer kimi-proxy (schema {found}, this one knows {VERSION}): "
+            "upgrade this one, or name another database in KIMI_PROXY_DATABASE_URL"
+        )
+
+
+async def bring_up(connection: AsyncConnection[tuple[object, ...]]) -> None:
+    """Apply the missing steps, all or none, once: servers that start at once wait for the first of them.
+
+    Raise SchemaTooNew if there are steps that this version does not know.
+    """
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATING,))
+        await connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)")
+        cursor = await connection.execute("SELECT coalesce(max(version), 0) FROM schema_version")
+        row = await cursor.fetchone()
+        found = int(str(row[0])) if row else 0
+        if found > VERSION:
+            raise SchemaTooNew(found)
+        for number, step in enumerate(MIGRATIONS[found:], found + 1):
+            await connection.execute(step.encode())
+            await connection.execute("INSERT INTO schema_version VALUES (%s)", (number,))

@@ -186,7 +186,7 @@ class PostgresSessions:
         async def work(connection: Connection, moment: Moment) -> list[Row]:
             return await (await connection.execute(statement.encode(), values or None)).fetchall()
 
-        return await self._database.run(work)
+        return await self._database.read(work)
 
 
 async def _open_session(connection: Connection, session: SessionRecord) -> None:

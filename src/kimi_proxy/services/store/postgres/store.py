@@ -12,6 +12,7 @@ from kimi_proxy.services.store.clock import WallClock
 from kimi_proxy.services.store.postgres.database import PostgresDatabase
 from kimi_proxy.services.store.postgres.decisions import PostgresDecisions
 from kimi_proxy.services.store.postgres.originals import PostgresOriginals
+from kimi_proxy.services.store.postgres.replicas import PostgresReplicas
 from kimi_proxy.services.store.postgres.sessions import PostgresSessions
 from kimi_proxy.services.store.protocols import StoreUsage
 
@@ -26,13 +27,17 @@ class PostgresStore:
         self.originals = PostgresOriginals(database, ttl_s, max_bytes)
         self.decisions = PostgresDecisions(database, ttl_s)
         self.sessions = PostgresSessions(database)
+        self.replicas = PostgresReplicas(database)
         self._tending: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(
         cls, url: str, *, ttl_s: float, max_bytes: int, timeout_s: float, now: Callable[[], float] = time.time
     ) -> "PostgresStore":
-        """Return the store; one whose database is away says so in `usage`, and works as soon as it is back."""
+        """Return the store; one whose database is away says so in `usage`, and works as soon as it is back.
+
+        Raise ConfigError if a newer version has written its tables.
+        """
         database = PostgresDatabase(url, WallClock(now, last_seen=0.0), timeout_s)
         await database.open()
         store = cls(database, url, ttl_s, max_bytes)
@@ -62,6 +67,7 @@ class PostgresStore:
         if self._tending:
             self._tending.cancel()
             await asyncio.wait([self._tending])
+        await self.replicas.close()
         await self._database.close()
 
     async def _tend(self) -> None:
@@ -70,3 +76,4 @@ class PostgresStore:
             self._database.clock.look()
             with suppress(StoreUnavailable):
                 await self.sweep()
+                await self.replicas.sweep()

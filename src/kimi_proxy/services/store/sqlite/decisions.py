@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from sqlite3 import Connection, Cursor
+from types import MappingProxyType
 
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import StoreUnavailable
@@ -29,14 +30,30 @@ class SqliteDecisions(Tables):
         self._used |= {(scope, key): record for key, record in found.items()}
         return found
 
+    @reads
+    def times(self, connection: Connection, scope: str, keys: Sequence[bytes]) -> Mapping[bytes, float]:
+        found = (
+            (key, connection.execute("SELECT created FROM pin WHERE scope = ? AND place = ?", (encoded(scope), key)))
+            for key in keys
+        )
+        return {key: float(row[0]) for key, rows in found if (row := rows.fetchone()) is not None}
+
     async def add(
-        self, scope: str, new: Sequence[DecisionRecord], forget: Sequence[bytes] = ()
+        self,
+        scope: str,
+        new: Sequence[DecisionRecord],
+        forget: Sequence[bytes] = (),
+        replaces: Mapping[bytes, float] = MappingProxyType({}),
     ) -> Mapping[bytes, DecisionRecord]:
         used, self._used = self._used, {}
 
         def work(connection: Connection, moment: Moment) -> Mapping[bytes, DecisionRecord]:
             connection.executemany(
                 "DELETE FROM pin WHERE scope = ? AND place = ?", [(encoded(scope), key) for key in forget]
+            )
+            connection.executemany(
+                "DELETE FROM pin WHERE scope = ? AND place = ? AND created = ?",
+                [(encoded(scope), key, made) for key, made in replaces.items()],
             )
             # A use is written once a day, or twice within a short ttl: not with every request.
             stale = moment.earliest - min(DAY_S, self._ttl_s / 2)

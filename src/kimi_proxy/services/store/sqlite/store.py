@@ -27,6 +27,8 @@ def store_path(home: Path) -> Path:
 
 
 class SqliteStore:
+    replicas = None
+
     def __init__(self, database: Database, ttl_s: float, max_bytes: int) -> None:
         self._database = database
         self._ttl_s = ttl_s

@@ -1,0 +1,168 @@
+"""What servers that share a PostgreSQL know of each other: the newest request of a conversation, and live events."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+
+import psycopg
+from psycopg import AsyncConnection
+
+from kimi_proxy.core import json
+from kimi_proxy.core.cache import LruCache
+from kimi_proxy.core.errors import ParseError, StoreUnavailable
+from kimi_proxy.core.json import JsonValue
+from kimi_proxy.core.markers import new_id
+from kimi_proxy.features.sanitizer.policy import SentPrefix
+from kimi_proxy.services.store.clock import Moment
+from kimi_proxy.services.store.postgres.database import (
+    Connection,
+    PostgresDatabase,
+    read_bytes,
+    read_float,
+    read_int,
+)
+from kimi_proxy.services.store.protocols import StoredEvent
+
+CHANNEL = "kimi_proxy_events"
+GATHER_S = 0.05  # events of this time share a transaction
+BATCH, MAX_WAITING = 200, 2_000
+KEEP_EVENTS_S = 600.0  # a server whose connection was lost for longer misses the rest
+KEEP_SENT_S = 86_400.0  # no provider keeps a prompt cache for longer
+OVERLAP_S = 10.0  # clocks of servers differ, and transactions end out of order
+RECONNECT_S, CONNECT_S = 0.5, 5
+IDLE_S = 30.0  # after which a silent connection is tried
+SEEN = 10_000
+
+log = logging.getLogger(__name__)
+
+
+class PostgresReplicas:
+    """Events lie in a table; LISTEN and NOTIFY carry only the number of a batch."""
+
+    def __init__(self, database: PostgresDatabase) -> None:
+        self._database = database
+        self._origin = new_id("srv")
+        self._waiting: list[StoredEvent] = []
+        self._sending: asyncio.Task[None] | None = None
+        self._seen: LruCache[int, bool] = LruCache(SEEN)
+        self._latest: float | None = None  # when the newest batch was written that was read here
+
+    async def swap_sent(self, conversation: bytes, sent: SentPrefix) -> SentPrefix | None:
+        async def work(connection: Connection, moment: Moment) -> SentPrefix | None:
+            # The row is locked before it is read: of two servers, the second one sees what the first one sent.
+            rows = await connection.execute(
+                """WITH before AS (SELECT * FROM sent_prefix WHERE conversation = %(key)s FOR UPDATE), now AS (
+                     INSERT INTO sent_prefix VALUES (%(key)s, %(at)s, %(life)s, %(beginning)s)
+                     ON CONFLICT (conversation) DO UPDATE
+                       SET at = excluded.at, life_s = excluded.life_s, beginning = excluded.beginning)
+                   SELECT at, life_s, beginning FROM before""",
+                {"key": conversation, "at": sent.at, "life": sent.life_s, "beginning": sent.beginning},
+            )
+            row = await rows.fetchone()
+            return SentPrefix(read_float(row[0]), read_float(row[1]), read_bytes(row[2])) if row else None
+
+        return await self._database.read(work)
+
+    def publish(self, event: StoredEvent) -> None:
+        if len(self._waiting) >= MAX_WAITING:
+            return
+        self._waiting.append(event)
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.get_running_loop().create_task(self._send())
+
+    async def follow(self, receive: Callable[[StoredEvent], None]) -> None:
+        while True:
+            try:
+                await self._listen(receive)
+            except (psycopg.Error, OSError, TimeoutError, StoreUnavailable) as e:
+                log.debug("events of other servers are not followed", extra={"what": str(e)[:300]})
+            await asyncio.sleep(RECONNECT_S)
+
+    async def sweep(self) -> None:
+        """Delete what is too old to be of use, some at a time."""
+
+        async def work(connection: Connection, moment: Moment) -> int:
+            for table, key, keep_s in (
+                ("event_batch", "seq", KEEP_EVENTS_S),
+                ("sent_prefix", "conversation", KEEP_SENT_S),
+            ):
+                await connection.execute(
+                    f"""DELETE FROM {table} WHERE {key} IN (SELECT {key} FROM {table} WHERE at < %s
+                          ORDER BY at LIMIT 1000 FOR UPDATE SKIP LOCKED)""".encode(),  # noqa: S608 - fixed names
+                    (moment.earliest - keep_s,),
+                )
+            return 0
+
+        await self._database.alone(work)
+
+    async def close(self) -> None:
+        if self._sending is not None:
+            await asyncio.wait([self._sending])
+
+    async def _send(self) -> None:
+        """Write what waits, in batches, until nothing does."""
+        while self._waiting:
+            await asyncio.sleep(GATHER_S)
+            batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
+            events: list[JsonValue] = [{"name": one.name, "at": one.at, "fields": dict(one.fields)} for one in batch]
+            text = json.encode(events).decode("utf-8", "replace").replace("\\u0000", "\\ufffd")
+
+            async def work(connection: Connection, moment: Moment, text: str = text) -> None:
+                rows = await connection.execute(
+                    "INSERT INTO event_batch (origin, at, events) VALUES (%s, %s, %s) RETURNING seq",
+                    (self._origin, moment.latest, text),
+                )
+                row = await rows.fetchone()
+                await connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, str(row[0]) if row else ""))
+
+            with suppress(StoreUnavailable):  # viewers of other servers miss these
+                await self._database.run(work)
+
+    async def _listen(self, receive: Callable[[StoredEvent], None]) -> None:
+        """Pass events on until the connection is lost; what came while it was is read first."""
+        connect = AsyncConnection.connect(self._database.url, autocommit=True, connect_timeout=CONNECT_S)
+        async with await connect as connection:
+            await connection.execute(f"LISTEN {CHANNEL}".encode())
+            if self._latest is None:
+                self._latest = self._database.clock.look().latest
+            else:
+                await self._read(receive, "at > %s", self._latest - OVERLAP_S)
+            while True:
+                async for notice in connection.notifies(timeout=IDLE_S):
+                    if notice.payload.isdecimal():
+                        await self._read(receive, "seq = %s", int(notice.payload))
+                async with asyncio.timeout(CONNECT_S):
+                    await connection.execute("SELECT 1")
+
+    async def _read(self, receive: Callable[[StoredEvent], None], which: str, value: float) -> None:
+        """Pass on the batches that are new here."""
+
+        async def work(connection: Connection, moment: Moment) -> list[tuple[object, ...]]:
+            rows = await connection.execute(
+                f"SELECT seq, origin, at, events FROM event_batch WHERE {which} ORDER BY seq".encode(),  # noqa: S608
+                (value,),
+            )
+            return await rows.fetchall()
+
+        for seq, origin, at, events in await self._database.read(work):
+            self._latest = max(self._latest or 0.0, read_float(at))
+            if origin == self._origin or self._seen.get(read_int(seq)):
+                continue
+            self._seen.put(read_int(seq), True)
+            for event in _events(str(events)):
+                receive(event)
+
+
+def _events(text: str) -> list[StoredEvent]:
+    with suppress(ParseError):
+        value = json.decode(text.encode())
+        return [_event(one) for one in value] if isinstance(value, list) else []
+    return []
+
+
+def _event(value: JsonValue) -> StoredEvent:
+    match value:
+        case {"name": str(name), "at": int() | float() as at, "fields": dict(fields)}:
+            return StoredEvent(name, float(at), fields)
+    raise ParseError("an event in the database is not readable")

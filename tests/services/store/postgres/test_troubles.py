@@ -1,0 +1,104 @@
+"""A database that is full, read-only, slow or away: calls end in time, and work again when it does."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from tests.services.store.making import an_original
+from tests.services.store.postgres_server import PostgresServer, controlled, opened, url_of
+
+from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.services.store.postgres.store import PostgresStore
+
+PATIENCE_S = 60
+
+_FULL = """
+CREATE FUNCTION no_room() RETURNS trigger LANGUAGE plpgsql AS
+  $$ BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$;
+CREATE TRIGGER full_disk BEFORE INSERT OR UPDATE ON record FOR EACH ROW EXECUTE FUNCTION no_room();
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with controlled() as running:
+        yield running
+
+
+async def _keeps_again(store: PostgresStore) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                return await store.originals.keep(an_original(b"later\n"))
+            except StoreUnavailable:
+                await asyncio.sleep(0.05)
+
+
+async def test_a_full_disk_refuses_what_is_new_and_gives_back_what_is_kept(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    original = an_original()
+    async with opened(server.url, tmp_path) as store:
+        await store.originals.keep(original)
+        with psycopg.connect(url_of(server.url, tmp_path), autocommit=True) as connection:
+            connection.execute(_FULL)
+            with pytest.raises(StoreUnavailable, match="No space left"):
+                await store.originals.keep(an_original(b"new\n"))
+            assert await store.originals.get("local", original.id) == original
+            assert await store.originals.live("local", [original.id]) == {original.id}
+            connection.execute("DROP TRIGGER full_disk ON record")
+        await _keeps_again(store)
+
+
+async def test_a_database_that_became_read_only_gives_back_and_heals(server: PostgresServer, tmp_path: Path) -> None:
+    original = an_original()
+    async with opened(server.url, tmp_path) as store:
+        await store.originals.keep(original)
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            connection.execute("ALTER DATABASE postgres SET default_transaction_read_only = on")
+            connection.execute(
+                """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                   WHERE pid <> pg_backend_pid() AND usename = 'kimi'"""
+            )
+            try:
+                with pytest.raises(StoreUnavailable, match="read-only"):
+                    await store.originals.keep(an_original(b"new\n"))
+                assert await store.originals.get("local", original.id) == original
+            finally:
+                connection.execute("SET default_transaction_read_only = off")
+                connection.execute("ALTER DATABASE postgres RESET default_transaction_read_only")
+        await _keeps_again(store)
+
+
+async def test_a_slow_database_costs_no_more_than_the_timeout(server: PostgresServer, tmp_path: Path) -> None:
+    async with opened(server.url, tmp_path, timeout_s=0.5) as store:
+        await _keeps_again(store)
+        with psycopg.connect(url_of(server.url, tmp_path)) as connection:
+            connection.execute("LOCK TABLE text IN ACCESS EXCLUSIVE MODE")
+            began = time.monotonic()
+            with pytest.raises(StoreUnavailable, match=r"within 0\.5 s"):
+                await store.originals.keep(an_original(b"new\n"))
+            took = time.monotonic() - began
+        await _keeps_again(store)
+    assert took < 30  # a hang would take for ever
+
+
+async def test_a_restart_refuses_calls_at_once_and_is_over_soon_after(server: PostgresServer, tmp_path: Path) -> None:
+    original = an_original()
+    async with opened(server.url, tmp_path) as store:
+        await store.originals.keep(original)
+        server.stop()
+        try:
+            for _ in range(20):  # the first may wait for its connection, none after it
+                with pytest.raises(StoreUnavailable, match="PostgreSQL"):
+                    await store.originals.keep(an_original(b"new\n"))
+            assert (await store.usage()).state.startswith("degraded: PostgreSQL")
+        finally:
+            server.start()
+        began = time.monotonic()
+        await _keeps_again(store)
+        assert time.monotonic() - began < 30
+        assert await store.originals.get("local", original.id) == original
