@@ -13,6 +13,7 @@ from tests.conversations import Assistant, Call, Item, Result, User, request
 from tests.fakes import MemoryDecisions, MemoryOriginals
 
 from kimi_proxy.core import tokens
+from kimi_proxy.core.caller import LOCAL_SCOPE
 from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.core.json import JsonValue
@@ -23,7 +24,7 @@ from kimi_proxy.features.sanitizer.plan import plan
 from kimi_proxy.features.sanitizer.policy import HUGE_TOKENS, POLICIES
 from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task, is_json, shorten
 from kimi_proxy.features.sessions import Session
-from kimi_proxy.services.chat.decisions import SCOPE, ChatDecisions
+from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.prompt_cache import PromptCaches
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.metrics import Metrics
@@ -170,7 +171,7 @@ async def _check_parts(came: Request, left: Request, world: World) -> None:
     by_lines = {
         output.spot
         for output in outputs.values()
-        if (record := records.get((SCOPE, output.key))) is not None and record.why in ("aged", "repeated")
+        if (record := records.get((LOCAL_SCOPE, output.key))) is not None and record.why in ("aged", "repeated")
     }
     for at, message in enumerate(came.messages):
         for index, part in enumerate(message.parts):
@@ -182,14 +183,14 @@ async def _check_parts(came: Request, left: Request, world: World) -> None:
             is_huge = tokens.count(part.text) > HUGE_TOKENS  # and never enters whole, JSON or not
             assert not is_json(part.text) or is_json(shown) or is_huge or (at, index) in by_lines
     for output in outputs.values():
-        pin = world.stored_decisions.records.get((SCOPE, output.key))
+        pin = world.stored_decisions.records.get((LOCAL_SCOPE, output.key))
         if pin is not None and pin.shown is not None:
             assert output.whole_because != "recovered"
-            assert (await world.store.get(SCOPE, pin.original_ids[0])).text == output.text.encode(
+            assert (await world.store.get(LOCAL_SCOPE, pin.original_ids[0])).text == output.text.encode(
                 "utf-8", "surrogatepass"
             )
             for id in pin.original_ids:
-                assert await world.store.get(SCOPE, id)
+                assert await world.store.get(LOCAL_SCOPE, id)
 
 
 @FEW

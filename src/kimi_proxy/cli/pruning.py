@@ -125,7 +125,6 @@ def with_pruner(job: Callable[[Pruner], Awaitable[T]]) -> T:
 PruneId = Annotated[str, typer.Argument(metavar="ID", help="The prune_id that a marker names (prn_…).")]
 
 FAINT = "2"
-SCOPE = "local"  # shared by the pruner's transports on this machine
 
 
 def prune(
@@ -195,9 +194,10 @@ def recover(
 
 
 async def _original(store: Store, prune_id: str) -> str:
+    from kimi_proxy.core import caller
     from kimi_proxy.core.lines import decoded
 
-    return decoded((await store.originals.get(SCOPE, prune_id)).text)
+    return decoded((await store.originals.get(caller.scope(), prune_id)).text)
 
 
 def explain(prune_id: PruneId, as_json: JsonOption = False) -> None:

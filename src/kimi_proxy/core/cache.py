@@ -6,6 +6,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, NamedTuple, TypeVar
 
+from kimi_proxy.core import caller
+
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
@@ -17,7 +19,10 @@ class _Entry(NamedTuple, Generic[Value]):
 
 
 class LruCache(Generic[Key, Value]):
-    """The least recently used entry leaves first; a value larger than `max_bytes` is not kept at all."""
+    """The least recently used entry leaves first; a value larger than `max_bytes` is not kept at all.
+
+    What one scope has put in, no other finds. `shared` is for what says nothing about anyone, such as a model's window.
+    """
 
     def __init__(
         self,
@@ -26,41 +31,47 @@ class LruCache(Generic[Key, Value]):
         max_bytes: float = math.inf,
         ttl_s: float = math.inf,
         now: Callable[[], float] = time.monotonic,
+        shared: bool = False,
     ) -> None:
         self._max_entries = max_entries
         self._max_bytes = max_bytes
         self._ttl_s = ttl_s
         self._now = now
-        self._entries: OrderedDict[Key, _Entry[Value]] = OrderedDict()
+        self._shared = shared
+        self._entries: OrderedDict[tuple[str, Key], _Entry[Value]] = OrderedDict()
         self._bytes = 0
 
     def __contains__(self, key: Key) -> bool:
         """Whether `key` is kept; looking does not count as use."""
-        return key in self._entries and self._entries[key].expires > self._now()
+        place = self._place(key)
+        return place in self._entries and self._entries[place].expires > self._now()
 
     def items(self) -> list[tuple[Key, Value]]:
         """Return what is kept, the least recently used first."""
-        now = self._now()
-        return [(key, entry.value) for key, entry in self._entries.items() if entry.expires > now]
+        now, own = self._now(), self._scope()
+        entries = self._entries.items()
+        return [(key, entry.value) for (scope, key), entry in entries if scope == own and entry.expires > now]
 
     def get(self, key: Key) -> Value | None:
-        entry = self._entries.get(key)
+        place = self._place(key)
+        entry = self._entries.get(place)
         if entry is None:
             return None
         if entry.expires <= self._now():
-            self.forget(key)
+            self._drop(place)
             return None
-        self._entries.move_to_end(key)
+        self._entries.move_to_end(place)
         return entry.value
 
     def put(self, key: Key, value: Value, size: int = 0) -> None:
-        self.forget(key)
+        place = self._place(key)
+        self._drop(place)
         if size > self._max_bytes:
             return
-        self._entries[key] = _Entry(value, size, self._now() + self._ttl_s)
+        self._entries[place] = _Entry(value, size, self._now() + self._ttl_s)
         self._bytes += size
         while len(self._entries) > self._max_entries or self._bytes > self._max_bytes:
-            self.forget(next(iter(self._entries)))
+            self._drop(next(iter(self._entries)))
 
     def pop(self, key: Key) -> Value | None:
         """Return the value of `key` and forget it."""
@@ -69,9 +80,20 @@ class LruCache(Generic[Key, Value]):
         return value
 
     def forget(self, key: Key) -> None:
-        entry = self._entries.pop(key, None)
-        self._bytes -= entry.size if entry else 0
+        self._drop(self._place(key))
 
     def clear(self) -> None:
-        self._entries.clear()
-        self._bytes = 0
+        """Forget everything that is in the caller's scope."""
+        own = self._scope()
+        for place in [place for place in self._entries if place[0] == own]:
+            self._drop(place)
+
+    def _scope(self) -> str:
+        return "" if self._shared else caller.scope()
+
+    def _place(self, key: Key) -> tuple[str, Key]:
+        return self._scope(), key
+
+    def _drop(self, place: tuple[str, Key]) -> None:
+        entry = self._entries.pop(place, None)
+        self._bytes -= entry.size if entry else 0

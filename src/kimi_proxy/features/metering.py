@@ -130,8 +130,8 @@ class WindowLevels:
     """Which sessions are known, how full their context windows are, and in which instructions are buried."""
 
     def __init__(self) -> None:
-        self._levels: LruCache[str, _WindowLevel] = LruCache(MAX_SESSIONS)
-        self._sunk: LruCache[str, bool] = LruCache(MAX_SESSIONS)
+        self._levels: LruCache[str, _WindowLevel] = LruCache(MAX_SESSIONS, shared=True)
+        self._sunk: LruCache[str, bool] = LruCache(MAX_SESSIONS, shared=True)
 
     def __contains__(self, session: str) -> bool:
         return session in self._levels

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
+from kimi_proxy.core import caller
 from kimi_proxy.core.chat import Part, Request, read
 from kimi_proxy.core.markers import new_id
 
@@ -137,7 +138,8 @@ def _head(text: str) -> bytes:
 
 
 def _id(*pieces: bytes) -> str:
-    digest = blake2b()
-    for piece in pieces:
+    digest, scope = blake2b(), caller.scope()
+    # Two people of a team who say the same, or give the same name, have two sessions.
+    for piece in pieces if scope == caller.LOCAL_SCOPE else (scope.encode(), *pieces):
         digest.update(len(piece).to_bytes(8, "big") + piece)
     return new_id("ses", lambda size: digest.digest()[:size])

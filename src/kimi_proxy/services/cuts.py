@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from kimi_proxy.core import json, lines
+from kimi_proxy.core import caller, json, lines
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.config.servers import MaskingSettings
 from kimi_proxy.core.errors import InvalidParams, ParseError, PruneIdNotFound
@@ -16,7 +16,6 @@ from kimi_proxy.core.markers import is_id
 from kimi_proxy.features import masking
 from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.services.events import iso_time
-from kimi_proxy.services.originals import SCOPE
 from kimi_proxy.services.pruner import Explanation, Pruner
 from kimi_proxy.services.store.protocols import NEWEST, DecisionRecord, Decisions, ListedOriginal, Originals, StoredText
 
@@ -71,7 +70,7 @@ class Cuts:
         found: list[JsonValue] = []
         at = NEWEST if before is None else before
         for _ in range(SCAN):
-            originals = await self._originals.page(SCOPE, at, limit)
+            originals = await self._originals.page(caller.scope(), at, limit)
             for original in originals:
                 at = original.seq
                 if (row := _row(original)) is not None:
@@ -89,8 +88,8 @@ class Cuts:
         """
         if not is_id(id):
             raise PruneIdNotFound(id, "unknown")
-        original = await self._originals.get(SCOPE, id)
-        decision = await self._decisions.of_original(SCOPE, id)
+        original = await self._originals.get(caller.scope(), id)
+        decision = await self._decisions.of_original(caller.scope(), id)
         note, text = read_note(id, original.about, decision), decoded(original.text)
         about: JsonObject = {"id": id, **_to_json(note, decision), "chars": len(text)}
         if note.cuts:
@@ -105,7 +104,7 @@ class Cuts:
         hits: list[JsonValue] = []
         searched, at, stopped = 0, NEWEST, ""
         while not stopped:
-            batch = await self._originals.texts(SCOPE, at, BATCH)
+            batch = await self._originals.texts(caller.scope(), at, BATCH)
             found = islice(_hits(batch, wanted.casefold()), limit - len(hits))
             hits += await asyncio.to_thread(list, found)
             at, searched = batch[-1].seq if batch else 0, searched + len(batch)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from kimi_proxy.core import json, jsonrpc, mcp
+from kimi_proxy.core import caller, json, jsonrpc, mcp
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.servers import ALIASES, PRUNER, MaskingSettings, McpServer, McpSettings, PruningSettings
 from kimi_proxy.core.errors import (
@@ -44,7 +44,6 @@ from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.store.protocols import Original, Originals
 
-SCOPE = "local"
 TOOLS_REMEMBERED = 10_000
 SHORT_CHARS = 250_000
 PRUNES_TO_FIT = 3
@@ -150,7 +149,7 @@ class Gateway:
         """Return the text behind a marker; raise PruneIdNotFound if it was never kept, or has expired."""
         if not is_id(mask_id):
             raise PruneIdNotFound(mask_id, "unknown")
-        return decoded((await self._originals.get(SCOPE, mask_id)).text)
+        return decoded((await self._originals.get(caller.scope(), mask_id)).text)
 
     async def apply_observation_masking(
         self, payload: JsonValue, limits: MaskingSettings | None = None, server_name: str = ""
@@ -322,7 +321,7 @@ class Gateway:
             ratio, keep = 1 - aim / len(text), 1
         for _ in range(PRUNES_TO_FIT):
             options = Options(ratio, keep, settings.timeout_ms, False, True)
-            answer = await self._pruner.prune(Question(text, goal.text, kind, options), SCOPE)
+            answer = await self._pruner.prune(Question(text, goal.text, kind, options))
             if not answer.pruned.annotations:
                 return shorter
             shorter = answer.pruned.text
@@ -353,7 +352,7 @@ class Gateway:
         text = cut.text
         # What takes less than a millisecond is done sooner than a thread is asked to.
         raw, key = _keyed(text) if len(text) < SHORT_CHARS else await asyncio.to_thread(_keyed, text)
-        found = await self._originals.find(SCOPE, key)
+        found = await self._originals.find(caller.scope(), key)
         if found is not None:
             return found
         # By the note a person can be shown later what was left of the text.
@@ -362,7 +361,7 @@ class Gateway:
         size: JsonObject = {"chars": len(text), "lines": text.count("\n") + 1}
         note = json.encode({"what": "mask", "server": server_name, **size, "limits": limits})
         mask_id = new_id("msk")
-        await self._originals.keep(Original(mask_id, SCOPE, key, raw, note))
+        await self._originals.keep(Original(mask_id, caller.scope(), key, raw, note))
         return mask_id
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 
-from kimi_proxy.core import json, tokens
+from kimi_proxy.core import caller, json, tokens
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.config.sections import HookSettings, SanitizerSettings
 from kimi_proxy.core.errors import StoreUnavailable
@@ -26,7 +26,6 @@ from kimi_proxy.services.chat.decisions import cut_note
 from kimi_proxy.services.chat.sanitizer import BUSY_FACTOR
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.originals import SCOPE
 from kimi_proxy.services.store.protocols import Original, Originals
 from kimi_proxy.services.workers.pool import Workers
 
@@ -148,7 +147,7 @@ class ToolHooks:
     async def _is_cut(self, text: str) -> bool:
         """Return whether a marker with an id that we gave out stands in the text."""
         ids = quoted_ids(text)
-        return bool(ids) and bool(await self._originals.live(SCOPE, ids))
+        return bool(ids) and bool(await self._originals.live(caller.scope(), ids))
 
     def _asked_again(self, key: bytes, call_id: str, text: str) -> bool:
         """Return whether another call of the session printed the same: the model missed something in what was left."""
@@ -175,7 +174,7 @@ class ToolHooks:
         }
         both = {**note, **about} if isinstance(note, dict) else about
         key = sha256(b"hook\0" + encoded(hidden.id) + raw).digest()
-        await self._originals.keep(Original(hidden.id, SCOPE, key, raw, json.encode(both)))
+        await self._originals.keep(Original(hidden.id, caller.scope(), key, raw, json.encode(both)))
 
     def _account(self, event: HookEvent, cuts: list[HookCut]) -> None:
         before = sum(cut.form.tokens_before for cut in cuts)

@@ -9,7 +9,7 @@ from hashlib import sha256
 
 from pydantic import BaseModel, ValidationError
 
-from kimi_proxy.core import json
+from kimi_proxy.core import caller, json
 from kimi_proxy.core.config import PrunerSettings
 from kimi_proxy.core.errors import InvalidParams, ParseError, StoreUnavailable
 from kimi_proxy.core.markers import new_id
@@ -17,7 +17,6 @@ from kimi_proxy.core.prune import Cut, Options, Pruned, Question, SourceType
 from kimi_proxy.features.pruning import engine
 from kimi_proxy.services.store.protocols import Original, Originals
 
-SCOPE = "local"
 GOAL_MAX_CHARS = 10_000
 
 
@@ -110,14 +109,14 @@ class Keeper:
     async def id_for(self, key: bytes) -> str:
         """Return the live id of what was kept under `key`, else a new one."""
         try:
-            found = await self._originals.find(SCOPE, key)
+            found = await self._originals.find(caller.scope(), key)
         except StoreUnavailable:
             found = None
         return found or new_id("prn")
 
     async def keep(self, prune_id: str, key: bytes, text: bytes, note: bytes) -> None:
         """Return once `text` is on disk; raise StoreUnavailable if it is not."""
-        await self._originals.keep(Original(prune_id, SCOPE, key, text, note))
+        await self._originals.keep(Original(prune_id, caller.scope(), key, text, note))
 
     async def keep_text(self, text: bytes, what: str) -> str:
         """Keep `text` under an id of its own, and return the id."""

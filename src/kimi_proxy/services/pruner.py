@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
+from kimi_proxy.core import caller, tokens
 from kimi_proxy.core import lines as text_lines
-from kimi_proxy.core import tokens
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.config import Config, PrunerSettings
 from kimi_proxy.core.errors import (
@@ -240,7 +240,7 @@ class Pruner:
         """Load what the first question to a server would otherwise wait for."""
         await self._workers.warm()
 
-    async def prune(self, question: Question, scope: str = "local") -> PruneAnswer:
+    async def prune(self, question: Question) -> PruneAnswer:
         """Return the lines that matter for the goal, or the whole text: a fault of ours never reaches the caller."""
         began = time.monotonic()
 
@@ -248,7 +248,7 @@ class Pruner:
             return PruneAnswer(None, _whole(question, code), self._no_reranking()).without_id(question.text)
 
         timeout_s = _timeout_s(question)
-        work = _within(timeout_s + LATE_S, self._shared(question, scope, deadline=began + timeout_s))
+        work = _within(timeout_s + LATE_S, self._shared(question, caller.scope(), deadline=began + timeout_s))
         answer = await self._fail_open("prune", work, unrecoverable)
         answer = replace(answer, elapsed_ms=round((time.monotonic() - began) * 1000))
         self._count(question, answer)
@@ -364,13 +364,11 @@ class Pruner:
         log.warning("prune fell back", extra={"step": step, "code": code, "what": what})
         return fallback(code)
 
-    async def recover(
-        self, prune_id: str, ranges: Sequence[LineRange], with_numbers: bool, scope: str = "local"
-    ) -> str:
+    async def recover(self, prune_id: str, ranges: Sequence[LineRange], with_numbers: bool) -> str:
         """Return the original lines of each range, byte for byte, in the order of `ranges`."""
         try:
             recovery.check(ranges)
-            text = (await self._original(prune_id, scope)).text
+            text = (await self._original(prune_id)).text
             raw = await _aside(len(text), lambda: recovery.recover(decoded(text), ranges, with_numbers))
         except KimiProxyError as e:
             self._metrics.recoveries.labels(e.code).inc()
@@ -378,9 +376,9 @@ class Pruner:
         self._metrics.recoveries.labels("ok").inc()
         return raw
 
-    async def explain(self, prune_id: str, scope: str = "local") -> Explanation:
+    async def explain(self, prune_id: str) -> Explanation:
         """Return why each line stayed or went; raise PruneIdNotFound, or InvalidParams if it was not pruned."""
-        original = await self._original(prune_id, scope)
+        original = await self._original(prune_id)
         note = originals.decode_note(original.about, prune_id)
         if len(original.text) > 4 * self._config.max_input_chars:
             raise InvalidParams("prune_id", f"{prune_id} is too large to judge its lines: it was never pruned")
@@ -406,10 +404,10 @@ class Pruner:
         work = self._workers.local_scores(question, _timeout_s(question))
         return await self._fail_open("scores", work, lambda code: [])
 
-    async def _original(self, prune_id: str, scope: str) -> Original:
+    async def _original(self, prune_id: str) -> Original:
         if not is_id(prune_id):
             raise PruneIdNotFound(prune_id, "unknown")
-        return await self._originals.get(scope, prune_id)
+        return await self._originals.get(caller.scope(), prune_id)
 
     def _no_reranking(self) -> Reranking | None:
         return None if self._ask_reranker is None else Reranking()

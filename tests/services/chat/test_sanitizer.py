@@ -14,6 +14,7 @@ from tests.fakes import MemoryDecisions, MemoryOriginals
 from tests.services.chat.sanitizing import PATIENT, Clock, World, world
 
 from kimi_proxy.core import tokens
+from kimi_proxy.core.caller import LOCAL_SCOPE
 from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.core.errors import StoreUnavailable
@@ -22,7 +23,6 @@ from kimi_proxy.core.lines import decoded
 from kimi_proxy.features import recovery
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task
-from kimi_proxy.services.chat.decisions import SCOPE
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.cuts import read_note
 from kimi_proxy.services.store.protocols import NEWEST, DecisionRecord, Decisions
@@ -43,7 +43,7 @@ BEGUN: list[Item] = [User(LOG.goal), *asked("call_a1", LOG.text, command="pytest
 
 async def original(world: World, shown: str) -> str:
     (found,) = set(ID.findall(shown))
-    return decoded((await world.store.originals.get(SCOPE, found)).text)
+    return decoded((await world.store.originals.get(LOCAL_SCOPE, found)).text)
 
 
 @WIRES
@@ -188,7 +188,7 @@ async def test_old_results_are_cut_when_the_prompt_cache_is_cold_anyway(tmp_path
         clock.now += 3601
         cold = await here.send(request(wire, [*items, Assistant("Done."), User("And now the tests.")], **CACHED))
         (found,) = set(ID.findall(results(cold.request)["r0"]))
-        kept = decoded((await here.store.originals.get(SCOPE, found)).text)
+        kept = decoded((await here.store.originals.get(LOCAL_SCOPE, found)).text)
 
     assert len(shown_whole(warm)) == 8
     assert shown_whole(cold) == ["r5", "r6", "r7"]
@@ -234,7 +234,7 @@ async def test_a_cut_that_another_has_replaced_is_listed_with_its_session(tmp_pa
         entered = await here.send(request(Wire.CHAT, BEGUN))
         clock.now += 7200
         aged = await here.send(request(Wire.CHAT, [*BEGUN, *later]))
-        listed = {one.id: one for one in await here.store.originals.page(SCOPE, NEWEST, 50)}
+        listed = {one.id: one for one in await here.store.originals.page(LOCAL_SCOPE, NEWEST, 50)}
 
     ids = [set(ID.findall(results(draft.request)["call_a1"])) for draft in (entered, aged)]
     notes = [read_note(id, listed[id].about, listed[id].decision) for (id,) in ids]
@@ -277,7 +277,7 @@ async def test_a_file_that_is_read_again_is_shown_by_what_changed(tmp_path: Path
         draft = await here.send(request(Wire.CHAT, again, EDITOR))
         shown = results(draft.request)["c2"]
         (found,) = set(ID.findall(shown))
-        kept = decoded((await here.store.originals.get(SCOPE, found)).text)
+        kept = decoded((await here.store.originals.get(LOCAL_SCOPE, found)).text)
 
     assert "    # a line that was added" in shown and len(shown) < 400
     assert "déjà montré plus haut : read_file a.py" in shown
@@ -532,7 +532,7 @@ async def test_many_outputs_of_one_conversation_are_all_remembered(tmp_path: Pat
     async with world(tmp_path) as here:
         first = await here.send(request(Wire.MESSAGES, items))
         again = await here.send(request(Wire.MESSAGES, items))
-        kept = await here.store.originals.page(SCOPE, NEWEST, 100)
+        kept = await here.store.originals.page(LOCAL_SCOPE, NEWEST, 100)
 
     assert first.request.body == again.request.body
     # All but the newest three are old, and the newest has just come.

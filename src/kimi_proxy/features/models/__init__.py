@@ -59,8 +59,9 @@ class Models:
         self._models = models
         self._file = file
         self._off_lines = off_lines or {}
-        self._listed: LruCache[tuple[str, str], int] = LruCache(MAX_NAMES)  # windows by the providers' own lists
-        self._known: LruCache[Target, Model] = LruCache(MAX_NAMES)
+        # Windows by the providers' own lists.
+        self._listed: LruCache[tuple[str, str], int] = LruCache(MAX_NAMES, shared=True)
+        self._known: LruCache[Target, Model] = LruCache(MAX_NAMES, shared=True)
 
     @classmethod
     def of(cls, config: Config) -> "Models":

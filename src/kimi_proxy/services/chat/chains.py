@@ -4,12 +4,11 @@ import asyncio
 import logging
 from hashlib import sha256
 
-from kimi_proxy.core import json
+from kimi_proxy.core import caller, json
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.errors import ParseError, StoreUnavailable
 from kimi_proxy.core.lines import encoded
 from kimi_proxy.features.sessions import Session
-from kimi_proxy.services.chat.decisions import SCOPE
 from kimi_proxy.services.chat.handler import ChatObserver
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.store.protocols import DecisionRecord, Decisions
@@ -46,7 +45,7 @@ class ResponseChains(ChatObserver):
         key = _key(response_id)
         try:
             async with asyncio.timeout(DISK_S):
-                record = (await self._decisions.get(SCOPE, [key])).get(key)
+                record = (await self._decisions.get(caller.scope(), [key])).get(key)
         except (StoreUnavailable, TimeoutError) as e:
             log.warning("the session of an answer cannot be read", extra={"what": str(e)[:300]})
             return None
@@ -61,7 +60,7 @@ class ResponseChains(ChatObserver):
     async def _write(self, response_id: str, session: Session) -> None:
         value = json.encode({"id": session.id, "name": session.name, "parent": session.parent})
         try:
-            await self._decisions.add(SCOPE, [DecisionRecord(_key(response_id), KIND, value)])
+            await self._decisions.add(caller.scope(), [DecisionRecord(_key(response_id), KIND, value)])
         except StoreUnavailable as e:
             log.warning("the session of an answer is not written down", extra={"what": str(e)[:300]})
 

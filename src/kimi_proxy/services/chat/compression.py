@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Literal, TypeAlias
 from weakref import WeakValueDictionary
 
-from kimi_proxy.core import json
+from kimi_proxy.core import caller, json
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.chat import Request
 from kimi_proxy.core.config.sections import CompressionSettings
@@ -24,7 +24,6 @@ from kimi_proxy.features.pipeline import ActiveCompression, Draft, Note
 from kimi_proxy.features.sanitizer.stage import EVENT as SANITIZED
 from kimi_proxy.features.sanitizer.stage import result_call_ids, with_pending_results
 from kimi_proxy.services.chat.counting import TokenCounter
-from kimi_proxy.services.chat.decisions import SCOPE
 from kimi_proxy.services.chat.routing import count_ratio
 from kimi_proxy.services.chat.summaries import Summaries, Summary, SummaryTask
 from kimi_proxy.services.events import Publish, no_op
@@ -270,7 +269,7 @@ class Compressor:
             *(plan.cut, plan.kept, proposal.fingerprint, message, summary.text),
             *(id, summary.by, preset.kind, is_automatic),
         )
-        return Original(id, SCOPE, sha256(b"history\0" + raw).digest(), raw, about), made
+        return Original(id, caller.scope(), sha256(b"history\0" + raw).digest(), raw, about), made
 
 
 def _unparsed(draft: Draft) -> Draft:

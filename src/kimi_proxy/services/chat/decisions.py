@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TypeVar
 
-from kimi_proxy.core import json
+from kimi_proxy.core import caller, json
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.errors import OtherReason, Reason, StoreUnavailable
 from kimi_proxy.core.lines import decoded, encoded
@@ -28,7 +28,6 @@ from kimi_proxy.services.store.protocols import (
     Originals,
 )
 
-SCOPE = "local"
 PREVIEW_CHARS = 200
 UNWRITTEN_MAX = 10_000
 AT_ONCE = 64  # results of one request: thousands would keep the event loop from its other turns
@@ -65,8 +64,12 @@ class ChatDecisions:
         self._recent_pending: LruCache[bytes, str] = LruCache(
             REMEMBER_MAX, max_bytes=REMEMBER_BYTES, ttl_s=remember_s, now=now
         )
-        # Outputs that went out whole, which is not on disk yet; they count for more than what is.
-        self._unwritten: dict[bytes, DecisionRecord] = {}
+        # Outputs that went out whole, by scope, which is not on disk yet; they count for more than what is.
+        self._unwritten_of: dict[str, dict[bytes, DecisionRecord]] = {}
+
+    @property
+    def _unwritten(self) -> dict[bytes, DecisionRecord]:
+        return self._unwritten_of.setdefault(caller.scope(), {})
 
     async def known(self, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
         """Return how these outputs were sent before, as far as they were; StoreUnavailable if that cannot be read."""
@@ -89,9 +92,9 @@ class ChatDecisions:
         self._checked.put(key, True)
 
     async def _looked_up(self, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
-        records = dict(await self._stored.get(SCOPE, [output.key for output in outputs]))
+        records = dict(await self._stored.get(caller.scope(), [output.key for output in outputs]))
         ids = [id for record in records.values() for id in record.original_ids]
-        live = await self._originals.live(SCOPE, ids) if ids else frozenset[str]()
+        live = await self._originals.live(caller.scope(), ids) if ids else frozenset[str]()
         for output in outputs:
             record = records.get(output.key)
             if record and not live.issuperset(record.original_ids) and not await self._kept_again(output, record):
@@ -123,7 +126,7 @@ class ChatDecisions:
             self._checked.forget(key)
         late = tuple(self._unwritten.values())
         forget = [*old, *(record.key for record in late)]
-        on_disk = await self._stored.add(SCOPE, [*late, *records], forget=forget)
+        on_disk = await self._stored.add(caller.scope(), [*late, *records], forget=forget)
         for record in late:
             self._unwritten.pop(record.key, None)
         own = {record.key: _decision(on_disk[record.key]) for record in records if record.key in on_disk}
@@ -135,14 +138,14 @@ class ChatDecisions:
         """Remember a recall result that the model reads beside the result of this call, from the next request on."""
         record = DecisionRecord(_key("owed", session, call), "owed", encoded(text), session=session)
         self._recent_pending.forget(record.key)
-        await self._stored.add(SCOPE, [record])
+        await self._stored.add(caller.scope(), [record])
 
     async def pending_results(self, session: str, calls: Iterable[str]) -> dict[str, str]:
         """Return the recall results that the model reads beside the results of these calls."""
         keys = {_key("owed", session, call): call for call in calls}
         known = {key: self._recent_pending.get(key) for key in keys}
         unread = [key for key, text in known.items() if text is None]
-        records = await self._stored.get(SCOPE, unread) if unread else {}
+        records = await self._stored.get(caller.scope(), unread) if unread else {}
         for key in unread:
             known[key] = text = decoded(records[key].shown or b"") if key in records else ""
             self._recent_pending.put(key, text, len(text))
@@ -150,7 +153,7 @@ class ChatDecisions:
 
     async def save_response_id(self, shown: str, real: str) -> None:
         """Remember which response is meant by an id that the client knows."""
-        await self._stored.add(SCOPE, [DecisionRecord(_key("renamed", shown), "renamed", encoded(real))])
+        await self._stored.add(caller.scope(), [DecisionRecord(_key("renamed", shown), "renamed", encoded(real))])
 
     async def real_response_id(self, shown: str) -> str | None:
         return await self._text_of(_key("renamed", shown))
@@ -158,7 +161,7 @@ class ChatDecisions:
     async def save_open_results(self, response_id: str, results: Mapping[str, str]) -> None:
         """Remember recall results for a response that the provider keeps, by the ids of their calls."""
         text = json.encode(results).decode()
-        await self._stored.add(SCOPE, [DecisionRecord(_key("open", response_id), "open", encoded(text))])
+        await self._stored.add(caller.scope(), [DecisionRecord(_key("open", response_id), "open", encoded(text))])
 
     async def open_results(self, response_id: str) -> Mapping[str, str]:
         """Return the results that the first request after a response has to carry."""
@@ -167,40 +170,44 @@ class ChatDecisions:
         return {id: str(text) for id, text in results.items()} if isinstance(results, Mapping) else {}
 
     async def _text_of(self, key: bytes) -> str | None:
-        record = (await self._stored.get(SCOPE, [key])).get(key)
+        record = (await self._stored.get(caller.scope(), [key])).get(key)
         return None if record is None or record.shown is None else decoded(record.shown)
 
     async def has_tool(self, conversation: bytes) -> bool:
         """Return whether our tool is in the tools of a conversation."""
-        return bool(await self._stored.get(SCOPE, [_key("tool", conversation.hex())]))
+        return bool(await self._stored.get(caller.scope(), [_key("tool", conversation.hex())]))
 
     async def save_has_tool(self, conversation: bytes) -> None:
-        await self._stored.add(SCOPE, [DecisionRecord(_key("tool", conversation.hex()), "tool", b"offered")])
+        await self._stored.add(caller.scope(), [DecisionRecord(_key("tool", conversation.hex()), "tool", b"offered")])
 
     async def save_handed_over(self, hashes: Sequence[str]) -> None:
         """Remember that another gateway was given these names of originals, and may read them."""
         keys = [_key("handed over", hashed) for hashed in hashes]
-        known = await self._stored.get(SCOPE, keys)
+        known = await self._stored.get(caller.scope(), keys)
         new = [DecisionRecord(key, "handed_over", b"offered") for key in keys if key not in known]
         if new:
-            await self._stored.add(SCOPE, new)
+            await self._stored.add(caller.scope(), new)
 
     async def is_handed_over(self, hashed: str) -> bool:
         """Return whether another gateway was given this name of an original."""
-        return bool(await self._stored.get(SCOPE, [_key("handed over", hashed)]))
+        return bool(await self._stored.get(caller.scope(), [_key("handed over", hashed)]))
 
     async def totals(self) -> DecisionTotals:
-        return await self._stored.totals(SCOPE)
+        return await self._stored.totals(caller.scope())
 
     async def newest(self, limit: int) -> Sequence[ListedOriginal]:
         """Return what was cut last, in chats and elsewhere."""
-        return await self._originals.page(SCOPE, NEWEST, limit)
+        return await self._originals.page(caller.scope(), NEWEST, limit)
 
     async def marked(self, outputs: Sequence[LongOutput]) -> list[LongOutput]:
         """Return the outputs, those with a marker of ours as already cut. A marker with an id that we never gave out
         is text like any other."""
         named = {output.key: ids for output in outputs if (ids := quoted_ids(output.text))}
-        real = await self._originals.live(SCOPE, frozenset().union(*named.values())) if named else frozenset[str]()
+        real = (
+            await self._originals.live(caller.scope(), frozenset().union(*named.values()))
+            if named
+            else frozenset[str]()
+        )
         return [
             output
             if output.whole_because or real.isdisjoint(named.get(output.key, ()))
@@ -253,7 +260,7 @@ def _key(kind: str, *names: str) -> bytes:
 def _original(hidden: Hidden, output: LongOutput, goal: str, session: str) -> Original:
     raw = encoded(hidden.text)
     key = sha256(b"output\0" + output.key + raw).digest()
-    return Original(hidden.id, SCOPE, key, raw, cut_note(hidden, goal, session))
+    return Original(hidden.id, caller.scope(), key, raw, cut_note(hidden, goal, session))
 
 
 def cut_note(hidden: Hidden, goal: str, session: str = "") -> bytes:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from kimi_proxy.core import json, tokens
+from kimi_proxy.core import caller, json, tokens
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.config.sections import MemorySettings as Settings
 from kimi_proxy.core.errors import FileRefused, InvalidParams, ParseError, StoreUnavailable
@@ -18,7 +18,6 @@ from kimi_proxy.core.lines import decoded, encoded
 from kimi_proxy.features.memory import is_new_conversation, memory_block, with_memory
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.proxy import private_files
-from kimi_proxy.services.chat.decisions import SCOPE
 from kimi_proxy.services.events import iso_time
 from kimi_proxy.services.store.protocols import DecisionRecord, Decisions, SessionStore
 
@@ -105,7 +104,8 @@ class ProjectMemory:
         self._session_store = session_store
         self._now = now
         self._blocks: LruCache[str, str] = LruCache(MAX_SESSIONS)  # by session; empty if it began without
-        self._unsure: set[bytes] = set()  # places of sessions that began without because the disk failed
+        # Scopes and places of sessions that began without because the disk failed.
+        self._unsure: set[tuple[str, bytes]] = set()
 
     async def load(self) -> JsonObject:
         return self._shown(await asyncio.to_thread(self._file.read))
@@ -131,11 +131,11 @@ class ProjectMemory:
 
     async def _first_seen(self, draft: Draft) -> Draft:
         """Inject into a conversation that this process has not seen before."""
-        if self._unsure:
-            await self._decisions.add(SCOPE, [], forget=list(self._unsure))
-            self._unsure.clear()
+        if unsure := {place for place in self._unsure if place[0] == caller.scope()}:
+            await self._decisions.add(caller.scope(), [], forget=[key for _, key in unsure])
+            self._unsure -= unsure
         session, decision_key = draft.session.id, _decision_key(draft.session.id)
-        record = (await self._decisions.get(SCOPE, [decision_key])).get(decision_key)
+        record = (await self._decisions.get(caller.scope(), [decision_key])).get(decision_key)
         if record is not None and record.shown is not None:
             return self._injected(draft, decoded(record.shown))
         if not self.is_on or not is_new_conversation(draft.request) or await self._has_begun(session):
@@ -143,7 +143,7 @@ class ProjectMemory:
         text = memory_block((await asyncio.to_thread(self._file.read)).content)
         # On disk before it is sent: the next process has to send the same.
         records = await self._decisions.add(
-            SCOPE, [DecisionRecord(decision_key, "memory", encoded(text), session=session)]
+            caller.scope(), [DecisionRecord(decision_key, "memory", encoded(text), session=session)]
         )
         text = decoded(records[decision_key].shown or b"")
         return self._injected(draft, text, tokens.count(text))
@@ -160,7 +160,7 @@ class ProjectMemory:
         """It began without memory, and goes on without; a block on disk, if there is one, is deleted later."""
         self._blocks.put(session, "")
         if len(self._unsure) < MAX_SESSIONS:
-            self._unsure.add(_decision_key(session))
+            self._unsure.add((caller.scope(), _decision_key(session)))
 
     def _shown(self, remembered: MemoryContent) -> JsonObject:
         text = memory_block(remembered.content)

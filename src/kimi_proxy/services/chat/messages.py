@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kimi_proxy.core import chat, json, tokens
+from kimi_proxy.core import caller, chat, json, tokens
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.errors import InvalidParams, PruneIdNotFound, StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -16,7 +16,6 @@ from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, OnFault, Stage, run_stages
 from kimi_proxy.features.sessions import session_of
 from kimi_proxy.services.chat.decisions import ChatDecisions
-from kimi_proxy.services.originals import SCOPE
 from kimi_proxy.services.store.protocols import Originals
 
 HASH_DIGITS = 20  # 80 bits, as an id has
@@ -82,7 +81,7 @@ class Messages:
         ids = [f"{prefix}_{_digits(hashed)}" for prefix in PREFIXES] if is_known else []
         for id in ids:
             try:
-                return decoded((await self._originals.get(SCOPE, id)).text)
+                return decoded((await self._originals.get(caller.scope(), id)).text)
             except PruneIdNotFound as e:
                 if e.reason == "expired":
                     raise

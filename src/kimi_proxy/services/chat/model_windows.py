@@ -27,7 +27,7 @@ class ModelWindows(ChatObserver):
         self._models = models
         self._list_models = list_models
         self._publish = publish
-        self._asked: LruCache[tuple[str, str], bool] = LruCache(MAX_MODELS)
+        self._asked: LruCache[tuple[str, str], bool] = LruCache(MAX_MODELS, shared=True)
         self._unknown: LruCache[Target, str] = LruCache(SHOWN)
         self._asking: set[asyncio.Task[None]] = set()
 

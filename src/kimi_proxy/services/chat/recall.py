@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import replace
 from functools import reduce
 
-from kimi_proxy.core import json
+from kimi_proxy.core import caller, json
 from kimi_proxy.core.chat import Request, edit
 from kimi_proxy.core.chat.reply import EventSplitter, Usage
 from kimi_proxy.core.chat.wires.recall import RecallCall, RecallRounds, RecallStream
@@ -29,7 +29,7 @@ from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.sanitizer.stage import unique_call_id
 from kimi_proxy.features.tool import checked
 from kimi_proxy.proxy.headers import UpstreamRequest
-from kimi_proxy.services.chat.decisions import SCOPE, ChatDecisions
+from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.relay import ReplyStream, RewrittenReply, read_up_to
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.originals import session_of
@@ -193,7 +193,7 @@ class Recall:
             recover = checked(Recover, arguments)
             if not is_id(recover.id) or not progress.knows(recover.id):
                 raise PruneIdNotFound(recover.id, "unknown")
-            original = await self._originals.get(SCOPE, recover.id)
+            original = await self._originals.get(caller.scope(), recover.id)
             if not progress.may_read(recover.id, session_of(original.about)):
                 raise PruneIdNotFound(recover.id, "unknown")
             part = recovery.part(decoded(original.text), recover)

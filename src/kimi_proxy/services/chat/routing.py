@@ -4,6 +4,7 @@ import asyncio
 import logging
 from hashlib import sha256
 
+from kimi_proxy.core import caller
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.config.sections import RoutingSettings as Settings
 from kimi_proxy.core.errors import StoreUnavailable
@@ -14,7 +15,6 @@ from kimi_proxy.features.models.routing import RETURN_SHARE, ModelWindow, Route,
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sessions import family
 from kimi_proxy.services.chat.counting import TokenCounter
-from kimi_proxy.services.chat.decisions import SCOPE
 from kimi_proxy.services.store.protocols import DecisionRecord, Decisions, SessionStore
 
 MOST_OFF = 2.0  # a provider that counts more than twice our estimate counts something else
@@ -134,7 +134,7 @@ class Routing:
         """Return the route on disk; if it cannot be read now, the next request looks again."""
         try:
             async with asyncio.timeout(ROUTING_DISK_S):
-                record = (await self._decisions.get(SCOPE, [decision_key])).get(decision_key)
+                record = (await self._decisions.get(caller.scope(), [decision_key])).get(decision_key)
         except (StoreUnavailable, TimeoutError) as e:
             log.warning("a route cannot be read", extra={"what": str(e)[:300]})
             return STAYS
@@ -147,7 +147,7 @@ class Routing:
         try:
             async with asyncio.timeout(ROUTING_DISK_S):
                 new = [] if key == STAYS else [DecisionRecord(decision_key, "routed", encoded(key))]
-                await self._decisions.add(SCOPE, new, forget=[decision_key])
+                await self._decisions.add(caller.scope(), new, forget=[decision_key])
         except (StoreUnavailable, TimeoutError) as e:
             log.warning("a route is not written down", extra={"what": str(e)[:300]})
 
