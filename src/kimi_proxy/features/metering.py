@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from kimi_proxy.core.cache import LruCache
+from kimi_proxy.core.caller import LOCAL_SCOPE
 from kimi_proxy.core.chat.reply import ReplyFacts, Usage
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.features.accounting import Account, Recalled, Sent, prices_of
@@ -43,6 +44,9 @@ class Metric:
     duration_ms: int | None = None
     context: Context | None = None  # what it is made of; None if that was not counted
     account: Account | None = None  # what it saved after all; None until its answer is over, and if there was none
+    scope: str = LOCAL_SCOPE  # whose it is
+    person: str = ""
+    team: str = ""
 
     @property
     def tokens(self) -> int:

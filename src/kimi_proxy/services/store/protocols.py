@@ -8,10 +8,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
 
+from kimi_proxy.core.caller import LOCAL_SCOPE
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.accounting import SavingsLine
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.sanitizer.policy import SentPrefix
+from kimi_proxy.services.store.team import TeamTables
+
+# Whose sessions and requests; None: everyone's. A list of none finds nothing.
+Scopes = Sequence[str] | None
 
 NEWEST = 2**62  # as `before`: from the newest original on
 
@@ -127,6 +132,9 @@ class SessionRecord:
     net_saved_usd: float | None = None
     parent: str = ""  # the session that it helps, as a sub-agent or with requests on the side
     directory: str = ""  # where its agent works, if it says so
+    scope: str = LOCAL_SCOPE  # whose it is
+    person: str = ""
+    team: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,26 +255,26 @@ class Decisions(Protocol):
 
 
 class SessionStore(Protocol):
-    """Sessions, their requests, and what these saved and cost."""
+    """Sessions, their requests, and what these saved and cost; where `scopes` are given, only theirs."""
 
     async def write(self, sessions: Sequence[SessionRecord], metrics: Sequence[Metric]) -> None:
         """Write all of it or nothing; what is written twice is there once."""
 
     async def get(self, id: str) -> SessionRecord | None: ...
 
-    async def newest(self, limit: int, after: Cursor | None = None) -> Sequence[SessionRecord]:
+    async def newest(self, limit: int, after: Cursor | None = None, scopes: Scopes = None) -> Sequence[SessionRecord]:
         """Return sessions, the last used first."""
 
     async def newest_ids(self, limit: int) -> Sequence[str]: ...
 
-    async def search(self, words: str, limit: int) -> Sequence[SessionRecord]:
+    async def search(self, words: str, limit: int, scopes: Scopes = None) -> Sequence[SessionRecord]:
         """Return those whose title, name, id, model or provider holds `words`, the last used first."""
 
-    async def count(self) -> int: ...
+    async def count(self, scopes: Scopes = None) -> int: ...
 
-    async def totals(self) -> SessionTotals: ...
+    async def totals(self, scopes: Scopes = None) -> SessionTotals: ...
 
-    async def memory_totals(self) -> MemoryTotals: ...
+    async def memory_totals(self, scopes: Scopes = None) -> MemoryTotals: ...
 
     async def newest_context(self, session: str) -> tuple[JsonValue, JsonValue]:
         """Return the memory and the layout of the newest request of a session, each None if it was not measured."""
@@ -277,17 +285,19 @@ class SessionStore(Protocol):
     async def delete(self, ids: Sequence[str]) -> int:
         """Delete sessions with their requests and compressions; return how many of them there were."""
 
-    async def delete_all(self) -> int: ...
+    async def delete_all(self, scopes: Scopes = None) -> int: ...
 
     async def newest_metric(self, session: str) -> Metric | None: ...
 
-    async def newest_metrics(self, limit: int, session: str | None = None) -> Sequence[Metric]:
+    async def newest_metrics(self, limit: int, session: str | None = None, scopes: Scopes = None) -> Sequence[Metric]:
         """Return the requests of one session or of all, the newest last."""
 
-    async def metrics(self, session: str | None, after: int, limit: int) -> Sequence[tuple[int, Metric]]:
+    async def metrics(
+        self, session: str | None, after: int, limit: int, scopes: Scopes = None
+    ) -> Sequence[tuple[int, Metric]]:
         """Return requests in the order in which they were written, each with its number, from `after` on."""
 
-    async def accounts(self, since: float, session: str | None = None) -> Sequence[SavingsLine]:
+    async def accounts(self, since: float, session: str | None = None, scopes: Scopes = None) -> Sequence[SavingsLine]:
         """Return what requests since `since` saved and cost, by session and model."""
 
 
@@ -324,6 +334,8 @@ class Store(Protocol):
     def decisions(self) -> Decisions: ...
     @property
     def sessions(self) -> SessionStore: ...
+    @property
+    def team(self) -> TeamTables: ...
 
     async def usage(self) -> StoreUsage:
         """Never raises: a store that does not work says so in `state`."""

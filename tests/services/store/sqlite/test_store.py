@@ -93,7 +93,17 @@ async def test_a_file_of_the_first_schema_is_brought_up_and_keeps_its_originals(
     with closing(sqlite3.connect(store_path(tmp_path), isolation_level=None)) as connection:
         for view in ("masked_content", "memory_metrics"):
             connection.execute(f"DROP VIEW {view}")
-        for table in ("sessions", "metrics", "compression_log", "pin", "memory_segments"):
+        tables = (
+            "sessions",
+            "metrics",
+            "compression_log",
+            "pin",
+            "memory_segments",
+            "person",
+            "usage_day",
+            "audit_log",
+        )
+        for table in tables:
             connection.execute(f"DROP TABLE IF EXISTS {table}")
         connection.execute("PRAGMA user_version = 1")
     async with opened(tmp_path) as store:

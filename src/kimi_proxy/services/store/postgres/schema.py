@@ -184,7 +184,56 @@ INSERT INTO kept SELECT shard, 0, 0 FROM generate_series(0, 15) AS shard;
 UPDATE kept SET (originals, bytes) = (SELECT count(*), coalesce(sum(size), 0) FROM record) WHERE shard = 0;
 """
 
-MIGRATIONS = (_1_TABLES, _2_REPLICAS, _3_TOTALS)
+_4_TEAM = """
+ALTER TABLE sessions ADD COLUMN scope TEXT NOT NULL DEFAULT 'local', ADD COLUMN person TEXT NOT NULL DEFAULT '',
+    ADD COLUMN team TEXT NOT NULL DEFAULT '';
+ALTER TABLE metrics ADD COLUMN scope TEXT NOT NULL DEFAULT 'local', ADD COLUMN person TEXT NOT NULL DEFAULT '',
+    ADD COLUMN team TEXT NOT NULL DEFAULT '';
+CREATE INDEX sessions_by_scope ON sessions (scope, last_used, id);
+CREATE INDEX metrics_by_scope ON metrics (scope, seq);
+CREATE TABLE person (
+    name TEXT PRIMARY KEY,
+    role TEXT NOT NULL,
+    team TEXT NOT NULL,
+    token_hash BYTEA NOT NULL UNIQUE,  -- SHA-256; the token itself is kept nowhere
+    created DOUBLE PRECISION NOT NULL,
+    rotated DOUBLE PRECISION NOT NULL,
+    revoked DOUBLE PRECISION
+);
+CREATE TABLE usage_day (
+    day TEXT NOT NULL,  -- 2026-11-16, in UTC
+    person TEXT NOT NULL,
+    team TEXT NOT NULL,
+    model TEXT NOT NULL,
+    admitted BIGINT NOT NULL DEFAULT 0,  -- by a budget, before they were sent
+    requests BIGINT NOT NULL DEFAULT 0,
+    input_tokens BIGINT NOT NULL DEFAULT 0,
+    cached_tokens BIGINT NOT NULL DEFAULT 0,
+    output_tokens BIGINT NOT NULL DEFAULT 0,
+    tokens_saved BIGINT NOT NULL DEFAULT 0,
+    net_saved_tokens BIGINT NOT NULL DEFAULT 0,
+    cost_usd DOUBLE PRECISION NOT NULL DEFAULT 0,
+    net_saved_usd DOUBLE PRECISION NOT NULL DEFAULT 0,
+    PRIMARY KEY (day, person, team, model)
+);
+INSERT INTO usage_day (day, person, team, model, requests, input_tokens, cached_tokens, output_tokens, tokens_saved,
+    net_saved_tokens, cost_usd, net_saved_usd)
+  SELECT to_char(to_timestamp(at) AT TIME ZONE 'UTC', 'YYYY-MM-DD'), '', '', model, count(*),
+    coalesce(sum(input_tokens), 0), coalesce(sum(cached_tokens), 0), coalesce(sum(output_tokens), 0),
+    sum(tokens_saved), coalesce(sum(net_saved_tokens), 0), coalesce(sum(cost_usd), 0), coalesce(sum(net_saved_usd), 0)
+  FROM metrics GROUP BY 1, model;
+CREATE TABLE audit_log (
+    seq BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at DOUBLE PRECISION NOT NULL,
+    person TEXT NOT NULL,
+    action TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    detail TEXT NOT NULL
+);
+CREATE INDEX audit_log_by_time ON audit_log (at);
+"""
+
+MIGRATIONS = (_1_TABLES, _2_REPLICAS, _3_TOTALS, _4_TEAM)
 VERSION = len(MIGRATIONS)
 
 

@@ -12,19 +12,30 @@ from kimi_proxy.features.context import Context
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.services.store.clock import Moment
 from kimi_proxy.services.store.postgres.database import Connection, PostgresDatabase
-from kimi_proxy.services.store.protocols import Cursor, MemoryKind, MemoryTotals, SessionRecord, SessionTotals
+from kimi_proxy.services.store.postgres.team import add_usage
+from kimi_proxy.services.store.protocols import (
+    Cursor,
+    MemoryKind,
+    MemoryTotals,
+    Scopes,
+    SessionRecord,
+    SessionTotals,
+)
+from kimi_proxy.services.store.team import usage_of
 
 KEEP_S = 180 * 86_400.0
 DELETE_AT_ONCE = 500  # so that no transaction is long
 
 _ACCOUNT = tuple(field.name for field in fields(Account))
 _SESSION = tuple(field.name for field in fields(SessionRecord))
+_OWNER = ("scope", "person", "team")
 # Of a request, in the order of the fields of Metric and Account.
 _METRIC = (
     *("id", "session_id", "at", "provider", "model", "api", "tokens_estimated", "tokens_saved", "reasons"),
     *("max_context", "status", "outcome", "finish", "input_tokens", "cached_tokens", "output_tokens", "cost_usd"),
     *("first_token_ms", "duration_ms", "system_tokens", "memory_tokens", "tools_tokens", "chat_tokens"),
     *_ACCOUNT,
+    *_OWNER,
 )
 _OF_SESSIONS = ("metrics", "compression_log", "memory_segments")
 
@@ -45,8 +56,8 @@ class PostgresSessions:
             await connection.execute("SELECT 1 FROM sessions WHERE id = ANY(%s) ORDER BY id FOR UPDATE", (list(ids),))
             for session in sorted(sessions, key=lambda session: session.id):
                 await _open_session(connection, session)
-            for metric in metrics:
-                await _add_metric(connection, metric)
+            new = [metric for metric in metrics if await _add_metric(connection, metric)]
+            await add_usage(connection, usage_of(new))
 
         await self._database.run(work)
 
@@ -54,46 +65,56 @@ class PostgresSessions:
         found = await self._sessions("WHERE id = %s", (_text(id),))
         return found[0] if found else None
 
-    async def newest(self, limit: int, after: Cursor | None = None) -> Sequence[SessionRecord]:
+    async def newest(self, limit: int, after: Cursor | None = None, scopes: Scopes = None) -> Sequence[SessionRecord]:
+        theirs, own = _of(scopes)
         if after is None:
-            return await self._sessions("ORDER BY last_used DESC, id DESC LIMIT %s", (limit,))
-        where = "WHERE (last_used, id) < (%s, %s) ORDER BY last_used DESC, id DESC LIMIT %s"
-        return await self._sessions(where, (*after, limit))
+            return await self._sessions(f"WHERE {theirs} ORDER BY last_used DESC, id DESC LIMIT %s", (*own, limit))
+        where = f"WHERE {theirs} AND (last_used, id) < (%s, %s) ORDER BY last_used DESC, id DESC LIMIT %s"
+        return await self._sessions(where, (*own, *after, limit))
 
     async def newest_ids(self, limit: int) -> Sequence[str]:
         rows = await self._rows("SELECT id FROM sessions ORDER BY last_used DESC, id DESC LIMIT %s", (limit,))
         return [str(id) for (id,) in rows]
 
-    async def search(self, words: str, limit: int) -> Sequence[SessionRecord]:
+    async def search(self, words: str, limit: int, scopes: Scopes = None) -> Sequence[SessionRecord]:
+        theirs, own = _of(scopes)
         pattern = "%" + "".join(f"\\{each}" if each in "%_\\" else each for each in _text(words)) + "%"
-        where = """WHERE concat_ws(E'\\x01', title, name, id, model, provider) ILIKE %s
+        where = f"""WHERE {theirs} AND concat_ws(E'\\x01', title, name, id, model, provider) ILIKE %s
           ORDER BY last_used DESC, id DESC LIMIT %s"""
-        return await self._sessions(where, (pattern, limit))
+        return await self._sessions(where, (*own, pattern, limit))
 
-    async def count(self) -> int:
-        return int(str((await self._rows("SELECT count(*) FROM sessions"))[0][0]))
+    async def count(self, scopes: Scopes = None) -> int:
+        theirs, own = _of(scopes)
+        return int(str((await self._rows(f"SELECT count(*) FROM sessions WHERE {theirs}", own))[0][0]))  # noqa: S608
 
-    async def totals(self) -> SessionTotals:
+    async def totals(self, scopes: Scopes = None) -> SessionTotals:
+        theirs, own = _of(scopes)
         rows = await self._rows(
-            """SELECT count(*), coalesce(sum(requests), 0)::bigint, coalesce(sum(input_tokens), 0)::bigint,
+            f"""SELECT count(*), coalesce(sum(requests), 0)::bigint, coalesce(sum(input_tokens), 0)::bigint,
                  coalesce(sum(cached_tokens), 0)::bigint, coalesce(sum(output_tokens), 0)::bigint,
                  coalesce(sum(tokens_saved), 0)::bigint, sum(cost_usd), sum(cost_before_usd),
-                 coalesce(sum(net_saved_tokens), 0)::bigint, sum(net_saved_usd) FROM sessions"""
+                 coalesce(sum(net_saved_tokens), 0)::bigint, sum(net_saved_usd) FROM sessions
+               WHERE {theirs}""",  # noqa: S608 - a fixed text
+            own,
         )
         return SessionTotals(*rows[0])  # type: ignore[arg-type]
 
-    async def memory_totals(self) -> MemoryTotals:
+    async def memory_totals(self, scopes: Scopes = None) -> MemoryTotals:
+        theirs, own = _of(scopes)
         rows = await self._rows(
-            """SELECT count(*), count(nullif(memory_tokens, 0)),
+            f"""SELECT count(*), count(nullif(memory_tokens, 0)),
                  count(DISTINCT CASE WHEN memory_tokens > 0 THEN session_id END),
                  coalesce(sum(system_tokens), 0)::bigint, coalesce(sum(memory_tokens), 0)::bigint,
                  coalesce(sum(tools_tokens), 0)::bigint, coalesce(sum(chat_tokens), 0)::bigint
-               FROM metrics WHERE memory_tokens IS NOT NULL"""
+               FROM metrics WHERE memory_tokens IS NOT NULL AND {theirs}""",  # noqa: S608 - a fixed text
+            own,
         )
         kinds = await self._rows(
-            """SELECT kind, count(*), sum(segments)::bigint, sum(tokens)::bigint FROM memory_segments
+            f"""SELECT kind, count(*), sum(segments)::bigint, sum(tokens)::bigint FROM memory_segments
                WHERE seq IN (SELECT max(seq) FROM memory_segments GROUP BY session_id, kind)
-               GROUP BY kind ORDER BY sum(tokens) DESC, kind"""
+                 AND session_id IN (SELECT id FROM sessions WHERE {theirs})
+               GROUP BY kind ORDER BY sum(tokens) DESC, kind""",  # noqa: S608 - a fixed text
+            own,
         )
         totals = MemoryTotals(*rows[0])  # type: ignore[arg-type]
         return replace(totals, kinds=tuple(MemoryKind(*kind) for kind in kinds))  # type: ignore[arg-type]
@@ -109,28 +130,28 @@ class PostgresSessions:
     async def delete(self, ids: Sequence[str]) -> int:
         return await self._delete("= ANY(%s)", (list(ids),))
 
-    async def delete_all(self) -> int:
-        return await self._delete("IS NOT NULL", ())
+    async def delete_all(self, scopes: Scopes = None) -> int:
+        theirs, own = _of(scopes)
+        return await self._delete(f"IN (SELECT id FROM sessions WHERE {theirs})", own)  # noqa: S608 - a fixed text
 
     async def newest_metric(self, session: str) -> Metric | None:
         found = await self._metrics("WHERE session_id = %s ORDER BY seq DESC LIMIT 1", (session,))
         return found[0][1] if found else None
 
-    async def newest_metrics(self, limit: int, session: str | None = None) -> Sequence[Metric]:
-        if session is None:
-            found = await self._metrics("ORDER BY seq DESC LIMIT %s", (limit,))
-        else:
-            found = await self._metrics("WHERE session_id = %s ORDER BY seq DESC LIMIT %s", (session, limit))
+    async def newest_metrics(self, limit: int, session: str | None = None, scopes: Scopes = None) -> Sequence[Metric]:
+        theirs, own = _of(scopes, session)
+        found = await self._metrics(f"WHERE {theirs} ORDER BY seq DESC LIMIT %s", (*own, limit))
         return [metric for _, metric in reversed(found)]
 
-    async def metrics(self, session: str | None, after: int, limit: int) -> Sequence[tuple[int, Metric]]:
-        if session is None:
-            return await self._metrics("WHERE seq > %s ORDER BY seq LIMIT %s", (after, limit))
-        where = "WHERE session_id = %s AND seq > %s ORDER BY seq LIMIT %s"
-        return await self._metrics(where, (session, after, limit))
+    async def metrics(
+        self, session: str | None, after: int, limit: int, scopes: Scopes = None
+    ) -> Sequence[tuple[int, Metric]]:
+        theirs, own = _of(scopes, session)
+        return await self._metrics(f"WHERE {theirs} AND seq > %s ORDER BY seq LIMIT %s", (*own, after, limit))
 
-    async def accounts(self, since: float, session: str | None = None) -> Sequence[SavingsLine]:
+    async def accounts(self, since: float, session: str | None = None, scopes: Scopes = None) -> Sequence[SavingsLine]:
         """The session that was used last comes first."""
+        theirs, own = _of(scopes, session, "metrics.")
         counted = "coalesce(metrics.input_tokens, tokens_estimated)"
         sums = ", ".join(
             f"coalesce(sum({column}), 0)::bigint"
@@ -145,9 +166,9 @@ class PostgresSessions:
                  {sums}, sum(coalesce(metrics.cost_before_usd, metrics.cost_usd)), sum(metrics.cost_usd),
                  sum(metrics.net_saved_usd)
                FROM metrics JOIN sessions ON sessions.id = metrics.session_id
-               WHERE at >= %s AND (%s::text IS NULL OR session_id = %s)
+               WHERE at >= %s AND {theirs}
                GROUP BY session_id, metrics.model ORDER BY max(at) DESC, session_id, metrics.model""",  # noqa: S608
-            (since, session, session),
+            (since, *own),
         )
         why = await self._reasons(since, session)
         return [SavingsLine(why.get((row[0], row[2]), {}), *row) for row in rows]  # type: ignore[arg-type]
@@ -189,6 +210,12 @@ class PostgresSessions:
         return await self._database.read(work)
 
 
+def _of(scopes: Scopes, session: str | None = None, table: str = "") -> tuple[str, Row]:
+    """Return the condition that rows are those of these scopes and this session, and its values."""
+    theirs, own = ("TRUE", ()) if scopes is None else (f"{table}scope = ANY(%s)", (list(scopes),))
+    return (theirs, own) if session is None else (f"{theirs} AND session_id = %s", (*own, _text(session)))
+
+
 async def _open_session(connection: Connection, session: SessionRecord) -> None:
     """Write a session down. One that is known keeps what it has, and gets what it lacks."""
     kept = ("directory", "parent", "name", "title", "provider", "model")
@@ -196,20 +223,20 @@ async def _open_session(connection: Connection, session: SessionRecord) -> None:
         f"{name} = CASE sessions.{name} WHEN '' THEN excluded.{name} ELSE sessions.{name} END" for name in kept
     )
     await connection.execute(
-        f"""INSERT INTO sessions (id, name, title, provider, model, created, last_used, parent, directory)
-           VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
+        f"""INSERT INTO sessions (id, name, title, provider, model, created, last_used, parent, directory, scope,
+             person, team) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
            ON CONFLICT (id) DO UPDATE SET {lacking}, created = least(sessions.created, excluded.created),
              last_used = greatest(sessions.last_used, excluded.last_used)""".encode(),  # noqa: S608 - fixed names
         (
             *map(_text, (session.id, session.name, session.title, session.provider, session.model)),
             *(session.created, session.last_used),
-            *map(_text, (session.parent, session.directory)),
+            *map(_text, (session.parent, session.directory, session.scope, session.person, session.team)),
         ),
     )
 
 
-async def _add_metric(connection: Connection, metric: Metric) -> None:
-    """Write a request down, once, and add it to its session."""
+async def _add_metric(connection: Connection, metric: Metric) -> bool:
+    """Write a request down and add it to its session; return False if that was done before."""
     context, account = metric.context, metric.account
     row = (
         *(metric.id, metric.session, metric.at, metric.provider, metric.model, metric.api),
@@ -219,6 +246,7 @@ async def _add_metric(connection: Connection, metric: Metric) -> None:
         *(metric.first_token_ms, metric.duration_ms),
         *((context.system, context.memory, context.tools, context.chat) if context else (None,) * 4),
         *(astuple(account) if account else (None,) * len(_ACCOUNT)),
+        *(metric.scope, metric.person, metric.team),
     )
     values = ", ".join(["%s"] * len(_METRIC))
     written = await connection.execute(
@@ -228,6 +256,7 @@ async def _add_metric(connection: Connection, metric: Metric) -> None:
     if written.rowcount:
         await _add_to_session(connection, metric)
         await _add_memory(connection, metric)
+    return bool(written.rowcount)
 
 
 async def _add_to_session(connection: Connection, metric: Metric) -> None:
@@ -242,14 +271,16 @@ async def _add_to_session(connection: Connection, metric: Metric) -> None:
     ]
     before_usd, net_tokens, net_usd = saved or (metric.cost_usd, 0, None)
     await connection.execute(
-        f"""INSERT INTO sessions (id, name, title, provider, model, created, last_used, {", ".join((*sums, *money))})
-           VALUES (%s, '', '', %s, %s, %s, %s, 1, %s, %s, %s, %s, %s, %s, %s, %s)
+        f"""INSERT INTO sessions (id, name, title, provider, model, created, last_used, {", ".join((*sums, *money))},
+             scope, person, team)
+           VALUES (%s, '', '', %s, %s, %s, %s, 1, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
            ON CONFLICT (id) DO UPDATE SET provider = excluded.provider, model = excluded.model,
              last_used = greatest(sessions.last_used, excluded.last_used), {", ".join(added)}""".encode(),  # noqa: S608
         (
             *map(_text, (metric.session, metric.provider, metric.model)),
             *(metric.at, metric.at, metric.input_tokens or 0, metric.cached_tokens or 0, metric.output_tokens or 0),
             *(metric.tokens_saved, net_tokens, metric.cost_usd, before_usd, net_usd),
+            *map(_text, (metric.scope, metric.person, metric.team)),
         ),
     )
 
@@ -293,12 +324,13 @@ async def _delete_old(connection: Connection, now: float) -> None:
 
 def _metric(row: list[object]) -> Metric:
     """Return the request of a row; the columns are in the order of the fields."""
+    row, owner = row[: -len(_OWNER)], row[-len(_OWNER) :]
     *counted, system, memory, tools, chat = row[: -len(_ACCOUNT)]
     reasons = tuple(str(counted[8]).split())
     context = None if memory is None else Context(system, memory, tools, chat)  # type: ignore[arg-type]
     columns = row[-len(_ACCOUNT) :]
     account = None if columns[0] is None else Account(*columns)  # type: ignore[arg-type]
-    return Metric(*counted[:8], reasons, *counted[9:], context, account)  # type: ignore[arg-type, call-arg]
+    return Metric(*counted[:8], reasons, *counted[9:], context, account, *owner)  # type: ignore[arg-type, call-arg]
 
 
 def _text(words: str) -> str:

@@ -14,6 +14,7 @@ from kimi_proxy.services.store.postgres.decisions import PostgresDecisions
 from kimi_proxy.services.store.postgres.originals import PostgresOriginals
 from kimi_proxy.services.store.postgres.replicas import PostgresReplicas
 from kimi_proxy.services.store.postgres.sessions import PostgresSessions
+from kimi_proxy.services.store.postgres.team import PostgresTeam
 from kimi_proxy.services.store.protocols import StoreUsage
 
 SWEEP_S = 60.0
@@ -28,6 +29,7 @@ class PostgresStore:
         self.decisions = PostgresDecisions(database, ttl_s)
         self.sessions = PostgresSessions(database)
         self.replicas = PostgresReplicas(database)
+        self.team = PostgresTeam(database)
         self._tending: asyncio.Task[None] | None = None
 
     @classmethod

@@ -222,6 +222,63 @@ def _9_directories(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA user_version = 9")
 
 
+def _10_team(connection: sqlite3.Connection) -> None:
+    for table in ("sessions", "metrics"):
+        connection.execute(f"ALTER TABLE {table} ADD COLUMN scope TEXT NOT NULL DEFAULT 'local'")
+        connection.execute(f"ALTER TABLE {table} ADD COLUMN person TEXT NOT NULL DEFAULT ''")
+        connection.execute(f"ALTER TABLE {table} ADD COLUMN team TEXT NOT NULL DEFAULT ''")
+    connection.execute("CREATE INDEX sessions_by_scope ON sessions (scope, last_used)")
+    connection.execute("CREATE INDEX metrics_by_scope ON metrics (scope, seq)")
+    connection.execute(
+        """CREATE TABLE person (
+            name TEXT PRIMARY KEY,
+            role TEXT NOT NULL,
+            team TEXT NOT NULL,
+            token_hash BLOB NOT NULL UNIQUE,  -- SHA-256; the token itself is kept nowhere
+            created REAL NOT NULL,
+            rotated REAL NOT NULL,
+            revoked REAL
+        )"""
+    )
+    connection.execute(
+        """CREATE TABLE usage_day (
+            day TEXT NOT NULL,  -- 2026-11-16, in UTC
+            person TEXT NOT NULL,
+            team TEXT NOT NULL,
+            model TEXT NOT NULL,
+            admitted INTEGER NOT NULL DEFAULT 0,  -- by a budget, before they were sent
+            requests INTEGER NOT NULL DEFAULT 0,
+            input_tokens INTEGER NOT NULL DEFAULT 0,
+            cached_tokens INTEGER NOT NULL DEFAULT 0,
+            output_tokens INTEGER NOT NULL DEFAULT 0,
+            tokens_saved INTEGER NOT NULL DEFAULT 0,
+            net_saved_tokens INTEGER NOT NULL DEFAULT 0,
+            cost_usd REAL NOT NULL DEFAULT 0,
+            net_saved_usd REAL NOT NULL DEFAULT 0,
+            PRIMARY KEY (day, person, team, model)
+        )"""
+    )
+    connection.execute(
+        """INSERT INTO usage_day (day, person, team, model, requests, input_tokens, cached_tokens, output_tokens,
+             tokens_saved, net_saved_tokens, cost_usd, net_saved_usd)
+           SELECT date(at, 'unixepoch'), '', '', model, count(*), sum(ifnull(input_tokens, 0)),
+             sum(ifnull(cached_tokens, 0)), sum(ifnull(output_tokens, 0)), sum(tokens_saved),
+             sum(ifnull(net_saved_tokens, 0)), sum(ifnull(cost_usd, 0.0)), sum(ifnull(net_saved_usd, 0.0))
+           FROM metrics GROUP BY 1, model"""
+    )
+    connection.execute(
+        """CREATE TABLE audit_log (
+            seq INTEGER PRIMARY KEY,
+            at REAL NOT NULL,
+            person TEXT NOT NULL,
+            action TEXT NOT NULL,
+            subject TEXT NOT NULL,
+            detail TEXT NOT NULL
+        )"""
+    )
+    connection.execute("PRAGMA user_version = 10")
+
+
 MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _1_originals,
     _2_sessions,
@@ -232,6 +289,7 @@ MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _7_accounts,
     _8_parents,
     _9_directories,
+    _10_team,
 )
 VERSION = len(MIGRATIONS)
 

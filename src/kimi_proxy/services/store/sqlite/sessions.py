@@ -12,8 +12,17 @@ from kimi_proxy.features.accounting import Account, SavingsLine
 from kimi_proxy.features.context import Context
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.services.store.clock import Moment
-from kimi_proxy.services.store.protocols import Cursor, MemoryKind, MemoryTotals, SessionRecord, SessionTotals
+from kimi_proxy.services.store.protocols import (
+    Cursor,
+    MemoryKind,
+    MemoryTotals,
+    Scopes,
+    SessionRecord,
+    SessionTotals,
+)
 from kimi_proxy.services.store.sqlite.database import Tables, reads, writes
+from kimi_proxy.services.store.sqlite.team import add_usage
+from kimi_proxy.services.store.team import usage_of
 
 KEEP_S = 180 * 86_400.0
 KEEP_METRICS = 200_000  # about 60 MB
@@ -21,11 +30,13 @@ DELETE_AT_ONCE = 500  # so that no transaction is long
 
 # Of a request, in the order of the fields of Metric and Account.
 _ACCOUNT = tuple(field.name for field in fields(Account))
+_OWNER = ("scope", "person", "team")
 _METRIC = (
     *("id", "session_id", "at", "provider", "model", "api", "tokens_estimated", "tokens_saved", "reasons"),
     *("max_context", "status", "outcome", "finish", "input_tokens", "cached_tokens", "output_tokens", "cost_usd"),
     *("first_token_ms", "duration_ms", "system_tokens", "memory_tokens", "tools_tokens", "chat_tokens"),
     *_ACCOUNT,
+    *_OWNER,
 )
 
 
@@ -37,8 +48,7 @@ class SqliteSessions(Tables):
             _delete_old(connection, moment.earliest)
             for session in sessions:
                 _open_session(connection, session)
-            for metric in metrics:
-                _add_metric(connection, metric)
+            add_usage(connection, usage_of([metric for metric in metrics if _add_metric(connection, metric)]))
 
         await self.database.write(work)
 
@@ -48,11 +58,14 @@ class SqliteSessions(Tables):
         return found[0] if found else None
 
     @reads
-    def newest(self, connection: Connection, limit: int, after: Cursor | None = None) -> Sequence[SessionRecord]:
+    def newest(
+        self, connection: Connection, limit: int, after: Cursor | None = None, scopes: Scopes = None
+    ) -> Sequence[SessionRecord]:
+        theirs, own = _of(scopes)
         if after is None:
-            return _sessions(connection, "ORDER BY last_used DESC, id DESC LIMIT ?", (limit,))
-        where = "WHERE (last_used, id) < (?, ?) ORDER BY last_used DESC, id DESC LIMIT ?"
-        return _sessions(connection, where, (*after, limit))
+            return _sessions(connection, f"WHERE {theirs} ORDER BY last_used DESC, id DESC LIMIT ?", (*own, limit))
+        where = f"WHERE {theirs} AND (last_used, id) < (?, ?) ORDER BY last_used DESC, id DESC LIMIT ?"
+        return _sessions(connection, where, (*own, *after, limit))
 
     @reads
     def newest_ids(self, connection: Connection, limit: int) -> Sequence[str]:
@@ -60,38 +73,47 @@ class SqliteSessions(Tables):
         return [id for (id,) in rows.fetchall()]
 
     @reads
-    def search(self, connection: Connection, words: str, limit: int) -> Sequence[SessionRecord]:
+    def search(self, connection: Connection, words: str, limit: int, scopes: Scopes = None) -> Sequence[SessionRecord]:
+        theirs, own = _of(scopes)
         pattern = "%" + "".join(f"\\{each}" if each in "%_\\" else each for each in words) + "%"
-        where = """WHERE title LIKE ?1 ESCAPE '\\' OR name LIKE ?1 ESCAPE '\\' OR id LIKE ?1 ESCAPE '\\'
-          OR model LIKE ?1 ESCAPE '\\' OR provider LIKE ?1 ESCAPE '\\' ORDER BY last_used DESC, id DESC LIMIT ?2"""
-        return _sessions(connection, where, (pattern, limit))
+        columns = " OR ".join(f"{name} LIKE ? ESCAPE '\\'" for name in ("title", "name", "id", "model", "provider"))
+        where = f"WHERE {theirs} AND ({columns}) ORDER BY last_used DESC, id DESC LIMIT ?"
+        return _sessions(connection, where, (*own, *[pattern] * 5, limit))
 
     @reads
-    def count(self, connection: Connection) -> int:
-        (sessions,) = connection.execute("SELECT count(*) FROM sessions").fetchone()
+    def count(self, connection: Connection, scopes: Scopes = None) -> int:
+        theirs, own = _of(scopes)
+        (sessions,) = connection.execute(f"SELECT count(*) FROM sessions WHERE {theirs}", own).fetchone()  # noqa: S608
         return int(sessions)
 
     @reads
-    def totals(self, connection: Connection) -> SessionTotals:
+    def totals(self, connection: Connection, scopes: Scopes = None) -> SessionTotals:
+        theirs, own = _of(scopes)
         row = connection.execute(
-            """SELECT count(*), ifnull(sum(requests), 0), ifnull(sum(input_tokens), 0), ifnull(sum(cached_tokens), 0),
+            f"""SELECT count(*), ifnull(sum(requests), 0), ifnull(sum(input_tokens), 0), ifnull(sum(cached_tokens), 0),
                  ifnull(sum(output_tokens), 0), ifnull(sum(tokens_saved), 0), sum(cost_usd),
-                 sum(cost_before_usd), ifnull(sum(net_saved_tokens), 0), sum(net_saved_usd) FROM sessions"""
+                 sum(cost_before_usd), ifnull(sum(net_saved_tokens), 0), sum(net_saved_usd) FROM sessions
+               WHERE {theirs}""",  # noqa: S608 - a fixed text
+            own,
         ).fetchone()
         return SessionTotals(*row)
 
     @reads
-    def memory_totals(self, connection: Connection) -> MemoryTotals:
+    def memory_totals(self, connection: Connection, scopes: Scopes = None) -> MemoryTotals:
+        theirs, own = _of(scopes)
         row = connection.execute(
-            """SELECT count(*), count(nullif(memory_tokens, 0)),
+            f"""SELECT count(*), count(nullif(memory_tokens, 0)),
                  count(DISTINCT CASE WHEN memory_tokens > 0 THEN session_id END), ifnull(sum(system_tokens), 0),
                  ifnull(sum(memory_tokens), 0), ifnull(sum(tools_tokens), 0), ifnull(sum(chat_tokens), 0)
-               FROM memory_metrics"""
+               FROM metrics WHERE memory_tokens IS NOT NULL AND {theirs}""",  # noqa: S608 - a fixed text
+            own,
         ).fetchone()
         kinds = connection.execute(
-            """SELECT kind, count(*), sum(segments), sum(tokens) FROM memory_segments
+            f"""SELECT kind, count(*), sum(segments), sum(tokens) FROM memory_segments
                WHERE seq IN (SELECT max(seq) FROM memory_segments GROUP BY session_id, kind)
-               GROUP BY kind ORDER BY sum(tokens) DESC, kind"""
+                 AND session_id IN (SELECT id FROM sessions WHERE {theirs})
+               GROUP BY kind ORDER BY sum(tokens) DESC, kind""",  # noqa: S608 - a fixed text
+            own,
         ).fetchall()
         return replace(MemoryTotals(*row), kinds=tuple(MemoryKind(*kind) for kind in kinds))
 
@@ -113,10 +135,12 @@ class SqliteSessions(Tables):
         return connection.executemany("DELETE FROM sessions WHERE id = ?", [(id,) for id in ids]).rowcount
 
     @writes
-    def delete_all(self, connection: Connection) -> int:
+    def delete_all(self, connection: Connection, scopes: Scopes = None) -> int:
+        theirs, own = _of(scopes)
+        which = "" if scopes is None else f" WHERE session_id IN (SELECT id FROM sessions WHERE {theirs})"  # noqa: S608
         for table in ("metrics", "compression_log", "memory_segments"):
-            connection.execute(f"DELETE FROM {table}")  # noqa: S608 - three fixed names
-        return connection.execute("DELETE FROM sessions").rowcount
+            connection.execute(f"DELETE FROM {table}{which}", own)  # noqa: S608 - three fixed names
+        return connection.execute(f"DELETE FROM sessions WHERE {theirs}", own).rowcount  # noqa: S608
 
     @reads
     def newest_metric(self, connection: Connection, session: str) -> Metric | None:
@@ -124,26 +148,28 @@ class SqliteSessions(Tables):
         return found[0][1] if found else None
 
     @reads
-    def newest_metrics(self, connection: Connection, limit: int, session: str | None = None) -> Sequence[Metric]:
-        if session is None:
-            found = _metrics(connection, "ORDER BY seq DESC LIMIT ?", (limit,))
-        else:
-            found = _metrics(connection, "WHERE session_id = ? ORDER BY seq DESC LIMIT ?", (session, limit))
+    def newest_metrics(
+        self, connection: Connection, limit: int, session: str | None = None, scopes: Scopes = None
+    ) -> Sequence[Metric]:
+        theirs, own = _of(scopes, session)
+        found = _metrics(connection, f"WHERE {theirs} ORDER BY seq DESC LIMIT ?", (*own, limit))
         return [metric for _, metric in reversed(found)]
 
     @reads
     def metrics(
-        self, connection: Connection, session: str | None, after: int, limit: int
+        self, connection: Connection, session: str | None, after: int, limit: int, scopes: Scopes = None
     ) -> Sequence[tuple[int, Metric]]:
-        if session is None:
-            return _metrics(connection, "WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit))
-        return _metrics(connection, "WHERE session_id = ? AND seq > ? ORDER BY seq LIMIT ?", (session, after, limit))
+        theirs, own = _of(scopes, session)
+        return _metrics(connection, f"WHERE {theirs} AND seq > ? ORDER BY seq LIMIT ?", (*own, after, limit))
 
     @reads
-    def accounts(self, connection: Connection, since: float, session: str | None = None) -> Sequence[SavingsLine]:
+    def accounts(
+        self, connection: Connection, since: float, session: str | None = None, scopes: Scopes = None
+    ) -> Sequence[SavingsLine]:
         """The session that was used last comes first."""
+        theirs, own = _of(scopes, session, "metrics.")
         rows = connection.execute(
-            """SELECT session_id, max(ifnull(nullif(sessions.title, ''), sessions.name)), metrics.model, count(*),
+            f"""SELECT session_id, max(ifnull(nullif(sessions.title, ''), sessions.name)), metrics.model, count(*),
                  sum(ifnull(tokens_before, ifnull(metrics.input_tokens, tokens_estimated))),
                  sum(ifnull(tokens_after, ifnull(metrics.input_tokens, tokens_estimated))),
                  sum(ifnull(metrics.cached_tokens, 0)), sum(ifnull(cache_lost_tokens, 0)), sum(ifnull(recoveries, 0)),
@@ -152,19 +178,28 @@ class SqliteSessions(Tables):
                  sum(ifnull(metrics.cost_before_usd, metrics.cost_usd)), sum(metrics.cost_usd),
                  sum(metrics.net_saved_usd)
                FROM metrics JOIN sessions ON sessions.id = metrics.session_id
-               WHERE at >= ?1 AND (?2 IS NULL OR session_id = ?2)
-               GROUP BY session_id, metrics.model ORDER BY max(at) DESC, session_id, metrics.model""",
-            (since, session),
+               WHERE at >= ? AND {theirs}
+               GROUP BY session_id, metrics.model ORDER BY max(at) DESC, session_id, metrics.model""",  # noqa: S608
+            (since, *own),
         ).fetchall()
         why = _reasons(connection, since, session)
         return [SavingsLine(why.get((row[0], row[2]), {}), *row) for row in rows]
 
 
+def _of(scopes: Scopes, session: str | None = None, table: str = "") -> tuple[str, tuple[str, ...]]:
+    """Return the condition that rows are those of these scopes and this session, and its values."""
+    theirs = "1" if scopes is None else f"{table}scope IN ({', '.join('?' * len(scopes))})"
+    return (
+        theirs if session is None else f"{theirs} AND session_id = ?",
+        (*(scopes or ()), *(() if session is None else (session,))),
+    )
+
+
 def _open_session(connection: Connection, session: SessionRecord) -> None:
     """Write a session down. One that is known keeps what it has, and gets what it lacks."""
     connection.execute(
-        """INSERT INTO sessions (id, name, title, provider, model, created, last_used, parent, directory)
-           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+        """INSERT INTO sessions (id, name, title, provider, model, created, last_used, parent, directory, scope,
+             person, team) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
            ON CONFLICT (id) DO UPDATE SET
              directory = CASE directory WHEN '' THEN excluded.directory ELSE directory END,
              parent = CASE parent WHEN '' THEN excluded.parent ELSE parent END,
@@ -176,12 +211,13 @@ def _open_session(connection: Connection, session: SessionRecord) -> None:
         (
             *(session.id, session.name, session.title, session.provider, session.model),
             *(session.created, session.last_used, session.parent, session.directory),
+            *(session.scope, session.person, session.team),
         ),
     )
 
 
-def _add_metric(connection: Connection, metric: Metric) -> None:
-    """Write a request down, once, and add it to its session."""
+def _add_metric(connection: Connection, metric: Metric) -> bool:
+    """Write a request down and add it to its session; return False if that was done before."""
     context, account = metric.context, metric.account
     row = (
         *(metric.id, metric.session, metric.at, metric.provider, metric.model, metric.api),
@@ -191,6 +227,7 @@ def _add_metric(connection: Connection, metric: Metric) -> None:
         *(metric.first_token_ms, metric.duration_ms),
         *((context.system, context.memory, context.tools, context.chat) if context else (None,) * 4),
         *(astuple(account) if account else (None,) * len(_ACCOUNT)),
+        *(metric.scope, metric.person, metric.team),
     )
     written = connection.execute(
         # The names of the columns are in this file and in Account.
@@ -201,6 +238,7 @@ def _add_metric(connection: Connection, metric: Metric) -> None:
     if written.rowcount:
         _add_to_session(connection, metric)
         _add_memory(connection, metric)
+    return bool(written.rowcount)
 
 
 def _add_to_session(connection: Connection, metric: Metric) -> None:
@@ -209,8 +247,9 @@ def _add_to_session(connection: Connection, metric: Metric) -> None:
     saved = (account.cost_before_usd, account.net_saved_tokens, account.net_saved_usd) if account else None
     connection.execute(
         """INSERT INTO sessions (id, name, title, provider, model, created, last_used, requests, input_tokens,
-             cached_tokens, output_tokens, tokens_saved, cost_usd, cost_before_usd, net_saved_tokens, net_saved_usd)
-           VALUES (?1, '', '', ?2, ?3, ?4, ?4, 1, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+             cached_tokens, output_tokens, tokens_saved, cost_usd, cost_before_usd, net_saved_tokens, net_saved_usd,
+             scope, person, team)
+           VALUES (?1, '', '', ?2, ?3, ?4, ?4, 1, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
            ON CONFLICT (id) DO UPDATE SET provider = ?2, model = ?3, last_used = max(last_used, ?4),
              requests = requests + 1, input_tokens = input_tokens + ?5, cached_tokens = cached_tokens + ?6,
              output_tokens = output_tokens + ?7, tokens_saved = tokens_saved + ?8,
@@ -223,6 +262,7 @@ def _add_to_session(connection: Connection, metric: Metric) -> None:
             *(metric.input_tokens or 0, metric.cached_tokens or 0, metric.output_tokens or 0),
             *(metric.tokens_saved, metric.cost_usd),
             *(saved or (metric.cost_usd, 0, None)),
+            *(metric.scope, metric.person, metric.team),
         ),
     )
 
@@ -273,7 +313,8 @@ def _sessions(connection: Connection, which: str, values: Sequence[object]) -> l
     rows = connection.execute(
         # `which` is one of the texts above.
         """SELECT id, name, title, provider, model, created, last_used, requests, input_tokens, cached_tokens,
-             output_tokens, tokens_saved, cost_usd, cost_before_usd, net_saved_tokens, net_saved_usd, parent, directory
+             output_tokens, tokens_saved, cost_usd, cost_before_usd, net_saved_tokens, net_saved_usd, parent, directory,
+             scope, person, team
            FROM sessions """  # noqa: S608
         + which,
         values,
@@ -289,12 +330,13 @@ def _metrics(connection: Connection, which: str, values: Sequence[object]) -> li
 
 def _metric(row: list[object]) -> Metric:
     """Return the request of a row; the columns are in the order of the fields."""
+    row, owner = row[: -len(_OWNER)], row[-len(_OWNER) :]
     *counted, system, memory, tools, chat = row[: -len(_ACCOUNT)]
     reasons = tuple(str(counted[8]).split())
     context = None if memory is None else Context(system, memory, tools, chat)  # type: ignore[arg-type]
     columns = row[-len(_ACCOUNT) :]
     account = None if columns[0] is None else Account(*columns)  # type: ignore[arg-type]
-    return Metric(*counted[:8], reasons, *counted[9:], context, account)  # type: ignore[arg-type, call-arg]
+    return Metric(*counted[:8], reasons, *counted[9:], context, account, *owner)  # type: ignore[arg-type, call-arg]
 
 
 def _reasons(connection: Connection, since: float, session: str | None) -> dict[tuple[str, str], Counter[str]]:

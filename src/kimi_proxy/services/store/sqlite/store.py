@@ -16,6 +16,7 @@ from kimi_proxy.services.store.sqlite.decisions import SqliteDecisions
 from kimi_proxy.services.store.sqlite.file import Connect, connect, set_aside_files
 from kimi_proxy.services.store.sqlite.originals import SqliteOriginals
 from kimi_proxy.services.store.sqlite.sessions import SqliteSessions
+from kimi_proxy.services.store.sqlite.team import SqliteTeam
 
 FLUSH_S = 5.0  # uses of originals are written this late at most
 SWEEP_S = 60.0
@@ -36,6 +37,7 @@ class SqliteStore:
         self.originals = SqliteOriginals(database, ttl_s, max_bytes)
         self.decisions = SqliteDecisions(database, ttl_s)
         self.sessions = SqliteSessions(database)
+        self.team = SqliteTeam(database)
         self._tending = asyncio.create_task(self._tend())
 
     @classmethod

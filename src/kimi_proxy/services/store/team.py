@@ -1,0 +1,138 @@
+"""What a store keeps for a team: its people, what they used by day, and who did what. No text of a conversation."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from typing import Protocol
+
+from kimi_proxy.features.metering import Metric
+
+
+@dataclass(frozen=True, slots=True)
+class PersonRecord:
+    """A person. Of their token only a hash is kept, and that never leaves the store."""
+
+    name: str
+    role: str  # member or admin
+    team: str  # "" for none
+    created: float
+    rotated: float  # when the token was made
+    revoked: float | None = None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class UsageKey:
+    """Requests are counted by day (2026-11-16, in UTC), person, team and model."""
+
+    day: str
+    person: str
+    team: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSum:
+    """What a number of requests came to, as their providers counted; money as far as prices are known."""
+
+    requests: int = 0
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    tokens_saved: int = 0
+    net_saved_tokens: int = 0
+    cost_usd: float = 0.0
+    net_saved_usd: float = 0.0
+
+    def __add__(self, other: "UsageSum") -> "UsageSum":
+        return UsageSum(*(getattr(self, name) + getattr(other, name) for name in SUMS))
+
+
+SUMS = tuple(field.name for field in fields(UsageSum))
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRange:
+    """Which requests a budget counts: from a day on, of a person, a team and a model; None means of all."""
+
+    since: str
+    person: str | None = None
+    team: str | None = None
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What has been used of a budget: requests that were let through, and the money of those that are over."""
+
+    requests: int
+    usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """Who did what, when, to which id. Never a text, a title or a key."""
+
+    at: float
+    person: str
+    action: str
+    subject: str = ""
+    detail: str = ""
+
+
+class TeamTables(Protocol):
+    """Every method raises StoreUnavailable if the store cannot answer in time."""
+
+    async def people(self) -> Sequence[PersonRecord]:
+        """Return everyone by name, those whose token was revoked too."""
+
+    async def person_with(self, token_hash: bytes) -> PersonRecord | None:
+        """Return who has this token; None if no one has it, or it was revoked."""
+
+    async def add_person(self, person: PersonRecord, token_hash: bytes) -> bool:
+        """Return False, and change nothing, if the name is taken."""
+
+    async def change_person(self, person: PersonRecord, token_hash: bytes | None = None) -> bool:
+        """Write down what `person` is now, with a new token if one is given; False if there is no such name."""
+
+    async def admit(
+        self, use: UsageKey, ranges: Sequence[UsageRange], decide: Callable[[Sequence[Spent]], bool]
+    ) -> Sequence[Spent]:
+        """Return what was used of `ranges` before this request, which is counted if `decide` says so of them.
+
+        No two requests, on whichever server, are decided on by the same sums.
+        """
+
+    async def usage(self, since: str, people: Collection[str] | None = None) -> Sequence[tuple[UsageKey, UsageSum]]:
+        """Return what was used since a day, of these people or of all (None)."""
+
+    async def add_audit(self, entries: Sequence[AuditEntry]) -> None: ...
+
+    async def audit(self, before: int, limit: int, since: float = 0.0) -> Sequence[tuple[int, AuditEntry]]:
+        """Return entries since `since` before the one numbered `before`, each with its number, the newest first."""
+
+    async def expire_audit(self, before: float) -> int:
+        """Delete entries that are older; return how many they were, at most some thousands at once."""
+
+
+def day_of(at: float) -> str:
+    """Return the day of a moment, in UTC."""
+    return datetime.fromtimestamp(at, UTC).date().isoformat()
+
+
+def usage_key(at: float, person: str, team: str, model: str) -> UsageKey:
+    """Return where a request is counted; a model's name is what a client sends, and not all of that can be stored."""
+    return UsageKey(day_of(at), person, team, model.replace("\0", "\ufffd").encode("utf-8", "replace").decode())
+
+
+def usage_of(metrics: Sequence[Metric]) -> list[tuple[UsageKey, UsageSum]]:
+    """Return what requests add to the counts, in the order in which every server writes them."""
+    found: dict[UsageKey, UsageSum] = {}
+    for metric in metrics:
+        account = metric.account
+        key = usage_key(metric.at, metric.person, metric.team, metric.model)
+        found[key] = found.get(key, UsageSum()) + UsageSum(
+            *(1, metric.input_tokens or 0, metric.cached_tokens or 0, metric.output_tokens or 0, metric.tokens_saved),
+            *(account.net_saved_tokens if account else 0, metric.cost_usd or 0.0),
+            (account.net_saved_usd or 0.0) if account else 0.0,
+        )
+    return sorted(found.items(), key=lambda pair: pair[0])
