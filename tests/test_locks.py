@@ -12,7 +12,8 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 RUN = [*PROJECT["project"]["dependencies"], *PROJECT["dependency-groups"]["build"]]
 DEV = [*RUN, *PROJECT["dependency-groups"]["dev"]]
-LOCKS = ("requirements.lock", "requirements-dev.lock", "requirements-uv.lock")
+TEAM = [*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"]["team"]]
+LOCKS = ("requirements.lock", "requirements-team.lock", "requirements-dev.lock", "requirements-uv.lock")
 
 _ENTRY = re.compile(
     r"^(?P<pin>[a-z0-9-]+==\S+)(?P<marker> ; [^\\\n]+)? \\\n(?P<hashes>(?:    --hash=sha256:.+\n)+)", re.M
@@ -28,7 +29,10 @@ def _pins(lock: str) -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize(("lock", "wanted"), [("requirements.lock", RUN), ("requirements-dev.lock", DEV)])
+@pytest.mark.parametrize(
+    ("lock", "wanted"),
+    [("requirements.lock", RUN), ("requirements-team.lock", TEAM), ("requirements-dev.lock", DEV)],
+)
 def test_every_requirement_is_locked_at_a_version_it_allows(lock: str, wanted: list[str]):
     pins = _pins(lock)
     requirements = [Requirement(line) for line in wanted]
