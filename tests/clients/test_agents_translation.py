@@ -1,10 +1,12 @@
-"""Claude Code itself in front of a provider that speaks chat completions only: outputs are cut, read back and counted.
+"""Claude Code and Codex themselves in front of a provider that speaks chat completions only: outputs are cut, read back
+and counted.
 
-It is used where it is installed, and installed with ./test.sh --deep (see test_coding_agents.py).
+They are used where they are installed, and installed with ./test.sh --deep (see test_coding_agents.py).
 """
 
 import asyncio
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -84,3 +86,88 @@ async def test_claude_code_works_on_a_provider_of_chat_completions(tmp_path: Pat
         assert new[: len(old)] == old
     (transcript,) = (tmp_path / "home" / ".claude" / "projects").rglob(f"{answer['session_id']}.jsonl")
     assert "recover_text" not in transcript.read_text() and "PRUN" not in transcript.read_text()
+
+
+# Codex
+
+
+def codex_settings(tmp_path: Path, port: int, model: str) -> Path:
+    settings = tmp_path / "home" / ".codex" / "config.toml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(
+        f'model = "{model}"\nmodel_provider = "kimi-proxy"\nsandbox_mode = "danger-full-access"\n'
+        '[model_providers.kimi-proxy]\nname = "kimi-proxy"\n'
+        f'base_url = "http://127.0.0.1:{port}/v1"\nwire_api = "responses"\n'
+    )
+    return settings
+
+
+def calling(*calls: Call) -> str:
+    pieces = (call(at, each.id, each.name, each.written) for at, each in enumerate(calls))
+    return "".join(chunk(delta({"tool_calls": [piece]})) for piece in pieces) + TOOL_STOP + chunk(USAGE_ALONE) + LAST
+
+
+NEW_FILE = "*** Begin Patch\n*** Add File: new.txt\n+hello\n*** End Patch\n"
+STEPS = (
+    chunk(delta({"reasoning_content": "I say two words."}))
+    + said("Now.")
+    + calling(
+        Call("call_a", "exec_command", {"cmd": "echo one"}),
+        Call("call_b", "exec_command", {"cmd": "echo two"}),
+    ),
+    calling(Call("call_c", "apply_patch", {"input": NEW_FILE})),
+    calling(Call("call_d", "tool_search", {"query": "spawn an agent"})),
+    said(DONE) + STOP + chunk(USAGE_ALONE) + LAST,
+)
+
+
+async def steps(heard: Heard, line: Line) -> None:
+    answered = sum(message["role"] == "assistant" for message in json.loads(heard.body)["messages"])
+    await line.stream(STEPS[answered].encode())
+
+
+async def test_codex_calls_its_tools_of_every_kind_and_sends_thoughts_back(tmp_path: Path):
+    """Functions side by side, one for free text, and a search that brings the tools of a namespace."""
+    codex = await asyncio.to_thread(program, "codex")
+    toml = {"translate": ["responses"]}
+    async with evil(steps) as provider, proxy(tmp_path / "state", provider.toml("openai", **toml)) as p:
+        codex_settings(tmp_path, p.port, "gpt-5.5")
+        output = await run(tmp_path, codex, "exec", "--json", "--skip-git-repo-check", "go")
+
+    happened = [json.loads(each) for each in output.splitlines() if each.startswith("{")]
+    (turn,) = [each for each in happened if each["type"] == "turn.completed"]
+    assert DONE in output and (tmp_path / "new.txt").read_text() == "hello\n"
+    assert (turn["usage"]["input_tokens"], turn["usage"]["cached_input_tokens"]) == (4 * 120, 4 * 100)
+    bodies = [json.loads(heard.body) for heard in provider.heard]
+    assert {heard.target for heard in provider.heard} == {"/v1/chat/completions"}
+    for before, after in pairwise(bodies):
+        assert after["messages"][: len(before["messages"])] == before["messages"]
+        assert after["tools"][: len(before["tools"])] == before["tools"]
+    first, one, two, patch, patched, _, found = bodies[-1]["messages"][len(bodies[0]["messages"]) :]
+    assert (first["content"], first["reasoning_content"]) == ("Now.", "I say two words.")
+    assert [each["id"] for each in first["tool_calls"]] == ["call_a", "call_b"]
+    assert "one" in one["content"] and "two" in two["content"]
+    assert json.loads(patch["tool_calls"][0]["function"]["arguments"]) == {"input": NEW_FILE}
+    assert "new.txt" in patched["content"] and "spawn_agent" in found["content"]
+    names = [each["function"]["name"] for each in bodies[-1]["tools"]]
+    assert [name for name in names if "spawn_agent" in name] == ["multi_agent_v1__spawn_agent"]
+
+
+async def test_codex_works_on_a_provider_of_chat_completions(tmp_path: Path):
+    codex = await asyncio.to_thread(program, "codex")
+    (tmp_path / "app.log").write_text(LOG.text)
+    model = Reader(Call("call_1", "exec_command", {"cmd": "cat app.log", "max_output_tokens": 100_000}))
+    toml = {"translate": ["responses"]}
+    async with evil(model) as provider, proxy(tmp_path / "state", provider.toml("openai", **toml) + SETTINGS) as p:
+        settings = codex_settings(tmp_path, p.port, "kimi-x")
+        output = await run(tmp_path, codex, "exec", "--json", "--skip-git-repo-check", LOG.goal)
+        sessions = (await p.http.get("/api/sessions")).json()["sessions"]
+
+    happened = [json.loads(each) for each in output.splitlines() if each.startswith("{")]
+    (thread,) = [each["thread_id"] for each in happened if each["type"] == "thread.started"]
+    assert DONE in output and "recover_text" not in output
+    assert {heard.target for heard in provider.heard} == {"/v1/chat/completions"}
+    check(model, Wire.CHAT)
+    (rollout,) = (settings.parent / "sessions").rglob("rollout-*.jsonl")
+    assert "recover_text" not in rollout.read_text() and "PRUN" not in rollout.read_text()
+    assert [session["name"] for session in sessions if not session["parent"]] == [thread]

@@ -74,10 +74,12 @@ async def test_anthropic_messages(tmp_path: Path, stream: bool, kind: str, spoke
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_openai_responses(tmp_path: Path, stream: bool):
+@pytest.mark.parametrize(("translate", "spoken"), [([], Wire.RESPONSES), (["responses"], Wire.CHAT)])
+async def test_openai_responses(tmp_path: Path, stream: bool, translate: list[str], spoken: Wire):
+    """Also where they are translated for a provider that speaks chat completions."""
     async with (
-        evil(model(Wire.RESPONSES)) as provider,
-        proxy(tmp_path, provider.toml() + SETTINGS) as p,
+        evil(model(spoken)) as provider,
+        proxy(tmp_path, provider.toml(translate=translate) + SETTINGS) as p,
         sdks.openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{p.port}/v1", api_key="x", timeout=60) as sdk,
     ):
         if stream:

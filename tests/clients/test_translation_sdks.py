@@ -16,6 +16,7 @@ from tests.evil import Evil, Heard, Line, Script, answering, evil, http
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
+    from openai import AsyncOpenAI
 
 READ = {"name": "read", "input_schema": {"type": "object"}}
 WHOLE = {
@@ -32,6 +33,16 @@ async def anthropic(tmp_path: Path, script: Script) -> AsyncIterator[tuple["Asyn
         evil(script) as provider,
         proxy(tmp_path, provider.toml("openai")) as p,
         sdks.anthropic.AsyncAnthropic(base_url=f"http://127.0.0.1:{p.port}", api_key="k", timeout=60) as sdk,
+    ):
+        yield sdk, provider
+
+
+@asynccontextmanager
+async def openai(tmp_path: Path, script: Script) -> AsyncIterator[tuple["AsyncOpenAI", Evil]]:
+    async with (
+        evil(script) as provider,
+        proxy(tmp_path, provider.toml("openai", translate=["responses"])) as p,
+        sdks.openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{p.port}/v1", api_key="k", timeout=60) as sdk,
     ):
         yield sdk, provider
 
@@ -109,3 +120,47 @@ async def test_a_stream_that_breaks_off_is_an_exception(tmp_path: Path):
     ):
         with pytest.raises(sdks.anthropic.APIStatusError, match="broke off"):
             await stream.get_final_message()
+
+
+async def test_openai_s_library_collects_words_and_a_call_and_goes_on(tmp_path: Path):
+    tools = [{"type": "function", "name": "read", "parameters": {"type": "object"}, "strict": False}]
+    async with openai(tmp_path, Provider()) as (sdk, provider):
+        async with sdk.responses.stream(model="m", input=said("hi"), tools=tools) as stream:
+            kinds = [event.type async for event in stream]
+            response = await stream.get_final_response()
+        _, call = response.output
+        results = [{"type": "function_call_output", "call_id": call.call_id, "output": "print()"}]
+        items = [item.model_dump(exclude_none=True, exclude={"parsed_arguments"}) for item in response.output]
+        async with sdk.responses.stream(model="m", input=[*said("hi"), *items, *results], tools=tools) as stream:
+            await stream.get_final_response()
+
+    assert kinds[0] == "response.created" and kinds[-1] == "response.completed"
+    assert response.output_text == "Voilà, 你好 👩‍👩‍👧‍👦"
+    assert (call.type, call.call_id, call.name) == ("function_call", "call_1", "read")
+    assert json.loads(call.arguments) == {"path": "é.py"}
+    assert (response.status, response.usage.input_tokens, response.usage.output_tokens) == ("completed", 120, 30)
+    assert response.usage.input_tokens_details.cached_tokens == 100
+    first, second = (json.loads(heard.body) for heard in provider.heard)
+    assert [heard.target for heard in provider.heard] == ["/v1/chat/completions"] * 2
+    assert second["messages"][: len(first["messages"])] == first["messages"]
+    assert second["messages"][-2]["tool_calls"][0]["function"]["name"] == "read"
+    assert second["messages"][-1] == {"role": "tool", "tool_call_id": "call_1", "content": "print()"}
+
+
+async def test_openai_s_library_reads_an_answer_in_one_piece(tmp_path: Path):
+    async with openai(tmp_path, answering(http(json.dumps(WHOLE).encode()))) as (sdk, _):
+        raw = await sdk.responses.with_raw_response.create(model="m", input="hi", reasoning={"effort": "high"})
+        with pytest.raises(sdks.openai.BadRequestError, match="previous_response_id"):
+            await sdk.responses.create(model="m", input="more", previous_response_id=raw.parse().id)
+    response = raw.parse()
+
+    assert raw.headers["x-kimi-proxy-dropped"] == "reasoning.effort"
+    assert (response.output_text, response.status) == ("Voilà", "completed")
+    assert (response.usage.input_tokens, response.usage.input_tokens_details.cached_tokens) == (9, 4)
+
+
+async def test_a_stream_of_openai_s_library_that_breaks_off_is_an_exception(tmp_path: Path):
+    async with openai(tmp_path, Provider()) as (sdk, _):
+        with pytest.raises(sdks.openai.APIError, match="broke off"):
+            async with sdk.responses.stream(model="m", input=said("break off")) as stream:
+                await stream.get_final_response()

@@ -20,6 +20,8 @@ ALLOWED = {
     "core/config/providers.py": "a setting names the formats that are translated",
     "features/translation/__init__.py": "the table of translations, by the format that they translate",
     "features/translation/anthropic_to_chat.py": "it knows both formats: that is its subject",
+    "features/translation/response_tools.py": "it knows both formats: that is its subject",
+    "features/translation/responses_to_chat.py": "it knows both formats: that is its subject",
     "features/translation/chat.py": "it writes and reads the one format that all translations lead to",
     "lab/demo.py": "it plays a client, the other end of what we read",
     "lab/session_requests.py": "it plays an agent whose session it read, as `demo.py` plays a client",

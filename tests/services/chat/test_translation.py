@@ -52,10 +52,19 @@ async def world(
             await upstreams.close()
 
 
-async def ask(chat: Chat, headers: tuple[Header, ...] = (), **more: JsonValue) -> tuple[Answer, bytes]:
+BODIES: dict[Wire, JsonObject] = {
+    Wire.MESSAGES: {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]},
+    Wire.RESPONSES: {"model": "m", "max_output_tokens": 9, "input": "hi"},
+}
+BOTH = ["messages", "responses"]
+
+
+async def ask(
+    chat: Chat, headers: tuple[Header, ...] = (), wire: Wire = Wire.MESSAGES, **more: JsonValue
+) -> tuple[Answer, bytes]:
     """The answer, and all of its body."""
-    body: JsonObject = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}], **more}
-    question = ChatRequest(Wire.MESSAGES, json.dumps(body).encode(), headers, "beta=true")
+    body: JsonObject = {**BODIES[wire], **more}
+    question = ChatRequest(wire, json.dumps(body).encode(), headers, "beta=true")
     async with chat.answer(question) as answer:
         rest = [piece async for piece in answer.rest] if answer.rest else []
         return answer, answer.body + b"".join(rest)
@@ -99,6 +108,56 @@ async def test_a_stream_is_translated_and_counted():
     assert body.startswith(b"event: message_start\n")
     assert body.endswith(b'event: message_stop\ndata: {"type":"message_stop"}\n\n')
     assert (ends.exchanges[0].outcome, ends.exchanges[0].reply.finish) == ("ok", "tool_use")
+
+
+async def test_a_request_of_the_responses_api_is_translated_where_the_provider_does_not_speak_it():
+    sent = (
+        *((b"authorization", b"Bearer secret"), (b"openai-beta", b"x"), (b"x-codex-window-id", b"w")),
+        *((b"chatgpt-account-id", b"a"), (b"session-id", b"s")),
+    )
+    async with world(ok(), translate=BOTH) as (chat, provider, ends):
+        answer, body = await ask(chat, sent, Wire.RESPONSES, prompt_cache_key="k")
+
+    heard, shown = provider.heard[0], json.loads(body)
+    assert heard.target == "/v1/chat/completions"
+    assert json.loads(heard.body) == {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 9}
+    assert (heard.header("authorization"), heard.header("session-id")) == ("Bearer secret", "s")
+    assert [heard.header(name) for name in ("openai-beta", "x-codex-window-id", "chatgpt-account-id")] == [None] * 3
+    assert shown["output"][0]["content"][0]["text"] == "hi"
+    assert dict(answer.headers)[b"x-kimi-proxy-dropped"] == b"prompt_cache_key"
+    assert ends.exchanges[0].usage is not None
+    assert (ends.exchanges[0].outcome, ends.exchanges[0].usage.input_tokens) == ("ok", 9)
+
+
+async def test_a_stream_of_the_responses_api_is_translated_and_counted():
+    async with world(streams, translate=BOTH) as (chat, provider, ends):
+        answer, body = await ask(chat, wire=Wire.RESPONSES, stream=True)
+
+    assert json.loads(provider.heard[0].body)["stream_options"] == {"include_usage": True}
+    assert dict(answer.headers)[b"content-type"] == b"text/event-stream"
+    assert body.startswith(b"event: response.created\n")
+    assert (ends.exchanges[0].outcome, ends.exchanges[0].reply.finish) == ("ok", "completed")
+    assert ends.exchanges[0].usage is not None
+    assert ends.exchanges[0].usage.cached_tokens == 100
+
+
+async def test_a_provider_is_asked_in_the_responses_api_unless_its_settings_say_otherwise():
+    async with world(answering(http(b"{}"))) as (chat, provider, _):
+        await ask(chat, wire=Wire.RESPONSES)
+
+    assert provider.heard[0].target == "/v1/responses?beta=true"
+
+
+async def test_what_only_the_responses_api_has_is_not_sent_to_a_provider_that_does_not_speak_it():
+    body = b'{"model":"m","input":[]}'
+    async with world(ok(), translate=BOTH) as (chat, provider, _):
+        with pytest.raises(NoProvider):
+            async with chat.relay(ChatRequest(Wire.RESPONSES, body), "POST", "/v1/responses/compact"):
+                pass
+        with pytest.raises(InvalidParams, match="previous_response_id"):
+            await ask(chat, wire=Wire.RESPONSES, previous_response_id="resp_1")
+
+    assert provider.heard == []
 
 
 async def test_our_key_goes_and_no_login_of_another_provider_does():
@@ -193,6 +252,19 @@ async def test_openai_is_given_the_limit_under_its_newer_name():
         await upstreams.close()
 
     assert json.loads(provider.heard[0].body)["max_completion_tokens"] == 9
+
+
+def test_known_providers_without_the_responses_api_are_asked_in_chat_completions():
+    toml = '[providers.mine]\nbase_url = "https://api.moonshot.ai/v1/"\napi_key = ""\n'
+    providers = parse(toml, {}, Path("home")).providers
+
+    assert {name for name, each in providers.items() if each.translates(Wire.RESPONSES)} == {
+        *("mine", "kimi", "kimi-code", "nvidia", "mistral", "zai", "gemini"),
+    }
+    assert all(
+        each.speaks(Wire.RESPONSES) != each.translates(Wire.RESPONSES) or each.type == "anthropic"
+        for each in providers.values()
+    )
 
 
 async def test_a_provider_that_speaks_the_client_s_api_gets_its_bytes():

@@ -28,7 +28,7 @@ class Provider(SettingsSection):
     base_url: str
     api_key: str = ""
     include_usage: bool = True
-    translate: tuple[Literal["messages"], ...] = ("messages",)
+    translate: tuple[Literal["messages", "responses"], ...] = ("messages",)
     proxy: str = ""
     connect_timeout_s: float = Field(default=10, gt=0, le=600)
     first_token_timeout_s: float = Field(default=600, gt=0, le=86_400)
@@ -59,7 +59,7 @@ class Provider(SettingsSection):
         return self.api_key[2:-1]
 
     def speaks(self, wire: "Wire") -> bool:
-        return self.type in wire.format.provider_types
+        return self.type in wire.format.provider_types and not self.translates(wire)
 
     def translates(self, wire: "Wire") -> bool:
         """Return whether requests of that API are translated into chat completions for it."""
@@ -100,23 +100,28 @@ def _known(base_url: str, variable: str = "", **more: object) -> dict[str, objec
     return {"enabled": False, "base_url": base_url, "api_key": f"${{{variable}}}" if variable else ""} | more
 
 
+def _chat_only(base_url: str, variable: str, **more: object) -> dict[str, object]:
+    """Return a known provider that does not speak the Responses API."""
+    return _known(base_url, variable, translate=("messages", "responses"), **more)
+
+
 # Known, and on demand only: nothing goes to one of these unless the file names it, or a client asks for one of its
 # models and there is a key for it, in the environment or from the client itself.
 _DEFAULTS: dict[str, dict[str, object]] = {
-    "kimi": _known("https://api.moonshot.ai/v1", "KIMI_API_KEY"),
-    "kimi-code": _known("https://api.kimi.com/coding/v1", "KIMI_CODE_API_KEY"),
+    "kimi": _chat_only("https://api.moonshot.ai/v1", "KIMI_API_KEY"),
+    "kimi-code": _chat_only("https://api.kimi.com/coding/v1", "KIMI_CODE_API_KEY"),
     "openai": _known("https://api.openai.com/v1", "OPENAI_API_KEY"),
     "chatgpt": _known("https://chatgpt.com/backend-api/codex"),  # Codex with the login of a ChatGPT plan
     "anthropic": _known("https://api.anthropic.com", "ANTHROPIC_API_KEY", type="anthropic"),
     "openrouter": _known("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
-    "nvidia": _known("https://integrate.api.nvidia.com/v1", "NVIDIA_API_KEY"),
-    "mistral": _known("https://api.mistral.ai/v1", "MISTRAL_API_KEY", include_usage=False),
+    "nvidia": _chat_only("https://integrate.api.nvidia.com/v1", "NVIDIA_API_KEY"),
+    "mistral": _chat_only("https://api.mistral.ai/v1", "MISTRAL_API_KEY", include_usage=False),
     "groq": _known("https://api.groq.com/openai/v1", "GROQ_API_KEY"),
     "deepseek": _known("https://api.deepseek.com/v1", "DEEPSEEK_API_KEY"),
     "qwen": _known("https://dashscope-intl.aliyuncs.com/compatible-mode/v1", "DASHSCOPE_API_KEY"),
-    "zai": _known("https://api.z.ai/api/paas/v4", "ZAI_API_KEY"),
+    "zai": _chat_only("https://api.z.ai/api/paas/v4", "ZAI_API_KEY"),
     "xai": _known("https://api.x.ai/v1", "XAI_API_KEY"),
-    "gemini": _known("https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY", type="gemini"),
+    "gemini": _chat_only("https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY", type="gemini"),
     "ollama": _known("http://127.0.0.1:11434/v1"),
     "lm-studio": _known("http://127.0.0.1:1234/v1"),
     "vllm": _known("http://127.0.0.1:8080/v1"),
@@ -171,6 +176,13 @@ def maker_at(name: str, provider: Provider) -> str:
     return found or (name if name in _DEFAULTS else "")
 
 
+def _at_same_address(provider: object) -> dict[str, object]:
+    """Return what is known of a provider that the file calls by another name: which APIs it does not speak."""
+    address = str(provider.get("base_url")).rstrip("/") if isinstance(provider, Mapping) else ""
+    known = next((each for each in _DEFAULTS.values() if each["base_url"] == address), {})
+    return {name: value for name, value in known.items() if name == "translate"}
+
+
 def _over_defaults(given: object) -> object:
     """Return the file's providers with the known ones; one that the file names is enabled unless it says otherwise."""
     if not isinstance(given, Mapping):
@@ -179,8 +191,8 @@ def _over_defaults(given: object) -> object:
     for name, provider in given.items():
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not a provider's name: use letters, digits, '.', '_' and '-'")
-        known = _DEFAULTS.get(name, {}) | {"enabled": True}
-        merged[name] = {**known, **provider} if isinstance(provider, Mapping) else provider
+        known = _DEFAULTS.get(name) or _at_same_address(provider)
+        merged[name] = {**known, "enabled": True, **provider} if isinstance(provider, Mapping) else provider
     return merged | {name: known for name, known in _DEFAULTS.items() if name not in merged}
 
 

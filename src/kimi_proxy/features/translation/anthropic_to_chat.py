@@ -1,7 +1,6 @@
 """Anthropic's messages in front of a provider that speaks chat completions only."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import Wire, read
@@ -17,6 +16,7 @@ from kimi_proxy.features.translation.chat import (
     ChatDialect,
     Dropped,
     EventTranslator,
+    StreamedBlock,
     Translation,
     refuse,
 )
@@ -265,89 +265,33 @@ def _tool_use(answer: ChatAnswer, call: ChatToolCall) -> JsonObject:
     return {"type": "tool_use", "id": answer.call_id(call), "name": call.name, "input": {}}
 
 
-@dataclass(slots=True, eq=False)
-class _StreamedBlock:
-    first: ChatDelta
-    held: list[str] = field(default_factory=list)  # what the client has not seen yet
-    is_shown: bool = False  # it has seen the block begin
-
-
 class _MessageEvents(EventTranslator):
-    """Blocks follow each other here, while the calls of a chat stream may come side by side: what belongs to a later
-    block waits until those before it are complete. That of a call shows only at the end of the answer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._blocks: list[_StreamedBlock] = []  # that are not complete, or not shown
-        self._index = 0  # of the first of them
-        self._has_begun = False
-
-    def _chunk(self, chunk: JsonObject) -> bytes:
-        for delta in self._answer.take(chunk):
-            self._block_of(delta).held.append(delta.text)
-        return self._begun() + b"".join(self._shown())
-
-    def _completed(self) -> bytes:
-        shown = [self._begun()]
-        for block in self._blocks:
-            shown += [*self._show(block), self._stopped(block)]
-        ending = {"delta": _ending(self._answer), "usage": _usage(self._answer.usage)}
-        return b"".join((*shown, _event("message_delta", **ending), _event("message_stop")))
-
-    def _failed(self, error: JsonObject) -> bytes:
-        return Wire.MESSAGES.format.error_event(*chat.event_error(error))
-
-    def _begun(self) -> bytes:
-        if self._has_begun:
-            return b""
-        self._has_begun = True
+    def _begin(self) -> bytes:
         empty: JsonObject = {"content": [], "stop_reason": None, "stop_sequence": None}
         return _event("message_start", message=_message(self._answer) | empty | {"usage": _usage(self._answer.usage)})
 
-    def _block_of(self, delta: ChatDelta) -> _StreamedBlock:
-        if delta.call is None:
-            found = next((each for each in self._blocks[-1:] if _is_same(each.first, delta)), None)
-        else:
-            found = next((each for each in self._blocks if each.first.call is delta.call), None)
-        if found is None:
-            found = _StreamedBlock(delta)
-            self._blocks.append(found)
-        return found
+    def _start(self, block: StreamedBlock) -> bytes:
+        call = block.first.call
+        empty = _block(block.first) if call is None else _tool_use(self._answer, call)
+        return _event("content_block_start", index=self._index, content_block=empty)
 
-    def _shown(self) -> Iterator[bytes]:
-        """Yield what can be shown now: of the first block, and of those after it that are complete."""
-        while self._blocks:
-            block = self._blocks[0]
-            # The name of a call may come in pieces: it begins with its arguments.
-            if any(block.held) or block.is_shown:
-                yield from self._show(block)
-            if block.first.call is not None or len(self._blocks) == 1:
-                return
-            yield self._stopped(block)
-            del self._blocks[0]
+    def _delta(self, block: StreamedBlock, text: str) -> bytes:
+        kind, name = ("input_json_delta", "partial_json") if block.first.call else _DELTAS[block.first.kind]
+        return _event("content_block_delta", index=self._index, delta={"type": kind, name: text})
 
-    def _show(self, block: _StreamedBlock) -> Iterator[bytes]:
-        delta, call = block.first, block.first.call
-        if not block.is_shown:
-            block.is_shown = True
-            empty = _block(delta) if call is None else _tool_use(self._answer, call)
-            yield _event("content_block_start", index=self._index, content_block=empty)
-        for text in filter(None, block.held):
-            kind, name = ("input_json_delta", "partial_json") if call else _DELTAS[delta.kind]
-            yield _event("content_block_delta", index=self._index, delta={"type": kind, name: text})
-        block.held.clear()
-
-    def _stopped(self, block: _StreamedBlock) -> bytes:
-        index, signature = self._index, _signature(block.first)
-        self._index += 1
+    def _stop(self, block: StreamedBlock) -> bytes:
+        signature = _signature(block.first)
         # Claude Code keeps a thought only if its signature comes as Anthropic sends it: at the end.
         signed: JsonObject = {"type": "signature_delta", **signature}
-        last = _event("content_block_delta", index=index, delta=signed) if signature else b""
-        return last + _event("content_block_stop", index=index)
+        last = _event("content_block_delta", index=self._index, delta=signed) if signature else b""
+        return last + _event("content_block_stop", index=self._index)
 
+    def _completed(self) -> bytes:
+        ending = {"delta": _ending(self._answer), "usage": _usage(self._answer.usage)}
+        return _event("message_delta", **ending) + _event("message_stop")
 
-def _is_same(first: ChatDelta, delta: ChatDelta) -> bool:
-    return first.call is None and (first.kind, first.name) == (delta.kind, delta.name)
+    def _failed(self, error: JsonObject) -> bytes:
+        return Wire.MESSAGES.format.error_event(*chat.event_error(error))
 
 
 def _event(kind: str, **fields: JsonValue) -> bytes:

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from kimi_proxy.core import json
@@ -27,6 +27,7 @@ class ChatDialect:
 
     asks_usage: bool = True  # it counts tokens at the end of a stream if it is asked to
     max_tokens: str = "max_tokens"  # how it calls the limit of an answer; OpenAI has another name
+    takes_cache_key: bool = False  # it knows `prompt_cache_key`, by which requests of one conversation find its cache
 
 
 class Dropped:
@@ -48,17 +49,48 @@ class Dropped:
         return tuple(self._names)
 
 
+@dataclass(frozen=True, slots=True)
+class ChatDelta:
+    """What a chunk adds: to the thoughts, to the text, or to the arguments of a call."""
+
+    kind: Literal["thinking", "text", "call"]
+    text: str
+    call: ChatToolCall | None = None
+    name: str = ""  # of the field in which a thought came
+
+
+@dataclass(slots=True, eq=False)
+class StreamedBlock:
+    """A thought, a text or a call of an answer, as far as it has come."""
+
+    first: ChatDelta
+    pieces: list[str] = field(default_factory=list)
+    shown: int = 0  # how many of the pieces the client has seen
+    is_begun: bool = False  # it has seen the block begin
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+
 class EventTranslator(ABC):
-    """Is fed the bytes of a chat stream in slices of any size; returns the bytes of the client's stream."""
+    """Is fed the bytes of a chat stream in slices of any size; returns the bytes of the client's stream.
+
+    Blocks follow each other there, while the calls of a chat stream may come side by side: what belongs to a later
+    block waits until those before it are complete. That of a call shows only at the end of the answer.
+    """
 
     def __init__(self) -> None:
         self._parser = SseParser()
         self._is_over = False  # nothing more is said, whatever comes
         self._answer = ChatAnswer()
+        self._blocks: list[StreamedBlock] = []  # that are not complete, or not shown
+        self._index = 0  # of the first of them
+        self._has_begun = False
 
     def feed(self, piece: bytes) -> bytes:
         """Return what the client is sent upon `piece`. Raise UpstreamUnreadable for an event without an end."""
-        shown = b"".join(self._event(event.data) for event in self._parser.feed(piece) if event.data)
+        shown = b"".join(self._take(event.data) for event in self._parser.feed(piece) if event.data)
         if self._parser.waiting_bytes > MAX_EVENT_BYTES:
             raise UpstreamUnreadable("the provider sent an event of more than 16 MiB")
         return shown
@@ -72,7 +104,7 @@ class EventTranslator(ABC):
             raise UpstreamDisconnected("the provider ended its answer before it was complete")
         return shown + self._finished()
 
-    def _event(self, data: bytes) -> bytes:
+    def _take(self, data: bytes) -> bytes:
         if self._is_over:
             return b""
         if data == DONE:
@@ -83,13 +115,74 @@ class EventTranslator(ABC):
             return self._failed(error)
         return self._chunk(chunk) if chunk else b""
 
+    def _chunk(self, chunk: JsonObject) -> bytes:
+        for delta in self._answer.take(chunk):
+            self._block_of(delta).pieces.append(delta.text)
+        return self._begun() + b"".join(self._shown())
+
     def _finished(self) -> bytes:
         self._is_over = True
-        return self._completed()
+        shown = [self._begun()]
+        for block in self._blocks:
+            shown += [*self._show(block), self._stopped(block)]
+        return b"".join((*shown, self._completed()))
+
+    def _begun(self) -> bytes:
+        if self._has_begun:
+            return b""
+        self._has_begun = True
+        return self._begin()
+
+    def _block_of(self, delta: ChatDelta) -> StreamedBlock:
+        if delta.call is None:
+            found = next((each for each in self._blocks[-1:] if _is_same(each.first, delta)), None)
+        else:
+            found = next((each for each in self._blocks if each.first.call is delta.call), None)
+        if found is None:
+            found = StreamedBlock(delta)
+            self._blocks.append(found)
+        return found
+
+    def _shown(self) -> Iterator[bytes]:
+        """Yield what can be shown now: of the first block, and of those after it that are complete."""
+        while self._blocks:
+            block = self._blocks[0]
+            # The name of a call may come in pieces: it begins with its arguments.
+            if block.is_begun or any(block.pieces):
+                yield from self._show(block)
+            if block.first.call is not None or len(self._blocks) == 1:
+                return
+            yield self._stopped(block)
+            del self._blocks[0]
+
+    def _show(self, block: StreamedBlock) -> Iterator[bytes]:
+        if not block.is_begun:
+            block.is_begun = True
+            yield self._start(block)
+        for text in filter(None, block.pieces[block.shown :]):
+            yield self._delta(block, text)
+        block.shown = len(block.pieces)
+
+    def _stopped(self, block: StreamedBlock) -> bytes:
+        stopped = self._stop(block)
+        self._index += 1
+        return stopped
 
     @abstractmethod
-    def _chunk(self, chunk: JsonObject) -> bytes:
-        """Return the events for a chunk."""
+    def _begin(self) -> bytes:
+        """Return the events that begin an answer."""
+
+    @abstractmethod
+    def _start(self, block: StreamedBlock) -> bytes:
+        """Return the events that begin the block at `_index`."""
+
+    @abstractmethod
+    def _delta(self, block: StreamedBlock, text: str) -> bytes:
+        """Return the event that adds to that block."""
+
+    @abstractmethod
+    def _stop(self, block: StreamedBlock) -> bytes:
+        """Return the events that end that block."""
 
     @abstractmethod
     def _completed(self) -> bytes:
@@ -123,21 +216,12 @@ class Translation(ABC):
         """Return the body of a provider's refusal."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChatDelta:
-    """What a chunk adds: to the thoughts, to the text, or to the arguments of a call."""
-
-    kind: Literal["thinking", "text", "call"]
-    text: str
-    call: ChatToolCall | None = None
-    name: str = ""  # of the field in which a thought came
-
-
 class ChatAnswer:
     """Reads an answer chunk by chunk; one that came in one piece is a single chunk."""
 
     def __init__(self) -> None:
         self.id, self.model, self.finish, self.stop_sequence = "", "", "", ""
+        self.created = 0
         self.usage = Usage()
         self._calls = ChatToolCalls()
 
@@ -153,6 +237,7 @@ class ChatAnswer:
         """Return what a chunk adds."""
         self.id = self.id or read.as_text(chunk.get("id"))
         self.model = self.model or read.as_text(chunk.get("model"))
+        self.created = self.created or read.as_index(chunk.get("created")) or 0
         choices = [each for each in read.as_objects(chunk.get("choices")) if not each.get("index")]
         choice = choices[0] if choices else {}
         self._count(chunk, choice)
@@ -178,6 +263,10 @@ class ChatAnswer:
         counted = chunk.get("usage") or choice.get("usage") or read.as_object(chunk.get("x_groq")).get("usage")
         if usage := Wire.CHAT.format.usage(counted):
             self.usage = self.usage.merged(usage)
+
+
+def _is_same(first: ChatDelta, delta: ChatDelta) -> bool:
+    return first.call is None and (first.kind, first.name) == (delta.kind, delta.name)
 
 
 def _said(delta: JsonObject) -> Iterator[ChatDelta]:
@@ -254,6 +343,13 @@ def is_our_thought(mark: JsonValue) -> str:
     """Return the name under which a thought came from a provider; "" if it is another API's."""
     name = read.as_text(mark).removeprefix(THOUGHT_MARK)
     return name if name in REASONING and mark != name else ""
+
+
+def thought_in(kept: JsonValue) -> tuple[str, str]:
+    """Return the name under which a thought came from a provider, and the thought; ("", "") if it is another API's."""
+    mark, _, text = read.as_text(kept).removeprefix(THOUGHT_MARK).partition(":")
+    is_ours = mark in REASONING and read.as_text(kept).startswith(THOUGHT_MARK)
+    return (mark, text) if is_ours else ("", "")
 
 
 def content(parts: list[JsonObject]) -> JsonValue:

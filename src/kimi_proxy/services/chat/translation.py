@@ -27,7 +27,9 @@ DROPPED = b"x-kimi-proxy-dropped"
 
 _STREAM = "text/event-stream"
 _PLAIN = ("", "identity")
-_OF_ONE_API = (b"anthropic-", b"openai-beta")  # headers that mean nothing to a provider of another
+# Headers that mean nothing to a provider of another API; some name the client's account, or its machine.
+_OF_ONE_API = (b"anthropic-", b"openai-", b"x-codex-", b"chatgpt-")
+_CACHE_KEYS = ("openai", "kimi", "kimi-code")  # makers that document `prompt_cache_key`; others may refuse it
 
 
 class TranslatingClient:
@@ -65,8 +67,9 @@ class TranslatingClient:
 
 def _dialect(name: str, provider: Provider) -> ChatDialect:
     """OpenAI's newer models refuse `max_tokens`; others do not know its successor."""
-    is_openai = maker_at(name, provider) == "openai"
-    return ChatDialect(provider.include_usage, "max_completion_tokens" if is_openai else "max_tokens")
+    maker = maker_at(name, provider)
+    limit = "max_completion_tokens" if maker == "openai" else "max_tokens"
+    return ChatDialect(provider.include_usage, limit, takes_cache_key=maker in _CACHE_KEYS)
 
 
 def _translate(question: UpstreamRequest, dialect: ChatDialect) -> tuple[Translation, bytes]:
