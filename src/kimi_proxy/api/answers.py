@@ -2,16 +2,19 @@
 
 import gzip
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
+from kimi_proxy.api.openapi.bodies import ErrorBody
 from kimi_proxy.core import json
-from kimi_proxy.core.errors import InvalidParams
+from kimi_proxy.core.errors import InvalidParams, KimiProxyError
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.tool import checked
 
@@ -30,7 +33,42 @@ class RequestBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-def json_route(method: str, path: str, handler: Handler, *, compressed: bool = False) -> Route:
+@dataclass(frozen=True, slots=True)
+class RouteSpec:
+    """What a route takes and answers; the OpenAPI description is generated from it."""
+
+    summary: str
+    answer: object | None = None  # the type of its JSON; None for a body that is text
+    status: int = 200
+    query: type[BaseModel] | None = None
+    body: object | None = None  # what pydantic reads it as
+    raises: tuple[type[KimiProxyError], ...] = ()  # beside those of every route
+    media_type: str = "application/json"
+    error: object = ErrorBody
+    more: Mapping[int, object] = field(default_factory=dict)  # further statuses, with the type of their JSON
+    is_relayed: bool = False  # the answer is another server's
+    is_silent: bool = False  # a message that needs no answer gets 202
+
+    @property
+    def is_body_required(self) -> bool:
+        """Return whether a request without a body is refused."""
+        model = self.body
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            return any(field.is_required() for field in model.model_fields.values())
+        return True
+
+
+class DescribedRoute(Route):
+    """A route with its spec."""
+
+    def __init__(
+        self, method: str | Sequence[str], path: str, endpoint: ASGIApp | Callable[[Request], object], spec: RouteSpec
+    ) -> None:
+        super().__init__(path, endpoint, methods=[method] if isinstance(method, str) else list(method))
+        self.spec = spec
+
+
+def json_route(method: str, path: str, handler: Handler, spec: RouteSpec, *, compressed: bool = False) -> Route:
     """Return a route that sends what `handler` returns as JSON, dataclasses included; a Response is sent as it is.
 
     `compressed` is for lists that grow with use.
@@ -42,7 +80,7 @@ def json_route(method: str, path: str, handler: Handler, *, compressed: bool = F
             return value
         return gzip_answer(request, value) if compressed else json_answer(value)
 
-    return Route(path, endpoint, methods=[method])
+    return DescribedRoute(method, path, endpoint, spec)
 
 
 def json_answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -13,13 +13,15 @@ from starlette.types import ASGIApp
 
 from kimi_proxy import __version__
 from kimi_proxy.api import chat, context, dashboard, gateway, hooks, metrics, pruning, sessions, settings
-from kimi_proxy.api.answers import json_route
+from kimi_proxy.api.answers import DescribedRoute, RouteSpec, json_route
 from kimi_proxy.api.catalogs import pruner_catalog, tools_catalog
 from kimi_proxy.api.errors import on_fault, on_http_exception, on_own_error
 from kimi_proxy.api.guard import LOOPBACK, Guard, Refusal, Rules
 from kimi_proxy.api.live import Live
 from kimi_proxy.api.mcp import MCP, RPC, Catalog
-from kimi_proxy.api.mcp.http import endpoint
+from kimi_proxy.api.mcp.http import endpoint, rpc_spec
+from kimi_proxy.api.openapi.bodies import HealthBody, PrunerHealthBody
+from kimi_proxy.api.openapi.document import described
 from kimi_proxy.api.server import serve
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.errors import ConfigError, KimiProxyError
@@ -157,10 +159,10 @@ def proxy_app(runtime: Runtime) -> ASGIApp:
         *context.compression_routes(runtime.compressions),
         *context.context_routes(runtime.sessions, runtime.latest_requests),
         *context.memory_routes(runtime.project_memory, runtime.sessions),
-        Route("/api/mask/{mask_id}", gateway.endpoint(runtime.gateway), methods=["GET"]),
-        json_route("GET", "/health", health),
+        gateway.original_route(runtime.gateway),
+        json_route("GET", "/health", health, RouteSpec("Say that it serves", HealthBody)),
     ]
-    return guarded(routes, rules_of(runtime.config, runtime.config.proxy.host))
+    return guarded(described(routes), rules_of(runtime.config, runtime.config.proxy.host))
 
 
 def mcp_app(
@@ -172,10 +174,10 @@ def mcp_app(
 ) -> ASGIApp:
     """Return an application with `/rpc`, `/mcp` and `routes`; `at_mcp` is for `/mcp` if it offers more than `/rpc`."""
     doors = [
-        Route("/rpc", endpoint(RPC, catalog), methods=["POST"]),
-        Route("/mcp", endpoint(MCP, at_mcp or catalog), methods=["POST"]),
+        DescribedRoute("POST", "/rpc", endpoint(RPC, catalog), rpc_spec("Call a tool by JSON-RPC")),
+        DescribedRoute("POST", "/mcp", endpoint(MCP, at_mcp or catalog), rpc_spec("Speak MCP over Streamable HTTP")),
     ]
-    return guarded([*doors, *routes], rules, on_refusal)
+    return guarded(described([*doors, *routes]), rules, on_refusal)
 
 
 def guarded(
@@ -214,7 +216,7 @@ def _pruner_health(runtime: Runtime) -> Route:
         # Without its store the pruner is still healthy: texts are sent whole then.
         return {**(answer.structured or {}), **await _store_problem(runtime.store)}
 
-    return json_route("GET", "/health", health)
+    return json_route("GET", "/health", health, RouteSpec("Say that it serves", PrunerHealthBody))
 
 
 async def _store_problem(store: Store) -> JsonObject:

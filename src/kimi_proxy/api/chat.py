@@ -9,12 +9,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from functools import partial
 
 from starlette.requests import Request
-from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from kimi_proxy.api.answers import json_answer, json_route
+from kimi_proxy.api.answers import DescribedRoute, RouteSpec, json_answer, json_route
 from kimi_proxy.api.errors import refusal
+from kimi_proxy.api.openapi.bodies import OpenObject
 from kimi_proxy.core.chat.wires import BY_PATH, COUNT_PATHS, Wire, wire_of_client
 from kimi_proxy.core.deadline import Deadline
 from kimi_proxy.core.errors import InvalidParams, UpstreamError
@@ -35,19 +36,28 @@ log = logging.getLogger(__name__)
 Ask = Callable[[ChatRequest], AbstractAsyncContextManager[Answer]]
 
 
+# Errors have the shape of the API that was called.
+CHAT = RouteSpec("Ask the provider that serves the model", body=OpenObject, error=OpenObject, is_relayed=True)
+RELAY = RouteSpec("Pass a request on as it came", error=OpenObject, is_relayed=True)
+LIST = RouteSpec("List the models of the settings", OpenObject, error=OpenObject)
+ONE = RouteSpec("Show a model, of the settings or as its provider does", error=OpenObject, is_relayed=True)
+
+
 def routes(chat: Chat) -> list[BaseRoute]:
     asking: list[BaseRoute] = [
-        Route(path, ChatEndpoint(chat.count_tokens if path in COUNT_PATHS else chat.answer, wire), methods=["POST"])
+        DescribedRoute(
+            "POST", path, ChatEndpoint(chat.count_tokens if path in COUNT_PATHS else chat.answer, wire), CHAT
+        )
         for path, wire in BY_PATH.items()
     ]
-    listing = [json_route("GET", path, partial(_list_models, chat.models)) for path in MODELS]
+    listing = [json_route("GET", path, partial(_list_models, chat.models), LIST) for path in MODELS]
     passing: list[BaseRoute] = [
-        Route(path, RelayEndpoint(chat, wire), methods=list(RELAYED_METHODS))
+        DescribedRoute(RELAYED_METHODS, path, RelayEndpoint(chat, wire), RELAY)
         for wire in Wire
         for path in wire.format.relayed
     ]
     refusing = [WebSocketRoute(path, _upgrade_required) for path in Wire.RESPONSES.format.paths]
-    return [*asking, *listing, Route(MODEL, ModelEndpoint(chat), methods=["GET"]), *passing, *refusing]
+    return [*asking, *listing, DescribedRoute("GET", MODEL, ModelEndpoint(chat), ONE), *passing, *refusing]
 
 
 class ClientBody:

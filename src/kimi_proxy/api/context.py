@@ -6,7 +6,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from kimi_proxy.api.answers import RequestBody, body, json_answer, json_route, query
+from kimi_proxy.api.answers import RequestBody, RouteSpec, body, json_answer, json_route, query
+from kimi_proxy.api.openapi import bodies, session_bodies
+from kimi_proxy.core.errors import CompressionRefused, FileRefused, InvalidParams, NothingSeen, SessionNotFound
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.compression import Preset
 from kimi_proxy.services.chat.compression import SessionCompressions
@@ -20,6 +22,10 @@ class Compress(RequestBody):
     force: bool = False
 
 
+class CompressQuery(BaseModel):
+    force: str = Field(default="", json_schema_extra={"enum": ["", "1", "true"]})  # the same as in the body
+
+
 class SaveMemory(RequestBody):
     content: pydantic.JsonValue
 
@@ -30,6 +36,35 @@ class ToggleSanitizer(RequestBody):
 
 class MaskLimit(BaseModel):
     limit: int = Field(default=50, ge=1, le=500)
+
+
+_REFUSED = (SessionNotFound, NothingSeen, CompressionRefused)
+_UNSEEN = (SessionNotFound, NothingSeen)
+STATS = RouteSpec("Show what compression came to", session_bodies.CompressionStatsBody)
+SESSION_STATS = RouteSpec(
+    "Show what compression came to in a session", session_bodies.SessionCompressionStatsBody, raises=(SessionNotFound,)
+)
+COMPRESS = RouteSpec(
+    "Replace a session's old exchanges by a summary",
+    session_bodies.CompressedBody,
+    query=CompressQuery,
+    body=Compress,
+    raises=_REFUSED,
+    more={400: session_bodies.FullnessBody},
+)
+SIMULATE = RouteSpec("Show what compression would do", session_bodies.CompressedBody, raises=_REFUSED)
+UNDO = RouteSpec("Undo the newest compression", session_bodies.UndoneBody, raises=_REFUSED)
+MEMORY_STATS = RouteSpec("Show how much of all requests was memory", session_bodies.MemoryStatsBody)
+LOAD = RouteSpec("Show the project memory", session_bodies.ProjectMemoryBody)
+SAVE = RouteSpec("Save the project memory", session_bodies.ProjectMemoryBody, body=SaveMemory, raises=(FileRefused,))
+SANITIZER = RouteSpec("Show what the sanitizer left out", bodies.SanitizerStatsBody)
+TOGGLE = RouteSpec("Switch the sanitizer until the next start", bodies.EnabledBody, body=ToggleSanitizer)
+MASKS = RouteSpec("List the newest originals", bodies.MasksBody, query=MaskLimit)
+CONTEXT = RouteSpec("Show the newest request of a session", session_bodies.ContextBody, raises=_UNSEEN)
+MESSAGE = RouteSpec("Show a message of it", session_bodies.ContextMessageBody, raises=(*_UNSEEN, InvalidParams))
+SUMMARIZED = RouteSpec(
+    "Show a message that a summary replaced", session_bodies.SummarizedMessageBody, raises=(*_UNSEEN, InvalidParams)
+)
 
 
 def compression_routes(compressions: SessionCompressions) -> list[Route]:
@@ -46,7 +81,7 @@ def compression_routes(compressions: SessionCompressions) -> list[Route]:
 def _preset_routes(path: str, preset: Preset, compressions: SessionCompressions) -> list[Route]:
     async def compress(request: Request) -> JsonObject | Response:
         asked = await body(request, Compress, 'send {"force": true}, or nothing')
-        is_forced = asked.force or request.query_params.get("force", "").lower() in ("1", "true")
+        is_forced = asked.force or query(request, CompressQuery).force.lower() in ("1", "true")
         fullness = await compressions.fullness(_session(request), preset)
         if fullness.is_below and not is_forced:
             return json_answer(fullness.to_json(), 400)
@@ -54,11 +89,13 @@ def _preset_routes(path: str, preset: Preset, compressions: SessionCompressions)
 
     one = f"{path}/{{session_id}}"
     return [
-        json_route("GET", f"{path}/stats", lambda _: compressions.stats()),
-        json_route("POST", one, compress),
-        json_route("POST", f"{one}/simulate", lambda request: compressions.simulate(_session(request), preset)),
-        json_route("POST", f"{one}/undo", lambda request: compressions.undo(_session(request))),
-        json_route("GET", f"{one}/stats", lambda request: compressions.stats(_session(request))),
+        json_route("GET", f"{path}/stats", lambda _: compressions.stats(), STATS),
+        json_route("POST", one, compress, COMPRESS),
+        json_route(
+            "POST", f"{one}/simulate", lambda request: compressions.simulate(_session(request), preset), SIMULATE
+        ),
+        json_route("POST", f"{one}/undo", lambda request: compressions.undo(_session(request)), UNDO),
+        json_route("GET", f"{one}/stats", lambda request: compressions.stats(_session(request)), SESSION_STATS),
     ]
 
 
@@ -73,9 +110,9 @@ def memory_routes(memory: ProjectMemory, sessions: Sessions) -> list[Route]:
         return await memory.save(content)
 
     return [
-        json_route("GET", "/api/memory/stats", lambda _: sessions.memory_stats()),
-        json_route("GET", "/api/memory/load", lambda _: memory.load()),
-        json_route("POST", "/api/memory/save", save),
+        json_route("GET", "/api/memory/stats", lambda _: sessions.memory_stats(), MEMORY_STATS),
+        json_route("GET", "/api/memory/load", lambda _: memory.load(), LOAD),
+        json_route("POST", "/api/memory/save", save, SAVE),
     ]
 
 
@@ -90,9 +127,9 @@ def sanitizer_routes(sanitizer: Sanitizer) -> list[Route]:
         return {"masks": await sanitizer.masks(query(request, MaskLimit).limit)}
 
     return [
-        json_route("GET", "/api/sanitizer/stats", lambda _: sanitizer.stats()),
-        json_route("POST", "/api/sanitizer/toggle", toggle),
-        json_route("GET", "/api/mask", masks),
+        json_route("GET", "/api/sanitizer/stats", lambda _: sanitizer.stats(), SANITIZER),
+        json_route("POST", "/api/sanitizer/toggle", toggle, TOGGLE),
+        json_route("GET", "/api/mask", masks, MASKS),
     ]
 
 
@@ -113,7 +150,7 @@ def context_routes(sessions: Sessions, latest: LatestRequests) -> list[Route]:
 
     path = "/api/sessions/{session_id}/context"
     return [
-        json_route("GET", path, context, compressed=True),
-        json_route("GET", path + "/{index:int}", message),
-        json_route("GET", path + "/gave_way/{index:int}", summarized),
+        json_route("GET", path, context, CONTEXT, compressed=True),
+        json_route("GET", path + "/{index:int}", message, MESSAGE),
+        json_route("GET", path + "/gave_way/{index:int}", summarized, SUMMARIZED),
     ]

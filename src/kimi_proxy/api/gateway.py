@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,12 +12,26 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from kimi_proxy.api import mcp
-from kimi_proxy.api.answers import json_answer, object_in
+from kimi_proxy.api.answers import DescribedRoute, RouteSpec, body, json_route, query
 from kimi_proxy.api.mcp import NOTHING, RpcReply
 from kimi_proxy.api.mcp.errors import rpc_failure
-from kimi_proxy.api.mcp.http import EVENTS, json_reply, names_version, unless_gone, with_notices
+from kimi_proxy.api.mcp.http import EVENTS, json_reply, names_version, rpc_spec, unless_gone, with_notices
+from kimi_proxy.api.openapi import bodies
 from kimi_proxy.core import json, jsonrpc
-from kimi_proxy.core.errors import BadRequest, InvalidParams, KimiProxyError, MethodNotFound, location
+from kimi_proxy.core.errors import (
+    BadRequest,
+    InvalidParams,
+    InvalidRange,
+    KimiProxyError,
+    MethodNotFound,
+    PruneIdNotFound,
+    ServerNotRun,
+    UnknownServer,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+    UpstreamUnreadable,
+    location,
+)
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.mcp import REMOVED, STATELESS_VERSIONS
 from kimi_proxy.features import recovery
@@ -32,21 +47,27 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 log = logging.getLogger(__name__)
 
 
-def routes(gateway: Gateway) -> list[Route]:
+CALL = replace(
+    rpc_spec("Pass a JSON-RPC message to an MCP server"),
+    raises=(UnknownServer, UpstreamUnreachable, UpstreamTimeout, UpstreamUnreadable),
+)
+
+
+def routes(gateway: Gateway) -> list[DescribedRoute]:
     return [
-        Route(f"{PATH}/rpc", _endpoint(gateway, mcp.RPC), methods=["POST"]),
-        Route(f"{PATH}/mcp", _endpoint(gateway, mcp.MCP), methods=["POST"]),
+        DescribedRoute("POST", f"{PATH}/rpc", _endpoint(gateway, mcp.RPC), CALL),
+        DescribedRoute("POST", f"{PATH}/mcp", _endpoint(gateway, mcp.MCP), CALL),
     ]
 
 
 def _endpoint(gateway: Gateway, versions: mcp.ProtocolVersions) -> Endpoint:
     async def post(request: Request) -> Response:
-        headers, body = request.scope["headers"], await request.body()
-        work = reply(gateway, request.path_params["server_name"], body, versions, headers)
+        headers, raw = request.scope["headers"], await request.body()
+        work = reply(gateway, request.path_params["server_name"], raw, versions, headers)
         # With a handshake a lost connection says nothing; without one it takes the request back.
         work = unless_gone(work, request.receive) if names_version(headers, STATELESS_VERSIONS) else work
         # A client that wants notices of progress says so.
-        if b"progressToken" in body and any(EVENTS in accepted for accepted in request.headers.getlist("accept")):
+        if b"progressToken" in raw and any(EVENTS in accepted for accepted in request.headers.getlist("accept")):
             return await with_notices(work)
         return json_reply(await work)
 
@@ -103,50 +124,69 @@ class LogLines(BaseModel):
     lines: int = Field(default=LOG_LINES, ge=1, le=100_000)
 
 
+STATUS = RouteSpec("Show how the MCP servers behind the gateway are doing", bodies.ServersBody)
+NOT_OURS = (UnknownServer, ServerNotRun)
+
+
 def server_routes(supervisor: Supervisor) -> list[Route]:
-    async def status(request: Request) -> Response:
-        return json_answer({"servers": await supervisor.status()})
+    async def status(request: Request) -> JsonObject:
+        return {"servers": await supervisor.status()}
 
-    async def logs(request: Request) -> Response:
-        name = request.path_params["server_name"]
-        lines = checked(LogLines, dict(request.query_params)).lines
-        return json_answer({"name": name, "log": supervisor.logs(name, lines)})
+    async def logs(request: Request) -> JsonObject:
+        name = str(request.path_params["server_name"])
+        return {"name": name, "log": supervisor.logs(name, query(request, LogLines).lines)}
 
+    def work_route(name: str, work: Callable[[list[str]], Awaitable[list[JsonObject]]]) -> Route:
+        async def post(request: Request) -> JsonObject:
+            chosen = await body(request, ServerNames, 'send {"names": ["…"]}, or nothing for all')
+            return {"servers": await work(chosen.names)}
+
+        summary = f"{name.capitalize()} MCP servers that kimi-proxy runs"
+        spec = RouteSpec(summary, bodies.ServersBody, body=ServerNames, raises=NOT_OURS)
+        return json_route("POST", f"/api/mcp/servers/{name}", post, spec)
+
+    log_spec = RouteSpec("Show the end of what a server wrote", bodies.ServerLogBody, query=LogLines, raises=NOT_OURS)
     return [
-        Route("/api/mcp/servers", status, methods=["GET"]),
-        Route("/api/memory/servers", status, methods=["GET"]),
-        Route("/api/mcp/servers/up", _for_servers(supervisor.up), methods=["POST"]),
-        Route("/api/mcp/servers/down", _for_servers(supervisor.down), methods=["POST"]),
-        Route("/api/mcp/servers/restart", _for_servers(supervisor.restart), methods=["POST"]),
-        Route("/api/mcp/servers/{server_name}/logs", logs, methods=["GET"]),
+        json_route("GET", "/api/mcp/servers", status, STATUS),
+        json_route("GET", "/api/memory/servers", status, STATUS),
+        work_route("up", supervisor.up),
+        work_route("down", supervisor.down),
+        work_route("restart", supervisor.restart),
+        json_route("GET", "/api/mcp/servers/{server_name}/logs", logs, log_spec),
     ]
-
-
-def _for_servers(work: Callable[[list[str]], Awaitable[list[JsonObject]]]) -> Endpoint:
-    async def post(request: Request) -> Response:
-        chosen = checked(ServerNames, await object_in(request, 'send {"names": ["…"]}, or nothing for all'))
-        return json_answer({"servers": await work(chosen.names)})
-
-    return post
 
 
 _RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18})?)?", re.ASCII)
 
 
-def endpoint(gateway: Gateway) -> Endpoint:
-    async def read_original(request: Request) -> Response:
-        mask_id = request.path_params["mask_id"]
-        arguments = {"id": mask_id, **_span(request, "lines", "line"), **_span(request, "chars", "char")}
+class OriginalPart(BaseModel):
+    """Which lines or characters: `10-20`, `10-` to the end, `10` for one."""
+
+    lines: str | None = Field(default=None, json_schema_extra={"pattern": f"^{_RANGE.pattern}$"})
+    chars: str | None = Field(default=None, json_schema_extra={"pattern": f"^{_RANGE.pattern}$"})
+
+
+ORIGINAL = RouteSpec(
+    "Return the text behind a marker", bodies.OriginalBody, query=OriginalPart, raises=(PruneIdNotFound, InvalidRange)
+)
+
+
+def original_route(gateway: Gateway) -> Route:
+    async def read_original(request: Request) -> JsonObject:
+        mask_id, asked = str(request.path_params["mask_id"]), query(request, OriginalPart)
+        arguments: JsonObject = {
+            "id": mask_id,
+            **_span(asked.lines, "lines", "line"),
+            **_span(asked.chars, "chars", "char"),
+        }
         text = await gateway.original(mask_id)
         part = recovery.part(text, checked(Recover, arguments))
-        return json_answer({"id": mask_id, "original_chars": len(text), "text": part})
+        return {"id": mask_id, "original_chars": len(text), "text": part}
 
-    return read_original
+    return json_route("GET", "/api/mask/{mask_id}", read_original, ORIGINAL)
 
 
-def _span(request: Request, parameter: Literal["lines", "chars"], unit: str) -> dict[str, int]:
-    """`?lines=10-20`, `?lines=10-` to the end, `?lines=10` for one."""
-    given = request.query_params.get(parameter)
+def _span(given: str | None, parameter: Literal["lines", "chars"], unit: str) -> dict[str, int]:
     if given is None:
         return {}
     found = _RANGE.fullmatch(given)

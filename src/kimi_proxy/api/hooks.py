@@ -3,17 +3,23 @@
 from starlette.requests import Request
 from starlette.routing import Route
 
-from kimi_proxy.api.answers import json_route, object_in
+from kimi_proxy.api.answers import RouteSpec, json_route, object_in
+from kimi_proxy.api.openapi.bodies import CompressedMessagesBody, OpenObject, RetrievedBody
+from kimi_proxy.core.errors import PruneIdNotFound
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.services.chat.messages import Messages, figures
 from kimi_proxy.services.hooks import ToolHooks
+
+CLAUDE = RouteSpec("Answer a hook of Claude Code", OpenObject, body=OpenObject)
+COMPRESS = RouteSpec("Cut long tool results in messages", CompressedMessagesBody, body=OpenObject)
+RETRIEVE = RouteSpec("Return an original by its hash", RetrievedBody, raises=(PruneIdNotFound,))
 
 
 def routes(hooks: ToolHooks) -> list[Route]:
     async def claude(request: Request) -> JsonObject:
         return await hooks.answer(await object_in(request, "send what Claude Code gives to a hook"))
 
-    return [json_route("POST", "/api/hooks/claude", claude)]
+    return [json_route("POST", "/api/hooks/claude", claude, CLAUDE)]
 
 
 def guardrail_routes(messages: Messages) -> list[Route]:
@@ -31,7 +37,10 @@ def guardrail_routes(messages: Messages) -> list[Route]:
         hashed = str(request.path_params["hash"]).lower()
         return {"hash": hashed, "original_content": await messages.original(hashed)}
 
-    return [json_route("POST", "/v1/compress", compress), json_route("GET", "/v1/retrieve/{hash}", retrieve)]
+    return [
+        json_route("POST", "/v1/compress", compress, COMPRESS),
+        json_route("GET", "/v1/retrieve/{hash}", retrieve, RETRIEVE),
+    ]
 
 
 async def _transformed(messages: Messages, body: JsonObject) -> JsonObject:

@@ -3,8 +3,8 @@
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
+from kimi_proxy.api.answers import DescribedRoute, RouteSpec
 from kimi_proxy.api.guard import Refusal
 from kimi_proxy.services.runtime import Runtime
 from kimi_proxy.services.store.protocols import StoreUsage
@@ -43,11 +43,14 @@ class StoreGauges:
         self._degraded.set(usage.state != "ok")
 
 
-def route(runtime: Runtime) -> Route:
+SPEC = RouteSpec("Show counters and histograms for Prometheus", media_type="text/plain")
+
+
+def route(runtime: Runtime) -> DescribedRoute:
     gauges = StoreGauges(runtime.metrics.registry)
 
     async def metrics(request: Request) -> Response:
         gauges.set(await runtime.store.usage())
         return Response(runtime.metrics.text(), media_type=TEXT)
 
-    return Route("/metrics", metrics, methods=["GET"])
+    return DescribedRoute("GET", "/metrics", metrics, SPEC)

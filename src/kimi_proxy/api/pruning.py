@@ -4,9 +4,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.routing import Route
 
-from kimi_proxy.api.answers import body, json_route, query
+from kimi_proxy.api.answers import RouteSpec, body, json_route, query
+from kimi_proxy.api.openapi import bodies
 from kimi_proxy.core import json
-from kimi_proxy.core.errors import InvalidParams
+from kimi_proxy.core.errors import InvalidParams, PruneIdNotFound
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.prune import Question
 from kimi_proxy.features.tool import checked
@@ -42,6 +43,15 @@ class Preview(PruneText):
     explain: bool = False
 
 
+PAGE = RouteSpec("List every prune and mask, newest first", bodies.CutsBody, query=CutPage)
+SEARCH = RouteSpec("Search the newest originals", bodies.HitsBody, query=CutSearch)
+ONE = RouteSpec(
+    "Show an original beside what was sent of it", bodies.OneCutBody, query=CutLines, raises=(PruneIdNotFound,)
+)
+PREVIEW = RouteSpec("Show what prune_text would cut; nothing is kept", bodies.PreviewBody, body=Preview)
+SWE_PRUNE = RouteSpec("Prune as swe-pruner does", bodies.SwePrunedBody, body=SwePrune)
+
+
 def cut_routes(cuts: Cuts) -> list[Route]:
     """`/api/cuts`: every prune and mask, one beside what was sent of it, and a search in the originals."""
 
@@ -58,9 +68,9 @@ def cut_routes(cuts: Cuts) -> list[Route]:
         return await cuts.search(asked.q, asked.limit)
 
     return [
-        json_route("GET", "/api/cuts", page, compressed=True),
-        json_route("GET", "/api/cuts/search", search),
-        json_route("GET", "/api/cuts/{cut_id}", one, compressed=True),
+        json_route("GET", "/api/cuts", page, PAGE, compressed=True),
+        json_route("GET", "/api/cuts/search", search, SEARCH),
+        json_route("GET", "/api/cuts/{cut_id}", one, ONE, compressed=True),
     ]
 
 
@@ -71,7 +81,7 @@ def playground_route(pruner: Pruner) -> Route:
         pruned, why = await pruner.preview(question, asked.explain)
         return {**PruneAnswer(None, pruned).json(), "lines": why}
 
-    return json_route("POST", "/api/playground/prune", preview)
+    return json_route("POST", "/api/playground/prune", preview, PREVIEW)
 
 
 def swe_prune_route(pruner: Pruner) -> Route:
@@ -81,4 +91,4 @@ def swe_prune_route(pruner: Pruner) -> Route:
             raise InvalidParams("body", "must be an object with code and query")
         return await pruning.prune(checked(SwePrune, value), pruner)
 
-    return json_route("POST", "/prune", prune)
+    return json_route("POST", "/prune", prune, SWE_PRUNE)

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from kimi_proxy.api.answers import RequestBody, body, json_answer, json_route, whole_number
+from kimi_proxy.api.answers import RequestBody, RouteSpec, body, json_answer, json_route, query, whole_number
+from kimi_proxy.api.openapi import session_bodies as bodies
 from kimi_proxy.core import json
-from kimi_proxy.core.errors import InvalidParams
+from kimi_proxy.core.errors import InvalidParams, SessionNotFound
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.sessions import MAX_NAME_CHARS
@@ -61,6 +62,20 @@ class MetricLimit(RequestBody):
     limit: int = Field(default=100, ge=1, le=MAX_PAGE)
 
 
+NOT_FOUND = (SessionNotFound,)
+LIST = RouteSpec("List sessions, the last used first", bodies.SessionsBody, query=SessionPage, raises=NOT_FOUND)
+CREATE = RouteSpec("Make a session that requests can name", bodies.SessionBody, 201, body=NewSession)
+DELETE_MANY = RouteSpec("Delete sessions, or all of them", bodies.DeletedBody, body=DeleteSessions)
+SHOW = RouteSpec("Show a session", bodies.SessionBody, raises=NOT_FOUND)
+RENAME = RouteSpec("Rename a session", bodies.SessionBody, body=RenameSession, raises=NOT_FOUND)
+DELETE = RouteSpec("Delete a session", bodies.DeletedBody, raises=NOT_FOUND)
+METRICS = RouteSpec("List the newest requests of a session", bodies.MetricsBody, query=MetricLimit, raises=NOT_FOUND)
+MEMORY = RouteSpec(
+    "Show how much of a session's requests was memory", bodies.SessionMemoryBody, query=MetricLimit, raises=NOT_FOUND
+)
+HEALTH = RouteSpec("Show how full a session's context window is", bodies.SessionHealthBody, raises=NOT_FOUND)
+
+
 class SessionRoutes:
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
@@ -68,15 +83,15 @@ class SessionRoutes:
     def routes(self) -> list[Route]:
         all, one = "/api/sessions", "/api/sessions/{session_id}"
         return [
-            json_route("GET", all, self._list, compressed=True),
-            json_route("POST", all, self._create),
-            json_route("DELETE", all, self._delete_many),
-            json_route("GET", one, self._show),
-            json_route("PATCH", one, self._rename),
-            json_route("DELETE", one, self._delete),
-            json_route("GET", f"{one}/metrics", self._metrics, compressed=True),
-            json_route("GET", f"{one}/memory", self._memory),
-            json_route("GET", "/api/session/{session_id}/health", lambda request: self._sessions.health(_id(request))),
+            json_route("GET", all, self._list, LIST, compressed=True),
+            json_route("POST", all, self._create, CREATE),
+            json_route("DELETE", all, self._delete_many, DELETE_MANY),
+            json_route("GET", one, self._show, SHOW),
+            json_route("PATCH", one, self._rename, RENAME),
+            json_route("DELETE", one, self._delete, DELETE),
+            json_route("GET", f"{one}/metrics", self._metrics, METRICS, compressed=True),
+            json_route("GET", f"{one}/memory", self._memory, MEMORY),
+            json_route("GET", "/api/session/{session_id}/health", self._health, HEALTH),
         ]
 
     async def _list(self, request: Request) -> JsonObject:
@@ -121,6 +136,9 @@ class SessionRoutes:
         found = await self._sessions.history(_id(request), _limit(request))
         return {"metrics": [serialize.metric(each) for each in found]}
 
+    async def _health(self, request: Request) -> JsonObject:
+        return await self._sessions.health(_id(request))
+
     async def _memory(self, request: Request) -> JsonObject:
         return await self._sessions.memory(_id(request), _limit(request))
 
@@ -139,6 +157,10 @@ COLUMNS = tuple(serialize.metric(Metric("", "", 0.0, "", "", "", 0, 0, (), None)
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
+class ExportQuery(BaseModel):
+    session: str | None = None  # its id or name; None for the requests of all
+
+
 @dataclass(frozen=True, slots=True)
 class ExportFormat:
     name: str
@@ -147,15 +169,24 @@ class ExportFormat:
     tail: str
     rows: Callable[[Iterable[JsonObject]], str]
     separator: str  # between two pages
+    answer: object | None = None  # the type of its JSON
+
+    @property
+    def spec(self) -> RouteSpec:
+        summary, media_type = f"Export what requests came to, as {self.name.upper()}", self.media_type.partition(";")[0]
+        return RouteSpec(summary, self.answer, query=ExportQuery, raises=NOT_FOUND, media_type=media_type)
 
 
 def export_routes(sessions: Sessions) -> list[Route]:
     """`/api/export/csv` and `/api/export/json`: the metrics of one session or all, streamed page by page."""
-    return [json_route("GET", f"/api/export/{each.name}", partial(_export, sessions, each)) for each in (CSV, JSON)]
+    return [
+        json_route("GET", f"/api/export/{each.name}", partial(_export, sessions, each), each.spec)
+        for each in (CSV, JSON)
+    ]
 
 
 async def _export(sessions: Sessions, format: ExportFormat, request: Request) -> Response:
-    pages = sessions.metrics(request.query_params.get("session"))
+    pages = sessions.metrics(query(request, ExportQuery).session)
     # Only before the first byte can an error be answered with its status.
     first = await anext(pages, None) or ()
     headers = {"content-disposition": f'attachment; filename="kimi-proxy-metrics.{format.name}"'}
@@ -188,4 +219,4 @@ def _json_rows(metrics: Iterable[JsonObject]) -> str:
 
 
 CSV = ExportFormat("csv", "text/csv; charset=utf-8", f"{','.join(COLUMNS)}\r\n", "", _csv_rows, "")
-JSON = ExportFormat("json", "application/json", '{"metrics": [\n', "\n]}\n", _json_rows, ",\n")
+JSON = ExportFormat("json", "application/json", '{"metrics": [\n', "\n]}\n", _json_rows, ",\n", bodies.MetricsBody)

@@ -6,7 +6,8 @@ from pydantic import BaseModel, ConfigDict, RootModel
 from starlette.requests import Request
 from starlette.routing import Route
 
-from kimi_proxy.api.answers import json_route, object_in, query
+from kimi_proxy.api.answers import RouteSpec, json_route, object_in, query
+from kimi_proxy.api.openapi import bodies
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.providers import Provider
 from kimi_proxy.core.errors import InvalidParams
@@ -31,11 +32,21 @@ class ModelsWanted(BaseModel):
     all: bool = False  # also the table of known models, which is long and the same for everyone
 
 
+STORE = RouteSpec("Show how much the store holds", bodies.StoreBody)
+SHOW = RouteSpec("Show the settings in force", bodies.SettingsBody)
+CHANGE = RouteSpec("Switch settings while it runs", bodies.ChangedSettingsBody, body=ChangeSettings)
+PROVIDERS = RouteSpec("List the providers that can be asked", bodies.ProvidersBody)
+MODELS = RouteSpec(
+    "List the models of the settings, and what is known of others", bodies.ModelsBody, query=ModelsWanted
+)
+LIMITS = RouteSpec("Show how often each provider may be asked", bodies.LimitsBody)
+
+
 def store_route(config: Config, store: Store) -> Route:
     async def show(request: Request) -> JsonObject:
         return {**asdict(await store.usage()), "configuration": str(config.file) if config.file else None}
 
-    return json_route("GET", "/api/store", show)
+    return json_route("GET", "/api/store", show, STORE)
 
 
 def settings_routes(settings: LiveSettings) -> list[Route]:
@@ -48,7 +59,7 @@ def settings_routes(settings: LiveSettings) -> list[Route]:
             raise InvalidParams("body", ADVICE)
         return await settings.change(checked(ChangeSettings, wanted).root)
 
-    return [json_route("GET", "/api/settings", show), json_route("PATCH", "/api/settings", change)]
+    return [json_route("GET", "/api/settings", show, SHOW), json_route("PATCH", "/api/settings", change, CHANGE)]
 
 
 def provider_routes(config: Config, chat: Chat, windows: ModelWindows) -> list[Route]:
@@ -71,9 +82,9 @@ def provider_routes(config: Config, chat: Chat, windows: ModelWindows) -> list[R
         return {"providers": limits}
 
     return [
-        json_route("GET", "/api/providers", list_providers),
-        json_route("GET", "/api/models", list_models, compressed=True),
-        json_route("GET", "/api/rate-limit", show_limits),
+        json_route("GET", "/api/providers", list_providers, PROVIDERS),
+        json_route("GET", "/api/models", list_models, MODELS, compressed=True),
+        json_route("GET", "/api/rate-limit", show_limits, LIMITS),
     ]
 
 

@@ -6,6 +6,7 @@ with and those that both end with.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from typing import TypedDict
 
 from kimi_proxy.core import json
 from kimi_proxy.core.chat.wires import BY_NAME, Wire
@@ -17,6 +18,43 @@ from kimi_proxy.features.accounting import Prices
 
 VERSION = 1
 _USAGE = ("input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens")
+
+
+class RecordedPrices(TypedDict):
+    """USD for a million tokens."""
+
+    input: float
+    cached: float
+    cache_write: float
+    output: float
+
+
+class RecordingHeadLine(TypedDict):
+    """The line that begins a recording."""
+
+    recording: int
+    model: str
+    max_context: int | None
+    prices: RecordedPrices | None
+
+
+class RecordedUsage(TypedDict):
+    input_tokens: int
+    cached_tokens: int
+    cache_write_tokens: int
+    output_tokens: int
+
+
+class RecordedLine(TypedDict):
+    """A request: `body` stands between the first `same_head` and the last `same_tail` characters of the one before."""
+
+    at: float
+    api: str
+    status: int
+    usage: RecordedUsage | None
+    same_head: int
+    same_tail: int
+    body: str
 
 
 @dataclass(frozen=True, slots=True)

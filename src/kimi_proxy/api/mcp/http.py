@@ -8,9 +8,12 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from kimi_proxy.api import mcp
+from kimi_proxy.api.answers import RouteSpec
 from kimi_proxy.api.guard import is_own_client
 from kimi_proxy.api.mcp import Catalog, ProtocolVersions, RpcReply
+from kimi_proxy.api.openapi.bodies import OpenObject, RpcBody, RpcMessage
 from kimi_proxy.core import json, jsonrpc
+from kimi_proxy.core.errors import BadRequest, MethodNotFound
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.jsonrpc import DeliveryListener
 from kimi_proxy.services.tools import roots
@@ -18,6 +21,12 @@ from kimi_proxy.services.tools.roots import KnownRoots, RootsClient
 
 MAX_WAITING = 1000  # notices that a slow reader has not taken; more are dropped
 EVENTS = "text/event-stream"
+
+
+def rpc_spec(summary: str) -> RouteSpec:
+    """Return the spec of a route for JSON-RPC messages: their errors are JSON-RPC too."""
+    raises = (BadRequest, MethodNotFound)
+    return RouteSpec(summary, RpcBody, body=RpcMessage, raises=raises, error=OpenObject, is_silent=True)
 
 
 def endpoint(versions: ProtocolVersions, catalog: Catalog) -> Callable[[Request], Awaitable[Response]]:

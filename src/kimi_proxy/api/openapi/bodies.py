@@ -1,0 +1,359 @@
+"""The JSON that routes answer with, as types: the OpenAPI description is generated from them."""
+
+from typing import Literal, NotRequired, TypedDict
+
+OpenObject = dict[str, object]  # of another program: whatever it holds
+RpcMessage = OpenObject | list[OpenObject]  # JSON-RPC: a message, or a batch of them
+
+
+class RpcResponse(TypedDict):
+    jsonrpc: Literal["2.0"]
+    id: str | int | float | None
+    result: NotRequired[object]
+    error: NotRequired[OpenObject]
+
+
+RpcBody = RpcResponse | list[RpcResponse]
+
+
+class ErrorDetail(TypedDict):
+    code: str
+    message: str
+
+
+class ErrorBody(TypedDict):
+    """An error: `code` is for programs and stays, `message` is for people; some codes come with more fields."""
+
+    error: ErrorDetail
+
+
+class HealthBody(TypedDict):
+    status: Literal["healthy"]
+    server: str
+    version: str
+    store: NotRequired[str]  # only while the store is not well
+
+
+class PrunerHealthBody(HealthBody):
+    capabilities: list[str]
+    timestamp: str
+    scorer: NotRequired[str]
+
+
+class SanitizerStatsBody(TypedDict):
+    enabled: bool
+    policy: str
+    threshold_tokens: int
+    quoted_threshold_tokens: int
+    preview_length: int
+    outputs: dict[str, int]
+    tokens_before: int
+    tokens_after: int
+    tokens_saved: int
+    saved_percent: float
+    since_start: dict[str, int]
+
+
+class EnabledBody(TypedDict):
+    enabled: bool
+
+
+class MaskBody(TypedDict):
+    id: str
+    created_at: float
+    last_used_at: float
+    why: NotRequired[str]
+    preview: NotRequired[str]
+    session: NotRequired[str]
+    tokens_before: NotRequired[int]
+    tokens_after: NotRequired[int]
+
+
+class MasksBody(TypedDict):
+    masks: list[MaskBody]
+
+
+class OriginalBody(TypedDict):
+    id: str
+    original_chars: int
+    text: str
+
+
+class CutBody(TypedDict):
+    """A prune or a mask: what was cut of a text, by which way, and why."""
+
+    id: str
+    kind: Literal["prune", "mask", "output", "history"]
+    door: Literal["pruner", "chat", "gateway", "tools", "hooks"]
+    why: str | None
+    goal: str
+    source_type: str
+    server: str
+    session_id: str
+    preview: str
+    reasons: list[str]
+    blocks: int
+    original_lines: int | None
+    lines_cut: int | None
+    chars: int | None
+    tokens_before: int | None
+    tokens_after: int | None
+
+
+class ListedCutBody(CutBody):
+    created_at: str
+    last_used_at: str
+
+
+class CutsBody(TypedDict):
+    cuts: list[ListedCutBody]
+    before: int | None
+
+
+class CutRange(TypedDict):
+    start: int
+    end: int
+    reason: str
+
+
+class LineBody(TypedDict):
+    line: int
+    kept: bool
+    score: float
+    why: str
+
+
+class CutLineBody(LineBody):
+    text: str
+
+
+# With "by": "lines" it has cuts and lines, with "by": "text" the two texts.
+_Parts = TypedDict(
+    "_Parts",
+    {
+        "by": Literal["lines", "text"],
+        "cuts": NotRequired[list[CutRange]],
+        "from": NotRequired[int],
+        "lines": NotRequired[list[CutLineBody]],
+        "original": NotRequired[str],
+        "sent": NotRequired[str | None],
+        "truncated": NotRequired[bool],
+    },
+)
+
+
+class OneCutBody(CutBody, _Parts):
+    """An original beside what was sent of it."""
+
+
+class HitBody(TypedDict):
+    id: str
+    line: int
+    text: str
+
+
+class HitsBody(TypedDict):
+    hits: list[HitBody]
+    searched: int
+    stopped: Literal["enough", "oldest", "time"] | None
+
+
+class AnnotationBody(TypedDict):
+    kind: Literal["pruned_block"]
+    original_start_line: int
+    original_end_line: int
+    pruned_line_count: int
+    reason: str
+    marker: str
+
+
+class PruneStatsBody(TypedDict):
+    original_lines: int
+    kept_lines: int
+    pruned_lines: int
+    pruned_ratio: float
+    tokens_est_before: int
+    tokens_est_after: int
+    elapsed_ms: int
+    used_fallback: bool
+    backend: str
+    tokens_saved_est: int
+    deepinfra_latency_ms: NotRequired[int]
+    deepinfra_docs_scored: NotRequired[int]
+    deepinfra_docs_total: NotRequired[int]
+    deepinfra_http_status: NotRequired[int]
+    deepinfra_cached: NotRequired[bool]
+    cost_estimated_usd: NotRequired[float]
+
+
+class PreviewBody(TypedDict):
+    prune_id: str | None
+    pruned_text: str
+    annotations: list[AnnotationBody]
+    stats: PruneStatsBody
+    warnings: list[str]
+    lines: list[LineBody] | None
+
+
+class SwePrunedBody(TypedDict):
+    """swe-pruner's answer, with our id."""
+
+    score: float
+    pruned_code: str
+    token_scores: list[tuple[str, float]]
+    kept_frags: list[int]
+    origin_token_cnt: int
+    left_token_cnt: int
+    model_input_token_cnt: int
+    error_msg: str | None
+    prune_id: str | None
+
+
+class CompressedMessagesBody(TypedDict, total=False):
+    """Messages with long tool results cut; of a webhook, its verdict with the request as it should go on."""
+
+    messages: list[OpenObject]
+    tokens_before: int
+    tokens_after: int
+    tokens_saved: int
+    compression_ratio: float
+    transforms_applied: list[str]
+    ccr_hashes: list[str]
+    warnings: list[str]
+    verdict: bool
+    data: OpenObject
+    transformedData: OpenObject
+
+
+class RetrievedBody(TypedDict):
+    hash: str
+    original_content: str
+
+
+class SettingsBody(TypedDict):
+    """What is in force; of secrets only whether they are set."""
+
+    file: str | None
+    switches: dict[str, bool]
+    secrets: dict[str, bool]
+    settings: OpenObject
+
+
+class ChangedSettingsBody(SettingsBody):
+    saved: bool
+    problem: str | None
+    problem_code: Literal["no_file", "file_refused", "file_unreadable"] | None
+
+
+class StoreBody(TypedDict):
+    path: str
+    state: str
+    originals: int
+    bytes_on_disk: int
+    max_bytes: int
+    oldest: float | None
+    commits: int
+    set_aside: list[str]
+    configuration: str | None
+
+
+class ProviderBody(TypedDict):
+    name: str
+    enabled: bool
+    on_demand: bool
+    type: str
+    base_url: str
+    key: Literal["client", "configured", "missing"]
+    models: list[str]
+
+
+class ProvidersBody(TypedDict):
+    providers: list[ProviderBody]
+
+
+class ModelBody(TypedDict):
+    id: str
+    provider: str
+    model: str
+    enabled: bool
+    max_context_size: int | None
+    input_usd_per_million: float | None
+    cached_usd_per_million: float | None
+    cache_write_usd_per_million: float | None
+    output_usd_per_million: float | None
+
+
+class UnknownModelBody(TypedDict):
+    provider: str
+    model: str
+    lines: str
+
+
+class KnownModelBody(TypedDict):
+    provider: str
+    name: str
+    aliases: list[str]
+    apis: list[str]
+    tokenizer: str
+    window: int
+    max_output: NotRequired[int]
+    input_usd: NotRequired[float]
+    cached_usd: NotRequired[float]
+    cache_write_usd: NotRequired[float]
+    output_usd: NotRequired[float]
+    checked: str
+    source: str
+
+
+class ModelsBody(TypedDict):
+    models: list[ModelBody]
+    unknown: list[UnknownModelBody]
+    known: NotRequired[list[KnownModelBody]]
+
+
+class LimitBody(TypedDict):
+    provider: str
+    requests_per_minute: float
+    wait_s: float
+
+
+class LimitsBody(TypedDict):
+    providers: list[LimitBody]
+
+
+class MaskedTotals(TypedDict):
+    texts: int
+    chars: int
+
+
+class ServerBody(TypedDict):
+    """How an MCP server behind the gateway is doing; figures only of one that is not off."""
+
+    name: str
+    state: str
+    transport: str
+    run: bool
+    url: NotRequired[str]
+    command: NotRequired[str]
+    pid: NotRequired[int | None]
+    up_s: NotRequired[float]
+    restarts: NotRequired[int]
+    tools: NotRequired[int | None]
+    latency_ms: NotRequired[float | None]
+    calls: NotRequired[int]
+    failures: NotRequired[int]
+    masked: NotRequired[MaskedTotals]
+    last_error: NotRequired[str | None]
+    last_error_code: NotRequired[str | None]
+    last_error_s_ago: NotRequired[float | None]
+    retry_in_s: NotRequired[float | None]
+    log: NotRequired[str]
+
+
+class ServersBody(TypedDict):
+    servers: list[ServerBody]
+
+
+class ServerLogBody(TypedDict):
+    name: str
+    log: str

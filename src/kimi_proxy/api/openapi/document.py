@@ -1,0 +1,194 @@
+"""The OpenAPI 3.1 description of an application, generated from its routes.
+
+Each route has a RouteSpec. Bodies and queries are described by the pydantic models that check them, answers by types,
+errors by their classes.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+
+from pydantic import BaseModel, TypeAdapter
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from kimi_proxy import __version__
+from kimi_proxy.api.answers import DescribedRoute, RouteSpec, gzip_answer
+from kimi_proxy.api.openapi import schemas
+from kimi_proxy.api.openapi.bodies import OpenObject
+from kimi_proxy.core.errors import InvalidParams, KimiProxyError, ParseError, StoreUnavailable
+from kimi_proxy.core.json import JsonObject, JsonValue
+
+PATH = "/api/openapi.json"
+JSON = "application/json"
+REF = "#/components/schemas/{}"
+
+# What the guard, the router and a server that stops may answer on every route.
+REFUSALS: Mapping[int, tuple[str, ...]] = {
+    400: ("body_incomplete",),
+    401: ("token_required",),
+    403: ("origin", "cross_site", "other_user"),
+    408: ("body_timeout",),
+    413: ("body_too_large",),
+    415: ("content_type", "content_encoding"),
+    421: ("host",),
+    500: (KimiProxyError.code,),
+    503: ("crowded", "stopping", StoreUnavailable.code),
+}
+PARAMETER = re.compile(r"\{(\w+)(?::(\w+))?\}")
+PARAMETER_SCHEMAS: Mapping[str, JsonObject] = {
+    "": {"type": "string", "pattern": "^[^/]+$"},
+    "int": {"type": "integer", "minimum": 0},
+    "path": {"type": "string", "minLength": 1},
+}
+
+
+def described(routes: Sequence[BaseRoute]) -> list[BaseRoute]:
+    """Return `routes`, and those that describe them."""
+
+    @cache
+    def whole() -> JsonObject:
+        return document(all_routes)
+
+    # Not async: it takes a quarter of a second to make, in a worker thread.
+    def show(request: Request) -> Response:
+        return gzip_answer(request, whole())
+
+    def schema(request: Request) -> Response:
+        return gzip_answer(request, schemas.schema(str(request.path_params["name"])))
+
+    all_routes = [
+        *routes,
+        DescribedRoute("GET", PATH, show, RouteSpec("Describe every route in OpenAPI 3.1", OpenObject)),
+        DescribedRoute("GET", "/api/schemas/{name}", schema, SCHEMA),
+    ]
+    return all_routes
+
+
+SCHEMA = RouteSpec("Return a JSON Schema: of events, exports or recordings", OpenObject, raises=(InvalidParams,))
+
+
+def document(routes: Iterable[BaseRoute]) -> JsonObject:
+    """Return the description of those routes that have a spec."""
+    found = [route for route in routes if isinstance(route, DescribedRoute)]
+    components = Components([kind for route in found for kind in _answer_types(route.spec)])
+    paths: dict[str, JsonObject] = {}
+    for route in found:
+        path = PARAMETER.sub(r"{\1}", route.path)
+        for method in sorted((route.methods or set()) - {"HEAD"}):
+            operation = _operation(method, path, route, components)
+            paths[path] = {**paths.get(path, {}), method.lower(): operation}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "kimi-proxy",
+            "version": __version__,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "jsonSchemaDialect": schemas.DIALECT,
+        "paths": paths,
+        "components": {
+            "schemas": components.schemas,
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "key": {"type": "apiKey", "in": "header", "name": "X-Api-Key"},
+            },
+        },
+        # On loopback no token is needed, unless one is set.
+        "security": [{}, {"bearer": []}, {"key": []}],
+    }
+
+
+class Components:
+    """The named schemas of a description."""
+
+    def __init__(self, answers: Sequence[object]) -> None:
+        kinds = list(dict.fromkeys(map(_key, answers)))
+        by_key = {_key(kind): kind for kind in answers}
+        made, self.schemas = schemas.of_types([by_key[key] for key in kinds], REF)
+        self._answers = dict(zip(kinds, made, strict=True))
+
+    def answer(self, kind: object) -> JsonObject:
+        return self._answers[_key(kind)]
+
+    def request(self, kind: object) -> JsonObject:
+        """Return the schema of what a pydantic type accepts."""
+        adapter: TypeAdapter[object] = TypeAdapter(kind)  # type: ignore[arg-type]  # any type of a body
+        made = adapter.json_schema(ref_template=REF.format("{model}"))
+        self.schemas.update(made.pop("$defs", {}))
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            self.schemas[kind.__name__] = made
+            return {"$ref": REF.format(kind.__name__)}
+        return made
+
+
+def _key(kind: object) -> str:
+    return repr(kind)
+
+
+def _answer_types(spec: RouteSpec) -> Iterator[object]:
+    yield from (spec.error, *spec.more.values())
+    if spec.answer is not None:
+        yield spec.answer
+
+
+def _operation(method: str, path: str, route: DescribedRoute, components: Components) -> JsonObject:
+    spec = route.spec
+    made: dict[str, JsonValue] = {
+        "operationId": re.sub(r"\W+", "_", f"{method.lower()}{path}").strip("_"),
+        "summary": spec.summary,
+        "tags": [path.strip("/").split("/")[1 if path.startswith(("/api/", "/v1/")) else 0]],
+        "parameters": [*_path_parameters(route.path), *_query_parameters(spec)],
+        "responses": _responses(spec, has_path="{" in path, components=components),
+    }
+    if spec.body is not None and method != "GET":
+        schema = components.request(spec.body)
+        made["requestBody"] = {"required": spec.is_body_required, "content": {JSON: {"schema": schema}}}
+    return made
+
+
+def _path_parameters(path: str) -> Iterator[JsonObject]:
+    for name, kind in PARAMETER.findall(path):
+        yield {"name": name, "in": "path", "required": True, "schema": PARAMETER_SCHEMAS[kind]}
+
+
+def _query_parameters(spec: RouteSpec) -> Iterator[JsonObject]:
+    if spec.query is None:
+        return
+    schema = spec.query.model_json_schema()
+    for name, value in schema.get("properties", {}).items():
+        yield {"name": name, "in": "query", "required": name in schema.get("required", ()), "schema": value}
+
+
+def _responses(spec: RouteSpec, has_path: bool, components: Components) -> JsonObject:
+    codes: dict[int, list[str]] = {status: list(known) for status, known in REFUSALS.items()}
+    if has_path:
+        codes[404] = ["not_found"]
+    for error in (*spec.raises, *((ParseError, InvalidParams) if spec.body or spec.query else ())):
+        codes.setdefault(error.http_status, []).append(error.code)
+    made: dict[str, JsonValue] = {}
+    for status, known in codes.items():
+        kinds = [spec.error] if status not in spec.more else [spec.error, spec.more[status]]
+        listed = ", ".join(f"`{code}`" for code in dict.fromkeys(known))
+        made[str(status)] = {"description": f"Error: {listed}", **_content(kinds, components)}
+    for status in spec.more.keys() - codes.keys():
+        made[str(status)] = {"description": "As the other server says", **_content([spec.more[status]], components)}
+    if spec.is_relayed:
+        made["default"] = {"description": "What the upstream answers: its status, headers and body"}
+    else:
+        made[str(spec.status)] = {"description": spec.summary, **_success(spec, components)}
+    if spec.is_silent:
+        made["202"] = {"description": "Taken; a notification gets no answer"}
+    return dict(sorted(made.items()))
+
+
+def _content(kinds: Sequence[object], components: Components) -> JsonObject:
+    found: list[JsonValue] = [components.answer(kind) for kind in kinds]
+    return {"content": {JSON: {"schema": found[0] if len(found) == 1 else {"anyOf": found}}}}
+
+
+def _success(spec: RouteSpec, components: Components) -> JsonObject:
+    if spec.answer is None:
+        return {"content": {spec.media_type: {"schema": {"type": "string"}}}}
+    return {"content": {spec.media_type: {"schema": components.answer(spec.answer)}}}

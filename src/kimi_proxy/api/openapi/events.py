@@ -1,0 +1,259 @@
+"""The events of `/ws`, as types."""
+
+from typing import Literal, NotRequired, TypedDict
+
+from kimi_proxy.api.openapi.session_bodies import CompositionBody, MetricBody, SessionBody
+
+
+class EventFields(TypedDict):
+    seq: int
+    at: str
+
+
+class SessionTotalsBody(TypedDict):
+    sessions: int
+    requests: int
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    tokens_saved: int
+    cost_usd: float | None
+    cost_before_usd: float | None
+    net_saved_tokens: int
+    net_saved_usd: float | None
+
+
+class HeldAlert(TypedDict):
+    """An alert that was published before, and still holds."""
+
+    type: Literal["attention_sink_alert"]
+    session_id: str
+    is_sunk: bool
+    system_tokens: int
+    buried_tokens: int
+    distance: int | None
+    threshold: float
+    reinjected: bool
+
+
+class InitEvent(EventFields):
+    type: Literal["init"]
+    sessions: list[SessionBody]
+    metrics: list[MetricBody]
+    alerts: NotRequired[list[HeldAlert]]
+    totals: NotRequired[SessionTotalsBody]
+    store: NotRequired[str]
+
+
+class SessionEvent(EventFields):
+    type: Literal["session_created", "session_renamed"]
+    session: SessionBody
+
+
+class SessionDeletedEvent(EventFields):
+    type: Literal["session_deleted"]
+    session_id: str | None
+
+
+class MetricEvent(EventFields):
+    type: Literal["metric", "metric_updated"]
+    metric: MetricBody
+
+
+class ContextAlertEvent(EventFields):
+    type: Literal["context_alert"]
+    session_id: str
+    level: Literal["caution", "warning", "critical"]
+    percent: float | None
+    tokens: int
+    max_context: int | None
+    counted_by: Literal["provider", "estimate"]
+
+
+class MemoryEvent(EventFields):
+    type: Literal["memory_metrics_update"]
+    session_id: str
+    request_id: str
+    memory_tokens: int
+    chat_tokens: int
+    memory_ratio: float
+    composition: CompositionBody
+
+
+class AttentionSinkEvent(EventFields):
+    type: Literal["attention_sink_alert"]
+    session_id: str
+    request_id: str
+    system_tokens: int
+    buried_tokens: int
+    distance: int | None
+    percent: float | None
+    max_context: int | None
+
+
+class RequestEventFields(EventFields):
+    """Of events that a stage reports: whose request it was."""
+
+    session_id: str
+    request_id: str
+
+
+class ReinjectedEvent(RequestEventFields):
+    type: Literal["instructions_reinjected"]
+    tokens: int
+    buried_tokens: int
+    distance: int | None
+
+
+_Route = TypedDict("_Route", {"from": str, "to": str})
+
+
+class RoutedFields(RequestEventFields, _Route):
+    tokens: int
+    asked_max_context: int
+    asked_percent: float | None
+    max_context: int
+    percent: float | None
+
+
+class ModelRoutedEvent(RoutedFields):
+    type: Literal["model_routed"]
+    new: bool
+
+
+class RoutingUnavailableEvent(RoutedFields):
+    type: Literal["routing_unavailable"]
+    reason: str
+
+
+class MemoryInjectedEvent(RequestEventFields):
+    type: Literal["memory_injected"]
+    tokens: int
+
+
+class CompressionPaidEvent(RequestEventFields):
+    type: Literal["compression_paid"]
+    summary_input_tokens: int
+    summary_output_tokens: int
+
+
+class SanitizerEvent(RequestEventFields):
+    type: Literal["sanitizer_event"]
+    outputs: int
+    cut: int
+    cut_now: int
+    tokens_before: int
+    tokens_after: int
+    tokens_saved: int
+    why: dict[str, int]
+    tool_tokens: int
+    prefix_tokens_resent: int
+
+
+class CompressionEvent(EventFields):
+    """A history was compressed, with its figures, or with "event": "undone" brought back."""
+
+    type: Literal["compression_event"]
+    session_id: str
+    undone: bool | str
+    request_id: NotRequired[str]
+    event: NotRequired[Literal["undone"]]
+    active: NotRequired[str | None]
+    compression_id: NotRequired[str]
+    kind: NotRequired[str]
+    automatic: NotRequired[bool]
+    original_tokens: NotRequired[int]
+    compressed_tokens: NotRequired[int]
+    tokens_saved: NotRequired[int]
+    compression_ratio: NotRequired[float]
+    summary_by: NotRequired[str]
+    original_id: NotRequired[str]
+    messages_removed: NotRequired[int]
+    messages_kept: NotRequired[int]
+    summary_input_tokens: NotRequired[int]
+    summary_output_tokens: NotRequired[int]
+
+
+class ModelUnknownEvent(EventFields):
+    type: Literal["model_unknown"]
+    provider: str
+    model: str
+    lines: str
+
+
+class LogCountEvent(EventFields):
+    type: Literal["log_count"]
+    source: str
+    session_id: str | None
+    tokens: int
+    max_context: int | None
+    percent: float | None
+    counted_by: Literal["log"]
+
+
+class PruneEvent(EventFields):
+    type: Literal["prune_event"]
+    prune_id: str | None
+    outcome: Literal["pruned", "untouched", "fallback"]
+    original_lines: int
+    pruned_lines: int
+    tokens_est_before: int
+    tokens_est_after: int
+    door: NotRequired[Literal["hooks"]]
+    kept_lines: NotRequired[int]
+    pruned_ratio: NotRequired[float]
+    elapsed_ms: NotRequired[int]
+    used_fallback: NotRequired[bool]
+    backend: NotRequired[str]
+    tokens_saved_est: NotRequired[int]
+    deepinfra_latency_ms: NotRequired[int]
+    deepinfra_docs_scored: NotRequired[int]
+    deepinfra_docs_total: NotRequired[int]
+    deepinfra_http_status: NotRequired[int]
+    deepinfra_cached: NotRequired[bool]
+    cost_estimated_usd: NotRequired[float]
+
+
+class SettingsEvent(EventFields):
+    type: Literal["settings_event"]
+    switches: dict[str, bool]
+
+
+class GatewayEvent(EventFields):
+    type: Literal["gateway_event"]
+    server: str
+    outcome: str
+    ms: NotRequired[int]
+    ids: NotRequired[list[str]]
+    texts: NotRequired[int]
+    chars: NotRequired[int]
+
+
+class GapEvent(TypedDict):
+    type: Literal["gap"]
+    seq: int
+    missed: int
+
+
+EVENTS: tuple[object, ...] = (
+    InitEvent,
+    SessionEvent,
+    SessionDeletedEvent,
+    MetricEvent,
+    ContextAlertEvent,
+    MemoryEvent,
+    AttentionSinkEvent,
+    ReinjectedEvent,
+    ModelRoutedEvent,
+    RoutingUnavailableEvent,
+    MemoryInjectedEvent,
+    CompressionPaidEvent,
+    SanitizerEvent,
+    CompressionEvent,
+    ModelUnknownEvent,
+    LogCountEvent,
+    PruneEvent,
+    SettingsEvent,
+    GatewayEvent,
+    GapEvent,
+)
