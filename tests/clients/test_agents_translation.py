@@ -153,6 +153,38 @@ async def test_codex_calls_its_tools_of_every_kind_and_sends_thoughts_back(tmp_p
     assert [name for name in names if "spawn_agent" in name] == ["multi_agent_v1__spawn_agent"]
 
 
+async def sums_up(heard: Heard, line: Line) -> None:
+    """Call a tool, sum the conversation up when asked to, and be done once the summary comes back."""
+    *_, last = json.loads(heard.body)["messages"]
+    if b"The plan is to stop." in heard.body:
+        words = said(DONE) + STOP
+    elif last["role"] == "user" and "sum this conversation up" in last["content"]:
+        words = said("The plan is to stop.") + STOP
+    else:
+        words = calling(Call("call_a", "exec_command", {"cmd": "echo one"})).removesuffix(LAST)
+    await line.stream((words + chunk(USAGE_ALONE) + LAST).encode())
+
+
+async def test_codex_s_remote_compaction_is_done_by_the_model_itself(tmp_path: Path):
+    """It takes us for OpenAI, whose servers would compact: that is what `init codex --proxy` writes."""
+    codex = await asyncio.to_thread(program, "codex")
+    toml = {"translate": ["responses"]}
+    async with evil(sums_up) as provider, proxy(tmp_path / "state", provider.toml("openai", **toml)) as p:
+        settings = tmp_path / "home" / ".codex" / "config.toml"
+        settings.parent.mkdir(parents=True)
+        settings.write_text(
+            f'model = "kimi-x"\nopenai_base_url = "http://127.0.0.1:{p.port}/v1"\n'
+            "model_auto_compact_token_limit = 100\n"
+        )
+        (settings.parent / "auth.json").write_text('{"OPENAI_API_KEY": "sk-of-the-client"}')
+        output = await run(tmp_path, codex, "exec", "--json", "--skip-git-repo-check", "go")
+
+    assert DONE in output
+    called, asked, after = (json.loads(heard.body) for heard in provider.heard)
+    assert asked["messages"][: len(called["messages"])] == called["messages"]
+    assert not any(each["role"] == "tool" for each in after["messages"])
+
+
 async def test_codex_works_on_a_provider_of_chat_completions(tmp_path: Path):
     codex = await asyncio.to_thread(program, "codex")
     (tmp_path / "app.log").write_text(LOG.text)

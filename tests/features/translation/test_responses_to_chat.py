@@ -383,6 +383,38 @@ def test_what_a_model_thought_goes_back_under_the_name_that_it_came_by(name: str
     assert again.dropped == ()
 
 
+# Compactions
+
+
+def test_a_compaction_is_a_summary_that_the_model_is_asked_for():
+    trigger: JsonObject = {"type": "compaction_trigger"}
+    translation = translated(message("user", text("go")), wrote("ok"), trigger, tools=[EXEC], tool_choice="auto")
+    raw = line(delta({"reasoning_content": "hm"})) + said("We ", "went.") + STOP + line(USAGE_ALONE) + DONE
+    stream = translation.events()
+    shown = [json.loads(event.data) for event in SseParser().feed(stream.feed(raw.encode()) + stream.end())]
+
+    assert translation.request["tool_choice"] == "none"
+    assert [each["role"] for each in translation.request["messages"]] == ["user", "assistant", "user"]
+    assert [event["type"] for event in shown] == [
+        *("response.created", "response.in_progress"),
+        *("response.output_item.added", "response.output_item.done", "response.completed"),
+    ]
+    (item,) = shown[-1]["response"]["output"]
+    assert (item["type"], item["encrypted_content"]) == ("compaction", "kimi-proxy:summary:We went.")
+    whole = {"id": "chatcmpl-1", "choices": [{"message": {"content": "We went."}, "finish_reason": "stop"}]}
+    assert translation.answer(whole)["output"] == [item]
+    (first, second) = messages(item, message("user", text("on")))
+    assert first["content"].endswith("\n\nWe went.") and second == {"role": "user", "content": "on"}
+
+
+@pytest.mark.parametrize(
+    "choice", [{"message": {"content": " "}}, {"message": {"content": "x"}, "finish_reason": "length"}]
+)
+def test_a_conversation_is_not_replaced_by_half_a_summary(choice: JsonObject):
+    with pytest.raises(UpstreamUnreadable, match="summary"):
+        translated({"type": "compaction_trigger"}).answer({"choices": [choice]})
+
+
 # A conversation that goes on
 
 

@@ -19,6 +19,7 @@ MAX_REPORTED_CHARS = 2_000  # of an error that is no JSON
 # What a model thought has to come back under the name that it came by. This prefix and the name stand where the
 # client's API has a signature, or encrypted text: a client sends both back as they are.
 THOUGHT_MARK = "kimi-proxy:"
+SUMMARY = "summary"  # beside the names of thoughts: what a compaction left of a conversation
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,11 +346,16 @@ def is_our_thought(mark: JsonValue) -> str:
     return name if name in REASONING and mark != name else ""
 
 
-def thought_in(kept: JsonValue) -> tuple[str, str]:
-    """Return the name under which a thought came from a provider, and the thought; ("", "") if it is another API's."""
-    mark, _, text = read.as_text(kept).removeprefix(THOUGHT_MARK).partition(":")
-    is_ours = mark in REASONING and read.as_text(kept).startswith(THOUGHT_MARK)
-    return (mark, text) if is_ours else ("", "")
+def kept(name: str, text: str) -> str:
+    """Return a text that the client keeps for us where its API has encrypted text."""
+    return f"{THOUGHT_MARK}{name}:{text}"
+
+
+def kept_in(value: JsonValue) -> tuple[str, str]:
+    """Return the name and the text that `kept` was given; ("", "") if another wrote it."""
+    name, _, text = read.as_text(value).removeprefix(THOUGHT_MARK).partition(":")
+    is_ours = name in (*REASONING, SUMMARY) and read.as_text(value).startswith(THOUGHT_MARK)
+    return (name, text) if is_ours else ("", "")
 
 
 def content(parts: list[JsonObject]) -> JsonValue:

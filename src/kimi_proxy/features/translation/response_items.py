@@ -7,7 +7,7 @@ from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.translation import chat
-from kimi_proxy.features.translation.chat import Dropped, refuse
+from kimi_proxy.features.translation.chat import SUMMARY, Dropped, refuse
 from kimi_proxy.features.translation.response_tools import ResponseTools
 
 _SYSTEM = ("system", "developer")  # few providers know the second
@@ -16,6 +16,13 @@ _ALWAYS = ("type", "id", "status")  # of every item; they say nothing to a model
 # Traces of what OpenAI's servers did: what the model made of it is in its answer.
 _LEFT_OUT = ("web_search_call", "image_generation_call")
 _TEXTS = ("input_text", "output_text", "text", "summary_text")
+
+COMPACT = """\
+Stop here and sum this conversation up, so that another model can go on with the work from your summary alone: what \
+the user wants and how, what was decided and why, what was done with which files and commands, what failed, and what \
+is to be done next. Keep names, paths, numbers and error messages as they are. Answer with the summary and nothing \
+else."""
+SUMMED_UP = "The conversation before this was replaced by a summary. Go on from here:\n\n"
 
 
 @dataclass(slots=True)
@@ -45,6 +52,7 @@ class ResponseItems:
         self._said: list[JsonObject | _Turn] = []
         self._open: set[str] = set()  # calls without a result
         self._late: list[JsonObject] = []  # what waits for those
+        self.is_compaction = False  # the client wants a summary in place of the conversation
         self._kinds: Mapping[str, Callable[[JsonObject, str], None]] = {
             "message": self._message,
             "": self._message,
@@ -62,6 +70,10 @@ class ResponseItems:
             "shell_call_output": self._shell_result,
             "tool_search_output": self._found_tools,
             "additional_tools": self._more_tools,
+            "compaction_trigger": self._compact,
+            "compaction": self._summary,
+            "compaction_summary": self._summary,
+            "context_compaction": self._summary,
         }
 
     def messages(self, instructions: JsonValue, items: JsonValue) -> list[JsonObject]:
@@ -101,12 +113,24 @@ class ResponseItems:
 
     def _reasoning(self, item: JsonObject, where: str) -> None:
         self._drop(item, "reasoning", "summary", "content", "encrypted_content")
-        name, thought = chat.thought_in(item.get("encrypted_content"))
-        if name:
+        name, thought = chat.kept_in(item.get("encrypted_content"))
+        if name and name != SUMMARY:
             thoughts = self._turn().thoughts
             thoughts[name] = thoughts.get(name, "") + thought
         else:
             self._dropped.add("input.reasoning")  # only OpenAI's models can read what is encrypted
+
+    def _compact(self, item: JsonObject, where: str) -> None:
+        """Ask the model for what OpenAI's servers would do by themselves."""
+        self.is_compaction = True
+        self._answered()
+        self._add({"role": "user", "content": COMPACT})
+
+    def _summary(self, item: JsonObject, where: str) -> None:
+        name, summary = chat.kept_in(item.get("encrypted_content"))
+        if name != SUMMARY:
+            raise refuse(where, "history that OpenAI compacted, and its models alone can read")
+        self._add({"role": "user", "content": SUMMED_UP + summary})
 
     def _add(self, message: JsonObject) -> None:
         (self._late if self._open else self._said).append(message)

@@ -6,10 +6,11 @@ from kimi_proxy.core import json
 from kimi_proxy.core.chat import Wire, read
 from kimi_proxy.core.chat.wires.openai_chat import ChatToolCall
 from kimi_proxy.core.chat.wires.protocol import Usage
+from kimi_proxy.core.errors import UpstreamUnreadable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.translation import chat
 from kimi_proxy.features.translation.chat import (
-    THOUGHT_MARK,
+    SUMMARY,
     ChatAnswer,
     ChatDialect,
     Dropped,
@@ -45,7 +46,9 @@ class ResponsesTranslation(Translation):
         """Raise InvalidParams for a field that cannot be carried and must not be left out."""
         dropped = Dropped()
         self._tools = ResponseTools(dropped)
-        self.request = _request(body, dialect, self._tools, dropped)
+        items = ResponseItems(self._tools, dropped)
+        self.request = _request(body, dialect, self._tools, items, dropped)
+        self._is_compaction = items.is_compaction
         self.dropped = dropped.names
         self._asked: JsonObject = {
             "parallel_tool_calls": body.get("parallel_tool_calls") is not False,
@@ -62,11 +65,13 @@ class ResponsesTranslation(Translation):
             else:
                 called.setdefault(delta.call, StreamedBlock(delta))
         blocks = (*said, *called.values())
+        if self._is_compaction:
+            return _response(answer, self._asked, "completed", [_compaction(answer, said)])
         output = [_item(answer, self._tools, block, at) for at, block in enumerate(blocks)]
         return _response(answer, self._asked, _status(answer), output)
 
     def events(self) -> EventTranslator:
-        return _ResponseEvents(self._tools, self._asked)
+        return (_CompactionEvents if self._is_compaction else _ResponseEvents)(self._tools, self._asked)
 
     def error(self, status: int, body: bytes) -> JsonObject:
         return Wire.RESPONSES.format.error_body(status, *chat.error_of(body))
@@ -75,15 +80,19 @@ class ResponsesTranslation(Translation):
 # Requests
 
 
-def _request(body: JsonObject, dialect: ChatDialect, tools: ResponseTools, dropped: Dropped) -> JsonObject:
+def _request(
+    body: JsonObject, dialect: ChatDialect, tools: ResponseTools, items: ResponseItems, dropped: Dropped
+) -> JsonObject:
     for name, why in _REFUSED.items():
         if body.get(name):
             raise refuse(name, why)
     asked = (name for name, value in body.items() if value is not None and _AS_ASKED.get(name) != value)
     dropped.all_but(asked, _CARRIED)
     tools.add(read.as_objects(body.get("tools")))
-    messages = ResponseItems(tools, dropped).messages(body.get("instructions"), body.get("input"))
+    messages = items.messages(body.get("instructions"), body.get("input"))
     request: JsonObject = {"model": body.get("model"), **_offered(body, tools, dropped), "messages": messages}
+    if items.is_compaction and tools.functions:
+        request["tool_choice"] = "none"  # the tools stay: without them the prompt cache would not fit
     if body.get("max_output_tokens") is not None:
         request[dialect.max_tokens] = body["max_output_tokens"]
     request |= {name: body[name] for name in _SAME if body.get(name) is not None}
@@ -185,11 +194,19 @@ def _item(
     parts = [_part(block)] if is_whole else []
     if delta.kind == "thinking":
         # A client may keep this member alone of what a model thought: all of it is in there.
-        kept = f"{THOUGHT_MARK}{delta.name}:{block.text}" if is_whole else None
+        kept = chat.kept(delta.name, block.text) if is_whole else None
         thought: JsonObject = {"type": "reasoning", "id": f"rs_{id}", "summary": [], "content": parts}
         return thought | {"encrypted_content": kept}
     status = "completed" if is_whole else "in_progress"
     return {"type": "message", "id": f"msg_{id}", "status": status, "role": "assistant", "content": parts}
+
+
+def _compaction(answer: ChatAnswer, blocks: Iterable[StreamedBlock]) -> JsonObject:
+    """Return the item that stands for a conversation from now on. Raise UpstreamUnreadable if there is no summary."""
+    summary = "".join(block.text for block in blocks if block.first.kind == "text").strip()
+    if not summary or answer.finish in _INCOMPLETE:
+        raise UpstreamUnreadable("the model gave no summary of the conversation")
+    return {"type": "compaction", "id": f"cmp_{answer.id}", "encrypted_content": chat.kept(SUMMARY, summary)}
 
 
 def _part(block: StreamedBlock, is_whole: bool = True) -> JsonObject:
@@ -273,6 +290,31 @@ class _ResponseEvents(EventTranslator):
         self._number += 1
         value: JsonObject = {"type": kind, "sequence_number": self._number, **fields}
         return f"event: {kind}\ndata: ".encode() + json.encode(value) + b"\n\n"
+
+
+class _CompactionEvents(_ResponseEvents):
+    """The client is sent one item, once the summary is complete."""
+
+    def __init__(self, tools: ResponseTools, asked: JsonObject) -> None:
+        super().__init__(tools, asked)
+        self._parts: list[StreamedBlock] = []
+
+    def _start(self, block: StreamedBlock) -> bytes:
+        return b""
+
+    def _delta(self, block: StreamedBlock, text: str) -> bytes:
+        return b""
+
+    def _stop(self, block: StreamedBlock) -> bytes:
+        self._parts.append(block)
+        return b""
+
+    def _completed(self) -> bytes:
+        item = _compaction(self._answer, self._parts)
+        whole = _response(self._answer, self._asked, "completed", [item])
+        added = self._event("response.output_item.added", output_index=0, item=item)
+        done = self._event("response.output_item.done", output_index=0, item=item)
+        return added + done + self._event("response.completed", response=whole)
 
 
 def _is_streamed(tools: ResponseTools, call: ChatToolCall) -> bool:
