@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kimi_proxy.core.prune import Options, Pruned, Question, SourceType
 from kimi_proxy.features.pruning import engine
 from kimi_proxy.features.pruning.frames import Framing, framing
-from kimi_proxy.features.pruning.select import Costs, at_price, at_price_framed, select
+from kimi_proxy.features.pruning.select import Costs, Search, select
 from kimi_proxy.features.pruning.structure.blocks import Outline, Span, nest
 
 MARKER = 40
@@ -174,7 +174,7 @@ def test_no_other_lines_within_the_frames_are_better_at_the_same_price(
         return sum(w for w, stays in zip(worth, keep, strict=True) if stays) - price * costs.of(keep)
 
     allowed = [keep for keep in product((False, True), repeat=len(worth)) if is_allowed(keep, found, forced)]
-    chosen = tuple(at_price_framed(price, worth, costs, forced, found))
+    chosen = tuple(Search(worth, costs, forced, found).at(price))
     assert chosen in allowed
     assert value(chosen) >= max(map(value, allowed)) - 1e-9
 
@@ -187,7 +187,7 @@ def test_without_frames_both_searches_find_the_same(
     plain = framing(["x"] * len(worth), Outline((), ("",) * len(worth), ""))
     costs = Costs(line_costs, MARKER)
 
-    assert at_price_framed(price, worth, costs, forced, plain) == at_price(price, worth, costs, forced)
+    assert Search(worth, costs, forced, plain).at(price) == Search(worth, costs, forced).at(price)
 
 
 @given(problems(), st.integers(0, 9))

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi_proxy.features.pruning.select import Costs, at_price, filled, gaps, select
+from kimi_proxy.features.pruning.select import Costs, Search, filled, gaps, select
 
 MARKER = 40
 
@@ -18,7 +18,7 @@ def test_a_gap_that_saves_less_than_its_marker_is_not_made() -> None:
     keep = select(worth, Costs([10] * 43, MARKER), [False] * 43, floor=1)
 
     assert not any(keep[20:23]) or all(keep)
-    assert at_price(0.01, worth, Costs([10] * 43, MARKER), [False] * 43) == [True] * 43
+    assert Search(worth, Costs([10] * 43, MARKER), [False] * 43).at(0.01) == [True] * 43
 
 
 def test_gaps_that_cost_no_more_than_a_marker_are_filled_and_others_are_not() -> None:
@@ -31,7 +31,7 @@ def test_gaps_that_cost_no_more_than_a_marker_are_filled_and_others_are_not() ->
 def test_forced_lines_stay_at_any_price() -> None:
     forced = [i == 7 for i in range(40)]
 
-    assert at_price(1e9, [0.0] * 40, Costs([10] * 40, MARKER), forced)[7]
+    assert Search([0.0] * 40, Costs([10] * 40, MARKER), forced).at(1e9)[7]
 
 
 def test_no_lines_no_selection() -> None:
@@ -61,7 +61,7 @@ def test_no_other_set_of_gaps_is_better_at_the_same_price(
     problem: tuple[list[float], list[int], list[bool], int], price: float
 ) -> None:
     worth, costs, forced, _ = (part[:9] if isinstance(part, list) else part for part in problem)
-    found = at_price(price, worth, Costs(costs, MARKER), forced)
+    found = Search(worth, Costs(costs, MARKER), forced).at(price)
 
     def value(keep: list[bool]) -> float:
         return sum(w for w, stays in zip(worth, keep, strict=True) if stays) - price * Costs(costs, MARKER).of(keep)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 
@@ -48,6 +49,7 @@ def select(
     lower floor never gets a lower price.
     """
     framed = framing if framing is not None and framing.frames else None
+    search = Search(worth, costs, forced, framed)
     enough, few = [True] * len(worth), list(forced)
     # At this price nothing is worth keeping.
     high = 2 * max((w / max(1, c) for w, c in zip(worth, costs.lines, strict=True)), default=0.0) + 1e-9
@@ -55,11 +57,7 @@ def select(
     for _ in range(ROUNDS):
         check()
         middle = math.sqrt(low * high)
-        trial = (
-            at_price(middle, worth, costs, forced)
-            if framed is None
-            else at_price_framed(middle, worth, costs, forced, framed)
-        )
+        trial = search.at(middle)
         if sum(trial) >= floor:
             enough, low = trial, middle
         else:
@@ -111,100 +109,111 @@ def gaps(keep: Sequence[bool]) -> list[tuple[int, int]]:
     return found
 
 
-def at_price(price: float, worth: Sequence[float], costs: Costs, forced: Sequence[bool]) -> list[bool]:
-    """Return the set of gaps with the most worth kept minus the price of all tokens, markers included.
+class Step(NamedTuple):
+    """Rows `start` to `end`, end exclusive, with what happens there; `may_go` says whether none of them is forced."""
 
-    Viterbi over two states, the line kept or cut. To enter a gap costs its marker, so a gap that
-    saves less than its marker is never made.
-    """
-    kept, cut = 0.0, NEVER
-    toll = price * costs.marker
-    entered_from_cut: list[bool] = []
-    stayed_cut: list[bool] = []
-    gains = (np.asarray(worth) - price * np.asarray(costs.lines)).tolist()
-    for gain, must_stay in zip(gains, forced, strict=True):
-        from_cut, into_cut = cut > kept, kept - toll
-        entered_from_cut.append(from_cut)
-        stays = cut >= into_cut and not must_stay
-        stayed_cut.append(stays)
-        kept = (cut if from_cut else kept) + gain
-        if must_stay:
-            cut = NEVER
-        elif not stays:
-            cut = into_cut
-    in_gap = cut > kept
-    keep: list[bool] = []
-    for from_cut, stays in zip(reversed(entered_from_cut), reversed(stayed_cut), strict=True):
-        keep.append(not in_gap)
-        in_gap = stays if in_gap else from_cut
-    keep.reverse()
-    return keep
+    act: int
+    start: int
+    end: int
+    may_go: bool
 
 
-def at_price_framed(
-    price: float, worth: Sequence[float], costs: Costs, forced: Sequence[bool], framing: Framing
-) -> list[bool]:
-    """Return the same under the rules of the frames: no line without its headers, no header alone, wholes whole."""
-    gains = np.asarray(worth) - price * np.asarray(costs.lines)
-    search = _FramedSearch(price * costs.marker, gains.tolist())
+# As plain numbers: to look up a member of an enumeration takes longer than a step. ROWS stay or go one by one.
+HEADER, ENTER, LEAVE, ROWS, WHOLE = int(Act.HEADER), int(Act.ENTER), int(Act.LEAVE), max(Act) + 1, max(Act) + 2
+
+
+def _steps(framing: Framing | None, forced: Sequence[bool]) -> list[Step]:
+    """Return the steps through a text, rows that stay or go one by one put together."""
+    steps = framing.steps if framing else tuple((int(Act.LINES), row, row + 1) for row in range(len(forced)))
     must = list(accumulate(forced, initial=0))
-    until = list(accumulate(search.gains, initial=0.0))
-    for act, start, end in framing.steps:
+    out: list[Step] = []
+    for act, start, end in steps:
         may_go = must[end] == must[start]
-        if act == Act.LINES:
-            search.lines(search.gains[start] if end == start + 1 else until[end] - until[start], may_go)
-        elif act == Act.ENTER:
-            search.enter()
-        elif act == Act.LEAVE:
-            search.leave(may_go)
+        if act in (HEADER, ENTER, LEAVE):
+            out.append(Step(act, start, end, may_go))
+        elif end > start + 1:
+            out.append(Step(WHOLE, start, end, may_go))
+        elif out and out[-1].act == ROWS and out[-1].may_go == may_go:
+            out[-1] = Step(ROWS, out[-1].start, end, may_go)
         else:
-            search.bare_line(search.gains[start], may_go and act == Act.BARE)
-    return search.kept_rows(framing)
+            out.append(Step(ROWS, start, end, may_go))
+    return out
 
 
-KEPT, CUT, KEPT_ALONE, CUT_ALONE = range(4)
+class Search:
+    """Finds at a price the gaps with the most worth kept minus the price of all tokens, markers included.
+
+    The rules of the frames hold: no line without its headers, no header alone, wholes whole. To enter a gap costs its
+    marker, so a gap that saves less than its marker is never made.
+    """
+
+    def __init__(
+        self, worth: Sequence[float], costs: Costs, forced: Sequence[bool], framing: Framing | None = None
+    ) -> None:
+        self._worth, self._costs, self._marker = np.asarray(worth), np.asarray(costs.lines), costs.marker
+        self._steps = _steps(framing, forced)
+        self._bare = framing.bare if framing else (False,) * len(worth)
+        self._has_wholes = any(step.act == WHOLE for step in self._steps)
+
+    def at(self, price: float) -> list[bool]:
+        """Return which lines to keep at this price per token."""
+        columns = self._worth - price * self._costs
+        gains: list[float] = columns.tolist()
+        until = [0.0, *np.cumsum(columns).tolist()] if self._has_wholes else []
+        states = _States(price * self._marker)
+        for act, start, end, may_go in self._steps:
+            if act == ROWS:
+                states.rows(gains[start:end], self._bare[start:end], may_go)
+            elif act == WHOLE:
+                states.rows((until[end] - until[start],), (False,), may_go)
+            elif act == HEADER:
+                states.rows((gains[start],), (True,), False)
+            elif act == ENTER:
+                states.enter()
+            else:
+                states.leave(may_go)
+        return states.kept_rows(self._steps, len(gains))
 
 
-class _FramedSearch:
+KEPT, CUT, KEPT_ALONE, CUT_ALONE = range(4)  # the even ones are those in which a line is kept
+
+
+class _States:
     """Viterbi over four states: the last line is kept or cut, and its frame holds more than headers or not yet.
 
     Each step appends from which state each of the four is reached best.
     """
 
-    def __init__(self, toll: float, gains: list[float]) -> None:
-        self.gains = gains
+    def __init__(self, toll: float) -> None:
         self._toll = toll
         self._kept, self._cut, self._kept_alone, self._cut_alone = 0.0, NEVER, NEVER, NEVER
         self._came: list[tuple[int, int, int, int]] = []
         self._outer: list[tuple[float, float, float, float]] = []
 
-    def lines(self, gain: float, may_go: bool) -> None:
-        """Take lines that stay or go together, and that justify the headers above them."""
-        best, state = (self._kept, KEPT) if self._kept >= self._cut else (self._cut, CUT)
-        if self._kept_alone > best:
-            best, state = self._kept_alone, KEPT_ALONE
-        if self._cut_alone > best:
-            best, state = self._cut_alone, CUT_ALONE
-        cut, alone = self._cut_next(may_go)
-        self._kept, self._kept_alone = best + gain, NEVER
-        self._came.append((state, cut, KEPT_ALONE, alone))
+    def rows(self, gains: Sequence[float], bare: Sequence[bool], may_go: bool) -> None:
+        """Take lines that stay or go one by one. A bare one does not justify the headers above it.
 
-    def bare_line(self, gain: float, may_go: bool) -> None:
-        """Take a header, or a line that does not justify one."""
-        best, state = (self._kept, KEPT) if self._kept >= self._cut else (self._cut, CUT)
-        best_alone, state_alone = (
-            (self._kept_alone, KEPT_ALONE) if self._kept_alone >= self._cut_alone else (self._cut_alone, CUT_ALONE)
-        )
-        cut, alone = self._cut_next(may_go)
-        self._kept, self._kept_alone = best + gain, best_alone + gain
-        self._came.append((state, cut, state_alone, alone))
-
-    def _cut_next(self, may_go: bool) -> tuple[int, int]:
-        """Enter the states in which a line was cut; return where they come from."""
-        if not may_go:
-            self._cut = self._cut_alone = NEVER
-            return CUT, CUT_ALONE
-        return self._into_gap(self._kept, self._cut, self._kept_alone, self._cut_alone)
+        Most of the time of a search is spent here, which is why it is one loop over local names.
+        """
+        kept, cut, kept_alone, cut_alone = self._kept, self._cut, self._kept_alone, self._cut_alone
+        toll, came = self._toll, self._came.append
+        for gain, is_bare in zip(gains, bare, strict=True):
+            best, state = (kept, 0) if kept >= cut else (cut, 1)
+            best_alone, state_alone = (kept_alone, 2) if kept_alone >= cut_alone else (cut_alone, 3)
+            into, into_alone = kept - toll, kept_alone - toll
+            if not is_bare:
+                if best_alone > best:
+                    best, state = best_alone, state_alone
+                best_alone, state_alone = NEVER, 2
+            if not may_go:
+                cut = cut_alone = NEVER
+                came((state, 1, state_alone, 3))
+            else:
+                came((state, 1 if cut >= into else 0, state_alone, 3 if cut_alone >= into_alone else 2))
+                cut = into if into > cut else cut
+                cut_alone = into_alone if into_alone > cut_alone else cut_alone
+            kept, kept_alone = best + gain, best_alone + gain
+        self._kept, self._cut, self._kept_alone, self._cut_alone = kept, cut, kept_alone, cut_alone
 
     def _into_gap(self, kept: float, cut: float, kept_alone: float, cut_alone: float) -> tuple[int, int]:
         into, into_alone = kept - self._toll, kept_alone - self._toll
@@ -241,18 +250,24 @@ class _FramedSearch:
         else:
             self._came.append((KEPT, -1 - cut, KEPT_ALONE, -1 - alone))
 
-    def kept_rows(self, framing: Framing) -> list[bool]:
-        keep = [False] * len(self.gains)
+    def kept_rows(self, steps: Sequence[Step], line_count: int) -> list[bool]:
+        keep = [False] * line_count
         state = KEPT if self._kept >= self._cut else CUT
         cut_whole: tuple[int, int] | None = None
-        for (act, start, end), came in zip(reversed(framing.steps), reversed(self._came), strict=True):
+        came = self._came
+        for act, start, end, _ in reversed(steps):
             if cut_whole is not None:
-                if act == Act.ENTER and cut_whole == (start, end):
+                del came[-(end - start) if act == ROWS else -1 :]
+                if act == ENTER and cut_whole == (start, end):
                     cut_whole = None
-                continue
-            if act < Act.ENTER and state in (KEPT, KEPT_ALONE):
-                keep[start:end] = [True] * (end - start)
-            state = came[state]
-            if state < 0:
-                state, cut_whole = -1 - state, (start, end)
+            elif act == ROWS:
+                for row in range(end - 1, start - 1, -1):
+                    keep[row] = not state & 1
+                    state = came.pop()[state]
+            else:
+                if act not in (ENTER, LEAVE) and not state & 1:
+                    keep[start:end] = [True] * (end - start)
+                state = came.pop()[state]
+                if state < 0:
+                    state, cut_whole = -1 - state, (start, end)
         return keep
