@@ -43,7 +43,6 @@ def call_signals(
 
     `block_means` returns for each line the mean of the block that holds it.
     """
-    of_vocabulary = [[part for part in parts(word) if part not in STOP_WORDS] for word in words.vocabulary]
     rarity = _rarity(words)
     total = words.per_line(rarity)
     signals = {
@@ -52,7 +51,7 @@ def call_signals(
     }
     for name in ("user", "said", "arguments", "recent"):
         wanted = _stems(getattr(context, name))
-        known = np.array([float(any(part in wanted for part in own)) for own in of_vocabulary])
+        known = np.array([not wanted.isdisjoint(own) for own in words.parts], dtype=np.float64)
         hits = words.per_line(known * rarity) if len(known) else np.zeros(len(lines))
         signals[f"{name}_hits"] = scaled(hits)
         signals[f"{name}_share"] = hits / np.maximum(total, 1e-9)

@@ -4,7 +4,6 @@ import math
 import re
 import unicodedata
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
@@ -12,6 +11,7 @@ from importlib import resources
 from itertools import accumulate
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kimi_proxy.features.pruning.structure.blocks import Floats, Rows
 
@@ -193,6 +193,7 @@ class TextWords:
     rows: Rows
     ids: Rows
     vocabulary: Sequence[str]
+    parts: Sequence[tuple[str, ...]]  # of each word of the vocabulary
     line_count: int
 
     def per_line(self, weights: Floats) -> Floats:
@@ -203,17 +204,21 @@ class TextWords:
 
 def read_words(lines: Sequence[str], check: Callable[[], None]) -> TextWords:
     index = {"\n": 0}
-    found: list[int] = []
+    found: list[NDArray[np.int64]] = []
     for start in range(0, len(lines), CHECK_EVERY):
         check()
         # One search through many lines takes a third of the time of many searches. A record may be given as one line
         # though it has several.
         text = "".join(line[:LINE_CHARS].replace("\n", " ") + "\n" for line in lines[start : start + CHECK_EVERY])
-        found += [index.setdefault(word, len(index)) for word in _WORD_OR_BREAK.findall(text)]
-    ids = np.array(found, dtype=np.int64)
+        words = _WORD_OR_BREAK.findall(text)
+        for word in dict.fromkeys(words):
+            index.setdefault(word, len(index))
+        found.append(np.fromiter(map(index.__getitem__, words), dtype=np.int64, count=len(words)))
+    ids = np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
     is_word = ids > 0
     rows = np.cumsum(~is_word, dtype=np.int64)
-    return TextWords(rows[is_word], ids[is_word] - 1, list(index)[1:], len(lines))
+    vocabulary = list(index)[1:]
+    return TextWords(rows[is_word], ids[is_word] - 1, vocabulary, [parts(word) for word in vocabulary], len(lines))
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +292,7 @@ def find(lines: Sequence[str], goal: Goal, check: Callable[[], None]) -> Matches
     """Count the goal's stems and exact strings in each line."""
     read = read_words(lines, check)
     stems = list(goal.stems)
-    uses, akin = _uses(read.vocabulary, stems)
+    uses, akin = _uses(read, stems)
     known = sorted(uses)
     counts = _per_line(read, [uses[i] for i in known])
     weights = np.array(list(goal.stems.values()))[known]
@@ -310,19 +315,28 @@ Uses = dict[
 ]  # from a stem to the words of the vocabulary that stand for it, and how often each does
 
 
-def _uses(vocabulary: Sequence[str], stems: Sequence[str]) -> tuple[Uses, Uses]:
+def _uses(words: TextWords, stems: Sequence[str]) -> tuple[Uses, Uses]:
     """Return for each stem that the text knows the words that stand for it: itself, and itself or one with its root."""
     column = {stem: i for i, stem in enumerate(stems)}
     roots = _SharedRoots(stems)
     uses: Uses = {}
     akin: Uses = {}
-    for i, word in enumerate(vocabulary):
-        own = Counter(column[part] for part in parts(word) if part in column)
-        for k, times in own.items():
-            uses.setdefault(k, {})[i] = times
-        for k, times in (own | Counter(k for part in parts(word) for k in roots[part])).items():
-            akin.setdefault(k, {})[i] = times
+    for i, pieces in enumerate(words.parts):
+        for part in pieces:
+            if part in column:
+                _add(uses, column[part], i)
+            for k in roots[part]:
+                _add(akin, k, i)
+    for k, own in uses.items():
+        near = akin.setdefault(k, {})
+        for i, times in own.items():
+            near[i] = max(times, near.get(i, 0))
     return uses, akin
+
+
+def _add(uses: Uses, stem: int, word: int) -> None:
+    of_stem = uses.setdefault(stem, {})
+    of_stem[word] = of_stem.get(word, 0) + 1
 
 
 ROOT_CHARS, LONG_ROOT_CHARS = 3, 6
