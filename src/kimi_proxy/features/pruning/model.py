@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from kimi_proxy.features.pruning.structure.blocks import Floats, Rows
 
+TREES_AT_ONCE = 16  # whose lines fit into a processor's cache together
 MOST_LEAVES = 32  # a tree's leaves are the bits of one 32-bit number
 
 
@@ -105,9 +106,10 @@ class CompiledForest:
     def probability(self, signals: Mapping[str, Floats], check: Callable[[], None]) -> Floats:
         """Return for each line the probability that it answers the goal; `check` may raise to abort."""
         total = np.zeros(len(next(iter(signals.values()))), dtype=np.int64)
-        for leaves, bit in zip(self.leaves, self._reached(signals), strict=True):
+        for first, reached in self._reached(signals):
             check()
-            total += leaves[bit]
+            for leaves, leaf in zip(self.leaves[first:], reached, strict=False):
+                total += leaves[leaf]
         step = (total >> ODDS_SHIFT) + ODDS_STEPS // 2
         probability: Floats = self.odds[np.clip(step, 0, ODDS_STEPS - 1)] / ODDS_ONE
         return probability
@@ -116,7 +118,8 @@ class CompiledForest:
         """Return for each signal what it adds to the logarithm of each line's odds."""
         names = self.forest.signals
         total = np.zeros((len(next(iter(signals.values()))), len(names)), dtype=np.int64)
-        for tree, bit in zip(self.forest.trees, self._reached(signals), strict=True):
+        leaves = (leaf for _, some in self._reached(signals) for leaf in some)
+        for tree, bit in zip(self.forest.trees, leaves, strict=True):
             added = np.zeros((len(tree.leaves), len(names)), dtype=np.int64)
             for leaf, turns in _paths(tree, 0, ()):
                 for signal, gain in turns:
@@ -124,19 +127,49 @@ class CompiledForest:
             total += _by_bit(added)[bit]
         return {name: total[:, i] / LEAF_STEPS for i, name in enumerate(names)}
 
-    def _reached(self, signals: Mapping[str, Floats]) -> Iterator[Bits]:
-        """Yield for each tree the leaf that each line falls into, as a row of what `_by_bit` returns."""
+    def _reached(self, signals: Mapping[str, Floats]) -> Iterator[tuple[int, Bits]]:
+        """Yield the leaf that each line falls into, as a row of what `_by_bit` returns, some trees at a time.
+
+        A signal that all lines share, as what the goal wants, is looked up once for all of them; a signal is not looked
+        up where what the lines share rules out every leaf that it decides on.
+        """
         steps = [
-            np.searchsorted(limits, stepped(signals[name])) if len(limits) else None
+            _place(limits, stepped(_first_if_all_same(signals[name]))) if len(limits) else _NONE
             for name, limits in zip(self.forest.signals, self.limits, strict=True)
         ]
-        for tables in self.tables:
-            (first, table), *others = tables
-            alive = table[steps[first]]
-            for signal, table in others:
-                alive &= table[steps[signal]]
-            lowest = alive & (~alive + np.uint32(1))
-            yield (lowest * _DE_BRUIJN) >> _TOP_BITS
+        shared = [int(step[0]) if len(step) == 1 else -1 for step in steps]
+        line_count = len(next(iter(signals.values())))
+        left = np.empty(line_count, dtype=np.uint32)
+        for first in range(0, len(self.tables), TREES_AT_ONCE):
+            some = self.tables[first : first + TREES_AT_ONCE]
+            alive = np.empty((len(some), line_count), dtype=np.uint32)
+            for tables, row in zip(some, alive, strict=True):
+                reachable = _EVERY_LEAF
+                for signal, table in tables:
+                    if shared[signal] >= 0:
+                        reachable &= int(table[shared[signal]])
+                row.fill(reachable)
+                for signal, table in tables:
+                    # The last row of a table rules out every leaf that any row of it does.
+                    if shared[signal] < 0 and reachable & ~int(table[-1]):
+                        # "clip", for otherwise numpy takes the way through a buffer; every step is within its table.
+                        row &= np.take(table, steps[signal], out=left, mode="clip")
+            alive &= ~alive + np.uint32(1)  # the lowest bit alone
+            alive *= _DE_BRUIJN
+            alive >>= _TOP_BITS
+            yield first, alive
+
+
+_NONE = np.zeros(0, dtype=np.int64)
+
+
+def _first_if_all_same(values: Floats) -> Floats:
+    return values[:1] if len(values) and (values == values[0]).all() else values
+
+
+def _place(limits: Rows, steps: Rows) -> Rows:
+    places: Rows = np.searchsorted(limits, steps)
+    return places
 
 
 def stepped(values: Floats) -> Rows:
