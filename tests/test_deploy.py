@@ -14,6 +14,8 @@ import pytest
 from tests.checkout import clean_env
 from tests.processes import within
 
+from kimi_proxy.services.metrics import Metrics
+
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text("utf-8")
@@ -139,3 +141,14 @@ def test_what_the_image_runs_is_ready_and_stops_by_sigterm(tmp_path: Path):
     assert answer["sessions"] == []
     assert list((tmp_path / "home").rglob("*")) == []
     assert list(data.iterdir())
+
+
+def test_the_grafana_dashboard_asks_for_metrics_that_exist():
+    board = json.loads((DEPLOY / "grafana.json").read_text("utf-8"))
+    asked = {
+        name for panel in board["panels"] for t in panel["targets"] for name in re.findall(r"kimi_proxy_\w+", t["expr"])
+    }
+    families = {metric.name for metric in Metrics().registry.collect()}
+
+    assert asked
+    assert {re.sub(r"_(total|bucket)$", "", name) for name in asked} <= families

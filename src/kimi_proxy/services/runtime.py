@@ -33,6 +33,7 @@ from kimi_proxy.services.chat.recorder import Recorder
 from kimi_proxy.services.chat.routing import Routing
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.chat.summaries import Summaries
+from kimi_proxy.services.chat.telemetry import Telemetry
 from kimi_proxy.services.chat.translation import TranslatingClient
 from kimi_proxy.services.cuts import Cuts
 from kimi_proxy.services.events import Hub
@@ -150,7 +151,8 @@ async def running(
         latest = LatestRequests(counter, models)
         chains = _closed(alive, ResponseChains(store.decisions))
         model_windows = _closed(alive, ModelWindows(models, client.model_list, hub.publish))
-        observers = (journal, latest, recorder, chains, model_windows, *observers)
+        telemetry = _closed(alive, Telemetry(config.telemetry, config.providers))
+        observers = (journal, latest, recorder, chains, model_windows, telemetry, *observers)
         if any(provider.enabled for provider in config.providers.values()):
             await upstreams.open()
 

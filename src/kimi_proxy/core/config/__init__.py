@@ -25,6 +25,7 @@ from kimi_proxy.core.config.sections import (
     SanitizerSettings,
     SettingsSection,
     ShutdownSettings,
+    TelemetrySettings,
     ToolSettings,
 )
 from kimi_proxy.core.config.servers import McpServer, McpSettings
@@ -112,6 +113,7 @@ class FileSettings(SettingsSection):
     access: AccessSettings = AccessSettings()
     shutdown: ShutdownSettings = ShutdownSettings()
     log: LogSettings = LogSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
 
 
 class Config(FileSettings):

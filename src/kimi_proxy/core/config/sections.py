@@ -129,6 +129,15 @@ class ShutdownSettings(SettingsSection):
     drain_s: float = Field(default=5, ge=0, le=3600)
 
 
+class TelemetrySettings(SettingsSection):
+    """Spans and metrics of chat requests go to an OpenTelemetry collector, if one is named."""
+
+    otlp_endpoint: str = Field(default="", pattern=r"^(https?://[^\s/]+.*)?$")
+    service_name: str = Field(default="kimi-proxy", min_length=1)
+    content: bool = False
+    interval_s: float = Field(default=60, gt=0, le=3600)
+
+
 class HookSettings(SettingsSection):
     """Outputs of an agent's tools that its hooks hand to us are shortened as the sanitizer's policy says."""
 
