@@ -23,6 +23,7 @@ COMPLETION = json.dumps(
 ).encode()
 DELTA = b'data: {"model":"m","choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":null}]}\n\n'
 DONE = b"data: [DONE]\n\n"
+JSON = {"content-type": "application/json"}
 ASK: JsonValue = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
 
@@ -67,20 +68,38 @@ async def test_each_route_leads_to_the_same_place_at_the_provider(kind: str, pat
 async def test_a_body_that_nothing_has_to_change_leaves_byte_for_byte(tmp_path: Path):
     async with evil(answering(http(COMPLETION))) as provider, proxy(tmp_path, provider.toml()) as p:
         for body in BODIES:
-            response = await p.http.post(
-                "/v1/chat/completions", content=body, headers={"content-type": "application/json"}
-            )
+            response = await p.http.post("/v1/chat/completions", content=body, headers=JSON)
             assert response.status_code == 200, body[:200]
 
     assert len(set(BODIES)) >= 200
     assert [sha256(heard.body).digest() for heard in provider.heard] == [sha256(body).digest() for body in BODIES]
 
 
+@pytest.mark.parametrize("crowd", [b"[]", b'{"a":1}', b'"\\ud800"', b'{"role":"tool","content":"x"}'])
+async def test_a_body_with_too_many_values_to_be_read_leaves_byte_for_byte(crowd: bytes, tmp_path: Path):
+    body = b'{"messages":[' + b",".join([crowd] * 210_000) + b'],"tools":[{}],"stream":false,"model":"m"}'
+    async with evil(answering(http(COMPLETION))) as provider, proxy(tmp_path, provider.toml()) as p:
+        response = await p.http.post("/v1/chat/completions", content=body, headers=JSON)
+
+    assert (response.status_code, response.content) == (200, COMPLETION)
+    assert [heard.body == body for heard in provider.heard] == [True]
+
+
+async def test_of_a_body_with_too_many_values_only_the_name_of_the_model_changes(tmp_path: Path):
+    toml = '[models."x/kimi"]\nprovider = "openai-evil"\nmodel = "kimi-k2-0905"\n'
+    body = b'{"input":[' + b"0," * 210_000 + b'1],"model":"x/kimi","metadata":{"session_id":"s"}}'
+    async with evil(answering(http(COMPLETION))) as provider, proxy(tmp_path, toml + provider.toml()) as p:
+        response = await p.http.post("/v1/chat/completions", content=body, headers=JSON)
+
+    assert response.status_code == 200
+    assert [heard.body == body.replace(b"x/kimi", b"kimi-k2-0905") for heard in provider.heard] == [True]
+
+
 async def test_only_the_name_of_the_model_changes_when_it_has_another_one_there(tmp_path: Path):
     toml = '[models."x/kimi"]\nprovider = "openai-evil"\nmodel = "kimi-k2-0905"\n'
     body = b'{ "top_p":1e400,"model" : "x\\/kimi", "messages":[{"role":"user","content":"caf\\u00e9"}],"model2":-0 }\n'
     async with evil(answering(http(COMPLETION))) as provider, proxy(tmp_path, provider.toml() + toml) as p:
-        await p.http.post("/v1/chat/completions", content=body, headers={"content-type": "application/json"})
+        await p.http.post("/v1/chat/completions", content=body, headers=JSON)
 
     assert provider.heard[0].body == body.replace(b'"x\\/kimi"', b'"kimi-k2-0905"')
 
@@ -151,7 +170,7 @@ async def test_without_any_configuration_the_error_says_how_to_configure(
 )
 async def test_what_is_no_request_is_refused_in_the_shape_of_the_api(body: bytes, tmp_path: Path):
     async with evil(answering(http(COMPLETION))) as provider, proxy(tmp_path, provider.toml("anthropic")) as p:
-        response = await p.http.post("/v1/messages", content=body, headers={"content-type": "application/json"})
+        response = await p.http.post("/v1/messages", content=body, headers=JSON)
 
     assert response.status_code == 400
     assert response.json()["error"]["type"] == "invalid_request_error"

@@ -116,12 +116,17 @@ def size(view: Raw) -> int:
     return len(memoryview(view))
 
 
-def refuse_many_values(raw: bytes) -> None:
-    """Raise ParseError for too many values: 32 MB of `[],[],…` take 900 MB and 4 s, one string only its size."""
+def has_many_values(raw: bytes) -> bool:
+    """Return whether reading all values would cost too much: 32 MB of `[],[],…` take 900 MB and 4 s."""
     if len(raw) <= 2 * MAX_VALUES or _openings(raw) <= MAX_VALUES:
-        return
+        return False
     bare = raw.replace(rb"\\", b"").replace(rb"\"", b"")  # the quotes that are left begin or end a string
-    if bare.count(b'"') > 4 * MAX_VALUES or _openings(b"".join(bare.split(b'"')[::2])) > MAX_VALUES:
+    return bare.count(b'"') > 4 * MAX_VALUES or _openings(b"".join(bare.split(b'"')[::2])) > MAX_VALUES
+
+
+def refuse_many_values(raw: bytes) -> None:
+    """Raise ParseError if JSON holds too many values to be read; a long string is only one."""
+    if has_many_values(raw):
         raise ParseError(f"JSON holds more than {MAX_VALUES} values")
 
 

@@ -84,17 +84,17 @@ class JsonBody:
 
     def __init__(self, body: bytes) -> None:
         """Raise ParseError if `body` is not a JSON object."""
-        json.refuse_many_values(body)
         self.body = body
-        readable = body
+        self.is_crowded = json.has_many_values(body)  # it holds too many values to be read: `members` has few of it
+        readable, members = body, read.few_members if self.is_crowded else read.OBJECT.decode
         try:
-            self.members: RawObject = read.OBJECT.decode(body)
+            self.members: RawObject = members(body)
         except RecursionError as e:
             raise ParseError("JSON is nested too deep") from e
         except msgspec.DecodeError:
             readable = _without_lone_surrogates(body)
             try:
-                self.members = read.OBJECT.decode(readable)
+                self.members = members(readable)
             except read.UNREADABLE as e:
                 raise ParseError(f"not a JSON object: {e}") from e
         self._readable = readable  # views look into it

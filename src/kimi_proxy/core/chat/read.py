@@ -18,8 +18,33 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _ARRAY = msgspec.json.Decoder(list[Raw])
 
+MAX_SMALL_BYTES = 64 * 1024
+
 
 # Views into a body
+
+
+class _SmallMembers(msgspec.Struct):
+    """The members by which a request finds its model, its provider and its session; all others are skipped."""
+
+    model: Raw = Raw()
+    stream: Raw = Raw()
+    store: Raw = Raw()
+    n: Raw = Raw()
+    conversation: Raw = Raw()
+    previous_response_id: Raw = Raw()
+    external_session_id: Raw = Raw()
+    prompt_cache_key: Raw = Raw()
+    metadata: Raw = Raw()
+
+
+_SMALL = msgspec.json.Decoder(_SmallMembers)
+
+
+def few_members(body: bytes) -> RawObject:
+    """Return the small members of an object, in the memory that they take alone. Raise DecodeError if it is none."""
+    found = msgspec.structs.asdict(_SMALL.decode(body))
+    return {name: raw for name, raw in found.items() if 0 < len(memoryview(raw)) <= MAX_SMALL_BYTES}
 
 
 def members(raw: Raw | None) -> RawObject:

@@ -23,6 +23,11 @@ class Request:
         return JsonBody(self.body)
 
     @property
+    def is_crowded(self) -> bool:
+        """Whether it holds too many values to be read: it can only be passed on, under the model's other name."""
+        return self.json.is_crowded
+
+    @property
     def members(self) -> RawObject:
         return self.json.members
 

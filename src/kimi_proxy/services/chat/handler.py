@@ -85,7 +85,7 @@ class Chat:
         spoken = self.models.upstream_wire(target, incoming.wire)
         came = Draft(request, target, session, request, incoming.headers, upstream_wire=spoken)
         # A stage commits the originals of what it cuts before it returns: no marker without a way back.
-        leaves = await run_stages(came, self.stages, self._count_fault)
+        leaves = await run_stages(came, self._stages_for(came), self._count_fault)
         for observer in self._observers:
             observer.on_start(came, leaves)
         # If no stage had anything to do, these are the caller's own bytes.
@@ -100,6 +100,7 @@ class Chat:
         try:
             target = self.models.target(request.model, incoming.wire, self._credential(incoming))
         except NoProvider:
+            json.refuse_many_values(request.body)
             counted = await asyncio.to_thread(tokens_of, request, tokens.count)
             yield _json(incoming.wire.format.token_count(counted))
             return
@@ -138,6 +139,13 @@ class Chat:
             self._record(exchange)
             for observer in observers:
                 observer.on_end(exchange)
+
+    def _stages_for(self, came: Draft) -> Sequence[Stage]:
+        """Return what may change a request; one that holds too many values to be read only gets its model's name."""
+        if not came.request.is_crowded:
+            return self.stages
+        self._metrics.chat_faults.labels("parse", "too_many_values").inc()
+        return (name_model,)
 
     async def _session(self, request: chat.Request, incoming: ChatRequest, target: Target) -> Session:
         """Return the session of a request; one that goes on from an answer by its id is in that of the answer."""
