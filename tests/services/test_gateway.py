@@ -87,6 +87,23 @@ class TestKeeping:
         assert first == second
         assert read_mask(text_of(first)) is not None
 
+    async def test_thousands_of_long_texts_share_a_few_commits_and_are_all_masked(self, tmp_path: Path):
+        blocks: JsonValue = [{"type": "text", "text": f"{n} " + "word " * 1000} for n in range(600)]
+        store = await open_store(tmp_path / "store", ttl_s=3600, max_bytes=2**30)
+        try:
+            async with (
+                scripted(lambda heard: answer(heard, {"content": blocks})) as upstream,
+                gateway(at(upstream.port), tmp_path, store.originals) as made,
+            ):
+                response = await made.answer("s", call())
+            usage = await store.usage()
+        finally:
+            await store.close()
+
+        shown = response["result"]["content"]  # type: ignore[index,call-overload]
+        assert len({read_mask(block["text"]).mask_id for block in shown}) == 600
+        assert usage.originals == 600 and usage.commits < 60
+
     async def test_a_store_that_fails_lets_the_answer_out_whole(self, tmp_path: Path):
         store = fakes.MemoryOriginals()
         store.illness = StoreUnavailable("disk full")

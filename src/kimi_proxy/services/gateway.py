@@ -48,7 +48,8 @@ TOOLS_REMEMBERED = 10_000
 SHORT_CHARS = 250_000
 PRUNES_TO_FIT = 3
 FIRST_AIM = 0.8  # of what a text may have: the rest is for markers
-KEEP_S = 5.0  # an answer does not wait longer for the disk
+AT_ONCE = 256
+KEEP_S, KEEP_EACH_S = 5.0, 0.005  # for an answer and for each text of it: it does not wait longer for the disk
 SMOOTHING = 0.2  # the share of the newest answer in the average latency
 
 log = logging.getLogger(__name__)
@@ -334,9 +335,9 @@ class Gateway:
         """Return the ids of the texts that are on disk; what is not there goes out whole."""
         kept: dict[str, str] = {}
         try:
-            async with asyncio.timeout(KEEP_S):
-                for cut in cuts:
-                    kept[cut.text] = await self._kept(server_name, cut)
+            async with asyncio.timeout(KEEP_S + KEEP_EACH_S * len(cuts)):
+                for at in range(0, len(cuts), AT_ONCE):  # together, so that they share the store's commits
+                    await asyncio.gather(*(self._keep_one(server_name, cut, kept) for cut in cuts[at : at + AT_ONCE]))
         except (StoreUnavailable, TimeoutError) as e:
             log.warning("masking needs the store", extra={"server": server_name, "what": str(e)[:300]})
             self._metrics.gateway_masked.labels(server_name, "recovery_unavailable").inc(len(cuts) - len(kept))
@@ -346,6 +347,9 @@ class Gateway:
             self._publish("gateway_event", {"server": server_name, "ids": list(kept.values()), **counts})
         self.call_stats[ALIASES.get(server_name, server_name)].masked(kept)
         return kept
+
+    async def _keep_one(self, server_name: str, cut: MaskCut, kept: dict[str, str]) -> None:
+        kept[cut.text] = await self._kept(server_name, cut)
 
     async def _kept(self, server_name: str, cut: MaskCut) -> str:
         """Return the id of a text on disk: the same text gets the same id again, as long as that one lives."""
