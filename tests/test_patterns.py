@@ -10,6 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+from tests import adversarial
+
 import kimi_proxy
 from kimi_proxy.features.pruning.structure import languages
 
@@ -23,8 +26,13 @@ TOO_LONG_S = 0.01
 IS_DEEP = bool(os.environ.get("KIMI_PROXY_DEEP"))
 UNITS = (*' \t\naA0_./-@+«é"\\', "a.", "a/", "a ", " a", "0.", "a:", "1:", "::")
 PREFIXES = ("", "«", '"', "[", "{", "<", "/*", "#", "a")
-# All of them take a minute; these few find what was found by all.
-FEW = (("", " "), ("", "a"), ("«", " "), ("", "a/"))
+FEW = (("", " "), ("", "a"), ("«", " "), ("", "a/"))  # of them all, which take a minute
+# What took seconds for kilobytes once, and passed the tests of its time.
+ONCE_SLOW = (
+    re.compile(r"<([a-zA-Z][\w.-]*)\b[^>]*>.*?</\1>", re.DOTALL),
+    re.compile(r"(?:return|=>|[=(?]) *+(?:\( *+)?<[A-Za-z>][^\n;]*> *$", re.MULTILINE),
+    re.compile(r"package\s+[\w.]+\s*;?\s*$"),
+)
 
 
 def patterns() -> dict[tuple[str | bytes, int], tuple[str, re.Pattern[str] | re.Pattern[bytes]]]:
@@ -103,6 +111,8 @@ def is_slow(pattern: re.Pattern[str] | re.Pattern[bytes], method: str, prefix: s
 
     if seconds(pattern, method, of(SHORT)) > TOO_LONG_S:
         return True
+    if seconds(pattern, method, of(LONG // 2)) < TOO_LONG_S / 10:  # quadratic time would show here
+        return False
     whole = seconds(pattern, method, of(LONG))
     return whole > TOO_LONG_S and whole > 2.8 * seconds(pattern, method, of(LONG // 2))
 
@@ -114,10 +124,15 @@ def test_no_pattern_takes_more_than_linear_time() -> None:
         written = pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1")
         own = literals(written)
         every = [(prefix, unit) for prefix in (*PREFIXES, *own) for unit in dict.fromkeys((*UNITS, *own))]
-        tries = every if IS_DEEP else [*FEW, *(("", unit) for unit in own[:1])]
+        tries = [*adversarial.inputs(pattern), *(every if IS_DEEP else FEW)]
         name = where.rpartition(".")[2]
         for method in used.get(where if name.startswith("_") else name, {"match"}):
             found = next((t for t in tries if is_slow(pattern, method, *t)), None)
             if found is not None:
                 slow.append(f"{where}: {written!r} by {method} of {found[0]!r} and many {found[1]!r}")
     assert slow == []
+
+
+@pytest.mark.parametrize("pattern", ONCE_SLOW, ids=lambda pattern: pattern.pattern[:20])
+def test_a_pattern_that_is_slow_is_found_by_inputs_of_its_own_making(pattern: re.Pattern[str]) -> None:
+    assert any(is_slow(pattern, "search", *tried) for tried in adversarial.inputs(pattern))

@@ -275,7 +275,7 @@ TOOLS = (
         failed_case=r"[^\s:(]{1,300}(?::\d{1,7}){1,2}:? *(?:- )?(?:fatal )?(?:error|Error)\b"
         r"|[^\s(]{1,300}\(\d+,\d+\): error ",
         format=_format(
-            r"([\w./\\+-]+\.\w+)[:(]\d+[,:\d]*\)?:? (?:fatal )?error\b", r"\S|$", "why does {} not compile?"
+            r"([\w./\\+-]+\.\w+)[:(]\d[,:\d]*+\)?:? (?:fatal )?error\b", r"\S|$", "why does {} not compile?"
         ),
     ),
     LogTool(
@@ -332,7 +332,7 @@ TOOLS = (
         ("panic: ", "fatal error: ", "goroutine "),
         _while_matching(
             r"\s*(?:panic: |fatal error: |goroutine |\[signal )",
-            r"\s*$|goroutine \d+ \[|\s|\S+\(.*\)$|created by |\[signal |exit status |panic: ",
+            r"\s*$|goroutine \d+ \[|\s|\S[^\s(]*+\(.*\)$|created by |\[signal |exit status |panic: ",
         ),
         head="panic: ",
     ),

@@ -16,7 +16,7 @@ _CLASSES = {
 }
 _LITERALS = {"t": "\t", "f": "\f", "v": "\v", "r": "\r", "a": "\a", "0": ""}
 _SPECIAL = frozenset(".[]{}()\\*+?^$|")
-_LAZY = re.compile(r"(?:[*+?]|\{\d*,?\d*\})\?")
+_LAZY = re.compile(r"(?:[*+?]|\{\d*+(?:,\d*+)?\})\?")
 _GROUP = re.compile(r"\(\?(?::|P?<[A-Za-z_]\w*>)")
 _BRACKET = re.compile(r"\[\^?\]?(?:\[:\^?[a-z]+:\]|\\.|[^\]\\\[])*\]", re.DOTALL)
 

@@ -28,8 +28,8 @@ _SECRET = re.compile(
 )
 
 _DIRECTORY = re.compile(
-    r"<cwd>\s*(?P<tag>[^<\n]+?)\s*</cwd>"  # Codex
-    r"|(?i:working directory)(?:\s+is)?\s*[:(]?\s*[`\"'(]?(?P<line>(?:/|~|[A-Za-z]:\\)[^\n`\"'<>)]*)"
+    r"<cwd>\s*+(?P<tag>[^<\n]++)\s*+</cwd>"  # Codex
+    r"|(?i:working directory)(?:\s++is)?\s*+(?:[:(]\s*+)?[`\"'(]?(?P<line>(?:/|~|[A-Za-z]:\\)[^\n`\"'<>)]*)"
 )
 
 

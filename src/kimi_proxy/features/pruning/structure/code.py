@@ -123,7 +123,7 @@ LINE_CHARS = 300
 _IMPORT = re.compile(
     r"""(?:
     import\b(?!\s*[=:.(]) | from\s+\S+\s+import\b | \#\s*(?:include|import)\b | @import\b
-    | (?:pub\s+)?use\s+[\w\\:{] | package\s+[\w.]+\s*;?\s*$ | (?:global\s+)?using\s+[\w.= <>]+;
+    | (?:pub\s+)?use\s+[\w\\:{] | package\s++[\w.]++\s*+(?:;\s*+)?$ | (?:global\s++)?using\s++[\w.=<>][\w.= <>]*+;
     | (?:(?:const|let|var)\s[^=]{0,200}=\s*)?require(?:_relative|_once)?[\s(]+['"] | include(?:_once)?[\s(]+['"]
     | (?:source|\.)\s+[\w./"$~] | extern\s+crate\b | library\( | <\?php
     )""",

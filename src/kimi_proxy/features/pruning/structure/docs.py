@@ -11,9 +11,10 @@ from kimi_proxy.features.pruning.structure.blocks import Outline, Span, nest
 LINE_CHARS = 300
 TAG_LINES = 4
 
-_ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?[ \t]*#*[ \t]*\r?$")
+# What follows a title is taken off by hand: a pattern that finds its end takes cubic time for a line of spaces.
+_ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]++(.*)|#*+[ \t]*+\r?)$")
 # MkDocs opens a tab with === and a quoted title: no heading.
-_ASCIIDOC = re.compile(r"(={1,6})[ \t]+([^\s\"'+!].*?)[ \t]*\r?$")
+_ASCIIDOC = re.compile(r"(={1,6})[ \t]++([^\s\"'+!].*)$")
 _HTML = re.compile(r" {0,8}<h([1-6])\b", re.IGNORECASE)
 _HTML_END = re.compile(r"</h[1-6]>", re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]{0,200}>")
@@ -29,6 +30,11 @@ class Heading(NamedTuple):
     end: int
     level: int
     title: str
+
+
+def _closed_title(text: str) -> str:
+    """Return a title of Markdown without the signs that may close it."""
+    return text.removesuffix("\r").rstrip(" \t").rstrip("#").strip()
 
 
 def adornment(line: str) -> str:
@@ -56,10 +62,10 @@ class Headings:
         first = line.lstrip()[:1]
         if first == "#" and not self._restructured:
             found = _ATX.match(line)
-            return Heading(row, row + 1, len(found[1]), (found[2] or "").strip()) if found else None
+            return Heading(row, row + 1, len(found[1]), _closed_title(found[2] or "")) if found else None
         if first == "=" and not self._restructured:
             found = _ASCIIDOC.match(line)
-            return Heading(row, row + 1, len(found[1]), found[2]) if found else None
+            return Heading(row, row + 1, len(found[1]), found[2].removesuffix("\r").rstrip(" \t")) if found else None
         if first == "<":
             found = _HTML.match(line)
             return self._tagged(row, int(found[1])) if found else None
@@ -151,7 +157,7 @@ _CODE = re.compile(r"\s*\.\.\s+(?:code(?:-block)?|sourcecode|literalinclude|pars
 _OBJECT = re.compile(
     r"\s*\.\.\s+(?:\w+:)?(?:class|method|classmethod|staticmethod|function|attribute|property|data|exception|module"
     r"|decorator|decoratormethod|type|struct|macro|member|var|enum|enumerator|option|program|envvar|confval|describe"
-    r"|object)::[ \t]+(?P<name>\S.*?)\s*$"
+    r"|object)::[ \t]++(?P<name>\S.*)$"
 )
 _ITEM = re.compile(r"\s*(?:[-*+•]|\d{1,9}[.)]|[a-z][.)])\s+\S")
 _GRID = re.compile(r"\s*\+[-=+]{3,}\+?\s*$")
@@ -331,7 +337,7 @@ class _DocumentReader:
     def _object(self, row: int) -> Span:
         named = _OBJECT.match(self._lines[row][:LINE_CHARS])
         end = self._indented_end(row, _indent(self._lines[row]))
-        return Span(row, end, row + 1, "object", named["name"][:80] if named else "")
+        return Span(row, end, row + 1, "object", named["name"].rstrip()[:80] if named else "")
 
     def _items(self, span: Span) -> list[Span]:
         lines = self._lines

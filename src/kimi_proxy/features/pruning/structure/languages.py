@@ -28,7 +28,7 @@ _INTERPRETERS = {
 _PACKAGE = re.compile(r"package +\w+(?:(?:\.\w+)*(?P<java>;)|$)")
 _COMMENT = ("//", "/*", "*", "#")
 _DIALECTS = {"javascript": "typescript", "c": "cpp"}
-_MARKUP = re.compile(r"^ *</[A-Za-z]|/> *$|(?:return|=>|[=(?]) *+(?:\( *+)?<[A-Za-z>][^\n;]*> *$", re.MULTILINE)
+_MARKUP = re.compile(r"^ *</[A-Za-z]|/> *$|(?:return|=>|[=(?]) *+(?:\( *+)?<[A-Za-z>][^\n;]{0,300}> *$", re.MULTILINE)
 
 
 def guess(lines: Sequence[str]) -> str:
