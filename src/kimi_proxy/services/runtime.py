@@ -142,7 +142,7 @@ async def running(
         client = TranslatingClient(upstreams, config.providers, upstreams.model_list)
         counter, models = TokenCounter(), Models.of(config)
         alive.callback(counter.close)
-        decisions = ChatDecisions(store.originals, store.decisions, min(REMEMBER_S, ttl_s / 10))
+        decisions = _closed(alive, ChatDecisions(store.originals, store.decisions, min(REMEMBER_S, ttl_s / 10)))
         summaries = Summaries(client, rate_limiter, metrics, config.compression.summary_timeout_s)
         stages = _stages(config, store, workers, metrics, hub, counter, models, decisions, summaries)
 

@@ -64,6 +64,9 @@ async def world(
             )
             caches = PromptCaches(last_request, now=clock or Clock())
             sanitizer = Sanitizer(settings, "http://127.0.0.1:8000", decisions, workers, metrics, caches)
-            yield World(sanitizer, real, metrics, decisions)
+            try:
+                yield World(sanitizer, real, metrics, decisions)
+            finally:
+                await decisions.close()
     finally:
         await workers.close()

@@ -1,11 +1,14 @@
 """What was decided is not looked up with every request, and never told wrong for that."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from tests.fakes import Clock
 from tests.services.store.making import opened
 
+from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.features.sanitizer.plan import LongOutput, Origin
 from kimi_proxy.features.sanitizer.shorten import Hidden, ShortenedText
 from kimi_proxy.services.chat.decisions import ChatDecisions, ShortenedOutput
@@ -33,6 +36,21 @@ class CountedDecisions:
         self, scope: str, new: Sequence[DecisionRecord], forget: Sequence[bytes] = ()
     ) -> Mapping[bytes, DecisionRecord]:
         return await self._stored_decisions.add(scope, new, forget)
+
+
+class LateDecisions(CountedDecisions):
+    """A disk that writes, but says so only after its caller has given up."""
+
+    is_late = False
+
+    async def add(
+        self, scope: str, new: Sequence[DecisionRecord], forget: Sequence[bytes] = ()
+    ) -> Mapping[bytes, DecisionRecord]:
+        written = await super().add(scope, new, forget)
+        if self.is_late:
+            self.is_late = False
+            raise StoreUnavailable("the disk has not answered")
+        return written
 
 
 async def test_a_decision_is_looked_up_once_in_a_while(tmp_path: Path):
@@ -73,3 +91,35 @@ async def test_what_is_owed_to_a_call_whose_id_was_used_before_is_told(tmp_path:
     assert nothing == [{}, {}]
     assert owed == [{"call_1": "recovered lines"}] * 2
     assert (before, stored_decisions.reads) == (1, 2)
+
+
+async def test_a_cut_that_was_written_too_late_is_taken_back_on_disk_before_a_restart(tmp_path: Path):
+    async with opened(tmp_path) as store:
+        late = LateDecisions(store)
+        decisions = ChatDecisions(store.originals, late)
+        late.is_late = True
+        with pytest.raises(StoreUnavailable):
+            await decisions.commit([CUT], "ses_1")
+        sent = await decisions.known([OUTPUT])
+        await decisions.close()
+        after_restart = await ChatDecisions(store.originals, store.decisions).known([OUTPUT])
+
+    assert sent[OUTPUT.key].shown is None
+    assert after_restart[OUTPUT.key].shown is None
+
+
+async def test_what_was_sent_stays_when_its_replacement_is_written_too_late(tmp_path: Path):
+    shorter = replace(CUT, shortened=ShortenedText("…", "aged", CUT.shortened.hidden, 9, 1))
+    async with opened(tmp_path) as store:
+        late = LateDecisions(store)
+        decisions = ChatDecisions(store.originals, late, 60, Clock(0.0))
+        await decisions.commit([CUT], "ses_1")
+        late.is_late = True
+        with pytest.raises(StoreUnavailable):
+            await decisions.commit([shorter], "ses_1", replaces=True)
+        sent = await decisions.known([OUTPUT])
+        await decisions.close()
+        after_restart = await ChatDecisions(store.originals, store.decisions).known([OUTPUT])
+        again = await decisions.commit([shorter], "ses_1", replaces=True)
+
+    assert [told[OUTPUT.key].shown for told in (sent, after_restart, again)] == ["te…", "te…", "…"]

@@ -476,6 +476,15 @@ async def test_what_was_cut_before_is_not_cut_again_though_a_forged_marker_stand
     assert later.reasons == ("already_cut",)
 
 
+async def test_a_marker_that_was_copied_from_another_conversation_keeps_no_output_whole(tmp_path: Path):
+    async with world(tmp_path) as here:
+        first = await here.send(request(Wire.CHAT, BEGUN))
+        copied = f"{results(first.request)['call_a1']}\n{FILE[:20_000]}"
+        later = await here.send(request(Wire.CHAT, [User("go"), *asked("c9", copied)]), session="s-2")
+
+    assert len(results(later.request)["c9"]) < len(copied)
+
+
 async def test_why_nothing_was_done_is_told(tmp_path: Path):
     items: list[Item] = [
         User("go"),

@@ -10,13 +10,14 @@ from typing import TypeVar
 
 from kimi_proxy.core import caller, json
 from kimi_proxy.core.cache import LruCache
-from kimi_proxy.core.errors import OtherReason, Reason, StoreUnavailable
+from kimi_proxy.core.errors import OtherReason, PruneIdNotFound, Reason, StoreUnavailable
 from kimi_proxy.core.lines import decoded, encoded
 from kimi_proxy.core.markers import quoted_ids
 from kimi_proxy.core.prune import Annotation, Options, Pruned, Question
 from kimi_proxy.features.sanitizer.plan import LongOutput
 from kimi_proxy.features.sanitizer.shorten import Hidden, ShortenedText
 from kimi_proxy.features.sanitizer.stage import Decision
+from kimi_proxy.features.sessions import Session
 from kimi_proxy.services import originals
 from kimi_proxy.services.store.protocols import (
     NEWEST,
@@ -30,6 +31,7 @@ from kimi_proxy.services.store.protocols import (
 
 PREVIEW_CHARS = 200
 UNWRITTEN_MAX = 10_000
+WRITE_AGAIN_S = 1.0
 AT_ONCE = 64  # results of one request: thousands would keep the event loop from its other turns
 REMEMBER_MAX, REMEMBER_BYTES = 20_000, 64 * 1024**2
 
@@ -64,8 +66,9 @@ class ChatDecisions:
         self._recent_pending: LruCache[bytes, str] = LruCache(
             REMEMBER_MAX, max_bytes=REMEMBER_BYTES, ttl_s=remember_s, now=now
         )
-        # Outputs that went out whole, by scope, which is not on disk yet; they count for more than what is.
+        # How outputs went out, by scope, which is not on disk yet; it counts for more than what is. Most went whole.
         self._unwritten_of: dict[str, dict[bytes, DecisionRecord]] = {}
+        self._writing: dict[str, asyncio.Task[None]] = {}
 
     @property
     def _unwritten(self) -> dict[bytes, DecisionRecord]:
@@ -73,17 +76,19 @@ class ChatDecisions:
 
     async def known(self, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
         """Return how these outputs were sent before, as far as they were; StoreUnavailable if that cannot be read."""
-        found = self.remembered([output for output in outputs if output.key in self._checked])
+        # Not looked up: the disk may say otherwise until it is written, which may be while we read.
+        unwritten = self._as_unwritten(outputs)
+        found = self.remembered([output for output in outputs if output.key in self._checked]) | unwritten
         unread = [output for output in outputs if output.key not in found]
         found |= await self._looked_up(unread) if unread else {}
-        return found | self._whole_so_far(outputs)
+        return found | self._as_unwritten(outputs)
 
     def remembered(self, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
         """Return how these outputs were sent last, as far as that is in memory."""
         found = {key: last for output in outputs if (last := self._last.get(key := output.key)) is not None}
-        return found | self._whole_so_far(outputs)
+        return found | self._as_unwritten(outputs)
 
-    def _whole_so_far(self, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
+    def _as_unwritten(self, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
         records = (self._unwritten[output.key] for output in outputs if output.key in self._unwritten)
         return {record.key: _decision(record) for record in records}
 
@@ -119,16 +124,22 @@ class ChatDecisions:
         for pairs in batched(list(zip(shortened, kept, strict=True)), AT_ONCE):
             records += [_record(made, is_kept, session) for made, is_kept in pairs]
             await asyncio.sleep(0)
-        old = {record.key for record in records} if replaces else set()
-        for key in old:
-            self._unwritten.pop(key, None)
-            self._last.forget(key)
-            self._checked.forget(key)
-        late = tuple(self._unwritten.values())
-        forget = [*old, *(record.key for record in late)]
-        on_disk = await self._stored.add(caller.scope(), [*late, *records], forget=forget)
+        keys = [record.key for record in records]
+        before = await self._stored.get(caller.scope(), keys) if replaces else {}
+        late = tuple(record for key, record in self._unwritten.items() if not replaces or key not in keys)
+        forget = [*(keys if replaces else ()), *(record.key for record in late)]
+        try:
+            on_disk = await self._stored.add(caller.scope(), [*late, *records], forget=forget)
+        except BaseException:
+            # The write may still come about. What counts is how the results are sent now.
+            for key in keys:
+                self._add_unwritten(before.get(key) or DecisionRecord(key, "store_unavailable"))
+            self._write_soon()
+            raise
         for record in late:
             self._unwritten.pop(record.key, None)
+        for key in keys if replaces else ():
+            self._unwritten.pop(key, None)
         own = {record.key: _decision(on_disk[record.key]) for record in records if record.key in on_disk}
         for key, decision in own.items():
             self._remember(key, decision)
@@ -199,30 +210,67 @@ class ChatDecisions:
         """Return what was cut last, in chats and elsewhere."""
         return await self._originals.page(caller.scope(), NEWEST, limit)
 
-    async def marked(self, outputs: Sequence[LongOutput]) -> list[LongOutput]:
-        """Return the outputs, those with a marker of ours as already cut. A marker with an id that we never gave out
-        is text like any other."""
+    async def marked(self, outputs: Sequence[LongOutput], session: Session) -> list[LongOutput]:
+        """Return the outputs, those with a marker of this conversation as already cut. A marker with an id that we
+        never gave out, or gave to another conversation, is text like any other."""
         named = {output.key: ids for output in outputs if (ids := quoted_ids(output.text))}
         real = (
             await self._originals.live(caller.scope(), frozenset().union(*named.values()))
             if named
             else frozenset[str]()
         )
+        ours = {id for id in real if await self._is_given_to(session, id)}
         return [
             output
-            if output.whole_because or real.isdisjoint(named.get(output.key, ()))
+            if output.whole_because or ours.isdisjoint(named.get(output.key, ()))
             else replace(output, whole_because="already_cut")
             for output in outputs
         ]
+
+    async def _is_given_to(self, session: Session, id: str) -> bool:
+        try:
+            about = (await self._originals.get(caller.scope(), id)).about
+        except PruneIdNotFound:
+            return False
+        return originals.session_of(about) in ("", session.id, session.parent)
 
     def went_whole(self, outputs: Iterable[LongOutput], why: Reason) -> dict[bytes, Decision]:
         """Remember that these went out whole, and must again."""
         return {output.key: _decision(self._went_whole(output, why)) for output in outputs}
 
     def _went_whole(self, output: LongOutput, why: Reason) -> DecisionRecord:
+        return self._add_unwritten(DecisionRecord(output.key, why))
+
+    def _add_unwritten(self, record: DecisionRecord) -> DecisionRecord:
         if len(self._unwritten) >= UNWRITTEN_MAX:
             self._unwritten.pop(next(iter(self._unwritten)))
-        return self._unwritten.setdefault(output.key, DecisionRecord(output.key, why))
+        return self._unwritten.setdefault(record.key, record)
+
+    def _write_soon(self) -> None:
+        """Correct what is on disk as soon as that can be written: until then a crash would bring it back."""
+        task = self._writing.get(caller.scope())
+        if task is None or task.done():
+            self._writing[caller.scope()] = asyncio.create_task(self._write_unwritten())  # in the scope of its maker
+
+    async def _write_unwritten(self) -> None:
+        while late := tuple(self._unwritten.values()):
+            try:
+                await self._stored.add(caller.scope(), late, forget=[record.key for record in late])
+            except StoreUnavailable:
+                await asyncio.sleep(WRITE_AGAIN_S)
+                continue
+            for record in late:
+                if self._unwritten.get(record.key) is record:
+                    self._remember(record.key, _decision(record))
+                    del self._unwritten[record.key]
+
+    async def close(self) -> None:
+        """Write what could not be written, if that takes no time now."""
+        if tasks := tuple(self._writing.values()):
+            await asyncio.wait(tasks, timeout=WRITE_AGAIN_S)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
 
     async def _kept_again(self, output: LongOutput, record: DecisionRecord) -> bool:
         """Keep an original that has expired again under its id: it comes with every request."""

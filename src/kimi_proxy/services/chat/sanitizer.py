@@ -286,7 +286,7 @@ class Sanitizer:
             return known | self._decisions.went_whole(new, "switched_off")
         if not may_cut:
             return known | self._decisions.went_whole(new, "not_worth_resending")
-        new = await self._read(self._decisions.marked(new), new)
+        new = await self._read(self._decisions.marked(new, draft.session), new)
         shortened = await self._shortened(draft, every, new, known, deadline)
         return known | await self._committed(draft, shortened, deadline)
 

@@ -1,6 +1,8 @@
 """How the file is opened."""
 
+import asyncio
 import sqlite3
+import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 from tests.services.store.making import an_original, opened
 
 from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.services.store.clock import Moment
 from kimi_proxy.services.store.sqlite.file import reading, writing
 from kimi_proxy.services.store.sqlite.store import store_path
 
@@ -44,6 +47,26 @@ def test_what_fails_inside_leaves_nothing_behind(tmp_path: Path) -> None:
         raise StoreUnavailable("no")
     with reading(path, 30) as connection, pytest.raises(sqlite3.OperationalError, match="no such table"):
         connection.execute("SELECT * FROM text")
+
+
+async def test_what_its_caller_has_stopped_waiting_for_is_not_written(tmp_path: Path) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def insert(connection: sqlite3.Connection, moment: Moment) -> None:
+        connection.execute("INSERT INTO text (scope, hash, frame) VALUES (x'00', x'00', x'00')")
+        begun.set()
+        go_on.wait(30)
+
+    async with opened(tmp_path) as store:
+        database = store.originals.database
+        waiting = asyncio.create_task(database.write(insert))
+        await asyncio.to_thread(begun.wait, 30)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        go_on.set()
+        found = await database.write(lambda connection, _: answer(connection, "SELECT count(*) FROM text"))
+
+    assert (waiting.cancelled(), found, database.trouble) == (True, 0, None)
 
 
 def test_readers_cannot_write(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import wraps
@@ -51,9 +51,23 @@ class Database:
             return await self.in_reader(work)
 
     async def write(self, work: Callable[[sqlite3.Connection, Moment], T]) -> T:
-        """Return what `work` does in a transaction of its own, once that is on disk."""
-        async with self.timeout(), self.turn:
-            return await self.in_writer(lambda: self.transact(work))
+        """Return what `work` does in a transaction of its own, once that is on disk.
+
+        Where the caller stops waiting, or time is over, nothing is written, unless the disk has begun to commit it.
+        """
+        is_wanted = True
+
+        def wanted(connection: sqlite3.Connection, moment: Moment) -> T:
+            done = work(connection, moment)
+            if not is_wanted:
+                raise CancelledError("its caller has stopped waiting")
+            return done
+
+        try:
+            async with self.timeout(), self.turn:
+                return await self.in_writer(lambda: self.transact(wanted))
+        finally:
+            is_wanted = False
 
     def transact(self, work: Callable[[sqlite3.Connection, Moment], T]) -> T:
         """Do `work` in one transaction. For the writer thread, while its turn is held."""
