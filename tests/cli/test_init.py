@@ -82,7 +82,7 @@ def test_each_client_is_connected_in_its_own_file_and_disconnected_without_a_tra
 
 def test_continue_gets_a_file_that_is_ours_alone(cli: Cli, world: Path):
     before = files(world)
-    done = cli("init", "continue", "--tools", "--with-guidance", "--yes")
+    done = cli("init", "continue", "--project", "--tools", "--with-guidance", "--yes")
     assert done.returncode == 0
     assert b"`cn` reads ~/.continue/config.yaml alone" in done.stderr
     file = cli.here / ".continue" / "mcpServers" / "pruner.yaml"
@@ -92,7 +92,7 @@ def test_continue_gets_a_file_that_is_ours_alone(cli: Cli, world: Path):
     assert args == '    args: [tools, "--stdio"]'
     assert "context_focus_question" in (world / RULES["continue"]).read_text()
 
-    again = cli("init", "continue", "--tools", "--with-guidance", "--yes")
+    again = cli("init", "continue", "--project", "--tools", "--with-guidance", "--yes")
     assert b"everything is as it should be" in again.stderr
     assert cli("init", "continue", "--undo", "--yes").returncode == 0
     assert files(world) == before
@@ -102,11 +102,27 @@ def test_a_file_of_continue_that_others_have_written_is_left_alone(cli: Cli):
     file = cli.here / ".continue" / "mcpServers" / "pruner.yaml"
     file.parent.mkdir(parents=True)
     file.write_text("name: mine\nmcpServers: []\n")
-    done = cli("init", "continue", "--yes")
+    done = cli("init", "continue", "--project", "--yes")
 
     assert done.returncode == 2
     assert b"pruner.yaml is left as it is: it holds more than our entry" in done.stderr
     assert file.read_text() == "name: mine\nmcpServers: []\n"
+
+
+def test_continue_gets_an_item_in_the_file_that_its_command_line_reads(cli: Cli, world: Path):
+    file = world / "home" / ".continue" / "config.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("name: mine\nmodels:\n  - name: kimi # cheap\nmcpServers:\n  - name: git\n    command: git-mcp\n")
+    before = files(world)
+    done = cli("init", "continue", "--yes")
+
+    assert done.returncode == 0 and b"`cn`" not in done.stderr
+    lines = file.read_text().split("\n")
+    assert lines[3:6] == ["mcpServers:", "  - name: pruner", "    type: stdio"]
+    assert lines[7:] == ['    args: [pruner, "--stdio"]', "  - name: git", "    command: git-mcp", ""]
+    assert not (file.parent / "mcpServers").exists()
+    assert cli("init", "continue", "--undo", "--yes").returncode == 0
+    assert files(world) == before
 
 
 def test_over_http_the_address_of_the_settings_is_written(cli: Cli):
@@ -391,19 +407,28 @@ def test_a_client_without_such_hooks_says_so(cli: Cli, world: Path):
     assert files(world) == {}
 
 
-def test_opencode_gets_a_plugin_that_is_ours_alone(cli: Cli, world: Path):
-    plugin = world / "home" / ".config" / "opencode" / "plugin" / "kimi-proxy.js"
+PLUGINS = [
+    ("opencode", ".config/opencode/plugin/kimi-proxy.js", ".config/opencode/opencode.json", "mcp"),
+    ("cline", ".cline/plugins/kimi-proxy.js", ".cline/data/settings/cline_mcp_settings.json", "mcpServers"),
+]
+
+
+@pytest.mark.parametrize(("client", "file", "servers", "key"), PLUGINS)
+def test_an_agent_gets_a_plugin_that_is_ours_alone(
+    cli: Cli, world: Path, client: str, file: str, servers: str, key: str
+):
+    plugin = world / "home" / file
     env = {**PROXY, "MCP_PRUNER_PORT": "8016"}
     before = files(world)
-    assert cli("init", "opencode", "--hooks", "--yes", env=env).returncode == 0
+    assert cli("init", client, "--hooks", "--yes", env=env).returncode == 0
     assert 'const ADDRESS = "http://127.0.0.1:8010/api/hooks/claude";' in plugin.read_text()
-    assert "pruner" in read(world / "home" / ".config" / "opencode" / "opencode.json")["mcp"]  # type: ignore[operator]
-    assert cli("init", "opencode", "--hooks", "--yes", env=env).stdout == b""
-    assert cli("init", "opencode", "--undo", "--yes", env=env).returncode == 0
+    assert "pruner" in read(world / "home" / servers)[key]  # type: ignore[operator]
+    assert cli("init", client, "--hooks", "--yes", env=env).stdout == b""
+    assert cli("init", client, "--undo", "--yes", env=env).returncode == 0
     assert files(world) == before
 
     plugin.parent.mkdir(parents=True)
     plugin.write_text("export const Mine = 1\n")
-    refused = cli("init", "opencode", "--hooks", "--yes", env=env)
+    refused = cli("init", client, "--hooks", "--yes", env=env)
     assert refused.returncode == 2
     assert b"it was not written by kimi-proxy" in refused.stderr

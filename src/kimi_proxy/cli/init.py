@@ -81,7 +81,7 @@ def init(
     for change in reversed(changes) if undo else changes:
         apply(change, log, is_private=scopes[0] == "user")
     if is_needed:
-        _confirm(known, undo)
+        _confirm(known, undo, changes)
 
 
 def _scopes(client: ClientApp, project: bool | None, is_personal: bool, undo: bool) -> tuple[Scope, ...]:
@@ -205,7 +205,8 @@ def _ask(yes: bool) -> None:
         raise typer.Exit(EXIT_DECLINED)
 
 
-def _confirm(client: ClientApp, undo: bool) -> None:
+def _confirm(client: ClientApp, undo: bool, changes: list[FileChange]) -> None:
     remark(f"done; {client.title} sees it when it starts anew" + ("" if undo else ". --undo takes it back"))
-    if client.by_hand and not undo:
+    is_instead = client.instead is not None and any(str(each.path).endswith(client.instead[0]) for each in changes)
+    if client.by_hand and not undo and not is_instead:
         remark(client.by_hand)

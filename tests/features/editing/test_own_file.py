@@ -4,7 +4,7 @@ import pytest
 
 from kimi_proxy.core.errors import FileRefused
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.features.editing.client_files import OwnYamlFile
+from kimi_proxy.features.editing.yaml import OwnYamlFile
 
 FILE = OwnYamlFile("mine")
 HEAD = "name: mine\nversion: 0.0.1\nschema: v1\nmcpServers:\n  - name: mine\n"

@@ -8,7 +8,8 @@ from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.clients import proxied
 from kimi_proxy.features.clients.proxied import BaseUrl
 from kimi_proxy.features.editing import jsonc, toml
-from kimi_proxy.features.editing.client_files import OwnYamlFile, ServersFile, SharedFile
+from kimi_proxy.features.editing.client_files import ServersFile, SharedFile
+from kimi_proxy.features.editing.yaml import OwnYamlFile, YamlList
 
 Name = Literal["claude", "codex", "cline", "continue", "cursor", "vscode", "opencode", "kimi", "qwen", "gemini"]
 Scope = Literal["project", "user"]
@@ -21,7 +22,7 @@ TOKEN_VARIABLE = "KIMI_PROXY_TOKEN"  # noqa: S105 - the name of a variable
 class HookFiles:
     """The file with a client's hooks: the user's, a project's; `is_own` if it holds nothing else."""
 
-    kind: Literal["claude", "opencode"]
+    kind: Literal["claude", "opencode", "cline"]
     user: str
     project: str
     is_own: bool = False
@@ -52,6 +53,7 @@ class ClientApp:
     rules: str = ""  # instructions of a project
     user_rules: str = ""
     rules_start: str = ""
+    instead: tuple[str, ServersFile] | None = None  # the user's file that is changed in place of `user`, if it exists
     by_hand: str = ""  # what else the user has to do for a part of this client
     hooks: HookFiles | None = None  # where its hooks are that may replace outputs
     proxied: BaseUrl | str = ""  # how it is made to call the proxy, or what the user has to do instead
@@ -102,6 +104,7 @@ CLIENTS: Mapping[Name, ClientApp] = {
         http="streamableHttp",
         needs_cwd=True,
         rules=".clinerules",
+        hooks=HookFiles("cline", ".cline/plugins/kimi-proxy.js", ".cline/plugins/kimi-proxy.js", is_own=True),
         proxied="choose the provider 'OpenAI Compatible' in its settings, with the base URL {url}/v1",
     ),
     "continue": ClientApp(
@@ -113,8 +116,9 @@ CLIENTS: Mapping[Name, ClientApp] = {
         http="streamable-http",
         rules=".continue/rules/kimi-proxy.md",
         user_rules=".continue/rules/kimi-proxy.md",
-        by_hand="its command line `cn` reads ~/.continue/config.yaml alone: add the entry to mcpServers there "
-        "(docs/clients.md#continue)",
+        scope="user",
+        instead=(".continue/config.yaml", YamlList("mcpServers", SERVER_NAME)),
+        by_hand="its command line `cn` reads ~/.continue/config.yaml alone: use --user where that file exists",
         proxied="write `apiBase: {url}/v1` below each model in ~/.continue/config.yaml",
     ),
     "cursor": ClientApp(

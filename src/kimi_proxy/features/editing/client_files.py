@@ -1,7 +1,5 @@
 """Our part of a client's files: one entry among its MCP servers, one block in its instructions."""
 
-import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -108,30 +106,6 @@ class SharedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnYamlFile:
-    """A YAML file that holds nothing but our server: written whole, and refused if it holds anything else."""
-
-    name: str
-
-    def with_entry(self, text: str, entry: JsonObject) -> str:
-        self._refuse_others(text)
-        lines = (f"    {key}: {_flow(value)}\n" for key, value in entry.items())
-        return self._head() + "".join(lines)
-
-    def restored(self, text: str, before: str) -> str:
-        self._refuse_others(text)
-        return before
-
-    def _head(self) -> str:
-        return f"name: {self.name}\nversion: 0.0.1\nschema: v1\nmcpServers:\n  - name: {self.name}\n"
-
-    def _refuse_others(self, text: str) -> None:
-        ours = re.escape(self._head()) + r"(?:    (?:type|command|args|url): [^\r\n]*\n)+"
-        if text and not re.fullmatch(ours, text):
-            raise FileRefused("it holds more than our entry: change it by hand, or move it away")
-
-
-@dataclass(frozen=True, slots=True)
 class OwnTextFile:
     """A file of ours alone, known by `mark` in it: written whole, and refused if it holds something else."""
 
@@ -149,17 +123,6 @@ class OwnTextFile:
     def _refuse_others(self, text: str) -> None:
         if text and self.mark not in text:
             raise FileRefused("it was not written by kimi-proxy: change it by hand, or move it away")
-
-
-_PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./@+-]*(?::[A-Za-z0-9_./@+-]+)*", re.A)
-_NOT_TEXT = frozenset(("true", "false", "yes", "no", "on", "off", "null", "y", "n"))
-
-
-def _flow(value: JsonValue) -> str:
-    """Return YAML on one line: plain words as they are, the rest as JSON, which YAML understands."""
-    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _NOT_TEXT:
-        return value
-    return f"[{', '.join(map(_flow, value))}]" if isinstance(value, list) else json.dumps(value, ensure_ascii=False)
 
 
 def put_block(text: str, block: str) -> str:

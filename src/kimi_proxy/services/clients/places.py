@@ -10,7 +10,7 @@ from pathlib import Path
 from kimi_proxy.core.errors import FileRefused
 from kimi_proxy.features.clients import GUIDANCE, ClientApp, Connection, Scope, server_entry
 from kimi_proxy.features.clients.proxied import BaseUrl, ProxyTarget
-from kimi_proxy.features.editing.client_files import OwnTextFile
+from kimi_proxy.features.editing.client_files import OwnTextFile, ServersFile
 from kimi_proxy.features.editing.list_items import ListItems
 from kimi_proxy.services.clients.init import FileEdit, FilePart, PartEdit, RulesEdit, ServerEdit
 
@@ -37,8 +37,8 @@ class Wanted:
 def edits(client: ClientApp, scope: Scope, dirs: "BaseDirs", wanted: Wanted) -> Iterator[FileEdit]:
     """Yield the changes that connect. Raise FileRefused if the client cannot be connected so."""
     if wanted.server is not None:
-        for file in config_files(client, scope, dirs):
-            yield ServerEdit(file, client.form, server_entry(client, wanted.server), _lock(client, scope, file))
+        for file, form in config_files(client, scope, dirs):
+            yield ServerEdit(file, form, server_entry(client, wanted.server), _lock(client, scope, file))
     if wanted.guidance:
         yield RulesEdit(rules_file(client, scope, dirs), GUIDANCE, client.rules_start)
     if wanted.proxy is not None:
@@ -57,8 +57,8 @@ def every_edit(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[Fi
 def server_edits(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[FileEdit]:
     """Yield what may have been changed for the MCP server and its guidance."""
     with suppress(FileRefused):  # this client has no such file
-        for file in all_config_files(client, scope, dirs):
-            yield ServerEdit(file, client.form, {}, _lock(client, scope, file))
+        for file, form in all_config_files(client, scope, dirs):
+            yield ServerEdit(file, form, {}, _lock(client, scope, file))
     with suppress(FileRefused):
         yield RulesEdit(rules_file(client, scope, dirs), "", client.rules_start)
 
@@ -90,11 +90,20 @@ def hook_edits(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[Fi
 def _hook_edit(client: ClientApp, scope: Scope, dirs: "BaseDirs", target: HookTarget) -> PartEdit:
     if not client.hooks:
         raise FileRefused(f"{client.title} has no hook that may replace what a tool printed (docs/hooks.md)")
-    from kimi_proxy.features.clients import hooks  # with the sanitizer's words, which other commands do without
+    from kimi_proxy.features.clients import (
+        hooks,
+        plugins,
+    )  # with the sanitizer's words, which other commands do without
 
-    part: FilePart = ListItems(hooks.claude_items(target.url, target.with_reads, target.token_variable), hooks.PATH)
-    if client.hooks.kind == "opencode":
-        part = OwnTextFile(hooks.opencode_plugin(target.url), hooks.PATH)
+    part: FilePart
+    match client.hooks.kind:
+        case "claude":
+            items = hooks.claude_items(target.url, target.with_reads, target.token_variable)
+            part = ListItems(items, hooks.PATH)
+        case "opencode":
+            part = OwnTextFile(plugins.opencode_plugin(target.url), hooks.PATH)
+        case "cline":
+            part = OwnTextFile(plugins.cline_plugin(target.url), hooks.PATH)
     if scope == "project":
         return PartEdit(dirs.here / client.hooks.project, part)
     moved = None if client.hooks.is_own else _moved(client, dirs, Path(client.hooks.user).name)
@@ -115,22 +124,26 @@ class BaseDirs:
     env: Mapping[str, str]
 
 
-def all_config_files(client: ClientApp, scope: Scope, dirs: BaseDirs) -> tuple[Path, ...]:
+def all_config_files(client: ClientApp, scope: Scope, dirs: BaseDirs) -> tuple[tuple[Path, ServersFile], ...]:
     """Return every file in which this client may look for its servers. Raise FileRefused if it has none."""
     if scope == "project":
         if not client.project:
             raise FileRefused(f"{client.title} has no servers of a project: use --user")
-        return (dirs.here / client.project,)
+        return ((dirs.here / client.project, client.form),)
     moved = _moved(client, dirs, Path(client.user[0]).name)
     if moved:
-        return (moved,)
-    return tuple(dirs.home / path.replace("{code}", str(dirs.code)) for path in client.user)
+        return ((moved, client.form),)
+    files = tuple((dirs.home / path.replace("{code}", str(dirs.code)), client.form) for path in client.user)
+    return files if client.instead is None else (*files, (dirs.home / client.instead[0], client.instead[1]))
 
 
-def config_files(client: ClientApp, scope: Scope, dirs: BaseDirs) -> tuple[Path, ...]:
-    """Return the first of them, and the others that exist."""
-    first, *others = all_config_files(client, scope, dirs)
-    return (first, *(file for file in others if file.exists()))
+def config_files(client: ClientApp, scope: Scope, dirs: BaseDirs) -> tuple[tuple[Path, ServersFile], ...]:
+    """Return the first of them and the others that exist, or the one that stands for them all."""
+    files = all_config_files(client, scope, dirs)
+    if scope == "user" and client.instead is not None and files[-1][0].exists():
+        return files[-1:]
+    first, *others = files
+    return (first, *(each for each in others if each[0].exists()))
 
 
 def rules_file(client: ClientApp, scope: Scope, dirs: BaseDirs) -> Path:

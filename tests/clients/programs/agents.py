@@ -1,0 +1,213 @@
+"""How each agent is installed, pointed at a provider and run without a terminal."""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.clients.programs.packages import node, npm_modules, python_with
+from tests.clients.programs.worker import DONE, Ending, Shell, Worker
+
+from kimi_proxy.features.clients import Name
+
+TASK = "Why does the test in app.log fail? Print it, then write made.txt."
+MODEL = "kimi-x"
+SDK = Path(__file__).with_name("sdk")
+AI_SDK = ("ai@7.0.169", "@ai-sdk/openai-compatible@3.0.90", "zod@4")
+OPENHANDS = ("openhands-sdk==1.57.0", "openhands-tools==1.57.0")
+LANGGRAPH = ("langgraph==1.2.20", "langchain==1.4.7", "langchain-openai==1.7.3")
+PYDANTIC_AI = "pydantic-ai-slim[openai]==2.66.0"
+LLAMA_INDEX = ("llama-index-core==0.14.25", "llama-index-llms-openai-like==0.8.1")
+QUIET = {"CREWAI_DISABLE_TELEMETRY": "true", "OTEL_SDK_DISABLED": "true", "CREWAI_TRACING_ENABLED": "false"}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A new home, a folder to work in, and the provider's address without `/v1`."""
+
+    home: Path
+    project: Path
+    url: str
+
+    def write(self, path: str, text: str) -> None:
+        file = self.home / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    before: tuple[str, ...] = ()  # run first, to log in
+
+
+@dataclass(frozen=True, slots=True)
+class AgentCase:
+    name: str
+    prepare: Callable[[Place], Command]
+    shell: Shell
+    client: Name | None = None  # what `kimi-proxy init` calls it
+    ending: Ending = None
+    observed: bytes = b""
+    replies: tuple[str, ...] = ()
+    keeps: bool = False  # its results are not such that we may cut them
+
+    def worker(self, breaks: int = 0, recalls: bool = True) -> Worker:
+        return Worker(self.shell, self.ending, self.observed, self.replies, breaks, recalls)
+
+
+def _kimi_cli(place: Place) -> Command:
+    python = python_with("kimi-cli-1.51.0", "kimi-cli==1.51.0", since=(3, 12))
+    provider = {"type": "openai_legacy", "base_url": f"{place.url}/v1", "api_key": "sk-x"}
+    model = {"provider": "p", "model": MODEL, "max_context_size": 200_000}
+    settings = {"default_model": "m", "models": {"m": model}, "providers": {"p": provider}}
+    place.write("kimi.json", json.dumps(settings))
+    config = str(place.home / "kimi.json")
+    return Command((python, "-m", "kimi_cli", "--config-file", config, "--print", "--yolo", "-c", TASK))
+
+
+def _kimi_code(place: Place) -> Command:
+    modules = npm_modules("kimi-code-2.1.0", "@moonshot-ai/kimi-code@2.1.0")
+    place.write(
+        ".kimi-code/config.toml",
+        'default_model = "m"\n[providers.p]\ntype = "openai"\napi_key = "sk-x"\n'
+        f'base_url = "{place.url}/v1"\n'
+        f'[models.m]\nprovider = "p"\nmodel = "{MODEL}"\nmax_context_size = 200000\n',
+    )
+    return Command((node(), str(modules / "@moonshot-ai/kimi-code/dist/main.mjs"), "-p", TASK))
+
+
+def _opencode(place: Place) -> Command:
+    modules = npm_modules("opencode-1.18.33", "opencode-ai@1.18.33")
+    program = next(path for path in modules.glob("opencode-*/bin/opencode") if os.access(path, os.X_OK))
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "options": {"baseURL": f"{place.url}/v1", "apiKey": "sk-x"},
+        "models": {MODEL: {"limit": {"context": 200_000, "output": 8_000}}},
+    }
+    settings = {
+        "model": f"scripted/{MODEL}",
+        "small_model": f"scripted/{MODEL}",
+        "provider": {"scripted": provider},
+        "permission": {"bash": "allow"},
+    }
+    place.write(".config/opencode/opencode.json", json.dumps(settings))
+    offline = {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"}
+    return Command((str(program), "run", TASK), offline)
+
+
+def _cline(place: Place) -> Command:
+    modules = npm_modules("cline-3.0.65", "cline@3.0.65")
+    program = str(next(modules.glob("@cline/cli-*/bin/cline")))
+    login = (program, "auth", "-p", "openai", "-k", "sk-x", "-m", MODEL, "-b", f"{place.url}/v1")
+    # On a busy machine it gives plugins up otherwise.
+    patient = {"CLINE_PLUGIN_IMPORT_TIMEOUT_MS": "60000"}
+    return Command((program, "--json", TASK), patient, before=login)
+
+
+def _continue(place: Place) -> Command:
+    modules = npm_modules("continue-cli-1.5.47", "@continuedev/cli@1.5.47")
+    place.write(
+        ".continue/config.yaml",
+        "name: scripted\nversion: 0.0.1\nschema: v1\nmodels:\n  - name: scripted\n    provider: openai\n"
+        f"    model: {MODEL}\n    apiBase: {place.url}/v1\n    apiKey: sk-x\n    roles: [chat]\n"
+        "    capabilities: [tool_use]\n",
+    )
+    program = str(modules / "@continuedev/cli/dist/cn.js")
+    config = str(place.home / ".continue/config.yaml")
+    argv = (node(), program, "--config", config, "--auto", "-p", TASK)
+    return Command(argv, {"CONTINUE_TELEMETRY_ENABLED": "0"})
+
+
+def _qwen(place: Place) -> Command:
+    modules = npm_modules("qwen-code-0.24.4", "@qwen-code/qwen-code@0.24.4")
+    place.write(".qwen/settings.json", json.dumps({"privacy": {"usageStatisticsEnabled": False}}))
+    program = str(modules / "@qwen-code/qwen-code/cli-entry.js")
+    env = {"OPENAI_API_KEY": "sk-x", "OPENAI_BASE_URL": f"{place.url}/v1", "OPENAI_MODEL": MODEL}
+    return Command((node(), program, "--auth-type", "openai", "-y", TASK), env)
+
+
+def _mini_swe(place: Place) -> Command:
+    python = python_with("mini-swe-2.4.6", "mini-swe-agent==2.4.6", "mcp<2")
+    place.write("mini.yaml", f"model:\n  model_kwargs:\n    api_base: {place.url}/v1\n    api_key: sk-x\n")
+    kept = str(place.home / "trajectory.json")
+    options = ("-m", f"openai/{MODEL}", "-y", "--exit-immediately", "-o", kept, "-c", "mini.yaml")
+    argv = (python, "-m", "minisweagent.run.mini", *options, "-c", str(place.home / "mini.yaml"), "-t", TASK)
+    return Command(argv, {"MSWEA_CONFIGURED": "1", "MSWEA_COST_TRACKING": "ignore_errors"})
+
+
+def _aider(place: Place) -> Command:
+    python = python_with("aider-0.86.2", "aider-chat==0.86.2")
+    offline = ("--no-check-update", "--analytics-disable", "--no-show-model-warnings", "--no-show-release-notes")
+    quiet = ("--no-git", "--no-pretty", "--yes-always", "--map-tokens", "0", "--edit-format", "whole")
+    tests = ("--auto-test", "--test-cmd", "cat app.log; test -e made.txt")
+    argv = (python, "-m", "aider", "--model", f"openai/{MODEL}", *offline, *quiet, *tests, "--message", TASK)
+    return Command(argv, {"OPENAI_API_KEY": "sk-x", "OPENAI_API_BASE": f"{place.url}/v1"})
+
+
+def _sdk(file: str, folder: str, *packages: str, since: tuple[int, int] = (3, 11)) -> Callable[[Place], Command]:
+    """Return how a program of ours on one of the libraries is run."""
+
+    def prepare(place: Place) -> Command:
+        python = python_with(folder, *packages, since=since)
+        return Command((python, str(SDK / file), place.url, TASK), QUIET)
+
+    return prepare
+
+
+def _ai_sdk(place: Place) -> Command:
+    modules = npm_modules("ai-sdk-7.0.169", *AI_SDK)
+    program = place.project / "agent.mjs"
+    program.write_text((SDK / "ai_sdk_agent.mjs").read_text())
+    (place.project / "node_modules").symlink_to(modules)
+    return Command((node(), str(program), place.url, TASK))
+
+
+def _plain(tool: str) -> Shell:
+    return lambda command: (tool, {"command": command})
+
+
+def _described(tool: str) -> Shell:
+    return lambda command: (tool, {"command": command, "description": "one step"})
+
+
+def _foreground(tool: str) -> Shell:
+    return lambda command: (tool, {"command": command, "is_background": False})
+
+
+AGENTS = (
+    AgentCase("kimi-cli", _kimi_cli, _plain("Shell")),
+    AgentCase("kimi-code", _kimi_code, _plain("Bash"), "kimi"),
+    AgentCase("opencode", _opencode, _described("bash"), "opencode"),
+    AgentCase("cline", _cline, lambda command: ("run_commands", {"commands": [command]}), "cline"),
+    AgentCase("continue", _continue, _plain("Bash"), "continue"),
+    AgentCase("qwen", _qwen, _foreground("run_shell_command"), "qwen"),
+    AgentCase(
+        "mini-swe-agent",
+        _mini_swe,
+        _plain("bash"),
+        ending=("bash", {"command": f"echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT && echo '{DONE}'"}),
+    ),
+    AgentCase(
+        "aider",
+        _aider,
+        _plain(""),
+        observed=b"I ran this command",
+        replies=("notes.txt\n```\nI look.\n```\n", f"{DONE}\n\nmade.txt\n```\nfinished\n```\n"),
+    ),
+    AgentCase("openhands", _sdk("openhands_agent.py", "sdk-openhands", *OPENHANDS, since=(3, 12)), _plain("terminal")),
+    AgentCase("langgraph", _sdk("langgraph_agent.py", "sdk-langgraph", *LANGGRAPH), _plain("shell")),
+    AgentCase("pydantic-ai", _sdk("pydantic_ai_agent.py", "sdk-pydantic-ai", PYDANTIC_AI), _plain("shell")),
+    AgentCase("llama-index", _sdk("llama_index_agent.py", "sdk-llama-index", *LLAMA_INDEX), _plain("shell")),
+    AgentCase("crewai", _sdk("crewai_agent.py", "sdk-crewai", "crewai==1.15.30"), _plain("shell")),
+    AgentCase(
+        "smolagents",
+        _sdk("smolagents_agent.py", "sdk-smolagents", "smolagents[openai]==1.26.0"),
+        _plain("shell"),
+        ending=("final_answer", {"answer": DONE}),
+        observed=b'"Observation:',
+    ),
+    AgentCase("ai-sdk", _ai_sdk, _plain("shell")),
+)

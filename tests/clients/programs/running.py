@@ -1,0 +1,84 @@
+"""One run of an agent without a terminal, in a home of its own, and what it left behind."""
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.clients.programs.agents import AgentCase, Command, Place
+from tests.clients.programs.worker import DONE, LOG, MADE
+
+from kimi_proxy.features.clients import CLIENTS, Name
+from kimi_proxy.services.clients.init import combined
+from kimi_proxy.services.clients.places import BaseDirs, Wanted, edits
+
+PATIENCE_S = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an agent left behind: its exit code, the file that it was to write, what it printed."""
+
+    code: int
+    made: str
+    output: str
+
+    @property
+    def is_success(self) -> bool:
+        return self.code == 0 and self.made == "finished\n" and DONE in self.output
+
+
+def new_place(folder: Path, url: str) -> Place:
+    home, project = folder / "home", folder / "project"
+    for made in (home, project):
+        made.mkdir(parents=True)
+    (project / "app.log").write_text(LOG.text)
+    return Place(home, project, url)
+
+
+async def run(case: AgentCase, at: Place, wanted: Wanted | None = None) -> Outcome:
+    """Run an agent whose user has connected it to us as `wanted`."""
+    command = await asyncio.to_thread(case.prepare, at)
+    if wanted is not None:
+        _connect(case.client, at, wanted)
+    if command.before:
+        await _ended(command.before, command, at)
+    code, output = await _ended(command.argv, command, at)
+    made = at.project / MADE
+    return Outcome(code, made.read_text() if made.exists() else "", output)
+
+
+def _connect(client: Name | None, at: Place, wanted: Wanted) -> None:
+    assert client is not None
+    dirs = BaseDirs(at.project, at.home, at.home / "code", {})
+    for edit in combined(edits(CLIENTS[client], "user", dirs, wanted)):
+        edit.path.parent.mkdir(parents=True, exist_ok=True)
+        edit.path.write_text(edit.done(edit.path.read_text() if edit.path.exists() else ""))
+
+
+async def _ended(argv: tuple[str, ...], command: Command, at: Place) -> tuple[int, str]:
+    process = await asyncio.create_subprocess_exec(
+        *argv,
+        cwd=at.project,
+        env={"PATH": os.environ["PATH"], "HOME": str(at.home), "NO_COLOR": "1", **command.env},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+    finally:
+        _end_all_below(at.home)
+    return process.returncode or 0, output.decode(errors="replace")
+
+
+def _end_all_below(home: Path) -> None:
+    """End what an agent left running, also in sessions of their own: processes with its home in their environment."""
+    mark = b"\0HOME=%b\0" % os.fsencode(home)
+    for found in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if mark in b"\0" + found.read_bytes():
+                os.kill(int(found.parent.name), signal.SIGKILL)

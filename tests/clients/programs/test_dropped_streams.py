@@ -1,0 +1,29 @@
+"""Agents themselves when a provider's stream breaks off: their retry works through us. Run by ./test.sh --deep."""
+
+from pathlib import Path
+
+import pytest
+from tests.api.proxy_world import proxy
+from tests.clients.programs.agents import AGENTS, AgentCase
+from tests.clients.programs.packages import INSTALL_S
+from tests.clients.programs.running import PATIENCE_S, new_place, run
+from tests.deep import deep
+from tests.evil import evil
+
+pytestmark = [deep, pytest.mark.timeout(INSTALL_S + 4 * PATIENCE_S)]
+
+SETTINGS = "[sanitizer]\nenabled = false\n"
+RETRYING = [case for case in AGENTS if case.name in ("kimi-cli", "cline", "qwen")]
+
+
+@pytest.mark.parametrize("case", RETRYING, ids=lambda case: case.name)
+async def test_an_agent_asks_again_when_its_answer_breaks_off(tmp_path: Path, case: AgentCase):
+    alone, model = case.worker(breaks=1), case.worker(breaks=1)
+    async with evil(alone) as provider:
+        direct = await run(case, new_place(tmp_path / "direct", provider.url.removesuffix("/v1")))
+    assert direct.is_success, direct
+    async with evil(model) as provider, proxy(tmp_path / "state", provider.toml() + SETTINGS) as p:
+        proxied = await run(case, new_place(tmp_path / "proxied", f"http://127.0.0.1:{p.port}"))
+
+    assert proxied.is_success, proxied
+    assert len(model.requests) == len(alone.requests) == 4, "one more than without a break"

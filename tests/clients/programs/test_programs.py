@@ -1,0 +1,39 @@
+"""Agents themselves with a scripted provider, directly and through the proxy. Run by ./test.sh --deep."""
+
+from pathlib import Path
+
+import pytest
+from tests.api.proxy_world import proxy
+from tests.clients.programs.agents import AGENTS, AgentCase
+from tests.clients.programs.packages import INSTALL_S
+from tests.clients.programs.running import PATIENCE_S, new_place, run
+from tests.clients.programs.worker import rewritten
+from tests.deep import deep
+from tests.evil import evil
+
+SETTINGS = "[sanitizer]\nbudget_ms = 60000\n"
+
+pytestmark = [deep, pytest.mark.timeout(INSTALL_S + 4 * PATIENCE_S)]
+
+
+def holds(folder: Path, word: bytes) -> list[str]:
+    """Return the files that hold a word: what an agent keeps of its conversation."""
+    return [str(file) for file in folder.rglob("*") if file.is_file() and word in file.read_bytes()]
+
+
+@pytest.mark.parametrize("case", AGENTS, ids=lambda case: case.name)
+async def test_an_agent_works_through_the_proxy_as_it_does_directly(tmp_path: Path, case: AgentCase):
+    alone, model = case.worker(), case.worker()
+    async with evil(alone) as provider:
+        direct = await run(case, new_place(tmp_path / "direct", provider.url.removesuffix("/v1")))
+    assert direct.is_success, direct
+    async with evil(model) as provider, proxy(tmp_path / "state", provider.toml() + SETTINGS) as p:
+        at = new_place(tmp_path / "proxied", f"http://127.0.0.1:{p.port}")
+        proxied = await run(case, at)
+        cuts = (await p.http.get("/api/cuts")).json()
+
+    assert proxied.is_success, proxied
+    assert bool(model.recovered) is not case.keeps, (cuts, [raw[-2000:] for raw in model.requests])
+    assert len(model.requests) == len(alone.requests) + len(model.recovered), "one more for what was read back"
+    assert rewritten(model.requests, "messages") <= rewritten(alone.requests, "messages")
+    assert "recover_text" not in proxied.output and holds(tmp_path / "proxied", b"recover_text") == []

@@ -1,0 +1,97 @@
+"""A model that gives an agent work: print a long log, read back what was cut of it, write a file, say so."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from tests import outputs
+from tests.evil import Heard, Line, http
+from tests.model import Call, Says, body, events
+
+from kimi_proxy.core.chat import Wire, parse
+from kimi_proxy.core.chat.wires import wire_of_path
+from kimi_proxy.core.json import JsonObject
+
+LOG = outputs.pytest_log(300)
+DONE = "Everything is done, 你好."
+MADE = "made.txt"
+STEPS = ("cat app.log", f"echo finished > {MADE}")
+RECALL = "own_"  # how the ids of calls begin that are not for the agent
+MARKER = re.compile(rb"prune_id=(prn_[0-9a-z]{16}) lignes (\d+)-(\d+)")
+
+Shell = Callable[[str], tuple[str, JsonObject]]  # a command → the agent's tool for it, and its arguments
+Ending = tuple[str, JsonObject] | None  # the tool by which an agent wants to be told that the work is done
+
+
+@dataclass(slots=True)
+class Worker:
+    """`requests` are those of the conversation; side requests, such as for a title, are answered with a few words."""
+
+    shell: Shell
+    ending: Ending = None
+    observed: bytes = b""  # what stands before a result that is told as text
+    replies: tuple[str, ...] = ()  # to an agent without tools: what the model says after so many results
+    breaks: int = 0  # so many answers of the conversation break off in mid-stream
+    recalls: bool = True
+    requests: list[bytes] = field(default_factory=list)
+    recovered: list[str] = field(default_factory=list)
+
+    async def __call__(self, heard: Heard, line: Line) -> None:
+        wire = wire_of_path(heard.target.partition("?")[0])
+        if wire is None:
+            await line.send(http(b'{"data":[]}'))
+            return
+        asked = json.loads(heard.body)
+        is_ours = bool(self.replies) or self.shell("")[0] in parse(heard.body, wire).tool_names
+        says = self._says(wire, heard.body) if is_ours else Says("A title")
+        if is_ours and self.breaks > 0:
+            self.breaks -= 1
+            await line.stream(*events(wire, Says("I shall print the log and then read it."))[:4], ends=False)
+            line.reset()
+            return
+        await (line.stream(*events(wire, says)) if asked.get("stream") else line.send(http(body(wire, says))))
+
+    def _says(self, wire: Wire, raw: bytes) -> Says:
+        self.requests.append(raw)
+        at = f"resp_{len(self.requests)}"
+        parts = [part for m in parse(raw, wire).messages for part in m.parts if part.kind == "tool_result"]
+        ours = [part.text for part in parts if (part.call_id or "").startswith(RECALL)]
+        theirs = {part.call_id for part in parts if not (part.call_id or "").startswith(RECALL)}
+        done = raw.count(self.observed) if self.observed else len(theirs)
+        marker = MARKER.search(raw)
+        if self.recalls and marker is not None and done == 1 and not ours:
+            lines: JsonObject = {"start": int(marker[2]), "end": int(marker[2]) + 1}
+            return Says("Hm. ", (Call(f"{RECALL}1", "recover_text", {"id": marker[1].decode(), **lines}),), id=at)
+        self.recovered += ours
+        if self.replies:
+            return Says(self.replies[min(done, len(self.replies) - 1)], id=at)
+        if done < len(STEPS):
+            name, arguments = self.shell(STEPS[done])
+            return Says("I run a command.", (Call(f"call_{done}", name, arguments),), id=at)
+        return Says("", (Call("call_end", *self.ending),), id=at) if self.ending else Says(DONE, id=at)
+
+
+def rewritten(requests: list[bytes], key: str) -> int:
+    """Return how many messages of the agent were repeated in other bytes at their place in its next request.
+
+    A round in which we answered a call ourselves is no request of the agent.
+    """
+    lists = [_pieces(raw.decode(), key) for raw in requests if b'"%b' % RECALL.encode() not in raw]
+    return sum(
+        before != after for old, new in pairwise(lists) for before, after in zip(old, new[: len(old)], strict=False)
+    )
+
+
+def _pieces(text: str, key: str) -> list[str]:
+    """Return the items of the list under `key` as they were written."""
+    start = re.search(rf'"{key}"\s*:\s*\[', text)
+    assert start is not None, text[:300]
+    at, found, decoder = start.end(), list[str](), json.JSONDecoder()
+    while text[at:].lstrip(" ,\n")[:1] not in ("]", ""):
+        at = len(text) - len(text[at:].lstrip(" ,\n"))
+        _, end = decoder.raw_decode(text, at)
+        found.append(text[at:end])
+        at = end
+    return found
