@@ -1,6 +1,7 @@
 """What the provider takes out of a request by itself is not counted as in the window, and no saving of ours."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,9 @@ from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.config import parse as parse_config
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.context import tokens_of
+from kimi_proxy.features.sanitizer.lossless import readable_before
+from kimi_proxy.features.sanitizer.plan import plan
+from kimi_proxy.features.sessions import session_named
 from kimi_proxy.services.chat.handler import ChatRequest
 from kimi_proxy.services.runtime import running
 
@@ -92,3 +96,105 @@ async def test_a_compaction_that_codex_asks_for_passes_untouched(tmp_path: Path)
             pass
 
     assert [heard.body for heard in provider.heard] == [raw]
+
+
+def compacted_by_openai(**more: JsonValue) -> bytes:
+    """A conversation to which the client has added all that came back, the compaction among it."""
+    value = json.loads(body(Wire.RESPONSES, [User("old words " * 1000), Assistant("ok"), User("next")]))
+    value["input"].insert(2, {"type": "compaction", "id": "cmp_1", "encrypted_content": "x" * 400})
+    return json.dumps({**value, **more}).encode()
+
+
+def test_what_openai_compacted_by_itself_is_not_counted_any_more():
+    asked: JsonValue = [{"type": "compaction", "compact_threshold": 200_000}]
+    request = parse(compacted_by_openai(context_management=asked), Wire.RESPONSES)
+
+    assert request.is_cleared and request.read_from == 2
+    assert tokens_of(request, tokens.count) < 600
+
+
+def test_what_codex_keeps_before_a_compaction_is_read_by_the_model():
+    """It asked for the compaction, and sends the user's messages again in front of it."""
+    request = parse(compacted_by_openai(), Wire.RESPONSES)
+
+    assert not request.is_cleared and request.read_from == 0
+    assert tokens_of(request, tokens.count) > 2000
+
+
+COMPACTED: dict[Wire, JsonObject] = {
+    Wire.MESSAGES: {"role": "assistant", "content": [{"type": "compaction", "content": "The log was read."}]},
+    Wire.RESPONSES: {"type": "compaction", "id": "cmp_1", "encrypted_content": "x" * 400},
+}
+CLEARING: dict[Wire, JsonValue] = {
+    Wire.MESSAGES: {"edits": [{"type": "compact_20260112"}]},
+    Wire.RESPONSES: [{"type": "compaction", "compact_threshold": 200_000}],
+}
+
+
+async def answers(heard: Heard, line: Line) -> None:
+    wire = Wire.RESPONSES if heard.target.startswith("/v1/responses") else Wire.MESSAGES
+    await line.send(http(answer_body(wire, Says("So.", tokens=(500, 9)))))
+
+
+@pytest.mark.parametrize(("wire", "kind"), [(Wire.MESSAGES, "anthropic"), (Wire.RESPONSES, "openai")])
+async def test_a_cut_in_what_was_compacted_is_repeated_and_saves_nothing_any_more(
+    wire: Wire, kind: str, tmp_path: Path
+):
+    first = json.loads(body(wire, ITEMS, context_management=CLEARING[wire]))
+    then = json.loads(json.dumps(first))
+    next_turn = json.loads(body(wire, [User("and now?")]))[wire.format.conversation]
+    then[wire.format.conversation] += [COMPACTED[wire], *next_turn]
+    async with evil(answers) as provider:
+        toml = f"{provider.toml(kind)}[sanitizer]\nbudget_ms = 60000\nthreshold_tokens = 1000\n"
+        async with running(parse_config(toml, {}, tmp_path)) as runtime:
+            for value in (first, then):
+                async with runtime.chat.answer(ChatRequest(wire, json.dumps(value).encode())) as answer:
+                    _ = [piece async for piece in answer.rest] if answer.rest else []
+            stats = await runtime.sanitizer.stats()
+            both = [metric async for page in runtime.sessions.metrics(None) for metric in page]
+
+    before, after = (parse(heard.body, wire) for heard in provider.heard)
+    (cut,), (repeated,) = (
+        [part.text for message in each.messages for part in message.parts if part.kind == "tool_result"]
+        for each in (before, after)
+    )
+    assert cut == repeated != LOG.text
+    nothing, saved = sorted((metric.tokens_saved for metric in both), key=abs)
+    assert abs(nothing) < 100 < saved, "but for our tool, which is offered"
+    assert stats["since_start"]["tokens_saved"] == pytest.approx(saved, rel=0.1)
+
+
+def test_a_result_that_is_gone_or_may_go_is_not_pointed_to():
+    once, twice = (
+        json.loads(body(Wire.MESSAGES, [*ITEMS[:1], Assistant("", (Call(id),)), Result(id, LOG.text)]))
+        for id in ("call_a1", "call_a2")
+    )
+    messages = [*once["messages"], COMPACTED[Wire.MESSAGES], *twice["messages"]]
+    asked: JsonObject = {"model": "m", "messages": messages}
+    gone, last = plan(parse(json.dumps(asked).encode(), Wire.MESSAGES), 1000)
+    cleared: JsonObject = {**asked, "context_management": EDITS}
+    (first, second) = plan(parse(json.dumps(cleared).encode(), Wire.MESSAGES), 1000)
+
+    assert (gone.stays, last.stays, first.stays, second.stays) == (False, True, False, False)
+    assert readable_before([gone], {}, last) == []
+    assert len(readable_before([replace(gone, stays=True)], {}, last)) == 1
+
+
+async def test_a_compaction_of_its_own_is_in_the_account_of_its_session(tmp_path: Path):
+    raw = body(Wire.RESPONSES, ITEMS)
+    compacted = {"id": "resp_9", "object": "response.compaction", "output": [COMPACTED[Wire.RESPONSES]]}
+    usage = {"input_tokens": 40_000, "output_tokens": 900, "total_tokens": 40_900}
+
+    async def compact(heard: Heard, line: Line) -> None:
+        await line.send(http(json.dumps({**compacted, "usage": usage}).encode()))
+
+    async with evil(compact) as provider, running(parse_config(provider.toml(), {}, tmp_path)) as runtime:
+        asked = ChatRequest(Wire.RESPONSES, raw, ((b"session-id", b"mine"),))
+        async with runtime.chat.relay(asked, "POST", "/v1/responses/compact") as answer:
+            shown = json.loads(answer.body)
+        (metric,) = [metric async for page in runtime.sessions.metrics(None) for metric in page]
+
+    assert shown["output"] == compacted["output"]
+    assert [(heard.target, heard.body) for heard in provider.heard] == [("/v1/responses/compact", raw)]
+    assert (metric.session, metric.tokens) == (session_named("mine").id, 40_000)
+    assert metric.tokens_saved == 0

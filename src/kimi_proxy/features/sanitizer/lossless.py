@@ -264,7 +264,8 @@ def readable_before(
     readable = (
         one
         for one in reversed(before)
-        if one.key not in gone
+        if one.stays
+        and one.key not in gone
         and ((decision := decisions.get(one.key)) is None or decision.shown is None or decision.why in READABLE)
     )
     shared = ((len(wanted & rows(one)), one) for one in readable) if len(wanted) >= MIN_SHARED_ROWS else ()

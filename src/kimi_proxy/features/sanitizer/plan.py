@@ -38,6 +38,7 @@ class LongOutput:
     is_unread: bool  # the model has not answered since
     whole_because: Reason | Literal[""] = ""  # a reason that is known before the text is looked at
     key: bytes = b""  # of the place in the conversation, and of the text
+    stays: bool = True  # the provider has not compacted it away, and may not clear it
 
 
 # Above this an output is cut even if the model asked for the same text before.
@@ -65,7 +66,9 @@ def plan(request: Request, threshold_tokens: int) -> tuple[LongOutput, ...]:
     found: list[LongOutput] = []
     for at, message in enumerate(request.messages):
         calls.update(_tool_calls(message))
-        found += _outputs(request, at, calls, threshold_tokens, at > last_answer)
+        here = _outputs(request, at, calls, threshold_tokens, at > last_answer)
+        is_lost = request.is_cleared or at < request.read_from
+        found += (replace(output, stays=False) for output in here) if is_lost else here
     return tuple(_with_keys(conversation_hash(request), found)) if found else ()
 
 

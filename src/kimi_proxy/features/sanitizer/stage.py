@@ -56,7 +56,10 @@ def sanitize(draft: Draft, decided: RequestDecisions) -> Draft:
     if shown:
         request = _with_shown(request, decided.outputs, shown, decided.pending_results)
         price = {"tool_tokens": tool_tokens() * decided.offers_tool, "prefix_tokens_resent": decided.rewritten_tokens}
-        draft = replace(draft, notes=(*draft.notes, Note(EVENT, _counts(made) | price)))
+        # What the provider has compacted away is sent as it was, and saves nothing any more.
+        read_from = request.read_from
+        counted = [decided.decisions[output.key] for output in decided.outputs if output.spot[0] >= read_from]
+        draft = replace(draft, notes=(*draft.notes, Note(EVENT, _counts(counted) | price)))
     if decided.offers_tool:
         draft = replace(draft, own_tool=own_tool_name(request))
         request = with_recall_tool(request)

@@ -116,8 +116,14 @@ class Chat:
         request = chat.Request(incoming.wire, incoming.body)
         model = request.model if incoming.body else ""
         target = self.models.target(model, incoming.wire, self._credential(incoming))
-        draft = Draft(edit.with_model(request, target.model) if model else request, target, Session(""))
-        async with self._relayed(draft, _outgoing(incoming, draft.request.body, path, method)) as answer:
+        # The provider reads the whole conversation to compact it: that is paid for, and in the account of its session.
+        is_compaction = bool(model) and path == incoming.wire.format.compaction
+        session = await self._session(request, incoming, target) if is_compaction else Session("")
+        draft = Draft(edit.with_model(request, target.model) if model else request, target, session)
+        observers = self._observers if is_compaction else ()
+        for observer in observers:
+            observer.on_start(draft, draft)
+        async with self._relayed(draft, _outgoing(incoming, draft.request.body, path, method), observers) as answer:
             yield answer
 
     @asynccontextmanager

@@ -28,6 +28,7 @@ _KINDS: dict[str, Kind] = {
     "input_image": "image",
 }
 _BEGINS = frozenset({"response.created", "response.in_progress", "response.queued"})
+_COMPACTION = b'"compaction"'
 _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 
@@ -148,6 +149,7 @@ class OpenAiResponses(WireFormat):
     name = "responses"
     paths = ("/v1/responses",)
     relayed = ("/v1/responses/{rest:path}",)
+    compaction = "/v1/responses/compact"
     provider_types = ("openai",)
     conversation = "input"
     system_member = "instructions"
@@ -176,6 +178,18 @@ class OpenAiResponses(WireFormat):
                 yield name, raw
             for inner in read.array(tool.get("tools")):
                 yield f"{name}__{self._tool_name(read.members(inner))}", inner
+
+    def read_from(self, body: JsonBody) -> int:
+        """What the provider compacted by itself stands for all before it. Where Codex asked for a compaction, it sends
+        again in front of it what the model still reads."""
+        if not self.is_cleared(body) or _COMPACTION not in body.body:
+            return 0
+        items = map(read.members, read.array(body.members.get("input")))
+        return max((at for at, item in enumerate(items) if read.string(item.get("type")) == "compaction"), default=0)
+
+    def is_cleared(self, body: JsonBody) -> bool:
+        asked = body.members.get("context_management")
+        return asked is not None and _COMPACTION in bytes(asked)
 
     def is_answer_stored(self, body: JsonBody) -> bool:
         return bytes(body.members.get("store", b"")) != b"false"
