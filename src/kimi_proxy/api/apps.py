@@ -149,7 +149,7 @@ def proxy_app(runtime: Runtime) -> ASGIApp:
         *settings.provider_routes(runtime.config, runtime.chat, runtime.model_windows),
         *sessions.export_routes(runtime.sessions),
         Live(runtime.hub, runtime.sessions, runtime.metrics).route(),
-        *context.sanitizer_routes(runtime.sanitizer),
+        *context.sanitizer_routes(runtime.sanitizer, runtime.settings),
         *pruning.cut_routes(runtime.cuts),
         pruning.playground_route(runtime.pruner),
         *hooks.routes(runtime.hooks),

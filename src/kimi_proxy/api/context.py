@@ -16,6 +16,7 @@ from kimi_proxy.services.chat.context import LatestRequests
 from kimi_proxy.services.chat.memory import ProjectMemory
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.sessions import Sessions
+from kimi_proxy.services.settings import LiveSettings
 
 
 class Compress(RequestBody):
@@ -116,11 +117,11 @@ def memory_routes(memory: ProjectMemory, sessions: Sessions) -> list[Route]:
     ]
 
 
-def sanitizer_routes(sanitizer: Sanitizer) -> list[Route]:
+def sanitizer_routes(sanitizer: Sanitizer, settings: LiveSettings) -> list[Route]:
     async def toggle(request: Request) -> JsonObject:
         """Nothing is written: the next start reads the settings again."""
         asked = await body(request, ToggleSanitizer, 'send {"enabled": true}, {"enabled": false}, or nothing')
-        sanitizer.is_on = not sanitizer.is_on if asked.enabled is None else asked.enabled
+        settings.switch({"sanitizer.enabled": not sanitizer.is_on if asked.enabled is None else asked.enabled})
         return {"enabled": sanitizer.is_on}
 
     async def masks(request: Request) -> JsonObject:

@@ -81,4 +81,4 @@ async def _listen(socket: WebSocket) -> None:
 def _since(socket: WebSocket) -> int | None:
     """Return the number of the last event that a viewer has seen, if it gives one."""
     given = socket.query_params.get("since", "")
-    return int(given) if given.isascii() and given.isdigit() and len(given) < 16 else None
+    return int(given) if given.isascii() and given.isdigit() and len(given) < 17 else None

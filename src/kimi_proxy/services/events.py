@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
+from secrets import randbelow
 
 from kimi_proxy.core import json
 from kimi_proxy.core.json import JsonValue
@@ -15,6 +16,7 @@ from kimi_proxy.core.json import JsonValue
 QUEUE = 256  # events that wait for one viewer
 HISTORY = 1024  # events that a viewer who comes back can still have
 MAX_VIEWERS = 100
+SERVERS = 512  # whose numbers differ
 
 # Called with an event's name and its fields: counts, ids and reasons; never a prompt, a key or a tool result.
 Publish = Callable[[str, Mapping[str, JsonValue]], None]
@@ -40,7 +42,8 @@ class HubEvent:
 class Viewer:
     """The events that wait for one viewer; when they are too many, the oldest goes, and the viewer gets a gap event."""
 
-    def __init__(self, joined_at: int, missed: list[HubEvent] | None) -> None:
+    def __init__(self, joined_at: int, missed: list[HubEvent] | None, step: int = 1) -> None:
+        self._step = step  # between the numbers of two events
         self.joined_at = joined_at  # the number of the newest event when it came
         self.is_up_to_date = missed is not None  # it knows all that came before what waits for it
         self._waiting: deque[HubEvent] = deque(missed or ())
@@ -60,7 +63,7 @@ class Viewer:
         await self._news.wait()
         if self._lost:
             lost, self._lost = self._lost, 0
-            return json.encode({"type": "gap", "seq": self._waiting[0].seq - 1, "missed": lost}).decode()
+            return json.encode({"type": "gap", "seq": self._waiting[0].seq - self._step, "missed": lost}).decode()
         event = self._waiting.popleft()
         if not self._waiting:
             self._news.clear()
@@ -74,13 +77,34 @@ class Hub:
         self._seq = int(now() * 1000)
         self._history: deque[HubEvent] = deque(maxlen=HISTORY)
         self._viewers: set[Viewer] = set()
+        self._step = 1
+        self._pass_on: Callable[[HubEvent], None] | None = None
 
     def publish(self, event: str, fields: Mapping[str, JsonValue]) -> None:
-        self._seq += 1
-        published = HubEvent(self._seq, event, self._now(), fields)
+        published = self._show(event, self._now(), fields)
+        if self._pass_on is not None:
+            self._pass_on(published)
+
+    def receive(self, event: str, at: float, fields: Mapping[str, JsonValue]) -> None:
+        """Show an event of another server."""
+        self._show(event, at, fields)
+
+    def share(self, pass_on: Callable[[HubEvent], None], draw: Callable[[int], int] = randbelow) -> None:
+        """Pass events on to the viewers of other servers too, before there are any.
+
+        From now on a number tells which server gave it, so that a viewer that reconnects to another one is not taken
+        for one that has seen what that one showed.
+        """
+        self._step, self._pass_on = SERVERS, pass_on
+        self._seq = self._seq * SERVERS + draw(SERVERS)
+
+    def _show(self, event: str, at: float, fields: Mapping[str, JsonValue]) -> HubEvent:
+        self._seq += self._step
+        published = HubEvent(self._seq, event, at, fields)
         self._history.append(published)
         for viewer in self._viewers:
             viewer.push(published)
+        return published
 
     @property
     def viewers(self) -> int:
@@ -93,7 +117,7 @@ class Hub:
     @contextmanager
     def joined(self, since: int | None = None) -> Iterator[Viewer]:
         """Yield a viewer of all events after the one numbered `since`, if that is still known, else from now on."""
-        viewer = Viewer(self._seq, None if since is None else self._after(since))
+        viewer = Viewer(self._seq, None if since is None else self._after(since), self._step)
         self._viewers.add(viewer)
         try:
             yield viewer
@@ -101,8 +125,8 @@ class Hub:
             self._viewers.discard(viewer)
 
     def _after(self, since: int) -> list[HubEvent] | None:
-        first = self._history[0].seq if self._history else self._seq + 1
-        if not first - 1 <= since <= self._seq:
+        first = self._history[0].seq if self._history else self._seq + self._step
+        if not first - self._step <= since <= self._seq or (self._seq - since) % self._step:
             return None
         missed = [event for event in self._history if event.seq > since]
         return missed if len(missed) <= QUEUE else None

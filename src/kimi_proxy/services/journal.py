@@ -5,7 +5,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -13,6 +13,7 @@ from itertools import islice
 from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.core.errors import AnyReason, Reason, StoreUnavailable, location
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features.accounting import (
     Bill,
@@ -41,6 +42,7 @@ from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store.protocols import SessionRecord, SessionStore
 
+CREATED, DELETED = "session_created", "session_deleted"
 PAID = 200  # providers charge for no answer of another status
 
 MAX_UNWRITTEN = 10_000
@@ -236,7 +238,7 @@ class Journal(ChatObserver):
         """Write a new session down and publish it."""
         self._windows.meet([session.id])
         self._unwritten.open_session(session)
-        self._publish("session_created", {"session": serialize.session(session)})
+        self._publish(CREATED, {"session": serialize.session(session)})
 
     def renamed(self, session: SessionRecord) -> None:
         self._publish("session_renamed", {"session": serialize.session(session)})
@@ -244,7 +246,15 @@ class Journal(ChatObserver):
     def forget(self, session: str | None) -> None:
         """Forget a session that was deleted, or all: if it comes back, it is new."""
         self._windows.forget(session)
-        self._publish("session_deleted", {"session_id": session})
+        self._publish(DELETED, {"session_id": session})
+
+    def follow(self, event: str, fields: Mapping[str, JsonValue]) -> None:
+        """Do what another server has done to its sessions, without publishing it again."""
+        match event, fields:
+            case str(name), {"session": {"id": str(session)}} if name == CREATED:
+                self._windows.meet([session])
+            case str(name), {"session_id": str() | None as session} if name == DELETED:
+                self._windows.forget(session)
 
     async def caught_up(self) -> None:
         """Wait for what has happened to be noted and written, for a while."""

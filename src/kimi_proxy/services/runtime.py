@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from kimi_proxy.core import caller
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.compression import presets
@@ -45,7 +47,7 @@ from kimi_proxy.services.pruner import Pruner, reranker
 from kimi_proxy.services.sessions import Sessions
 from kimi_proxy.services.settings import LiveSettings, Switchable
 from kimi_proxy.services.store import open_store
-from kimi_proxy.services.store.protocols import Store
+from kimi_proxy.services.store.protocols import Replicas, Store, StoredEvent
 from kimi_proxy.services.supervisor import Supervisor
 from kimi_proxy.services.tools.agent import agent_tools
 from kimi_proxy.services.tools.standalone import pruner_tools
@@ -127,8 +129,10 @@ async def running(
     metrics, hub = Metrics(), hub or Hub()
     async with AsyncExitStack() as alive:
         ttl_s = config.mcp_pruner.prune_id_ttl_s
+        room, timeout_s = config.store.max_bytes, config.store.timeout_ms / 1000
         store = _closed(
-            alive, await open_store(config.home, ttl_s=ttl_s, max_bytes=config.store.max_bytes, url=config.store.url)
+            alive,
+            await open_store(config.home, ttl_s=ttl_s, max_bytes=room, url=config.store.url, timeout_s=timeout_s),
         )
         workers = _closed(alive, Workers(thread_max_chars=thread_max_chars))
         rerank = reranker(config)
@@ -142,14 +146,16 @@ async def running(
         client = TranslatingClient(upstreams, config.providers, upstreams.model_list)
         counter, models = TokenCounter(), Models.of(config)
         alive.callback(counter.close)
-        decisions = _closed(alive, ChatDecisions(store.originals, store.decisions, min(REMEMBER_S, ttl_s / 10)))
+        is_shared = store.replicas is not None
+        remember_s = min(REMEMBER_S, ttl_s / 10)
+        decisions = _closed(alive, ChatDecisions(store.originals, store.decisions, remember_s, is_shared=is_shared))
         summaries = Summaries(client, rate_limiter, metrics, config.compression.summary_timeout_s)
         stages = _stages(config, store, workers, metrics, hub, counter, models, decisions, summaries)
 
         journal = _closed(alive, Journal(store.sessions, models, counter, metrics, hub.publish))
         recorder = _closed(alive, Recorder(config.record, config.home, models))
         latest = LatestRequests(counter, models)
-        chains = _closed(alive, ResponseChains(store.decisions))
+        chains = _closed(alive, ResponseChains(store.decisions, is_shared))
         model_windows = _closed(alive, ModelWindows(models, client.model_list, hub.publish))
         telemetry = _closed(alive, Telemetry(config.telemetry, config.providers))
         observers = (journal, latest, recorder, chains, model_windows, telemetry, *observers)
@@ -162,6 +168,9 @@ async def running(
         recall = Recall(store.originals, decisions, metrics, config.sanitizer.recover_rounds)
         forgetters = stages.compressor.forget, latest.forget
         sessions = Sessions(store.sessions, journal, forgetters, newer_count=newer_count)
+        settings = LiveSettings(config, stages.switches, os.environ, hub.publish)
+        if store.replicas is not None:
+            await alive.enter_async_context(_following(store.replicas, hub, sessions, settings))
         presets_on_demand = presets(config.compression, config.compaction)
         yield Runtime(
             config=config,
@@ -174,7 +183,7 @@ async def running(
             hub=hub,
             agent_tools=await alive.enter_async_context(agent_tools(config, store.originals, pruner, os.environ)),
             cuts=Cuts(store.originals, store.decisions, pruner),
-            settings=LiveSettings(config, stages.switches, os.environ, hub.publish),
+            settings=settings,
             chat=Chat(
                 *(config, client, metrics, stages.in_order, observers, recall, rate_limiter, models),
                 session_after=chains.session_after,
@@ -206,16 +215,38 @@ def _stages(
     compressor = Compressor(
         *(models, counter, store.originals, store.decisions, summaries, config.sanitizer.recover_tool, hub.publish),
         pending_results=decisions.pending_results,
+        is_shared=decisions.is_shared,
     )
-    caches = PromptCaches(last_request_in(store.sessions))
+    caches = PromptCaches(last_request_in(store.sessions), replicas=store.replicas)
     return ChatStages(
         memory=ProjectMemory(config.home, config.memory, store.decisions, store.sessions),
         sanitizer=Sanitizer(config.sanitizer, address, decisions, workers, metrics, caches),
         compressor=compressor,
         automatic=AutoCompression(config.compression, usual, compressor, store.sessions),
         reinjection=Reinjection(config.reinjection, models, counter),
-        routing=Routing(config.sanitizer.routing, models, counter, store.decisions, store.sessions),
+        routing=Routing(
+            config.sanitizer.routing, models, counter, store.decisions, store.sessions, decisions.is_shared
+        ),
     )
+
+
+@asynccontextmanager
+async def _following(replicas: Replicas, hub: Hub, sessions: Sessions, settings: LiveSettings) -> AsyncIterator[None]:
+    """Show what happens on other servers, and do what people did there, as long as the block runs."""
+
+    def receive(event: StoredEvent) -> None:
+        with caller.acting(Caller(event.scope)):
+            hub.receive(event.name, event.at, event.fields)
+            sessions.follow(event.name, event.fields)
+            settings.follow(event.name, event.fields)
+
+    hub.share(lambda event: replicas.publish(StoredEvent(event.name, event.at, event.fields, caller.scope())))
+    task = asyncio.create_task(replicas.follow(receive))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
 
 
 class LazyUpstreams:

@@ -11,7 +11,7 @@ from kimi_proxy.features.metering import Metric, NewerCount, fill, no_newer_coun
 from kimi_proxy.features.sessions import Session, session_named
 from kimi_proxy.services import serialize
 from kimi_proxy.services.events import iso_time
-from kimi_proxy.services.journal import Journal
+from kimi_proxy.services.journal import DELETED, Journal
 from kimi_proxy.services.store.protocols import Cursor, SessionRecord, SessionStore
 
 Forget = Callable[[str | None], None]  # one session, or all
@@ -40,7 +40,7 @@ class Sessions:
     ) -> None:
         self._session_store = session_store
         self._journal = journal
-        self._forgetters = (journal.forget, *forgetters)
+        self._forgetters = forgetters
         self._now = now
         self._newer_count = newer_count
 
@@ -95,7 +95,18 @@ class Sessions:
         self._forget(None)
         return deleted
 
+    def follow(self, event: str, fields: Mapping[str, JsonValue]) -> None:
+        """Do what another server has done to its sessions."""
+        self._journal.follow(event, fields)
+        deleted = fields.get("session_id", "")
+        if event == DELETED and (deleted is None or isinstance(deleted, str)):
+            self._forget_more(deleted)
+
     def _forget(self, session: str | None) -> None:
+        self._journal.forget(session)
+        self._forget_more(session)
+
+    def _forget_more(self, session: str | None) -> None:
         for forget in self._forgetters:
             forget(session)
 

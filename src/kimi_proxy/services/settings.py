@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 from kimi_proxy.core.config import Config, parse
 from kimi_proxy.core.errors import ConfigError, FileRefused, InvalidParams
-from kimi_proxy.core.json import JsonObject
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.editing import toml
 from kimi_proxy.proxy import private_files
 from kimi_proxy.services.events import Publish, no_op
@@ -55,12 +55,24 @@ class LiveSettings:
             if name not in self._switches:
                 raise InvalidParams(name, f"only these can be changed while it runs: {', '.join(self._switches)}")
         async with self._writing:
-            for name, is_on in wanted.items():
-                self._switches[name].is_on = is_on
+            self.switch(wanted)
             problem = await asyncio.to_thread(self._write, wanted)
-        self._publish(EVENT, {"switches": self._values()})
         code, text = problem or (None, None)
         return {**self.to_json(), "saved": problem is None, "problem": text, "problem_code": code}
+
+    def switch(self, wanted: Mapping[str, bool]) -> None:
+        """Switch until the next start, on every server that shares the store."""
+        for name, is_on in wanted.items():
+            self._switches[name].is_on = is_on
+        self._publish(EVENT, {"switches": self._values()})
+
+    def follow(self, event: str, fields: Mapping[str, JsonValue]) -> None:
+        """Switch what another server has switched; a restart reads the file again."""
+        switched = fields.get("switches")
+        if event == EVENT and isinstance(switched, Mapping):
+            for name, is_on in switched.items():
+                if name in self._switches and isinstance(is_on, bool):
+                    self._switches[name].is_on = is_on
 
     def _values(self) -> JsonObject:
         return {name: switch.is_on for name, switch in self._switches.items()}

@@ -74,6 +74,7 @@ class StoreSettings(SettingsSection):
     """How much room the originals may take, and the database that several servers share, if they do."""
 
     max_bytes: int = Field(default=2 * 1024**3, ge=1024**2)
+    timeout_ms: int = Field(default=2000, ge=100, le=60_000)
     url: str = Field(default="", pattern=r"^(postgres(ql)?://.*)?$")
 
 

@@ -75,7 +75,9 @@ class Compressor:
         publish: Publish = no_op,
         now: Callable[[], float] = time.time,
         pending_results: PendingResults = no_pending_results,
+        is_shared: bool = False,  # other servers compress sessions too
     ) -> None:
+        self._is_shared = is_shared
         self._models = models
         self._counter = counter
         self._originals = originals
@@ -104,12 +106,18 @@ class Compressor:
         return await self._compressed(replace(draft, notes=(*draft.notes, *costs)) if costs else draft, active)
 
     async def state(self, session: str) -> CompressionState:
-        """Return what is on disk; raise StoreUnavailable if that cannot be read."""
+        """Return what is on disk; raise StoreUnavailable if that cannot be read, and was not before."""
         known = self._states.get(session)
-        if known is None:
-            known = _state(await self._decisions.compressions(session))
-            self._states.put(session, known)
-        return known
+        if known is not None and not self._is_shared:
+            return known
+        try:
+            found = _state(await self._decisions.compressions(session))
+        except StoreUnavailable:
+            if known is None:
+                raise
+            return known
+        self._states.put(session, found)
+        return found
 
     def last(self, session: str) -> Draft:
         """Return the last request of a session, uncompressed; raise NothingSeen if there was none."""

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from kimi_proxy.core import caller, json
 from kimi_proxy.core.cache import LruCache
-from kimi_proxy.core.errors import OtherReason, PruneIdNotFound, Reason, StoreUnavailable
+from kimi_proxy.core.errors import AnyReason, OtherReason, PruneIdNotFound, Reason, StoreUnavailable
 from kimi_proxy.core.lines import decoded, encoded
 from kimi_proxy.core.markers import quoted_ids
 from kimi_proxy.core.prune import Annotation, Options, Pruned, Question
@@ -32,6 +32,8 @@ from kimi_proxy.services.store.protocols import (
 PREVIEW_CHARS = 200
 UNWRITTEN_MAX = 10_000
 WRITE_AGAIN_S = 1.0
+# A server's own reasons for sending a result whole, which give way to what another server has decided.
+YIELDING = frozenset[AnyReason]({"switched_off", "not_worth_resending"})
 AT_ONCE = 64  # results of one request: thousands would keep the event loop from its other turns
 REMEMBER_MAX, REMEMBER_BYTES = 20_000, 64 * 1024**2
 
@@ -56,15 +58,17 @@ class ChatDecisions:
         decisions: Decisions,
         remember_s: float = 0,  # what was read within this time is not read again
         now: Callable[[], float] = time.monotonic,
+        is_shared: bool = False,  # other servers decide too: what is in memory is compared with what they did
     ) -> None:
+        self.is_shared = is_shared
         self._originals = originals
         self._stored = decisions
         # Repeated from memory while the store cannot be read: the provider's prompt cache depends on it.
         self._last: LruCache[bytes, Decision] = LruCache(REMEMBER_MAX, max_bytes=REMEMBER_BYTES)
-        self._checked: LruCache[bytes, bool] = LruCache(REMEMBER_MAX, ttl_s=remember_s, now=now)
+        self._checked: LruCache[bytes, float] = LruCache(REMEMBER_MAX, ttl_s=remember_s, now=now)  # when it was made
         # Empty where none is pending: a call comes back with its result when the answer that made it is over.
         self._recent_pending: LruCache[bytes, str] = LruCache(
-            REMEMBER_MAX, max_bytes=REMEMBER_BYTES, ttl_s=remember_s, now=now
+            REMEMBER_MAX, max_bytes=REMEMBER_BYTES, ttl_s=0 if is_shared else remember_s, now=now
         )
         # How outputs went out, by scope, which is not on disk yet; it counts for more than what is. Most went whole.
         self._unwritten_of: dict[str, dict[bytes, DecisionRecord]] = {}
@@ -76,25 +80,40 @@ class ChatDecisions:
 
     async def known(self, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
         """Return how these outputs were sent before, as far as they were; StoreUnavailable if that cannot be read."""
+        if self.is_shared:
+            await self._forget_replaced([output.key for output in outputs if output.key in self._checked])
         # Not looked up: the disk may say otherwise until it is written, which may be while we read.
         unwritten = self._as_unwritten(outputs)
         found = self.remembered([output for output in outputs if output.key in self._checked]) | unwritten
         unread = [output for output in outputs if output.key not in found]
         found |= await self._looked_up(unread) if unread else {}
-        return found | self._as_unwritten(outputs)
+        return self._as_unwritten(outputs, yielding=True) | found | self._as_unwritten(outputs)
+
+    async def _forget_replaced(self, keys: Sequence[bytes]) -> None:
+        """Forget what another server has decided anew, or has forgotten."""
+        made = await self._stored.times(caller.scope(), keys) if keys else {}
+        for key in keys:
+            if made.get(key) != self._checked.get(key):
+                self._checked.forget(key)
 
     def remembered(self, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
         """Return how these outputs were sent last, as far as that is in memory."""
         found = {key: last for output in outputs if (last := self._last.get(key := output.key)) is not None}
-        return found | self._as_unwritten(outputs)
+        return self._as_unwritten(outputs, yielding=True) | found | self._as_unwritten(outputs)
 
-    def _as_unwritten(self, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
+    def _as_unwritten(self, outputs: Sequence[LongOutput], yielding: bool = False) -> dict[bytes, Decision]:
         records = (self._unwritten[output.key] for output in outputs if output.key in self._unwritten)
-        return {record.key: _decision(record) for record in records}
+        return {record.key: _decision(record) for record in records if self._yields(record) is yielding}
 
-    def _remember(self, key: bytes, decision: Decision) -> None:
-        self._last.put(key, decision, len(decision.shown or ""))
-        self._checked.put(key, True)
+    def _yields(self, record: DecisionRecord) -> bool:
+        """Whether what is on disk counts for more than `record`, which is not."""
+        return self.is_shared and record.why in YIELDING
+
+    def _remember(self, record: DecisionRecord) -> Decision:
+        decision = _decision(record)
+        self._last.put(record.key, decision, len(decision.shown or ""))
+        self._checked.put(record.key, record.created)
+        return decision
 
     async def _looked_up(self, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
         records = dict(await self._stored.get(caller.scope(), [output.key for output in outputs]))
@@ -104,10 +123,7 @@ class ChatDecisions:
             record = records.get(output.key)
             if record and not live.issuperset(record.original_ids) and not await self._kept_again(output, record):
                 records[output.key] = self._went_whole(output, "expired")
-        decisions = {key: _decision(record) for key, record in records.items()}
-        for key, decision in decisions.items():
-            self._remember(key, decision)
-        return decisions
+        return {key: self._remember(record) for key, record in records.items()}
 
     async def commit(
         self, shortened: Sequence[ShortenedOutput], session: str, replaces: bool = False
@@ -124,12 +140,22 @@ class ChatDecisions:
         for pairs in batched(list(zip(shortened, kept, strict=True)), AT_ONCE):
             records += [_record(made, is_kept, session) for made, is_kept in pairs]
             await asyncio.sleep(0)
+        on_disk = await self._added(records, replaces)
+        own = {record.key: self._remember(on_disk[record.key]) for record in records if record.key in on_disk}
+        return {key: replace(decision, is_new=True) for key, decision in own.items()}
+
+    async def _added(self, records: Sequence[DecisionRecord], replaces: bool) -> Mapping[bytes, DecisionRecord]:
+        """Write decisions, and what is not on disk yet; return what is then decided for all of them."""
         keys = [record.key for record in records]
         before = await self._stored.get(caller.scope(), keys) if replaces else {}
         late = tuple(record for key, record in self._unwritten.items() if not replaces or key not in keys)
-        forget = [*(keys if replaces else ()), *(record.key for record in late)]
+        forget = [record.key for record in late if not self._yields(record)]
+        # Of two servers that replace the same decision, the first one does.
+        read = {key: made for key in keys if (made := self._checked.get(key)) is not None}
+        how = {"replaces": read} if self.is_shared and replaces else {}
+        forget += keys if replaces and not self.is_shared else []
         try:
-            on_disk = await self._stored.add(caller.scope(), [*late, *records], forget=forget)
+            on_disk = await self._stored.add(caller.scope(), [*late, *records], forget=forget, **how)
         except BaseException:
             # The write may still come about. What counts is how the results are sent now.
             for key in keys:
@@ -140,10 +166,7 @@ class ChatDecisions:
             self._unwritten.pop(record.key, None)
         for key in keys if replaces else ():
             self._unwritten.pop(key, None)
-        own = {record.key: _decision(on_disk[record.key]) for record in records if record.key in on_disk}
-        for key, decision in own.items():
-            self._remember(key, decision)
-        return {key: replace(decision, is_new=True) for key, decision in own.items()}
+        return on_disk
 
     async def save_pending_result(self, session: str, call: str, text: str) -> None:
         """Remember a recall result that the model reads beside the result of this call, from the next request on."""
@@ -255,13 +278,14 @@ class ChatDecisions:
     async def _write_unwritten(self) -> None:
         while late := tuple(self._unwritten.values()):
             try:
-                await self._stored.add(caller.scope(), late, forget=[record.key for record in late])
+                forget = [record.key for record in late if not self._yields(record)]
+                on_disk = await self._stored.add(caller.scope(), late, forget=forget)
             except StoreUnavailable:
                 await asyncio.sleep(WRITE_AGAIN_S)
                 continue
             for record in late:
                 if self._unwritten.get(record.key) is record:
-                    self._remember(record.key, _decision(record))
+                    self._remember(on_disk.get(record.key, record))
                     del self._unwritten[record.key]
 
     async def close(self) -> None:

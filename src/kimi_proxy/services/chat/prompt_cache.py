@@ -5,13 +5,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from hashlib import sha256
 
+from kimi_proxy.core import caller
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.chat import Request
 from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.core.lines import encoded
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sanitizer.plan import conversation_hash
 from kimi_proxy.features.sanitizer.policy import SentPrefix, is_cold
-from kimi_proxy.services.store.protocols import SessionStore
+from kimi_proxy.services.store.protocols import Replicas, SessionStore
 
 MAX_CONVERSATIONS = 10_000
 
@@ -44,9 +46,15 @@ def last_request_in(sessions: SessionStore) -> LastRequest:
 
 
 class PromptCaches:
-    def __init__(self, last_request: LastRequest = never, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        last_request: LastRequest = never,
+        now: Callable[[], float] = time.time,
+        replicas: Replicas | None = None,  # other servers send requests of the same conversations
+    ) -> None:
         self._last_request = last_request
         self._now = now
+        self._replicas = replicas
         self._sent: LruCache[bytes, SentPrefix] = LruCache(MAX_CONVERSATIONS)
 
     async def observe(self, draft: Draft) -> PromptCacheState:
@@ -64,7 +72,18 @@ class PromptCaches:
         if before is None and _is_answered(request) and (last := await self._last_request(session)) is not None:
             before = SentPrefix(last, now.life_s)
         self._sent.put(conversation, now)
-        return PromptCacheState(conversation, is_cold(before, now))
+        return PromptCacheState(conversation, await self._is_cold(conversation, before, now, request.body))
+
+    async def _is_cold(self, conversation: bytes, before: SentPrefix | None, now: SentPrefix, body: bytes) -> bool:
+        """Return whether the cache is cold, by what other servers have sent too; while the store is away, by ours."""
+        by_ours = is_cold(before, now)
+        if self._replicas is None:
+            return by_ours
+        own = sha256(encoded(caller.scope()) + b"\0" + conversation).digest()
+        try:
+            return await self._replicas.is_cold(own, now, sha256(body).digest(), by_ours)
+        except StoreUnavailable:
+            return by_ours
 
 
 def _is_answered(request: Request) -> bool:

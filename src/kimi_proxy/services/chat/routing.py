@@ -51,8 +51,10 @@ class Routing:
         counter: TokenCounter,
         decisions: Decisions,
         session_store: SessionStore,
+        is_shared: bool = False,  # other servers route conversations too
     ) -> None:
         self.is_on = settings.heavy_duty_fallback
+        self._is_shared = is_shared
         self._threshold = settings.fallback_threshold
         self._named = frozenset(settings.fallback_models)
         self._models = models
@@ -125,7 +127,7 @@ class Routing:
     async def _current(self, decision_key: bytes, wanted: ModelWindow) -> ModelWindow:
         """Return where a conversation has been, in this process or in an earlier one."""
         key = self._routes.get(decision_key)
-        key = await self._read(decision_key) if key is None else key
+        key = await self._read(decision_key) if key is None or self._is_shared else key
         siblings = self._models.siblings(wanted.target)
         was = (self._window(each) for each in siblings if each.name == key and self._may_answer(each, wanted))
         return next((window for window in was if window is not None and window.size > wanted.size), wanted)
@@ -137,7 +139,7 @@ class Routing:
                 record = (await self._decisions.get(caller.scope(), [decision_key])).get(decision_key)
         except (StoreUnavailable, TimeoutError) as e:
             log.warning("a route cannot be read", extra={"what": str(e)[:300]})
-            return STAYS
+            return self._routes.get(decision_key) or STAYS
         key = STAYS if record is None or record.shown is None else decoded(record.shown)
         self._routes.put(decision_key, key)
         return key

@@ -169,7 +169,10 @@ class Sanitizer:
             has_tool = await self._read(self._saved_has_tool(conversation), False)
         elif has_tool is None:
             has_tool = await self._read(self._decisions.has_tool(conversation), False)
-        self._has_tool.put(conversation, has_tool)
+        if has_tool or not self._decisions.is_shared:
+            self._has_tool.put(conversation, has_tool)
+        else:
+            self._has_tool.forget(conversation)  # another server may let it join
         return has_tool
 
     async def _saved_has_tool(self, conversation: bytes) -> bool:

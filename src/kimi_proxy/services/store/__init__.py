@@ -21,7 +21,8 @@ async def open_store(home: Path, *, ttl_s: float, max_bytes: int, url: str = "",
     """Return the store in the database at `url`, else under `home`, made if it is missing.
 
     One that is sick or away says so, and heals by itself. No call to it takes longer than `timeout_s`: it then raises
-    StoreUnavailable. Raise ConfigError if what the database needs is not installed.
+    StoreUnavailable. Raise ConfigError if what the database needs is not installed, or if a newer version
+    has written its tables.
     """
     # `kimi-proxy status` looks at a file through this package without any of it.
     from kimi_proxy.services.store.sqlite.store import SqliteStore

@@ -308,13 +308,18 @@ class StoredEvent:
     name: str
     at: float
     fields: Mapping[str, JsonValue]
+    scope: str = LOCAL_SCOPE  # of the caller whose request it is about
 
 
 class Replicas(Protocol):
     """What servers that share a database know of each other."""
 
-    async def swap_sent(self, conversation: bytes, sent: SentPrefix) -> SentPrefix | None:
-        """Note the newest request of a conversation, and return the one before, whichever server sent it."""
+    async def is_cold(self, conversation: bytes, sent: SentPrefix, digest: bytes, if_unknown: bool) -> bool:
+        """Note the newest request of a conversation; return whether the provider's prompt cache has nothing of it left.
+
+        That is judged by the request before, whichever server sent it. Equal requests, by their digest, that come while
+        the cache lives are judged alike: all of them cut, or none. `if_unknown` is the answer if there was none before.
+        """
 
     def publish(self, event: StoredEvent) -> None:
         """Pass an event on to the other servers soon. Never blocks or raises; while the database is away it is lost."""

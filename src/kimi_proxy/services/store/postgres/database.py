@@ -136,6 +136,8 @@ class PostgresDatabase:
         await self._brought_up()
         try:
             return await self._connected(work)
+        except (errors.DeadlockDetected, errors.SerializationFailure):
+            return await self._connected(work)  # the other one is through
         except psycopg.OperationalError as e:
             if not _is_dead_connection(e):
                 raise
@@ -175,6 +177,8 @@ class PostgresDatabase:
             raise
         except (errors.ReadOnlySqlTransaction, errors.DiskFull) as e:
             raise WriteRefused(self._report(e)) from e
+        except (errors.DeadlockDetected, errors.SerializationFailure) as e:
+            raise StoreUnavailable(self._report(e)) from e
         except (psycopg.OperationalError, OSError, TimeoutError) as e:  # PoolTimeout is an OperationalError
             said = self._report(e)
             if self._probing is None or self._probing.done():

@@ -18,7 +18,6 @@ from kimi_proxy.services.store.clock import Moment
 from kimi_proxy.services.store.postgres.database import (
     Connection,
     PostgresDatabase,
-    read_bytes,
     read_float,
     read_int,
 )
@@ -45,22 +44,25 @@ class PostgresReplicas:
         self._origin = new_id("srv")
         self._waiting: list[StoredEvent] = []
         self._sending: asyncio.Task[None] | None = None
-        self._seen: LruCache[int, bool] = LruCache(SEEN)
+        self._seen: LruCache[int, bool] = LruCache(SEEN, shared=True)
         self._latest: float | None = None  # when the newest batch was written that was read here
 
-    async def swap_sent(self, conversation: bytes, sent: SentPrefix) -> SentPrefix | None:
-        async def work(connection: Connection, moment: Moment) -> SentPrefix | None:
-            # The row is locked before it is read: of two servers, the second one sees what the first one sent.
+    async def is_cold(self, conversation: bytes, sent: SentPrefix, digest: bytes, if_unknown: bool) -> bool:
+        async def work(connection: Connection, moment: Moment) -> bool:
+            # One statement: of two servers, the second one sees what the first one sent.
             rows = await connection.execute(
-                """WITH before AS (SELECT * FROM sent_prefix WHERE conversation = %(key)s FOR UPDATE), now AS (
-                     INSERT INTO sent_prefix VALUES (%(key)s, %(at)s, %(life)s, %(beginning)s)
-                     ON CONFLICT (conversation) DO UPDATE
-                       SET at = excluded.at, life_s = excluded.life_s, beginning = excluded.beginning)
-                   SELECT at, life_s, beginning FROM before""",
-                {"key": conversation, "at": sent.at, "life": sent.life_s, "beginning": sent.beginning},
+                """INSERT INTO sent_prefix AS old (conversation, at, life_s, beginning, digest, cold)
+                   VALUES (%s, %s, %s, %s, %s, %s)
+                   ON CONFLICT (conversation) DO UPDATE SET at = excluded.at, life_s = excluded.life_s,
+                     beginning = excluded.beginning, digest = excluded.digest,
+                     cold = excluded.at - old.at > old.life_s
+                       OR CASE WHEN old.digest = excluded.digest THEN old.cold
+                          ELSE old.beginning <> '' AND old.beginning <> excluded.beginning END
+                   RETURNING cold""",
+                (conversation, sent.at, sent.life_s, sent.beginning, digest, if_unknown),
             )
             row = await rows.fetchone()
-            return SentPrefix(read_float(row[0]), read_float(row[1]), read_bytes(row[2])) if row else None
+            return bool(row and row[0])
 
         return await self._database.read(work)
 
@@ -105,7 +107,9 @@ class PostgresReplicas:
         while self._waiting:
             await asyncio.sleep(GATHER_S)
             batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
-            events: list[JsonValue] = [{"name": one.name, "at": one.at, "fields": dict(one.fields)} for one in batch]
+            events: list[JsonValue] = [
+                {"name": one.name, "at": one.at, "scope": one.scope, "fields": dict(one.fields)} for one in batch
+            ]
             text = json.encode(events).decode("utf-8", "replace").replace("\\u0000", "\\ufffd")
 
             async def work(connection: Connection, moment: Moment, text: str = text) -> None:
@@ -163,6 +167,6 @@ def _events(text: str) -> list[StoredEvent]:
 
 def _event(value: JsonValue) -> StoredEvent:
     match value:
-        case {"name": str(name), "at": int() | float() as at, "fields": dict(fields)}:
-            return StoredEvent(name, float(at), fields)
+        case {"name": str(name), "at": int() | float() as at, "scope": str(scope), "fields": dict(fields)}:
+            return StoredEvent(name, float(at), fields, scope)
     raise ParseError("an event in the database is not readable")

@@ -233,7 +233,23 @@ CREATE TABLE audit_log (
 CREATE INDEX audit_log_by_time ON audit_log (at);
 """
 
-MIGRATIONS = (_1_TABLES, _2_REPLICAS, _3_TOTALS, _4_TEAM)
+# How far `kimi-proxy store copy` has come with each table of a file.
+_5_COPIES = """
+CREATE TABLE copied (
+    source TEXT NOT NULL,
+    name TEXT NOT NULL,
+    last BIGINT NOT NULL,  -- number of the newest row that was copied
+    rows BIGINT NOT NULL,
+    PRIMARY KEY (source, name)
+);
+"""
+
+# Equal requests that come at once are judged alike, whichever servers they come to.
+_6_EQUAL_REQUESTS = """
+ALTER TABLE sent_prefix ADD COLUMN digest BYTEA NOT NULL DEFAULT '', ADD COLUMN cold BOOLEAN NOT NULL DEFAULT FALSE;
+"""
+
+MIGRATIONS = (_1_TABLES, _2_REPLICAS, _3_TOTALS, _4_TEAM, _5_COPIES, _6_EQUAL_REQUESTS)
 VERSION = len(MIGRATIONS)
 
 

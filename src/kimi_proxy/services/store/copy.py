@@ -1,0 +1,232 @@
+"""Copies a store from its SQLite file into PostgreSQL: row by row, resumable, and read back to compare hashes.
+
+Ids that were given out keep working, because scopes, ids, keys and times are copied as they are.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import psycopg
+
+from kimi_proxy.core.errors import ConfigError, StoreUnavailable
+from kimi_proxy.services.store.clock import WallClock
+from kimi_proxy.services.store.compressed import CompressedText, decompress
+from kimi_proxy.services.store.postgres.database import PostgresDatabase
+from kimi_proxy.services.store.postgres.originals import PAGE
+from kimi_proxy.services.store.sqlite import schema
+from kimi_proxy.services.store.sqlite.store import store_path
+
+AT_ONCE = 200  # rows of a transaction; after each of them a copy can be ended and resumed
+BRING_UP_S = 600.0
+
+# Texts come before the records that refer to them; the number of a row is its own in each database.
+TABLES = (
+    *("text", "record", "tombstone", "pin", "sessions", "metrics", "compression_log", "memory_segments"),
+    *("person", "usage_day", "audit_log"),
+)
+_NUMBERED = {"text": "seq", "record": "seq", "tombstone": "seq", "pin": "seq", "metrics": "seq"} | {
+    "compression_log": "id",
+    "memory_segments": "seq",
+    "audit_log": "seq",
+}
+
+Row = tuple[object, ...]
+CopyProgress = Callable[[str, int, int], None]  # what is done, how much of it, and how much there is
+
+
+@dataclass(frozen=True, slots=True)
+class CopyResult:
+    """How many rows of each table this run copied, and how many originals are the same in both stores."""
+
+    copied: dict[str, int] = field(default_factory=dict)
+    verified: int = 0
+    damaged: tuple[str, ...] = ()  # ids of originals that the file itself cannot give back
+
+
+def sqlite_file(url: str) -> Path:
+    """Return the file that `sqlite:///PATH`, a path of it, or the path of a home means. Raise ConfigError if none."""
+    path = Path(unquote(urlsplit(url).path)) if url.startswith("sqlite:") else Path(url)
+    path = store_path(path) if path.is_dir() else path
+    if not path.is_file():
+        raise ConfigError(f"{path} is not a file: name a store as sqlite:///HOME/store/originals.sqlite3")
+    return path
+
+
+def copy_store(file: Path, url: str, progress: CopyProgress) -> CopyResult:
+    """Copy what is not copied yet, then compare every original; return what was done.
+
+    Raise StoreUnavailable if a database cannot be used, or if an original differs afterwards.
+    """
+    asyncio.run(_brought_up(url))
+    try:
+        with (
+            closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as source,
+            psycopg.connect(url, autocommit=True) as target,
+        ):
+            if schema.version(source) != schema.VERSION:
+                raise ConfigError(f"{file} was written by another version: start this one with it once, and end it")
+            copied = {name: _copied(source, target, str(file), name, progress) for name in TABLES}
+            verified, damaged = _verified(source, target, progress)
+    except sqlite3.Error as e:
+        raise StoreUnavailable(f"{file} cannot be read: {e}") from e
+    except psycopg.Error as e:
+        raise StoreUnavailable(
+            f"PostgreSQL: {str(e).strip().splitlines()[0]}; what is copied stays, run it again"
+        ) from e
+    return CopyResult(copied, verified, damaged)
+
+
+async def _brought_up(url: str) -> None:
+    """Make the tables. Raise StoreUnavailable if the database is away."""
+    database = PostgresDatabase(url, WallClock(lambda: 0.0), BRING_UP_S)
+    await database.open()
+    try:
+        if database.trouble:
+            raise StoreUnavailable(database.trouble)
+    finally:
+        await database.close()
+
+
+def _copied(
+    source: sqlite3.Connection, target: "psycopg.Connection[Row]", file: str, name: str, progress: CopyProgress
+) -> int:
+    """Copy the rows of a table after the last one that an earlier run has copied; return how many."""
+    (total,) = source.execute(f"SELECT count(*) FROM {name}").fetchone()  # noqa: S608 - of TABLES
+    columns, booleans = _columns(source, target, name)
+    where = "SELECT last, rows FROM copied WHERE source = %s AND name = %s"
+    last, done = target.execute(where, (file, name)).fetchone() or (-(2**62), 0)
+    new = 0
+    while rows := source.execute(
+        f"SELECT rowid, {', '.join(columns)} FROM {name} WHERE rowid > ? ORDER BY rowid LIMIT ?",  # noqa: S608
+        (last, AT_ONCE),
+    ).fetchall():
+        with target.transaction():
+            values = [
+                [_value(one, name in booleans) for one, name in zip(row[1:], columns, strict=True)] for row in rows
+            ]
+            _insert(source, target, name, columns, values)
+            last, new = rows[-1][0], new + len(rows)
+            target.execute(
+                """INSERT INTO copied VALUES (%s, %s, %s, %s)
+                   ON CONFLICT (source, name) DO UPDATE SET last = excluded.last, rows = excluded.rows""",
+                (file, name, last, int(str(done)) + new),
+            )
+        progress(name, int(str(done)) + new, int(total))
+    return new
+
+
+def _columns(
+    source: sqlite3.Connection, target: "psycopg.Connection[Row]", name: str
+) -> tuple[list[str], frozenset[str]]:
+    """Return the columns to copy, and those of them that are true or false."""
+    theirs = target.execute(
+        "SELECT column_name, data_type FROM information_schema.columns "
+        "WHERE table_name = %s AND table_schema = current_schema()",
+        (name,),
+    ).fetchall()
+    kinds = {str(column): str(kind) for column, kind in theirs}
+    # A column that is computed has a mark in the sixth place.
+    ours = [str(row[1]) for row in source.execute(f"PRAGMA table_xinfo({name})") if not row[6]]
+    columns = [column for column in ours if column in kinds and column != _NUMBERED.get(name)]
+    return columns, frozenset(column for column, kind in kinds.items() if kind == "boolean")
+
+
+def _insert(
+    source: sqlite3.Connection,
+    target: "psycopg.Connection[Row]",
+    name: str,
+    columns: Sequence[str],
+    values: Sequence[Sequence[object]],
+) -> None:
+    if name == "record":
+        _insert_records(source, target, columns, values)
+        return
+    places = ", ".join(["%s"] * len(columns))
+    statement = f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({places}) ON CONFLICT DO NOTHING"  # noqa: S608
+    with target.cursor() as cursor:
+        cursor.executemany(statement.encode(), values)
+
+
+def _insert_records(
+    source: sqlite3.Connection,
+    target: "psycopg.Connection[Row]",
+    columns: Sequence[str],
+    values: Sequence[Sequence[object]],
+) -> None:
+    """Insert records, which refer to texts by the texts' own hashes, and add them to the totals."""
+    places = ", ".join(
+        "(SELECT seq FROM text WHERE scope = %s AND hash = %s)" if c == "text" else "%s" for c in columns
+    )
+    statement = f"""INSERT INTO record ({", ".join(columns)}, size) VALUES ({places}, %s)
+      ON CONFLICT DO NOTHING RETURNING size"""  # noqa: S608 - the columns of a table
+    at, about = columns.index("text"), columns.index("about")
+    count = size = 0
+    for row in values:
+        text = source.execute("SELECT scope, hash, length(frame) FROM text WHERE seq = ?", (row[at],)).fetchone()
+        note = row[about]
+        room = text[2] + (len(note) if isinstance(note, bytes) else 0) + PAGE
+        given = [*row[:at], text[0], text[1], *row[at + 1 :], room]
+        if target.execute(statement.encode(), given).fetchone() is not None:
+            count, size = count + 1, size + room
+    target.execute("UPDATE kept SET originals = originals + %s, bytes = bytes + %s WHERE shard = 0", (count, size))
+
+
+def _verified(
+    source: sqlite3.Connection, target: "psycopg.Connection[Row]", progress: CopyProgress
+) -> tuple[int, tuple[str, ...]]:
+    """Read every original back from the database; return how many are the same, and which the file has damaged."""
+    (total,) = source.execute("SELECT count(*) FROM record").fetchone()
+    damaged: list[str] = []
+    done = 0
+    for rows in _batches(source):
+        found = {
+            (scope, id): (key, hashed, frame)
+            for scope, id, key, hashed, frame in target.execute(
+                """SELECT record.scope, record.id, record.key, text.hash, text.frame
+                   FROM record JOIN text ON text.seq = record.text
+                   JOIN unnest(%s::bytea[], %s::bytea[]) AS given (scope, id)
+                     ON given.scope = record.scope AND given.id = record.id""",
+                ([row[1] for row in rows], [row[2] for row in rows]),
+            )
+        }
+        for _, scope, id, key, hashed, frame in rows:
+            there = found.get((scope, id))
+            if not _is_readable(hashed, frame):
+                damaged.append(bytes(id).decode("utf-8", "replace"))
+            elif there is None or there[:2] != (key, hashed) or not _is_readable(hashed, there[2]):
+                shown = bytes(id).decode("utf-8", "replace")
+                raise StoreUnavailable(f"{shown} is not the same in PostgreSQL: was it deleted there meanwhile?")
+        done += len(rows)
+        progress("comparing", done, int(total))
+    return done - len(damaged), tuple(damaged)
+
+
+def _batches(source: sqlite3.Connection) -> Iterator[list[tuple[int, bytes, bytes, bytes, bytes, bytes]]]:
+    last = -1
+    while rows := source.execute(
+        """SELECT record.seq, record.scope, record.id, record.key, text.hash, text.frame
+           FROM record JOIN text ON text.seq = record.text WHERE record.seq > ? ORDER BY record.seq LIMIT ?""",
+        (last, AT_ONCE),
+    ).fetchall():
+        last = rows[-1][0]
+        yield rows
+
+
+def _is_readable(hashed: bytes, frame: object) -> bool:
+    try:
+        decompress(CompressedText(hashed, frame if isinstance(frame, bytes) else b""))
+    except StoreUnavailable:
+        return False
+    return True
+
+
+def _value(value: object, is_boolean: bool) -> object:
+    """Return what a column of PostgreSQL takes: its TEXT has no NUL, and no half of a surrogate pair."""
+    if is_boolean:
+        return bool(value)
+    return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode() if isinstance(value, str) else value

@@ -1,0 +1,197 @@
+"""Replicas that share a database answer as one: what one has decided, kept or been told, the others know."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import psycopg
+import pytest
+from tests.api.watching import watching
+from tests.conversations import Assistant, Item, User, request
+from tests.fakes import Clock
+from tests.processes import until
+from tests.replicas.world import ReplicaWorld, replicated, turn
+from tests.services.store.postgres_server import opened, serving
+
+from kimi_proxy.core.chat import Wire
+from kimi_proxy.features.models import Target
+from kimi_proxy.features.pipeline import Draft
+from kimi_proxy.features.sessions import Session
+from kimi_proxy.services.chat.prompt_cache import PromptCaches
+from kimi_proxy.services.store.postgres.store import PostgresStore
+from kimi_proxy.services.store.protocols import StoredEvent
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with serving() as url:
+        yield url
+
+
+async def test_replicas_that_cut_the_same_results_at_once_send_the_same_bytes(server: str, tmp_path: Path):
+    async with replicated(server, tmp_path) as here:
+        for number in range(6):
+            items = turn(number)
+            await asyncio.gather(*(here.ask(at, items) for at in (0, 1, 0, 1)))
+    sent = here.left()
+
+    for number in range(6):
+        same = sent[4 * number : 4 * number + 4]
+        assert same[0] == same[1] == same[2] == same[3]
+        assert b"PRUN" in same[0][-1]
+
+
+async def test_turns_that_alternate_between_replicas_keep_their_prefix(server: str, tmp_path: Path):
+    items: list[Item] = []
+    async with replicated(server, tmp_path, 3) as here:
+        for number in range(9):
+            items += turn(number)
+            await here.ask(number % 3, items)
+            items.append(Assistant("I see."))
+    sent = here.left()
+
+    assert all(later[: len(earlier)] == earlier for earlier, later in pairwise(sent))
+    assert all(b"PRUN" in later[-1] for later in sent)
+
+
+async def test_what_one_replica_cut_another_gives_back(server: str, tmp_path: Path):
+    items = turn(1)
+    async with replicated(server, tmp_path) as here:
+        await here.ask(0, items)
+        (mask,) = (await here.replicas[1].http.get("/api/mask")).json()["masks"]
+        whole = (await here.replicas[1].http.get(f"/api/mask/{mask['id']}")).json()
+
+    assert whole["text"] == items[-1].text  # type: ignore[union-attr]
+
+
+async def test_a_decision_that_one_replica_replaces_is_repeated_by_the_others(server: str, tmp_path: Path):
+    """As at a cold prompt cache: another server must not go on with what it remembers."""
+    items = [*turn(1), Assistant("I see."), User("And now?")]
+    async with replicated(server, tmp_path) as here:
+        await here.ask(0, items[:3])
+        await here.ask(1, items)
+        keys = await _renewed(here, b"other bytes")
+        await here.ask(0, items)
+        await here.ask(1, items)
+    sent = here.left()
+
+    assert len(keys) == 1
+    assert sent[2] == sent[3] != sent[1]
+    assert b"other bytes" in sent[3][3]
+
+
+async def _renewed(here: ReplicaWorld, shown: bytes) -> list[bytes]:
+    """Replace the one decision about a cut."""
+    store = here.replicas[1].runtime.store
+    (listed,) = await store.originals.page("local", 2**62, 9)
+    decision = await store.decisions.of_original("local", listed.id)
+    assert decision is not None
+    made = await store.decisions.times("local", [decision.key])
+    await store.decisions.add("local", [replace(decision, shown=shown)], replaces=made)
+    return list(made)
+
+
+async def test_a_compression_on_one_replica_is_repeated_by_the_others_and_undone_by_them(server: str, tmp_path: Path):
+    items: list[Item] = []
+    for number in range(8):
+        items += [User(f"Question {number} " + "about the importer " * 40), Assistant("Answer " * 60)]
+    later = [*items, User("And now?")]
+    async with replicated(server, tmp_path) as here:
+        for at in (0, 1):
+            await here.ask(at, items, "s")
+        done = await here.replicas[0].http.post("/api/compaction/s?force=true")
+        assert done.status_code == 200, done.text
+        for at in (0, 1):
+            await here.ask(at, later, "s")
+        undone = await here.replicas[1].http.post("/api/compress/s/undo")
+        assert undone.status_code == 200, undone.text
+        for at in (0, 1):
+            await here.ask(at, later, "s")
+    sent = here.left()[-4:]
+
+    assert sent[0] == sent[1]
+    assert sent[2] == sent[3]
+    assert len(sent[0]) < len(sent[2])
+
+
+async def test_a_viewer_of_any_replica_sees_the_requests_of_all(server: str, tmp_path: Path):
+    async with AsyncExitStack() as alive:
+        here = await alive.enter_async_context(replicated(server, tmp_path))
+        watchers = [await alive.enter_async_context(watching(one.port)) for one in here.replicas]
+        for at in (0, 1):
+            await here.ask(at, [User(f"Hello {at}")], f"s{at}")
+
+        def ended(at: int) -> set[str]:
+            metrics = [event["metric"] for event in watchers[at].events if event["type"] == "metric_updated"]
+            return {str(metric["id"]) for metric in metrics if isinstance(metric, dict)}
+
+        await until(lambda: len(ended(0)) == len(ended(1)) == 2)
+        created = [[e["type"] for e in one.events].count("session_created") for one in watchers]
+
+    assert ended(0) == ended(1)
+    assert created == [2, 2]
+
+
+async def test_events_are_followed_again_after_the_connection_was_lost(server: str, tmp_path: Path):
+    got: list[str] = []
+    async with opened(server, tmp_path) as one, opened(server, tmp_path) as other:
+        following = asyncio.create_task(other.replicas.follow(lambda event: got.append(event.name)))
+        try:
+            await _arrives(one, "before", got)
+            with psycopg.connect(server) as connection:
+                connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
+            one.replicas.publish(StoredEvent("meanwhile", 2.0, {}))
+            await until(lambda: "meanwhile" in got)
+            await _arrives(one, "after", got)
+        finally:
+            following.cancel()
+            await asyncio.wait([following])
+
+    assert got.count("meanwhile") == 1
+
+
+async def _arrives(store: PostgresStore, name: str, got: list[str]) -> None:
+    """Publish it until it has arrived: who does not listen yet misses what comes before."""
+    async with asyncio.timeout(60):
+        while name not in got:
+            store.replicas.publish(StoredEvent(name, 1.0, {"n": 1}))
+            await asyncio.sleep(0.2)
+
+
+async def test_what_is_switched_on_one_replica_is_switched_on_all(server: str, tmp_path: Path):
+    async with replicated(server, tmp_path) as here:
+        one, other = here.replicas
+
+        async def is_off() -> bool:
+            await one.http.post("/api/sanitizer/toggle", json={"enabled": False})
+            return not other.runtime.sanitizer.is_on
+
+        async with asyncio.timeout(60):
+            while not await is_off():  # asked again, because it may not listen yet
+                pass
+
+
+async def test_a_prompt_cache_that_another_replica_keeps_warm_is_warm(server: str, tmp_path: Path):
+    """Of two that take turns every four minutes, each sees its own last request eight minutes ago."""
+    clock, cold = Clock(), []
+
+    async def send(caches: PromptCaches, number: int) -> None:
+        items = [User("Hello"), Assistant("Hi"), User(f"And {number}?")]
+        sent = request(Wire.MESSAGES, items, metadata={"cache_control": {"type": "ephemeral"}})
+        draft = Draft(sent, Target("kimi", "kimi-k2"), Session("s-1"))
+        cold.append((await caches.observe(draft)).is_cold)
+        clock.advance(240)
+
+    async with opened(server, tmp_path) as one, opened(server, tmp_path) as other:
+        caches = [PromptCaches(now=clock, replicas=store.replicas) for store in (one, other)]
+        for number in range(8):
+            await send(caches[number % 2], number)
+        clock.advance(240)
+        await send(caches[1], 8)
+        clock.advance(-240)
+        await send(caches[0], 8)  # the same once more: it is judged as before
+
+    assert cold == [True, *[False] * 7, True, True]
