@@ -1,11 +1,13 @@
 """What a release is made of, as far as it can be checked without one."""
 
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.clients.judges import actionlint
 
 ROOT = Path(__file__).parents[1]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -20,6 +22,21 @@ def release(*args: str) -> subprocess.CompletedProcess[str]:
 def test_files_for_the_forge_have_the_shape_that_it_reads(schema: str):
     files = WORKFLOWS if schema == "github-workflows" else [ROOT / ".github" / "dependabot.yml"]
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_actionlint_finds_nothing_in_the_workflows():
+    command = [*actionlint(), *map(str, WORKFLOWS)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+
+    # This build of it knows no runner of the last years.
+    assert [found for found in json.loads(done.stdout) if found["kind"] != "runner-label"] == []
+
+
+def test_zizmor_finds_no_way_into_the_workflows():
+    command = [Path(sys.executable).with_name("zizmor"), "--offline", "--no-progress", ROOT / ".github" / "workflows"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr

