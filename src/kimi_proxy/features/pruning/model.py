@@ -262,11 +262,30 @@ def _check(forests: Forests) -> None:
             tree.check(len(forest.signals))
 
 
+class CompiledForests(Mapping[str, CompiledForest]):
+    """Forests by the type of text, each compiled when it is first asked for: a command needs one of them."""
+
+    def __init__(self, forests: Forests) -> None:
+        self._forests = forests
+        self._compiled: dict[str, CompiledForest] = {}
+
+    def __getitem__(self, kind: str) -> CompiledForest:
+        if kind not in self._compiled:
+            self._compiled[kind] = CompiledForest.of(self._forests[kind])
+        return self._compiled[kind]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._forests)
+
+    def __len__(self) -> int:
+        return len(self._forests)
+
+
 @dataclass(frozen=True, slots=True)
 class Scorers:
     """A forest for each type of text that has one; where the file was refused, none at all and the fault in words."""
 
-    learned: Mapping[str, CompiledForest] = field(default_factory=dict)
+    learned: Mapping[str, CompiledForest] = field(default_factory=dict[str, CompiledForest])
     fault: str = ""
 
 
@@ -275,7 +294,7 @@ def load(raw: bytes) -> Scorers:
         forests = read(raw)
     except ModelRefused as e:
         return Scorers(fault=f"the learned scorer was refused, weights set by hand decide: {e}")
-    return Scorers({kind: CompiledForest.of(forest) for kind, forest in forests.items()})
+    return Scorers(CompiledForests(forests))
 
 
 @lru_cache(maxsize=1)

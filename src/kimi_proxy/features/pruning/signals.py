@@ -216,13 +216,22 @@ def _of_owner(values: Floats, owner: Rows) -> Floats:
 def _positions(found: Matches, near: Floats) -> dict[str, Floats]:
     """Where a line stands in the text, and how far from the lines that match."""
     n = len(near)
-    top = np.quantile(near, 1 - TOP_SHARE) if n else 0.0
+    top = _quantile(near, 1 - TOP_SHARE) if n else 0.0
     return {
         "place": np.arange(n) / max(1, n - 1),
         "to_hit": nearness(found.counts.sum(axis=1) > 0),
         # What differs by a rounding error is the same.
         "to_best": nearness((near >= top - 1e-9) & (near > 0)),
     }
+
+
+def _quantile(values: Floats, share: float) -> float:
+    """Return what `numpy.quantile` does, which loads masked arrays for it: a tenth of the time of a command."""
+    ordered = np.sort(values)
+    place = (len(values) - 1) * share
+    below = math.floor(place)
+    low, high, part = float(ordered[below]), float(ordered[min(below + 1, len(values) - 1)]), place - below
+    return low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part)  # as numpy rounds
 
 
 def _blocks(found: Matches, near: Floats, blocks: Sequence[Block]) -> dict[str, Floats]:
