@@ -111,7 +111,8 @@ def with_pruner(job: Callable[[Pruner], Awaitable[T]]) -> T:
     config = load().config
 
     async def with_workers(store: Store) -> T:
-        workers, rerank = Workers(), reranker(config)
+        # A worker would have to load all that this process has loaded, for one answer.
+        workers, rerank = Workers(thread_max_chars=LARGE_CHARS), reranker(config)
         try:
             return await job(Pruner(config.mcp_pruner, store.originals, workers, rerank))
         finally:

@@ -3,17 +3,21 @@
 Every method raises StoreUnavailable if the store cannot answer in time; what a write returns for is on disk for good.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kimi_proxy.core.caller import LOCAL_SCOPE
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.features.accounting import SavingsLine
-from kimi_proxy.features.metering import Metric
-from kimi_proxy.features.sanitizer.policy import SentPrefix
-from kimi_proxy.services.store.team import TeamTables
+
+if TYPE_CHECKING:  # a command that reads one original does not load what counts requests
+    from kimi_proxy.features.accounting import SavingsLine
+    from kimi_proxy.features.metering import Metric
+    from kimi_proxy.features.sanitizer.policy import SentPrefix
+    from kimi_proxy.services.store.team import TeamTables
 
 # Whose sessions and requests; None: everyone's. A list of none finds nothing.
 Scopes = Sequence[str] | None
