@@ -9,13 +9,19 @@ from pydantic import BaseModel
 
 from kimi_proxy.core.config import FileSettings, parse
 from kimi_proxy.core.config.providers import Model
+from kimi_proxy.core.config.team import BudgetSettings
 
 EXAMPLE = (Path(__file__).parent.parent / "config.example.toml").read_text("utf-8")
 # A table that only shows how one could look is commented out, without a space after the sign.
 EVERYTHING = re.sub(r"^#(?=\S)", "", EXAMPLE, flags=re.M)
 
 # Tables whose names anybody may choose, and what they hold.
-NAMED = {"mcp.servers.": None, "providers.": None, "models.": Model(provider="")}
+NAMED = {
+    "mcp.servers.": None,
+    "providers.": None,
+    "models.": Model(provider=""),
+    "team.budgets.": BudgetSettings(requests=1),
+}
 
 
 def _keys(model: BaseModel, path: str = "") -> Iterator[str]:

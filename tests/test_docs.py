@@ -19,6 +19,7 @@ from kimi_proxy.core import markers
 from kimi_proxy.core.config import FileSettings, parse
 from kimi_proxy.core.config.environment import VARIABLES
 from kimi_proxy.core.config.providers import Model
+from kimi_proxy.core.config.team import BudgetSettings
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.pruning.explain import OFF_FOCUS
 from kimi_proxy.services.runtime import Runtime, running
@@ -136,6 +137,8 @@ def _settings(model: BaseModel, path: str = "") -> Iterator[tuple[str, str]]:
             yield from _settings(value, below)
         elif below == "models":
             yield from _settings(Model(provider=""), f"{below}.NAME")
+        elif below == "team.budgets":
+            yield from _settings(BudgetSettings(requests=1), f"{below}.NAME")
         elif isinstance(value, Mapping) and value:
             yield from _settings(next(iter(value.values())), f"{below}.NAME")
         else:

@@ -10,6 +10,7 @@ from kimi_proxy.cli.console import load
 from kimi_proxy.core import json
 from kimi_proxy.services.chat.messages import ShortenedMessages
 from kimi_proxy.services.runtime import running
+from kimi_proxy.services.team import own_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,7 +44,7 @@ async def acompress(
 ) -> ShortenedMessages:
     """Do what `compress` does, in a running event loop."""
     plain = json.decode(json.encode(list(messages)))
-    async with running(load(env).config) as runtime:
+    async with running(load(env).config) as runtime, own_store(runtime.config, runtime.store):
         await runtime.pruner.warm()
         return await runtime.messages.shorten(plain, model, session)
 
@@ -52,7 +53,7 @@ def original(hashed: str, env: Mapping[str, str] = os.environ) -> str:
     """Return the text behind one of the `hashes` of a result. Raise PruneIdNotFound if it has expired."""
 
     async def read() -> str:
-        async with running(load(env).config) as runtime:
+        async with running(load(env).config) as runtime, own_store(runtime.config, runtime.store):
             return await runtime.messages.original(hashed)
 
     return asyncio.run(read())

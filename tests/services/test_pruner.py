@@ -8,6 +8,7 @@ from tests.fakes import Clock, MemoryOriginals
 from tests.services.test_workers import scripted, started
 from tests.texts import a_log, a_question
 
+from kimi_proxy.core.caller import Caller, acting
 from kimi_proxy.core.config import PrunerSettings
 from kimi_proxy.core.errors import InvalidParams, InvalidRange, PruneIdNotFound, StoreUnavailable
 from kimi_proxy.core.markers import is_id
@@ -166,12 +167,14 @@ async def test_an_id_that_is_no_longer_honoured_is_not_given_out_again(store: Me
 
 
 async def test_scopes_share_nothing(pruner: Pruner) -> None:
-    mine = await pruner.prune(a_question(LOG), "mine")
-    yours = await pruner.prune(a_question(LOG), "yours")
-    assert mine.prune_id and yours.prune_id != mine.prune_id
-    assert yours.pruned.warnings == ()
-    with pytest.raises(PruneIdNotFound):
-        await pruner.recover(mine.prune_id, [(1, 1)], False, "yours")
+    with acting(Caller("mine")):
+        mine = await pruner.prune(a_question(LOG))
+    with acting(Caller("yours")):
+        yours = await pruner.prune(a_question(LOG))
+        assert mine.prune_id and yours.prune_id != mine.prune_id
+        assert yours.pruned.warnings == ()
+        with pytest.raises(PruneIdNotFound):
+            await pruner.recover(mine.prune_id, [(1, 1)], False)
 
 
 async def test_equal_questions_at_the_same_time_are_answered_once(store: MemoryOriginals, pruner: Pruner) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -12,17 +13,18 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from kimi_proxy import __version__
-from kimi_proxy.api import chat, context, dashboard, gateway, hooks, metrics, pruning, sessions, settings
+from kimi_proxy.api import chat, context, dashboard, gateway, hooks, metrics, pruning, sessions, settings, team
 from kimi_proxy.api.answers import DescribedRoute, RouteSpec, json_route
 from kimi_proxy.api.catalogs import pruner_catalog, tools_catalog
 from kimi_proxy.api.errors import on_fault, on_http_exception, on_own_error
-from kimi_proxy.api.guard import LOOPBACK, Guard, Refusal, Rules
+from kimi_proxy.api.guard import LOOPBACK, Guard, Headers, Refusal, Rules, tokens_in
 from kimi_proxy.api.live import Live
 from kimi_proxy.api.mcp import MCP, RPC, Catalog
 from kimi_proxy.api.mcp.http import endpoint, rpc_spec
 from kimi_proxy.api.openapi.bodies import HealthBody, PrunerHealthBody
 from kimi_proxy.api.openapi.document import described
 from kimi_proxy.api.server import serve
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.errors import ConfigError, KimiProxyError
 from kimi_proxy.core.json import JsonObject
@@ -30,6 +32,7 @@ from kimi_proxy.proxy.local_server import local_url, outward_address, port_owner
 from kimi_proxy.services.background import announced, settings_digest
 from kimi_proxy.services.runtime import Runtime
 from kimi_proxy.services.store.protocols import Store
+from kimi_proxy.services.team import Team
 from kimi_proxy.services.tools.agent import over_http
 
 TOOLS_HOST = "127.0.0.1"
@@ -87,7 +90,7 @@ async def listen(
                     *(listener.host, listener.port),
                     stop=stop,
                     shutdown=config.shutdown,
-                    token=config.token is not None,
+                    token=is_closed(config),
                     on_ready=ready,
                     occupant=port_owner,
                     variable=listener.variable,
@@ -117,7 +120,7 @@ def pruner_app(runtime: Runtime) -> ASGIApp:
         metrics.route(runtime),
         pruning.swe_prune_route(runtime.pruner),
     ]
-    rules = rules_of(runtime.config, runtime.config.mcp_pruner.host)
+    rules = rules_of(runtime.config, runtime.config.mcp_pruner.host, runtime.team)
     catalog = pruner_catalog(runtime, traffic.called)
     more = {**catalog.tools, **over_http(runtime.agent_tools, runtime.config.tools)}
     at_mcp = replace(catalog, tools=more, ends_with_caller=len(more) > len(catalog.tools))
@@ -126,9 +129,11 @@ def pruner_app(runtime: Runtime) -> ASGIApp:
 
 def tools_app(runtime: Runtime) -> ASGIApp:
     """Return read, grep, bash and recover_text. Raise ConfigError without a token, because bash runs commands."""
-    if runtime.config.token is None:
+    if not is_closed(runtime.config):
         raise ConfigError("bash runs commands for everyone who reaches its port: set KIMI_PROXY_TOKEN, or use --stdio")
-    return mcp_app(tools_catalog(runtime), rules_of(runtime.config, TOOLS_HOST), [_pruner_health(runtime)])
+    return mcp_app(
+        tools_catalog(runtime), rules_of(runtime.config, TOOLS_HOST, runtime.team), [_pruner_health(runtime)]
+    )
 
 
 def proxy_app(runtime: Runtime) -> ASGIApp:
@@ -159,10 +164,11 @@ def proxy_app(runtime: Runtime) -> ASGIApp:
         *context.compression_routes(runtime.compressions),
         *context.context_routes(runtime.sessions, runtime.latest_requests),
         *context.memory_routes(runtime.project_memory, runtime.sessions),
+        *team.routes(runtime.store, runtime.team, runtime.sessions),
         gateway.original_route(runtime.gateway),
         json_route("GET", "/health", health, RouteSpec("Say that it serves", HealthBody)),
     ]
-    return guarded(described(routes), rules_of(runtime.config, runtime.config.proxy.host))
+    return guarded(described(routes), rules_of(runtime.config, runtime.config.proxy.host, runtime.team))
 
 
 def mcp_app(
@@ -197,8 +203,13 @@ def guarded(
     return Guard(app, rules, on_refusal)
 
 
-def rules_of(config: Config, host: str) -> Rules:
-    """Return the guard's rules for a server that is bound to `host`."""
+def is_closed(config: Config) -> bool:
+    """Return whether callers need a token."""
+    return config.token is not None or config.team.enabled
+
+
+def rules_of(config: Config, host: str, people: Team | None = None) -> Rules:
+    """Return the guard's rules for a server that is bound to `host`; with `people`, each has a token."""
     name = f"[{host}]" if ":" in host else host
     # On all interfaces, the address that the start message names is ours too; a rebound name is not.
     outward = outward_address(host) if host in ALL_INTERFACES else None
@@ -207,7 +218,12 @@ def rules_of(config: Config, host: str) -> Rules:
         hosts=(*own, *config.access.allowed_hosts),
         token=config.token.get_secret_value() if config.token else None,
         max_body_bytes=config.access.max_body_bytes,
+        identify=None if people is None else partial(_caller_in, people),
     )
+
+
+async def _caller_in(people: Team, headers: Headers) -> Caller | None:
+    return await people.people.identify(tokens_in(headers))
 
 
 def _pruner_health(runtime: Runtime) -> Route:

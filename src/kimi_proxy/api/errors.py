@@ -21,6 +21,8 @@ RefusalCode = Literal[
     "origin",
     "cross_site",
     "token_required",
+    "people_unavailable",
+    "admins_only",
     "content_encoding",
     "content_type",
     "body_too_large",

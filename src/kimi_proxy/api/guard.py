@@ -12,7 +12,7 @@ import re
 import sys
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +20,8 @@ from functools import lru_cache
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kimi_proxy.api.errors import RefusalCode, refusal
+from kimi_proxy.core.caller import LOCAL, Caller, acting
+from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.proxy import peer
 
 if sys.version_info >= (3, 14):
@@ -30,6 +32,9 @@ else:
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 WITHOUT_TOKEN = frozenset({"/health", "/"})
 PAGES = "/dashboard/"  # static files without user data; the page itself asks for the token
+# In a team: what only admins may see, and what members may look at but not change.
+FOR_ADMINS = ("/api/team", "/api/audit-log", "/api/mcp/servers/", "/metrics")
+CHANGED_BY_ADMINS = ("/api/settings", "/api/sanitizer/toggle")
 OWN_PAGES = (b"same-origin", b"none")
 # Where the clients of various APIs send their key, and where our token goes beside a key or a login of theirs.
 KEY_HEADERS = (b"x-kimi-proxy-token", b"x-api-key", b"api-key", b"x-goog-api-key")
@@ -43,18 +48,24 @@ MAX_WINDOW_LOG = 25  # zstd keeps 2 ** this many bytes in memory: as long as a b
 PROTOCOL = "kimi-proxy"  # the WebSocket subprotocol that a page offers beside the token
 
 Headers = list[tuple[bytes, bytes]]
+# Returns whose token or login is in these headers; None if no one's is. Raises StoreUnavailable if it cannot say.
+Identify = Callable[[Headers], Awaitable[Caller | None]]
 
 _PORT = re.compile(r":\d+$")
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the guard requires; `hosts` are accepted beside the loopback names, with or without a port."""
+    """What the guard requires; `hosts` are accepted beside the loopback names, with or without a port.
+
+    With `identify`, the token of a person is required, on loopback too.
+    """
 
     hosts: tuple[str, ...] = ()
     token: str | None = None
     max_body_bytes: int = 32 * 1024**2
     body_timeout_s: float = 30.0
+    identify: Identify | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +86,10 @@ TOKEN_REQUIRED = Refusal(
     "send the server's token as Authorization: Bearer …, as X-Api-Key, or as X-Kimi-Proxy-Token",
     (("www-authenticate", 'Bearer realm="kimi-proxy"'),),
 )
+PEOPLE_AWAY = Refusal(
+    503, "people_unavailable", "the store that knows the people cannot be read: try again", (("retry-after", "1"),)
+)
+ADMINS_ONLY = Refusal(403, "admins_only", "this changes or shows what concerns everyone: an admin's token may do it")
 CODINGS = (b"identity", b"zstd", b"gzip")  # Codex compresses what it sends with a ChatGPT login
 CONTENT_ENCODING = Refusal(
     415, "content_encoding", "a body may be compressed with zstd or gzip: send it so, or as it is"
@@ -111,13 +126,15 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         held = HeldBytes(self)
         try:
-            admitted = receive if scope["type"] == "lifespan" else await self._admitted(scope, receive, held)
+            is_request = scope["type"] != "lifespan"
+            admitted = await self._admitted(scope, receive, held) if is_request else Admission(receive)
             if isinstance(admitted, Refusal):
                 self.on_refusal(admitted)
                 await self._slow_down(admitted)
                 await _refuse(admitted, scope, receive, send)
             else:
-                await self.app(scope, admitted, send)
+                with acting(admitted.caller):
+                    await self.app(scope, admitted.receive, send)
         finally:
             held.release()
 
@@ -139,13 +156,25 @@ class Guard:
             async with self._guessing:
                 await asyncio.sleep(GUESS_S)
 
-    async def _admitted(self, scope: Scope, receive: Receive, held: "HeldBytes") -> Receive | Refusal:
-        """Return where the application reads the body from, or why it is refused."""
-        refusal = self._refusal(scope)
-        if refusal is not None or not _has_body(scope["headers"]):
-            return refusal or receive
+    async def _admitted(self, scope: Scope, receive: Receive, held: "HeldBytes") -> "Admission | Refusal":
+        """Return who calls and where the application reads the body from, or why the request is refused."""
+        who = self._refusal(scope) or await self._caller(scope)
+        if isinstance(who, Refusal) or not _has_body(scope["headers"]):
+            return who if isinstance(who, Refusal) else Admission(receive, who)
         body = await self._body(scope["headers"], receive, held)
-        return body if isinstance(body, Refusal) else _replayed(body, receive)
+        return body if isinstance(body, Refusal) else Admission(_replayed(body, receive), who)
+
+    async def _caller(self, scope: Scope) -> Caller | Refusal:
+        """Return who calls; where no token is needed that is LOCAL, to whom nothing of a team's is given."""
+        if self.rules.identify is None or _is_open(scope["path"]):
+            return LOCAL
+        try:
+            who = await self.rules.identify(scope["headers"])
+        except StoreUnavailable:
+            return PEOPLE_AWAY
+        if who is None:
+            return TOKEN_REQUIRED
+        return ADMINS_ONLY if not who.is_admin and is_for_admins(scope) else who
 
     def _refusal(self, scope: Scope) -> Refusal | None:
         headers: Headers = scope["headers"]
@@ -159,10 +188,10 @@ class Guard:
         )
 
     def _check_token(self, path: str, headers: Headers) -> Refusal | None:
-        if self.rules.token is None or path in WITHOUT_TOKEN or path.startswith(PAGES):
+        if self.rules.token is None or self.rules.identify is not None or _is_open(path):
             return None
         expected = self.rules.token.encode()
-        return None if any(hmac.compare_digest(t, expected) for t in _tokens(headers)) else TOKEN_REQUIRED
+        return None if any(hmac.compare_digest(t, expected) for t in tokens_in(headers)) else TOKEN_REQUIRED
 
     async def _body(self, headers: Headers, receive: Receive, held: "HeldBytes") -> bytes | Refusal:
         limit = self.rules.max_body_bytes
@@ -178,6 +207,14 @@ class Guard:
             return body
         body = await asyncio.to_thread(_decompressed, body, coding, limit)
         return body if isinstance(body, Refusal) or held.take(len(body)) else BUSY
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """A request that may go on: where its body is read from, and who sends it."""
+
+    receive: Receive
+    caller: Caller = LOCAL
 
 
 class HeldBytes:
@@ -243,7 +280,18 @@ def _check_content(headers: Headers) -> Refusal | None:
     return None if json else CONTENT_TYPE
 
 
-def _tokens(headers: Headers) -> Iterator[bytes]:
+def is_for_admins(scope: Scope) -> bool:
+    """Return whether a request changes, or shows, what concerns everyone on this server."""
+    path, method = str(scope["path"]), scope.get("method", "GET")
+    return path.startswith(FOR_ADMINS) or (method not in ("GET", "HEAD") and path.startswith(CHANGED_BY_ADMINS))
+
+
+def _is_open(path: str) -> bool:
+    return path in WITHOUT_TOKEN or path.startswith(PAGES)
+
+
+def tokens_in(headers: Headers) -> Iterator[bytes]:
+    """Return every token that a request offers, wherever its client's API puts one."""
     for name in KEY_HEADERS:
         yield from _values(headers, name)
     for credentials in _values(headers, b"authorization"):

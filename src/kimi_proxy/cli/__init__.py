@@ -6,7 +6,21 @@ from typing import Annotated
 import typer
 
 from kimi_proxy import __version__
-from kimi_proxy.cli import agents, audit, config, demo, doctor, evaluation, init, mcp, pruning, report, serving, store
+from kimi_proxy.cli import (
+    agents,
+    audit,
+    config,
+    demo,
+    doctor,
+    evaluation,
+    init,
+    mcp,
+    pruning,
+    report,
+    serving,
+    store,
+    team,
+)
 from kimi_proxy.cli.console import remark
 from kimi_proxy.cli.context import compress, memory
 from kimi_proxy.cli.evaluation import evaluate
@@ -58,6 +72,7 @@ app.add_typer(memory)
 app.command("eval")(evaluate)
 app.command()(audit.audit)
 app.command()(report.report)
+app.add_typer(team.team)
 app.command()(evaluation.replay)
 app.add_typer(store.store)
 app.add_typer(config.config)

@@ -88,6 +88,7 @@ def with_store(job: Callable[[Store], Awaitable[T]]) -> T:
     import asyncio
 
     from kimi_proxy.services.store import open_store
+    from kimi_proxy.services.team import own_store
 
     log_errors_only()
     config = load().config
@@ -96,7 +97,8 @@ def with_store(job: Callable[[Store], Awaitable[T]]) -> T:
         ttl_s, max_bytes = config.mcp_pruner.prune_id_ttl_s, config.store.max_bytes
         store = await open_store(config.home, ttl_s=ttl_s, max_bytes=max_bytes, url=config.store.url)
         try:
-            return await job(store)
+            async with own_store(config, store) as own:
+                return await job(own)
         finally:
             await store.close()
 

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kimi_proxy.cli.console import JsonOption, load, log_errors_only, write, write_json
+from kimi_proxy.cli.console import JsonOption, write, write_json
+from kimi_proxy.cli.pruning import with_store
 
 if TYPE_CHECKING:
-    from kimi_proxy.core.config import Config
     from kimi_proxy.features.accounting import SavingsLine
+    from kimi_proxy.services.store.protocols import Store
+    from kimi_proxy.services.store.team import UsageSum
 
 
 _AGO = re.compile(r"(\d{1,5})([mhdw])", re.ASCII)
@@ -27,24 +29,30 @@ def report(
     session: Annotated[
         str, typer.Option(metavar="SESSION", help="Only this one: its id, or the name that its client gives it.")
     ] = "",
+    by: Annotated[
+        str,
+        typer.Option(metavar="COLUMNS", help="What was used by person, team, model, day: some of them, with commas."),
+    ] = "",
     as_json: JsonOption = False,
     as_csv: Annotated[
-        bool, typer.Option("--csv", help="Print CSV instead: a line for each session and model.")
+        bool, typer.Option("--csv", help="Print CSV instead: a line for each session and model, or each row of --by.")
     ] = False,
 ) -> None:
     """Print what requests cost, what they would have cost, and what was saved after all.
 
     Lost cache reads, recoveries and summaries are taken off; less than zero is a loss. docs/accounting.md explains how.
     """
-    import asyncio
-
     from kimi_proxy.features import accounting
 
-    log_errors_only()
     if as_json and as_csv:
         raise typer.BadParameter("choose one of --json and --csv", param_hint="--csv")
-    moment = _moment(since)
-    lines = asyncio.run(_lines(load().config, moment, session))
+    moment = moment_of(since)
+    if by:
+        if session:
+            raise typer.BadParameter("days are counted for all sessions together", param_hint="--session")
+        _print_usage(by, moment, as_json, as_csv)
+        return
+    lines = with_store(lambda store: _lines(store, moment, session))
     since_text = moment.isoformat(timespec="seconds").replace("+00:00", "Z") if moment else None
     if as_json:
         write_json(accounting.as_json(lines, since_text))
@@ -52,22 +60,36 @@ def report(
         write(accounting.as_csv(lines) if as_csv else accounting.as_text(lines, since_text))
 
 
-async def _lines(config: Config, since: datetime | None, session: str) -> Sequence[SavingsLine]:
+def _print_usage(by: str, since: datetime | None, as_json: bool, as_csv: bool) -> None:
+    """Print what was used; in a team a member sees their own, an admin everyone's."""
+    from kimi_proxy.core import caller
+    from kimi_proxy.services.store.team import day_of
+    from kimi_proxy.services.team import report
+
+    chosen = report.columns(by)
+
+    async def usage(store: Store) -> list[tuple[tuple[str, ...], UsageSum]]:
+        who = caller.current()
+        people = None if who.is_admin else [who.person]
+        return report.grouped(await store.team.usage(day_of(since.timestamp()) if since else "", people), chosen)
+
+    rows = with_store(usage)
+    if as_json:
+        write_json({"by": chosen, "rows": report.rows_to_json(rows, chosen)})
+    else:
+        write(report.as_csv(rows, chosen) if as_csv else report.as_text(rows, chosen))
+
+
+async def _lines(store: Store, since: datetime | None, session: str) -> Sequence[SavingsLine]:
     from kimi_proxy.features.sessions import session_named
-    from kimi_proxy.services.store import open_store
 
-    store = await open_store(
-        config.home, ttl_s=config.mcp_pruner.prune_id_ttl_s, max_bytes=config.store.max_bytes, url=config.store.url
+    return await store.sessions.accounts(
+        since.timestamp() if since else 0.0, session_named(session).id if session else None
     )
-    try:
-        return await store.sessions.accounts(
-            since.timestamp() if since else 0.0, session_named(session).id if session else None
-        )
-    finally:
-        await store.close()
 
 
-def _moment(since: str) -> datetime | None:
+def moment_of(since: str) -> datetime | None:
+    """Return when `since` was: 30m, 24h, 7d and 2w ago, or a date."""
     if not since:
         return None
     if ago := _AGO.fullmatch(since):

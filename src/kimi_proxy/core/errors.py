@@ -18,6 +18,8 @@ KimiProxyError
 │   ├── NothingSeen           no request of a session has passed since the start
 │   └── CompressionRefused    a history that cannot be compressed, or restored, now
 ├── RateLimited               a provider's limit, set by its user, is reached
+│   └── BudgetExceeded        a person, a team or a model has used what it may
+├── AccessDenied              what belongs to another person, or is for admins only
 ├── ConfigError               settings that we refuse to start with
 ├── StoreUnavailable          an original could not be committed or read
 ├── FileRefused               a client's configuration file that we won't change
@@ -229,6 +231,20 @@ class RateLimited(KimiProxyError, code="rate_limited", http_status=429):
     def __init__(self, provider: str, retry_after_s: float) -> None:
         super().__init__(f"{provider} is asked as often as its requests_per_minute allow: try again later")
         self.retry_after_s = retry_after_s
+
+
+class BudgetExceeded(RateLimited, code="budget_exceeded"):
+    def __init__(self, budget: str, problem: str, retry_after_s: float) -> None:
+        KimiProxyError.__init__(self, f"{problem}: try again when the budget {budget!r} begins anew, or ask an admin")
+        self.budget = budget
+        self.retry_after_s = retry_after_s
+
+    def data(self) -> "JsonObject":
+        return {"code": self.code, "budget": self.budget}
+
+
+class AccessDenied(KimiProxyError, code="access_denied", http_status=403):
+    """The message says whose token is needed."""
 
 
 class ConfigError(KimiProxyError, code="config_error"):

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 from kimi_proxy.core import caller
@@ -39,6 +39,7 @@ class Session:
     id: str
     name: str = ""  # what its client calls it
     parent: str = ""  # the id of the session that it helps, as a sub-agent or with requests on the side
+    is_given: bool = field(default=False, compare=False)  # its client sent the id itself, which may be another's
 
 
 def session_of(request: Request, headers: Mapping[bytes, bytes], provider: str) -> Session:
@@ -58,7 +59,12 @@ def session_of(request: Request, headers: Mapping[bytes, bytes], provider: str) 
 def session_named(name: str) -> Session:
     """Return the session that a client calls `name`; one of our own ids is that session."""
     name = name.encode("utf-8", "replace").decode()  # half of a surrogate pair can neither be hashed nor stored
-    return Session(name) if is_session_id(name) else Session(_id(b"named", name.encode()), name)
+    return Session(name, is_given=True) if is_session_id(name) else Session(_id(b"named", name.encode()), name)
+
+
+def own_session(session: Session) -> Session:
+    """Return the caller's own session in place of one whose id their client sent, and that is another person's."""
+    return replace(session, id=_id(b"named", session.id.encode()), is_given=False)
 
 
 def is_session_id(text: str) -> bool:

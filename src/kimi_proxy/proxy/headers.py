@@ -8,6 +8,8 @@ from kimi_proxy.core.chat import Wire
 
 Header: TypeAlias = tuple[bytes, bytes]
 
+TEAM_TOKEN = b"kpt_"  # how the token of a person begins
+
 CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"})
 
 # RFC 9110: they speak of one connection, and we have two.
@@ -75,10 +77,8 @@ def _named_by_connection(headers: Collection[Header]) -> frozenset[bytes]:
 
 
 def _is_token(credentials: bytes, token: str | None) -> bool:
-    if token is None:
-        return False
-    ours = token.encode()
-    return credentials.strip() == ours or credentials.partition(b" ")[2].strip() == ours
+    given = credentials.strip(), credentials.partition(b" ")[2].strip()
+    return any(each.startswith(TEAM_TOKEN) or (token is not None and each == token.encode()) for each in given)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from functools import cached_property
 from secrets import randbelow
 
-from kimi_proxy.core import json
+from kimi_proxy.core import caller, json
+from kimi_proxy.core.caller import LOCAL_SCOPE, Caller
 from kimi_proxy.core.json import JsonValue
 
 QUEUE = 256  # events that wait for one viewer
@@ -32,11 +33,23 @@ class HubEvent:
     name: str
     at: float
     fields: Mapping[str, JsonValue]
+    scope: str = LOCAL_SCOPE  # whose it is
 
     @cached_property
     def text(self) -> str:
         """Return it as it is sent; made when the first viewer needs it, and the same for all."""
         return frame(self.name, self.seq, self.at, self.fields)
+
+    @cached_property
+    def figures(self) -> str:
+        """Return it as an admin sees what is another person's: who and how much, and nothing that anyone wrote."""
+        return frame(self.name, self.seq, self.at, {**without_words(self.fields), "owner": self.scope})
+
+    def shown_to(self, viewer: Caller) -> str | None:
+        """Return what `viewer` may see of it; None if that is nothing."""
+        if self.scope in viewer.scopes:
+            return self.text
+        return self.figures if viewer.is_admin else None
 
 
 class Viewer:
@@ -44,15 +57,21 @@ class Viewer:
 
     def __init__(self, joined_at: int, missed: list[HubEvent] | None, step: int = 1) -> None:
         self._step = step  # between the numbers of two events
+        self._caller = caller.current()
         self.joined_at = joined_at  # the number of the newest event when it came
         self.is_up_to_date = missed is not None  # it knows all that came before what waits for it
-        self._waiting: deque[HubEvent] = deque(missed or ())
+        self._waiting: deque[HubEvent] = deque(filter(self._sees, missed or ()))
         self._lost = 0
         self._news = asyncio.Event()
         if self._waiting:
             self._news.set()
 
+    def _sees(self, event: HubEvent) -> bool:
+        return event.shown_to(self._caller) is not None
+
     def push(self, event: HubEvent) -> None:
+        if not self._sees(event):
+            return
         self._waiting.append(event)
         while len(self._waiting) > QUEUE:
             self._waiting.popleft()
@@ -67,7 +86,7 @@ class Viewer:
         event = self._waiting.popleft()
         if not self._waiting:
             self._news.clear()
-        return event.text
+        return event.shown_to(self._caller) or ""
 
 
 class Hub:
@@ -100,7 +119,7 @@ class Hub:
 
     def _show(self, event: str, at: float, fields: Mapping[str, JsonValue]) -> HubEvent:
         self._seq += self._step
-        published = HubEvent(self._seq, event, at, fields)
+        published = HubEvent(self._seq, event, at, fields, caller.scope())
         self._history.append(published)
         for viewer in self._viewers:
             viewer.push(published)
@@ -130,6 +149,28 @@ class Hub:
             return None
         missed = [event for event in self._history if event.seq > since]
         return missed if len(missed) <= QUEUE else None
+
+
+# Of another person's event: these are names that settings and programs give, and no one's words.
+PLAIN = frozenset(
+    (
+        *("id", "session_id", "request_id", "provider", "model", "api", "outcome", "finish", "counted_by", "level"),
+        *("created_at", "last_used_at", "at", "reasons", "from", "to", "kind", "budget", "per", "person", "team"),
+    )
+)
+
+
+def without_words(fields: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return `fields` without every text that is not known to be a plain name or a time."""
+    return {name: _figures(name, value) for name, value in fields.items()}
+
+
+def _figures(name: str, value: JsonValue) -> JsonValue:
+    if isinstance(value, Mapping):
+        return without_words(value)
+    if isinstance(value, list | tuple):
+        return [_figures(name, one) for one in value]
+    return "" if isinstance(value, str) and name not in PLAIN else value
 
 
 def frame(name: str, seq: int, at: float, fields: Mapping[str, JsonValue]) -> str:

@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from kimi_proxy.core import caller
+from kimi_proxy.core.caller import LOCAL, Caller, acting
 from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.core.errors import AnyReason, Reason, StoreUnavailable, location
@@ -36,7 +38,7 @@ from kimi_proxy.features.pipeline import Draft, Note
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services import serialize
 from kimi_proxy.services.chat.counting import TokenCounter
-from kimi_proxy.services.chat.handler import ChatObserver
+from kimi_proxy.services.chat.handler import MAX_MODEL_CHARS, ChatObserver
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics
@@ -176,6 +178,7 @@ class JournalEntry:
     start: AccountStart
     metric: Metric | None = None  # once it is announced
     sent: Sent | None = None
+    caller: Caller = LOCAL
     title: str = ""  # of its session, if that is new
     directory: str = ""
 
@@ -201,7 +204,7 @@ class Journal(ChatObserver):
         self._publish = publish
         self._now = now
         self._running: dict[int, JournalEntry] = {}  # by the identity of the draft that left
-        self._queue: asyncio.Queue[tuple[Work, int]] = asyncio.Queue(MAX_QUEUED)
+        self._queue: asyncio.Queue[tuple[Work, int, Caller]] = asyncio.Queue(MAX_QUEUED)
         self._queued_bytes = 0
         self._windows = WindowLevels()
         self._accounts = Accounts(models, metrics)
@@ -212,7 +215,8 @@ class Journal(ChatObserver):
     def on_start(self, came: Draft, leaves: Draft) -> None:
         # All of the draft but its request, which may be large.
         kept = leaves.request.wire, leaves.target, leaves.session, leaves.notes, leaves.reasons
-        entry = JournalEntry(new_id("req"), round(self._now(), 3), *kept, self._accounts.start(came, leaves))
+        start = self._accounts.start(came, leaves)
+        entry = JournalEntry(new_id("req"), round(self._now(), 3), *kept, start, caller=caller.current())
         if leaves.session.id not in self._windows:
             entry.title, entry.directory = title_of(came.request), directory_of(came.request)
         requests = came.request, leaves.request
@@ -235,7 +239,9 @@ class Journal(ChatObserver):
             self._later(lambda: self._conclude(entry, ending))
 
     def introduce(self, session: SessionRecord) -> None:
-        """Write a new session down and publish it."""
+        """Write a new session of the caller's down and publish it."""
+        who = caller.current()
+        session = replace(session, scope=who.scope, person=who.person, team=who.team)
         self._windows.meet([session.id])
         self._unwritten.open_session(session)
         self._publish(CREATED, {"session": serialize.session(session)})
@@ -279,15 +285,16 @@ class Journal(ChatObserver):
             self._metrics.journal_dropped.labels("busy").inc()
             return False
         self._queued_bytes += size
-        self._queue.put_nowait((work, size))
+        self._queue.put_nowait((work, size, caller.current()))
         return True
 
     async def _note(self) -> None:
         while True:
-            work, size = await self._queue.get()
+            work, size, who = await self._queue.get()
             self._queued_bytes -= size
             try:
-                await work()
+                with acting(who):
+                    await work()
             except Exception as e:  # noqa: BLE001 - a note that can't be taken is no reason to take no more
                 log.warning("journal failed", extra={"what": location(e)})
                 self._metrics.journal_dropped.labels("fault").inc()
@@ -313,13 +320,16 @@ class Journal(ChatObserver):
             session=entry.session.id,
             at=entry.at,
             provider=target.provider,
-            model=target.name[:200],
+            model=target.name[:MAX_MODEL_CHARS],
             api=entry.wire.format.name,
             tokens_estimated=after.total,
             tokens_saved=saved,
             reasons=() if saved > 0 else why,
             max_context=entry.start.window,
             context=context,
+            scope=entry.caller.scope,
+            person=entry.caller.person,
+            team=entry.caller.team,
         )
         await self._meet(metric, entry)
         self._publish("metric", {"metric": serialize.metric(metric)})

@@ -24,7 +24,7 @@ from kimi_proxy.services.chat.compression import AutoCompression, Compressor, Se
 from kimi_proxy.services.chat.context import LatestRequests, Reinjection
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.decisions import ChatDecisions
-from kimi_proxy.services.chat.handler import Chat, ChatObserver
+from kimi_proxy.services.chat.handler import Chat, ChatObserver, admit_all, owns_all
 from kimi_proxy.services.chat.memory import ProjectMemory
 from kimi_proxy.services.chat.messages import Messages
 from kimi_proxy.services.chat.model_windows import ModelWindows
@@ -49,6 +49,7 @@ from kimi_proxy.services.settings import LiveSettings, Switchable
 from kimi_proxy.services.store import open_store
 from kimi_proxy.services.store.protocols import Replicas, Store, StoredEvent
 from kimi_proxy.services.supervisor import Supervisor
+from kimi_proxy.services.team import Team
 from kimi_proxy.services.tools.agent import agent_tools
 from kimi_proxy.services.tools.standalone import pruner_tools
 from kimi_proxy.services.workers.pool import Workers
@@ -81,6 +82,7 @@ class Runtime:
     hooks: ToolHooks
     messages: Messages  # that other gateways hand over
     model_windows: ModelWindows
+    team: Team | None = None  # that shares this server
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,8 @@ async def running(
             alive,
             await open_store(config.home, ttl_s=ttl_s, max_bytes=room, url=config.store.url, timeout_s=timeout_s),
         )
+        kept, team = store, _closed(alive, Team(config, store, hub.publish)) if config.team.enabled else None
+        store = team.store if team else kept
         workers = _closed(alive, Workers(thread_max_chars=thread_max_chars))
         rerank = reranker(config)
         if rerank is not None:
@@ -152,7 +156,7 @@ async def running(
         summaries = Summaries(client, rate_limiter, metrics, config.compression.summary_timeout_s)
         stages = _stages(config, store, workers, metrics, hub, counter, models, decisions, summaries)
 
-        journal = _closed(alive, Journal(store.sessions, models, counter, metrics, hub.publish))
+        journal = _closed(alive, Journal(kept.sessions, models, counter, metrics, hub.publish))
         recorder = _closed(alive, Recorder(config.record, config.home, models))
         latest = LatestRequests(counter, models)
         chains = _closed(alive, ResponseChains(store.decisions, is_shared))
@@ -168,7 +172,8 @@ async def running(
         recall = Recall(store.originals, decisions, metrics, config.sanitizer.recover_rounds)
         forgetters = stages.compressor.forget, latest.forget
         sessions = Sessions(store.sessions, journal, forgetters, newer_count=newer_count)
-        settings = LiveSettings(config, stages.switches, os.environ, hub.publish)
+        publish = team.audit.publishing(hub.publish) if team else hub.publish
+        settings = LiveSettings(config, stages.switches, os.environ, publish)
         if store.replicas is not None:
             await alive.enter_async_context(_following(store.replicas, hub, sessions, settings))
         presets_on_demand = presets(config.compression, config.compaction)
@@ -187,6 +192,8 @@ async def running(
             chat=Chat(
                 *(config, client, metrics, stages.in_order, observers, recall, rate_limiter, models),
                 session_after=chains.session_after,
+                owns=team.store.sessions.owns if team else owns_all,
+                admit=team.budgets.admit if team else admit_all,
             ),
             sanitizer=stages.sanitizer,
             sessions=sessions,
@@ -196,6 +203,7 @@ async def running(
             messages=Messages(stages.sanitizer.shorten, store.originals, decisions, count_fault),
             hooks=ToolHooks(config.hooks, config.sanitizer, store.originals, workers, metrics, hub.publish),
             model_windows=model_windows,
+            team=team,
         )
 
 

@@ -23,7 +23,9 @@ _METRIC = (
 def session(record: SessionRecord) -> JsonObject:
     """Return the fields of a session in their order, times as text."""
     times: JsonObject = {"created": iso_time(record.created), "last_used": iso_time(record.last_used)}
-    return {f"{name}_at" if name in times else name: times.get(name, value) for name, value in _fields(record)}
+    owner = {name for name in ("person", "team") if not getattr(record, name)} | {"scope"}  # shown in a team only
+    shown = ((name, value) for name, value in _fields(record) if name not in owner)
+    return {f"{name}_at" if name in times else name: times.get(name, value) for name, value in shown}
 
 
 def sums(all: SessionTotals) -> JsonObject:

@@ -44,6 +44,10 @@ class Sessions:
         self._now = now
         self._newer_count = newer_count
 
+    async def caught_up(self) -> None:
+        """Wait for what has happened to be noted and written, for a while."""
+        await self._journal.caught_up()
+
     async def create(self, name: str, title: str) -> SessionRecord:
         """Return a new session that requests can name; without a name, its id is one."""
         session = session_named(name) if name else Session(new_id("ses"))

@@ -8,6 +8,7 @@ from kimi_proxy.api.openapi.session_bodies import CompositionBody, MetricBody, S
 class EventFields(TypedDict):
     seq: int
     at: str
+    owner: NotRequired[str]  # whose it is, where an admin of a team sees that of another: person/ada
 
 
 class SessionTotalsBody(TypedDict):
@@ -68,6 +69,17 @@ class ContextAlertEvent(EventFields):
     tokens: int
     max_context: int | None
     counted_by: Literal["provider", "estimate"]
+
+
+class BudgetAlertEvent(EventFields):
+    type: Literal["budget_alert"]
+    budget: str
+    level: Literal["near", "used"]
+    percent: int
+    per: Literal["day", "month"]
+    hard: bool
+    requests: int
+    usd: float
 
 
 class MemoryEvent(EventFields):
@@ -241,6 +253,7 @@ EVENTS: tuple[object, ...] = (
     SessionDeletedEvent,
     MetricEvent,
     ContextAlertEvent,
+    BudgetAlertEvent,
     MemoryEvent,
     AttentionSinkEvent,
     ReinjectedEvent,

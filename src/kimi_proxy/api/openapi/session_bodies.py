@@ -33,6 +33,8 @@ class SessionBody(TypedDict):
     net_saved_usd: float | None
     parent: str
     directory: str
+    person: NotRequired[str]  # in a team
+    team: NotRequired[str]
 
 
 class SessionsBody(TypedDict):

@@ -29,6 +29,7 @@ from kimi_proxy.core.config.sections import (
     ToolSettings,
 )
 from kimi_proxy.core.config.servers import McpServer, McpSettings
+from kimi_proxy.core.config.team import TeamSettings
 from kimi_proxy.core.errors import ConfigError
 
 DEEPINFRA_URL = "https://api.deepinfra.com/v1/inference/Qwen/Qwen3-Reranker-0.6B"
@@ -112,6 +113,7 @@ class FileSettings(SettingsSection):
     record: RecordSettings = RecordSettings()
     store: StoreSettings = StoreSettings()
     access: AccessSettings = AccessSettings()
+    team: TeamSettings = TeamSettings()
     shutdown: ShutdownSettings = ShutdownSettings()
     log: LogSettings = LogSettings()
     telemetry: TelemetrySettings = TelemetrySettings()

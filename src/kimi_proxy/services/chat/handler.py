@@ -10,17 +10,19 @@ from functools import partial
 from kimi_proxy.core import chat, json, tokens
 from kimi_proxy.core.chat import Wire, edit
 from kimi_proxy.core.config import Config
-from kimi_proxy.core.errors import KimiProxyError, NoProvider
+from kimi_proxy.core.errors import KimiProxyError, NoProvider, StoreUnavailable
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.context import tokens_of
 from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import Draft, Stage, ask_usage, name_model, pin_attribution, run_stages
-from kimi_proxy.features.sessions import Session, session_of
+from kimi_proxy.features.sessions import Session, own_session, session_of
 from kimi_proxy.proxy.headers import Header, UpstreamRequest, credential
 from kimi_proxy.services.chat.rate_limiter import RateLimiter
 from kimi_proxy.services.chat.recall import OnRecall, Recall
 from kimi_proxy.services.chat.relay import Answer, Exchange, ProviderClient, Relay, ReplyStream
 from kimi_proxy.services.metrics import Metrics
+
+MAX_MODEL_CHARS = 200  # of a model's name, as it is counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,22 @@ class ChatObserver:
 SessionAfter = Callable[[str], Awaitable[Session | None]]  # returns the session of an answer, by its id
 
 
+Owns = Callable[[str], Awaitable[bool]]  # returns whether a session is the caller's, or no one's
+
+
+async def owns_all(session: str) -> bool:
+    """Where there is one person."""
+    return True
+
+
+Admit = Callable[[str], Awaitable[tuple[Header, ...]]]  # counts a request to a model; returns headers of its answer
+
+
+async def admit_all(model: str) -> tuple[Header, ...]:
+    """Where there are no budgets."""
+    return ()
+
+
 async def no_session_after(response_id: str) -> Session | None:
     """Where no answers are remembered."""
     return None
@@ -64,6 +82,8 @@ class Chat:
         models: Models | None = None,
         now: Callable[[], float] = time.monotonic,
         session_after: SessionAfter = no_session_after,
+        owns: Owns = owns_all,
+        admit: Admit = admit_all,
     ) -> None:
         self.models = models or Models.of(config)
         self.stages = (*stages, name_model, pin_attribution(config.providers), ask_usage(config.providers))
@@ -75,6 +95,8 @@ class Chat:
         self._recall = recall
         self._now = now
         self._session_after = session_after
+        self._owns = owns
+        self._admit = admit
 
     @asynccontextmanager
     async def answer(self, incoming: ChatRequest) -> AsyncIterator[Answer]:
@@ -133,9 +155,10 @@ class Chat:
         relay = Relay(draft, self._now)
         try:
             self.rate_limiter.take(draft.target.provider)
+            budgets = await self._admit(draft.target.name[:MAX_MODEL_CHARS])
             async with self._reply(draft, outgoing, relay.on_recall) as reply:
                 answer = await relay.answer(reply)
-                yield replace(answer, headers=(*answer.headers, *draft.answer_headers))
+                yield replace(answer, headers=(*answer.headers, *draft.answer_headers, *budgets))
         except KimiProxyError as e:
             relay.failed(e)
             raise
@@ -156,8 +179,16 @@ class Chat:
     async def _session(self, request: chat.Request, incoming: ChatRequest, target: Target) -> Session:
         """Return the session of a request; one that goes on from an answer by its id is in that of the answer."""
         found = session_of(request, dict(incoming.headers), target.provider)
+        if found.is_given and not await self._is_own(found.id):
+            found = own_session(found)
         previous = request.previous_response_id
         return found if found.name or not previous else await self._session_after(previous) or found
+
+    async def _is_own(self, session: str) -> bool:
+        try:
+            return await self._owns(session)
+        except StoreUnavailable:
+            return False
 
     def _reply(
         self, draft: Draft, outgoing: UpstreamRequest, on_recall: OnRecall

@@ -99,13 +99,20 @@ class ProjectMemory:
         now: Callable[[], float] = time.time,
     ) -> None:
         self.is_on = settings.inject
-        self._file = MemoryFile(home, settings.max_bytes)
+        self._home, self._max_bytes = home, settings.max_bytes
         self._decisions = decisions
         self._session_store = session_store
         self._now = now
         self._blocks: LruCache[str, str] = LruCache(MAX_SESSIONS)  # by session; empty if it began without
         # Scopes and places of sessions that began without because the disk failed.
         self._unsure: set[tuple[str, bytes]] = set()
+
+    @property
+    def _file(self) -> MemoryFile:
+        """In a team everyone has their own."""
+        scope = caller.scope()
+        own = self._home if scope == caller.LOCAL_SCOPE else self._home / "team" / sha256(encoded(scope)).hexdigest()
+        return MemoryFile(own, self._max_bytes)
 
     async def load(self) -> JsonObject:
         return self._shown(await asyncio.to_thread(self._file.read))

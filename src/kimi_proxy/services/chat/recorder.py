@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from kimi_proxy.core import caller
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.config.sections import RecordSettings
 from kimi_proxy.core.errors import location
@@ -31,6 +32,7 @@ class _Running:
     at: float
     came: Draft
     head: RecordingHead
+    person: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ class Recorder(ChatObserver):
             return
         model = self._models.model(came.target)
         head = RecordingHead(came.target.name, model.max_context_size if model else None, prices_of(model))
-        self._running[id(leaves)] = _Running(round(self._now(), 3), came, head)
+        self._running[id(leaves)] = _Running(round(self._now(), 3), came, head, caller.current().person)
 
     def on_end(self, exchange: Exchange) -> None:
         """Write the request as it came."""
@@ -76,15 +78,16 @@ class Recorder(ChatObserver):
             return
         taken = RecordedRequest(running.at, request.wire, body, exchange.status, exchange.usage)
         self._waiting += len(body)
-        self._thread.submit(self._written, session, running.head, taken)
+        path = self._folder / running.person / f"{session}.jsonl"  # in a team everyone has a folder
+        self._thread.submit(self._written, path, session, running.head, taken)
 
     async def close(self) -> None:
         if self._thread is not None:
             await asyncio.to_thread(self._thread.shutdown)
 
-    def _written(self, session: str, head: RecordingHead, taken: RecordedRequest) -> None:
+    def _written(self, path: Path, session: str, head: RecordingHead, taken: RecordedRequest) -> None:
         try:
-            self._write(self._folder / f"{session}.jsonl", session, head, taken)
+            self._write(path, session, head, taken)
         except OSError as e:
             log.warning("a request was not recorded", extra={"what": location(e)})
         finally:

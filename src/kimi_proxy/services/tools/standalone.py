@@ -10,6 +10,7 @@ from kimi_proxy.features.tool import AnyTool
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner, reranker
 from kimi_proxy.services.store import open_store
+from kimi_proxy.services.team import own_store
 from kimi_proxy.services.tools import prune_text, recover_text
 from kimi_proxy.services.tools.agent import agent_tools
 from kimi_proxy.services.workers.pool import Workers
@@ -29,8 +30,9 @@ async def running_tools(config: Config) -> AsyncIterator[ToolsRuntime]:
     """Start the store and the pruner, and end them in the reverse order."""
     async with AsyncExitStack() as alive:
         ttl_s, max_bytes = config.mcp_pruner.prune_id_ttl_s, config.store.max_bytes
-        store, workers = await open_store(config.home, ttl_s=ttl_s, max_bytes=max_bytes), Workers()
-        alive.push_async_callback(store.close)
+        opened, workers = await open_store(config.home, ttl_s=ttl_s, max_bytes=max_bytes), Workers()
+        alive.push_async_callback(opened.close)
+        store = await alive.enter_async_context(own_store(config, opened))
         alive.push_async_callback(workers.close)
         rerank = reranker(config)
         if rerank is not None:

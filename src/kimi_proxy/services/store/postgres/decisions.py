@@ -12,7 +12,13 @@ from kimi_proxy.core.lines import decoded, encoded
 from kimi_proxy.services.store.clock import Moment
 from kimi_proxy.services.store.compressed import CompressedText, compress, decompress
 from kimi_proxy.services.store.postgres.database import Connection, PostgresDatabase, read_bytes, read_float
-from kimi_proxy.services.store.protocols import CompressionRecord, CompressionTotals, DecisionRecord, DecisionTotals
+from kimi_proxy.services.store.protocols import (
+    CompressionRecord,
+    CompressionTotals,
+    DecisionRecord,
+    DecisionTotals,
+    Scopes,
+)
 
 DAY_S = 86_400.0
 EXPIRE_AT_ONCE = 200  # so that no transaction is long
@@ -140,13 +146,16 @@ class PostgresDecisions:
 
         await self._database.run(work)
 
-    async def compression_totals(self, session: str | None = None) -> CompressionTotals:
+    async def compression_totals(self, session: str | None = None, scopes: Scopes = None) -> CompressionTotals:
+        own = None if scopes is None else list(scopes)
+
         async def work(connection: Connection, moment: Moment) -> CompressionTotals:
             rows = await connection.execute(
                 """SELECT count(*), count(undone), coalesce(sum(original_tokens), 0)::bigint,
                      coalesce(sum(compressed_tokens), 0)::bigint
-                   FROM compression_log WHERE %s::text IS NULL OR session_id = %s""",
-                (session, session),
+                   FROM compression_log WHERE (%s::text IS NULL OR session_id = %s) AND
+                     (%s::text[] IS NULL OR session_id IN (SELECT id FROM sessions WHERE scope = ANY(%s)))""",
+                (session, session, own, own),
             )
             return CompressionTotals(*(int(str(number)) for number in await rows.fetchone() or (0, 0, 0, 0)))
 

@@ -9,7 +9,13 @@ from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.lines import decoded, encoded
 from kimi_proxy.services.store.clock import Moment
 from kimi_proxy.services.store.compressed import CompressedText, compress, decompress
-from kimi_proxy.services.store.protocols import CompressionRecord, CompressionTotals, DecisionRecord, DecisionTotals
+from kimi_proxy.services.store.protocols import (
+    CompressionRecord,
+    CompressionTotals,
+    DecisionRecord,
+    DecisionTotals,
+    Scopes,
+)
 from kimi_proxy.services.store.sqlite.database import Database, Tables, reads, writes
 
 DAY_S = 86_400.0
@@ -118,11 +124,15 @@ class SqliteDecisions(Tables):
         connection.execute("UPDATE compression_log SET undone = ? WHERE handle = ?", (at, id))
 
     @reads
-    def compression_totals(self, connection: Connection, session: str | None = None) -> CompressionTotals:
+    def compression_totals(
+        self, connection: Connection, session: str | None = None, scopes: Scopes = None
+    ) -> CompressionTotals:
+        own = tuple(scopes or ())
+        theirs = f"session_id IN (SELECT id FROM sessions WHERE scope IN ({', '.join('?' * len(own))}))"  # noqa: S608
         row = connection.execute(
-            """SELECT count(*), count(undone), coalesce(sum(original_tokens), 0), coalesce(sum(compressed_tokens), 0)
-               FROM compression_log WHERE ?1 IS NULL OR session_id = ?1""",
-            (session,),
+            f"""SELECT count(*), count(undone), coalesce(sum(original_tokens), 0), coalesce(sum(compressed_tokens), 0)
+               FROM compression_log WHERE (? IS NULL OR session_id = ?) AND {"1" if scopes is None else theirs}""",  # noqa: S608
+            (session, session, *own),
         ).fetchone()
         return CompressionTotals(*map(int, row))
 

@@ -1,0 +1,137 @@
+"""`kimi-proxy team`: the people that share a server, their tokens, and the log of what they did."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+
+import typer
+
+from kimi_proxy.cli.console import JsonOption, load, log_errors_only, remark, write, write_json
+from kimi_proxy.cli.report import moment_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from kimi_proxy.services.store.team import PersonRecord
+    from kimi_proxy.services.team import Team
+    from kimi_proxy.services.team.people import NewToken
+
+T = TypeVar("T")
+
+PAGE = 1000
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Small letters, digits and . _ - + @.")]
+
+team = typer.Typer(
+    name="team", no_args_is_help=True, help="The people that share this server, their tokens, and what they did."
+)
+
+
+def _with_team(job: Callable[[Team], Awaitable[T]]) -> T:
+    """Return the result of `job` on the team of these settings. Who can open the store may manage its people."""
+    import asyncio
+
+    from kimi_proxy.services.store import open_store
+    from kimi_proxy.services.team import Team
+
+    log_errors_only()
+    config = load().config
+    if not config.team.enabled:
+        remark("[team] enabled is false in these settings: tokens of people are not asked for until it is true")
+
+    async def opened() -> T:
+        ttl_s, max_bytes = config.mcp_pruner.prune_id_ttl_s, config.store.max_bytes
+        store = await open_store(config.home, ttl_s=ttl_s, max_bytes=max_bytes, url=config.store.url)
+        try:
+            made = Team(config, store)
+            try:
+                return await job(made)
+            finally:
+                await made.close()
+        finally:
+            await store.close()
+
+    return asyncio.run(opened())
+
+
+@team.command()
+def add(
+    name: NameArgument,
+    role: Annotated[Literal["member", "admin"], typer.Option(help="An admin sees everyone's figures.")] = "member",
+    of_team: Annotated[str, typer.Option("--team", metavar="TEAM", help="The team that they are in, if any.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Add a person and print their token, which is shown this once."""
+
+    async def job(team: Team) -> NewToken:
+        made = await team.people.add(name, role, of_team)
+        team.audit.add("add_person", name, role)
+        return made
+
+    _print_token(_with_team(job), as_json)
+
+
+@team.command()
+def rotate(name: NameArgument, as_json: JsonOption = False) -> None:
+    """Print a new token for a person; the old one is good no longer."""
+
+    async def job(team: Team) -> NewToken:
+        made = await team.people.rotate(name)
+        team.audit.add("rotate_token", name)
+        return made
+
+    _print_token(_with_team(job), as_json)
+
+
+@team.command()
+def revoke(name: NameArgument) -> None:
+    """Let a person's token be good no longer. What they kept stays theirs; `rotate` brings them back."""
+
+    async def job(team: Team) -> None:
+        await team.people.revoke(name)
+        team.audit.add("revoke_token", name)
+
+    _with_team(job)
+    remark(f"{name}'s token is revoked; servers notice within 2 seconds")
+
+
+@team.command("list")
+def list_people(as_json: JsonOption = False) -> None:
+    """Print everyone, with their role and team."""
+    people = _with_team(lambda team: team.people.list())
+    if as_json:
+        write_json({"people": people})
+    else:
+        write("".join(_row(one) for one in people))
+
+
+@team.command("audit-log")
+def audit_log(
+    since: Annotated[
+        str, typer.Option(metavar="WHEN", help="Only what was done after this: 24h, 7d, 2026-11-01.")
+    ] = "",
+) -> None:
+    """Print who did what, the newest first, as one JSON object per line."""
+    from kimi_proxy.core import json
+    from kimi_proxy.services.team.report import audit_line
+
+    moment = moment_of(since)
+
+    async def job(team: Team) -> None:
+        async for entry in team.audit.entries(moment.timestamp() if moment else 0.0, PAGE):
+            write(json.encode(audit_line(entry)).decode() + "\n")
+        team.audit.add("export_audit_log")
+
+    _with_team(job)
+
+
+def _print_token(made: NewToken, as_json: bool) -> None:
+    if as_json:
+        write_json({"person": made.person, "token": made.token})
+        return
+    remark(f"the token of {made.person.name}, a {made.person.role}; it is not kept, so copy it now:")
+    write(made.token + "\n")
+
+
+def _row(person: PersonRecord) -> str:
+    state = "revoked" if person.revoked is not None else "active"
+    return f"{person.name:<24} {person.role:<7} {person.team or '-':<16} {state}\n"

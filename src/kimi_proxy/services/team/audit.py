@@ -1,0 +1,98 @@
+"""The audit log: who recovered, searched, exported, compressed or changed something, when, and which id."""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
+
+from kimi_proxy.core import caller
+from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.core.json import JsonValue
+from kimi_proxy.services.events import Publish
+from kimi_proxy.services.store.protocols import NEWEST
+from kimi_proxy.services.store.team import AuditEntry, TeamTables
+
+FLUSH_S = 1.0
+EXPIRE_S = 3600.0
+DAY_S = 86_400.0
+MAX_WAITING = 10_000
+MAX_CHARS = 200
+
+# Events that are in the log too: who switched a setting.
+AUDITED = {"settings_event": "change_settings"}
+
+log = logging.getLogger(__name__)
+
+
+class AuditLog:
+    """Entries are written within a second, in the order in which they were made; they are deleted after `days`."""
+
+    def __init__(self, tables: TeamTables, days: int, now: Callable[[], float] = time.time) -> None:
+        self._tables = tables
+        self._keep_s = days * DAY_S
+        self._now = now
+        self._waiting: deque[AuditEntry] = deque()
+        self._turn = asyncio.Lock()
+        self._writing = asyncio.create_task(self._keep_writing())
+
+    def add(self, action: str, subject: str = "", detail: str = "") -> None:
+        """Note what the caller does. Never blocks or raises; `subject` is an id, `detail` no one's words."""
+        if len(self._waiting) >= MAX_WAITING:
+            log.error("audit entries are lost", extra={"what": "the store has been away for too long"})
+            self._waiting.popleft()
+        plain = [text.encode("ascii", "replace").decode()[:MAX_CHARS] for text in (subject, detail)]
+        self._waiting.append(AuditEntry(round(self._now(), 3), caller.current().person, action, *plain))
+
+    def publishing(self, publish: Publish) -> Publish:
+        """Return `publish`, with those events noted that are in the log."""
+
+        def noted(event: str, fields: Mapping[str, JsonValue]) -> None:
+            if action := AUDITED.get(event):
+                switches = fields.get("switches")
+                on = switches.items() if isinstance(switches, Mapping) else ()
+                self.add(action, detail=", ".join(name for name, is_on in on if is_on))
+            publish(event, fields)
+
+        return noted
+
+    async def entries(self, since: float, page: int) -> AsyncIterator[AuditEntry]:
+        """Return the entries since then, the newest first; no read is a long one."""
+        before = NEWEST
+        while found := await self.page(before, page, since):
+            before = found[-1][0]
+            for _, entry in found:
+                yield entry
+
+    async def page(self, before: int, limit: int, since: float = 0.0) -> Sequence[tuple[int, AuditEntry]]:
+        """Return entries before the one numbered `before`, each with its number, the newest first."""
+        with suppress(StoreUnavailable):
+            await self.flush()
+        return await self._tables.audit(before, limit, since)
+
+    async def flush(self) -> None:
+        """Write what waits; if the store is away, raise StoreUnavailable and keep it."""
+        async with self._turn:
+            while self._waiting:
+                entries = tuple(self._waiting)[:500]
+                await self._tables.add_audit(entries)
+                for _ in entries:
+                    self._waiting.popleft()
+
+    async def close(self) -> None:
+        self._writing.cancel()
+        await asyncio.wait([self._writing])
+        with suppress(StoreUnavailable):
+            await self.flush()
+
+    async def _keep_writing(self) -> None:
+        expired = 0.0
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            with suppress(StoreUnavailable):
+                await self.flush()
+                if self._now() - expired >= EXPIRE_S:
+                    while await self._tables.expire_audit(self._now() - self._keep_s):
+                        pass
+                    expired = self._now()

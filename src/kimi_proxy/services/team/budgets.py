@@ -1,0 +1,147 @@
+"""Budgets: what a person, a team and a model may use in a day or a month, counted in the store for every server."""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from kimi_proxy.core import caller
+from kimi_proxy.core.cache import LruCache
+from kimi_proxy.core.caller import Caller
+from kimi_proxy.core.config.team import EACH, BudgetSettings
+from kimi_proxy.core.errors import BudgetExceeded, StoreUnavailable
+from kimi_proxy.proxy.headers import Header
+from kimi_proxy.services.events import Publish, no_op
+from kimi_proxy.services.store.team import Spent, TeamTables, UsageRange, usage_key
+
+HEADER = b"x-kimi-proxy-budget"
+EVENT = "budget_alert"
+MAX_ALERTS = 10_000
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A budget as it applies to one request: whose requests it counts, and until when."""
+
+    name: str
+    settings: BudgetSettings
+    counts: UsageRange
+    begins_anew: datetime
+
+    def share(self, spent: Spent) -> float:
+        """Return how much of it is used, of requests or of money, whichever is more."""
+        limits = ((spent.requests, self.settings.requests), (spent.usd, self.settings.usd))
+        return max(used / limit for used, limit in limits if limit)
+
+    def is_over(self, spent: Spent) -> bool:
+        return self.settings.hard and self.share(spent) >= 1
+
+    @property
+    def what(self) -> str:
+        limits = [f"{self.settings.requests} requests"] if self.settings.requests else []
+        limits += [f"{self.settings.usd:g} USD"] if self.settings.usd else []
+        return f"the {' and '.join(limits)} of this {self.settings.per} are used"
+
+
+def budgets_for(settings: Mapping[str, BudgetSettings], who: Caller, model: str, now: datetime) -> Sequence[Budget]:
+    """Return the budgets that count a request of `who` to `model`."""
+    return [
+        Budget(name, one, UsageRange(_first_day(one, now), *chosen), _begins_anew(one, now))
+        for name, one in settings.items()
+        if (chosen := _chosen(one, who, model)) is not None
+    ]
+
+
+def _chosen(budget: BudgetSettings, who: Caller, model: str) -> tuple[str | None, str | None, str | None] | None:
+    """Return whose requests are counted; None if the budget is not for this one."""
+    found: list[str | None] = []
+    for wanted, actual in ((budget.person, who.person), (budget.team, who.team), (budget.model, model)):
+        if (wanted not in ("", EACH, actual)) or (wanted and not actual):
+            return None
+        found.append(actual if wanted else None)
+    return found[0], found[1], found[2]
+
+
+def _first_day(budget: BudgetSettings, now: datetime) -> str:
+    return (now.date() if budget.per == "day" else now.date().replace(day=1)).isoformat()
+
+
+def _begins_anew(budget: BudgetSettings, now: datetime) -> datetime:
+    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    later = today + timedelta(days=1) if budget.per == "day" else today.replace(day=1) + timedelta(days=32)
+    return later if budget.per == "day" else later.replace(day=1)
+
+
+class Budgets:
+    def __init__(
+        self,
+        settings: Mapping[str, BudgetSettings],
+        tables: TeamTables,
+        publish: Publish = no_op,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._settings = settings
+        self._tables = tables
+        self._publish = publish
+        self._now = now
+        self._alerted: LruCache[tuple[str, UsageRange], bool] = LruCache(MAX_ALERTS, shared=True)
+
+    async def admit(self, model: str) -> tuple[Header, ...]:
+        """Count a request of the caller's; return what its answer says of budgets that are nearly used.
+
+        Raise BudgetExceeded if one is. While the store is away, requests go on and are not counted here: what they
+        cost is, as soon as it is back.
+        """
+        at = self._now()
+        who, now = caller.current(), datetime.fromtimestamp(at, UTC)
+        budgets = budgets_for(self._settings, who, model, now)
+        if not budgets:
+            return ()
+
+        def has_room(spent: Sequence[Spent]) -> bool:
+            return not any(budget.is_over(one) for budget, one in zip(budgets, spent, strict=True))
+
+        use = usage_key(at, who.person, who.team, model)
+        try:
+            spent = await self._tables.admit(use, [budget.counts for budget in budgets], has_room)
+        except StoreUnavailable as e:
+            log.warning("a request was not counted for its budget", extra={"what": str(e)[:300]})
+            return ()
+        for budget, one in zip(budgets, spent, strict=True):
+            self._alert(budget, one)
+            if budget.is_over(one):
+                raise BudgetExceeded(budget.name, budget.what, (budget.begins_anew - now).total_seconds())
+        near = [(budget, one) for budget, one in zip(budgets, spent, strict=True) if _is_near(budget, one)]
+        return tuple((HEADER, f"{budget.name}; used={_percent(budget, one)}%".encode()) for budget, one in near)
+
+    def _alert(self, budget: Budget, spent: Spent) -> None:
+        """Publish once in a period, by each server, that a budget is nearly used, and once that it is."""
+        for reached, name in ((1.0, "used"), (budget.settings.warn_at, "near")):
+            place = f"{budget.name} {name}", budget.counts
+            if budget.share(spent) >= reached and place not in self._alerted:
+                self._alerted.put(place, True)
+                self._publish(
+                    EVENT,
+                    {
+                        "budget": budget.name,
+                        "level": name,
+                        "percent": _percent(budget, spent),
+                        "per": budget.settings.per,
+                        "hard": budget.settings.hard,
+                        "requests": spent.requests,
+                        "usd": round(spent.usd, 4),
+                    },
+                )
+                return
+
+
+def _is_near(budget: Budget, spent: Spent) -> bool:
+    return budget.share(spent) >= budget.settings.warn_at
+
+
+def _percent(budget: Budget, spent: Spent) -> int:
+    return math.floor(budget.share(spent) * 100)

@@ -1,0 +1,145 @@
+"""People and their tokens: made, shown once, found again by a hash, rotated, revoked."""
+
+import hmac
+import logging
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Literal
+
+from pydantic import SecretStr
+
+from kimi_proxy.core.cache import LruCache
+from kimi_proxy.core.caller import Caller
+from kimi_proxy.core.errors import InvalidParams, StoreUnavailable
+from kimi_proxy.proxy.headers import TEAM_TOKEN
+from kimi_proxy.services.store.team import PersonRecord, TeamTables
+
+Role = Literal["member", "admin"]
+
+ADMIN = "admin"  # who calls with KIMI_PROXY_TOKEN; no one else may have the name
+TOKEN_BYTES = 32
+CHECK_S = 2.0  # a token that was good is looked up again after this: so long a revoked one may still be used
+# While the store is away, requests go on without cuts: whoever called before it went is known for this long.
+REMEMBER_S = 900.0
+MAX_KNOWN = 10_000
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._@+-]{0,63}", re.ASCII)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """A person, and the token that is shown this once."""
+
+    person: PersonRecord
+    token: str
+
+
+class People:
+    """`admin_token` is that of the server itself. `shares` lets the people of a team read what is kept for it."""
+
+    def __init__(
+        self,
+        tables: TeamTables,
+        admin_token: SecretStr | None,
+        shares: bool,
+        now: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._tables = tables
+        admin = admin_token.get_secret_value().encode() if admin_token else b""
+        # A command of a person has that person's token where the server has its own.
+        self._admin_hash = None if not admin or admin.startswith(TEAM_TOKEN) else _hash(admin)
+        self._shares = shares
+        self._now = now
+        self._fresh: LruCache[bytes, Caller] = LruCache(MAX_KNOWN, ttl_s=CHECK_S, now=monotonic, shared=True)
+        self._known: LruCache[bytes, Caller] = LruCache(MAX_KNOWN, ttl_s=REMEMBER_S, now=monotonic, shared=True)
+
+    async def identify(self, tokens: Iterable[bytes]) -> Caller | None:
+        """Return who has one of these tokens; None if no one has. Raise StoreUnavailable if that cannot be said."""
+        for token in tokens:
+            hashed = _hash(token)
+            if self._admin_hash is not None and hmac.compare_digest(hashed, self._admin_hash):
+                return Caller(f"person/{ADMIN}", ADMIN)
+            if token.startswith(TEAM_TOKEN) and (found := await self._with(hashed)) is not None:
+                return found
+        return None
+
+    async def named(self, name: str) -> Caller | None:
+        """Return the person of this name, as a login has shown them to be; None if there is none, or no longer."""
+        found = next((one for one in await self._tables.people() if one.name == name), None)
+        return None if found is None or found.revoked is not None else self.caller(found)
+
+    async def _with(self, hashed: bytes) -> Caller | None:
+        if (fresh := self._fresh.get(hashed)) is not None:
+            return fresh
+        try:
+            person = await self._tables.person_with(hashed)
+        except StoreUnavailable:
+            if (known := self._known.get(hashed)) is None:
+                raise
+            return known
+        if person is None:
+            self._known.forget(hashed)
+            return None
+        caller = self.caller(person)
+        self._fresh.put(hashed, caller)
+        self._known.put(hashed, caller)
+        return caller
+
+    def caller(self, person: PersonRecord) -> Caller:
+        """Return whom a request of `person` acts for.
+
+        Where a team shares, what its people keep is the team's from then on; what was kept before stays the person's.
+        """
+        own, is_admin = f"person/{person.name}", person.role == "admin"
+        if self._shares and person.team:
+            return Caller(f"team/{person.team}", person.name, person.team, is_admin, (own,))
+        return Caller(own, person.name, person.team, is_admin)
+
+    async def list(self) -> Sequence[PersonRecord]:
+        return await self._tables.people()
+
+    async def add(self, name: str, role: Role = "member", team: str = "") -> NewToken:
+        """Raise InvalidParams if the name is taken, or is none."""
+        for field, given in (("name", name), ("team", team)):
+            if not _NAME.fullmatch(given) and (given or field == "name"):
+                raise InvalidParams(field, "use up to 64 small letters, digits and . _ - + @")
+        now, token = round(self._now(), 3), _new_token()
+        person = PersonRecord(name, role, team, now, now)
+        if name == ADMIN or not await self._tables.add_person(person, _hash(token.encode())):
+            raise InvalidParams("name", f"{name!r} is taken: choose another, or rotate its token")
+        return NewToken(person, token)
+
+    async def rotate(self, name: str) -> NewToken:
+        """Give a person a new token; the old one is good no longer, and a revoked person is back."""
+        token = _new_token()
+        person = replace(await self._one(name), rotated=round(self._now(), 3), revoked=None)
+        await self._tables.change_person(person, _hash(token.encode()))
+        return NewToken(person, token)
+
+    async def revoke(self, name: str) -> PersonRecord:
+        """Let a person's token be good no longer; what they kept stays theirs."""
+        person = replace(await self._one(name), revoked=round(self._now(), 3))
+        await self._tables.change_person(person)
+        return person
+
+    async def _one(self, name: str) -> PersonRecord:
+        found = next((one for one in await self._tables.people() if one.name == name), None)
+        if found is None:
+            raise InvalidParams("name", f"there is no {name[:64]!r}: kimi-proxy team list shows everyone")
+        return found
+
+
+def _new_token() -> str:
+    return TEAM_TOKEN.decode() + secrets.token_urlsafe(TOKEN_BYTES)
+
+
+def _hash(token: bytes) -> bytes:
+    """Return what is kept of a token. It has 256 random bits, so no slow hash is needed to keep it from guessing."""
+    return sha256(token).digest()

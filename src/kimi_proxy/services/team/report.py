@@ -1,0 +1,88 @@
+"""What a team used, by person, team, model and day; and the audit log as people and programs read it."""
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, get_args
+
+from kimi_proxy.core.errors import InvalidParams
+from kimi_proxy.core.json import JsonObject
+from kimi_proxy.services.events import iso_time
+from kimi_proxy.services.store.team import SUMS, AuditEntry, UsageKey, UsageSum
+
+Column = Literal["person", "team", "model", "day"]
+COLUMNS: tuple[Column, ...] = get_args(Column)
+
+_MONEY = ("cost_usd", "net_saved_usd")
+
+
+def columns(text: str) -> tuple[Column, ...]:
+    """Return the columns that a list such as `person,day` names. Raise InvalidParams if one is none."""
+    wanted = [name.strip() for name in text.split(",")]
+    found = tuple(column for name in dict.fromkeys(wanted) for column in COLUMNS if column == name)
+    if len(found) < len(wanted):
+        raise InvalidParams("by", f"list some of {', '.join(COLUMNS)}, with commas between")
+    return found
+
+
+def grouped(usage: Iterable[tuple[UsageKey, UsageSum]], by: Sequence[Column]) -> list[tuple[tuple[str, ...], UsageSum]]:
+    """Return the sums for each group; by days in their order, else the costliest first."""
+    sums: dict[tuple[str, ...], UsageSum] = {}
+    for key, one in usage:
+        group = tuple(str(getattr(key, name)) for name in by)
+        sums[group] = sums.get(group, UsageSum()) + one
+    rows = sorted(sums.items(), key=lambda row: (-row[1].cost_usd, -row[1].input_tokens, row[0]))
+    return sorted(rows, key=lambda row: row[0][by.index("day")]) if "day" in by else rows
+
+
+def rows_to_json(rows: Iterable[tuple[tuple[str, ...], UsageSum]], by: Sequence[Column]) -> list[JsonObject]:
+    return [{**dict(zip(by, group, strict=True)), **_sums(one)} for group, one in rows]
+
+
+def as_csv(rows: Iterable[tuple[tuple[str, ...], UsageSum]], by: Sequence[Column]) -> str:
+    """Return a line for each group, with a line of names before them."""
+    lines = [(*by, *SUMS), *((*map(_cell, group), *map(str, _sums(one).values())) for group, one in rows)]
+    return "".join(",".join(line) + "\n" for line in lines)
+
+
+def as_text(rows: Sequence[tuple[tuple[str, ...], UsageSum]], by: Sequence[Column]) -> str:
+    """Return a table for a terminal."""
+    if not rows:
+        return "No requests were counted in this time.\n"
+    head = (*by, "requests", "input", "cached", "output", "cost USD", "net saved USD")
+    table = [
+        (
+            *(name or "-" for name in group),
+            *(f"{one.requests:,}", f"{one.input_tokens:,}", f"{one.cached_tokens:,}", f"{one.output_tokens:,}"),
+            *(f"{one.cost_usd:.4f}", f"{one.net_saved_usd:.4f}"),
+        )
+        for group, one in rows
+    ]
+    widths = [max(len(row[at]) for row in (head, *table)) for at in range(len(head))]
+    return "".join(_aligned(row, widths, len(by)) for row in (head, *table))
+
+
+def audit_line(entry: AuditEntry) -> JsonObject:
+    return {
+        "at": iso_time(entry.at),
+        "person": entry.person,
+        "action": entry.action,
+        "subject": entry.subject,
+        "detail": entry.detail,
+    }
+
+
+def _sums(one: UsageSum) -> JsonObject:
+    return {name: round(getattr(one, name), 6) if name in _MONEY else getattr(one, name) for name in SUMS}
+
+
+def _cell(text: str) -> str:
+    """Return a name as CSV holds it; no spreadsheet takes it for a formula."""
+    text = f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+    return '"' + text.replace('"', '""') + '"' if any(c in text for c in ',"\n\r') else text
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int], names: int) -> str:
+    cells = (
+        cell.ljust(width) if at < names else cell.rjust(width)
+        for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+    )
+    return "  ".join(cells).rstrip() + "\n"

@@ -1,0 +1,291 @@
+"""A team on one server: tokens, roles, budgets, the audit log, and that no door gives one person another's text."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.types import ASGIApp
+from tests.api.proxy_world import Proxy, proxy
+from tests.api.watching import MODEL, Watcher, completion, models
+from tests.deep import IS_DEEP
+from tests.evil import Evil, answering, evil, http
+from websockets.asyncio.client import connect
+
+from kimi_proxy.api.apps import pruner_app
+from kimi_proxy.core import caller
+from kimi_proxy.core.errors import AccessDenied, PruneIdNotFound
+from kimi_proxy.core.json import JsonObject
+from kimi_proxy.core.markers import new_id, quoted_ids
+
+SECRET = "zebra-crossing"
+LONG = "\n".join(f"INFO step {n} took {n} ms" for n in range(3000)) + f"\nERROR {SECRET} failed\n"
+TOKEN = "the-server's-own-token"
+TEAM = "[team]\nenabled = true\n"
+OPTIONS = {
+    "max_prune_ratio": 0.9,
+    "min_keep_lines": 1,
+    "timeout_ms": 30_000,
+    "annotate_lines": False,
+    "include_markers": True,
+}
+GUESSES = 1_000_000 if IS_DEEP else 10_000
+
+
+@dataclass(frozen=True)
+class Team:
+    proxy: Proxy
+    provider: Evil
+    tokens: dict[str, str]
+    pruner: ASGIApp
+
+    @asynccontextmanager
+    async def person(self, name: str) -> AsyncIterator[httpx.AsyncClient]:
+        headers = {"authorization": f"Bearer {self.tokens[name]}"}
+        async with httpx.AsyncClient(
+            base_url=self.proxy.http.base_url, headers=headers, trust_env=False, timeout=60
+        ) as c:
+            yield c
+
+    @asynccontextmanager
+    async def at_pruner(self, name: str) -> AsyncIterator[httpx.AsyncClient]:
+        transport, headers = httpx.ASGITransport(self.pruner), {"x-api-key": self.tokens[name]}
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8006", headers=headers) as c:
+            yield c
+
+    @asynccontextmanager
+    async def watched_by(self, name: str) -> AsyncIterator[Watcher]:
+        token = base64.urlsafe_b64encode(self.tokens[name].encode()).decode().rstrip("=")
+        address = f"ws://127.0.0.1:{self.proxy.port}/ws"
+        async with connect(address, proxy=None, subprotocols=["kimi-proxy", f"bearer.{token}"]) as socket:  # type: ignore[list-item]
+            watcher = Watcher(socket)
+            taking = asyncio.create_task(watcher.take())
+            try:
+                await watcher.until("init")
+                yield watcher
+            finally:
+                taking.cancel()
+
+
+@asynccontextmanager
+async def team(home: Path, toml: str = "", settings: str = TEAM) -> AsyncIterator[Team]:
+    """Ada and ben are members of one team, cy is a member of another, dee is an admin."""
+    async with (
+        evil(answering(http(completion()))) as provider,
+        proxy(home, settings + toml + provider.toml() + models(), KIMI_PROXY_TOKEN=TOKEN) as p,
+    ):
+        assert p.runtime.team
+        add = p.runtime.team.people.add
+        people = [await add("ada", team="x"), await add("ben", team="x"), await add("cy", team="y")]
+        people.append(await add("dee", "admin"))
+        yield Team(p, provider, {one.person.name: one.token for one in people}, pruner_app(p.runtime))
+
+
+def conversation() -> JsonObject:
+    """One whose long tool result is cut."""
+    call = {"id": "call_1", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
+    return {
+        "model": MODEL,
+        "messages": [
+            {"role": "user", "content": f"why does the {SECRET} fail?"},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "call_1", "content": LONG},
+        ],
+        "tools": [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}],
+    }
+
+
+async def ask(client: httpx.AsyncClient, name: str = "") -> httpx.Response:
+    headers = {"x-session-id": name} if name else {}
+    return await client.post("/v1/chat/completions", json=conversation(), headers=headers)
+
+
+async def pruned(client: httpx.AsyncClient) -> str:
+    """Return the prune id of a long text."""
+    arguments = {"text": LONG, "goal_hint": f"why does {SECRET} fail?", "source_type": "logs", "options": OPTIONS}
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "prune_text", "arguments": arguments}}
+    answer = await client.post("/rpc", json=call)
+    assert "result" in answer.json(), answer.text
+    return str(answer.json()["result"]["structuredContent"]["prune_id"])
+
+
+async def recovered(client: httpx.AsyncClient, prune_id: str) -> str:
+    arguments = {"prune_id": prune_id, "ranges": [{"start_line": 1, "end_line": 3001}]}
+    call = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": "recover_text", "arguments": arguments},
+    }
+    return (await client.post("/rpc", json=call)).text
+
+
+async def test_no_door_gives_a_person_the_text_of_another(tmp_path: Path):
+    async with team(tmp_path, "[record]\nenabled = true\n") as t, t.person("ada") as ada, t.at_pruner("ada") as at_ada:
+        async with t.watched_by("ada") as own, t.watched_by("cy") as other, t.watched_by("dee") as admin:
+            assert (await ask(ada)).status_code == 200
+            prune_id = await pruned(at_ada)
+            await ada.post("/api/memory/save", json={"content": f"remember the {SECRET}"})
+            await own.until("metric_updated")
+            await admin.until("metric_updated")
+        (cut,) = quoted_ids(t.provider.heard[0].body.decode()) - {prune_id}
+        (session,) = (await ada.get("/api/sessions")).json()["sessions"]
+        shown = (await ada.get(f"/api/cuts/{cut}")).text
+        assert SECRET in shown and SECRET in await recovered(at_ada, prune_id) and SECRET in session["title"]
+        assert SECRET in "".join(own.frames)
+
+        doors = [
+            *(f"/api/mask/{id}" for id in (cut, prune_id)),
+            *(f"/api/cuts/{id}" for id in (cut, prune_id)),
+            *("/api/cuts", "/api/mask", f"/api/cuts/search?q={SECRET}", "/api/sessions", f"/api/sessions?q={SECRET}"),
+            *(f"/api/sessions/{session['id']}{each}" for each in ("", "/metrics", "/memory", "/context", "/context/0")),
+            *(f"/api/session/{session['id']}/health", "/api/memory/load", "/api/memory/stats", "/api/export/json"),
+            *("/api/export/csv", f"/api/export/json?session={session['id']}", f"/api/compress/{session['id']}/stats"),
+            *("/api/sanitizer/stats", "/api/report?by=person,model,day", f"/v1/retrieve/{cut}", "/api/me"),
+        ]
+        for name in ("cy", "ben", "dee"):
+            async with t.person(name) as client, t.at_pruner(name) as at:
+                texts = [(await client.get(door)).text for door in doors]
+                texts.append(await recovered(at, prune_id))
+                texts.append((await client.post(f"/api/compress/{session['id']}?force=true", json={})).text)
+                texts.append((await client.patch(f"/api/sessions/{session['id']}", json={"title": "mine"})).text)
+                texts.append((await client.request("DELETE", "/api/sessions", json={"ids": [session["id"]]})).text)
+                texts.append((await ask(client, session["id"])).text)
+                # The words of a question come back where it says what it did not find.
+                assert not [text for text in texts if "failed" in text or f"why does the {SECRET}" in text], name
+        assert SECRET not in "".join([*other.frames, *admin.frames])
+        assert {event["type"] for event in other.events} == {"init"}
+        assert (await ada.get(f"/api/sessions/{session['id']}")).json()["title"] == session["title"]
+        recordings = {path.parent.name for path in (tmp_path / "recordings").rglob("*.jsonl")}
+        assert recordings == {"ada", "ben", "cy", "dee"}
+
+
+async def test_guessed_ids_give_nothing_and_an_id_of_another_is_as_unknown_as_a_guess(tmp_path: Path):
+    async with team(tmp_path) as t, t.at_pruner("ada") as at_ada:
+        prune_id = await pruned(at_ada)
+        runtime = t.proxy.runtime
+        assert runtime.team
+        ben = await runtime.team.people.identify([t.tokens["ben"].encode()])
+        assert ben
+        with caller.acting(ben):
+            with pytest.raises(PruneIdNotFound) as error:
+                await runtime.store.originals.get(ben.scope, prune_id)
+            assert error.value.reason == "unknown"
+            for _ in range(GUESSES // 1000):
+                assert not await runtime.store.originals.live(
+                    ben.scope, [prune_id, *(new_id("prn") for _ in range(999))]
+                )
+            with pytest.raises(AccessDenied):
+                await runtime.store.originals.get("person/ada", prune_id)
+        for work in (
+            runtime.store.originals.get("person/ada", prune_id),  # by no one
+            runtime.store.originals.get("local", prune_id),
+            runtime.store.decisions.get("person/ada", [b"key"]),
+            runtime.store.sessions.newest(10),
+            runtime.store.sessions.metrics(None, 0, 10),
+        ):
+            with pytest.raises(AccessDenied):
+                await work
+
+
+async def test_who_has_no_token_or_a_revoked_one_is_refused_on_loopback_too(tmp_path: Path):
+    async with team(tmp_path) as t, t.person("ben") as ben:
+        assert (await t.proxy.http.get("/api/sessions")).status_code == 401
+        assert (await t.proxy.http.get("/health")).status_code == 200
+        assert (await ben.get("/api/sessions")).status_code == 200
+        assert t.proxy.runtime.team
+        await t.proxy.runtime.team.people.revoke("ben")
+        async with asyncio.timeout(60):
+            while (await ben.get("/api/sessions")).status_code != 401:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+
+
+async def test_an_admin_sees_everyones_figures_and_members_only_their_own(tmp_path: Path):
+    async with team(tmp_path) as t, t.person("ada") as ada, t.person("cy") as cy, t.person("dee") as dee:
+        for client in (ada, cy, cy):
+            assert (await ask(client, "same-name")).status_code == 200
+
+        async def rows(client: httpx.AsyncClient, by: str = "person") -> list[tuple[str, int]]:
+            found = (await client.get(f"/api/report?by={by}")).json()["rows"]
+            return sorted((row[by], row["requests"]) for row in found)
+
+        assert await rows(dee) == [("ada", 1), ("cy", 2)]
+        assert (await rows(cy), await rows(dee, "team")) == ([("cy", 2)], [("x", 1), ("y", 2)])
+        listed = (await dee.get("/api/sessions")).json()["sessions"]
+        assert sorted((one["person"], one["title"]) for one in listed) == [("ada", ""), ("cy", "")]
+        assert len({one["id"] for one in listed}) == 2
+        for path in ("/api/audit-log", "/api/team/people", "/api/mcp/servers/x/logs"):
+            assert (await cy.get(path)).status_code == 403
+        assert (await cy.patch("/api/settings", json={"sanitizer.enabled": False})).status_code == 403
+        people = (await dee.get("/api/team/people")).json()["people"]
+        assert [one["name"] for one in people] == ["ada", "ben", "cy", "dee"]
+        assert (await dee.get("/api/me")).json() == {"is_team": True, "person": "dee", "team": "", "role": "admin"}
+
+
+async def test_a_team_that_shares_recovers_what_its_people_kept_and_no_other_does(tmp_path: Path):
+    async with (
+        team(tmp_path, settings='[team]\nenabled = true\nshare = "team"\n') as t,
+        t.at_pruner("ada") as ada,
+        t.at_pruner("ben") as ben,
+        t.at_pruner("cy") as cy,
+        t.at_pruner("dee") as dee,
+    ):
+        prune_id = await pruned(ada)
+        assert SECRET in await recovered(ben, prune_id)
+        for other in (cy, dee):
+            assert "failed" not in await recovered(other, prune_id)
+
+
+async def test_the_token_of_a_person_never_reaches_a_provider(tmp_path: Path):
+    async with team(tmp_path) as t, t.person("ada") as ada:
+        await ada.post("/v1/chat/completions", json=conversation(), headers={"x-api-key": t.tokens["ada"]})
+        assert "kpt_" not in json.dumps(t.provider.heard[0].headers)
+
+
+async def test_a_hard_budget_refuses_in_the_apis_shape_until_its_day_is_over(tmp_path: Path):
+    budget = '[team.budgets.each]\nperson = "*"\nrequests = 2\nwarn_at = 0.5\n'
+    async with team(tmp_path, budget) as t, t.person("ada") as ada, t.person("ben") as ben:
+        async with t.watched_by("ada") as watcher:
+            answers = [await ask(ada) for _ in range(3)]
+            (alert, *_) = await watcher.until("budget_alert", 2)
+        assert [one.status_code for one in answers] == [200, 200, 429]
+        assert [one.headers.get("x-kimi-proxy-budget") for one in answers] == [None, "each; used=50%", None]
+        assert 0 < int(answers[2].headers["retry-after"]) <= 86_400
+        assert answers[2].json()["error"]["code"] == "budget_exceeded"
+        assert (alert["budget"], alert["level"]) == ("each", "near")
+        refused = await ada.post("/v1/messages", json={"model": MODEL, "max_tokens": 9, "messages": []})
+        assert (await ask(ben)).status_code == 200
+        assert len(t.provider.heard) == 3
+        assert refused.status_code in (400, 429)
+
+
+async def test_a_soft_budget_of_money_warns_and_lets_through(tmp_path: Path):
+    budget = '[team.budgets.model]\nmodel = "*"\nper = "month"\nusd = 0.000001\nhard = false\n'
+    async with team(tmp_path, budget) as t, t.person("ada") as ada:
+        assert "x-kimi-proxy-budget" not in (await ask(ada)).headers
+        await t.proxy.runtime.sessions.caught_up()
+        last = await ask(ada)
+        assert last.status_code == 200 and last.headers["x-kimi-proxy-budget"].startswith("model; used=")
+
+
+async def test_the_audit_log_says_who_recovered_exported_and_changed_what(tmp_path: Path):
+    async with team(tmp_path) as t, t.person("dee") as dee, t.at_pruner("ada") as at_ada, t.person("ada") as ada:
+        prune_id = await pruned(at_ada)
+        await recovered(at_ada, prune_id)
+        await ada.get("/api/export/csv")
+        await ada.get(f"/api/cuts/search?q={SECRET}")
+        await dee.patch("/api/settings", json={"sanitizer.enabled": False})
+        answer = await dee.get("/api/audit-log")
+        entries = [(one["person"], one["action"], one["subject"]) for one in answer.json()["entries"]][::-1]
+    assert entries == [
+        ("ada", "recover", prune_id),
+        ("ada", "export", "all"),
+        ("ada", "search", ""),
+        ("dee", "change_settings", ""),
+    ]
+    assert SECRET not in answer.text
