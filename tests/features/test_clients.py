@@ -19,7 +19,7 @@ COMMAND: JsonObject = {"command": "/bin/kimi-proxy", "args": ["pruner", "--stdio
     [
         ("claude", {"type": "stdio", **COMMAND}),
         ("codex", COMMAND),
-        ("cline", {"type": "stdio", **COMMAND}),
+        ("cline", {"type": "stdio", **COMMAND, "timeout": 60}),
         ("continue", {"type": "stdio", **COMMAND}),
         ("cursor", {"type": "stdio", **COMMAND}),
         ("vscode", {"type": "stdio", **COMMAND}),
@@ -38,7 +38,7 @@ def test_a_server_that_the_client_starts(client: Name, said: JsonObject):
     [
         ("claude", {"type": "http", "headers": {"Authorization": "Bearer ${KIMI_PROXY_TOKEN}"}}),
         ("codex", {"bearer_token_env_var": "KIMI_PROXY_TOKEN"}),
-        ("cline", {"type": "streamableHttp"}),
+        ("cline", {"type": "streamableHttp", "timeout": 60}),
         ("continue", {"type": "streamable-http"}),
         ("cursor", {"type": "http", "headers": {"Authorization": "Bearer ${env:KIMI_PROXY_TOKEN}"}}),
         ("vscode", {"type": "http", "headers": {"Authorization": "Bearer ${env:KIMI_PROXY_TOKEN}"}}),
@@ -73,8 +73,9 @@ def test_the_tools_begin_in_the_project(client: Name, more: list[str]):
     assert server_entry(CLIENTS[client], TOOLS)["args"] == ["tools", "--stdio", *more]
 
 
-def test_claude_code_shows_the_tools_without_a_search():
-    assert server_entry(CLIENTS["claude"], TOOLS)["alwaysLoad"] is True
+@pytest.mark.parametrize(("client", "key"), [("claude", "alwaysLoad"), ("qwen", "alwaysLoadTools")])
+def test_the_tools_are_shown_without_a_search(client: Name, key: str):
+    assert server_entry(CLIENTS[client], TOOLS)[key] is True
 
 
 # The guidance is short, and is the same wherever it stands.

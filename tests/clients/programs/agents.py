@@ -52,7 +52,7 @@ class AgentCase:
     ending: Ending = None
     observed: bytes = b""
     replies: tuple[str, ...] = ()
-    keeps: bool = False  # its results are not such that we may cut them
+    keeps: bool = False  # it puts long results away itself, so that there is nothing for us to cut
 
     def worker(self, breaks: int = 0, recalls: bool = True) -> Worker:
         return Worker(self.shell, self.ending, self.observed, self.replies, breaks, recalls)
@@ -201,13 +201,13 @@ AGENTS = (
     AgentCase("langgraph", _sdk("langgraph_agent.py", "sdk-langgraph", *LANGGRAPH), _plain("shell")),
     AgentCase("pydantic-ai", _sdk("pydantic_ai_agent.py", "sdk-pydantic-ai", PYDANTIC_AI), _plain("shell")),
     AgentCase("llama-index", _sdk("llama_index_agent.py", "sdk-llama-index", *LLAMA_INDEX), _plain("shell")),
-    AgentCase("crewai", _sdk("crewai_agent.py", "sdk-crewai", "crewai==1.15.30"), _plain("shell")),
+    AgentCase("crewai", _sdk("crewai_agent.py", "sdk-crewai", "crewai==1.15.30"), _plain("shell"), keeps=True),
     AgentCase(
         "smolagents",
         _sdk("smolagents_agent.py", "sdk-smolagents", "smolagents[openai]==1.26.0"),
         _plain("shell"),
         ending=("final_answer", {"answer": DONE}),
-        observed=b'"Observation:',
+        observed=b'"text":"Observation:',
     ),
     AgentCase("ai-sdk", _ai_sdk, _plain("shell")),
 )

@@ -46,11 +46,12 @@ async def test_an_agent_offers_the_tools_of_the_server_that_init_wrote(tmp_path:
     model = case.worker()
     async with evil(model) as provider:
         at = new_place(tmp_path, provider.url.removesuffix("/v1"))
-        outcome = await run(case, at, Wanted(Connection((sys.executable, "-P", "-m", "kimi_proxy"), str(at.project))))
+        server = Connection((sys.executable, "-P", "-m", "kimi_proxy"), str(at.project), tools=True)
+        outcome = await run(case, at, Wanted(server))
 
     offered = {name for raw in model.requests for name in parse(raw, Wire.CHAT).tool_names}
     assert outcome.is_success, outcome
-    assert {"recover_text", "prune_text"} <= {name.rpartition("pruner")[2].lstrip("_") for name in offered}, offered
+    assert {"recover_text", "read"} <= {name.rpartition("pruner")[2].lstrip("_") for name in offered}, offered
 
 
 def test_gemini_cli_lists_the_server_that_init_writes(tmp_path: Path):

@@ -49,7 +49,8 @@ class ClientApp:
     token: tuple[str, str] | None = None  # the key and value that make it send a token from a variable
     workspace: str = ""  # what it replaces with the open folder
     needs_cwd: bool = False  # it starts servers in an arbitrary directory
-    loads_late: bool = False  # it hides tools from the model until the model searches for them
+    eager: str = ""  # its key for a server whose tools are not hidden from the model until the model searches for them
+    timeout_s: int = 0  # how long it is to wait for a server, where its own limit is too short for a busy machine
     rules: str = ""  # instructions of a project
     user_rules: str = ""
     rules_start: str = ""
@@ -72,7 +73,7 @@ CLIENTS: Mapping[Name, ClientApp] = {
         stdio="stdio",
         http="http",
         token=("headers", "${%s}"),
-        loads_late=True,
+        eager="alwaysLoad",
         rules="CLAUDE.md",
         user_rules=".claude/CLAUDE.md",
         hooks=HookFiles("claude", ".claude/settings.json", ".claude/settings.local.json"),
@@ -103,6 +104,7 @@ CLIENTS: Mapping[Name, ClientApp] = {
         stdio="stdio",
         http="streamableHttp",
         needs_cwd=True,
+        timeout_s=60,
         rules=".clinerules",
         hooks=HookFiles("cline", ".cline/plugins/kimi-proxy.js", ".cline/plugins/kimi-proxy.js", is_own=True),
         proxied="choose the provider 'OpenAI Compatible' in its settings, with the base URL {url}/v1",
@@ -182,6 +184,7 @@ CLIENTS: Mapping[Name, ClientApp] = {
         token=("headers", "${%s}"),
         rules="QWEN.md",
         user_rules=".qwen/QWEN.md",
+        eager="alwaysLoadTools",
         proxied=proxied.QWEN,
     ),
     "gemini": ClientApp(
@@ -212,14 +215,14 @@ class Connection:
 
 def server_entry(client: ClientApp, connection: Connection) -> JsonObject:
     """Return our server as this client writes it."""
-    late: JsonObject = (
-        {"alwaysLoad": True} if client.loads_late and (connection.tools or connection.for_markers) else {}
-    )
+    more: JsonObject = {"timeout": client.timeout_s} if client.timeout_s else {}
+    if client.eager and (connection.tools or connection.for_markers):
+        more |= {client.eager: True}
     if connection.url:
-        return {**_type(client.http), client.http_key: connection.url, **_token(client, connection), **late}
+        return {**_type(client.http), client.http_key: connection.url, **_token(client, connection), **more}
     program, *args = (*connection.command, *_arguments(client, connection))
     command: JsonObject = {"command": [program, *args]} if client.is_list else {"command": program, "args": [*args]}
-    return {**_type(client.stdio), **command, **late}
+    return {**_type(client.stdio), **command, **more}
 
 
 def _type(word: str) -> JsonObject:
