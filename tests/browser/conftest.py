@@ -1,12 +1,13 @@
 """A real browser before a real product. Where there is none, these tests say so and are skipped."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from tests.browser import chromium
 from tests.browser.product import Product, demo
-from tests.browser.window import Window, Windows
+from tests.browser.window import SharedWindow, Window, Windows
 
 NONE = (
     "no Chromium here: install one (Debian and Ubuntu: apt install chromium) or name it in KIMI_PROXY_BROWSER, "
@@ -36,17 +37,29 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
         yield product
 
 
+@pytest.fixture(scope="package")
+def english(windows: Windows, shop: Product) -> Iterator[SharedWindow]:
+    with closing(SharedWindow(lambda: windows.opened(shop.address))) as shared:
+        yield shared
+
+
+@pytest.fixture(scope="package")
+def french(windows: Windows, shop: Product) -> Iterator[SharedWindow]:
+    with closing(SharedWindow(lambda: windows.opened(shop.address, locale="fr-FR", theme="dark"))) as shared:
+        yield shared
+
+
 @pytest.fixture
-def window(windows: Windows, shop: Product) -> Iterator[Window]:
+def window(english: SharedWindow) -> Iterator[Window]:
     """A window in English before the demo; a fault of the page is a fault of the test."""
-    with windows.opened(shop.address) as window:
+    with english.lent() as window:
         yield window
 
 
 @pytest.fixture
-def fenetre(windows: Windows, shop: Product) -> Iterator[Window]:
+def fenetre(french: SharedWindow) -> Iterator[Window]:
     """The same in French, and dark."""
-    with windows.opened(shop.address, locale="fr-FR", theme="dark") as window:
+    with french.lent() as window:
         yield window
 
 

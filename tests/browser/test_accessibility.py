@@ -4,12 +4,13 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import pytest
 from tests.browser.product import INVOICE, Product
-from tests.browser.window import Window, Windows
+from tests.browser.window import SharedWindow, Theme, Window, Windows
 from tests.clients.servers import INSTALL_S, QUICKLY, installed
 from tests.deep import too
 
@@ -18,6 +19,7 @@ pytestmark = pytest.mark.timeout(INSTALL_S + 600)
 PACKAGE = "axe-core@4.11.0"
 VIEWS = ("live", "sessions", "map", "cuts", "compression", "playground", "servers", "settings")
 SERIOUS = ("serious", "critical")
+THEMES: tuple[Theme, ...] = ("light", "dark")
 
 
 def _install(place: Path) -> None:
@@ -35,16 +37,28 @@ def axe(windows: Windows) -> str:
 
 def themes(*always: str) -> pytest.MarkDecorator:
     """The test in each theme; those that are not named here with --deep."""
-    cases = [theme if theme in always else too(theme) for theme in ("light", "dark")]
+    cases = [theme if theme in always else too(theme) for theme in THEMES]
     return pytest.mark.parametrize("judged", cases, indirect=True)
 
 
+@pytest.fixture(scope="module")
+def judges(windows: Windows, shop: Product, axe: str) -> Iterator[dict[Theme, SharedWindow]]:
+    @contextmanager
+    def opened(theme: Theme) -> Iterator[Window]:
+        # axe comes from outside: the page's own policy would not let it in.
+        with windows.opened(shop.address, theme=theme, bypass_policy=True) as window:
+            window.page.add_init_script(axe)
+            yield window
+
+    shared = {theme: SharedWindow(partial(opened, theme)) for theme in THEMES}
+    yield shared
+    for window in shared.values():
+        window.close()
+
+
 @pytest.fixture
-def judged(request: pytest.FixtureRequest, windows: Windows, shop: Product, axe: str) -> Iterator[Window]:
-    theme: Literal["light", "dark"] = request.param
-    # axe comes from outside: the page's own policy would not let it in.
-    with windows.opened(shop.address, theme=theme, bypass_policy=True) as window:
-        window.page.add_init_script(axe)
+def judged(request: pytest.FixtureRequest, judges: dict[Theme, SharedWindow]) -> Iterator[Window]:
+    with judges[request.param].lent() as window:
         yield window
 
 
@@ -126,8 +140,9 @@ def test_nothing_serious_is_found_in_a_dialog(judged: Window):
 
 @themes("light")
 def test_axe_itself_finds_what_is_wrong(judged: Window):
-    settled(judged, "live").page.evaluate(
-        "document.querySelector('main').appendChild(document.createElement('button'))"
-    )
+    page = settled(judged, "live").page
+    page.evaluate("document.querySelector('main').appendChild(document.createElement('button'))")
+    found = serious(judged)
+    page.evaluate("document.querySelector('main > button').remove()")
 
-    assert any("button-name" in each for each in serious(judged))
+    assert any("button-name" in each for each in found)

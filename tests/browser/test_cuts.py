@@ -3,11 +3,12 @@
 import re
 from collections.abc import Iterator
 
-import httpx
 import pytest
 from playwright.sync_api import expect
-from tests.browser.product import Product, demo
+from tests.browser.product import Product, started
 from tests.browser.window import Window, Windows
+
+from kimi_proxy.core.json import JsonObject
 
 GOAL = "where is the VAT of an invoice rounded?"
 
@@ -163,8 +164,8 @@ def test_an_original_that_cannot_be_copied_is_told(window: Window):
 
 @pytest.fixture(scope="module")
 def workshop(windows: Windows, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
-    """A demo whose list of cuts may grow."""
-    with demo(tmp_path_factory.mktemp("workshop")) as product:
+    """A product whose list of cuts may grow."""
+    with started(tmp_path_factory.mktemp("workshop"), "") as product:
         yield product
 
 
@@ -174,9 +175,8 @@ def busy(windows: Windows, workshop: Product) -> Iterator[Window]:
         yield window
 
 
-def pruned(shop: Product, text: str, goal: str) -> None:
+def pruned(product: Product, text: str, goal: str) -> None:
     """A question to the pruner of a product."""
-    where = shop.get("/api/settings")["settings"]["mcp_pruner"]
     options = {
         "max_prune_ratio": 0.6,
         "min_keep_lines": 1,
@@ -185,12 +185,8 @@ def pruned(shop: Product, text: str, goal: str) -> None:
         "include_markers": True,
     }
     asked = {"text": text, "goal_hint": goal, "source_type": "docs", "options": options}
-    answer = httpx.post(
-        f"http://{where['host']}:{where['port']}/rpc",
-        json={"jsonrpc": "2.0", "id": 1, "method": "prune_text", "params": asked},
-        timeout=120,
-        trust_env=False,
-    ).json()
+    question: JsonObject = {"jsonrpc": "2.0", "id": 1, "method": "prune_text", "params": asked}
+    answer = Product(product.pruner, product.home).ask("POST", "/rpc", question).json()
     assert answer["result"]["annotations"], answer
 
 

@@ -1,7 +1,7 @@
 """The first screen before a provider that does what the test says: filling up, failing, leaving, coming back."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from threading import Event, Thread
 
@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import WebSocketRoute, expect
 from tests.browser.product import Product, started
 from tests.browser.provider import Provider, provider, say
-from tests.browser.window import Window, Windows
+from tests.browser.window import SharedWindow, Window, Windows
 from tests.deep import too
 
 REQUESTS = "Requests as they stream"
@@ -27,8 +27,22 @@ def product(windows: Windows, told: Provider, tmp_path_factory: pytest.TempPathF
         yield product
 
 
+@pytest.fixture(scope="module")
+def screen(windows: Windows, product: Product) -> Iterator[SharedWindow]:
+    with closing(SharedWindow(lambda: windows.opened(product.address))) as shared:
+        yield shared
+
+
 @pytest.fixture
-def live(windows: Windows, product: Product, told: Provider) -> Iterator[Window]:
+def live(screen: SharedWindow, told: Provider) -> Iterator[Window]:
+    told.tokens, told.status = 100, 200
+    with screen.lent() as window:
+        yield window
+
+
+@pytest.fixture
+def unused(windows: Windows, product: Product, told: Provider) -> Iterator[Window]:
+    """A window for a test that takes hold of its socket."""
     told.tokens, told.status = 100, 200
     with windows.opened(product.address) as window:
         yield window
@@ -252,17 +266,17 @@ def test_a_server_that_is_gone_is_told(windows: Windows, tmp_path: Path):
             window.faults.clear()  # the browser tells too that nobody answers
 
 
-def test_after_a_break_the_page_goes_on_where_it_left(live: Window, product: Product):
+def test_after_a_break_the_page_goes_on_where_it_left(unused: Window, product: Product):
     sockets: list[WebSocketRoute] = []
 
     def pass_on(socket: WebSocketRoute) -> None:
         sockets.append(socket)
         socket.connect_to_server()
 
-    live.page.route_web_socket("**/ws*", pass_on)
+    unused.page.route_web_socket("**/ws*", pass_on)
     say(product, "before", session="broken")
-    page = pinned(live, product, "broken").page
-    row = live.card(REQUESTS).locator("tbody tr", has_text="broken")
+    page = pinned(unused, product, "broken").page
+    row = unused.card(REQUESTS).locator("tbody tr", has_text="broken")
     expect(row).to_have_count(1)
     sockets[0].close(code=1012)
     say(product, "meanwhile", session="broken")
@@ -272,20 +286,20 @@ def test_after_a_break_the_page_goes_on_where_it_left(live: Window, product: Pro
     assert "?since=" in sockets[1].url
 
 
-def test_after_a_gap_the_page_begins_again(live: Window, product: Product):
+def test_after_a_gap_the_page_begins_again(unused: Window, product: Product):
     sockets: list[WebSocketRoute] = []
 
     def pass_on(socket: WebSocketRoute) -> None:
         sockets.append(socket)
         socket.connect_to_server()
 
-    live.page.route_web_socket("**/ws*", pass_on)
+    unused.page.route_web_socket("**/ws*", pass_on)
     say(product, "whole", session="gapped")
-    page = pinned(live, product, "gapped").page
+    page = pinned(unused, product, "gapped").page
     sockets[0].send('{"type": "gap", "seq": 1, "missed": 300}')
     say(product, "again", session="gapped")
 
-    expect(live.card(REQUESTS).locator("tbody tr", has_text="gapped")).to_have_count(2)
+    expect(unused.card(REQUESTS).locator("tbody tr", has_text="gapped")).to_have_count(2)
     expect(page.locator(".state.live")).to_be_visible()
     assert "?since=" not in sockets[1].url
 

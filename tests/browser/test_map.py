@@ -1,7 +1,6 @@
 """The context map: the last request to scale, with what became of each message."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
@@ -123,15 +122,16 @@ def test_it_lists_what_each_tool_costs_and_the_whole_line_that_switches_it_off(
         assert hidden == 0
 
 
-@pytest.fixture
-def restarted(windows: Windows, tmp_path: Path) -> Iterator[Product]:
+@pytest.fixture(scope="module")
+def restarted(windows: Windows, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
     """A product that was compressing before it was started again: requests are gone, what was compressed is not."""
     with provider() as upstream:
         upstream.says = "Goal: find the parcel of order 12."
-        with started(tmp_path, upstream.toml()) as product:
+        home = tmp_path_factory.mktemp("restarted")
+        with started(home, upstream.toml()) as product:
             assert product.chat("before", exchanges(9, 800), model=MODEL) == 200
             assert product.ask("POST", "/api/compress/before", {"force": True}).status_code == 200
-        with started(tmp_path, upstream.toml()) as product:
+        with started(home, upstream.toml()) as product:
             yield product
 
 

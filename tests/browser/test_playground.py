@@ -5,13 +5,23 @@ import re
 import shlex
 from pathlib import Path
 
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 from tests.browser.product import Product
 from tests.browser.window import Window
 
 
+def opened(window: Window) -> Page:
+    """The playground as it is found first: it keeps what was asked for as long as the page lives."""
+    page = window.open("playground").page
+    page.get_by_role("textbox", name="Text to prune").fill("")
+    page.get_by_role("textbox", name="What do you want to know?").fill("")
+    page.get_by_role("slider").fill("0.6")
+    expect(page.locator(".line")).to_have_count(0)
+    return page
+
+
 def example(window: Window) -> Window:
-    window.open("playground")
+    opened(window)
     window.button("Take an example").click()
     window.page.locator(".line.gap").first.wait_for()
     return window
@@ -45,7 +55,7 @@ def test_a_line_says_why(window: Window):
 def test_a_file_is_read(window: Window, files: Path):
     file = files / "service.log"
     file.write_text("\n".join(f"INFO request {n} done" for n in range(60)) + "\nERROR the disk is full\n")
-    page = window.open("playground").page
+    page = opened(window)
     page.get_by_role("textbox", name="What do you want to know?").fill("which disk is full?")
     page.locator("input[type=file]").set_input_files(file)
     page.locator(".line.gap").first.wait_for()
@@ -97,14 +107,14 @@ def dropped(window: Window, value: str) -> None:
 
 
 def test_a_folder_that_is_dropped_is_refused_in_words(window: Window):
-    window.open("playground")
+    opened(window)
     dropped(window, "folder")
 
     window.page.get_by_text("This file cannot be read.").wait_for()
 
 
 def test_words_that_are_dropped_are_left_to_the_browser(window: Window):
-    window.open("playground")
+    opened(window)
     dropped(window, "words")
 
     assert window.page.evaluate("window.isTaken") is False
@@ -113,7 +123,7 @@ def test_words_that_are_dropped_are_left_to_the_browser(window: Window):
 def test_the_same_file_can_be_opened_again(window: Window, files: Path):
     file = files / "service.log"
     file.write_text("\n".join(f"INFO request {n} done" for n in range(60)))
-    page = window.open("playground").page
+    page = opened(window)
     text = page.get_by_role("textbox", name="Text to prune")
     page.locator("input[type=file]").set_input_files(file)
     expect(text).to_have_value(re.compile("^INFO request 0"))

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from playwright.sync_api import Error
 from tests.browser.payloads import PAYLOADS
 from tests.browser.product import Product, started
 from tests.browser.provider import Provider, provider
-from tests.browser.window import Window, Windows
+from tests.browser.window import SharedWindow, Window, Windows
 
 from kimi_proxy.core.json import JsonValue
 
@@ -67,9 +68,15 @@ args = ["-c", {json.dumps(f"raise SystemExit({PAYLOADS[10]!r})")}]
 """
 
 
+@pytest.fixture(scope="module")
+def watcher(windows: Windows, evil: Product) -> Iterator[SharedWindow]:
+    with closing(SharedWindow(lambda: windows.opened(evil.address))) as shared:
+        yield shared
+
+
 @pytest.fixture
-def watched(windows: Windows, evil: Product) -> Iterator[Window]:
-    with windows.opened(evil.address) as window:
+def watched(watcher: SharedWindow) -> Iterator[Window]:
+    with watcher.lent() as window:
         yield window
         assert window.page.evaluate("window.pwned") is None
         assert window.page.locator(FOREIGN).count() == 0
