@@ -11,13 +11,13 @@ from tests.api.proxy_world import Proxy, proxy
 from tests.api.test_compress import ASKED_FOR_SUMMARY, KINDS, SUMMARY, tokens_in, words
 from tests.api.watching import Watcher, watching
 from tests.clients.growing import AGENTS, RULES, Agent
+from tests.deep import too
 from tests.evil import Evil, Heard, Line, evil, http
 from tests.model import Call, Says
 
 from kimi_proxy.core.chat import Request, Wire, parse
 
 SMALL, LARGE = 5_000, 20_000
-WIRES = list(Wire)
 SETTINGS = "[sanitizer]\nenabled = false\n"
 NO_ROUTING = "[sanitizer.routing]\nheavy_duty_fallback = false\n"
 
@@ -76,13 +76,18 @@ async def world(home: Path, wire: Wire, settings: str) -> AsyncIterator[World]:
                 yield World(p, provider, wire, agent, watcher)
 
 
+def wires(always: Wire) -> pytest.MarkDecorator:
+    """The test in one wire format; in the others with --deep. Each test has another, so that every format is driven."""
+    return pytest.mark.parametrize("wire", [wire if wire is always else too(wire) for wire in Wire])
+
+
 def paired(request: Request) -> bool:
     parts = [part for message in request.messages for part in message.parts]
     calls = [part.call_id for part in parts if part.kind == "tool_call"]
     return sorted(calls) == sorted(part.call_id for part in parts if part.kind == "tool_result")
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@wires(Wire.RESPONSES)
 async def test_whoever_watches_is_warned_at_80_90_and_95_percent(tmp_path: Path, wire: Wire):
     async with world(tmp_path, wire, SETTINGS + NO_ROUTING) as here:
         await here.until(0.96)
@@ -92,7 +97,7 @@ async def test_whoever_watches_is_warned_at_80_90_and_95_percent(tmp_path: Path,
     assert all(request.model == "kimi-small" for request in here.heard)
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@wires(Wire.MESSAGES)
 async def test_with_compression_switched_on_the_window_never_fills(tmp_path: Path, wire: Wire):
     automatic = "[compression]\nautomatic = true\ncooldown_s = 0\nkeep_exchanges = 2\nmax_in_a_row = 1000\n"
     async with world(tmp_path, wire, SETTINGS + NO_ROUTING + automatic) as here:
@@ -108,7 +113,7 @@ async def test_with_compression_switched_on_the_window_never_fills(tmp_path: Pat
     assert all(request.model == "kimi-small" for request in here.heard)
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@wires(Wire.RESPONSES)
 async def test_above_90_percent_a_larger_model_of_the_same_provider_answers(tmp_path: Path, wire: Wire):
     async with world(tmp_path, wire, SETTINGS) as here:
         await here.until(1.1)
@@ -120,7 +125,7 @@ async def test_above_90_percent_a_larger_model_of_the_same_provider_answers(tmp_
         assert headers.get("x-kimi-proxy-model") == ("large" if is_large else None)
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@wires(Wire.CHAT)
 async def test_buried_instructions_are_repeated_at_the_end(tmp_path: Path, wire: Wire):
     reinjection = "[reinjection]\nenabled = true\n"
     async with world(tmp_path, wire, SETTINGS + NO_ROUTING + reinjection) as here:
@@ -134,7 +139,7 @@ async def test_buried_instructions_are_repeated_at_the_end(tmp_path: Path, wire:
     assert all(words(request).count(RULES) == (wire is Wire.CHAT) for request in early)
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@wires(Wire.MESSAGES)
 async def test_by_hand_what_is_compressed_comes_back_byte_for_byte(tmp_path: Path, wire: Wire):
     compression = "[compression]\nkeep_exchanges = 2\n"
     async with world(tmp_path, wire, SETTINGS + NO_ROUTING + compression) as here:

@@ -15,6 +15,7 @@ from tests.api.pruner_world import pruner
 from tests.clients import agents
 from tests.clients.fake_llm import Call, FakeLlm, fake_llm
 from tests.clients.servers import INSTALL_S
+from tests.deep import deep
 
 from kimi_proxy.features.clients.hooks import claude_items
 
@@ -94,6 +95,7 @@ async def test_claude_code_s_own_tools_are_cut_by_hooks_and_read_back(tmp_path: 
     assert json.loads(recovered)["raw_text"] == hidden
 
 
+@deep
 async def test_without_the_server_every_output_is_whole(tmp_path: Path):
     with fake_llm(script) as llm:
         gone = "http://127.0.0.1:9"  # nothing listens there

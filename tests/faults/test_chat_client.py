@@ -182,7 +182,7 @@ async def gone_at(p: Proxy, phase: str) -> None:
     await writer.drain()
     if phase == "answered in part":
         with suppress(TimeoutError):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 await reader.read(1)
     linger = struct.pack("ii", 1, 0)
     writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)

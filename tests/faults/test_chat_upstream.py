@@ -322,17 +322,17 @@ async def test_silence_in_the_middle_ends_in_an_error_but_comments_are_no_silenc
     async def script(heard: Heard, line: Line) -> None:
         await line.send(STREAM_HEAD, chunk(DELTA))
         for _ in range(20):
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.2)
             await line.send(chunk(b": still here\n"))
         await line.until_left()
 
-    async with world(tmp_path, script, idle_timeout_s=1.5) as p:
+    async with world(tmp_path, script, idle_timeout_s=3) as p:
         began = time.monotonic()
         came = await until_dropped(p, ask())
         took = time.monotonic() - began
 
     assert came.count(b": still here") == 20
-    assert 3.3 < took < 50
+    assert 6.5 < took < 60
 
 
 async def test_an_answer_that_never_ends_is_ended(tmp_path: Path):
@@ -375,10 +375,10 @@ async def test_a_byte_a_second_is_not_silence(tmp_path: Path):
         await line.send(STREAM_HEAD)
         for byte in DELTA[:20]:
             await line.send(chunk(bytes((byte,))))
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.2)
         await line.send(chunk(DELTA[20:]), chunk(DONE), LAST_CHUNK)
 
-    async with world(tmp_path, script, idle_timeout_s=1.5) as p:
+    async with world(tmp_path, script, idle_timeout_s=3) as p:
         response = await p.http.post("/v1/chat/completions", json=ask())
 
     assert response.content == DELTA + DONE
