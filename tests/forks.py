@@ -9,6 +9,7 @@ import importlib
 import json
 import os
 import pkgutil
+import runpy
 import select
 import signal
 import socket
@@ -177,12 +178,15 @@ def serve() -> None:
         size, fds, _, _ = socket.recv_fds(line, _SIZE_BYTES, 4)
         if not size:
             return
-        order = line.recv(int.from_bytes(size), socket.MSG_WAITALL)
+        order = json.loads(line.recv(int.from_bytes(size), socket.MSG_WAITALL))
+        match order[0]:
+            case ["-m", module, *_]:
+                importlib.import_module(module)  # so that the next fork has what it imports
         if os.fork() == 0:
             line.close()
             *streams, tell = fds
             _fork_once_more(tell)
-            _run(order, streams)
+            _run(*order, streams)
             return
         for fd in fds:
             os.close(fd)
@@ -198,22 +202,28 @@ def _fork_once_more(tell: int) -> None:
     os.close(tell)
 
 
-def _run(order: bytes, streams: Sequence[int]) -> None:
+def _run(args: Sequence[str], cwd: str, env: Mapping[str, str], ignores_hangup: bool, streams: Sequence[int]) -> None:
+    """Run a command of ours, or with `-m` a module as a program."""
     from kimi_proxy.__main__ import main
 
     for number, fd in enumerate(streams):
         os.dup2(fd, number)
         os.close(fd)
-    args, cwd, env, ignores_hangup = json.loads(order)
     signal.signal(signal.SIGHUP, signal.SIG_IGN if ignores_hangup else signal.SIG_DFL)
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
     time.tzset()
     tempfile.tempdir = None  # $TMPDIR may be another one
-    sys.argv = [str(Path(kimi_proxy.__path__[0], "__main__.py")), *args]
     sys.path[0] = cwd
-    main()
+    match args:
+        case ["-m", module, *rest]:
+            sys.argv = [module, *rest]
+            del sys.modules[module]
+            runpy.run_module(module, run_name="__main__")
+        case _:
+            sys.argv = [str(Path(kimi_proxy.__path__[0], "__main__.py")), *args]
+            main()
 
 
 def _load() -> None:

@@ -63,7 +63,7 @@ async def test_a_request_that_two_readers_could_read_differently_reaches_nobody(
 BOMBS = {
     "deep": b'{"model":"m","messages":' + b"[" * 1_000_000 + b"]" * 1_000_000 + b"}",
     "wide": b'{"model":"m","messages":[' + b"[]," * 1_000_000 + b"[]]}",
-    "many keys": b'{"model":"m",' + b",".join(b'"%d":0' % i for i in range(400_000)) + b"}",
+    "many keys": b'{"model":"m",' + b",".join([b'"%d":0' % i for i in range(400_000)]) + b"}",
     "a long number": b'{"model":' + b"1" * 1_000_000 + b"}",
 }
 

@@ -1,24 +1,14 @@
 """A proxy that is killed remembers what a conversation was told, and which model it had gone to."""
 
-import asyncio
-import subprocess
-import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-SENDER = (sys.executable, "-m", "tests.faults.context_sender")
+from tests.faults.lives import lines, living
 
 
 async def sent(home: Path, memory: str, *turns: int) -> list[list[str]]:
     """What a life of the proxy sent, until it was killed."""
-    sender = await asyncio.create_subprocess_exec(
-        *SENDER, str(home), memory, *map(str, turns), cwd=ROOT, stdout=subprocess.PIPE
-    )
-    assert sender.stdout is not None
-    lines = [await asyncio.wait_for(sender.stdout.readline(), 120) for _ in turns]
-    sender.kill()
-    await sender.wait()
-    return [line.decode().split() for line in lines]
+    with living("context_sender", str(home), memory, *map(str, turns)) as sender:
+        return [line.split() for line in await lines(sender, len(turns))]
 
 
 async def test_what_was_decided_before_a_kill_holds_after_it(tmp_path: Path):

@@ -3,35 +3,28 @@
 import asyncio
 import random
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
 from tests.deep import IS_DEEP
 from tests.faults.journal_keeper import AT_ONCE, SESSIONS
+from tests.faults.lives import lines, living
 from tests.faults.symptoms import integrity
 from tests.services.store.making import opened
 
 from kimi_proxy.services.store.sqlite.store import store_path
 
-ROOT = Path(__file__).parents[2]
 LIVES = 60 if IS_DEEP else 3
 
 
 async def live_and_die(home: Path, chance: random.Random) -> int:
     """How many requests a process said were written before it was killed at a moment that nobody chose."""
-    keeper = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.faults.journal_keeper", str(home), cwd=ROOT, stdout=subprocess.PIPE
-    )
-    assert keeper.stdout
-    async with asyncio.timeout(60):
-        said = b"".join([await keeper.stdout.readline() for _ in range(chance.randrange(1, 6))])
-    await asyncio.sleep(chance.uniform(0, 0.02))
-    keeper.kill()
-    said += await keeper.stdout.read()
-    await keeper.wait()
-    return int(said.rpartition(b"\n")[0].split()[-1])
+    with living("journal_keeper", str(home)) as keeper:
+        said = "".join(await lines(keeper, chance.randrange(1, 6)))
+        await asyncio.sleep(chance.uniform(0, 0.02))
+        keeper.kill()
+        said += keeper.stdout.read().decode()
+    return int(said.rpartition("\n")[0].split()[-1])
 
 
 async def test_a_killed_proxy_loses_only_what_was_not_written_yet_and_breaks_nothing(tmp_path: Path) -> None:
