@@ -374,6 +374,11 @@ def test_a_body_with_too_many_values_is_read_by_its_small_members_alone(wire: Wi
     }
 
 
+def test_a_name_that_is_not_utf_8_is_refused():
+    with pytest.raises(ParseError, match="not a JSON object"):
+        parse(b'{"model":"m","inpu\x98":[]}', Wire.CHAT)
+
+
 def test_too_many_values_in_what_is_no_object_are_refused():
     with pytest.raises(ParseError, match="not a JSON object"):
         parse(b"[" + b"1," * 210_000 + b"1]", Wire.CHAT)

@@ -91,7 +91,7 @@ class JsonBody:
             self.members: RawObject = members(body)
         except RecursionError as e:
             raise ParseError("JSON is nested too deep") from e
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):  # the latter of a key that is not UTF-8
             readable = _without_lone_surrogates(body)
             try:
                 self.members = members(readable)
