@@ -118,7 +118,7 @@ def masked_values(data: bytes) -> None:
     shown = {cut.text: cut.shown(f"msk_{at:016d}") for at, cut in enumerate(plan.cuts)}
     hidden = masking.apply(plan, shown)
     assert masking.apply(plan, {}) is value
-    assert len(json.encode(hidden)) <= len(json.encode(value))
+    assert sum(map(len, _strings(hidden))) <= sum(map(len, _strings(value)))
     assert _shape(hidden) == _shape(value)
     for text, short in shown.items():
         marker = read_mask(short)
