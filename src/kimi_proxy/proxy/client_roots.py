@@ -2,6 +2,7 @@
 
 import os
 import stat
+import sys
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
@@ -56,7 +57,11 @@ def _is_theirs(real: Path, owner: int) -> bool:
     try:
         home = Path(os.path.realpath(Path.home()))
     except RuntimeError:  # an account without one
-        return owner == os.geteuid() and real != real.parent
+        return _is_own_id(owner) and real != real.parent
     if real == real.parent or (home.is_relative_to(real) and home != real):
         return False
-    return (home != home.parent and real.is_relative_to(home)) or owner == os.geteuid()
+    return (home != home.parent and real.is_relative_to(home)) or _is_own_id(owner)
+
+
+def _is_own_id(owner: int) -> bool:
+    return sys.platform != "win32" and owner == os.geteuid()  # there every file has the same number

@@ -19,7 +19,7 @@ from typing import Literal, TypeVar
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import ToolFailed
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.proxy.process import GUARD, SIGKILL, Command, signal_group
+from kimi_proxy.proxy.process import GUARD, NEW_GROUP, SIGKILL, Command, signal_group
 
 READ_BYTES = 256 * 1024
 LOOK_EVERY_S = 0.05
@@ -86,7 +86,12 @@ def run_plain(
 def run_guarded(
     command: Command, timeout_s: float, max_processes: int, write: Callable[[bytes], None], stop: threading.Event
 ) -> CommandOutcome:
-    """Run a command below a guard (`process_group.py`): all that it starts is gone within `timeout_s` + 3 seconds."""
+    """Run a command below a guard (`process_group.py`): all that it starts is gone within `timeout_s` + 3 seconds.
+
+    Raise ToolFailed on Windows, where there is no such guard.
+    """
+    if sys.platform == "win32":
+        raise ToolFailed("exec_failed", "there is no bash here, nor a way to end all that it starts: use Unix")
     started = time.monotonic()
     tag = secrets.token_hex(8)
     tagged = Command(command.argv, {**command.env, TAG: tag}, command.cwd)
@@ -121,6 +126,7 @@ def _popen(
             bufsize=0,
             pass_fds=pass_fds,
             start_new_session=True,
+            creationflags=NEW_GROUP,
         )
     except OSError as e:
         raise ToolFailed("exec_failed", f"{command.argv[0]} cannot be started: {e.strerror}") from e
@@ -134,6 +140,8 @@ def _follow(
     stop: threading.Event,
 ) -> bytes:
     """Write the output until the guard has reported and the pipe is empty; return the report."""
+    if sys.platform == "win32":
+        return b""
     report = bytearray()
     sinks: dict[int, Callable[[bytes], None]] = {_output(guard): write, status: report.extend}
     deadline = time.monotonic() + timeout_s + KILL_WITHIN_S + 1

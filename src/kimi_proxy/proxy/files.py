@@ -9,8 +9,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import FileIO
 from pathlib import Path
+from typing import IO
 
 from kimi_proxy.core import lines
 from kimi_proxy.core.errors import ToolFailed
@@ -343,7 +343,7 @@ class Spool:
         self._max_bytes = max_bytes
         self._directory = directory
         self._memory = bytearray()
-        self._file: FileIO | None = None
+        self._file: IO[bytes] | None = None
         self._tail = bytearray()
         self.size = 0  # all that was written
         self.kept = 0  # of it, from the start

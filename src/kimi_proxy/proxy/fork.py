@@ -31,7 +31,8 @@ def in_fork(work: Callable[[], bytes], cpu_s: float) -> bytes | None:
 def _work_and_exit(work: Callable[[], bytes], sink: int, cpu_s: float) -> NoReturn:
     """Whatever happens, end here: what the parent would do next is not for a child."""
     try:
-        signal.setitimer(signal.ITIMER_PROF, max(cpu_s, 0.001))  # SIGPROF ends a process, by default
+        if sys.platform != "win32":
+            signal.setitimer(signal.ITIMER_PROF, max(cpu_s, 0.001))  # SIGPROF ends a process, by default
         with os.fdopen(sink, "wb") as answer:
             answer.write(work())
         os._exit(0)

@@ -2,6 +2,7 @@
 
 import os
 import stat
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -9,6 +10,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kimi_proxy.core.errors import FileRefused
+
+if sys.platform == "win32":
+    from kimi_proxy.proxy import windows
 
 DIRECTORY = 0o700
 FILE = 0o600
@@ -28,6 +32,8 @@ def private_file(path: Path) -> Identity:
             missing.mkdir(DIRECTORY, exist_ok=True)
             missing.chmod(DIRECTORY)
             sync_directory(missing.parent)
+        if sys.platform == "win32":  # modes say nothing there
+            windows.restrict(path.parent)
     elif stat.S_IMODE(path.parent.stat().st_mode) != DIRECTORY:
         path.parent.chmod(DIRECTORY)
     try:
@@ -173,6 +179,8 @@ def _refuse_unsafe(path: Path, found: os.stat_result) -> None:
 
 
 def _set_mode(handle: int, found: os.stat_result | None, new_mode: int) -> None:
+    if sys.platform == "win32":  # the access list comes from the folder
+        return
     if found is None:
         umask = os.umask(0)
         os.umask(umask)

@@ -15,13 +15,20 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, ClassVar, Literal, cast
+from typing import IO, TYPE_CHECKING, ClassVar, Literal, cast
 
 from kimi_proxy.core.errors import UpstreamUnreachable
 
+if TYPE_CHECKING or sys.platform == "win32":
+    from kimi_proxy.proxy import windows
+
 STDIN, STDOUT, STDERR = 0, 1, 2
+NEW_GROUP = 0x200 if sys.platform == "win32" else 0  # CREATE_NEW_PROCESS_GROUP, as start_new_session elsewhere
 GRACE_S = 1.0  # for each of SIGTERM and SIGKILL
-SIGKILL = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
+if sys.platform == "win32":
+    POLITE, SIGKILL = signal.SIGBREAK, signal.SIGTERM  # the first as Ctrl-Break, the second ends a process at once
+else:
+    POLITE, SIGKILL = signal.SIGTERM, signal.SIGKILL
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +43,10 @@ class Command:
 def signal_group(group: int, number: signal.Signals) -> None:
     """Send a signal to all of a process group, where there are groups; nothing happens if it is gone, or not ours."""
     with suppress(ProcessLookupError, PermissionError):
-        os.kill(group, number) if sys.platform == "win32" else os.killpg(group, number)
+        if sys.platform == "win32":
+            os.kill(group, signal.CTRL_BREAK_EVENT if number == POLITE else number)
+        else:
+            os.killpg(group, number)
 
 
 class Process(asyncio.SubprocessProtocol):
@@ -53,6 +63,7 @@ class Process(asyncio.SubprocessProtocol):
         self._closed: asyncio.Future[None] = loop.create_future()  # it has exited, and its output was read to the end
         self._orphans = orphans
         self._transport: asyncio.SubprocessTransport | None = None
+        self._job: windows.Job | None = None  # Windows: what it started is ended by it
         self._guard = FamilyGuard() if self.guarded and sys.executable else None
 
     async def launch(
@@ -71,6 +82,7 @@ class Process(asyncio.SubprocessProtocol):
                 stderr=stderr,
                 # Ctrl-C in the terminal is not for it, and its group can be signalled as one.
                 start_new_session=True,
+                creationflags=NEW_GROUP,
                 pass_fds=guard.passed if guard else (),
             )
             if guard:
@@ -102,7 +114,7 @@ class Process(asyncio.SubprocessProtocol):
             self._pipe(STDIN).close()
         await asyncio.wait({self._closed}, timeout=leave_s)
         if grace_s > 0:
-            self._signal(signal.SIGTERM)
+            self._signal(POLITE)
             await asyncio.wait({self._closed}, timeout=grace_s)
         in_time = self.exited.done()
         self._signal(SIGKILL)
@@ -113,7 +125,10 @@ class Process(asyncio.SubprocessProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.SubprocessTransport, transport)
-        if self._orphans is not None and self._guard is None:
+        if sys.platform == "win32":
+            with suppress(OSError):  # it has ended already
+                self._job = windows.Job(self.pid)
+        elif self._orphans is not None and self._guard is None:
             self._orphans.watch(self.pid)
 
     def process_exited(self) -> None:
@@ -124,6 +139,8 @@ class Process(asyncio.SubprocessProtocol):
         self.exited.set_result(self._started.get_returncode() or 0)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._job is not None:
+            self._job.close()
         if self._guard is not None:
             self._guard.close()
         elif self._orphans is not None:
@@ -139,7 +156,9 @@ class Process(asyncio.SubprocessProtocol):
     def _signal(self, number: signal.Signals) -> None:
         if self._closed.done():  # the number may belong to another process from then on
             return
-        if self._guard is None or self._started.get_returncode() is not None:
+        if self._job is not None and number == SIGKILL:
+            self._job.terminate()
+        elif self._guard is None or self._started.get_returncode() is not None:
             signal_group(self.pid, number)
         elif number == SIGKILL:
             self._guard.kill()
@@ -291,9 +310,16 @@ FORWARDED = [number for number in signal.Signals if number.name in _FORWARDED_NA
 
 
 class Foreground:
-    """A program that shares our terminal and our process group, as an agent does that we run for its user."""
+    """A program that shares our terminal and our process group, as an agent does that we run for its user.
+
+    Unix only: `kimi-proxy run` is refused elsewhere.
+    """
+
+    _pid: int
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        if sys.platform == "win32":
+            raise UpstreamUnreachable(f"{argv[0]} cannot share a terminal here: it needs the job control of Unix")
         try:
             self._pid = os.posix_spawnp(argv[0], list(argv), env, setsigdef=_IGNORED_BY_PYTHON)
         except OSError as e:
@@ -308,6 +334,8 @@ class Foreground:
                 os.kill(self._pid, number)
 
     def _wait(self) -> int:
+        if sys.platform == "win32":
+            return EXIT_NOT_FOUND  # none was started
         status = self._next_status()
         while status is None or os.WIFSTOPPED(status) or os.WIFCONTINUED(status):
             if status is None:
@@ -322,17 +350,21 @@ class Foreground:
         return EXIT_SIGNAL - code if code < 0 else code
 
     def _next_status(self, more: int = 0) -> int | None:
+        if sys.platform == "win32":
+            return None
         pid, status = os.waitpid(self._pid, os.WUNTRACED | os.WCONTINUED | more)
         return status if pid else None
 
     def _suspend_with_it(self) -> None:
         """Suspend us, too: only then does a shell give its prompt back."""
-        if _in_the_foreground():
+        if sys.platform != "win32" and _in_the_foreground():
             os.kill(os.getpid(), signal.SIGSTOP)
             os.kill(self._pid, signal.SIGCONT)
 
 
 def _in_the_foreground() -> bool:
+    if sys.platform == "win32":
+        return False
     try:
         terminal = os.open(os.ctermid(), os.O_RDONLY | os.O_NOCTTY)
     except OSError:
@@ -361,6 +393,8 @@ class Pid:
 
 def born(number: int) -> str:
     """Return when a process began, in the system's own words; empty if there is none."""
+    if sys.platform == "win32":
+        return windows.born(number)
     try:
         # The name in the second field may hold spaces and brackets.
         fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
@@ -386,8 +420,8 @@ def ourselves() -> Pid:
 
 def detach(argv: Sequence[str], env: Mapping[str, str], log: Path) -> Pid:
     """Start a process that outlives us and belongs to no terminal; its output goes to `log`."""
-    if not hasattr(os, "posix_spawn"):
-        raise UpstreamUnreachable(f"{argv[0]} cannot be started in the background on this system")
+    if sys.platform == "win32":
+        return _detached(argv, env, log)
     streams = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
@@ -400,8 +434,27 @@ def detach(argv: Sequence[str], env: Mapping[str, str], log: Path) -> Pid:
     return Pid(number, born(number))
 
 
+# Windows: an ended process is forgotten with its last handle, so that its exit code could not be asked for.
+_children: dict[int, subprocess.Popen[bytes]] = {}
+
+
+def _detached(argv: Sequence[str], env: Mapping[str, str], log: Path) -> Pid:
+    try:
+        with log.open("wb") as out:
+            child = subprocess.Popen(  # noqa: S603 - our own program
+                argv, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out, creationflags=windows.DETACHED
+            )
+    except OSError as e:
+        raise UpstreamUnreachable(f"{argv[0]} cannot be started: {e.strerror}") from e
+    _children[child.pid] = child
+    return Pid(child.pid, born(child.pid))
+
+
 def exit_code(process: Pid) -> int | None:
     """Return how a process that we detached has ended; None while it runs, or if it is no child of ours."""
+    if sys.platform == "win32":
+        child = _children.get(process.number)
+        return child.poll() if child else None
     try:
         number, status = os.waitpid(process.number, os.WNOHANG)
     except ChildProcessError:

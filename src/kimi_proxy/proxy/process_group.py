@@ -17,7 +17,6 @@ import contextlib
 import ctypes
 import json
 import os
-import resource
 import select
 import signal
 import sys
@@ -26,6 +25,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NoReturn
+
+if sys.platform != "win32":  # where it is never started
+    import resource
 
 POLITE_S: Final = 1.0  # between SIGTERM and SIGKILL
 LINGER_S: Final = 0.25  # what a finished shell's `> >(tee log)` may take to see the end of its input

@@ -104,18 +104,25 @@ def _started(home: Path, argv: Sequence[str], env: Mapping[str, str], patience_s
 @contextmanager
 def _one_at_a_time(home: Path) -> Iterator[None]:
     """Let a second caller wait, which then finds what the first one started."""
-    if sys.platform == "win32":
-        yield
-        return
-    import fcntl
-
     private_file(home / FOLDER / LOCK)
-    lock = os.open(home / FOLDER / LOCK, os.O_RDWR | os.O_CLOEXEC)
+    lock = os.open(home / FOLDER / LOCK, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        _lock(lock)
         yield
     finally:
         os.close(lock)
+
+
+def _lock(handle: int) -> None:
+    """Wait until no other process has the file locked; on Windows for 10 s, then raise OSError."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        msvcrt.locking(handle, msvcrt.LK_LOCK, 1)
+    else:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX)
 
 
 def running(home: Path) -> Running | None:

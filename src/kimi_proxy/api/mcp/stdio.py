@@ -129,7 +129,7 @@ class LineWriter:
 
     def has_reader(self) -> bool:
         """Return False if the other end of a pipe is closed; a file or a terminal always counts as read."""
-        if not hasattr(select, "poll"):
+        if sys.platform == "win32":
             return True
         poll = select.poll()
         poll.register(self._target.fileno(), 0)

@@ -3,6 +3,7 @@
 import os
 import signal
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -198,7 +199,7 @@ def _serve(message: bytes, answers: BinaryIO) -> None:
 
 def _dies_after(seconds: float) -> None:
     """The parent kills us at the deadline; this is for a parent that was itself killed in the meantime."""
-    if hasattr(signal, "setitimer"):
+    if sys.platform != "win32":
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
 

@@ -99,13 +99,13 @@ def _locked(directory: Path) -> Iterator[None]:
     """Hold the lock of a directory: two processes that find the same damage must not rename each other's fresh file."""
     if sys.platform == "win32":  # a file that is open elsewhere can't be renamed there
         yield
-        return
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
+    else:
+        handle = os.open(directory, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
 
 
 Connect = Callable[[Path, float], sqlite3.Connection]
