@@ -1,5 +1,7 @@
 """What holds for every command."""
 
+import re
+
 import pytest
 import typer.main
 
@@ -29,8 +31,12 @@ def test_help_needs_nothing_and_breaks_nothing(cli: Cli, command: tuple[str, ...
     assert b"Usage: " in done.stdout
 
 
-def test_no_command_at_all_shows_the_help(cli: Cli):
-    assert b"Commands:" in cli().stdout + cli().stderr
+def test_no_command_at_all_says_what_to_do_next(cli: Cli):
+    done = cli()
+    named = set(re.findall(rb"^  kimi-proxy (\w+)", done.stdout, re.M))
+
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert named == {b"demo", b"audit", b"start", b"init"} <= {name.encode() for name in COMMANDS}
 
 
 def test_settings_that_are_refused_are_one_line_and_exit_78(cli: Cli):

@@ -18,8 +18,10 @@ from kimi_proxy.cli import (
     pruning,
     report,
     serving,
+    shell,
     store,
     team,
+    upgrade,
 )
 from kimi_proxy.cli.console import remark
 from kimi_proxy.cli.context import compress, memory
@@ -31,7 +33,7 @@ EXIT_CONFIG = 78  # EX_CONFIG of sysexits.h: a supervisor must not try again
 
 app = typer.Typer(
     name="kimi-proxy",
-    no_args_is_help=True,
+    invoke_without_command=True,
     rich_markup_mode=None,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -45,8 +47,20 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+NEXT = """\
+Keep the lines that matter in what coding agents read, and never lose the rest.
+
+  kimi-proxy demo           watch it at work on an example; no provider is asked
+  kimi-proxy audit          what your agents' past sessions cost, and would have saved
+  kimi-proxy start          run the proxy, the pruner and the dashboard
+  kimi-proxy init CLIENT    connect an agent to them; --undo takes it back
+  kimi-proxy --help         every command
+"""
+
+
 @app.callback()
 def about(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
@@ -55,6 +69,8 @@ def about(
 
     `kimi-proxy start` runs the servers. `prune`, `recover` and `explain` work without them, on files and pipes.
     """
+    if context.invoked_subcommand is None:
+        print(NEXT, end="")
 
 
 app.command()(serving.start)
@@ -79,6 +95,8 @@ app.add_typer(config.config)
 app.command()(config.models)
 app.command()(doctor.doctor)
 app.command()(doctor.status)
+app.command()(shell.completion)
+app.command("upgrade-check")(upgrade.upgrade_check)
 
 
 def main() -> None:

@@ -68,6 +68,12 @@ async def post(url: str, body: bytes, headers: Mapping[str, str], within_s: floa
         return response.status, await read(response, MAX_LOCAL_ANSWER_BYTES) or b""
 
 
+async def get(url: str, headers: Mapping[str, str], within_s: float, max_bytes: int) -> tuple[int, bytes]:
+    """Return status and body of one answer, nothing of a longer one; raise one of FAILURES if there is none."""
+    async with asyncio.timeout(within_s), client() as once, opened(once, "GET", url, None, headers) as response:
+        return response.status, await read(response, max_bytes) or b""
+
+
 class ConnectionCheck:
     """Breaks off a body whose connection is closed; to be called once a second.
 

@@ -27,6 +27,7 @@ from kimi_proxy.core.config.sections import (
     ShutdownSettings,
     TelemetrySettings,
     ToolSettings,
+    UpgradeSettings,
 )
 from kimi_proxy.core.config.servers import McpServer, McpSettings
 from kimi_proxy.core.config.team import TeamSettings
@@ -115,6 +116,7 @@ class FileSettings(SettingsSection):
     access: AccessSettings = AccessSettings()
     team: TeamSettings = TeamSettings()
     shutdown: ShutdownSettings = ShutdownSettings()
+    upgrade: UpgradeSettings = UpgradeSettings()
     log: LogSettings = LogSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
 

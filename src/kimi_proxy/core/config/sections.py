@@ -138,6 +138,13 @@ class TelemetrySettings(SettingsSection):
     interval_s: float = Field(default=60, gt=0, le=3600)
 
 
+class UpgradeSettings(SettingsSection):
+    """Off by default, because it asks a server elsewhere."""
+
+    check: bool = False
+    url: str = "https://pypi.org/pypi/kimi-proxy/json"
+
+
 class HookSettings(SettingsSection):
     """Outputs of an agent's tools that its hooks hand to us are shortened as the sanitizer's policy says."""
 

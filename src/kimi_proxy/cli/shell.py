@@ -1,0 +1,270 @@
+"""Completion scripts of three shells and the manual page, generated from the commands."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Literal, Protocol, cast, get_args, get_origin, get_type_hints
+
+import typer
+
+from kimi_proxy import __version__
+from kimi_proxy.cli.console import write
+
+NAME = "kimi-proxy"
+FUNCTION = "_kimi_proxy"
+
+
+class Shell(StrEnum):
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def completion(shell: Annotated[Shell, typer.Argument(help="Which shell it is for.")]) -> None:
+    """Print the script that completes commands and options in a shell.
+
+    Nothing is changed: put it where your shell looks for it. It holds all names, so that no key press starts Python.
+
+    Example: kimi-proxy completion bash > ~/.local/share/bash-completion/completions/kimi-proxy
+
+    Example: kimi-proxy completion fish > ~/.config/fish/completions/kimi-proxy.fish
+
+    Example: kimi-proxy completion zsh > ~/.zfunc/_kimi-proxy
+    """
+    writers = {Shell.BASH: bash_script, Shell.ZSH: zsh_script, Shell.FISH: fish_script}
+    write(writers[shell]())
+
+
+@dataclass(frozen=True, slots=True)
+class CommandOption:
+    names: tuple[str, ...]
+    about: str
+    value: str  # what stands for its value in a usage line; empty for a flag
+    choices: tuple[str, ...]
+
+
+HELP = CommandOption(("-h", "--help"), "Show what a command does, and exit.", "", ())
+
+
+class Parameter(Protocol):
+    """What is read of typer's parameters; the rest differs from version to version."""
+
+    name: str | None
+    opts: list[str]
+    secondary_opts: list[str]
+    required: bool
+    param_type_name: str
+
+
+class ParsedCommand(Protocol):
+    """What is read of typer's commands."""
+
+    help: str | None
+    hidden: bool
+    callback: Callable[..., object] | None
+
+    @property
+    def params(self) -> Sequence[Parameter]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CommandEntry:
+    """A command, or a group of them: `path` is how it is called, without `kimi-proxy`."""
+
+    path: tuple[str, ...]
+    about: str
+    arguments: tuple[str, ...]
+    options: tuple[CommandOption, ...]
+    choices: tuple[str, ...]  # of its arguments
+    commands: tuple[tuple[str, str], ...]  # of a group, with the first sentence of each
+
+    @property
+    def words(self) -> str:
+        """Return what may follow on it, but files."""
+        commands = (name for name, _ in self.commands)
+        return " ".join((*commands, *self.choices, *(name for one in self.options for name in one.names)))
+
+    @property
+    def spaced(self) -> str:
+        return "".join(f" {word}" for word in self.path)
+
+
+def entries() -> list[CommandEntry]:
+    """Return every command, groups before what is in them."""
+    from typer.main import get_command
+
+    from kimi_proxy.cli import app
+
+    return list(_entries((), cast(ParsedCommand, get_command(app))))
+
+
+def _entries(path: tuple[str, ...], command: ParsedCommand) -> Iterator[CommandEntry]:
+    below = {name: one for name, one in sorted(getattr(command, "commands", {}).items()) if not one.hidden}
+    hints = get_type_hints(command.callback) if command.callback else {}
+    shown = [param for param in command.params if not getattr(param, "hidden", False)]
+    yield CommandEntry(
+        path,
+        (command.help or "").strip(),
+        tuple(_argument(param) for param in shown if param.param_type_name == "argument"),
+        (*(_option(param, hints) for param in shown if param.param_type_name == "option"), HELP),
+        tuple(choice for param in shown if param.param_type_name == "argument" for choice in _choices(param, hints)),
+        tuple((name, _sentence(one.help or "")) for name, one in below.items()),
+    )
+    for name, one in below.items():
+        yield from _entries((*path, name), one)
+
+
+def _argument(param: Parameter) -> str:
+    name = (getattr(param, "metavar", None) or param.name or "").upper().strip("[]")
+    return name if param.required else f"[{name}]"
+
+
+def _option(param: Parameter, hints: Mapping[str, object]) -> CommandOption:
+    names, choices = (*param.opts, *param.secondary_opts), _choices(param, hints)
+    value = "" if getattr(param, "is_flag", False) else "|".join(choices) or "VALUE"
+    return CommandOption(names, _line(str(getattr(param, "help", None) or "")), value, choices)
+
+
+def _choices(param: Parameter, hints: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the values that a parameter accepts, if these are few: those of a Literal or an enumeration."""
+    found: list[object] = [hints.get(param.name or "")]
+    while found:
+        hint = found.pop()
+        if isinstance(hint, type) and issubclass(hint, StrEnum):
+            return tuple(hint)
+        if get_origin(hint) is Literal:
+            return tuple(map(str, get_args(hint)))
+        found += get_args(hint)
+    return ()
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _sentence(text: str) -> str:
+    return _line(text.partition("\n\n")[0]).partition(". ")[0].rstrip(".")
+
+
+def bash_script() -> str:
+    found = entries()
+    values = [
+        f'        "{one.spaced} {name}") words="{" ".join(option.choices)}" ;;'
+        for one in found
+        for option in one.options
+        if option.choices
+        for name in option.names
+    ]
+    lines = [
+        f"# Completion of {NAME} {__version__} for bash, written by: {NAME} completion bash",
+        f"{FUNCTION}() {{",
+        '    local current="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" at="" word words=""',
+        '    for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do',
+        *_descent(found, "        "),
+        "    done",
+        '    case "$at" in',
+        *(f'        "{one.spaced}") words="{one.words}" ;;' for one in found),
+        "    esac",
+        '    case "$at $before" in',
+        *values,
+        "    esac",
+        # Not mapfile, which the bash of macOS lacks; no word has a space.
+        '    COMPREPLY=($(compgen -W "$words" -- "$current"))',
+        "}",
+        f"complete -o bashdefault -o default -F {FUNCTION} {NAME}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _descent(found: Sequence[CommandEntry], indent: str) -> list[str]:
+    """Return the lines that add a word to `at` if it is a command there; the same in bash and zsh."""
+    paths = "|".join(f'"{one.spaced}"' for one in found if one.path)
+    return [f'{indent}case "$at $word" in {paths}) at="$at $word" ;; esac']
+
+
+def zsh_script() -> str:
+    found = entries()
+    lines = [
+        f"#compdef {NAME}",
+        f"# Completion of {NAME} {__version__} for zsh, written by: {NAME} completion zsh",
+        f"{FUNCTION}() {{",
+        '    local at="" word',
+        "    local -a found",
+        '    for word in "${(@)words[2,CURRENT-1]}"; do',
+        *_descent(found, "        "),
+        "    done",
+        '    case "$at" in',
+    ]
+    for one in found:
+        rows = [*one.commands, *((name, option.about) for option in one.options for name in option.names)]
+        rows += [(choice, "") for choice in one.choices]
+        described = " ".join(_quoted(f"{name}:{about}" if about else name) for name, about in rows)
+        lines.append(f'        "{one.spaced}") found=({described}) ;;')
+    lines += ["    esac", f"    _describe -t commands {NAME} found", "    _files", "}"]
+    lines += [f'if [ "$funcstack[1]" = "{FUNCTION}" ]; then {FUNCTION} "$@"; else compdef {FUNCTION} {NAME}; fi']
+    return "\n".join(lines) + "\n"
+
+
+def fish_script() -> str:
+    found = entries()
+    cases = " ".join(_quoted(one.spaced) for one in found if one.path)
+    lines = [
+        f"# Completion of {NAME} {__version__} for fish, written by: {NAME} completion fish",
+        "function __kimi_proxy_at",
+        "    set -l at ''",
+        "    for word in (commandline -opc)[2..-1]",
+        f'        switch "$at $word"\n            case {cases}\n                set at "$at $word"\n        end',
+        "    end",
+        '    test "$at" = "$argv[1]"',
+        "end",
+    ]
+    for one in found:
+        here = f"complete -c {NAME} -n \"__kimi_proxy_at '{one.spaced}'\""
+        lines += [f"{here} -f -a {name} -d {_quoted(about)}" for name, about in one.commands]
+        lines += [f"{here} -f -a {choice}" for choice in one.choices]
+        for option in one.options:
+            long = " ".join(f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in option.names)
+            value = f" -x -a {_quoted(' '.join(option.choices))}" if option.choices else " -r" if option.value else ""
+            lines.append(f"{here} {long}{value} -d {_quoted(option.about)}")
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    """Return `text` as one word of any of the shells."""
+    return "'" + text.replace("\\", "/").replace("'", "’") + "'"
+
+
+def manual() -> str:
+    """Return the manual page, in the macros of man(7)."""
+    found = entries()
+    lines = [f'.TH KIMI-PROXY 1 "" "kimi-proxy {__version__}" "User Commands"', ".SH NAME"]
+    lines += [rf"kimi-proxy \- {_roff(_sentence(found[0].about))}", ".SH SYNOPSIS", ".B kimi-proxy"]
+    lines += ['.RI [ OPTIONS ] " " COMMAND " " [ ARGUMENTS ]', ".SH DESCRIPTION", *_paragraphs(found[0].about)]
+    lines += [*_option_lines(found[0].options), ".SH COMMANDS"]
+    for one in found[1:]:
+        usage = " ".join((*one.path, *("COMMAND" for _ in one.commands[:1]), *one.arguments))
+        lines += [f".SS {_roff(usage)}", *_paragraphs(one.about), *_option_lines(one.options)]
+    lines += [".SH FILES", ".TP", ".I config.toml"]
+    lines += [_roff("Settings: kimi-proxy config prints which file is read, and what is in force.")]
+    return "\n".join(lines) + "\n"
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    for paragraph in re.split(r"\n\s*\n", text):
+        yield ".PP"
+        yield _roff(_line(paragraph))
+
+
+def _option_lines(options: Sequence[CommandOption]) -> Iterator[str]:
+    for option in options:
+        value = f" {option.value}" if option.value else ""
+        yield ".TP"
+        yield rf"\fB{_roff(', '.join(option.names))}\fR{_roff(value)}"
+        yield _roff(option.about)
+
+
+def _roff(text: str) -> str:
+    """Return `text` so that roff prints it as it is: no word of it is a request."""
+    escaped = text.replace("\\", r"\e").replace("-", r"\-").replace("`", r"\(ga")
+    return rf"\&{escaped}" if escaped.startswith((".", "'")) else escaped

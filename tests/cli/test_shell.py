@@ -1,0 +1,127 @@
+"""Completion, the manual page, and the question whether a newer version is out."""
+
+import asyncio
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.evil import answering, evil, http
+
+from kimi_proxy import __version__
+from kimi_proxy.cli import shell
+
+from .conftest import Cli
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = {"bash": shell.bash_script, "zsh": shell.zsh_script, "fish": shell.fish_script}
+ASK = """
+ask() { COMP_WORDS=("$@"); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMPREPLY=(); _kimi_proxy; echo "${COMPREPLY[*]}"; }
+ask kimi-proxy pr
+ask kimi-proxy prune --sou
+ask kimi-proxy prune --source-type ''
+ask kimi-proxy --help mcp re
+ask kimi-proxy init cl
+ask kimi-proxy nothing of ours
+"""
+
+
+def test_bash_completes_commands_options_and_values(tmp_path: Path):
+    done = subprocess.run(
+        ["bash", "--norc", "-u", "-c", shell.bash_script() + ASK],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "prune pruner",
+        "--source-type",
+        "auto code logs docs",
+        "restart",
+        "claude cline",
+        "",
+    ]
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_shell_reads_its_script_without_a_complaint(name: str, tmp_path: Path):
+    if shutil.which(name) is None:
+        pytest.skip(f"{name} is not installed here")
+    file = tmp_path / "completion"
+    file.write_text(SCRIPTS[name](), "utf-8")
+    done = subprocess.run([name, "-n", file], capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_command_prints_the_script_of_each_shell(name: str, cli: Cli):
+    done = cli("completion", name)
+
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.decode() == SCRIPTS[name]()
+
+
+def test_every_command_and_option_is_in_every_script_and_in_the_manual():
+    manual = shell.manual().replace(r"\-", "-")
+    for entry in shell.entries():
+        for word in (*entry.path, *(name for option in entry.options for name in option.names)):
+            assert word in manual
+            assert word in shell.bash_script()
+            assert word in shell.zsh_script()
+            assert word.lstrip("-") in shell.fish_script()
+
+
+def test_the_manual_page_is_current():
+    assert (ROOT / "docs" / "kimi-proxy.1").read_text("utf-8") == shell.manual(), "run scripts/man"
+
+
+def test_man_reads_the_page_without_a_warning():
+    if shutil.which("groff") is None:
+        pytest.skip("groff is not installed here")
+    command = ["groff", "-man", "-Tutf8", "-ww", "-K", "utf8", str(ROOT / "docs" / "kimi-proxy.1")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "upgrade-check" in done.stdout
+
+
+async def test_the_index_is_asked_only_after_the_user_allowed_it(cli: Cli):
+    async with evil(answering(http(b'{"info": {"version": "9.1.2"}}'))) as index:
+        url = f'url = "{index.url}/pypi/kimi-proxy/json"'
+        file = cli.here / "settings.toml"
+        env = {"KIMI_PROXY_CONFIG": str(file)}
+        file.write_text(f"[upgrade]\n{url}\n", "utf-8")
+        refused = await asyncio.to_thread(cli, "upgrade-check", env=env)
+        asked_before = len(index.heard)
+        file.write_text(f"[upgrade]\ncheck = true\n{url}\n", "utf-8")
+        newer = await asyncio.to_thread(cli, "upgrade-check", env=env)
+
+    assert (refused.returncode, refused.stdout, asked_before) == (78, b"", 0)
+    assert b"check = true" in refused.stderr
+    assert newer.returncode == 10
+    assert newer.stdout.decode() == f"kimi-proxy 9.1.2 is out; this is {__version__}\n"
+    (heard,) = index.heard
+    assert heard.target == "/v1/pypi/kimi-proxy/json"
+    assert {name.lower() for name, _ in heard.headers} == {"host", "accept"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "said"),
+    [
+        (http(b'{"info": {"version": "0.0.1"}}'), 0, "is the newest version"),
+        (http(b'{"info": {"version": "latest"}}'), 2, "no version"),
+        (http(b"<html>"), 2, "no version"),
+    ],
+    ids=["older", "no version", "no JSON"],
+)
+async def test_another_answer_of_the_index_is_said(answer: bytes, code: int, said: str, cli: Cli):
+    async with evil(answering(answer)) as index:
+        (cli.here / "settings.toml").write_text(f'[upgrade]\ncheck = true\nurl = "{index.url}/json"\n', "utf-8")
+        done = await asyncio.to_thread(cli, "upgrade-check", env={"KIMI_PROXY_CONFIG": str(cli.here / "settings.toml")})
+
+    assert done.returncode == code
+    assert said in (done.stdout + done.stderr).decode()
