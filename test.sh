@@ -9,7 +9,8 @@ if [ "${1-}" = --deep ]; then
     export KIMI_PROXY_DEEP=1 HYPOTHESIS_PROFILE=deep
 fi
 scripts/setup --dev
-scripts/browser || true  # the tests that need one say that they are skipped
+scripts/browser || true   # the tests that need one say that they are skipped
+scripts/postgres || true  # likewise
 
 # The checks run beside the tests; what they found is printed at the end.
 found=$(mktemp)

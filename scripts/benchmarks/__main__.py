@@ -15,6 +15,7 @@ import sanitizer
 import server
 import sessions
 import stages
+import team
 import tools
 
 BENCHMARKS = {
@@ -34,6 +35,7 @@ ASKED_FOR = {
     "gateway": gateway.main,
     "load": load.main,
     "rivals": rivals.main,
+    "team": team.main,
 }
 
 

@@ -16,13 +16,14 @@ import corpus
 from timing import median, p95, table
 
 from kimi_proxy.core import tokens
+from kimi_proxy.core.caller import LOCAL_SCOPE
 from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sessions import Session
-from kimi_proxy.services.chat.decisions import SCOPE, ChatDecisions
+from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.prompt_cache import PromptCaches, never
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.metrics import Metrics
@@ -95,7 +96,7 @@ async def _session(wire: Wire, seed: int, home: Path, workers: Workers, figures:
         sanitizer = Sanitizer(Settings(), "http://127.0.0.1:8000", decisions, workers, Metrics(), caches)
         for request in part:
             before = await _turn(request, sanitizer, before, figures)
-        decided = await store.decisions.totals(SCOPE)
+        decided = await store.decisions.totals(LOCAL_SCOPE)
         await store.close()
     figures.late += decided.outputs.get("out_of_time", 0)
 

@@ -195,3 +195,12 @@ async def test_a_prompt_cache_that_another_replica_keeps_warm_is_warm(server: st
         await send(caches[0], 8)  # the same once more: it is judged as before
 
     assert cold == [True, *[False] * 7, True, True]
+
+
+async def test_all_replicas_together_keep_to_a_providers_rate(server: str, tmp_path: Path):
+    async with opened(server, tmp_path) as one, opened(server, tmp_path) as other:
+        waits = await asyncio.gather(*(store.replicas.take_turn("p", 5) for store in (one, other) * 5))
+
+    # A minute has five; on a slow machine some of them drain meanwhile.
+    assert 5 <= sum(wait == 0 for wait in waits) <= 7
+    assert all(0 <= wait <= 12 for wait in waits)

@@ -146,7 +146,8 @@ async def running(
         gateway = _closed(alive, Gateway(config, store.originals, pruner, metrics, publish=hub.publish))
         supervisor = _closed(alive, Supervisor(gateway))
 
-        upstreams, rate_limiter = _closed(alive, LazyUpstreams(config)), RateLimiter(config.providers)
+        upstreams = _closed(alive, LazyUpstreams(config))
+        rate_limiter = RateLimiter(config.providers, replicas=store.replicas)
         client = TranslatingClient(upstreams, config.providers, upstreams.model_list)
         counter, models = TokenCounter(), Models.of(config)
         alive.callback(counter.close)

@@ -154,7 +154,7 @@ class Chat:
     ) -> AsyncIterator[Answer]:
         relay = Relay(draft, self._now)
         try:
-            self.rate_limiter.take(draft.target.provider)
+            await self.rate_limiter.take(draft.target.provider)
             budgets = await self._admit(draft.target.name[:MAX_MODEL_CHARS])
             async with self._reply(draft, outgoing, relay.on_recall) as reply:
                 answer = await relay.answer(reply)

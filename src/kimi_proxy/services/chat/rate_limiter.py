@@ -1,11 +1,12 @@
-"""How often each provider may be asked: `requests_per_minute` of its settings."""
+"""How often each provider may be asked: `requests_per_minute` of its settings, on all servers together."""
 
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kimi_proxy.core.config.providers import Provider
-from kimi_proxy.core.errors import RateLimited
+from kimi_proxy.core.errors import RateLimited, StoreUnavailable
+from kimi_proxy.services.store.protocols import Replicas
 
 MINUTE_S = 60.0
 
@@ -32,17 +33,33 @@ class Rate:
 
 
 class RateLimiter:
-    def __init__(self, providers: Mapping[str, Provider], now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        providers: Mapping[str, Provider],
+        now: Callable[[], float] = time.monotonic,
+        replicas: Replicas | None = None,  # other servers ask the same providers
+    ) -> None:
         self._rates = {name: Rate(provider.requests_per_minute) for name, provider in providers.items()}
         self._now = now
+        self._replicas = replicas
 
-    def take(self, provider: str) -> None:
+    async def take(self, provider: str) -> None:
         """Count one request to `provider`; raise RateLimited if it is too early for one."""
         rate, now = self._rates[provider], self._now()
         wait_s = rate.wait_s(now)
+        if wait_s == 0 and rate.per_minute and self._replicas is not None:
+            wait_s = await self._taken(self._replicas, provider, rate.per_minute)
         if wait_s > 0:
             raise RateLimited(provider, wait_s)
-        self._rates[provider] = rate.with_request(now)
+        # While we waited for the database another request may have been counted.
+        self._rates[provider] = self._rates[provider].with_request(now)
+
+    async def _taken(self, replicas: Replicas, provider: str, per_minute: int) -> float:
+        """Count it for all servers; return the seconds to wait. While the store is away each counts for itself."""
+        try:
+            return await replicas.take_turn(provider, per_minute)
+        except StoreUnavailable:
+            return 0.0
 
     def limits(self) -> Mapping[str, tuple[int, float]]:
         """Return the requests per minute of each provider, and the seconds until the next may leave."""

@@ -85,7 +85,7 @@ class Summaries:
         wire, target = draft.request.wire, draft.target
         text = await asyncio.to_thread(task.transcript)
         body = compression.body(wire, target.model, task.before, text, task.max_tokens)
-        self._rate_limiter.take(target.provider)
+        await self._rate_limiter.take(target.provider)
         async with self._upstreams.send(target.provider, UpstreamRequest(wire, body, draft.headers)) as answer:
             if answer.status != 200 or answer.encoding:
                 raise UpstreamUnreadable(f"{target.provider} answered HTTP {answer.status} when asked for a summary")

@@ -325,6 +325,9 @@ class Replicas(Protocol):
         the cache lives are judged alike: all of them cut, or none. `if_unknown` is the answer if there was none before.
         """
 
+    async def take_turn(self, name: str, per_minute: int) -> float:
+        """Count a request, if all servers together may make one now; return the seconds to wait if not, else 0."""
+
     def publish(self, event: StoredEvent) -> None:
         """Pass an event on to the other servers soon. Never blocks or raises; while the database is away it is lost."""
 

@@ -32,6 +32,9 @@ OVERLAP_S = 10.0  # clocks of servers differ, and transactions end out of order
 RECONNECT_S, CONNECT_S = 0.5, 5
 IDLE_S = 30.0  # after which a silent connection is tried
 SEEN = 10_000
+MIN_WAIT_S = 0.001
+
+_LEVEL = "greatest(0, old.level - extract(epoch FROM clock_timestamp() - old.at)::float8 * %(rate)s / 60)"
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +66,26 @@ class PostgresReplicas:
             )
             row = await rows.fetchone()
             return bool(row and row[0])
+
+        return await self._database.read(work)
+
+    async def take_turn(self, name: str, per_minute: int) -> float:
+        async def work(connection: Connection, moment: Moment) -> float:
+            # What is in the bucket drains evenly; the row stays as it is if one more does not fit.
+            rows = await connection.execute(
+                f"""INSERT INTO rate AS old VALUES (%(name)s, 1, clock_timestamp())
+                   ON CONFLICT (name) DO UPDATE SET level = {_LEVEL} + 1, at = clock_timestamp()
+                     WHERE {_LEVEL} + 1 <= %(rate)s RETURNING 1""".encode(),  # noqa: S608 - one fixed text
+                {"name": name, "rate": per_minute},
+            )
+            if await rows.fetchone():
+                return 0.0
+            rows = await connection.execute(
+                f"SELECT {_LEVEL} + 1 - %(rate)s FROM rate AS old WHERE name = %(name)s".encode(),  # noqa: S608
+                {"name": name, "rate": per_minute},
+            )
+            row = await rows.fetchone()
+            return max(MIN_WAIT_S, read_float(row[0]) * 60 / per_minute) if row else 0.0
 
         return await self._database.read(work)
 
