@@ -6,6 +6,7 @@
 import { locked } from "./lib/api.js";
 import { html, render, useEffect } from "./lib/html.js";
 import { language, phrases } from "./lib/i18n.js";
+import { beginMe } from "./state/me.js";
 import { begin } from "./state/traffic.js";
 import { route } from "./lib/route.js";
 import { useSignal } from "./lib/signal.js";
@@ -45,6 +46,7 @@ function skip(event) {
 }
 
 begin();
+beginMe();
 const app = document.getElementById("app");
 app.replaceChildren(); // what stood there until now
 render(html`<${App} />`, app);

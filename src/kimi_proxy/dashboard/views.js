@@ -8,5 +8,6 @@ export const VIEWS = [
   { name: "compression", icon: "compress", load: () => import("./views/compression.js") },
   { name: "playground", icon: "flask", load: () => import("./views/playground.js") },
   { name: "servers", icon: "plug", load: () => import("./views/servers.js") },
+  { name: "team", icon: "people", load: () => import("./views/team.js"), isForTeams: true },
   { name: "settings", icon: "sliders", load: () => import("./views/settings.js") },
 ];

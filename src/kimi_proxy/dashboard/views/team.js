@@ -1,0 +1,116 @@
+// What a team used, by person, team, model and day; and, for admins, who is in it and who did what.
+import { useAnswer } from "../lib/api.js";
+import { count, tokens, usd, when } from "../lib/format.js";
+import { html, useState } from "../lib/html.js";
+import { phrases } from "../lib/i18n.js";
+import { useSignal } from "../lib/signal.js";
+import { Card } from "../parts/card.js";
+import { Answered } from "../parts/notice.js";
+import { Table } from "../parts/table.js";
+import { me } from "../state/me.js";
+import words from "../words/team.js";
+
+const t = phrases(words);
+const GROUPS = ["person", "team", "model", "day", "person,model", "person,day", "team,day", "model,day"];
+const DAYS = [1, 7, 30, 90];
+const MAX_HEIGHT = "28rem";
+
+export function View() {
+  const isAdmin = useSignal(me).role === "admin";
+  return html`<div class="view">
+    <${Usage} />
+    ${isAdmin && html`<${People} />`} ${isAdmin && html`<${AuditLog} />`}
+  </div>`;
+}
+
+function Usage() {
+  const [by, setBy] = useState("person");
+  const [days, setDays] = useState(30);
+  const answer = useAnswer(`/api/report?by=${by}&days=${days}`);
+  const aside = html`<label>
+      ${t("by")}
+      <select value=${by} onChange=${(event) => setBy(event.currentTarget.value)}>
+        ${GROUPS.map((each) => html`<option key=${each} value=${each}>${groupName(each)}</option>`)}
+      </select>
+    </label>
+    <label>
+      ${t("days")}
+      <select value=${days} onChange=${(event) => setDays(Number(event.currentTarget.value))}>
+        ${DAYS.map((each) => html`<option key=${each} value=${each}>${t("days_of", { n: each })}</option>`)}
+      </select>
+    </label>`;
+  return html`<${Card} title=${t("usage")} aside=${aside} note=${t("usage_note")}>
+    <${Answered} answer=${answer}>${(value) => html`<${UsageTable} ...${value} />`}<//>
+  <//>`;
+}
+
+function UsageTable({ by, rows }) {
+  const names = by.map((key) => ({ key, title: t(key), cell: (row) => row[key] || t("none") }));
+  const figures = [
+    { key: "requests", title: t("requests"), cell: (row) => count(row.requests), align: "right" },
+    { key: "input", title: t("input"), cell: (row) => tokens(row.input_tokens), align: "right" },
+    { key: "cached", title: t("cached"), cell: (row) => tokens(row.cached_tokens), align: "right" },
+    { key: "output", title: t("output"), cell: (row) => tokens(row.output_tokens), align: "right" },
+    { key: "cost", title: t("cost"), cell: (row) => usd(row.cost_usd), align: "right" },
+    { key: "saved", title: t("saved"), cell: (row) => usd(row.net_saved_usd), align: "right" },
+  ];
+  return html`<${Table}
+    caption=${t("usage")}
+    columns=${[...names, ...figures]}
+    rows=${rows}
+    keyOf=${(row) => by.map((key) => row[key]).join("\n")}
+    empty=${t("usage_empty")}
+    maxHeight=${MAX_HEIGHT}
+  />`;
+}
+
+function People() {
+  const answer = useAnswer("/api/team/people");
+  const columns = [
+    { key: "name", title: t("person"), cell: (row) => row.name },
+    { key: "role", title: t("role"), cell: (row) => t(`role_${row.role}`) },
+    { key: "team", title: t("team"), cell: (row) => row.team || t("none") },
+    { key: "rotated", title: t("token_since"), cell: (row) => when(row.rotated_at) },
+    { key: "state", title: t("state"), cell: (row) => t(row.revoked ? "revoked" : "active") },
+  ];
+  return html`<${Card} title=${t("people")} note=${t("people_note")}>
+    <${Answered} answer=${answer}>
+      ${({ people }) =>
+        html`<${Table}
+          caption=${t("people")}
+          columns=${columns}
+          rows=${people}
+          keyOf=${(row) => row.name}
+          empty=${t("people_empty")}
+          maxHeight=${MAX_HEIGHT}
+        />`}
+    <//>
+  <//>`;
+}
+
+function AuditLog() {
+  const answer = useAnswer("/api/audit-log?limit=200");
+  const columns = [
+    { key: "at", title: t("at"), cell: (row) => when(row.at) },
+    { key: "person", title: t("person"), cell: (row) => row.person || t("none") },
+    { key: "action", title: t("action"), cell: (row) => actionName(row.action) },
+    { key: "subject", title: t("subject"), cell: (row) => html`<code>${row.subject}</code>` },
+  ];
+  return html`<${Card} title=${t("audit_log")} note=${t("audit_note")}>
+    <${Answered} answer=${answer}>
+      ${({ entries }) =>
+        html`<${Table}
+          caption=${t("audit_log")}
+          columns=${columns}
+          rows=${entries}
+          keyOf=${(row) => row.seq}
+          empty=${t("audit_empty")}
+          maxHeight=${MAX_HEIGHT}
+        />`}
+    <//>
+  <//>`;
+}
+
+const groupName = (by) => by.split(",").map((each) => t(each)).join(", ");
+
+const actionName = (action) => (`action_${action}` in words.en ? t(`action_${action}`) : action);

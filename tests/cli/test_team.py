@@ -1,0 +1,73 @@
+"""`kimi-proxy team`, and the commands that read a store which is a team's."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+from tests.services.store.making import a_metric, opened
+from tests.texts import a_log
+
+from .conftest import Cli
+
+ON = {"KIMI_PROXY__TEAM__ENABLED": "true"}
+TOKEN = "KIMI_PROXY_TOKEN"
+
+
+def added(cli: Cli, name: str, *more: str) -> str:
+    """Add a person; return the token."""
+    done = cli("team", "add", name, *more, env=ON)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.decode().strip()
+
+
+def test_a_token_is_shown_once_rotated_and_revoked_and_what_was_done_is_in_the_log(cli: Cli):
+    first = added(cli, "ada", "--team", "platform")
+    assert first.startswith("kpt_") and len(first) > 40
+    assert b"taken" in cli("team", "add", "ada", env=ON).stderr
+
+    rotated = cli("team", "rotate", "ada", "--json", env=ON)
+    assert json.loads(rotated.stdout)["token"] not in ("", first)
+    assert cli("team", "revoke", "ada", env=ON).returncode == 0
+    listed = cli("team", "list", env=ON).stdout.decode()
+    assert "ada" in listed and "platform" in listed and "revoked" in listed and "kpt_" not in listed
+    assert b"there is no" in cli("team", "revoke", "ben", env=ON).stderr
+
+    log = [json.loads(line) for line in cli("team", "audit-log", env=ON).stdout.splitlines()]
+    assert [entry["action"] for entry in log] == ["revoke_token", "rotate_token", "add_person"]
+
+
+def test_a_person_recovers_what_is_theirs_and_no_other_does(cli: Cli):
+    ada, ben = ({**ON, TOKEN: added(cli, name)} for name in ("ada", "ben"))
+    text = a_log(400).encode()
+    pruned = cli("prune", "-", "--goal", "what failed?", "--source-type", "logs", "--json", stdin=text, env=ada)
+    prune_id = json.loads(pruned.stdout)["prune_id"]
+
+    assert cli("recover", prune_id, env=ada).stdout == text
+    for other in (ben, ON, {**ON, TOKEN: "kpt_guessed"}):
+        refused = cli("recover", prune_id, env=other)
+        assert (refused.returncode, refused.stdout) == (2, b"")
+    assert b"never given out" in cli("recover", prune_id, env=ben).stderr
+    log = [json.loads(line) for line in cli("team", "audit-log", env=ON).stdout.splitlines()]
+    assert {(entry["person"], entry["action"], entry["subject"]) for entry in log} >= {
+        ("ada", "recover", prune_id),
+        ("ben", "recover", prune_id),
+    }
+
+
+def test_the_report_adds_up_by_the_columns_that_are_asked_for(cli: Cli):
+    ada = {**ON, TOKEN: added(cli, "ada")}
+
+    async def fill() -> None:
+        async with opened(Path(cli.env["KIMI_PROXY_HOME"])) as store:
+            one = replace(a_metric(at=1.79e9), person="ada", model="=kimi")
+            await store.sessions.write([], [one, replace(one, id="req_2", person="ben", cost_usd=2.0)])
+
+    anyio.run(fill)
+    admin = {**ON, TOKEN: "the-server's-own"}
+    rows = json.loads(cli("report", "--by", "person", "--json", env=admin).stdout)["rows"]
+    assert [(row["person"], row["requests"], row["cost_usd"]) for row in rows] == [("ben", 1, 2.0), ("ada", 1, 0.25)]
+    own = cli("report", "--by", "person,model", "--csv", env=ada).stdout.decode().splitlines()
+    assert own[0].startswith("person,model,requests,") and own[1].startswith("ada,'=kimi,1,") and len(own) == 2
+    assert b"cost USD" in cli("report", "--by", "day", env=admin).stdout
+    assert b"list some of person, team, model, day" in cli("report", "--by", "colour", env=admin).stderr
