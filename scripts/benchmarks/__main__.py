@@ -1,5 +1,6 @@
 """Run the benchmarks that are named on the command line, or all of them."""
 
+import os
 import sys
 
 import busy
@@ -43,12 +44,24 @@ def main() -> None:
     if sys.argv[1:2] == ["sessions"]:  # it takes folders, so it runs alone
         sessions.main(sys.argv[2:])
         return
-    chosen = sys.argv[1:] or list(BENCHMARKS)
+    loops, chosen = _loops(sys.argv[1:])
+    chosen = chosen or list(BENCHMARKS)
     unknown = [name for name in chosen if name not in BENCHMARKS | ASKED_FOR]
     if unknown:
         raise SystemExit(f"no benchmark {', '.join(unknown)}: choose from {', '.join(BENCHMARKS | ASKED_FOR)}")
-    for name in chosen:
-        (BENCHMARKS | ASKED_FOR)[name]()
+    if loops:
+        print(f"\nMeasured beside {loops} busy loops on {os.cpu_count()} cores.")
+    with busy.busy_loops(loops):
+        for name in chosen:
+            (BENCHMARKS | ASKED_FOR)[name]()
+
+
+def _loops(arguments: list[str]) -> tuple[int, list[str]]:
+    """Return how many busy loops to start, by `--busy N`, and the other arguments."""
+    if "--busy" not in arguments:
+        return 0, arguments
+    at = arguments.index("--busy")
+    return int(arguments[at + 1]), arguments[:at] + arguments[at + 2 :]
 
 
 if __name__ == "__main__":  # processes that a benchmark starts import this file too

@@ -1,6 +1,7 @@
 """A provider that answers at once, as cheaply as can be: `python fake_provider.py` prints its port and serves.
 
-Requests whose body holds `"stream":true` get `"n":<chunks>` chunks, each in a packet of its own.
+Requests whose body holds `"stream":true` get `"n":<chunks>` chunks, each in a packet of its own. The usage of any other
+answer says how many bytes the request had: a proxy may have shortened it.
 """
 
 import asyncio
@@ -11,9 +12,9 @@ import uvloop
 BODY = (
     b'{"id":"c","object":"chat.completion","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"'
     + b"hello " * 20
-    + b'"},"finish_reason":"stop"}],"usage":{"prompt_tokens":10,"completion_tokens":5,"total_tokens":15}}'
+    + b'"},"finish_reason":"stop"}],"usage":{"prompt_tokens":%9d,"completion_tokens":5,"total_tokens":15}}'
 )
-WHOLE = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(BODY), BODY)
+WHOLE = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(BODY % 0)
 DELTA = (
     b'data: {"id":"c","object":"chat.completion.chunk","model":"m",'
     b'"choices":[{"index":0,"delta":{"content":"hello world"},"finish_reason":null}]}\n\n'
@@ -49,7 +50,7 @@ class Provider(asyncio.Protocol):
         if b'"stream":true' in request and found:
             self.streaming = asyncio.ensure_future(self.stream(int(found[1])))
         else:
-            self.transport.write(WHOLE)
+            self.transport.write(WHOLE + BODY % (len(request) - request.index(b"\r\n\r\n") - 4))
 
     async def stream(self, chunks: int) -> None:
         self.transport.write(HEAD)

@@ -1,9 +1,10 @@
 """The same requests through LiteLLM and Headroom, each in its own venv, in the same run as ours.
 
-They are installed under .tools/rivals the first time, which takes a few minutes and the network.
+They are installed in the user's cache the first time, which takes a few minutes and the network.
 """
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -15,15 +16,32 @@ import time
 import urllib.request
 import venv
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import corpus
 import relay
+import sanitizer
 import uvloop
 from relay import Figures
-from timing import table
+from timing import median, table
 
-TOOLS = Path(__file__).parents[2] / ".tools" / "rivals"
-READY_WITHIN_S = 120
+from kimi_proxy.core.chat import Wire
+
+sys.path.append(str(Path(__file__).parents[2]))
+
+from tests import outputs
+
+TOOLS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kimi-proxy" / "rivals"
+READY_WITHIN_S = 300
+CHARS = 100_000
+TIMES = 10
+RESULTS = {
+    "pytest log": ("bash", {"command": "pytest -v"}, outputs.pytest_log(3400).text),
+    "build log": ("bash", {"command": "make"}, corpus.text("logs", 4000)[:CHARS]),
+    "JSON array": ("query", {"sql": "select * from orders"}, outputs.records(540).text),
+    "source file": ("read_file", {"path": "src/app.py"}, corpus.text("code", 4000)[:CHARS]),
+}
 QUIET = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "LITELLM_MASTER_KEY": "sk-bench",
@@ -33,19 +51,58 @@ QUIET = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class NewResult:
+    """What a conversation with one new tool result waits for, and the share of its bytes that the provider gets."""
+
+    added_ms: float
+    left: float
+
+
 def main() -> None:
     measured: dict[str, Figures] = {}
+    results: dict[str, dict[str, NewResult]] = {}
+    proxies = {"kimi-proxy": relay.kimi_proxy, "LiteLLM": litellm, "Headroom": headroom}
     with relay.provider() as direct:
-        with relay.kimi_proxy(direct) as (base, pid):
-            measured["kimi-proxy"] = uvloop.run(relay.figures(base, direct, pid))
-        with litellm(direct) as (base, pid):
-            measured["LiteLLM"] = uvloop.run(relay.figures(base, direct, pid))
-        with headroom(direct) as (base, pid):
-            measured["Headroom"] = uvloop.run(relay.figures(base, direct, pid))
-    told = {name: relay.rows(figures) for name, figures in measured.items()}
-    rows = [(what, *(told[name][i][1] for name in told)) for i, (what, _) in enumerate(told["kimi-proxy"])]
-    table("Relay, side by side", ("what", *told), rows)
+        for name, proxy in proxies.items():
+            with proxy(direct) as (base, pid):
+                results[name] = uvloop.run(new_results(base, direct))
+                measured[name] = uvloop.run(relay.figures(base, direct, pid))
+    shown = {name: relay.rows(figures) for name, figures in measured.items()}
+    rows = [(what, *(shown[name][i][1] for name in shown)) for i, (what, _) in enumerate(shown["kimi-proxy"])]
+    table("Relay, side by side", ("what", *shown), rows)
     table("How many times better we are", ("what", "LiteLLM", "Headroom"), list(_ratios(measured)))
+    sizes = {kind: f"{kind}, {len(text) // 1000} KB" for kind, (_, _, text) in RESULTS.items()}
+    cells = [(sizes[kind], *(_cell(results[name][kind]) for name in results)) for kind in RESULTS]
+    table("A new tool result: time added, and bytes left of it", ("result", *results), cells)
+
+
+def _cell(result: NewResult) -> str:
+    return f"{result.added_ms:.0f} ms, {result.left:.0%} left"
+
+
+async def new_results(base_url: str, direct_url: str) -> dict[str, NewResult]:
+    """Both ways in turn, each time with a conversation of its own."""
+    found: dict[str, NewResult] = {}
+    async with relay.Line(base_url) as through, relay.Line(direct_url) as direct:
+        for kind in RESULTS:
+            trips: list[tuple[float, float]] = []
+            left = 1.0
+            for turn in range(TIMES + 2):
+                body = _conversation(kind, turn)
+                longer, answer = await through.answer(through.request(body))
+                trips.append((longer, await direct.ask(direct.request(body))))
+                left = json.loads(answer)["usage"]["prompt_tokens"] / len(body)
+            longer_ms, shorter_ms = zip(*trips[2:], strict=True)
+            found[kind] = NewResult(median(longer_ms) - median(shorter_ms), left)
+    return found
+
+
+def _conversation(kind: str, turn: int) -> bytes:
+    tool, arguments, text = RESULTS[kind]
+    said = [sanitizer.user(Wire.CHAT, f"Find out why the build fails, and fix it. ({kind} {turn})")]
+    said += sanitizer.called(Wire.CHAT, f"call_{turn}_{len(text)}", tool, dict(arguments), text)
+    return sanitizer.body(Wire.CHAT, said)
 
 
 def _ratios(measured: dict[str, Figures]) -> Iterator[tuple[str, ...]]:
