@@ -54,16 +54,17 @@ def prune(
     scores: Sequence[float] | None = None,
     check: Callable[[], None] = _no_deadline,
     scorers: Scorers | None = None,
+    tokens_before: int | None = None,
 ) -> Pruned:
     """Cut what matters least for the goal, within the limits; `check` may raise to abort.
 
-    `scores`, one per line, replace the local relevance. Same question, same cuts: the options that
-    only change how the answer looks have no say in what is cut.
+    `scores`, one per line, replace the local relevance; `tokens_before` are those of the text, where they were counted.
+    Same question, same cuts: the options that only change how the answer looks have no say in what is cut.
     """
     scorers = scorers or installed()
     lines = text_lines.split(question.text)
     costs = tokens.count_lines(lines)
-    before = tokens.count(question.text)
+    before = tokens.count(question.text) if tokens_before is None else tokens_before
     room = math.floor(len(lines) * question.options.max_prune_ratio)
     if len(lines) - room < question.options.min_keep_lines:
         room = len(lines) - question.options.min_keep_lines

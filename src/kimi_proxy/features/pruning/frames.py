@@ -14,7 +14,8 @@ HEADERS = frozenset({"signature", "heading"})
 # Blocks whose first lines are their header though nothing protects them.
 UNPROTECTED_KINDS = frozenset({"closure", "object"})
 # What says nothing without its neighbours: brackets, `end`, an empty line.
-_BARE = re.compile(r"[\W_]*(?:end[\W_]*)?$")
+_FIRST_WORD = re.compile(r"[^\W_]")
+_END = re.compile(r"end[\W_]*$")
 BARE_CHARS = 200
 
 
@@ -75,8 +76,7 @@ class Framing:
 def framing(lines: Sequence[str], outline: Outline) -> Framing:
     """Return the frames of a text and the steps through them."""
     bare = tuple(
-        why == "signature+" or _BARE.match(line[:BARE_CHARS]) is not None
-        for line, why in zip(lines, outline.protected, strict=True)
+        why == "signature+" or _is_bare(line[:BARE_CHARS]) for line, why in zip(lines, outline.protected, strict=True)
     )
     telling = list(accumulate((not is_bare for is_bare in bare), initial=0))
     found: list[Frame] = []
@@ -92,6 +92,11 @@ def framing(lines: Sequence[str], outline: Outline) -> Framing:
             found.append(frame)
             opened.append(frame)
     return Framing(tuple(found), bare, tuple(_steps(found, bare)))
+
+
+def _is_bare(line: str) -> bool:
+    first = _FIRST_WORD.search(line)
+    return first is None or _END.match(line, first.start()) is not None
 
 
 def _frame(block: Block, protected: Sequence[str]) -> Frame | None:

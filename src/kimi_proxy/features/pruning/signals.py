@@ -381,7 +381,7 @@ MOST_CALLS = 4
 MOST_REPEATS = 10
 
 _COMMENT = re.compile(r"\s*(?:#(?!include|define|if|endif)|//|/?\*|--|;;|<!--|\"\"\"|'''|\.\. )")
-_WORDLESS = re.compile(r"[\W_]*$")
+_LETTER = re.compile(r"[^\W_]")  # or a digit
 _DIGIT = re.compile(r"\d")
 _MARKED = {"import": "import", "signature": "signature", "signature+": "signature", "heading": "heading"}
 
@@ -401,7 +401,7 @@ def _shapes(lines: Sequence[str], outline: Outline) -> dict[str, Floats]:
         "indent": indent,
         "deeper": 0.5 + np.diff(indent, prepend=indent[:1]),
         "length": np.array([min(LINE_CHARS, len(h)) / LINE_CHARS for h in heads]),
-        "wordless": np.array([float(_WORDLESS.match(h) is not None) for h in heads]),
+        "wordless": np.array([float(_LETTER.search(h) is None) for h in heads]),
         "comment": np.array([float(_COMMENT.match(h) is not None) for h in heads]),
         "calls": np.array([min(MOST_CALLS, h.count("(")) / MOST_CALLS for h in heads]),
         "digits": np.array([float(_DIGIT.search(h) is not None) for h in heads]),

@@ -247,7 +247,7 @@ def _shorten_text(
     else:
         ratio = min(_ratio_of(kind, before, task.is_unread), 1 - task.keep_tokens / before)
         scores = _listing_scores(lines, task.goal, check) if kind == "listing" else None
-        found = _scored_cuts(task, judged, as_type, ratio, check, scores)
+        found = _scored_cuts(task, judged, as_type, ratio, check, scores, before)
     cuts = tuple(_worth_a_marker(found, lines))
     if not cuts:
         return _whole(task, before, "nothing_to_cut" if check else "out_of_time")
@@ -286,10 +286,13 @@ def _scored_cuts(
     ratio: float,
     check: Callable[[], None],
     scores: Sequence[float] | None = None,
+    tokens_before: int | None = None,
 ) -> list[Cut]:
+    """Return the cuts of the engine; `tokens_before` are those of the task's own text."""
     options = replace(_SHOWN, max_prune_ratio=ratio, min_keep_lines=MIN_KEEP_LINES)
     question = Question(join(lines), task.goal, as_type, options, task.context)
-    pruned = engine.prune(question, "prn_0", scores, check)
+    known = tokens_before if len(question.text) == len(task.text) else None
+    pruned = engine.prune(question, "prn_0", scores, check, tokens_before=known)
     return [annotation.cut for annotation in pruned.annotations]
 
 
