@@ -3,6 +3,7 @@
 import base64
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlsplit
 
@@ -168,11 +169,15 @@ def is_local(provider: Provider) -> bool:
     return urlsplit(provider.base_url).hostname in ("127.0.0.1", "localhost", "::1")
 
 
+@cache
+def _makers() -> dict[str | None, str]:
+    """Return the known providers by their hosts; of several on one host the first."""
+    return {urlsplit(str(default["base_url"])).hostname: known for known, default in reversed(_DEFAULTS.items())}
+
+
 def maker_at(name: str, provider: Provider) -> str:
     """Return which known provider answers at an address, whatever the file calls it; "" if none that we know."""
-    host = urlsplit(provider.base_url).hostname
-    by_host = (known for known, default in _DEFAULTS.items() if urlsplit(str(default["base_url"])).hostname == host)
-    found = "" if is_local(provider) else next(by_host, "")
+    found = "" if is_local(provider) else _makers().get(urlsplit(provider.base_url).hostname, "")
     return found or (name if name in _DEFAULTS else "")
 
 
