@@ -1,6 +1,7 @@
 """Replicas that share a database answer as one: what one has decided, kept or been told, the others know."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -16,6 +17,7 @@ from tests.processes import until
 from tests.replicas.world import ReplicaWorld, replicated, turn
 from tests.services.store.postgres_server import opened, serving
 
+from kimi_proxy.core.caller import Caller, acting
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft
@@ -204,3 +206,18 @@ async def test_all_replicas_together_keep_to_a_providers_rate(server: str, tmp_p
     # A minute has five; on a slow machine some of them drain meanwhile.
     assert 5 <= sum(wait == 0 for wait in waits) <= 7
     assert all(0 <= wait <= 12 for wait in waits)
+
+
+async def test_a_viewer_sees_of_other_replicas_only_what_is_theirs(server: str, tmp_path: Path):
+    ada, bea = (Caller(scope, is_admin=False) for scope in ("person:ada", "person:bea"))
+    async with replicated(server, tmp_path) as here, asyncio.timeout(60):
+        one, other = (replica.runtime.hub for replica in here.replicas)
+        with acting(bea), other.joined() as viewer:
+            seen = asyncio.create_task(viewer.next())
+            while not seen.done():  # again, because the other one may not listen yet
+                for who in (ada, bea):
+                    with acting(who):
+                        one.publish("prune_event", {"of": who.scope})
+                await asyncio.wait([seen], timeout=0.2)
+
+    assert json.loads(await seen)["of"] == bea.scope

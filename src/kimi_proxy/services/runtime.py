@@ -244,7 +244,7 @@ async def _following(replicas: Replicas, hub: Hub, sessions: Sessions, settings:
     """Show what happens on other servers, and do what people did there, as long as the block runs."""
 
     def receive(event: StoredEvent) -> None:
-        with caller.acting(Caller(event.scope)):
+        with caller.acting(Caller(event.scope, is_admin=False)):
             hub.receive(event.name, event.at, event.fields)
             sessions.follow(event.name, event.fields)
             settings.follow(event.name, event.fields)
