@@ -33,6 +33,7 @@ ORIGINALS = int(os.environ.get("KIMI_PROXY_BENCH_ORIGINALS", "10000000"))
 AT_ONCE = 500_000  # generated in one statement
 EXPIRED = 20_000
 TTL_S = 604_800.0
+LARGE = ("shared_buffers=1GB", "max_wal_size=16GB", "checkpoint_timeout=1h")  # so that generating rows takes minutes
 
 _FILL = """
 WITH filled AS (
@@ -174,5 +175,5 @@ async def _timed(work: Awaitable[object]) -> float:
 def main() -> None:
     if REQUESTS:
         servers()
-    with controlled() as postgres, tempfile.TemporaryDirectory() as home:
+    with controlled(*LARGE) as postgres, tempfile.TemporaryDirectory() as home:
         asyncio.run(originals(url_of(postgres.url, Path(home))))

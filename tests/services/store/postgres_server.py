@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
@@ -33,11 +33,12 @@ def programs() -> Path | None:
 class PostgresServer:
     """A server with one database, which can be ended and started again."""
 
-    def __init__(self, folder: Path, home: str, user: str | None) -> None:
+    def __init__(self, folder: Path, home: str, user: str | None, settings: Sequence[str] = ()) -> None:
         self.url = f"postgresql:///postgres?host={home}&user=kimi"
         self.programs = folder
         self._command = [str(folder / "postgres"), "-D", f"{home}/data", "-k", home, "-h", ""]
-        self._command += ["-c", "max_connections=200", "-c", "shared_buffers=32MB"]
+        for setting in ("max_connections=200", "shared_buffers=32MB", *settings):
+            self._command += ["-c", setting]
         self._user = user
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -56,8 +57,8 @@ class PostgresServer:
 
 
 @contextmanager
-def controlled() -> Iterator[PostgresServer]:
-    """Run a server, and give what controls it."""
+def controlled(*settings: str) -> Iterator[PostgresServer]:
+    """Run a server with these of its own settings, and give what controls it."""
     folder = programs()
     if folder is None:
         pytest.skip(WHY_NOT)
@@ -70,7 +71,7 @@ def controlled() -> Iterator[PostgresServer]:
         quick = ["--no-sync", "--auth=trust", "--username=kimi", "--encoding=UTF8", "--locale=C"]
         initdb = [str(folder / "initdb"), "-D", f"{home}/data", *quick]
         subprocess.run(initdb, user=user, check=True, capture_output=True, timeout=600)
-        server = PostgresServer(folder, home, user)
+        server = PostgresServer(folder, home, user, settings)
         try:
             server.start()
             yield server

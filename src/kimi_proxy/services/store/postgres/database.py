@@ -105,6 +105,8 @@ class PostgresDatabase:
         """Do `work` as `run` does, if no other server does such work now; return 0 if one does."""
 
         async def if_free(connection: Connection, moment: Moment) -> int:
+            # What a crash brings back is swept again; not to wait for the disk keeps its locks short.
+            await connection.execute("SET LOCAL synchronous_commit = off")
             cursor = await connection.execute("SELECT pg_try_advisory_xact_lock(%s)", (SWEEPING,))
             row = await cursor.fetchone()
             return await work(connection, moment) if row and row[0] else 0
