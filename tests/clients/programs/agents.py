@@ -19,6 +19,7 @@ OPENHANDS = ("openhands-sdk==1.57.0", "openhands-tools==1.57.0")
 LANGGRAPH = ("langgraph==1.2.20", "langchain==1.4.7", "langchain-openai==1.7.3")
 PYDANTIC_AI = "pydantic-ai-slim[openai]==2.66.0"
 LLAMA_INDEX = ("llama-index-core==0.14.25", "llama-index-llms-openai-like==0.8.1")
+OFFLINE = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT": "2"}
 QUIET = {"CREWAI_DISABLE_TELEMETRY": "true", "OTEL_SDK_DISABLED": "true", "CREWAI_TRACING_ENABLED": "false"}
 
 
@@ -52,7 +53,7 @@ class AgentCase:
     ending: Ending = None
     observed: bytes = b""
     replies: tuple[str, ...] = ()
-    keeps: bool = False  # it puts long results away itself, so that there is nothing for us to cut
+    reads_back: bool = True  # not where it has no tools, or puts long results away itself
 
     def worker(self, breaks: int = 0, recalls: bool = True) -> Worker:
         return Worker(self.shell, self.ending, self.observed, self.replies, breaks, recalls)
@@ -130,12 +131,12 @@ def _qwen(place: Place) -> Command:
 
 
 def _mini_swe(place: Place) -> Command:
-    python = python_with("mini-swe-2.4.6", "mini-swe-agent==2.4.6", "mcp<2")
+    python = python_with("mini-swe-2.4.6", "mini-swe-agent==2.4.6", "mcp>=2")
     place.write("mini.yaml", f"model:\n  model_kwargs:\n    api_base: {place.url}/v1\n    api_key: sk-x\n")
     kept = str(place.home / "trajectory.json")
     options = ("-m", f"openai/{MODEL}", "-y", "--exit-immediately", "-o", kept, "-c", "mini.yaml")
     argv = (python, "-m", "minisweagent.run.mini", *options, "-c", str(place.home / "mini.yaml"), "-t", TASK)
-    return Command(argv, {"MSWEA_CONFIGURED": "1", "MSWEA_COST_TRACKING": "ignore_errors"})
+    return Command(argv, {"MSWEA_CONFIGURED": "1", "MSWEA_COST_TRACKING": "ignore_errors", **OFFLINE})
 
 
 def _aider(place: Place) -> Command:
@@ -195,16 +196,21 @@ AGENTS = (
         _aider,
         _plain(""),
         observed=b"I ran this command",
+        reads_back=False,
         replies=("notes.txt\n```\nI look.\n```\n", f"{DONE}\n\nmade.txt\n```\nfinished\n```\n"),
     ),
-    AgentCase("openhands", _sdk("openhands_agent.py", "sdk-openhands", *OPENHANDS, since=(3, 12)), _plain("terminal")),
-    AgentCase("langgraph", _sdk("langgraph_agent.py", "sdk-langgraph", *LANGGRAPH), _plain("shell")),
-    AgentCase("pydantic-ai", _sdk("pydantic_ai_agent.py", "sdk-pydantic-ai", PYDANTIC_AI), _plain("shell")),
-    AgentCase("llama-index", _sdk("llama_index_agent.py", "sdk-llama-index", *LLAMA_INDEX), _plain("shell")),
-    AgentCase("crewai", _sdk("crewai_agent.py", "sdk-crewai", "crewai==1.15.30"), _plain("shell"), keeps=True),
+    AgentCase(
+        "openhands", _sdk("openhands_agent.py", "openhands-1.57.0", *OPENHANDS, since=(3, 12)), _plain("terminal")
+    ),
+    AgentCase("langgraph", _sdk("langgraph_agent.py", "langgraph-1.2.20", *LANGGRAPH), _plain("shell")),
+    AgentCase("pydantic-ai", _sdk("pydantic_ai_agent.py", "pydantic-ai-2.66.0", PYDANTIC_AI), _plain("shell")),
+    AgentCase("llama-index", _sdk("llama_index_agent.py", "llama-index-0.14.25", *LLAMA_INDEX), _plain("shell")),
+    AgentCase(
+        "crewai", _sdk("crewai_agent.py", "crewai-1.15.30", "crewai==1.15.30"), _plain("shell"), reads_back=False
+    ),
     AgentCase(
         "smolagents",
-        _sdk("smolagents_agent.py", "sdk-smolagents", "smolagents[openai]==1.26.0"),
+        _sdk("smolagents_agent.py", "smolagents-1.26.0", "smolagents[openai]==1.26.0"),
         _plain("shell"),
         ending=("final_answer", {"answer": DONE}),
         observed=b'"text":"Observation:',

@@ -33,7 +33,7 @@ async def test_an_agent_works_through_the_proxy_as_it_does_directly(tmp_path: Pa
         cuts = (await p.http.get("/api/cuts")).json()
 
     assert proxied.is_success, proxied
-    assert bool(model.recovered) is not case.keeps, (cuts, [raw[-2000:] for raw in model.requests])
+    assert bool(model.recovered) is case.reads_back, (cuts, [raw[-2000:] for raw in model.requests])
     assert len(model.requests) == len(alone.requests) + len(model.recovered), "one more for what was read back"
     assert rewritten(model.requests, "messages") <= rewritten(alone.requests, "messages")
     assert "recover_text" not in proxied.output and holds(tmp_path / "proxied", b"recover_text") == []
