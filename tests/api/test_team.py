@@ -165,6 +165,14 @@ async def test_no_door_gives_a_person_the_text_of_another(tmp_path: Path):
         assert recordings == {"ada", "ben", "cy", "dee"}
 
 
+async def test_the_tools_that_read_files_are_not_offered_on_the_port_of_a_team(tmp_path: Path):
+    async with team(tmp_path, "[tools]\nbash_over_http = true\n") as t, t.at_pruner("ada") as ada:
+        headers = {"accept": "application/json, text/event-stream"}
+        listed = await ada.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, headers=headers)
+        assert {"read", "grep", "bash"}.isdisjoint(tool["name"] for tool in listed.json()["result"]["tools"])
+        assert "recover_text" in listed.text
+
+
 async def test_guessed_ids_give_nothing_and_an_id_of_another_is_as_unknown_as_a_guess(tmp_path: Path):
     async with team(tmp_path) as t, t.at_pruner("ada") as at_ada:
         prune_id = await pruned(at_ada)

@@ -122,13 +122,17 @@ def pruner_app(runtime: Runtime) -> ASGIApp:
     ]
     rules = rules_of(runtime.config, runtime.config.mcp_pruner.host, runtime.team)
     catalog = pruner_catalog(runtime, traffic.called)
-    more = {**catalog.tools, **over_http(runtime.agent_tools, runtime.config.tools)}
+    # They run as the server's user, who may read what everyone keeps: people of a team run their own, over stdio.
+    files = {} if runtime.team else over_http(runtime.agent_tools, runtime.config.tools)
+    more = {**catalog.tools, **files}
     at_mcp = replace(catalog, tools=more, ends_with_caller=len(more) > len(catalog.tools))
     return mcp_app(catalog, rules, routes, traffic.refused, at_mcp)
 
 
 def tools_app(runtime: Runtime) -> ASGIApp:
     """Return read, grep, bash and recover_text. Raise ConfigError without a token, because bash runs commands."""
+    if runtime.team:
+        raise ConfigError("read and bash would run as the user who can open the team's store: use --stdio")
     if not is_closed(runtime.config):
         raise ConfigError("bash runs commands for everyone who reaches its port: set KIMI_PROXY_TOKEN, or use --stdio")
     return mcp_app(

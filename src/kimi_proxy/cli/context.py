@@ -76,9 +76,12 @@ def _write(content: JsonValue) -> None:
 
 
 def _file() -> MemoryFile:
+    from kimi_proxy.core.errors import AccessDenied
     from kimi_proxy.services.chat.memory import MemoryFile
 
     config = server_config()
+    if config.team.enabled:
+        raise AccessDenied("in a team everyone has their own: POST /api/memory/save with your token")
     return MemoryFile(config.home, config.memory.max_bytes)
 
 
