@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
@@ -63,3 +64,32 @@ def test_what_builds_the_wheel_is_locked_too():
     backend = PROJECT["build-system"]["requires"]
 
     assert set(backend) <= set(PROJECT["dependency-groups"]["build"])
+
+
+def needed(*names: str) -> set[str]:
+    """These packages and all that they need here, by what is installed."""
+    found: set[str] = set()
+    waiting: list[str] = [canonicalize_name(name) for name in names]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            wanted = [Requirement(line) for line in requires(name) or ()]
+            waiting += [
+                canonicalize_name(each.name)
+                for each in wanted
+                if each.marker is None or each.marker.evaluate({"extra": ""})
+            ]
+    return found
+
+
+def test_every_package_that_running_needs_has_its_reason():
+    page = (ROOT / "docs" / "dependencies.md").read_text("utf-8")
+    explained = [name for name in re.findall(r"^\| ([a-z][a-z0-9-]*) \| \S", page, re.M) if name != "package"]
+    first = set(re.findall(r"^\| ([a-z][a-z0-9-]*) \|", page.partition("## Needed by")[0], re.M)) - {"package"}
+    running = needed("kimi-proxy") - {"kimi-proxy"}
+    building = needed("hatchling", "editables") - running
+
+    assert len(explained) == len(set(explained))
+    assert set(explained) == set(_pins("requirements.lock")) - building
+    assert first == {canonicalize_name(Requirement(line).name) for line in PROJECT["project"]["dependencies"]}

@@ -1,6 +1,7 @@
 """The wheel works by itself: installed in an empty environment, far from the repository."""
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -11,11 +12,16 @@ from urllib.request import urlopen
 
 import pytest
 from tests.checkout import LISTENS, PATIENCE_S, ROOT, clean_env, copy_to
+from tests.deep import too
 from tests.texts import a_log
 
 pytestmark = pytest.mark.timeout(2 * PATIENCE_S)
 
 TEXT = a_log(400).encode()
+# The aim is 35 and 120; docs/dependencies.md says what is in the way. They may only become less.
+MAX_PACKAGES, MAX_MB = 49, 175
+HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
+OTHERS = [version for version in ("3.11", "3.12", "3.13", "3.14") if version != HERE]
 
 
 def _build(source: Path, to: Path) -> Path:
@@ -30,24 +36,56 @@ def _build(source: Path, to: Path) -> Path:
     return wheel
 
 
-def _install(wheel: Path, venv: Path, env: dict[str, str]) -> None:
+def _python(version: str) -> str:
+    """Return a Python of this version; skip the test if there is none."""
+    if version == HERE:
+        return sys.executable
+    uv = shutil.which("uv") or shutil.which("uv", path=ROOT / ".tools" / "uv" / "bin")
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    own = [str(folder / "bin" / "python") for folder in sorted(pyenv.glob(f"{version}.*"))]
+    if own:
+        return own[-1]
+    if uv is None:
+        pytest.skip(f"there is no Python {version} here, and no uv to look for one")
+    found = subprocess.run(
+        [uv, "python", "find", "--no-python-downloads", version], capture_output=True, text=True, check=False
+    )
+    if found.returncode:
+        pytest.skip(f"there is no Python {version} here")
+    return found.stdout.strip()
+
+
+def _installed(venv: Path) -> tuple[int, float]:
+    """Return how many packages there are beside ours, and how many megabytes all of it takes without bytecode."""
+    (folder,) = venv.glob("lib/python*/site-packages")
+    packages = [path.name for path in folder.glob("*.dist-info") if not path.name.startswith("kimi_proxy-")]
+    files = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    return len(packages), sum(path.stat().st_size for path in files) / 1e6
+
+
+def _install(wheel: Path, venv: Path, env: dict[str, str], interpreter: str) -> None:
     """With uv if there is one, else with pip; the lock's versions are those that were fetched before."""
     locked = venv.with_name("constraints.txt")
     locked.write_text(re.sub(r" \\\n( +--hash=.+\n)+", "\n", (ROOT / "requirements.lock").read_text("utf-8")))
     uv = shutil.which("uv") or shutil.which("uv", path=ROOT / ".tools" / "uv" / "bin")
     python = venv / "bin" / "python"
     if uv:
-        make, install = [uv, "venv", "--python", sys.executable, venv], [uv, "pip", "install", "--python", python]
+        make, install = [uv, "venv", "--python", interpreter, venv], [uv, "pip", "install", "--python", python]
     else:
-        make, install = [sys.executable, "-m", "venv", venv], [python, "-m", "pip", "install"]
+        make, install = [interpreter, "-m", "venv", venv], [python, "-m", "pip", "install"]
     for command in (make, [*install, "--constraint", locked, wheel]):
         subprocess.run([*command, "--quiet"] if uv else command, env=env, check=True, timeout=PATIENCE_S)
 
 
-def test_it_installs_and_runs_in_an_empty_environment(tmp_path: Path):
+@pytest.mark.parametrize("version", [HERE, *map(too, OTHERS)])
+def test_it_installs_and_runs_in_an_empty_environment(version: str, tmp_path: Path):
+    interpreter = _python(version)
     env = clean_env(tmp_path / "home")
     wheel = _build(copy_to(tmp_path / "source"), tmp_path / "dist")
-    _install(wheel, tmp_path / "venv", env)
+    _install(wheel, tmp_path / "venv", env, interpreter)
+    packages, megabytes = _installed(tmp_path / "venv")
+    assert packages <= MAX_PACKAGES
+    assert megabytes <= MAX_MB
     command = tmp_path / "venv" / "bin" / "kimi-proxy"
 
     def run(*args: str, stdin: bytes = b"") -> bytes:
@@ -57,6 +95,8 @@ def test_it_installs_and_runs_in_an_empty_environment(tmp_path: Path):
         return done.stdout
 
     assert run("--version").startswith(b"kimi-proxy ")
+    assert b"kimi-proxy start" in run()
+    assert (tmp_path / "venv" / "share" / "man" / "man1" / "kimi-proxy.1").is_file()
     answer = json.loads(run("prune", "-", "--goal", "why was the payment refused?", "--json", stdin=TEXT))
     assert answer["stats"]["pruned_lines"] > 0
     assert run("recover", answer["prune_id"]) == TEXT

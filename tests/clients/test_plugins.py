@@ -1,0 +1,97 @@
+"""The plugins, validated and installed by the real programs."""
+
+import json
+import os
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from tests.clients import agents
+from tests.clients.servers import INSTALL_S, QUICKLY, ROOT, installed
+
+from kimi_proxy import __version__
+from kimi_proxy.features.clients.hooks import claude_items
+
+PLUGINS = ROOT / "plugins"
+CLAUDE, CODEX, DESKTOP = PLUGINS / "claude-code", PLUGINS / "codex", PLUGINS / "desktop"
+MANIFESTS = (CLAUDE / ".claude-plugin/plugin.json", CODEX / ".codex-plugin/plugin.json", DESKTOP / "manifest.json")
+MCPB = "@anthropic-ai/mcpb@2.1.2"
+
+
+def run(command: list[str], home: Path, cwd: Path = ROOT) -> str:
+    env = {"PATH": os.environ["PATH"], "HOME": str(home), "CODEX_HOME": str(home / ".codex")}
+    (home / ".codex").mkdir(exist_ok=True)
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def checkout(folder: Path) -> Path:
+    """What a marketplace is made of, without the rest of the repository."""
+    for name in (".claude-plugin", ".agents", "plugins"):
+        shutil.copytree(ROOT / name, folder / name)
+    return folder
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.parts[-3])
+def test_a_plugin_has_the_version_of_the_package(path: Path):
+    assert json.loads(path.read_text())["version"] == __version__
+
+
+def test_the_bundle_asks_for_the_version_of_the_package():
+    project = tomllib.loads((DESKTOP / "pyproject.toml").read_text())["project"]
+
+    assert (project["version"], project["dependencies"]) == (__version__, [f"kimi-proxy=={__version__}"])
+
+
+def test_the_hooks_are_those_that_init_writes():
+    written = json.loads((CLAUDE / "hooks" / "hooks.json").read_text())["hooks"]
+
+    assert written == {path[-1]: [item] for path, item in claude_items("http://127.0.0.1:8000", False).items()}
+
+
+def test_both_plugins_teach_the_same_skill():
+    skill = Path("skills/read-with-a-question/SKILL.md")
+
+    assert (CLAUDE / skill).read_text() == (CODEX / skill).read_text()
+
+
+def test_claude_code_accepts_the_marketplace_and_installs_the_plugin(tmp_path: Path):
+    claude, market = agents.claude(), checkout(tmp_path / "market")
+    for path in (market, market / "plugins" / "claude-code"):
+        assert "Validation passed" in run([claude, "plugin", "validate", "--strict", str(path)], tmp_path)
+    run([claude, "plugin", "marketplace", "add", str(market)], tmp_path)
+    run([claude, "plugin", "install", "kimi-proxy@kimi-proxy"], tmp_path)
+
+    (found,) = json.loads(run([claude, "plugin", "list", "--json"], tmp_path))
+    assert (found["id"], found["version"], found["enabled"]) == ("kimi-proxy@kimi-proxy", __version__, True)
+
+
+def test_codex_installs_the_plugin_and_its_server(tmp_path: Path):
+    codex, market = agents.codex(), checkout(tmp_path / "market")
+    run([codex, "plugin", "marketplace", "add", str(market)], tmp_path)
+    run([codex, "plugin", "add", "kimi-proxy@kimi-proxy"], tmp_path)
+
+    servers = json.loads(run([codex, "mcp", "list", "--json"], tmp_path))
+    assert [(one["name"], one["enabled"], one["transport"]["args"]) for one in servers] == [
+        ("pruner", True, ["tools", "--stdio"])
+    ]
+
+
+def test_the_bundle_is_valid_and_holds_what_it_needs(tmp_path: Path):
+    mcpb = str(installed("mcpb-2.1.2", _install_mcpb) / "node_modules" / ".bin" / "mcpb")
+    run([mcpb, "validate", str(DESKTOP / "manifest.json")], tmp_path)
+    run([mcpb, "pack", str(DESKTOP), str(tmp_path / "kimi-proxy.mcpb")], tmp_path)
+    shutil.unpack_archive(tmp_path / "kimi-proxy.mcpb", tmp_path / "unpacked", "zip")
+
+    assert {path.name for path in (tmp_path / "unpacked").iterdir()} == {"manifest.json", "pyproject.toml", "server.py"}
+
+
+def _install_mcpb(place: Path) -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise FileNotFoundError("there is no npm")
+    command = [npm, "install", *QUICKLY, "--prefix", str(place), MCPB]
+    subprocess.run(command, check=True, capture_output=True, timeout=INSTALL_S)
