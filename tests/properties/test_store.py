@@ -2,17 +2,22 @@
 
 import asyncio
 import os
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.deep import too
 from tests.fakes import Clock
+from tests.services.store import postgres_server
 from tests.services.store.making import MAX_BYTES
 
 from kimi_proxy.core.errors import PruneIdNotFound
 from kimi_proxy.core.markers import new_id
-from kimi_proxy.services.store import open_store
+from kimi_proxy.services.store.postgres.store import PostgresStore
 from kimi_proxy.services.store.protocols import Original
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 
@@ -24,9 +29,27 @@ any_text = st.text(st.characters(exclude_categories=()) | st.sampled_from("\n\r\
 any_bytes = any_text.map(lambda text: text.encode("utf-8", "surrogatepass")) | st.binary()
 
 
-def test_whatever_is_kept_comes_back_byte_for_byte(tmp_path: Path) -> None:
+class OpenStore(Protocol):
+    """Opens the store under test; what was kept is there when it is opened again."""
+
+    async def __call__(self, now: Callable[[], float] = time.time) -> SqliteStore | PostgresStore: ...
+
+
+@pytest.fixture
+def open_it(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenStore]:
+    limits = {"ttl_s": TTL_S, "max_bytes": MAX_BYTES, "timeout_s": 30}
+    if request.param == "sqlite":
+        yield lambda now=time.time: SqliteStore.open(tmp_path, now=now, **limits)
+        return
+    with postgres_server.serving() as server:
+        url = postgres_server.url_of(server, tmp_path)
+        yield lambda now=time.time: PostgresStore.open(url, now=now, **limits)
+
+
+@pytest.mark.parametrize("open_it", ["sqlite", "postgres"], indirect=True)
+def test_whatever_is_kept_comes_back_byte_for_byte(open_it: OpenStore) -> None:
     with asyncio.Runner() as runner:
-        store = runner.run(open_store(tmp_path, ttl_s=TTL_S, max_bytes=MAX_BYTES, timeout_s=30))
+        store = runner.run(open_it())
 
         @given(any_bytes, any_text, st.binary(max_size=40), st.binary(max_size=200))
         def holds(text: bytes, scope: str, key: bytes, about: bytes) -> None:
@@ -44,14 +67,13 @@ def test_whatever_is_kept_comes_back_byte_for_byte(tmp_path: Path) -> None:
 class History:
     """One store, and what it must answer."""
 
-    def __init__(self, home: Path, runner: asyncio.Runner) -> None:
-        self.home, self.runner = home, runner
+    def __init__(self, open_it: OpenStore, runner: asyncio.Runner) -> None:
+        self._open_it, self.runner = open_it, runner
         self.clock = Clock(1_700_000_000.0)
         self.open()
 
     def open(self) -> None:
-        opening = SqliteStore.open(self.home, ttl_s=TTL_S, max_bytes=MAX_BYTES, timeout_s=30, now=self.clock)
-        self.store = self.runner.run(opening)
+        self.store = self.runner.run(self._open_it(self.clock))
 
     def close(self) -> None:
         self.runner.run(self.store.close())
@@ -118,9 +140,10 @@ steps = st.one_of(
 )
 
 
-def test_every_history_honours_the_ttl(tmp_path: Path) -> None:
+@pytest.mark.parametrize("open_it", ["sqlite", too("postgres")], indirect=True)
+def test_every_history_honours_the_ttl(open_it: OpenStore) -> None:
     with asyncio.Runner() as runner:
-        history = History(tmp_path, runner)
+        history = History(open_it, runner)
 
         @given(st.lists(steps, max_size=25))
         def holds(happenings: list[tuple[str, int]]) -> None:
