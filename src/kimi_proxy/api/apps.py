@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -38,6 +38,7 @@ from kimi_proxy.services.tools.agent import over_http
 TOOLS_HOST = "127.0.0.1"
 ALL_INTERFACES = ("0.0.0.0", "::", "")  # noqa: S104 - named to be left out of the hosts we answer to
 STORE_TIMEOUT_S = 1.0
+PROGRAMS_END_S = 3.5  # what it takes to end programs that ignore the end of their input and SIGTERM
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +99,28 @@ async def listen(
             finally:
                 stop.set()
 
-        endings = await asyncio.gather(*map(serve_one, listeners), return_exceptions=True)
+        served = asyncio.Event()
+        programs = asyncio.create_task(_end_programs(runtime, stop, served))
+        try:
+            endings = await asyncio.gather(*map(serve_one, listeners), return_exceptions=True)
+        finally:
+            stop.set()
+            served.set()
+            await programs
     for ending in endings:
         if ending is not None:
             raise ending
+
+
+async def _end_programs(runtime: Runtime, stop: asyncio.Event, served: asyncio.Event) -> None:
+    """End MCP servers while the last requests still run: one that does not want to takes seconds of its own."""
+    shutdown = runtime.config.shutdown
+    await stop.wait()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(shutdown.notice_s + max(0.0, shutdown.drain_s - PROGRAMS_END_S)):
+            await served.wait()
+    await runtime.supervisor.close()
+    await runtime.gateway.close()
 
 
 def _start_background_work(runtime: Runtime, addresses: Mapping[str, str], alongside: AsyncExitStack) -> None:
