@@ -11,6 +11,7 @@ from kimi_proxy.core.markers import new_id
 
 MAX_NAME_CHARS = 200
 MAX_HEAD_CHARS = 16_384
+NEWEST_ANSWERS = 8  # by which a conversation is known whose client has dropped its first answers
 
 # Codex begins all of its conversations with the same words, but names each: a thread, of which a session may have many.
 _HEADERS = (b"x-session-id", b"thread-id", b"session-id", b"session_id", b"conversation_id")
@@ -33,13 +34,15 @@ _VOLATILE = "x-anthropic-billing-header"
 class Session:
     """A conversation, known by the name that its client gives it or by what it began with.
 
-    The id is a hash of that alone, so that every process finds the same one, with a store or without.
+    The id is a hash of that alone, so that every process finds the same one, with a store or without; but for a further
+    conversation that begins in the same words, which is known by its answers.
     """
 
     id: str
     name: str = ""  # what its client calls it
     parent: str = ""  # the id of the session that it helps, as a sub-agent or with requests on the side
     is_given: bool = field(default=False, compare=False)  # its client sent the id itself, which may be another's
+    beginning: str = ""  # where nothing names it, the id of what it began with: another one may begin in the same words
 
 
 def session_of(request: Request, headers: Mapping[bytes, bytes], provider: str) -> Session:
@@ -53,7 +56,23 @@ def session_of(request: Request, headers: Mapping[bytes, bytes], provider: str) 
     key = read.string(request.members.get("prompt_cache_key"))
     if _CONVERSATION.fullmatch(key):
         return _with_side(session_named(key[:MAX_NAME_CHARS]), request)
-    return Session(_id(b"began", *_beginning(request, provider), *([key.encode("utf-8", "replace")] if key else [])))
+    began = _id(b"began", *_beginning(request, provider), *([key.encode("utf-8", "replace")] if key else []))
+    return Session(began, beginning=began)
+
+
+def another(beginning: Session, mark: bytes) -> Session:
+    """Return a further session that begins in the same words; the same one for the same mark."""
+    return Session(_id(b"again", beginning.id.encode(), mark), beginning=beginning.id)
+
+
+def answers_in(request: Request) -> tuple[bytes, ...]:
+    """Return hashes of what the model said: of the first answer, which two conversations hardly share, and the newest.
+
+    What it thought is left out: clients do not send all of it back.
+    """
+    hashes = [_said(message.parts) for message in request.messages if message.role == "assistant"]
+    said = [each for each in hashes if each]
+    return tuple(dict.fromkeys((*said[:1], *said[: -NEWEST_ANSWERS - 1 : -1])))
 
 
 def session_named(name: str) -> Session:
@@ -136,6 +155,18 @@ def _words(parts: Iterable[Part]) -> Iterable[bytes]:
     """Return texts alone: what stands around them, such as marks for the prompt cache, comes and goes."""
     texts = (part.text for part in parts if part.kind == "text")
     return (_head(text) for text in texts if not text.startswith(_VOLATILE))
+
+
+def _said(parts: Iterable[Part]) -> bytes:
+    """Return a hash of an answer's words and calls; empty if it has none."""
+    said = [(part.call_id, part.name, part.text) for part in parts if part.kind in ("text", "tool_call")]
+    if not any(call_id or text for call_id, _, text in said):
+        return b""
+    digest = blake2b(digest_size=16)
+    for words in said:
+        for word in words:
+            digest.update(_head(word))
+    return digest.digest()
 
 
 def _head(text: str) -> bytes:

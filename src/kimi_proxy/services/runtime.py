@@ -19,7 +19,7 @@ from kimi_proxy.features.pipeline import Stage
 from kimi_proxy.features.tool import AnyTool
 from kimi_proxy.proxy.headers import UpstreamRequest
 from kimi_proxy.proxy.local_server import local_url
-from kimi_proxy.services.chat.chains import ResponseChains
+from kimi_proxy.services.chat.chains import Conversations, ResponseChains, SessionsByAnswer
 from kimi_proxy.services.chat.compression import AutoCompression, Compressor, SessionCompressions
 from kimi_proxy.services.chat.context import LatestRequests, Reinjection
 from kimi_proxy.services.chat.counting import TokenCounter
@@ -160,10 +160,11 @@ async def running(
         journal = _closed(alive, Journal(kept.sessions, models, counter, metrics, hub.publish))
         recorder = _closed(alive, Recorder(config.record, config.home, models))
         latest = LatestRequests(counter, models)
-        chains = _closed(alive, ResponseChains(store.decisions, is_shared))
+        by_answer = _closed(alive, SessionsByAnswer(store.decisions))
+        chains, conversations = ResponseChains(by_answer, is_shared), Conversations(by_answer)
         model_windows = _closed(alive, ModelWindows(models, client.model_list, hub.publish))
         telemetry = _closed(alive, Telemetry(config.telemetry, config.providers))
-        observers = (journal, latest, recorder, chains, model_windows, telemetry, *observers)
+        observers = (journal, latest, recorder, chains, conversations, model_windows, telemetry, *observers)
         if any(provider.enabled for provider in config.providers.values()):
             await upstreams.open()
 
@@ -195,6 +196,7 @@ async def running(
                 session_after=chains.session_after,
                 owns=team.store.sessions.owns if team else owns_all,
                 admit=team.budgets.admit if team else admit_all,
+                session_begun=conversations.session,
             ),
             sanitizer=stages.sanitizer,
             sessions=sessions,

@@ -355,6 +355,9 @@ def test_what_is_left_out_is_named():
         ("text.format", {"text": {"format": {"type": "grammar"}}}),
         ("input.0", {"input": [{"type": "item_reference", "id": "x"}]}),
         ("input.0", {"input": [{"type": "compaction", "encrypted_content": "x"}]}),
+        ("input", {"input": [message("user"), "hi"]}),
+        ("input", {"input": {"role": "user"}}),
+        ("input.0.content", {"input": [{"role": "user", "content": [["hi"]]}]}),
         ("input.0.role", {"input": [message("critic")]}),
         ("input.0.content", {"input": [message("user", {"type": "input_image", "file_id": "f"})]}),
         ("input.0.output", {"input": [result("a", [{"type": "input_file", "file_id": "f"}])]}),
@@ -365,6 +368,38 @@ def test_what_cannot_be_left_out_is_refused_by_name(field: str, more: JsonObject
         ResponsesTranslation({"model": "m", "input": [], **more}, ChatDialect())
 
     assert caught.value.field == field
+
+
+names = st.sampled_from(
+    [
+        *("type", "role", "content", "text", "name", "namespace", "tools", "call_id", "id", "output", "arguments"),
+        *("input", "action", "operation", "encrypted_content", "summary", "status", "image_url", "format", "schema"),
+        *("function", "custom", "message", "reasoning", "function_call", "shell_call_output", "input_text", "user"),
+        *("assistant", "compaction", "compaction_trigger", "tool_search_output", "apply_patch_call", "input_image"),
+    ]
+)
+anything = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), names, st.text(max_size=3)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(names, inner, max_size=4)),
+    max_leaves=12,
+)
+members = st.sampled_from(
+    [
+        *("input", "instructions", "tools", "tool_choice", "text", "reasoning", "include", "prompt_cache_key"),
+        *("max_output_tokens", "parallel_tool_calls", "store", "context_management", "metadata"),
+    ]
+)
+
+
+@given(st.dictionaries(members, st.one_of(anything, st.lists(anything, max_size=4)), max_size=5))
+def test_whatever_a_client_sends_is_carried_or_refused_by_name(body: JsonObject):
+    try:
+        translation = ResponsesTranslation({"model": "m", **body}, ChatDialect())
+    except InvalidParams as e:
+        assert e.field
+    else:
+        exact.encode(translation.request)
+        assert all(each["role"] for each in translation.request["messages"])
 
 
 # Thoughts

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
+from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.translation import chat
 from kimi_proxy.features.translation.chat import SUMMARY, Dropped, refuse
@@ -79,10 +80,11 @@ class ResponseItems:
     def messages(self, instructions: JsonValue, items: JsonValue) -> list[JsonObject]:
         """Raise InvalidParams for an item that cannot be carried and must not be left out."""
         if instructions:
-            self._add({"role": "system", "content": read.as_text(instructions)})
+            parts = self._parts(instructions, "instructions")
+            self._add({"role": "system", "content": chat.content(parts)})
         if isinstance(items, str):
             self._add({"role": "user", "content": items})
-        for at, item in enumerate(read.as_objects(items)):
+        for at, item in enumerate(() if isinstance(items, str) else _objects(items, "input")):
             self._item(item, f"input.{at}")
         self._answered()
         return [each.to_json() if isinstance(each, _Turn) else each for each in self._said]
@@ -224,7 +226,7 @@ class ResponseItems:
     def _parts(self, content: JsonValue, where: str) -> list[JsonObject]:
         if isinstance(content, str):
             return [chat.text_part(content)]
-        return [self._part(part, where) for part in read.as_objects(content)]
+        return [self._part(part, where) for part in _objects(content, where)]
 
     def _part(self, part: JsonObject, where: str) -> JsonObject:
         kind = read.as_text(part.get("type"))
@@ -254,6 +256,14 @@ class ResponseItems:
     def _drop(self, item: JsonObject, kind: str, *known: str) -> None:
         filled = (name for name, value in item.items() if value is not None)
         self._dropped.all_but(filled, (*_ALWAYS, *known), f"input.{kind}.")
+
+
+def _objects(value: JsonValue, where: str) -> list[JsonObject]:
+    """Raise InvalidParams for what is no list of objects: nothing may be left out unsaid."""
+    found = read.as_objects(value)
+    if value is not None and (not isinstance(value, list | tuple) or len(found) < len(value)):
+        raise InvalidParams(where, "give a text, or a list of objects")
+    return found
 
 
 def _call_id(item: JsonObject) -> str:

@@ -1,89 +1,182 @@
-"""Which session an answer belongs to that a client goes on from by its id."""
+"""Which session a request belongs to that names none: that of the answer which it goes on from."""
 
 import asyncio
 import logging
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 
 from kimi_proxy.core import caller, json
 from kimi_proxy.core.cache import LruCache
+from kimi_proxy.core.chat import Request
 from kimi_proxy.core.errors import ParseError, StoreUnavailable
 from kimi_proxy.core.lines import encoded
-from kimi_proxy.features.sessions import Session
+from kimi_proxy.features.sessions import Session, another, answers_in
 from kimi_proxy.services.chat.handler import ChatObserver
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.store.protocols import DecisionRecord, Decisions
 
 MAX_KNOWN = 10_000
+MAX_STARTS = 4  # conversations that began in the same words, and have not gone on yet
 DISK_S = 0.25
 KIND = "answered"
 
 log = logging.getLogger(__name__)
 
 
-class ResponseChains(ChatObserver):
-    """Remembers the sessions of answers that their provider keeps, in memory at once and on disk soon after."""
+class SessionsByAnswer:
+    """Sessions by what leads to them, in memory at once and on disk soon after; the first that is written stays."""
 
-    def __init__(self, decisions: Decisions, is_shared: bool = False) -> None:
+    def __init__(self, decisions: Decisions) -> None:
         self._decisions = decisions
-        # Another server may still be writing down the answer that a client goes on from at once.
-        self._looks = (0.0, 0.02, 0.05, 0.1) if is_shared else (0.0,)
-        self._known: LruCache[str, Session] = LruCache(MAX_KNOWN)
+        self._known: LruCache[tuple[str, bytes], Session] = LruCache(MAX_KNOWN)
         self._writing: set[asyncio.Task[None]] = set()
 
-    def on_end(self, exchange: Exchange) -> None:
-        request, response_id = exchange.draft.request, exchange.reply.response_id
-        if not response_id or not request.is_kept:
-            return
-        self._known.put(response_id, exchange.draft.session)
-        task = asyncio.get_running_loop().create_task(self._write(response_id, exchange.draft.session))
-        self._writing.add(task)
-        task.add_done_callback(self._writing.discard)
+    def remembered(self, key: bytes) -> Session | None:
+        """Return the session in memory."""
+        return self._known.get((caller.scope(), key))
 
-    async def session_after(self, response_id: str) -> Session | None:
-        """Return the session of an answer; None if it is not known, or cannot be read in time."""
-        known = self._known.get(response_id)
+    def remember(self, key: bytes, session: Session) -> None:
+        """Keep it in memory alone."""
+        self._known.put((caller.scope(), key), session)
+
+    async def get(self, key: bytes, looks: Sequence[float] = (0.0,)) -> Session | None:
+        """Return the session; None if it is not known, or cannot be read in time. `looks` are waits before each try."""
+        known = self.remembered(key)
         if known is not None:
             return known
-        key = _key(response_id)
         try:
             async with asyncio.timeout(DISK_S):
-                record = await self._look_up(key)
+                record = await self._look_up(key, looks)
         except (StoreUnavailable, TimeoutError) as e:
             log.warning("the session of an answer cannot be read", extra={"what": str(e)[:300]})
             return None
         found = None if record is None else _session(record.shown or b"")
         if found is not None:
-            self._known.put(response_id, found)
+            self.remember(key, found)
         return found
 
-    async def _look_up(self, key: bytes) -> DecisionRecord | None:
-        for wait_s in self._looks:
+    async def _look_up(self, key: bytes, looks: Sequence[float]) -> DecisionRecord | None:
+        for wait_s in looks:
             await asyncio.sleep(wait_s)
             record = (await self._decisions.get(caller.scope(), [key])).get(key)
             if record is not None:
                 return record
         return None
 
+    def put(self, key: bytes, session: Session) -> None:
+        self.remember(key, session)
+        task = asyncio.get_running_loop().create_task(self._write(key, session))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+
     async def close(self) -> None:
         await asyncio.gather(*self._writing)
 
-    async def _write(self, response_id: str, session: Session) -> None:
-        value = json.encode({"id": session.id, "name": session.name, "parent": session.parent})
+    async def _write(self, key: bytes, session: Session) -> None:
+        names = ("id", "name", "parent", "beginning")
+        value = json.encode({name: getattr(session, name) for name in names})
         try:
-            await self._decisions.add(caller.scope(), [DecisionRecord(_key(response_id), KIND, value)])
+            await self._decisions.add(caller.scope(), [DecisionRecord(key, KIND, value)])
         except StoreUnavailable as e:
             log.warning("the session of an answer is not written down", extra={"what": str(e)[:300]})
 
 
-def _key(response_id: str) -> bytes:
-    return sha256(b"answered\0" + encoded(response_id)).digest()
+class ResponseChains(ChatObserver):
+    """Remembers the sessions of answers that their provider keeps, by their ids."""
+
+    def __init__(self, sessions: SessionsByAnswer, is_shared: bool = False) -> None:
+        self._sessions = sessions
+        # Another server may still be writing down the answer that a client goes on from at once.
+        self._looks = (0.0, 0.02, 0.05, 0.1) if is_shared else (0.0,)
+
+    def on_end(self, exchange: Exchange) -> None:
+        request, response_id = exchange.draft.request, exchange.reply.response_id
+        if response_id and request.is_kept:
+            self._sessions.put(_key(b"answered", encoded(response_id)), exchange.draft.session)
+
+    async def session_after(self, response_id: str) -> Session | None:
+        """Return the session of an answer; None if it is not known, or cannot be read in time."""
+        return await self._sessions.get(_key(b"answered", encoded(response_id)), self._looks)
+
+
+@dataclass(slots=True)
+class _Start:
+    """A conversation of which only the first request has come."""
+
+    session: Session
+    is_answered: bool = False
+
+
+class Conversations(ChatObserver):
+    """Keeps conversations apart that begin in the same words, as two runs of an agent with one prompt do.
+
+    Continue CLI and Cline send the same bytes then, and no name: all that differs is what the model answers. A
+    conversation is known by its answers from its second request on. The first request is a new conversation if one
+    that began so has gone on, or was answered with tools at hand: else a client may be repeating it after a failure.
+    """
+
+    def __init__(self, sessions: SessionsByAnswer) -> None:
+        self._sessions = sessions
+        self._starts: LruCache[tuple[str, str], list[_Start]] = LruCache(MAX_KNOWN)
+
+    def on_end(self, exchange: Exchange) -> None:
+        session, request = exchange.draft.session, exchange.draft.request
+        is_answered = exchange.outcome == "ok" and exchange.status == 200
+        if not session.beginning or not is_answered or not request.tool_names:
+            return
+        for start in self._starts.get((caller.scope(), session.beginning)) or ():
+            start.is_answered = start.is_answered or start.session.id == session.id
+
+    async def session(self, beginning: Session, request: Request) -> Session:
+        """Return the session of a request that is known by its beginning alone."""
+        answers = answers_in(request)
+        if not answers:
+            return await self._started(beginning)
+        keys = [_key(b"said", beginning.id.encode(), answer) for answer in answers]
+        found = await self._of_answers(keys)
+        if found is None:
+            found = await self._going_on(beginning, answers[0])
+            self._sessions.put(_key(b"began", beginning.id.encode()), found)
+        if self._sessions.remembered(keys[0]) is None:
+            self._sessions.put(keys[0], found)
+        for key in keys[1:]:
+            self._sessions.remember(key, found)
+        return found
+
+    async def _started(self, beginning: Session) -> Session:
+        starts = self._starts.get((caller.scope(), beginning.id)) or []
+        if starts and not starts[-1].is_answered:
+            return starts[-1].session
+        is_known = bool(starts) or await self._sessions.get(_key(b"began", beginning.id.encode())) is not None
+        session = another(beginning, secrets.token_bytes(16)) if is_known else beginning
+        self._starts.put((caller.scope(), beginning.id), [*starts, _Start(session)][-MAX_STARTS:])
+        return session
+
+    async def _of_answers(self, keys: Sequence[bytes]) -> Session | None:
+        in_memory = (known for key in keys if (known := self._sessions.remembered(key)) is not None)
+        return next(in_memory, None) or await self._sessions.get(keys[0])
+
+    async def _going_on(self, beginning: Session, answer: bytes) -> Session:
+        """Return the session of a second request: the newest that waits for it."""
+        starts = self._starts.get((caller.scope(), beginning.id)) or []
+        if starts:
+            self._starts.put((caller.scope(), beginning.id), starts[:-1])
+            return starts[-1].session
+        is_known = await self._sessions.get(_key(b"began", beginning.id.encode())) is not None
+        return another(beginning, answer) if is_known else beginning
+
+
+def _key(kind: bytes, *pieces: bytes) -> bytes:
+    return sha256(b"\0".join((kind, *pieces))).digest()
 
 
 def _session(value: bytes) -> Session | None:
     try:
         match json.decode(value):
-            case {"id": str(id), "name": str(name), "parent": str(parent)}:
-                return Session(id, name, parent)
+            case {"id": str(id), "name": str(name), "parent": str(parent), **more}:
+                return Session(id, name, parent, beginning=str(more.get("beginning", "")))
     except ParseError:
         pass
     return None

@@ -46,6 +46,7 @@ class ChatObserver:
 
 
 SessionAfter = Callable[[str], Awaitable[Session | None]]  # returns the session of an answer, by its id
+SessionBegun = Callable[[Session, chat.Request], Awaitable[Session]]  # returns which of those that began so it is
 
 
 Owns = Callable[[str], Awaitable[bool]]  # returns whether a session is the caller's, or no one's
@@ -69,6 +70,11 @@ async def no_session_after(response_id: str) -> Session | None:
     return None
 
 
+async def by_beginning(beginning: Session, request: chat.Request) -> Session:
+    """Where conversations that begin in the same words are one."""
+    return beginning
+
+
 class Chat:
     def __init__(
         self,
@@ -84,6 +90,7 @@ class Chat:
         session_after: SessionAfter = no_session_after,
         owns: Owns = owns_all,
         admit: Admit = admit_all,
+        session_begun: SessionBegun = by_beginning,
     ) -> None:
         self.models = models or Models.of(config)
         self.stages = (*stages, name_model, pin_attribution(config.providers), ask_usage(config.providers))
@@ -97,6 +104,7 @@ class Chat:
         self._session_after = session_after
         self._owns = owns
         self._admit = admit
+        self._session_begun = session_begun
 
     @asynccontextmanager
     async def answer(self, incoming: ChatRequest) -> AsyncIterator[Answer]:
@@ -177,11 +185,13 @@ class Chat:
         return (name_model,)
 
     async def _session(self, request: chat.Request, incoming: ChatRequest, target: Target) -> Session:
-        """Return the session of a request; one that goes on from an answer by its id is in that of the answer."""
+        """Return the session of a request; one that goes on from an answer is in that of the answer."""
         found = session_of(request, dict(incoming.headers), target.provider)
         if found.is_given and not await self._is_own(found.id):
             found = own_session(found)
         previous = request.previous_response_id
+        if found.beginning and not request.is_crowded:
+            return await self._session_begun(found, request)
         return found if found.name or not previous else await self._session_after(previous) or found
 
     async def _is_own(self, session: str) -> bool:

@@ -1,0 +1,114 @@
+"""Conversations that begin in the same words are kept apart by what the model answers."""
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+from tests.conversations import Assistant, Call, Item, Result, User, body
+from tests.evil import Heard, Line, evil, http
+from tests.model import Says
+from tests.model import body as answer_body
+
+from kimi_proxy.core.chat import Wire
+from kimi_proxy.core.config import parse
+from kimi_proxy.services.chat.handler import ChatRequest
+from kimi_proxy.services.runtime import Runtime, running
+
+in_process = partial(running, thread_max_chars=10**9)
+
+FIRST: list[Item] = [User("do it")]
+
+
+async def answers(heard: Heard, line: Line) -> None:
+    if b"overloaded" in heard.body:
+        await line.send(http(b"{}", "529 Overloaded"))
+        return
+    await line.send(http(answer_body(Wire.CHAT, Says("So."))))
+
+
+@asynccontextmanager
+async def world(home: Path) -> AsyncIterator[Runtime]:
+    async with evil(answers) as provider, in_process(parse(provider.toml(), {}, home)) as runtime:
+        yield runtime
+
+
+async def ask(runtime: Runtime, items: Sequence[Item], tools: Sequence[str] = ("bash",), user: str = "") -> str:
+    """Return the session of the request."""
+    raw = body(Wire.CHAT, items, tools=tuple(tools), **({"user": user} if user else {}))
+    async with runtime.chat.answer(ChatRequest(Wire.CHAT, raw)) as answer:
+        _ = [piece async for piece in answer.rest] if answer.rest else []
+    newest = [metric async for page in runtime.sessions.metrics(None) for metric in page]
+    return max(newest, key=lambda metric: metric.at).session
+
+
+def run(name: str, turns: int) -> list[Item]:
+    """A run of an agent after that many answers, whose calls have ids of their own."""
+    items = [*FIRST]
+    for turn in range(turns):
+        id = f"call_{name}_{turn}"
+        items += [Assistant("", (Call(id),)), Result(id, "ok")]
+    return items
+
+
+async def test_two_runs_with_the_same_prompt_are_two_sessions_also_after_a_restart(tmp_path: Path):
+    async with world(tmp_path) as runtime:
+        one = [await ask(runtime, run("a", turns)) for turns in range(3)]
+        two = [await ask(runtime, run("b", turns)) for turns in range(3)]
+    async with world(tmp_path) as runtime:
+        again = [await ask(runtime, run(name, 3)) for name in "ab"]
+        third = [await ask(runtime, run("c", turns)) for turns in range(2)]
+
+    assert (len(set(one)), len(set(two)), len(set(third))) == (1, 1, 1)
+    assert len({one[0], two[0], third[0]}) == 3
+    assert again == [one[0], two[0]]
+
+
+async def test_runs_side_by_side_do_not_mix_once_they_were_answered(tmp_path: Path):
+    async with world(tmp_path) as runtime:
+        begun = {await ask(runtime, FIRST) for _ in "ab"}
+        went_on = [await ask(runtime, run(name, turns)) for turns in (1, 2, 3) for name in "ab"]
+
+    assert len(begun) == 2
+    assert set(went_on[0::2]) | set(went_on[1::2]) == begun
+    assert (len(set(went_on[0::2])), len(set(went_on[1::2]))) == (1, 1)
+
+
+async def test_a_request_that_is_repeated_after_a_failure_stays_in_its_session(tmp_path: Path):
+    async with world(tmp_path) as runtime:
+        failed = await ask(runtime, FIRST, user="overloaded")
+        repeated = [await ask(runtime, FIRST), await ask(runtime, run("a", 1))]
+
+    assert {failed, *repeated} == {failed}
+
+
+async def test_a_question_without_tools_that_is_asked_again_is_no_new_conversation(tmp_path: Path):
+    async with world(tmp_path) as runtime:
+        plain = {await ask(runtime, FIRST, tools=()) for _ in range(3)}
+        agents = [await ask(runtime, [User("do it now")]) for _ in range(3)]
+
+    assert len(plain) == 1
+    assert len(set(agents)) == 3
+
+
+async def test_a_client_that_drops_its_oldest_answers_goes_on_in_its_session(tmp_path: Path):
+    async with world(tmp_path) as runtime:
+        await ask(runtime, FIRST)
+        whole = [await ask(runtime, run("a", turns)) for turns in (1, 12, 13)]
+        await ask(runtime, FIRST)
+        sliding = [await ask(runtime, [*FIRST, *run("a", turns)[-12:]]) for turns in (14, 15, 16)]
+
+    assert len({*whole, *sliding}) == 1
+
+
+async def test_a_conversation_of_named_sessions_is_as_its_client_says(tmp_path: Path):
+    async with world(tmp_path) as runtime:
+        raw = json.loads(body(Wire.CHAT, FIRST, tools=("bash",)))
+        for _ in range(2):
+            named = json.dumps({**raw, "metadata": {"session_id": "mine"}}).encode()
+            async with runtime.chat.answer(ChatRequest(Wire.CHAT, named)):
+                pass
+        both = {metric.session async for page in runtime.sessions.metrics(None) for metric in page}
+
+    assert len(both) == 1
