@@ -130,19 +130,11 @@ async def running(
     """
     metrics, hub = Metrics(), hub or Hub()
     async with AsyncExitStack() as alive:
-        ttl_s = config.mcp_pruner.prune_id_ttl_s
-        room, timeout_s = config.store.max_bytes, config.store.timeout_ms / 1000
-        store = _closed(
-            alive,
-            await open_store(config.home, ttl_s=ttl_s, max_bytes=room, url=config.store.url, timeout_s=timeout_s),
-        )
-        kept, team = store, _closed(alive, Team(config, store, hub.publish)) if config.team.enabled else None
+        kept = _closed(alive, await _opened_store(config))
+        team = _closed(alive, Team(config, kept, hub.publish)) if config.team.enabled else None
         store = team.store if team else kept
         workers = _closed(alive, Workers(thread_max_chars=thread_max_chars))
-        rerank = reranker(config)
-        if rerank is not None:
-            _closed(alive, rerank)
-        pruner = Pruner(config.mcp_pruner, store.originals, workers, rerank, metrics, publish=hub.publish)
+        pruner = _pruner(alive, config, store, workers, metrics, hub)
         gateway = _closed(alive, Gateway(config, store.originals, pruner, metrics, publish=hub.publish))
         supervisor = _closed(alive, Supervisor(gateway))
 
@@ -152,7 +144,7 @@ async def running(
         counter, models = TokenCounter(), Models.of(config)
         alive.callback(counter.close)
         is_shared = store.replicas is not None
-        remember_s = min(REMEMBER_S, ttl_s / 10)
+        remember_s = min(REMEMBER_S, config.mcp_pruner.prune_id_ttl_s / 10)
         decisions = _closed(alive, ChatDecisions(store.originals, store.decisions, remember_s, is_shared=is_shared))
         summaries = Summaries(client, rate_limiter, metrics, config.compression.summary_timeout_s)
         stages = _stages(config, store, workers, metrics, hub, counter, models, decisions, summaries)
@@ -208,6 +200,25 @@ async def running(
             model_windows=model_windows,
             team=team,
         )
+
+
+async def _opened_store(config: Config) -> Store:
+    return await open_store(
+        config.home,
+        ttl_s=config.mcp_pruner.prune_id_ttl_s,
+        max_bytes=config.store.max_bytes,
+        url=config.store.url,
+        timeout_s=config.store.timeout_ms / 1000,
+    )
+
+
+def _pruner(
+    alive: AsyncExitStack, config: Config, store: Store, workers: Workers, metrics: Metrics, hub: Hub
+) -> Pruner:
+    rerank = reranker(config)
+    if rerank is not None:
+        _closed(alive, rerank)
+    return Pruner(config.mcp_pruner, store.originals, workers, rerank, metrics, publish=hub.publish)
 
 
 def _stages(
