@@ -1,6 +1,6 @@
 #!/bin/sh
 # Set up what is missing, then run every check and every test.
-#   ./test.sh --deep          20,000 examples for each property instead of 100, and the long fault runs
+#   ./test.sh --deep          20,000 examples for each property instead of 50, and the long fault runs
 #   ./test.sh [pytest args]   for instance: ./test.sh tests/core -k lines
 set -eu
 CDPATH='' cd -- "$(dirname -- "$0")"

@@ -3,9 +3,15 @@
 import os
 
 import pytest
-from tests.recordings.page import figures, written
+from tests.deep import too
+from tests.recordings.page import NAMES, figures, written
 
 
 @pytest.mark.skipif(os.name == "nt", reason="paths are told otherwise there")
-def test_the_figures_in_the_docs_come_from_the_command():
-    assert written() == figures(), "write them anew: python -m tests.recordings.page"
+@pytest.mark.parametrize("name", ["log-hunt", *(too(name) for name in NAMES if name != "log-hunt")])
+def test_the_figures_in_the_docs_come_from_the_command(name: str):
+    assert figures(name) in written(), "write them anew: python -m tests.recordings.page"
+
+
+def test_the_docs_show_every_recording():
+    assert [written().count(f"replay tests/recordings/{name}.jsonl\n") for name in NAMES] == [1] * len(NAMES)

@@ -77,11 +77,16 @@ def _install(wheel: Path, venv: Path, env: dict[str, str], interpreter: str) -> 
         subprocess.run([*command, "--quiet"] if uv else command, env=env, check=True, timeout=PATIENCE_S)
 
 
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    return _build(copy_to(folder / "source"), folder / "dist")
+
+
 @pytest.mark.parametrize("version", [HERE, *map(too, OTHERS)])
-def test_it_installs_and_runs_in_an_empty_environment(version: str, tmp_path: Path):
+def test_it_installs_and_runs_in_an_empty_environment(version: str, wheel: Path, tmp_path: Path):
     interpreter = _python(version)
     env = clean_env(tmp_path / "home")
-    wheel = _build(copy_to(tmp_path / "source"), tmp_path / "dist")
     _install(wheel, tmp_path / "venv", env, interpreter)
     packages, megabytes = _installed(tmp_path / "venv")
     assert packages <= MAX_PACKAGES
@@ -113,9 +118,7 @@ def test_it_installs_and_runs_in_an_empty_environment(version: str, tmp_path: Pa
             server.kill()
 
 
-def test_it_holds_the_package_and_its_licence_and_nothing_else(tmp_path: Path):
-    wheel = _build(copy_to(tmp_path / "source"), tmp_path / "dist")
-
+def test_it_holds_the_package_and_its_licence_and_nothing_else(wheel: Path):
     listed = subprocess.run(
         [sys.executable, "-m", "zipfile", "--list", wheel], capture_output=True, check=True, text=True
     ).stdout.splitlines()[1:]

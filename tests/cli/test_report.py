@@ -39,7 +39,7 @@ def kept(cli: Cli) -> Cli:
     """Three sessions, one of them a month old."""
 
     async def write() -> None:
-        store = await open_store(Path(cli.env["KIMI_PROXY_HOME"]), ttl_s=DAY_S, max_bytes=2**30)
+        store = await open_store(Path(cli.env["KIMI_PROXY_HOME"]), ttl_s=DAY_S, max_bytes=2**30, timeout_s=60)
         await store.sessions.write(
             (),
             [

@@ -15,6 +15,14 @@ from tests.processes import is_there, within
 from .conftest import PATIENCE_S, Cli, stop
 
 
+@pytest.fixture
+def cli(cli: Cli, tmp_path: Path) -> Cli:
+    """With a server that may take its time to start, as it does on a busy machine."""
+    patient = tmp_path / "patient.toml"
+    patient.write_text("[runner]\nstartup_timeout_ms = 300_000\n")
+    return Cli(cli.here, {**cli.env, "KIMI_PROXY_CONFIG": str(patient)})
+
+
 def runs(cli: Cli) -> list[Path]:
     return sorted(Path(cli.env["KIMI_PROXY_HOME"]).glob("runs/*"))
 

@@ -13,7 +13,7 @@ assert SqliteStore  # loaded before we become another user, who may not read the
 
 
 async def main() -> None:
-    store = await open_store(Path("/"), ttl_s=600, max_bytes=64 * 1024**2)
+    store = await open_store(Path("/"), ttl_s=600, max_bytes=64 * 1024**2, timeout_s=60)
     try:
         await store.originals.keep(Original("prn_a", "local", b"a" * 32, b"text", b"{}"))
     except StoreUnavailable as e:

@@ -38,7 +38,7 @@ async def main(home: Path) -> None:
     mount("-t", "tmpfs", "-o", "size=2m", "tmpfs", str(home))
     ballast = home / "ballast"
     ballast.write_bytes(b"x" * 800_000)
-    store = await open_store(home, ttl_s=600, max_bytes=64 * 1024**2)
+    store = await open_store(home, ttl_s=600, max_bytes=64 * 1024**2, timeout_s=60)
     kept, refusal = await fill(store)
     assert "full: free some space" in refusal, refusal
     assert "full" in (await store.usage()).state

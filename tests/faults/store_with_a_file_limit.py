@@ -12,7 +12,7 @@ from kimi_proxy.services.store.protocols import Original
 
 
 async def main(home: Path) -> None:
-    store = await open_store(home, ttl_s=600, max_bytes=64 * 1024**2)
+    store = await open_store(home, ttl_s=600, max_bytes=64 * 1024**2, timeout_s=60)
     kept = Original("prn_a", "local", b"a" * 32, os.urandom(50_000), b"{}")
     await store.originals.keep(kept)
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -12,14 +12,11 @@ NAMES = ("debugging", "refactoring", "log-hunt")
 _FIGURES = re.compile(r"(?<=<!-- figures: python -m tests\.recordings\.page -->\n).*?(?=<!-- end of figures -->)", re.S)
 
 
-def figures() -> str:
-    """What `kimi-proxy replay` prints of each recording."""
-    printed = []
-    for name in NAMES:
-        done = commands().run(["replay", str(HERE / f"{name}.jsonl")], b"", HERE, {"KIMI_PROXY_HOME": str(HERE)})
-        assert done.returncode == 0, done.stderr.decode()
-        printed.append(f"```\n$ kimi-proxy replay tests/recordings/{name}.jsonl\n{done.stdout.decode()}```\n")
-    return "\n".join(printed)
+def figures(name: str) -> str:
+    """What `kimi-proxy replay` prints of a recording."""
+    done = commands().run(["replay", str(HERE / f"{name}.jsonl")], b"", HERE, {"KIMI_PROXY_HOME": str(HERE)})
+    assert done.returncode == 0, done.stderr.decode()
+    return f"```\n$ kimi-proxy replay tests/recordings/{name}.jsonl\n{done.stdout.decode()}```\n"
 
 
 def written() -> str:
@@ -29,4 +26,5 @@ def written() -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(_FIGURES.sub(lambda _: figures(), PAGE.read_text("utf-8")), "utf-8")
+    told = "\n".join(map(figures, NAMES))
+    PAGE.write_text(_FIGURES.sub(lambda _: told, PAGE.read_text("utf-8")), "utf-8")

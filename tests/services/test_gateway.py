@@ -39,7 +39,7 @@ async def gateway(
     toml: str, home: Path, originals: Originals | None = None, now: Callable[[], float] | None = None, **env: str
 ) -> AsyncIterator[Gateway]:
     config = parse(toml, env, home)
-    store = await open_store(home, ttl_s=3600, max_bytes=2**30)
+    store = await open_store(home, ttl_s=3600, max_bytes=2**30, timeout_s=60)
     kept = originals or store.originals
     workers, metrics = Workers(thread_max_chars=10**9), Metrics()
     pruner = Pruner(config.mcp_pruner, kept, workers, metrics=metrics)
@@ -89,7 +89,7 @@ class TestKeeping:
 
     async def test_thousands_of_long_texts_share_a_few_commits_and_are_all_masked(self, tmp_path: Path):
         blocks: JsonValue = [{"type": "text", "text": f"{n} " + "word " * 1000} for n in range(600)]
-        store = await open_store(tmp_path / "store", ttl_s=3600, max_bytes=2**30)
+        store = await open_store(tmp_path / "store", ttl_s=3600, max_bytes=2**30, timeout_s=60)
         try:
             async with (
                 scripted(lambda heard: answer(heard, {"content": blocks})) as upstream,

@@ -63,7 +63,7 @@ class World:
 @asynccontextmanager
 async def world(home: Path, toml: str = PATIENT, originals: Originals | None = None) -> AsyncIterator[World]:
     config = parse(toml, {}, home)
-    store, workers, metrics = await open_store(home, ttl_s=3600, max_bytes=2**30), Workers(), Metrics()
+    store, workers, metrics = await open_store(home, ttl_s=3600, max_bytes=2**30, timeout_s=60), Workers(), Metrics()
     kept = originals or store.originals
     try:
         pruner = Pruner(config.mcp_pruner, kept, workers, metrics=metrics)

@@ -58,7 +58,7 @@ class World:
 
 @asynccontextmanager
 async def noting(home: Path, clock: Clock | None = None, counting: TokenCounter | None = None) -> AsyncIterator[World]:
-    async with opened(home, timeout_s=10.0) as store:
+    async with opened(home, timeout_s=60) as store:
         metrics, events = Metrics(), list[tuple[str, Mapping[str, JsonValue]]]()
 
         def publish(event: str, fields: Mapping[str, JsonValue]) -> None:

@@ -20,7 +20,7 @@ from kimi_proxy.features.sanitizer.shorten import Task, shorten
 from kimi_proxy.services.workers.pool import SMALL_CHARS, Workers, without_secrets
 
 ID = "prn_0123456789abcdef"
-LONG = a_log(4_000)  # long enough for a child
+LONG = a_log(2_000)  # long enough for a child
 JSON = json.dumps({"output": a_log(400)})
 
 # A worker as it is, but for the engine in it.

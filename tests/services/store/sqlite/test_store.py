@@ -48,7 +48,7 @@ async def test_open_store_works_in_a_relative_home_with_odd_characters(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     original = an_original()
-    store = await open_store(Path("a b?c#d%20é/home"), ttl_s=60, max_bytes=1024**2)
+    store = await open_store(Path("a b?c#d%20é/home"), ttl_s=60, max_bytes=1024**2, timeout_s=60)
     await store.originals.keep(original)
     assert await store.originals.get("local", original.id) == original
     await store.close()
