@@ -16,6 +16,7 @@ from tests.api.proxy_world import proxy
 from tests.browser.product import Product, started
 from tests.clients import sdks
 from tests.clients.servers import INSTALL_S, direct, git_server, node_program
+from tests.deep import too
 from tests.processes import until
 
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -109,6 +110,7 @@ def call(name: str, **arguments: JsonValue) -> JsonObject:
 
 
 SERVERS = ["filesystem", "fast-filesystem", "everything", "memory", "sequential-thinking", "git"]
+ALWAYS = ("filesystem", "fast-filesystem", "everything", "git")
 READS = {
     "filesystem": ("read_text_file", {"path": "{folder}/big.txt"}),
     "fast-filesystem": ("fast_read_file", {"path": "{folder}/big.txt"}),
@@ -143,7 +145,7 @@ def alone(server: str, folder: Path) -> tuple[JsonValue, JsonValue]:
     return answers[0], answers[-1]
 
 
-@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("server", [server if server in ALWAYS else too(server) for server in SERVERS])
 def test_the_tools_are_those_of_the_server_and_one_more(server: str, gateway: Gateway):
     expected, _ = alone(server, gateway.folder)
     listed = gateway.rpc(server, LIST)["result"]

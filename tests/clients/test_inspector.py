@@ -10,6 +10,7 @@ from tests.api.proxy_world import proxy
 from tests.clients.judges import inspector
 from tests.clients.servers import INSTALL_S
 from tests.clients.text import LOG, QUESTION
+from tests.deep import deep
 
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.markers import read_mask
@@ -61,6 +62,7 @@ async def test_it_lists_calls_and_recovers_through_the_gateway(command: list[str
     assert text_of(whole) == LONG
 
 
+@deep
 async def test_it_finds_nothing_wrong_with_the_pruners_schemas_and_prunes(
     command: list[str], tmp_path: Path, port: int
 ):

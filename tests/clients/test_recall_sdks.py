@@ -6,6 +6,7 @@ import pytest
 from tests.api.proxy_world import proxy
 from tests.clients import sdks
 from tests.conversations import body
+from tests.deep import too
 from tests.evil import evil
 from tests.model import Says
 from tests.services.chat.test_recall import ITEMS, THEIRS, Model, recovering
@@ -52,7 +53,7 @@ async def test_openai_chat(tmp_path: Path, stream: bool):
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens, answer.usage.total_tokens) == (120, 7, 127)
 
 
-@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("stream", [True, too(False)])
 @pytest.mark.parametrize(("kind", "spoken"), [("anthropic", Wire.MESSAGES), ("openai", Wire.CHAT)])
 async def test_anthropic_messages(tmp_path: Path, stream: bool, kind: str, spoken: Wire):
     """Also where they are translated for a provider that speaks chat completions."""
@@ -73,7 +74,7 @@ async def test_anthropic_messages(tmp_path: Path, stream: bool, kind: str, spoke
     assert (answer.stop_reason, answer.usage.input_tokens, answer.usage.output_tokens) == ("tool_use", 120, 7)
 
 
-@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("stream", [True, too(False)])
 @pytest.mark.parametrize(("translate", "spoken"), [([], Wire.RESPONSES), (["responses"], Wire.CHAT)])
 async def test_openai_responses(tmp_path: Path, stream: bool, translate: list[str], spoken: Wire):
     """Also where they are translated for a provider that speaks chat completions."""
