@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -79,6 +79,7 @@ class Mutant:
     """A change of a module, by the place of a function in its tree and of a node in the function."""
 
     file: Path
+    text: str = field(repr=False)  # as it was when all mutants were found
     line: int
     what: str
     function: int
@@ -91,7 +92,7 @@ class Mutant:
     @property
     def source(self) -> str:
         """The module as it is with the change."""
-        tree = ast.parse(self.file.read_text("utf-8"))
+        tree = ast.parse(self.text)
         _change(_at(_at(tree, self.function), self.node))
         return ast.unparse(ast.fix_missing_locations(tree))
 
@@ -99,7 +100,8 @@ class Mutant:
 def mutants(file: Path) -> list[Mutant]:
     """Return every change of one operator, constant or condition inside of functions."""
     found: dict[tuple[int, int, str], Mutant] = {}
-    for place, function in enumerate(ast.walk(ast.parse(file.read_text("utf-8")))):
+    text = file.read_text("utf-8")
+    for place, function in enumerate(ast.walk(ast.parse(text))):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             words = set(_words(function))
             for at, node in enumerate(ast.walk(function)):
@@ -107,7 +109,7 @@ def mutants(file: Path) -> list[Mutant]:
                 if what and node not in words:
                     line, column = getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
                     # A function inside of another is walked twice.
-                    found.setdefault((line, column, what), Mutant(file, line, what, place, at))
+                    found.setdefault((line, column, what), Mutant(file, text, line, what, place, at))
     return list(found.values())
 
 

@@ -65,3 +65,25 @@ async def test_wrong_tokens_are_answered_ten_times_a_second_and_the_right_one_at
     assert not any(guess.done() for guess in guesses)
     assert [(await guess)["status"] for guess in guesses] == [401] * 5
     assert time.monotonic() - began >= 4 * guard.GUESS_S
+
+
+async def test_a_body_that_is_compressed_twice_is_refused() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        raise AssertionError("it reached the application")
+
+    twice = ((b"content-encoding", b"gzip"),) * 2
+    refused = await asked(Guard(app, Rules()), a_scope((b"content-length", b"3"), *twice), b"abc")
+
+    assert refused["status"] == 415
+
+
+async def test_a_refused_body_is_read_to_its_end_unless_that_would_ask_for_it() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        raise AssertionError("it reached the application")
+
+    form = ((b"content-type", b"text/plain"), (b"content-length", b"3"))
+    read = await asked(Guard(app, Rules()), a_scope(*form), b"abc")
+    waiting = await asked(Guard(app, Rules()), a_scope(*form, (b"expect", b"100-continue")), b"abc")
+
+    assert (read["status"], read.get("connection")) == (415, None)
+    assert (waiting["status"], waiting.get("connection")) == (415, "close")
