@@ -85,6 +85,15 @@ async def test_a_body_with_too_many_values_to_be_read_leaves_byte_for_byte(crowd
     assert [heard.body == body for heard in provider.heard] == [True]
 
 
+async def test_a_text_that_is_not_utf_8_in_an_old_message_keeps_no_request_from_its_way(tmp_path: Path):
+    old = b'{"role":"user","content":"hi"},{"role":"user","content":"caf\xe9"},{"role":"assistant","content":"yes"}'
+    raw = b'{"model":"m","messages":[%s,{"role":"user","content":"and?"}]}' % old
+    async with world(tmp_path, answering(http(COMPLETION))) as (p, provider):
+        answer = await p.http.post("/v1/chat/completions", content=raw, headers=JSON)
+
+    assert (answer.status_code, provider.heard[-1].body) == (200, raw)
+
+
 async def test_of_a_body_with_too_many_values_only_the_name_of_the_model_changes(tmp_path: Path):
     toml = '[models."x/kimi"]\nprovider = "openai-evil"\nmodel = "kimi-k2-0905"\n'
     body = b'{"input":[' + b"0," * 210_000 + b'1],"model":"x/kimi","metadata":{"session_id":"s"}}'

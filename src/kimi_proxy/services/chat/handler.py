@@ -1,16 +1,18 @@
 """The life of a chat request, from the client's bytes to the provider's and back."""
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import ParamSpec
 
 from kimi_proxy.core import chat, json, tokens
 from kimi_proxy.core.chat import Wire, edit
 from kimi_proxy.core.config import Config
-from kimi_proxy.core.errors import KimiProxyError, NoProvider, StoreUnavailable
+from kimi_proxy.core.errors import KimiProxyError, NoProvider, StoreUnavailable, location
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.context import tokens_of
 from kimi_proxy.features.models import Models, Target
@@ -21,6 +23,10 @@ from kimi_proxy.services.chat.rate_limiter import RateLimiter
 from kimi_proxy.services.chat.recall import OnRecall, Recall
 from kimi_proxy.services.chat.relay import Answer, Exchange, ProviderClient, Relay, ReplyStream
 from kimi_proxy.services.metrics import Metrics
+
+P = ParamSpec("P")
+
+log = logging.getLogger(__name__)
 
 MAX_MODEL_CHARS = 200  # of a model's name, as it is counted
 
@@ -117,7 +123,7 @@ class Chat:
         # A stage commits the originals of what it cuts before it returns: no marker without a way back.
         leaves = await run_stages(came, self._stages_for(came), self._count_fault)
         for observer in self._observers:
-            observer.on_start(came, leaves)
+            self._call(observer.on_start, came, leaves)
         # If no stage had anything to do, these are the caller's own bytes.
         outgoing = _outgoing(incoming, leaves.request.body)
         async with self._relayed(leaves, outgoing, self._observers) as answer:
@@ -152,7 +158,7 @@ class Chat:
         draft = Draft(edit.with_model(request, target.model) if model else request, target, session)
         observers = self._observers if is_compaction else ()
         for observer in observers:
-            observer.on_start(draft, draft)
+            self._call(observer.on_start, draft, draft)
         async with self._relayed(draft, _outgoing(incoming, draft.request.body, path, method), observers) as answer:
             yield answer
 
@@ -175,7 +181,7 @@ class Chat:
             exchange = relay.exchange()
             self._record(exchange)
             for observer in observers:
-                observer.on_end(exchange)
+                self._call(observer.on_end, exchange)
 
     def _stages_for(self, came: Draft) -> Sequence[Stage]:
         """Return what may change a request; one that holds too many values to be read only gets its model's name."""
@@ -213,6 +219,14 @@ class Chat:
 
     def _credential(self, incoming: ChatRequest) -> str:
         return credential(incoming.headers, self._token)
+
+    def _call(self, observe: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Let an observer see a request; one that fails keeps no request from its way."""
+        try:
+            observe(*args, **kwargs)
+        except Exception as e:  # noqa: BLE001 - whatever broke, the user's request goes on
+            log.warning("an observer failed", extra={"what": location(e)})
+            self._count_fault("observer", e)
 
     def _count_fault(self, stage: str, error: Exception) -> None:
         self._metrics.chat_faults.labels(stage, type(error).__name__).inc()
