@@ -24,7 +24,7 @@ from kimi_proxy.services.store.protocols import ListedOriginal, Original, Stored
 
 GRACE_S = 60.0  # what has expired stays this long: a server whose clock is late may still use it
 TOMBSTONE_S = 30 * 86_400.0
-DELETE_AT_ONCE = 100  # so that no transaction is long
+DELETE_AT_ONCE = 50  # so that no transaction is long
 SHARDS = 16  # rows of the table of totals, by its migration
 PAGE = 1024  # of budget for the rows and indexes of an original
 
