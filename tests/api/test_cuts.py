@@ -8,7 +8,7 @@ from tests.api.proxy_world import proxy
 from kimi_proxy.core.prune import Options, Question
 
 TEXT = "\n".join(["def needle():", "    return 1", "", *(f"def other_{n}():\n    return {n}\n" for n in range(80))])
-QUESTION = Question(TEXT, "where is the needle?", "code", Options(0.8, 5, 5000, False, True))
+QUESTION = Question(TEXT, "where is the needle?", "code", Options(0.8, 5, 60_000, False, True))
 
 
 async def test_a_cut_is_listed_shown_and_found(tmp_path: Path):
