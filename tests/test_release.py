@@ -2,12 +2,18 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft7Validator
 from tests.clients.judges import actionlint
+from typer.testing import CliRunner
+
+from kimi_proxy.cli import app
 
 ROOT = Path(__file__).parents[1]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -72,6 +78,38 @@ def test_notes_of_a_release_come_from_the_changelog():
     assert release("version").stdout.strip() == __version__
     assert notes.returncode == 0, notes.stderr
     assert notes.stdout.strip() in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_entry_for_the_mcp_registry_has_the_shape_that_it_takes():
+    entry = json.loads(release("server", "some-owner/kimi-proxy").stdout)
+    schema = json.loads((files("skillsaw") / "schemas/mcp_registry/v2025_12_11/server.schema.json").read_text("utf-8"))
+
+    Draft7Validator(schema).validate(entry)
+    assert entry["$schema"] == schema["$id"]
+    assert (entry["name"], entry["version"]) == ("io.github.some-owner/kimi-proxy", release("version").stdout.strip())
+    # What it starts is a command of ours.
+    arguments = [each.get("value") or each["name"] for each in entry["packages"][0]["packageArguments"]]
+    assert CliRunner().invoke(app, [*arguments, "--help"]).exit_code == 0
+
+
+@pytest.mark.parametrize("repository", ["owner", "owner/name/more", "../x", "a b/c", ""])
+def test_a_name_that_is_no_repository_is_refused(repository: str):
+    refused = release("server", repository)
+
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "give OWNER/NAME" in refused.stderr
+
+
+def test_the_package_is_marked_with_its_name_in_the_registry_once(tmp_path: Path):
+    for name in ("scripts/release", "README.md", "src/kimi_proxy/__init__.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+
+    for _ in range(2):
+        command = [sys.executable, str(tmp_path / "scripts" / "release"), "mark", "some-owner/kimi-proxy"]
+        subprocess.run(command, timeout=60, check=True)
+
+    assert (tmp_path / "README.md").read_text().count("mcp-name: io.github.some-owner/kimi-proxy") == 1
 
 
 def test_what_is_asked_otherwise_is_refused_with_what_can_be():
