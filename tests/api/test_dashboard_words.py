@@ -12,6 +12,7 @@ from kimi_proxy.core.config.servers import Transport
 from kimi_proxy.core.errors import (
     CompressionRefusal,
     KimiProxyError,
+    LoginReason,
     NotRunReason,
     Reason,
     Shortening,
@@ -60,6 +61,7 @@ UPSTREAM = {kind.code for kind in kinds(UpstreamError)} - {"prune_failed"}  # wh
         ("errors", {f"server_not_run {reason}" for reason in literals(NotRunReason)}),
         ("errors", {"below_threshold", "window_unknown"}),
         ("outcome", UPSTREAM | {f"{code}_advice" for code in UPSTREAM} | {"rate_limited", "no_provider"}),
+        ("shell", {f"login_{reason}" for reason in literals(LoginReason)}),
         ("warnings", literals(WarningCode)),
         ("settings", {f"problem {code}" for code in literals(ProblemCode)}),
         ("servers", {f"state_{state}" for state in literals(ProgramState)}),

@@ -168,6 +168,8 @@ async def test_what_is_really_answered_is_as_described(tmp_path: Path):
         await w.call("GET", "/api/mcp/servers/{server_name}/logs", status=400)
         await w.call("GET", "/api/cuts/search", query="?q=error")
         await w.call("GET", "/api/models", query="?all=true")
+        await w.call("GET", "/api/login/start", status=303)
+        await w.call("GET", "/api/login/callback", status=303)
         w.ids["name"] = "events"
         await w.call("DELETE", "/api/sessions", {"ids": ["nothing"]})
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -17,7 +18,7 @@ from kimi_proxy.api import chat, context, dashboard, gateway, hooks, metrics, pr
 from kimi_proxy.api.answers import DescribedRoute, RouteSpec, json_route
 from kimi_proxy.api.catalogs import pruner_catalog, tools_catalog
 from kimi_proxy.api.errors import on_fault, on_http_exception, on_own_error
-from kimi_proxy.api.guard import LOOPBACK, Guard, Headers, Refusal, Rules, tokens_in
+from kimi_proxy.api.guard import LOOPBACK, Guard, Headers, Refusal, Rules, cookie_in, tokens_in
 from kimi_proxy.api.live import Live
 from kimi_proxy.api.mcp import MCP, RPC, Catalog
 from kimi_proxy.api.mcp.http import endpoint, rpc_spec
@@ -33,6 +34,7 @@ from kimi_proxy.services.background import announced, settings_digest
 from kimi_proxy.services.runtime import Runtime
 from kimi_proxy.services.store.protocols import Store
 from kimi_proxy.services.team import Team
+from kimi_proxy.services.team.logins import Logins
 from kimi_proxy.services.tools.agent import over_http
 
 TOOLS_HOST = "127.0.0.1"
@@ -188,10 +190,13 @@ def proxy_app(runtime: Runtime) -> ASGIApp:
         *context.context_routes(runtime.sessions, runtime.latest_requests),
         *context.memory_routes(runtime.project_memory, runtime.sessions),
         *team.routes(runtime.store, runtime.team, runtime.sessions),
+        *team.login_routes(runtime.team.logins if runtime.team else None),
         gateway.original_route(runtime.gateway),
         json_route("GET", "/health", health, RouteSpec("Say that it serves", HealthBody)),
     ]
-    return guarded(described(routes), rules_of(runtime.config, runtime.config.proxy.host, runtime.team))
+    rules = rules_of(runtime.config, runtime.config.proxy.host, runtime.team)
+    # The dashboard is here alone: nowhere else does a login count, whose cookie goes to every port.
+    return guarded(described(routes), _with_logins(rules, runtime.team.logins if runtime.team else None))
 
 
 def mcp_app(
@@ -247,6 +252,19 @@ def rules_of(config: Config, host: str, people: Team | None = None) -> Rules:
 
 async def _caller_in(people: Team, headers: Headers) -> Caller | None:
     return await people.people.identify(tokens_in(headers))
+
+
+def _with_logins(rules: Rules, logins: Logins | None) -> Rules:
+    """Return `rules` by which a login to the dashboard says who calls, where no token does."""
+    by_token = rules.identify
+    if logins is None or by_token is None:
+        return rules
+    cookie = team.session_cookie(logins)
+
+    async def identify(headers: Headers) -> Caller | None:
+        return await by_token(headers) or await logins.identify(cookie_in(headers, cookie))
+
+    return replace(rules, hosts=(*rules.hosts, urlsplit(logins.settings.public_url).netloc), identify=identify)
 
 
 def _pruner_health(runtime: Runtime) -> Route:

@@ -23,6 +23,7 @@ from kimi_proxy.api.errors import RefusalCode, refusal
 from kimi_proxy.core.caller import LOCAL, Caller, acting
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.proxy import peer
+from kimi_proxy.services.team.logins import CALLBACK
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -30,7 +31,8 @@ else:
     from backports import zstd
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-WITHOUT_TOKEN = frozenset({"/health", "/"})
+LOGIN = "/api/login"
+WITHOUT_TOKEN = frozenset({"/health", "/", LOGIN, f"{LOGIN}/start", CALLBACK, "/api/logout"})
 PAGES = "/dashboard/"  # static files without user data; the page itself asks for the token
 # In a team: what only admins may see, and what members may look at but not change.
 FOR_ADMINS = ("/api/team", "/api/audit-log", "/api/mcp/servers/", "/metrics")
@@ -263,9 +265,12 @@ def _check_origin(path: str, headers: Headers, ours: frozenset[bytes]) -> Refusa
 
 
 def _is_visit(path: str, headers: Headers) -> bool:
-    """Return whether a link to the dashboard was followed: the page holds no data until its own scripts fetch it."""
+    """Return whether a link to the dashboard was followed: the page holds no data until its own scripts fetch it.
+
+    A login comes back from its issuer in the same way.
+    """
     mode = _values(headers, b"sec-fetch-mode"), _values(headers, b"sec-fetch-dest")
-    return path == "/" and mode == ([b"navigate"], [b"document"])
+    return path in ("/", CALLBACK) and mode == ([b"navigate"], [b"document"])
 
 
 def _check_content(headers: Headers) -> Refusal | None:
@@ -304,6 +309,13 @@ def tokens_in(headers: Headers) -> Iterator[bytes]:
             prefix, _, coded = protocol.strip().partition(b".")
             if prefix == b"bearer":
                 yield _decoded(coded)
+
+
+def cookie_in(headers: Headers, name: str) -> str:
+    """Return the value of a cookie; "" if there is none, or more than one: another page has set one of them."""
+    pairs = (each.partition(b"=") for value in _values(headers, b"cookie") for each in value.split(b";"))
+    found = [value.strip() for key, _, value in pairs if key.strip() == name.encode()]
+    return found[0].decode("latin-1") if len(found) == 1 else ""
 
 
 def _decoded(coded: bytes) -> bytes:

@@ -1,22 +1,32 @@
-"""`/api/me`, `/api/report`, `/api/team/people` and `/api/audit-log`: who calls, and for admins what was used."""
+"""`/api/me`, `/api/report`, `/api/team/people`, `/api/audit-log` and `/api/login`: who calls, and what was used."""
 
+import logging
 from datetime import UTC, datetime, timedelta
 from typing import Literal, NotRequired, TypedDict
 
 from pydantic import BaseModel, Field
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 
-from kimi_proxy.api.answers import RouteSpec, json_route, query
+from kimi_proxy.api.answers import RouteSpec, json_answer, json_route, query
+from kimi_proxy.api.guard import LOGIN, cookie_in
 from kimi_proxy.core import caller
-from kimi_proxy.core.errors import InvalidParams
+from kimi_proxy.core.errors import InvalidParams, KimiProxyError, LoginFailed, LoginReason, StoreUnavailable
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.services.events import iso_time
 from kimi_proxy.services.sessions import Sessions
 from kimi_proxy.services.store.protocols import NEWEST, Store
 from kimi_proxy.services.team import Team, report
+from kimi_proxy.services.team.logins import BEGUN_S, CALLBACK, Logins, Returned
 
 DAYS = 30
+BEGUN = "login"  # the cookies: of a login that is begun, and of one that is made
+MADE = "session"
+# No other page learns where a browser was sent, and nothing on the way keeps it: an address may hold a code.
+UNSEEN = {"cache-control": "no-store", "referrer-policy": "no-referrer"}
+
+log = logging.getLogger(__name__)
 
 
 class ReportQuery(BaseModel):
@@ -28,6 +38,29 @@ class AuditPage(BaseModel):
     before: int = Field(default=NEWEST, ge=1)
     limit: int = Field(default=100, ge=1, le=1000)
     since: str = ""
+
+
+class LoginStart(BaseModel):
+    """Where the dashboard was left: a view of it, never an address."""
+
+    place: str = Field(default="", max_length=200, pattern=r"^[A-Za-z0-9/_%.-]*$")
+
+
+class LoginCallback(BaseModel):
+    """What an issuer adds to the address; what else it adds is not read."""
+
+    code: str = Field(default="", max_length=4096)
+    state: str = Field(default="", max_length=4096)
+    error: str = Field(default="", max_length=4096)
+    iss: str = Field(default="", max_length=4096)
+
+
+class LoginBody(TypedDict):
+    oidc: bool
+
+
+class LogoutBody(TypedDict):
+    ended: bool
 
 
 class MeBody(TypedDict):
@@ -90,6 +123,10 @@ class AuditLogBody(TypedDict):
 ME = RouteSpec("Show who calls", MeBody)
 REPORT = RouteSpec("Add up what was used", UsageBody, query=ReportQuery)
 PEOPLE = RouteSpec("List the people of the team", PeopleBody)
+LOGIN_OFFER = RouteSpec("Say whether there is a login", LoginBody)
+START = RouteSpec("Send a browser to the issuer", status=303, query=LoginStart, media_type="text/plain")
+FINISH = RouteSpec("Log in with what the issuer says", status=303, query=LoginCallback, media_type="text/plain")
+LOGOUT = RouteSpec("End a login", LogoutBody)
 AUDIT_LOG = RouteSpec("List who did what", AuditLogBody, query=AuditPage)
 
 
@@ -136,6 +173,94 @@ def routes(store: Store, team: Team | None, sessions: Sessions) -> list[Route]:
         json_route("GET", "/api/team/people", people, PEOPLE),
         json_route("GET", "/api/audit-log", audit_log, AUDIT_LOG, compressed=True),
     ]
+
+
+def login_routes(logins: Logins | None) -> list[Route]:
+    """Return the login of the dashboard. A failed one goes back to the dashboard, which says why."""
+
+    async def offer(request: Request) -> JsonObject:
+        return {"oidc": logins is not None}
+
+    async def start(request: Request) -> Response:
+        asked = query(request, LoginStart)
+        if logins is None:
+            return _failed("off")
+        try:
+            begun = await logins.begin(asked.place)
+        except LoginFailed as e:
+            return _failed(e.reason, e)
+        except StoreUnavailable as e:
+            return _failed("store_away", e)
+        answer = _sent(begun.url)
+        _set_cookie(answer, logins, BEGUN, begun.id, BEGUN_S)
+        return answer
+
+    async def finish(request: Request) -> Response:
+        brought = query(request, LoginCallback)
+        if logins is None:
+            return _failed("off")
+        returned = Returned(brought.code, brought.state, brought.error, brought.iss)
+        try:
+            made = await logins.make(cookie_in(request.scope["headers"], _cookie(logins, BEGUN)), returned)
+        except LoginFailed as e:
+            answer = _failed(e.reason, e)
+        except StoreUnavailable as e:
+            answer = _failed("store_away", e)
+        else:
+            answer = _sent(f"/#/{made.place}")
+            _set_cookie(answer, logins, MADE, made.id, logins.lasts_s)
+        _set_cookie(answer, logins, BEGUN, "", 0)
+        return answer
+
+    async def logout(request: Request) -> Response:
+        if logins is None:
+            return json_answer({"ended": False})
+        answer = json_answer({"ended": await logins.end(cookie_in(request.scope["headers"], session_cookie(logins)))})
+        _set_cookie(answer, logins, MADE, "", 0)
+        return answer
+
+    return [
+        json_route("GET", LOGIN, offer, LOGIN_OFFER),
+        json_route("GET", f"{LOGIN}/start", start, START),
+        json_route("GET", CALLBACK, finish, FINISH),
+        json_route("POST", "/api/logout", logout, LOGOUT),
+    ]
+
+
+def session_cookie(logins: Logins) -> str:
+    """Return the name of the cookie that says who is logged in."""
+    return _cookie(logins, MADE)
+
+
+def _cookie(logins: Logins, name: str) -> str:
+    # With this prefix, no page of a neighbouring name can set it.
+    return f"__Host-kimi-proxy-{name}" if logins.settings.is_secure else f"kimi-proxy-{name}"
+
+
+def _set_cookie(answer: Response, logins: Logins, name: str, value: str, lasts_s: int) -> None:
+    """Set a cookie that no script can read.
+
+    A begun login is Lax, because its issuer sends the browser back from another site. A session is Strict: the page
+    itself shows nothing, and its own scripts, which fetch everything, are of the same site wherever one came from.
+    """
+    answer.set_cookie(
+        _cookie(logins, name),
+        value,
+        max_age=lasts_s,
+        secure=logins.settings.is_secure,
+        httponly=True,
+        samesite="strict" if name == MADE else "lax",
+    )
+
+
+def _failed(reason: LoginReason, error: KimiProxyError | None = None) -> Response:
+    if error is not None:
+        log.warning("a login failed", extra={"reason": reason, "problem": str(error)})
+    return _sent(f"/?login={reason}")
+
+
+def _sent(url: str) -> Response:
+    return Response(status_code=303, headers={**UNSEEN, "location": url}, media_type="text/plain")
 
 
 def _moment(since: str) -> float:

@@ -20,6 +20,7 @@ KimiProxyError
 ├── RateLimited               a provider's limit, set by its user, is reached
 │   └── BudgetExceeded        a person, a team or a model has used what it may
 ├── AccessDenied              what belongs to another person, or is for admins only
+│   └── LoginFailed           a login to the dashboard that came to nothing; has the reason
 ├── ConfigError               settings that we refuse to start with
 ├── StoreUnavailable          an original could not be committed or read
 ├── FileRefused               a client's configuration file that we won't change
@@ -70,6 +71,18 @@ OtherReason = NewType("OtherReason", str)
 
 AnyReason = Reason | Shortening | OtherReason
 
+LoginReason = Literal[
+    "off",
+    "busy",
+    "expired",
+    "denied",
+    "invalid",
+    "unknown",
+    "revoked",
+    "taken",
+    "issuer_away",
+    "store_away",
+]
 NotRunReason = Literal["switched_off", "elsewhere"]  # why we do not start and stop an MCP server
 
 RerankerWarning = Literal["deepinfra_http_error", "deepinfra_config_error", "deepinfra_parse_error"]
@@ -245,6 +258,14 @@ class BudgetExceeded(RateLimited, code="budget_exceeded"):
 
 class AccessDenied(KimiProxyError, code="access_denied", http_status=403):
     """The message says whose token is needed."""
+
+
+class LoginFailed(AccessDenied, code="login_failed"):
+    """`reason` is what the dashboard says to the person; the message is for the log, without a token or a code."""
+
+    def __init__(self, reason: LoginReason, problem: str) -> None:
+        super().__init__(problem)
+        self.reason: LoginReason = reason
 
 
 class ConfigError(KimiProxyError, code="config_error"):

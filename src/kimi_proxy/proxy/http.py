@@ -62,10 +62,12 @@ def payload(body: bytes | None) -> bytes | io.BytesIO | None:
     return body if body is None or len(body) < MAX_PLAIN_BYTES else io.BytesIO(body)
 
 
-async def post(url: str, body: bytes, headers: Mapping[str, str], within_s: float) -> tuple[int, bytes]:
-    """Return status and body of one answer, at most 256 MiB of it; raise one of FAILURES if there is none."""
+async def post(
+    url: str, body: bytes, headers: Mapping[str, str], within_s: float, max_bytes: int = MAX_LOCAL_ANSWER_BYTES
+) -> tuple[int, bytes]:
+    """Return status and body of one answer, nothing of a longer one; raise one of FAILURES if there is none."""
     async with asyncio.timeout(within_s), client() as once, opened(once, "POST", url, body, headers) as response:
-        return response.status, await read(response, MAX_LOCAL_ANSWER_BYTES) or b""
+        return response.status, await read(response, max_bytes) or b""
 
 
 async def get(url: str, headers: Mapping[str, str], within_s: float, max_bytes: int) -> tuple[int, bytes]:

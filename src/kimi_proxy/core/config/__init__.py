@@ -127,6 +127,7 @@ class Config(FileSettings):
     home: Path
     file: Path | None = None  # where a change made at run time is written
     token: SecretStr | None = None
+    oidc_client_secret: SecretStr | None = None
     deepinfra_api_key: SecretStr | None = None
     provider_keys: Mapping[str, SecretStr] = Field(default_factory=dict)  # of the enabled providers
     on_demand: frozenset[str] = frozenset()  # known providers that the file does not name
@@ -134,7 +135,10 @@ class Config(FileSettings):
     named_servers: frozenset[str] = frozenset()  # MCP servers that the file adds or changes
 
 
-_RESERVED = ("home", "file", "token", "deepinfra_api_key", "provider_keys", "on_demand", "off_lines", "named_servers")
+_RESERVED = (
+    *("home", "file", "token", "oidc_client_secret", "deepinfra_api_key"),
+    *("provider_keys", "on_demand", "off_lines", "named_servers"),
+)
 
 
 def parse(toml: str, env: Mapping[str, str], default_home: Path) -> Config:
@@ -152,6 +156,7 @@ def parse(toml: str, env: Mapping[str, str], default_home: Path) -> Config:
         **file,
         "home": named_path("KIMI_PROXY_HOME", env) or default_home,
         "token": _token(env),
+        "oidc_client_secret": _secret(env, "KIMI_PROXY_OIDC_CLIENT_SECRET"),
         "deepinfra_api_key": _secret(env, "DEEPINFRA_API_KEY"),
     }
     try:
@@ -306,6 +311,8 @@ def _is_reference(path: str, value: object) -> bool:
 
 
 def _hint(path: str, key: str) -> str:
+    if (path, key) == ("team.oidc.", "client_secret"):
+        return ", and set KIMI_PROXY_OIDC_CLIENT_SECRET"
     if path.startswith("providers."):
         return ', or name its variable: api_key = "${NAME}"'
     if path.startswith("mcp.servers.") and path.endswith(".env."):

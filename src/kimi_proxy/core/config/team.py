@@ -1,13 +1,15 @@
-"""A team on one server: whether there is one, what its people share, and what they may spend."""
+"""A team on one server: whether there is one, how its people log in, what they share, and what they may spend."""
 
 from collections.abc import Mapping
 from typing import Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
 from kimi_proxy.core.config.sections import NAME, SettingsSection
 
 EACH = "*"
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 
 
 class BudgetSettings(SettingsSection):
@@ -29,6 +31,64 @@ class BudgetSettings(SettingsSection):
         return self
 
 
+def is_private_address(url: str) -> bool:
+    """Return whether nothing between us and this address can read along: https, or this machine."""
+    parts = urlsplit(url)
+    return bool(parts.hostname) and (
+        parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK_HOSTS)
+    )
+
+
+class OidcSettings(SettingsSection):
+    """Login to the dashboard at an OpenID Connect issuer. Off without an issuer.
+
+    The client's secret is read from KIMI_PROXY_OIDC_CLIENT_SECRET; a public client has none.
+    """
+
+    issuer: str = ""
+    client_id: str = ""
+    public_url: str = ""
+    scopes: tuple[str, ...] = ("openid", "profile", "email")
+    name_claim: str = Field(default="preferred_username", min_length=1)
+    team_claim: str = ""
+    team_values: tuple[str, ...] = ()
+    admin_claim: str = ""
+    admin_values: tuple[str, ...] = ()
+    new_people: Literal["refuse", "member"] = "refuse"
+    session_hours: int = Field(default=12, ge=1, le=720)
+
+    @field_validator("issuer")
+    @classmethod
+    def _is_issuer(cls, url: str) -> str:
+        if url and (not is_private_address(url) or urlsplit(url).query or urlsplit(url).fragment):
+            raise ValueError("must begin with https:// (http:// is for this machine alone) and have no query")
+        return url
+
+    @field_validator("public_url")
+    @classmethod
+    def _is_origin(cls, url: str) -> str:
+        parts = urlsplit(url)
+        is_origin = parts.scheme in ("http", "https") and parts.hostname and parts.path in ("", "/")
+        if url and (not is_origin or parts.query or parts.fragment or "@" in parts.netloc):
+            raise ValueError("must be the dashboard's address as browsers know it, such as https://kimi.example.org")
+        return url.rstrip("/")
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> "OidcSettings":
+        if self.issuer and not (self.client_id and self.public_url):
+            raise ValueError("an issuer needs client_id and public_url beside it")
+        if "openid" not in self.scopes:
+            raise ValueError('scopes need "openid"')
+        if bool(self.admin_claim) != bool(self.admin_values):
+            raise ValueError("admin_claim and admin_values belong together")
+        return self
+
+    @property
+    def is_secure(self) -> bool:
+        """Return whether browsers reach the dashboard by https."""
+        return self.public_url.startswith("https:")
+
+
 class TeamSettings(SettingsSection):
     """Off by default: then there is one person, who needs no token on this machine."""
 
@@ -36,6 +96,13 @@ class TeamSettings(SettingsSection):
     share: Literal["person", "team"] = "person"
     audit_days: int = Field(default=365, ge=1, le=36_500)
     budgets: Mapping[str, BudgetSettings] = Field(default_factory=dict)
+    oidc: OidcSettings = OidcSettings()
+
+    @model_validator(mode="after")
+    def _has_people(self) -> "TeamSettings":
+        if self.oidc.issuer and not self.enabled:
+            raise ValueError("a login by oidc is for the people of a team: set enabled = true")
+        return self
 
     @field_validator("budgets")
     @classmethod

@@ -1,6 +1,8 @@
 // Above every view: its title, which session is looked at, whether news come, and the viewer's choices.
+import { post, token } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { choose as chooseLanguage, language, LANGUAGES, phrases } from "../lib/i18n.js";
+import { me } from "../state/me.js";
 import { useKnown } from "../state/traffic.js";
 import { Tip } from "../parts/tip.js";
 import { useSignal } from "../lib/signal.js";
@@ -31,8 +33,17 @@ export function Topbar({ title }) {
         text=${(name) => t(`theme_${name}`)}
         onChoose=${chooseTheme}
       />
+      <${Logout} />
     </div>
   </header>`;
+}
+
+/** For a person who has logged in; who came with a token leaves by closing the tab. */
+function Logout() {
+  const { is_team, person } = useSignal(me);
+  if (!is_team || !person || token()) return null;
+  const leave = () => post("/api/logout").then(() => location.assign("/"));
+  return html`<button type="button" class="quiet" onClick=${leave}>${t("logout", { person })}</button>`;
 }
 
 function State() {

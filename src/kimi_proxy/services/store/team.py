@@ -18,6 +18,18 @@ class PersonRecord:
     created: float
     rotated: float  # when the token was made
     revoked: float | None = None
+    subject: str = ""  # whom the issuer of logins knows them as, once they have logged in
+
+
+@dataclass(frozen=True, slots=True)
+class LoginRecord:
+    """A login to the dashboard under the hash of a random id: begun, if it is no one's yet, else made by `person`."""
+
+    id_hash: bytes
+    began: float
+    expires: float
+    person: str = ""
+    detail: str = ""  # what the rest of a begun login needs
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -93,6 +105,15 @@ class TeamTables(Protocol):
 
     async def change_person(self, person: PersonRecord, token_hash: bytes | None = None) -> bool:
         """Write down what `person` is now, with a new token if one is given; False if there is no such name."""
+
+    async def keep_login(self, login: LoginRecord) -> None:
+        """Write down a login, and delete some of those that expired before it began."""
+
+    async def take_login(self, id_hash: bytes) -> LoginRecord | None:
+        """Return a login and delete it: of several that take it, one gets it."""
+
+    async def person_logged_in(self, id_hash: bytes, now: float) -> PersonRecord | None:
+        """Return whose login this is; None if it expired, or if their token was revoked or made anew since."""
 
     async def admit(
         self, use: UsageKey, ranges: Sequence[UsageRange], decide: Callable[[Sequence[Spent]], bool]

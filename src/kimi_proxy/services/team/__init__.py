@@ -10,6 +10,7 @@ from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.store.protocols import Store
 from kimi_proxy.services.team.audit import AuditLog
 from kimi_proxy.services.team.budgets import Budgets
+from kimi_proxy.services.team.logins import Logins
 from kimi_proxy.services.team.people import People
 from kimi_proxy.services.team.store import TeamStore
 
@@ -21,6 +22,11 @@ class Team:
         settings = config.team
         self.audit = AuditLog(store.team, settings.audit_days)
         self.people = People(store.team, config.token, settings.share == "team")
+        self.logins = (
+            Logins(settings.oidc, config.oidc_client_secret, store.team, self.people, self.audit)
+            if settings.oidc.issuer
+            else None
+        )
         self.budgets = Budgets(settings.budgets, store.team, publish)
         self.store = TeamStore(store, self.audit.add)
 

@@ -5,7 +5,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Literal
@@ -66,20 +66,26 @@ class People:
             hashed = _hash(token)
             if self._admin_hash is not None and hmac.compare_digest(hashed, self._admin_hash):
                 return Caller(f"person/{ADMIN}", ADMIN)
-            if token.startswith(TEAM_TOKEN) and (found := await self._with(hashed)) is not None:
+            if not token.startswith(TEAM_TOKEN):
+                continue
+            if (found := await self._with(hashed, self._tables.person_with)) is not None:
                 return found
         return None
 
-    async def named(self, name: str) -> Caller | None:
-        """Return the person of this name, as a login has shown them to be; None if there is none, or no longer."""
-        found = next((one for one in await self._tables.people() if one.name == name), None)
-        return None if found is None or found.revoked is not None else self.caller(found)
+    async def logged_in(self, id_hash: bytes) -> Caller | None:
+        """Return whose login to the dashboard this is, as `identify` does for tokens."""
+        return await self._with(id_hash, lambda hashed: self._tables.person_logged_in(hashed, self._now()))
 
-    async def _with(self, hashed: bytes) -> Caller | None:
+    def forget(self, id_hash: bytes) -> None:
+        """Look a login up again when it is used next: it has ended."""
+        self._fresh.forget(id_hash)
+        self._known.forget(id_hash)
+
+    async def _with(self, hashed: bytes, find: Callable[[bytes], Awaitable[PersonRecord | None]]) -> Caller | None:
         if (fresh := self._fresh.get(hashed)) is not None:
             return fresh
         try:
-            person = await self._tables.person_with(hashed)
+            person = await find(hashed)
         except StoreUnavailable:
             if (known := self._known.get(hashed)) is None:
                 raise
@@ -108,7 +114,7 @@ class People:
     async def add(self, name: str, role: Role = "member", team: str = "") -> NewToken:
         """Raise InvalidParams if the name is taken, or is none."""
         for field, given in (("name", name), ("team", team)):
-            if not _NAME.fullmatch(given) and (given or field == "name"):
+            if not is_name(given) and (given or field == "name"):
                 raise InvalidParams(field, "use up to 64 small letters, digits and . _ - + @")
         now, token = round(self._now(), 3), _new_token()
         person = PersonRecord(name, role, team, now, now)
@@ -134,6 +140,11 @@ class People:
         if found is None:
             raise InvalidParams("name", f"there is no {name[:64]!r}: kimi-proxy team list shows everyone")
         return found
+
+
+def is_name(text: str) -> bool:
+    """Return whether a person or a team may be called so."""
+    return _NAME.fullmatch(text) is not None
 
 
 def _new_token() -> str:

@@ -12,7 +12,7 @@ from tests.services.store.making import a_metric, a_session, an_original
 from kimi_proxy.core.caller import Caller, acting
 from kimi_proxy.core.errors import AccessDenied, PruneIdNotFound
 from kimi_proxy.services.store.protocols import NEWEST, DecisionRecord
-from kimi_proxy.services.store.team import AuditEntry, PersonRecord, Spent, UsageKey, UsageRange, UsageSum
+from kimi_proxy.services.store.team import AuditEntry, LoginRecord, PersonRecord, Spent, UsageKey, UsageRange, UsageSum
 from kimi_proxy.services.team.store import TeamStore
 
 ADA = PersonRecord("ada", "member", "platform", 100.0, 100.0)
@@ -34,6 +34,33 @@ async def test_a_person_is_found_by_the_hash_of_a_token_until_it_is_rotated_or_r
         assert await store.team.change_person(revoked)
         assert (await store.team.person_with(b"second"), await store.team.people()) == (None, [revoked])
         assert not await store.team.change_person(replace(ADA, name="ben"))
+
+
+async def test_a_login_is_its_persons_until_it_expires_is_ended_or_they_are_revoked(opened: Opening, tmp_path: Path):
+    async with opened(tmp_path, now=Clock()) as store:
+        team = store.team
+        await team.add_person(ADA, b"first")
+        made = LoginRecord(b"made", 150.0, 250.0, "ada")
+        begun = LoginRecord(b"begun", 150.0, 250.0, detail='{"state": "é"}')
+        for one in (made, begun, replace(made, id_hash=b"before", began=99.0), replace(made, id_hash=b"more")):
+            await team.keep_login(one)
+
+        assert await team.person_logged_in(b"made", 249.0) == ADA
+        assert [await team.person_logged_in(id, 249.0) for id in (b"begun", b"before", b"none")] == [None] * 3
+        assert await team.person_logged_in(b"made", 250.0) is None
+        taken = await asyncio.gather(*(team.take_login(b"begun") for _ in range(5)))
+        assert [one for one in taken if one] == [begun]
+        assert (await team.take_login(b"made"), await team.person_logged_in(b"made", 200.0)) == (made, None)
+
+        named = replace(ADA, subject="https://login.example.org 1")
+        assert await team.change_person(named)
+        assert await team.person_logged_in(b"more", 200.0) == named
+        await team.change_person(replace(named, revoked=200.0))
+        assert await team.person_logged_in(b"more", 200.0) is None
+        await team.change_person(replace(named, rotated=201.0), b"second")
+        assert await team.person_logged_in(b"more", 202.0) is None
+        await team.keep_login(replace(made, id_hash=b"late", began=260.0, expires=360.0))
+        assert await team.take_login(b"more") is None  # it had expired
 
 
 async def test_what_people_use_is_counted_once_by_day_person_team_and_model(opened: Opening, tmp_path: Path):

@@ -255,7 +255,19 @@ CREATE UNLOGGED TABLE rate (name TEXT PRIMARY KEY, level DOUBLE PRECISION NOT NU
     WITH (fillfactor = 10);
 """
 
-MIGRATIONS = (_1_TABLES, _2_REPLICAS, _3_TOTALS, _4_TEAM, _5_COPIES, _6_EQUAL_REQUESTS, _7_RATES)
+_8_LOGINS = """
+ALTER TABLE person ADD COLUMN subject TEXT NOT NULL DEFAULT '';
+CREATE TABLE login (
+    id_hash BYTEA PRIMARY KEY,  -- SHA-256 of what is in the browser's cookie
+    began DOUBLE PRECISION NOT NULL,
+    expires DOUBLE PRECISION NOT NULL,
+    person TEXT NOT NULL,  -- '' until it is made
+    detail TEXT NOT NULL
+);
+CREATE INDEX login_by_end ON login (expires);
+"""
+
+MIGRATIONS = (_1_TABLES, _2_REPLICAS, _3_TOTALS, _4_TEAM, _5_COPIES, _6_EQUAL_REQUESTS, _7_RATES, _8_LOGINS)
 VERSION = len(MIGRATIONS)
 
 

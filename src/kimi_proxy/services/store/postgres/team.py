@@ -1,12 +1,14 @@
-"""The team in PostgreSQL: people, counts by day, and the audit log, for every server."""
+"""The team in PostgreSQL: people, their logins, counts by day, and the audit log, for every server."""
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import astuple
 
 from kimi_proxy.services.store.clock import Moment
 from kimi_proxy.services.store.postgres.database import Connection, PostgresDatabase, read_float, read_int
 from kimi_proxy.services.store.team import (
     SUMS,
     AuditEntry,
+    LoginRecord,
     PersonRecord,
     Spent,
     UsageKey,
@@ -14,7 +16,8 @@ from kimi_proxy.services.store.team import (
     UsageSum,
 )
 
-_PERSON = "name, role, team, created, rotated, revoked"
+_PERSON = "name, role, team, created, rotated, revoked, subject"
+_LOGIN = "id_hash, began, expires, person, detail"
 BUDGETS = 1802071403  # an advisory lock: requests with a budget are counted one after the other
 EXPIRE_AT_ONCE = 5000
 
@@ -35,18 +38,38 @@ class PostgresTeam:
         return PersonRecord(*rows[0]) if rows else None  # type: ignore[arg-type]
 
     async def add_person(self, person: PersonRecord, token_hash: bytes) -> bool:
-        statement = f"""INSERT INTO person ({_PERSON}, token_hash) VALUES (%s, %s, %s, %s, %s, %s, %s)
+        statement = f"""INSERT INTO person ({_PERSON}, token_hash) VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
           ON CONFLICT DO NOTHING RETURNING 1"""  # noqa: S608 - fixed names
-        row = (person.name, person.role, person.team, person.created, person.rotated, person.revoked, token_hash)
-        return bool(await self._rows(statement, row))
+        return bool(await self._rows(statement, (*astuple(person), token_hash)))
 
     async def change_person(self, person: PersonRecord, token_hash: bytes | None = None) -> bool:
         changed = await self._rows(
-            """UPDATE person SET role = %s, team = %s, rotated = %s, revoked = %s,
+            """UPDATE person SET role = %s, team = %s, rotated = %s, revoked = %s, subject = %s,
                  token_hash = coalesce(%s, token_hash) WHERE name = %s RETURNING 1""",
-            (person.role, person.team, person.rotated, person.revoked, token_hash, person.name),
+            (person.role, person.team, person.rotated, person.revoked, person.subject, token_hash, person.name),
         )
         return bool(changed)
+
+    async def keep_login(self, login: LoginRecord) -> None:
+        await self._rows(
+            f"""WITH expired AS (
+                 DELETE FROM login WHERE id_hash IN
+                   (SELECT id_hash FROM login WHERE expires <= %s LIMIT %s FOR UPDATE SKIP LOCKED))
+               INSERT INTO login ({_LOGIN}) VALUES (%s, %s, %s, %s, %s) RETURNING 1""",  # noqa: S608 - fixed names
+            (login.began, EXPIRE_AT_ONCE, *astuple(login)),
+        )
+
+    async def take_login(self, id_hash: bytes) -> LoginRecord | None:
+        rows = await self._rows(f"DELETE FROM login WHERE id_hash = %s RETURNING {_LOGIN}", (id_hash,))  # noqa: S608
+        return LoginRecord(*rows[0]) if rows else None  # type: ignore[arg-type]
+
+    async def person_logged_in(self, id_hash: bytes, now: float) -> PersonRecord | None:
+        rows = await self._rows(
+            f"""SELECT {_PERSON} FROM login JOIN person ON person.name = login.person
+               WHERE id_hash = %s AND expires > %s AND began >= rotated AND revoked IS NULL""",  # noqa: S608 - fixed names
+            (id_hash, now),
+        )
+        return PersonRecord(*rows[0]) if rows else None  # type: ignore[arg-type]
 
     async def admit(
         self, use: UsageKey, ranges: Sequence[UsageRange], decide: Callable[[Sequence[Spent]], bool]

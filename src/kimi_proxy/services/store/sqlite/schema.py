@@ -279,6 +279,21 @@ def _10_team(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA user_version = 10")
 
 
+def _11_logins(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE person ADD COLUMN subject TEXT NOT NULL DEFAULT ''")
+    connection.execute(
+        """CREATE TABLE login (
+            id_hash BLOB PRIMARY KEY,  -- SHA-256 of what is in the browser's cookie
+            began REAL NOT NULL,
+            expires REAL NOT NULL,
+            person TEXT NOT NULL,  -- '' until it is made
+            detail TEXT NOT NULL
+        )"""
+    )
+    connection.execute("CREATE INDEX login_by_end ON login (expires)")
+    connection.execute("PRAGMA user_version = 11")
+
+
 MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _1_originals,
     _2_sessions,
@@ -290,6 +305,7 @@ MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _8_parents,
     _9_directories,
     _10_team,
+    _11_logins,
 )
 VERSION = len(MIGRATIONS)
 

@@ -1,12 +1,14 @@
-"""The team in SQLite: people, counts by day, and the audit log."""
+"""The team in SQLite: people, their logins, counts by day, and the audit log."""
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import astuple
 from sqlite3 import Connection
 
 from kimi_proxy.services.store.sqlite.database import Tables, reads, writes
 from kimi_proxy.services.store.team import (
     SUMS,
     AuditEntry,
+    LoginRecord,
     PersonRecord,
     Spent,
     UsageKey,
@@ -14,7 +16,8 @@ from kimi_proxy.services.store.team import (
     UsageSum,
 )
 
-_PERSON = "name, role, team, created, rotated, revoked"
+_PERSON = "name, role, team, created, rotated, revoked, subject"
+_LOGIN = "id_hash, began, expires, person, detail"
 EXPIRE_AT_ONCE = 5000
 
 
@@ -34,18 +37,41 @@ class SqliteTeam(Tables):
 
     @writes
     def add_person(self, connection: Connection, person: PersonRecord, token_hash: bytes) -> bool:
-        row = (person.name, person.role, person.team, person.created, person.rotated, person.revoked, token_hash)
-        statement = f"INSERT INTO person ({_PERSON}, token_hash) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"  # noqa: S608
+        row = (*astuple(person), token_hash)
+        statement = f"INSERT INTO person ({_PERSON}, token_hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"  # noqa: S608
         return connection.execute(statement, row).rowcount > 0
 
     @writes
     def change_person(self, connection: Connection, person: PersonRecord, token_hash: bytes | None = None) -> bool:
         changed = connection.execute(
-            """UPDATE person SET role = ?, team = ?, rotated = ?, revoked = ?, token_hash = ifnull(?, token_hash)
-               WHERE name = ?""",
-            (person.role, person.team, person.rotated, person.revoked, token_hash, person.name),
+            """UPDATE person SET role = ?, team = ?, rotated = ?, revoked = ?, subject = ?,
+                 token_hash = ifnull(?, token_hash) WHERE name = ?""",
+            (person.role, person.team, person.rotated, person.revoked, person.subject, token_hash, person.name),
         )
         return changed.rowcount > 0
+
+    @writes
+    def keep_login(self, connection: Connection, login: LoginRecord) -> None:
+        connection.execute(
+            "DELETE FROM login WHERE id_hash IN (SELECT id_hash FROM login WHERE expires <= ? LIMIT ?)",
+            (login.began, EXPIRE_AT_ONCE),
+        )
+        connection.execute(f"INSERT INTO login ({_LOGIN}) VALUES (?, ?, ?, ?, ?)", astuple(login))  # noqa: S608
+
+    @writes
+    def take_login(self, connection: Connection, id_hash: bytes) -> LoginRecord | None:
+        statement = f"DELETE FROM login WHERE id_hash = ? RETURNING {_LOGIN}"  # noqa: S608 - fixed names
+        row = connection.execute(statement, (id_hash,)).fetchone()
+        return None if row is None else LoginRecord(*row)
+
+    @reads
+    def person_logged_in(self, connection: Connection, id_hash: bytes, now: float) -> PersonRecord | None:
+        row = connection.execute(
+            f"""SELECT {_PERSON} FROM login JOIN person ON person.name = login.person
+               WHERE id_hash = ? AND expires > ? AND began >= rotated AND revoked IS NULL""",  # noqa: S608 - fixed names
+            (id_hash, now),
+        ).fetchone()
+        return None if row is None else PersonRecord(*row)
 
     @writes
     def admit(
