@@ -149,7 +149,7 @@ class LineWriter:
         try:
             while left:
                 left = left[self._target.write(left) or 0 :]
-        except OSError:
+        except (OSError, ValueError):  # ValueError: the conversation ended meanwhile, and the stream is closed
             return False
         return True
 

@@ -144,10 +144,12 @@ class Models:
             return self._checked(Target(prefix, model), wire, credential, translate)
         if rest and prefix in self._off_lines:
             raise self._switched_off(prefix)
-        able = [provider for provider in self._providers if self._answers(provider, wire)]
         maker = known_models.maker(name)
-        if plan := next((each for each in (*able, *self._on_demand) if self._is_plan(each, wire, credential)), None):
+        named = (*self._providers, *self._on_demand)
+        if plan := next((each for each in named if self._is_plan(each, wire, credential)), None):
             return Target(plan, model)
+        # A plan takes nothing but its own logins: other credentials are not for its eyes.
+        able = [each for each in self._providers if self._answers(each, wire) and self._maker(each) != CHATGPT]
         translating = [each for each in self._providers if translate and self._translates(each, wire)]
         makers = (each for each in (*able, *translating) if maker and self._maker(each) == maker)
         if found := next(makers, None):
