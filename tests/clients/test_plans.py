@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests import model
 from tests.api.proxy_world import proxy
 from tests.clients.provider import Coder
 from tests.clients.servers import INSTALL_S
@@ -17,6 +18,7 @@ from tests.clients.test_coding_agents import program, run
 from tests.core.chat.streams import event
 from tests.evil import Heard, evil, streaming
 
+from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.json import JsonObject
 
 pytestmark = pytest.mark.timeout(INSTALL_S + 600)
@@ -104,7 +106,8 @@ async def test_codex_with_the_login_of_a_plan(tmp_path: Path, caplog: pytest.Log
 
 async def test_a_login_goes_to_its_plan_also_where_the_file_names_others(tmp_path: Path):
     answer = event("response.completed", response={"id": "r", "output": [], "usage": None}).encode()
-    async with evil(streaming(answer)) as plan, evil(streaming(answer)) as other:
+    said = b"".join(model.events(Wire.CHAT, model.Says("hi")))  # its requests are translated
+    async with evil(streaming(answer)) as plan, evil(streaming(said)) as other:
         toml = (
             f'[providers.kimi]\nbase_url = "{other.url}"\napi_key = ""\n[providers.chatgpt]\nbase_url = "{plan.url}"\n'
         )
