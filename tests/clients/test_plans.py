@@ -112,11 +112,11 @@ async def test_a_login_goes_to_its_plan_also_where_the_file_names_others(tmp_pat
             f'[providers.kimi]\nbase_url = "{other.url}"\napi_key = ""\n[providers.chatgpt]\nbase_url = "{plan.url}"\n'
         )
         async with proxy(tmp_path, toml) as p:
-            for credential in (LOGIN, jwt({"iss": "a gateway of a company"}), "sk-of-the-client"):
+            for credential in (LOGIN, jwt({"iss": "a gateway of a company"}), "a-key-of-the-client"):
                 headers = {"authorization": f"Bearer {credential}"}
                 asked = {"model": "gpt-5.2", "stream": True, "input": "hi"}
                 await p.http.post("/v1/responses", json=asked, headers=headers)
 
     assert [heard.header("authorization") for heard in plan.heard] == [f"Bearer {LOGIN}"]
-    theirs = jwt({"iss": "a gateway of a company"}), "sk-of-the-client"
+    theirs = jwt({"iss": "a gateway of a company"}), "a-key-of-the-client"
     assert [heard.header("authorization") for heard in other.heard] == [f"Bearer {each}" for each in theirs]
