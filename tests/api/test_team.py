@@ -266,10 +266,14 @@ async def test_a_hard_budget_refuses_in_the_apis_shape_until_its_day_is_over(tmp
         assert 0 < int(answers[2].headers["retry-after"]) <= 86_400
         assert answers[2].json()["error"]["code"] == "budget_exceeded"
         assert (alert["budget"], alert["level"]) == ("each", "near")
-        refused = await ada.post("/v1/messages", json={"model": MODEL, "max_tokens": 9, "messages": []})
+        said = [{"role": "user", "content": "hello"}]
+        refused = await ada.post("/v1/messages", json={"model": MODEL, "max_tokens": 9, "messages": said})
         assert (await ask(ben)).status_code == 200
         assert len(t.provider.heard) == 3
-        assert refused.status_code in (400, 429)
+        assert (refused.status_code, refused.json()["type"]) == (429, "error")
+        assert refused.json()["error"]["type"] == "rate_limit_error"
+        assert "budget" in refused.json()["error"]["message"]
+        assert 0 < int(refused.headers["retry-after"]) <= 86_400
 
 
 async def test_a_soft_budget_of_money_warns_and_lets_through(tmp_path: Path):

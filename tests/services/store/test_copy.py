@@ -2,9 +2,9 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psycopg
@@ -15,13 +15,25 @@ from tests.services.store.making import a_metric, a_session, an_original
 from kimi_proxy.core.errors import ConfigError, StoreUnavailable
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.services.store.copy import CopyProgress, CopyResult, copy_store, sqlite_file
-from kimi_proxy.services.store.protocols import CompressionRecord, DecisionRecord, Original
+from kimi_proxy.services.store.protocols import NEWEST, CompressionRecord, DecisionRecord, Original, Store
+from kimi_proxy.services.store.team import (
+    AuditEntry,
+    PersonRecord,
+    Spent,
+    UsageKey,
+    UsageRange,
+    UsageSum,
+    day_of,
+)
 
 COUNT = 450  # more than two transactions
 MADE = CompressionRecord(
     *("cmp_1", "ses_a", 100.0, 9000, 900, 12, (2, 5), b"f" * 32),
     *("read this", "summary é", "prn_1", "provider", "compression", True),
 )
+ADA = PersonRecord("ada", "admin", "platform", 100.0, 150.0, None, "https://login.example.org 1")
+USE = UsageKey(day_of(a_metric().at), "ada", "platform", a_metric().model)
+AUDIT = [AuditEntry(100.0, "ada", "recover", "prn_1"), AuditEntry(101.0, "ada", "export", "all", "x")]
 DECISION = DecisionRecord(b"k" * 32, "pruned", b"kept\n", ("prn_1",), "kept", "ses_a", 900, 90)
 
 
@@ -42,7 +54,10 @@ async def _filled(home: Path, count: int = COUNT) -> list[Original]:
             await store.originals.keep(original)
         await store.decisions.add("local", [DECISION])
         await store.decisions.add_compression(MADE)
-        await store.sessions.write([a_session()], [a_metric()])
+        await store.sessions.write([a_session()], [replace(a_metric(), person="ada", team="platform")])
+        await store.team.add_person(ADA, b"hash of a token")
+        await store.team.admit(USE, [UsageRange(USE.day)], lambda spent: True)
+        await store.team.add_audit(AUDIT)
     return originals
 
 
@@ -58,7 +73,13 @@ async def test_every_id_works_in_the_database_afterwards(server: str, tmp_path: 
         sessions = await store.sessions.newest(9), await store.sessions.newest_metrics(9)
         before = await old.sessions.newest(9), await old.sessions.newest_metrics(9)
         usage = await store.usage()
+        team = await _team(store), await _team(old)
 
+    assert team[0] == team[1]
+    assert team[0].people == [ADA] and team[0].with_token == ADA
+    assert team[0].spent == [Spent(1, a_metric().cost_usd or 0.0)]
+    assert [entry for _, entry in team[0].audit] == AUDIT[::-1]
+    assert [key.person for key, _ in team[0].usage] == ["ada"]
     assert found == originals[::10]
     assert replace(decided[DECISION.key], created=0.0, last_used=0.0) == DECISION
     assert list(compressions) == [MADE]
@@ -67,6 +88,27 @@ async def test_every_id_works_in_the_database_afterwards(server: str, tmp_path: 
     assert (done.copied["text"], done.copied["record"]) == (COUNT - COUNT // 3 + 1, COUNT)
     assert set(again.copied.values()) == {0}
     assert ("comparing", COUNT, COUNT) in shown
+
+
+@dataclass(frozen=True)
+class KeptTeam:
+    people: Sequence[PersonRecord]
+    with_token: PersonRecord | None
+    usage: Sequence[tuple[UsageKey, UsageSum]]
+    spent: Sequence[Spent]
+    audit: Sequence[tuple[int, AuditEntry]]
+
+
+async def _team(store: Store) -> KeptTeam:
+    """Return everything that a store keeps for a team; tokens work, and budgets go on where they were."""
+    team = store.team
+    return KeptTeam(
+        await team.people(),
+        await team.person_with(b"hash of a token"),
+        await team.usage("1970-01-01"),
+        await team.admit(USE, [UsageRange(USE.day)], lambda spent: False),
+        await team.audit(NEWEST, 10),
+    )
 
 
 def _no_bar(what: str, done: int, total: int) -> None:
