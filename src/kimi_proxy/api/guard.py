@@ -21,9 +21,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kimi_proxy.api.errors import RefusalCode, refusal
 from kimi_proxy.core.caller import LOCAL, Caller, acting
+from kimi_proxy.core.config.team import CALLBACK
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.proxy import peer
-from kimi_proxy.services.team.logins import CALLBACK
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -12,13 +12,14 @@ from starlette.routing import Route
 from kimi_proxy.api.answers import RouteSpec, json_answer, json_route, query
 from kimi_proxy.api.guard import LOGIN, cookie_in
 from kimi_proxy.core import caller
+from kimi_proxy.core.config.team import CALLBACK
 from kimi_proxy.core.errors import InvalidParams, KimiProxyError, LoginFailed, LoginReason, StoreUnavailable
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.services.events import iso_time
 from kimi_proxy.services.sessions import Sessions
 from kimi_proxy.services.store.protocols import NEWEST, Store
 from kimi_proxy.services.team import Team, report
-from kimi_proxy.services.team.logins import BEGUN_S, CALLBACK, Logins, Returned
+from kimi_proxy.services.team.logins import BEGUN_S, Logins, Returned
 
 DAYS = 30
 BEGUN = "login"  # the cookies: of a login that is begun, and of one that is made
@@ -43,7 +44,7 @@ class AuditPage(BaseModel):
 class LoginStart(BaseModel):
     """Where the dashboard was left: a view of it, never an address."""
 
-    place: str = Field(default="", max_length=200, pattern=r"^[A-Za-z0-9/_%.-]*$")
+    place: str = Field(default="", max_length=200, pattern=r"^[A-Za-z0-9_/%.~!*'()-]*$")
 
 
 class LoginCallback(BaseModel):

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from kimi_proxy.core.config.sections import NAME, SettingsSection
 
 EACH = "*"
+CALLBACK = "/api/login/callback"  # where an issuer sends a browser back to
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 
 
@@ -82,6 +83,10 @@ class OidcSettings(SettingsSection):
         if bool(self.admin_claim) != bool(self.admin_values):
             raise ValueError("admin_claim and admin_values belong together")
         return self
+
+    @property
+    def redirect_uri(self) -> str:
+        return self.public_url + CALLBACK
 
     @property
     def is_secure(self) -> bool:

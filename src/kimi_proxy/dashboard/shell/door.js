@@ -6,11 +6,16 @@ import { Dialog } from "../parts/dialog.js";
 import words from "../words/shell.js";
 
 const t = phrases(words);
+const PLACE = /^[\w/%.~!*'()-]{1,200}$/; // what the server takes, and what links of ours hold
 
 /** Why a login failed, as the server says it in the address that it sends the browser back to. */
 const reason = () => new URLSearchParams(location.search).get("login") ?? "";
 
-const start = () => "/api/login/start?place=" + encodeURIComponent(location.hash.replace(/^#\/?/, ""));
+/** Where a login begins, which comes back to this view. */
+function start() {
+  const place = location.hash.replace(/^#\/?/, "");
+  return "/api/login/start" + (PLACE.test(place) ? `?place=${encodeURIComponent(place)}` : "");
+}
 
 export function Door() {
   const isWrong = token() !== "";

@@ -30,7 +30,6 @@ from kimi_proxy.services.team.people import People, is_name
 if TYPE_CHECKING:
     from kimi_proxy.services.team.oidc import Issuer
 
-CALLBACK = "/api/login/callback"
 BEGUN_S = 600  # that a person has at the issuer
 ID_BYTES = 32
 # So many logins may begin within ten seconds on a server: no one needs a token to begin one.
@@ -98,7 +97,7 @@ class Logins:
             raise LoginFailed("busy", "too many logins begin at once")
         self._begun.append(now)
         state, nonce, verifier, id = (secrets.token_urlsafe(ID_BYTES) for _ in range(4))
-        url = await (await self._issuer()).login_url(self._redirect_uri, state, nonce, verifier)
+        url = await (await self._issuer()).login_url(self.settings.redirect_uri, state, nonce, verifier)
         detail = json.encode({"state": state, "nonce": nonce, "verifier": verifier, "place": place}).decode()
         await self._tables.keep_login(LoginRecord(_hash(id), now, now + BEGUN_S, detail=detail))
         return BegunLogin(url, id)
@@ -118,7 +117,7 @@ class Logins:
             raise LoginFailed("invalid", "another issuer has answered")
         if returned.error or not returned.code:
             raise LoginFailed("denied", "the issuer let no one in")
-        claims = await (await self._issuer()).claims(returned.code, verifier, self._redirect_uri, nonce)
+        claims = await (await self._issuer()).claims(returned.code, verifier, self.settings.redirect_uri, nonce)
         return await self._logged_in(await self._person(claims), place)
 
     async def identify(self, id: str) -> Caller | None:
@@ -197,10 +196,6 @@ class Logins:
                 module = await asyncio.to_thread(import_module, "kimi_proxy.services.team.oidc")
                 self._opened = module.Issuer(self.settings, self._secret, self._now)
             return self._opened
-
-    @property
-    def _redirect_uri(self) -> str:
-        return self.settings.public_url + CALLBACK
 
 
 def _name(claims: JsonObject, claim: str) -> str:
