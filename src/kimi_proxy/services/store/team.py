@@ -104,7 +104,16 @@ class TeamTables(Protocol):
         """Return False, and change nothing, if the name is taken."""
 
     async def change_person(self, person: PersonRecord, token_hash: bytes | None = None) -> bool:
-        """Write down what `person` is now, with a new token if one is given; False if there is no such name."""
+        """Write down what `person` is now, but for the subject, with a new token if one is given.
+
+        Return False if there is no such name.
+        """
+
+    async def change_by_login(self, person: PersonRecord) -> bool:
+        """Write down the role, the team and the subject that a login gives; what else was changed meanwhile stays.
+
+        Return False, and change nothing, if the person is revoked, or has logged in as another subject.
+        """
 
     async def keep_login(self, login: LoginRecord) -> None:
         """Write down a login, and delete some of those that expired before it began."""

@@ -149,18 +149,18 @@ class Logins:
 
         They are found by whom the issuer knows them as, which no one can change; by their name only the first time.
         """
-        subject, name = f"{self.settings.issuer} {claims['sub']}", _name(claims, self.settings.name_claim)
-        everyone = await self._people.list()
+        subject, everyone = f"{self.settings.issuer} {claims['sub']}", await self._people.list()
         found = next((one for one in everyone if one.subject == subject), None)
         if found is None:
+            name = _name(claims, self.settings.name_claim)
             found = next((one for one in everyone if one.name == name), None) or await self._added(name)
         if found.revoked is not None:
             raise LoginFailed("revoked", "the person was revoked")
         if found.subject not in ("", subject):
             raise LoginFailed("taken", "the name is that of another person")
         person = replace(found, subject=subject, role=self._role(claims, found), team=self._team(claims, found))
-        if person != found:
-            await self._tables.change_person(person)
+        if person != found and not await self._tables.change_by_login(person):
+            raise LoginFailed("revoked", "the person was revoked, or came as another, in this moment")
         return person
 
     async def _added(self, name: str) -> PersonRecord:
@@ -185,8 +185,8 @@ class Logins:
         settings = self.settings
         if not settings.team_claim:
             return found.team
-        teams = [value.lower() for value in _values(claims.get(settings.team_claim))]
-        allowed = settings.team_values
+        teams = [_lower(value) for value in _values(claims.get(settings.team_claim))]
+        allowed = {_lower(team) for team in settings.team_values}
         return next((team for team in teams if is_name(team) and (not allowed or team in allowed)), "")
 
     async def _issuer(self) -> "Issuer":
@@ -200,12 +200,18 @@ class Logins:
 
 def _name(claims: JsonObject, claim: str) -> str:
     """Return a person's name as ours are written. Raise LoginFailed if the issuer gives none that can be trusted."""
-    name = str(claims.get(claim, "")).lower()
+    given = claims.get(claim)
+    name = _lower(given) if isinstance(given, str) else ""
     if claim == "email" and claims.get("email_verified") not in (True, "true"):
         raise LoginFailed("unknown", "the issuer has not verified the person's email address")
     if not is_name(name):
         raise LoginFailed("unknown", f"the claim {claim!r} is not a name of up to 64 letters, digits and . _ - + @")
     return name
+
+
+def _lower(text: str) -> str:
+    """Return a name in small letters; one that has others than ours stays as it is, and is none: K may be a Kelvin."""
+    return text.lower() if text.isascii() else text
 
 
 def _values(claim: JsonValue) -> Sequence[str]:

@@ -53,11 +53,14 @@ async def test_a_login_is_its_persons_until_it_expires_is_ended_or_they_are_revo
         assert (await team.take_login(b"made"), await team.person_logged_in(b"made", 200.0)) == (made, None)
 
         named = replace(ADA, subject="https://login.example.org 1")
-        assert await team.change_person(named)
+        assert await team.change_by_login(named)
+        assert not await team.change_by_login(replace(named, subject="https://login.example.org 2", role="admin"))
         assert await team.person_logged_in(b"more", 200.0) == named
-        await team.change_person(replace(named, revoked=200.0))
+        await team.change_person(replace(ADA, revoked=200.0))
+        assert not await team.change_by_login(named)  # which was read before
+        assert await team.people() == [replace(named, revoked=200.0)]
         assert await team.person_logged_in(b"more", 200.0) is None
-        await team.change_person(replace(named, rotated=201.0), b"second")
+        await team.change_person(replace(ADA, rotated=201.0), b"second")
         assert await team.person_logged_in(b"more", 202.0) is None
         await team.keep_login(replace(made, id_hash=b"late", began=260.0, expires=360.0))
         assert await team.take_login(b"more") is None  # it had expired

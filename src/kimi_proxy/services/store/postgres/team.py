@@ -44,9 +44,17 @@ class PostgresTeam:
 
     async def change_person(self, person: PersonRecord, token_hash: bytes | None = None) -> bool:
         changed = await self._rows(
-            """UPDATE person SET role = %s, team = %s, rotated = %s, revoked = %s, subject = %s,
+            """UPDATE person SET role = %s, team = %s, rotated = %s, revoked = %s,
                  token_hash = coalesce(%s, token_hash) WHERE name = %s RETURNING 1""",
-            (person.role, person.team, person.rotated, person.revoked, person.subject, token_hash, person.name),
+            (person.role, person.team, person.rotated, person.revoked, token_hash, person.name),
+        )
+        return bool(changed)
+
+    async def change_by_login(self, person: PersonRecord) -> bool:
+        changed = await self._rows(
+            """UPDATE person SET role = %s, team = %s, subject = %s
+               WHERE name = %s AND revoked IS NULL AND subject IN ('', %s) RETURNING 1""",
+            (person.role, person.team, person.subject, person.name, person.subject),
         )
         return bool(changed)
 

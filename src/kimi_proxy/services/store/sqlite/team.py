@@ -44,9 +44,18 @@ class SqliteTeam(Tables):
     @writes
     def change_person(self, connection: Connection, person: PersonRecord, token_hash: bytes | None = None) -> bool:
         changed = connection.execute(
-            """UPDATE person SET role = ?, team = ?, rotated = ?, revoked = ?, subject = ?,
-                 token_hash = ifnull(?, token_hash) WHERE name = ?""",
-            (person.role, person.team, person.rotated, person.revoked, person.subject, token_hash, person.name),
+            """UPDATE person SET role = ?, team = ?, rotated = ?, revoked = ?, token_hash = ifnull(?, token_hash)
+               WHERE name = ?""",
+            (person.role, person.team, person.rotated, person.revoked, token_hash, person.name),
+        )
+        return changed.rowcount > 0
+
+    @writes
+    def change_by_login(self, connection: Connection, person: PersonRecord) -> bool:
+        changed = connection.execute(
+            """UPDATE person SET role = ?, team = ?, subject = ?
+               WHERE name = ? AND revoked IS NULL AND subject IN ('', ?)""",
+            (person.role, person.team, person.subject, person.name, person.subject),
         )
         return changed.rowcount > 0
 
