@@ -67,12 +67,13 @@ def test_the_command_prints_the_script_of_each_shell(name: str, cli: Cli):
 
 def test_every_command_and_option_is_in_every_script_and_in_the_manual():
     manual = shell.manual().replace(r"\-", "-")
+    bash, zsh, fish = shell.bash_script(), shell.zsh_script(), shell.fish_script()
     for entry in shell.entries():
         for word in (*entry.path, *(name for option in entry.options for name in option.names)):
             assert word in manual
-            assert word in shell.bash_script()
-            assert word in shell.zsh_script()
-            assert word.lstrip("-") in shell.fish_script()
+            assert word in bash
+            assert word in zsh
+            assert word.lstrip("-") in fish
 
 
 def test_the_manual_page_is_current():

@@ -1,6 +1,8 @@
 import io
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -71,3 +73,33 @@ def test_an_exception_keeps_its_traceback(format: str) -> None:
     except ValueError:
         log.exception("failed")
     assert "ValueError: the reason" in stream.getvalue()
+
+
+FLOOD = """
+import logging
+from kimi_proxy.core.config import LogSettings
+from kimi_proxy.core.logs import MAX_WAITING, write_to_stderr
+
+write_to_stderr(LogSettings())
+for number in range(3 * MAX_WAITING):
+    logging.warning("event %d %s", number, "x" * 100)
+print("done", flush=True)
+input()
+logging.warning("the last one")
+"""
+
+
+def test_a_reader_that_stops_reading_stops_no_one() -> None:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", FLOOD], text=True, **pipes) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "done\n"
+            _, said = process.communicate("\n", timeout=60)
+        finally:
+            process.kill()
+
+    lines = said.splitlines()
+    assert "event 0 " in lines[0]
+    assert any("events were not written" in line for line in lines)
+    assert len(lines) < 20_000 and process.returncode == 0

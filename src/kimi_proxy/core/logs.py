@@ -4,12 +4,18 @@
 
 import logging
 import sys
+import threading
+from contextlib import suppress
 from datetime import UTC, datetime
+from queue import SimpleQueue
 from typing import TextIO
 
 from kimi_proxy.core import json
 from kimi_proxy.core.config import LogSettings
 from kimi_proxy.core.json import JsonObject
+
+MAX_WAITING = 10_000
+FLUSH_S = 1.0
 
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 
@@ -22,12 +28,57 @@ _ON_PURPOSE = frozenset(f"ASGI callable returned without completing {what}." for
 
 def write_to_stderr(settings: LogSettings, stream: TextIO | None = None) -> None:
     """Send every log event of the process to standard error (or `stream`) in the configured format."""
-    handler = logging.StreamHandler(stream or sys.stderr)
+    handler = BackgroundHandler(sys.stderr) if stream is None else logging.StreamHandler(stream)
     handler.setFormatter(_JsonLine() if settings.format == "json" else _TextLine())
     logging.basicConfig(level=settings.level.upper(), handlers=[handler], force=True)
     for name in _VERBOSE:
         logging.getLogger(name).setLevel(logging.WARNING)
     logging.getLogger("uvicorn.error").addFilter(_is_news)
+
+
+class BackgroundHandler(logging.Handler):
+    """Writes in a thread of its own: a program that no longer reads our standard error must not stop us.
+
+    While it does not read, the first events wait, and later ones are counted and dropped.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+        self._waiting: SimpleQueue[str | threading.Event] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._dropped = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._waiting.qsize() >= MAX_WAITING:
+            self._dropped += 1
+            return
+        try:
+            self._waiting.put(self.format(record))
+        except Exception:  # noqa: BLE001 - what cannot be formatted is reported as logging does
+            self.handleError(record)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._write, name="log", daemon=True)
+            self._thread.start()
+
+    def flush(self) -> None:
+        """Wait until everything is written, for a second at most."""
+        if self._thread is not None and threading.current_thread() is not self._thread:
+            written = threading.Event()
+            self._waiting.put(written)
+            written.wait(FLUSH_S)
+
+    def _write(self) -> None:
+        while True:
+            line = self._waiting.get()
+            if isinstance(line, threading.Event):
+                line.set()
+                continue
+            dropped, self._dropped = self._dropped, 0
+            more = f"{dropped} events were not written: standard error was not read\n" if dropped else ""
+            with suppress(OSError, ValueError):
+                self._stream.write(f"{line}\n{more}")
+                self._stream.flush()
 
 
 def _is_news(record: logging.LogRecord) -> bool:
