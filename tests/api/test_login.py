@@ -4,6 +4,7 @@ import base64
 import hmac
 import json
 import logging
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -27,6 +28,7 @@ from kimi_proxy.core.config import parse
 from kimi_proxy.core.config.team import OidcSettings
 from kimi_proxy.core.errors import ConfigError, LoginFailed
 from kimi_proxy.core.json import JsonObject
+from kimi_proxy.services.runtime import running
 from kimi_proxy.services.team import oidc
 
 TOKEN = "the-server's-own-token"
@@ -492,3 +494,12 @@ async def test_the_cookie_of_a_login_does_not_open_the_pruner(tmp_path: Path):
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8006", cookies=cookies) as c:
             call = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
             assert (await c.post("/rpc", json=call, headers=FETCH)).status_code == 401
+
+
+async def test_without_the_package_for_it_a_server_with_a_login_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "joserfc", None)  # as if it were not installed
+    with pytest.raises(ConfigError, match=r"joserfc.*kimi-proxy\[team\]"):
+        async with running(parse(toml("https://login.example.org"), {}, tmp_path)):
+            pass

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kimi_proxy.core.config import Config, parse
+from kimi_proxy.core.config import Config, FileSettings, parse
 from kimi_proxy.core.errors import FileRefused, InvalidParams
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.services.settings import LiveSettings
@@ -128,3 +128,12 @@ def test_of_secrets_only_that_they_are_set_is_told(tmp_path: Path):
     secrets = told["secrets"]
     assert isinstance(secrets, dict)
     assert (secrets["KIMI_API_KEY"], secrets["KIMI_PROXY_TOKEN"], secrets["OPENAI_API_KEY"]) == (True, True, False)
+
+
+def test_what_is_in_force_is_shown_by_sections_and_never_what_only_the_environment_sets(tmp_path: Path):
+    environment = {"KIMI_PROXY_TOKEN": "t", "KIMI_PROXY_OIDC_CLIENT_SECRET": "s", "DEEPINFRA_API_KEY": "d"}
+    for variables in ({}, environment):
+        shown = settings(tmp_path, "", **variables)[0].to_json()["settings"]
+        assert isinstance(shown, dict)
+        assert shown.keys() <= FileSettings.model_fields.keys()
+        assert all(isinstance(section, dict) for section in shown.values())

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal, Protocol
 
-from kimi_proxy.core.config import Config, parse
+from kimi_proxy.core.config import Config, FileSettings, parse
 from kimi_proxy.core.errors import ConfigError, FileRefused, InvalidParams
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.editing import toml
@@ -83,7 +83,12 @@ class LiveSettings:
         keys = {
             p.key_variable: config.provider_keys.get(name) for name, p in config.providers.items() if p.key_variable
         }
-        known = {**keys, "KIMI_PROXY_TOKEN": config.token, "DEEPINFRA_API_KEY": config.deepinfra_api_key}
+        known = {
+            **keys,
+            "KIMI_PROXY_TOKEN": config.token,
+            "KIMI_PROXY_OIDC_CLIENT_SECRET": config.oidc_client_secret,
+            "DEEPINFRA_API_KEY": config.deepinfra_api_key,
+        }
         return {name: bool(secret) or bool(self._env.get(name)) for name, secret in known.items()}
 
     def _write(self, wanted: Mapping[str, bool]) -> tuple[ProblemCode, str] | None:
@@ -126,7 +131,6 @@ def _put(text: str, name: str, is_on: bool) -> str:
 
 def _shown(config: Config) -> JsonObject:
     """Return every section as it is in force, without environments and arguments of commands: they may hold secrets."""
-    left_out = {"home", "token", "deepinfra_api_key", "provider_keys", "file", "mcp", "providers", "models"}
-    left_out |= {"on_demand", "off_lines", "named_servers"}
-    shown: JsonObject = config.model_dump(mode="json", exclude=left_out)
+    sections = set(FileSettings.model_fields) - {"mcp", "providers", "models"}
+    shown: JsonObject = config.model_dump(mode="json", include=sections)
     return shown
