@@ -20,6 +20,10 @@ class Metrics:
         """Return all counters in Prometheus' text format."""
         return generate_latest(self.registry)
 
+    def count_fault(self, stage: str, error: Exception) -> None:
+        """Count a fault of ours that a chat request survived."""
+        self.chat_faults.labels(stage, type(error).__name__).inc()
+
     def _of_the_pruner(self) -> None:
         self.prunes = self._counter(
             "prunes",

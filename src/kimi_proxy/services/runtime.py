@@ -143,9 +143,7 @@ async def running(
         client = TranslatingClient(upstreams, config.providers, upstreams.model_list)
         counter, models = TokenCounter(), Models.of(config)
         alive.callback(counter.close)
-        is_shared = store.replicas is not None
-        remember_s = min(REMEMBER_S, config.mcp_pruner.prune_id_ttl_s / 10)
-        decisions = _closed(alive, ChatDecisions(store.originals, store.decisions, remember_s, is_shared=is_shared))
+        decisions = _closed(alive, _decisions(config, store))
         summaries = Summaries(client, rate_limiter, metrics, config.compression.summary_timeout_s)
         stages = _stages(config, store, workers, metrics, hub, counter, models, decisions, summaries)
 
@@ -153,15 +151,12 @@ async def running(
         recorder = _closed(alive, Recorder(config.record, config.home, models))
         latest = LatestRequests(counter, models)
         by_answer = _closed(alive, SessionsByAnswer(store.decisions))
-        chains, conversations = ResponseChains(by_answer, is_shared), Conversations(by_answer)
+        chains, conversations = ResponseChains(by_answer, decisions.is_shared), Conversations(by_answer)
         model_windows = _closed(alive, ModelWindows(models, client.model_list, hub.publish))
         telemetry = _closed(alive, Telemetry(config.telemetry, config.providers))
         observers = (journal, latest, recorder, chains, conversations, model_windows, telemetry, *observers)
         if any(provider.enabled for provider in config.providers.values()):
             await upstreams.open()
-
-        def count_fault(stage: str, error: Exception) -> None:
-            metrics.chat_faults.labels(stage, type(error).__name__).inc()
 
         recall = Recall(store.originals, decisions, metrics, config.sanitizer.recover_rounds)
         forgetters = stages.compressor.forget, latest.forget
@@ -170,7 +165,6 @@ async def running(
         settings = LiveSettings(config, stages.switches, os.environ, publish)
         if store.replicas is not None:
             await alive.enter_async_context(_following(store.replicas, hub, sessions, settings))
-        presets_on_demand = presets(config.compression, config.compaction)
         yield Runtime(
             config=config,
             store=store,
@@ -193,9 +187,11 @@ async def running(
             sanitizer=stages.sanitizer,
             sessions=sessions,
             latest_requests=latest,
-            compressions=SessionCompressions(stages.compressor, sessions, store.sessions, *presets_on_demand),
+            compressions=SessionCompressions(
+                stages.compressor, sessions, store.sessions, *presets(config.compression, config.compaction)
+            ),
             project_memory=stages.memory,
-            messages=Messages(stages.sanitizer.shorten, store.originals, decisions, count_fault),
+            messages=Messages(stages.sanitizer.shorten, store.originals, decisions, metrics.count_fault),
             hooks=ToolHooks(config.hooks, config.sanitizer, store.originals, workers, metrics, hub.publish),
             model_windows=model_windows,
             team=team,
@@ -219,6 +215,11 @@ def _pruner(
     if rerank is not None:
         _closed(alive, rerank)
     return Pruner(config.mcp_pruner, store.originals, workers, rerank, metrics, publish=hub.publish)
+
+
+def _decisions(config: Config, store: Store) -> ChatDecisions:
+    remember_s = min(REMEMBER_S, config.mcp_pruner.prune_id_ttl_s / 10)
+    return ChatDecisions(store.originals, store.decisions, remember_s, is_shared=store.replicas is not None)
 
 
 def _stages(

@@ -121,7 +121,7 @@ class Chat:
         spoken = self.models.upstream_wire(target, incoming.wire)
         came = Draft(request, target, session, request, incoming.headers, upstream_wire=spoken)
         # A stage commits the originals of what it cuts before it returns: no marker without a way back.
-        leaves = await run_stages(came, self._stages_for(came), self._count_fault)
+        leaves = await run_stages(came, self._stages_for(came), self._metrics.count_fault)
         for observer in self._observers:
             self._call(observer.on_start, came, leaves)
         # If no stage had anything to do, these are the caller's own bytes.
@@ -226,10 +226,7 @@ class Chat:
             observe(*args, **kwargs)
         except Exception as e:  # noqa: BLE001 - whatever broke, the user's request goes on
             log.warning("an observer failed", extra={"what": location(e)})
-            self._count_fault("observer", e)
-
-    def _count_fault(self, stage: str, error: Exception) -> None:
-        self._metrics.chat_faults.labels(stage, type(error).__name__).inc()
+            self._metrics.count_fault("observer", e)
 
     def _record(self, exchange: Exchange) -> None:
         provider, usage = exchange.draft.target.provider, exchange.usage
