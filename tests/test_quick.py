@@ -77,6 +77,15 @@ def test_without_a_server_the_state_of_the_store_is_read_from_its_file(cli: Cli)
     assert answered(Cli(cli.here, env), "status")[0] == "None"
 
 
+def test_a_setting_in_the_environment_is_left_to_the_command_line(cli: Cli):
+    """Else it would say that nothing answers on a port that is not ours."""
+    free = {name: value for name, value in cli.env.items() if name != "MCP_PRUNER_PORT"}
+    there = Cli(cli.here, free | {"KIMI_PROXY__MCP_PRUNER__PORT": "9"})
+
+    assert answered(there, "status")[0] == "None"
+    assert b"http://127.0.0.1:9;" in there("status").stdout
+
+
 def test_a_server_that_runs_is_asked_and_nothing_is_loaded(cli: Cli):
     (cli.here / "a.log").write_text(LOG)
     goal = ("--goal", "why is there no space left?")

@@ -22,6 +22,7 @@ TIMEOUT_S = 2.0
 MARGIN_S = 5.0
 MAX_CHARS = 2_000_000
 STDIN = "-"
+SETTINGS = ("MCP_PRUNER_HOST", "KIMI_PROXY_DATABASE_URL", "KIMI_PROXY__")  # variables that the command line reads
 DEFAULT_PORT = 8006
 DEFAULT_MAX_BYTES = 2 * 1024**3
 EXIT_NOT_RUNNING = 3
@@ -85,7 +86,7 @@ def _not_running(as_json: bool) -> int | None:
     config = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111
     folders = (os.environ.get("KIMI_PROXY_FOLDER") or ".", f"{config}/kimi-proxy")
     files = [f"{folder}/{name}" for folder in folders for name in ("config.toml", ".env")]
-    given = [name for name in ("MCP_PRUNER_HOST", "KIMI_PROXY_DATABASE_URL") if os.environ.get(name)]
+    given = [name for name in os.environ if name.startswith(SETTINGS) and os.environ[name]]
     port = int(os.environ.get("MCP_PRUNER_PORT") or DEFAULT_PORT)
     if given or any(map(os.path.exists, files)) or not port or _is_taken(port):
         return None
