@@ -185,6 +185,7 @@ class FamilyGuard:
         control, self._control = os.pipe()
         self.passed: tuple[int, ...] = (status, control)
         self._open = {self._status, self._control, status, control}
+        self._is_read = False
 
     def argv(self, program: Sequence[str]) -> tuple[str, ...]:
         return (sys.executable, "-I", "-S", str(GUARD), *map(str, self.passed), "--", *program)
@@ -192,7 +193,13 @@ class FamilyGuard:
     async def started(self) -> None:
         """Wait until the program runs; raise OSError if it cannot be started."""
         self._close(*self.passed)
-        line = await _line_of(self._status)
+        self._is_read = True
+        try:
+            line = await _line_of(self._status)
+        finally:
+            self._is_read = False
+            if self._control not in self._open:  # it was closed meanwhile
+                self._close(self._status)
         if line.startswith(b"!"):
             error = int(line[1:])
             raise OSError(error, os.strerror(error))
@@ -206,7 +213,8 @@ class FamilyGuard:
             self._close(self._control)
 
     def close(self) -> None:
-        self._close(*self._open)
+        """Close our ends; the one that is being read stays until it has been, since libuv aborts where it is not."""
+        self._close(*(self._open - {self._status} if self._is_read else self._open))
 
     def _close(self, *fds: int) -> None:
         for fd in self._open.intersection(fds):
