@@ -1,7 +1,9 @@
 """When a program of ours is started, and when it is not."""
 
 import asyncio
+import json
 import os
+import subprocess
 import sys
 
 import pytest
@@ -68,3 +70,43 @@ async def test_the_cause_of_an_end_is_what_was_said_of_trouble_and_no_other_line
     await process.closed()
 
     assert str(process.ending) == f"s ended with status 7{why}"
+
+
+EARLY_ENDS = """
+import asyncio, json, os, time
+import uvloop
+from kimi_proxy.proxy.mcp.program import ServerProcess
+from kimi_proxy.proxy.process import Command
+
+PROGRAM = Command(("/bin/sh", "-c", "echo x >&2; exit 3"), {"PATH": "/usr/bin:/bin"})
+
+async def run():
+    process = ServerProcess("s")
+    await process.launch(PROGRAM)
+    await process.closed()
+    return await process.exited, process.output
+
+async def hold_the_loop():
+    while True:  # so that a program's start and its end are seen in the same turn of the loop
+        time.sleep(0.2)
+        await asyncio.sleep(0)
+
+async def main():
+    before = len(os.listdir("/proc/self/fd"))
+    busy = asyncio.create_task(hold_the_loop())
+    ended = await asyncio.gather(*(run() for _ in range(6)))
+    busy.cancel()
+    print(json.dumps([ended, len(os.listdir("/proc/self/fd")) - before]))
+
+uvloop.run(main())
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="there are no guards elsewhere")
+def test_programs_that_end_while_their_start_is_still_being_read_do_not_abort_the_server():
+    done = subprocess.run([sys.executable, "-c", EARLY_ENDS], capture_output=True, text=True, timeout=120, check=False)
+
+    assert done.returncode == 0, done.stderr  # libuv aborts the process where a watched descriptor is closed
+    ended, left_open = json.loads(done.stdout)
+    assert ended == 6 * [[3, "x\n"]]
+    assert left_open <= 2  # what uvloop keeps for signals; a guard has two pipes
