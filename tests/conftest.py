@@ -6,7 +6,10 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("quick", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# The quick examples are the same on every run, so that a change is judged by what it changed; deep ones differ.
+settings.register_profile(
+    "quick", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
 settings.register_profile("deep", max_examples=20_000, deadline=None, suppress_health_check=list(HealthCheck))
 settings.register_profile("mutants", parent=settings.get_profile("quick"), max_examples=20)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))

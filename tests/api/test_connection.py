@@ -41,7 +41,7 @@ async def echo(websocket: WebSocket) -> None:
 
 @contextmanager
 def serving() -> Iterator[int]:
-    app = Starlette(routes=[Route("/", hello), WebSocketRoute("/ws", echo)])
+    app = Starlette(routes=[Route("/", hello, methods=["GET", "POST"]), WebSocketRoute("/ws", echo)])
     config = uvicorn.Config(app, port=0, http=Impatient, ws="websockets-sansio", lifespan="off", log_config=None)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
@@ -114,7 +114,9 @@ def test_an_answer_may_take_longer_than_a_head(port: int):
 def test_a_head_that_is_too_long_is_told_so(port: int):
     with wire.connect(port) as line:
         line.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nX-Long: " + b"a" * Impatient.max_head_bytes + b"b")
-        assert wire.hear(line).status == 431
+        answer = wire.hear(line)
+        assert answer.status == 431
+        assert json.loads(answer.body)["error"]["code"] == "head_too_large"
 
 
 def test_a_websocket_outlives_its_head(port: int):
@@ -129,6 +131,25 @@ def test_a_head_that_is_too_long_is_refused_though_it_comes_whole(port: int):
     with wire.connect(port) as line:
         line.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nX-Long: " + b"a" * (Impatient.max_head_bytes + 9) + b"\r\n\r\n")
         assert wire.hear(line).status == 431
+
+
+def test_a_body_that_comes_after_its_answer_is_no_head(port: int):
+    with wire.connect(port) as line:
+        size = 2 * Impatient.max_head_bytes
+        line.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % size)
+        assert wire.hear(line).body == b"hello"
+        for _ in range(2):
+            line.sendall(b"a" * (size // 2))
+            time.sleep(HEAD_S * 1.5)
+        line.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert wire.hear(line).body == b"hello"
+
+
+def test_a_head_that_comes_during_an_answer_is_bounded_too(port: int):
+    with wire.connect(port) as line:
+        line.sendall(b"GET /?slowly HTTP/1.1\r\nHost: a\r\n\r\n")
+        line.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nX-Long: " + b"a" * Impatient.max_head_bytes + b"b")
+        assert wire.hear(line).status in (431, 0)
 
 
 def test_a_connection_too_many_is_closed_and_says_when_to_come_again(port: int):

@@ -23,9 +23,10 @@ from kimi_proxy.core.config.sections import ShutdownSettings
 from kimi_proxy.core.errors import ConfigError
 from kimi_proxy.proxy import peer
 
-HEAD_TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
-
-
+HEAD_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-type: application/json\r\n"
+    b'content-length: 74\r\n\r\n{"error":{"code":"head_too_large","message":"the headers exceed 64 KiB"}}\n'
+)
 CROWDED = (
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-type: application/json\r\n"
     b'content-length: 62\r\n\r\n{"error":{"code":"crowded","message":"too many connections"}}\n'
@@ -43,6 +44,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     _deadline: asyncio.TimerHandle | None = None
     _head_bytes = 0
+    _is_in_head = False
+    _is_in_body = False  # which may go on after its answer: an app may refuse a request by its head
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -52,15 +55,28 @@ class BoundedProtocol(HttpToolsProtocol):
             transport.close()
 
     def data_received(self, data: bytes) -> None:
-        if not self._answering() and self._head_bytes + _head_size(data) > self.max_head_bytes:
+        was_in_body = self._is_in_body
+        if not was_in_body and self._head_bytes + _head_size(data) > self.max_head_bytes:
             self._refuse_head()
             return
         super().data_received(data)
-        upgraded = self.transport.get_protocol() is not self
-        if upgraded or self._answering():
+        if self.transport.get_protocol() is not self:  # it became a WebSocket
             self._end_of_head()
-        elif not self.transport.is_closing():
-            self._more_head(len(data))
+        elif self._is_in_head and not self.transport.is_closing():
+            self._more_head(0 if was_in_body else len(data))
+
+    def on_message_begin(self) -> None:
+        self._is_in_head = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._is_in_head, self._is_in_body = False, True
+        self._end_of_head()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._is_in_body = False
+        super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_of_head()
@@ -72,14 +88,16 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _more_head(self, size: int) -> None:
         self._head_bytes += size
-        if self._deadline is None:
+        if self._deadline is None and not self._answering():
             self._deadline = self.loop.call_later(self.head_s, self.transport.abort)
         if self._head_bytes > self.max_head_bytes:
             self._refuse_head()
 
     def _refuse_head(self) -> None:
-        if not self.transport.is_closing():
-            self.transport.write(HEAD_TOO_LONG)
+        if self._answering():  # of the request before, which nothing may be written into
+            self.transport.abort()
+        elif not self.transport.is_closing():
+            self.transport.write(HEAD_TOO_LARGE)
             self.transport.close()
 
     def _end_of_head(self) -> None:

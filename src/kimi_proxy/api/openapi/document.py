@@ -33,6 +33,7 @@ REFUSALS: Mapping[int, tuple[str, ...]] = {
     413: ("body_too_large",),
     415: ("content_type", "content_encoding"),
     421: ("host",),
+    431: ("head_too_large",),
     500: (KimiProxyError.code,),
     503: ("crowded", "stopping", StoreUnavailable.code),
 }
