@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -15,14 +16,17 @@ from typing import IO
 
 import httpx
 from tests.checkout import ROOT
-from tests.conversations import Item, body
+from tests.conversations import Assistant, Call, Item, Result, User, body
 from tests.forks import Fork, commands
+from tests.outputs import pytest_log
 from tests.services.store.postgres_server import PostgresServer, controlled
 
 from kimi_proxy.core.chat import Wire
 
 PATIENCE_S = 120
 PATH = "/v1/chat/completions"
+# Ids of originals in the marker of a cut.
+IDS = re.compile(rb"(?:prn|msk)_[0-9a-hjkmnp-tv-z]{16}")
 # A busy machine cuts late, not never; what is short is cut too, so that long conversations stay small.
 SETTINGS = """
 [access]
@@ -126,7 +130,7 @@ class Replica:
         process = self._alive.enter_context(commands().started(["start"], self._home, self._env))
         self._process = process
         for stream in (process.stdout, process.stderr):
-            threading.Thread(target=_drain, args=(stream,), daemon=True).start()
+            threading.Thread(target=drain, args=(stream,), daemon=True).start()
 
     def wait(self) -> None:
         """Return once it answers."""
@@ -272,7 +276,7 @@ def wait_for(url: str) -> None:
         time.sleep(0.05)
 
 
-def _drain(stream: IO[bytes]) -> None:
+def drain(stream: IO[bytes]) -> None:
     with suppress(OSError, ValueError):
         while stream.read(65_536):
             pass
@@ -281,3 +285,14 @@ def _drain(stream: IO[bytes]) -> None:
 def messages(raw: bytes) -> list[str]:
     """Return the messages of a request as they were sent, each as its JSON."""
     return [json.dumps(message) for message in json.loads(raw)["messages"]]
+
+
+def turn(number: int, name: str = "") -> list[Item]:
+    """Return a question, a call, and a result that is long enough to be cut."""
+    call = f"call_{name}{number:06}"
+    text = f"run {name}{number}\n{pytest_log(60, number).text}"
+    return [User(f"Turn {name}{number}: why does it fail?"), Assistant("", (Call(call),)), Result(call, text)]
+
+
+def cut_ids(raw: bytes) -> list[str]:
+    return [id.decode() for id in IDS.findall(raw)]

@@ -15,7 +15,8 @@ from tests.services.store.postgres_server import url_of
 from kimi_proxy.core.chat import Wire, parse
 
 # The machine may be busy with other tests: nothing goes whole because it was late.
-SETTINGS = "[sanitizer]\nbudget_ms = 20000\n[store]\ntimeout_ms = 60000\n"
+SETTINGS = "[sanitizer]\nbudget_ms = 20000\n"
+STORE = "[store]\ntimeout_ms = 60000\n"
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,11 @@ class ReplicaWorld:
 
 
 @asynccontextmanager
-async def replicated(server: str, home: Path, count: int = 2, more: str = "") -> AsyncIterator[ReplicaWorld]:
+async def replicated(server: str, home: Path, count: int = 2, store: str = STORE) -> AsyncIterator[ReplicaWorld]:
     url = url_of(server, home)
     async with AsyncExitStack() as alive:
         provider = await alive.enter_async_context(evil(answering(http(b'{"choices":[]}'))))
-        settings = provider.toml() + SETTINGS + more
+        settings = provider.toml() + SETTINGS + store
         replicas = [
             await alive.enter_async_context(proxy(home / str(at), settings, KIMI_PROXY_DATABASE_URL=url))
             for at in range(count)

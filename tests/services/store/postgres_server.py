@@ -34,6 +34,7 @@ class PostgresServer:
     """A server with one database, which can be ended and started again."""
 
     def __init__(self, folder: Path, home: str, user: str | None, settings: Sequence[str] = ()) -> None:
+        self.home = home
         self.url = f"postgresql:///postgres?host={home}&user=kimi"
         self.programs = folder
         self._command = [str(folder / "postgres"), "-D", f"{home}/data", "-k", home, "-h", ""]
@@ -48,17 +49,40 @@ class PostgresServer:
         self._process = subprocess.Popen(self._command, user=self._user, **quiet)
         _wait_for(self.url)
 
-    def stop(self) -> None:
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """End it as a restart does: connections are ended, what was committed stays."""
         if self._process is not None:
-            self._process.send_signal(signal.SIGINT)
+            self._process.send_signal(how)
             self._process.wait(PATIENCE_S)
             self._process = None
+
+    def crash(self) -> None:
+        """End it without a checkpoint, as a machine that fails does."""
+        self.stop(signal.SIGQUIT)
 
 
 @contextmanager
 def controlled(*settings: str) -> Iterator[PostgresServer]:
     """Run a server with these of its own settings, and give what controls it."""
+    quick = ["--no-sync", "--auth=trust", "--username=kimi", "--encoding=UTF8", "--locale=C"]
+    with _running(["initdb", *quick], settings) as server:
+        yield server
+
+
+@contextmanager
+def standby(primary: PostgresServer) -> Iterator[PostgresServer]:
+    """Run a standby of `primary`, for which the commits of that one wait from now on."""
+    copied = ["pg_basebackup", "--dbname", primary.url, "--write-recovery-conf", "--checkpoint=fast", "--no-sync"]
+    with _running(copied) as server:
+        with psycopg.connect(primary.url, autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+            connection.execute("SELECT pg_reload_conf()")
+        yield server
+
+
+@contextmanager
+def _running(making: Sequence[str], settings: Sequence[str] = ()) -> Iterator[PostgresServer]:
+    """Run a server whose folder this command makes, one of PostgreSQL's own."""
     folder = programs()
     if folder is None:
         pytest.skip(WHY_NOT)
@@ -68,9 +92,9 @@ def controlled(*settings: str) -> Iterator[PostgresServer]:
         if os.geteuid() == 0:  # which PostgreSQL refuses to run as
             user = "postgres" if "postgres" in {entry.pw_name for entry in pwd.getpwall()} else "nobody"
             shutil.chown(home, user)
-        quick = ["--no-sync", "--auth=trust", "--username=kimi", "--encoding=UTF8", "--locale=C"]
-        initdb = [str(folder / "initdb"), "-D", f"{home}/data", *quick]
-        subprocess.run(initdb, user=user, check=True, capture_output=True, timeout=600)
+        program, *arguments = making
+        command = [str(folder / program), "-D", f"{home}/data", *arguments]
+        subprocess.run(command, user=user, check=True, capture_output=True, timeout=600)
         server = PostgresServer(folder, home, user, settings)
         try:
             server.start()

@@ -206,7 +206,8 @@ class PostgresDatabase:
                 async with asyncio.timeout(CONNECT_S):
                     await self._ping()
                     await self._pool.check()
-            except (psycopg.Error, OSError, TimeoutError):
+            except (psycopg.Error, OSError, TimeoutError) as e:
+                log.debug("store_still_away", extra={"trouble": str(e)[:300]})
                 await asyncio.sleep(RETRY_S)
             else:
                 log.info("store_healed")
