@@ -2,6 +2,7 @@
 
 import hashlib
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 
 from kimi_proxy.core.errors import StoreUnavailable
@@ -35,3 +36,10 @@ def decompress(compressed: CompressedText) -> bytes:
     if hashlib.sha256(text).digest() != compressed.hash:
         raise StoreUnavailable("this original is damaged on disk (wrong hash): read the source again")
     return text
+
+
+def readable(hashed: bytes, frame: bytes) -> bytes | None:
+    """Return the text, or None if the disk gave back something else."""
+    with suppress(StoreUnavailable):
+        return decompress(CompressedText(hashed, frame))
+    return None

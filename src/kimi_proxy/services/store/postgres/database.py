@@ -7,12 +7,13 @@ from contextlib import asynccontextmanager
 from typing import NoReturn, TypeAlias, TypeVar
 
 import psycopg
-from psycopg import AsyncConnection, errors
+from psycopg import AsyncConnection, AsyncCursor, errors
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from kimi_proxy.core.errors import ConfigError, StoreUnavailable
 from kimi_proxy.services.store.clock import Moment, WallClock
 from kimi_proxy.services.store.postgres.schema import SchemaTooNew, bring_up
+from kimi_proxy.services.store.sql import Row
 
 MIN_CONNECTIONS, MAX_CONNECTIONS = 1, 8
 RETRY_S = 0.5  # how often a database that is away is tried; requests that come meanwhile do not wait for it
@@ -20,7 +21,8 @@ CONNECT_S = 2  # libpq's least
 SWEEPING = 1802071402  # an advisory lock
 
 T = TypeVar("T")
-Connection: TypeAlias = "AsyncConnection[tuple[object, ...]]"
+Connection: TypeAlias = "AsyncConnection[Row]"
+Cursor: TypeAlias = "AsyncCursor[Row]"
 Work: TypeAlias = Callable[[Connection, Moment], Awaitable[T]]
 
 log = logging.getLogger(__name__)
@@ -100,6 +102,15 @@ class PostgresDatabase:
             done = await self._in_time(self._do(work))
         self.trouble = None
         return done
+
+    async def rows(self, statement: str, values: Row = ()) -> list[Row]:
+        async def work(connection: Connection, moment: Moment) -> list[Row]:
+            return await (await execute(connection, statement, values)).fetchall()
+
+        return await self.read(work)
+
+    async def change(self, statement: str, values: Row = ()) -> list[Row]:
+        return await self.rows(statement, values)  # one statement is a transaction by itself
 
     async def alone(self, work: Work[int]) -> int:
         """Do `work` as `run` does, if no other server does such work now; return 0 if one does."""
@@ -228,6 +239,22 @@ async def _nothing(connection: Connection, moment: Moment) -> None:
 async def configure(connection: Connection) -> None:
     """An original is on disk before it is cut: whatever the server's default, a commit waits for that."""
     await connection.execute("SET synchronous_commit = on")
+
+
+async def execute(connection: Connection, statement: str, values: Row = ()) -> Cursor:
+    """Execute a statement whose values stand in it as `?`."""
+    taken = [storable(value) if isinstance(value, str) else value for value in values]
+    return await connection.execute(formatted(statement), taken or None)
+
+
+def formatted(statement: str) -> bytes:
+    """Return a statement as psycopg reads it."""
+    return statement.replace("?", "%s").encode()
+
+
+def storable(words: str) -> str:
+    """Return what a TEXT column takes: no NUL, no half of a surrogate pair."""
+    return words.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
 def read_bytes(value: object) -> bytes:

@@ -2,25 +2,25 @@
 
 import asyncio
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from random import randrange
-from typing import TypeAlias
 
-from psycopg import AsyncCursor, errors
+from psycopg import errors
 
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
 from kimi_proxy.core.lines import decoded, encoded
 from kimi_proxy.services.store.clock import LEAP_S, Moment
-from kimi_proxy.services.store.compressed import CompressedText, compress, decompress
+from kimi_proxy.services.store.compressed import CompressedText, compress, decompress, readable
 from kimi_proxy.services.store.postgres.database import (
     Connection,
+    Cursor,
     PostgresDatabase,
+    execute,
     read_bytes,
     read_float,
     read_int,
 )
-from kimi_proxy.services.store.postgres.decisions import decision_of
 from kimi_proxy.services.store.protocols import ListedOriginal, Original, StoredText
+from kimi_proxy.services.store.sql.decisions import decision, decision_of
 
 GRACE_S = 60.0  # what has expired stays this long: a server whose clock is late may still use it
 TOMBSTONE_S = 30 * 86_400.0
@@ -28,8 +28,6 @@ DELETE_AT_ONCE = 50  # so that no transaction is long
 SHARDS = 16  # rows of the table of totals, by its migration
 PAGE = 1024  # of budget for the rows and indexes of an original
 
-
-Cursor: TypeAlias = "AsyncCursor[tuple[object, ...]]"
 
 # What reads an original also writes that it was used; where nothing can be written, it is read all the same. That is
 # not waited for: what a crash loses of it is the last half second of idle times.
@@ -114,11 +112,10 @@ class PostgresOriginals:
             listed: list[ListedOriginal] = []
             for seq, raw, about, created, last_used in await rows.fetchall():
                 id = decoded(read_bytes(raw))
-                decision = await decision_of(connection, scope, id, with_shown=False)
+                row = await (await execute(connection, *decision_of(scope, id, with_shown=False))).fetchone()
+                times = read_float(created), read_float(last_used)
                 listed.append(
-                    ListedOriginal(
-                        read_int(seq), id, read_bytes(about), read_float(created), read_float(last_used), decision
-                    )
+                    ListedOriginal(read_int(seq), id, read_bytes(about), *times, decision(row) if row else None)
                 )
             return listed
 
@@ -133,11 +130,7 @@ class PostgresOriginals:
                 (encoded(scope), before, limit),
             )
             return [
-                StoredText(
-                    read_int(seq),
-                    decoded(read_bytes(id)),
-                    _readable(read_bytes(hashed), read_bytes(frame)),
-                )
+                StoredText(read_int(seq), decoded(read_bytes(id)), readable(read_bytes(hashed), read_bytes(frame)))
                 for seq, id, hashed, frame in await rows.fetchall()
             ]
 
@@ -270,9 +263,3 @@ async def _delete_idle(connection: Connection, now: float, limit: int, before: f
         (texts,),
     )
     return len(texts)
-
-
-def _readable(hashed: bytes, frame: bytes) -> bytes | None:
-    with suppress(StoreUnavailable):
-        return decompress(CompressedText(hashed, frame))
-    return None

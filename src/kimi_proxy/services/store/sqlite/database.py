@@ -13,6 +13,7 @@ from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.store.clock import Moment, WallClock
+from kimi_proxy.services.store.sql import Row, SqlTables
 from kimi_proxy.services.store.sqlite import schema
 from kimi_proxy.services.store.sqlite.file import Connect, connect, is_damage, reading, store_errors, writing
 
@@ -49,6 +50,12 @@ class Database:
 
         async with self.timeout():
             return await self.in_reader(work)
+
+    async def rows(self, statement: str, values: Row = ()) -> list[Row]:
+        return await self.read(lambda connection: connection.execute(statement, values).fetchall())
+
+    async def change(self, statement: str, values: Row = ()) -> list[Row]:
+        return await self.write(lambda connection, _: connection.execute(statement, values).fetchall())
 
     async def write(self, work: Callable[[sqlite3.Connection, Moment], T]) -> T:
         """Return what `work` does in a transaction of its own, once that is on disk.
@@ -130,14 +137,7 @@ class Database:
         self._readers.shutdown(wait=False)
 
 
-class Tables:
-    """The base of what holds SQL statements: methods marked by `reads` and `writes` run in the database's threads."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
-
-
-Self = TypeVar("Self", bound=Tables)
+Self = TypeVar("Self", bound=SqlTables[Database])
 
 
 def reads(

@@ -1,18 +1,18 @@
 """Originals in SQLite: committed together, found by id or by question, and expired when they were idle for long."""
 
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from sqlite3 import Connection
 
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
 from kimi_proxy.core.lines import decoded, encoded
 from kimi_proxy.services.store.clock import LEAP_S, Moment
-from kimi_proxy.services.store.compressed import CompressedText, compress, decompress
+from kimi_proxy.services.store.compressed import CompressedText, compress, decompress, readable
 from kimi_proxy.services.store.protocols import ListedOriginal, Original, StoredText
-from kimi_proxy.services.store.sqlite.database import Database, GroupCommit, Tables, reads
-from kimi_proxy.services.store.sqlite.decisions import decision_of
+from kimi_proxy.services.store.sql import SqlTables
+from kimi_proxy.services.store.sql.decisions import decision, decision_of
+from kimi_proxy.services.store.sqlite.database import Database, GroupCommit, reads
 
 # What has expired stays this long on disk: a use that another process has yet to write may revive it.
 GRACE_S = 60.0
@@ -69,7 +69,7 @@ class LastUses:
                     del self._last[handle]
 
 
-class SqliteOriginals(Tables):
+class SqliteOriginals(SqlTables[Database]):
     """They stay until they were idle for `ttl_s`, and leave earlier, the longest idle first, to fit `max_bytes`."""
 
     def __init__(self, database: Database, ttl_s: float, max_bytes: int) -> None:
@@ -130,12 +130,12 @@ class SqliteOriginals(Tables):
                WHERE scope = ? AND seq < ? ORDER BY seq DESC LIMIT ?""",
             (encoded(scope), before, limit),
         ).fetchall()
+        decided = [
+            connection.execute(*decision_of(scope, decoded(row[1]), with_shown=False)).fetchone() for row in rows
+        ]
         return [
-            ListedOriginal(
-                *(seq, decoded(id), about, created, last_used),
-                decision_of(connection, scope, decoded(id), with_shown=False),
-            )
-            for seq, id, about, created, last_used in rows
+            ListedOriginal(seq, decoded(id), about, created, last_used, decision(row) if row else None)
+            for (seq, id, about, created, last_used), row in zip(rows, decided, strict=True)
         ]
 
     @reads
@@ -146,7 +146,7 @@ class SqliteOriginals(Tables):
                WHERE record.scope = ? AND record.seq < ? ORDER BY record.seq DESC LIMIT ?""",
             (encoded(scope), before, limit),
         )
-        return list(_decompressed(rows.fetchall()))
+        return [StoredText(seq, decoded(id), readable(hashed, frame)) for seq, id, hashed, frame in rows.fetchall()]
 
     @reads
     def newest_use(self, connection: Connection) -> float | None:
@@ -276,11 +276,3 @@ def _give_back_space(connection: Connection) -> None:
     (free,) = connection.execute("PRAGMA freelist_count").fetchone()
     for _ in range(min(free, 1024)):
         connection.execute("PRAGMA incremental_vacuum (1)")  # sqlite3 takes one step of it, whatever we ask
-
-
-def _decompressed(rows: Sequence[tuple[int, bytes, bytes, bytes]]) -> Iterator[StoredText]:
-    for seq, id, hashed, frame in rows:
-        text = None
-        with suppress(StoreUnavailable):
-            text = decompress(CompressedText(hashed, frame))
-        yield StoredText(seq, decoded(id), text)

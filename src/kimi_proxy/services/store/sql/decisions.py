@@ -1,0 +1,134 @@
+"""Decisions in a database: how parts of conversations and histories of sessions left when they were first sent."""
+
+from collections.abc import Sequence
+
+from kimi_proxy.core import json
+from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.core.lines import decoded, encoded
+from kimi_proxy.services.store.compressed import CompressedText, compress, decompress
+from kimi_proxy.services.store.protocols import (
+    CompressionRecord,
+    CompressionTotals,
+    DecisionRecord,
+    DecisionTotals,
+    Scopes,
+)
+from kimi_proxy.services.store.sql import D, Row, SqlStatement, SqlTables, marks, one_of, sums
+
+# ruff: noqa: S608 - every name that is put into a statement is in this file
+
+DAY_S = 86_400.0
+EXPIRE_AT_ONCE = 200  # so that no transaction is long
+NEWEST_COMPRESSIONS = 20  # of a session: enough to know which one is active and when it was made
+
+DECISION = "place, why, hash, shown, ids, preview, session, tokens_before, tokens_after, created, last_used"
+_COMPRESSION = """handle, session_id, timestamp, original_tokens, compressed_tokens, cut, kept, fingerprint, hash,
+  frame, original, summary_by, kind, automatic, undone"""
+
+
+class SqlDecisions(SqlTables[D]):
+    """The part of Decisions that is the same in every database.
+
+    Decisions about parts expire when they have not been used for `ttl_s`; compressions stay with their session.
+    """
+
+    def __init__(self, database: D, ttl_s: float) -> None:
+        super().__init__(database)
+        self._ttl_s = ttl_s
+
+    async def of_original(self, scope: str, id: str) -> DecisionRecord | None:
+        rows = await self.database.rows(*decision_of(scope, id, with_shown=True))
+        return decision(rows[0]) if rows else None
+
+    async def totals(self, scope: str) -> DecisionTotals:
+        outputs = await self.database.rows(
+            "SELECT why, count(*) FROM pin WHERE scope = ? AND (ids <> ? OR shown IS NULL) GROUP BY why",
+            (encoded(scope), b""),
+        )
+        ((before, after),) = await self.database.rows(
+            f"SELECT {sums('tokens_before', 'tokens_after')} FROM pin WHERE scope = ? AND ids <> ?",
+            (encoded(scope), b""),
+        )
+        return DecisionTotals(dict(outputs), before, after)  # type: ignore[arg-type]
+
+    async def add_compression(self, made: CompressionRecord) -> None:
+        compressed = compress(json.encode({"message": made.message, "summary": made.summary}))
+        ratio = round(1 - made.compressed_tokens / made.original_tokens, 4) if made.original_tokens else 0.0
+        await self.database.change(
+            f"""INSERT INTO compression_log ({_COMPRESSION}, compression_ratio) VALUES ({marks(16)})
+               ON CONFLICT DO NOTHING RETURNING 1""",
+            (
+                *(made.id, made.session, made.at, made.original_tokens, made.compressed_tokens),
+                *(made.cut, " ".join(map(str, made.kept)), made.fingerprint, compressed.hash, compressed.frame),
+                *(made.original, made.summary_by, made.kind, made.is_automatic, made.undone, ratio),
+            ),
+        )
+
+    async def compressions(self, session: str) -> Sequence[CompressionRecord]:
+        rows = await self.database.rows(
+            f"SELECT {_COMPRESSION} FROM compression_log WHERE session_id = ? ORDER BY id DESC LIMIT ?",
+            (session, NEWEST_COMPRESSIONS),
+        )
+        return [_compression(row) for row in rows]
+
+    async def undo_compression(self, id: str, at: float) -> None:
+        await self.database.change("UPDATE compression_log SET undone = ? WHERE handle = ? RETURNING 1", (at, id))
+
+    async def compression_totals(self, session: str | None = None, scopes: Scopes = None) -> CompressionTotals:
+        one = None if session is None else (session,)
+        theirs = f"session_id IN (SELECT id FROM sessions WHERE {one_of('scope', scopes)})"
+        (row,) = await self.database.rows(
+            f"""SELECT count(*), count(undone), {sums("original_tokens", "compressed_tokens")} FROM compression_log
+               WHERE {one_of("session_id", one)} AND {"TRUE" if scopes is None else theirs}""",
+            (*(one or ()), *(scopes or ())),
+        )
+        return CompressionTotals(*row)  # type: ignore[arg-type]
+
+
+def decision_of(scope: str, id: str, with_shown: bool) -> SqlStatement:
+    """Return what asks for the decision for the part kept under `id`.
+
+    `shown` is left out where decompressing it would be waste.
+    """
+    columns = DECISION if with_shown else DECISION.replace("hash, shown", "NULL, NULL")
+    return SqlStatement(
+        # Ids are joined by spaces, and "!" comes next after those.
+        f"SELECT {columns} FROM pin WHERE scope = ? AND ids >= ? AND ids < ? ORDER BY ids LIMIT 1",
+        (encoded(scope), encoded(id), encoded(id + "!")),
+    )
+
+
+def add_decision(scope: str, record: DecisionRecord, now: float) -> SqlStatement:
+    """Return what adds a decision, unless there is one for its key."""
+    shown = None if record.shown is None else compress(record.shown)
+    return SqlStatement(
+        f"INSERT INTO pin (scope, {DECISION}) VALUES ({marks(12)}) ON CONFLICT DO NOTHING",
+        (
+            *(encoded(scope), record.key, record.why, shown and shown.hash, shown and shown.frame),
+            *(encoded(" ".join(record.original_ids)), encoded(record.preview), encoded(record.session)),
+            *(record.tokens_before, record.tokens_after, now, now),
+        ),
+    )
+
+
+def decision(row: Row) -> DecisionRecord:
+    """Return the decision of a row. Raise StoreUnavailable if it is damaged."""
+    match row:
+        case (bytes(key), str(why), hashed, frame, bytes(ids), bytes(preview), bytes(session), *counts):
+            is_cut = isinstance(hashed, bytes) and isinstance(frame, bytes)
+            shown = decompress(CompressedText(hashed, frame)) if is_cut else None  # type: ignore[arg-type]
+            names = tuple(decoded(ids).split())
+            return DecisionRecord(key, why, shown, names, decoded(preview), decoded(session), *counts)  # type: ignore[arg-type]
+        case _:
+            raise StoreUnavailable("a decision in the database is not readable")
+
+
+def _compression(row: Row) -> CompressionRecord:
+    *counted, kept, fingerprint, hashed, frame, original, summary_by, kind, is_automatic, undone = row
+    match json.decode(decompress(CompressedText(hashed, frame))):  # type: ignore[arg-type]
+        case {"message": str(message), "summary": str(summary)}:
+            places = tuple(map(int, str(kept).split()))
+            rest = (fingerprint, message, summary, original, summary_by, kind, bool(is_automatic), undone)
+            return CompressionRecord(*(*counted, places, *rest))  # type: ignore[arg-type]
+        case _:
+            raise StoreUnavailable("a compression in the database holds no words")

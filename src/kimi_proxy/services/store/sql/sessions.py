@@ -1,0 +1,272 @@
+"""Sessions in a database: what their requests counted, held in memory, saved and cost."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, fields, replace
+
+from kimi_proxy.core import json
+from kimi_proxy.core.errors import ParseError
+from kimi_proxy.core.json import JsonValue
+from kimi_proxy.features.accounting import Account, SavingsLine
+from kimi_proxy.features.context import Context
+from kimi_proxy.features.metering import Metric
+from kimi_proxy.services.store.protocols import (
+    Cursor,
+    MemoryKind,
+    MemoryTotals,
+    Scopes,
+    SessionRecord,
+    SessionTotals,
+)
+from kimi_proxy.services.store.sql import D, Row, SqlStatement, SqlTables, marks, one_of, sums
+
+# ruff: noqa: S608 - every name that is put into a statement is in this file or is a field of a record
+
+KEEP_S = 180 * 86_400.0
+DELETE_AT_ONCE = 500  # so that no transaction is long
+OF_SESSIONS = ("metrics", "compression_log", "memory_segments")  # tables that have a session_id
+
+_ACCOUNT = tuple(field.name for field in fields(Account))
+_OWNER = ("scope", "person", "team")
+_SESSION = ", ".join(field.name for field in fields(SessionRecord))
+# Of a request, in the order of the fields of Metric and Account.
+_METRIC = (
+    *("id", "session_id", "at", "provider", "model", "api", "tokens_estimated", "tokens_saved", "reasons"),
+    *("max_context", "status", "outcome", "finish", "input_tokens", "cached_tokens", "output_tokens", "cost_usd"),
+    *("first_token_ms", "duration_ms", "system_tokens", "memory_tokens", "tools_tokens", "chat_tokens"),
+    *_ACCOUNT,
+    *_OWNER,
+)
+
+
+class SqlSessions(SqlTables[D]):
+    """The part of SessionStore that is the same in every database."""
+
+    async def get(self, id: str) -> SessionRecord | None:
+        found = await self._sessions("id = ?", (id,))
+        return found[0] if found else None
+
+    async def newest(self, limit: int, after: Cursor | None = None, scopes: Scopes = None) -> Sequence[SessionRecord]:
+        theirs, own = chosen(scopes)
+        if after is None:
+            return await self._sessions(f"{theirs} ORDER BY last_used DESC, id DESC LIMIT ?", (*own, limit))
+        where = f"{theirs} AND (last_used, id) < (?, ?) ORDER BY last_used DESC, id DESC LIMIT ?"
+        return await self._sessions(where, (*own, *after, limit))
+
+    async def newest_ids(self, limit: int) -> Sequence[str]:
+        rows = await self.database.rows("SELECT id FROM sessions ORDER BY last_used DESC, id DESC LIMIT ?", (limit,))
+        return [str(id) for (id,) in rows]
+
+    async def count(self, scopes: Scopes = None) -> int:
+        theirs, own = chosen(scopes)
+        ((sessions,),) = await self.database.rows(f"SELECT count(*) FROM sessions WHERE {theirs}", own)
+        return int(str(sessions))
+
+    async def totals(self, scopes: Scopes = None) -> SessionTotals:
+        theirs, own = chosen(scopes)
+        counts = sums("requests", "input_tokens", "cached_tokens", "output_tokens", "tokens_saved")
+        (row,) = await self.database.rows(
+            f"""SELECT count(*), {counts}, sum(cost_usd), sum(cost_before_usd), {sums("net_saved_tokens")},
+                 sum(net_saved_usd) FROM sessions WHERE {theirs}""",
+            own,
+        )
+        return SessionTotals(*row)  # type: ignore[arg-type]
+
+    async def memory_totals(self, scopes: Scopes = None) -> MemoryTotals:
+        theirs, own = chosen(scopes)
+        (row,) = await self.database.rows(
+            f"""SELECT count(*), count(nullif(memory_tokens, 0)),
+                 count(DISTINCT CASE WHEN memory_tokens > 0 THEN session_id END),
+                 {sums("system_tokens", "memory_tokens", "tools_tokens", "chat_tokens")}
+               FROM metrics WHERE memory_tokens IS NOT NULL AND {theirs}""",
+            own,
+        )
+        kinds = await self.database.rows(
+            f"""SELECT kind, count(*), {sums("segments", "tokens")} FROM memory_segments
+               WHERE seq IN (SELECT max(seq) FROM memory_segments GROUP BY session_id, kind)
+                 AND session_id IN (SELECT id FROM sessions WHERE {theirs})
+               GROUP BY kind ORDER BY sum(tokens) DESC, kind""",
+            own,
+        )
+        totals = MemoryTotals(*row)  # type: ignore[arg-type]
+        return replace(totals, kinds=tuple(MemoryKind(*kind) for kind in kinds))  # type: ignore[arg-type]
+
+    async def newest_context(self, session: str) -> tuple[JsonValue, JsonValue]:
+        rows = await self.database.rows("SELECT memory_context, layout FROM sessions WHERE id = ?", (session,))
+        memory, layout = rows[0] if rows else (None, None)
+        return _value(memory), _value(layout)
+
+    async def rename(self, id: str, title: str) -> bool:
+        return bool(await self.database.change("UPDATE sessions SET title = ? WHERE id = ? RETURNING 1", (title, id)))
+
+    async def newest_metric(self, session: str) -> Metric | None:
+        found = await self.newest_metrics(1, session)
+        return found[0] if found else None
+
+    async def newest_metrics(self, limit: int, session: str | None = None, scopes: Scopes = None) -> Sequence[Metric]:
+        theirs, own = chosen(scopes, session)
+        found = await self._metrics(f"{theirs} ORDER BY seq DESC LIMIT ?", (*own, limit))
+        return [metric for _, metric in reversed(found)]
+
+    async def metrics(
+        self, session: str | None, after: int, limit: int, scopes: Scopes = None
+    ) -> Sequence[tuple[int, Metric]]:
+        theirs, own = chosen(scopes, session)
+        return await self._metrics(f"{theirs} AND seq > ? ORDER BY seq LIMIT ?", (*own, after, limit))
+
+    async def accounts(self, since: float, session: str | None = None, scopes: Scopes = None) -> Sequence[SavingsLine]:
+        """The session that was used last comes first."""
+        theirs, own = chosen(scopes, session, "metrics.")
+        counted = "coalesce(metrics.input_tokens, tokens_estimated)"
+        counts = sums(
+            *(f"coalesce(tokens_before, {counted})", f"coalesce(tokens_after, {counted})"),
+            *("metrics.cached_tokens", "cache_lost_tokens", "recoveries", "extra_turns", "recovery_tokens"),
+            *("summaries", "summary_tokens", "metrics.net_saved_tokens"),
+        )
+        rows = await self.database.rows(
+            f"""SELECT session_id, max(coalesce(nullif(sessions.title, ''), sessions.name)), metrics.model, count(*),
+                 {counts}, sum(coalesce(metrics.cost_before_usd, metrics.cost_usd)), sum(metrics.cost_usd),
+                 sum(metrics.net_saved_usd)
+               FROM metrics JOIN sessions ON sessions.id = metrics.session_id
+               WHERE at >= ? AND {theirs}
+               GROUP BY session_id, metrics.model ORDER BY max(at) DESC, session_id, metrics.model""",
+            (since, *own),
+        )
+        why = await self._reasons(since, session)
+        return [SavingsLine(why.get((row[0], row[2]), {}), *row) for row in rows]  # type: ignore[arg-type]
+
+    async def _reasons(self, since: float, session: str | None) -> dict[Row, Counter[str]]:
+        """Return how many requests of a session and model gave each reason."""
+        theirs, own = chosen(None, session)
+        rows = await self.database.rows(
+            f"""SELECT session_id, model, reasons, count(*) FROM metrics
+               WHERE at >= ? AND {theirs} AND reasons <> '' GROUP BY session_id, model, reasons""",
+            (since, *own),
+        )
+        counted: dict[Row, Counter[str]] = {}
+        for id, model, reasons, requests in rows:
+            for reason in str(reasons).split():
+                counted.setdefault((id, model), Counter())[reason] += int(str(requests))
+        return counted
+
+    async def _sessions(self, which: str, values: Row) -> list[SessionRecord]:
+        rows = await self.database.rows(f"SELECT {_SESSION} FROM sessions WHERE {which}", values)
+        return [SessionRecord(*row) for row in rows]  # type: ignore[arg-type]
+
+    async def _metrics(self, which: str, values: Row) -> list[tuple[int, Metric]]:
+        rows = await self.database.rows(f"SELECT seq, {', '.join(_METRIC)} FROM metrics WHERE {which}", values)
+        return [(int(str(seq)), _metric(row)) for seq, *row in rows]
+
+
+def chosen(scopes: Scopes, session: str | None = None, table: str = "") -> tuple[str, tuple[str, ...]]:
+    """Return the condition that rows are those of these scopes and this session, and its values."""
+    theirs = one_of(f"{table}scope", scopes)
+    if session is None:
+        return theirs, (*(scopes or ()),)
+    return f"{theirs} AND session_id = ?", (*(scopes or ()), session)
+
+
+def containing(words: str) -> str:
+    """Return the pattern of LIKE for a text that holds `words`."""
+    return "%" + "".join(f"\\{each}" if each in "%_\\" else each for each in words) + "%"
+
+
+def open_session(session: SessionRecord) -> SqlStatement:
+    """Return what writes a session down. One that is known keeps what it has, and gets what it lacks."""
+    names = ("id", "created", "last_used", "scope", "person", "team")
+    kept = ("name", "title", "provider", "model", "parent", "directory")
+    lacking = ", ".join(
+        f"{name} = CASE sessions.{name} WHEN '' THEN excluded.{name} ELSE sessions.{name} END" for name in kept
+    )
+    return SqlStatement(
+        f"""INSERT INTO sessions ({", ".join(names + kept)}) VALUES ({marks(len(names + kept))})
+           ON CONFLICT (id) DO UPDATE SET {lacking}, {_LAST_USED},
+             created = CASE WHEN sessions.created < excluded.created THEN sessions.created ELSE excluded.created END""",
+        tuple(getattr(session, name) for name in names + kept),
+    )
+
+
+def add_metric(metric: Metric) -> SqlStatement:
+    """Return what writes a request down, unless that was done before: then it changes no row."""
+    context, account = metric.context, metric.account
+    return SqlStatement(
+        f"INSERT INTO metrics ({', '.join(_METRIC)}) VALUES ({marks(len(_METRIC))}) ON CONFLICT (id) DO NOTHING",
+        (
+            *(metric.id, metric.session, metric.at, metric.provider, metric.model, metric.api),
+            *(metric.tokens_estimated, metric.tokens_saved, " ".join(metric.reasons), metric.max_context),
+            *(metric.status, metric.outcome, metric.finish),
+            *(metric.input_tokens, metric.cached_tokens, metric.output_tokens, metric.cost_usd),
+            *(metric.first_token_ms, metric.duration_ms),
+            *((context.system, context.memory, context.tools, context.chat) if context else (None,) * 4),
+            *(astuple(account) if account else (None,) * len(_ACCOUNT)),
+            *(metric.scope, metric.person, metric.team),
+        ),
+    )
+
+
+def after_metric(metric: Metric) -> Iterator[SqlStatement]:
+    """Yield what adds a new request to the sums of its session, and writes down what is in its context window."""
+    yield _add_to_session(metric)
+    context = metric.context
+    if context is None or context.layout is None:
+        return
+    memory, layout = json.encode(context.memory_to_json()).decode(), json.encode(context.layout.to_json()).decode()
+    yield SqlStatement(
+        "UPDATE sessions SET memory_context = ?, layout = ? WHERE id = ?", (memory, layout, metric.session)
+    )
+    for found in context.layout.found:
+        place, same = (metric.session, found.kind), (found.count, found.tokens, found.preview)
+        yield SqlStatement(
+            """INSERT INTO memory_segments (session_id, kind, segments, tokens, preview, request_id, at)
+               SELECT ?, ?, ?, ?, ?, ?, ? WHERE NOT EXISTS (
+                 SELECT 1 FROM memory_segments WHERE segments = ? AND tokens = ? AND preview = ? AND seq =
+                   (SELECT max(seq) FROM memory_segments WHERE session_id = ? AND kind = ?))""",
+            (*place, *same, metric.id, metric.at, *same, *place),
+        )
+
+
+_LAST_USED = """last_used = CASE WHEN sessions.last_used > excluded.last_used THEN sessions.last_used
+  ELSE excluded.last_used END"""
+
+
+def _add_to_session(metric: Metric) -> SqlStatement:
+    """Return what adds a request to the sums of its session, which begins again if it was deleted meanwhile."""
+    account = metric.account
+    saved = (account.cost_before_usd, account.net_saved_tokens, account.net_saved_usd) if account else None
+    before_usd, net_tokens, net_usd = saved or (metric.cost_usd, 0, None)
+    counts = ("requests", "input_tokens", "cached_tokens", "output_tokens", "tokens_saved", "net_saved_tokens")
+    money = ("cost_usd", "cost_before_usd", "net_saved_usd")
+    added = [f"{name} = sessions.{name} + excluded.{name}" for name in counts]
+    added += [
+        f"{name} = coalesce(sessions.{name} + excluded.{name}, sessions.{name}, excluded.{name})" for name in money
+    ]
+    return SqlStatement(
+        f"""INSERT INTO sessions (id, name, title, provider, model, created, last_used, {", ".join(counts + money)},
+             scope, person, team) VALUES (?, '', '', {marks(4 + len(counts + money) + 3)})
+           ON CONFLICT (id) DO UPDATE SET provider = excluded.provider, model = excluded.model, {_LAST_USED},
+             {", ".join(added)}""",
+        (
+            *(metric.session, metric.provider, metric.model, metric.at, metric.at),
+            *(1, metric.input_tokens or 0, metric.cached_tokens or 0, metric.output_tokens or 0),
+            *(metric.tokens_saved, net_tokens, metric.cost_usd, before_usd, net_usd),
+            *(metric.scope, metric.person, metric.team),
+        ),
+    )
+
+
+def _metric(row: list[object]) -> Metric:
+    """Return the request of a row; the columns are in the order of the fields."""
+    row, owner = row[: -len(_OWNER)], row[-len(_OWNER) :]
+    *counted, system, memory, tools, chat = row[: -len(_ACCOUNT)]
+    reasons = tuple(str(counted[8]).split())
+    context = None if memory is None else Context(system, memory, tools, chat)  # type: ignore[arg-type]
+    columns = row[-len(_ACCOUNT) :]
+    account = None if columns[0] is None else Account(*columns)  # type: ignore[arg-type]
+    return Metric(*counted[:8], reasons, *counted[9:], context, account, *owner)  # type: ignore[arg-type, call-arg]
+
+
+def _value(text: object) -> JsonValue:
+    try:
+        return json.decode(text.encode()) if isinstance(text, str) else None
+    except ParseError:  # another program wrote it
+        return None

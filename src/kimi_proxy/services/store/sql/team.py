@@ -1,0 +1,102 @@
+"""The team in a database: people, their logins, counts by day, and the audit log."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import astuple
+
+from kimi_proxy.services.store.sql import D, Row, SqlStatement, SqlTables, marks, one_of
+from kimi_proxy.services.store.team import SUMS, AuditEntry, LoginRecord, PersonRecord, UsageKey, UsageRange, UsageSum
+
+EXPIRE_AT_ONCE = 5000
+
+_PERSON = "name, role, team, created, rotated, revoked, subject"
+_LOGIN = "id_hash, began, expires, person, detail"
+_USE = "day, person, team, model"
+
+
+ADD_AUDIT = "INSERT INTO audit_log (at, person, action, subject, detail) VALUES (?, ?, ?, ?, ?)"
+ADD_LOGIN = f"INSERT INTO login ({_LOGIN}) VALUES ({marks(5)})"  # noqa: S608
+ADD_USAGE = f"""INSERT INTO usage_day ({_USE}, {", ".join(SUMS)}) VALUES ({marks(4 + len(SUMS))})
+  ON CONFLICT ({_USE}) DO UPDATE SET {", ".join(f"{name} = usage_day.{name} + excluded.{name}" for name in SUMS)}"""  # noqa: S608
+ADMIT = f"""INSERT INTO usage_day ({_USE}, admitted) VALUES ({marks(4)}, 1)
+  ON CONFLICT ({_USE}) DO UPDATE SET admitted = usage_day.admitted + 1"""  # noqa: S608
+
+
+class SqlTeam(SqlTables[D]):
+    """The part of TeamTables that is the same in every database."""
+
+    async def people(self) -> Sequence[PersonRecord]:
+        return [_person(row) for row in await self.database.rows(f"SELECT {_PERSON} FROM person ORDER BY name")]  # noqa: S608
+
+    async def person_with(self, token_hash: bytes) -> PersonRecord | None:
+        statement = f"SELECT {_PERSON} FROM person WHERE token_hash = ? AND revoked IS NULL"  # noqa: S608
+        rows = await self.database.rows(statement, (token_hash,))
+        return _person(rows[0]) if rows else None
+
+    async def add_person(self, person: PersonRecord, token_hash: bytes) -> bool:
+        statement = f"INSERT INTO person ({_PERSON}, token_hash) VALUES ({marks(8)}) ON CONFLICT DO NOTHING RETURNING 1"  # noqa: S608
+        return bool(await self.database.change(statement, (*astuple(person), token_hash)))
+
+    async def change_person(self, person: PersonRecord, token_hash: bytes | None = None) -> bool:
+        changed = await self.database.change(
+            """UPDATE person SET role = ?, team = ?, rotated = ?, revoked = ?, token_hash = coalesce(?, token_hash)
+               WHERE name = ? RETURNING 1""",
+            (person.role, person.team, person.rotated, person.revoked, token_hash, person.name),
+        )
+        return bool(changed)
+
+    async def change_by_login(self, person: PersonRecord) -> bool:
+        changed = await self.database.change(
+            """UPDATE person SET role = ?, team = ?, subject = ?
+               WHERE name = ? AND revoked IS NULL AND subject IN ('', ?) RETURNING 1""",
+            (person.role, person.team, person.subject, person.name, person.subject),
+        )
+        return bool(changed)
+
+    async def take_login(self, id_hash: bytes) -> LoginRecord | None:
+        rows = await self.database.change(f"DELETE FROM login WHERE id_hash = ? RETURNING {_LOGIN}", (id_hash,))  # noqa: S608
+        return LoginRecord(*rows[0]) if rows else None  # type: ignore[arg-type]
+
+    async def person_logged_in(self, id_hash: bytes, now: float) -> PersonRecord | None:
+        rows = await self.database.rows(
+            f"""SELECT {_PERSON} FROM login JOIN person ON person.name = login.person
+               WHERE id_hash = ? AND expires > ? AND began >= rotated AND revoked IS NULL""",  # noqa: S608
+            (id_hash, now),
+        )
+        return _person(rows[0]) if rows else None
+
+    async def usage(self, since: str, people: Collection[str] | None = None) -> Sequence[tuple[UsageKey, UsageSum]]:
+        names = None if people is None else list(people)
+        rows = await self.database.rows(
+            f"""SELECT {_USE}, {", ".join(SUMS)} FROM usage_day
+               WHERE day >= ? AND requests > 0 AND {one_of("person", names)} ORDER BY {_USE}""",  # noqa: S608
+            (since, *(names or ())),
+        )
+        return [(UsageKey(*row[:4]), UsageSum(*row[4:])) for row in rows]  # type: ignore[arg-type]
+
+    async def audit(self, before: int, limit: int, since: float = 0.0) -> Sequence[tuple[int, AuditEntry]]:
+        rows = await self.database.rows(
+            """SELECT seq, at, person, action, subject, detail FROM audit_log
+               WHERE seq < ? AND at >= ? ORDER BY seq DESC LIMIT ?""",
+            (before, since, limit),
+        )
+        return [(seq, AuditEntry(*row)) for seq, *row in rows]  # type: ignore[arg-type, misc]
+
+
+def spent(wanted: UsageRange) -> SqlStatement:
+    """Return what asks for the requests and the money of a range."""
+    chosen = [(name, getattr(wanted, name)) for name in ("person", "team", "model")]
+    where = "".join(f" AND {name} = ?" for name, value in chosen if value is not None)
+    return SqlStatement(
+        f"""SELECT CAST(coalesce(sum(admitted), 0) AS bigint), CAST(coalesce(sum(cost_usd), 0) AS double precision)
+           FROM usage_day WHERE day >= ?{where}""",  # noqa: S608
+        (wanted.since, *(value for _, value in chosen if value is not None)),
+    )
+
+
+def usage_rows(added: Sequence[tuple[UsageKey, UsageSum]]) -> list[Row]:
+    """Return the values of ADD_USAGE for what requests came to."""
+    return [(*astuple(key), *astuple(one)) for key, one in added]
+
+
+def _person(row: Row) -> PersonRecord:
+    return PersonRecord(*row)  # type: ignore[arg-type]
