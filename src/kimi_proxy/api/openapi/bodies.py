@@ -167,7 +167,18 @@ class AnnotationBody(TypedDict):
     marker: str
 
 
-class PruneStatsBody(TypedDict):
+class DeepInfraFields(TypedDict, total=False):
+    """What is known of a call to DeepInfra's scorer."""
+
+    deepinfra_latency_ms: int
+    deepinfra_docs_scored: int
+    deepinfra_docs_total: int
+    deepinfra_http_status: int
+    deepinfra_cached: bool
+    cost_estimated_usd: float
+
+
+class PruneStatsBody(DeepInfraFields):
     original_lines: int
     kept_lines: int
     pruned_lines: int
@@ -178,12 +189,6 @@ class PruneStatsBody(TypedDict):
     used_fallback: bool
     backend: str
     tokens_saved_est: int
-    deepinfra_latency_ms: NotRequired[int]
-    deepinfra_docs_scored: NotRequired[int]
-    deepinfra_docs_total: NotRequired[int]
-    deepinfra_http_status: NotRequired[int]
-    deepinfra_cached: NotRequired[bool]
-    cost_estimated_usd: NotRequired[float]
 
 
 class PreviewBody(TypedDict):

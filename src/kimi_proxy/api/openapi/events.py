@@ -2,7 +2,14 @@
 
 from typing import Literal, NotRequired, TypedDict
 
-from kimi_proxy.api.openapi.session_bodies import CompositionBody, MetricBody, SessionBody
+from kimi_proxy.api.openapi.bodies import DeepInfraFields
+from kimi_proxy.api.openapi.session_bodies import (
+    AttentionSinkBody,
+    MemoryMetricBody,
+    MetricBody,
+    RequestSums,
+    SessionBody,
+)
 
 
 class EventFields(TypedDict):
@@ -11,30 +18,15 @@ class EventFields(TypedDict):
     owner: NotRequired[str]  # whose it is, where an admin of a team sees that of another: person/ada
 
 
-class SessionTotalsBody(TypedDict):
+class SessionTotalsBody(RequestSums):
     sessions: int
-    requests: int
-    input_tokens: int
-    cached_tokens: int
-    output_tokens: int
-    tokens_saved: int
-    cost_usd: float | None
-    cost_before_usd: float | None
-    net_saved_tokens: int
-    net_saved_usd: float | None
 
 
-class HeldAlert(TypedDict):
+class HeldAlert(AttentionSinkBody):
     """An alert that was published before, and still holds."""
 
     type: Literal["attention_sink_alert"]
     session_id: str
-    is_sunk: bool
-    system_tokens: int
-    buried_tokens: int
-    distance: int | None
-    threshold: float
-    reinjected: bool
 
 
 class InitEvent(EventFields):
@@ -82,25 +74,8 @@ class BudgetAlertEvent(EventFields):
     usd: float
 
 
-class MemoryEvent(EventFields):
+class MemoryEvent(EventFields, MemoryMetricBody):
     type: Literal["memory_metrics_update"]
-    session_id: str
-    request_id: str
-    memory_tokens: int
-    chat_tokens: int
-    memory_ratio: float
-    composition: CompositionBody
-
-
-class AttentionSinkEvent(EventFields):
-    type: Literal["attention_sink_alert"]
-    session_id: str
-    request_id: str
-    system_tokens: int
-    buried_tokens: int
-    distance: int | None
-    percent: float | None
-    max_context: int | None
 
 
 class RequestEventFields(EventFields):
@@ -108,6 +83,15 @@ class RequestEventFields(EventFields):
 
     session_id: str
     request_id: str
+
+
+class AttentionSinkEvent(RequestEventFields):
+    type: Literal["attention_sink_alert"]
+    system_tokens: int
+    buried_tokens: int
+    distance: int | None
+    percent: float | None
+    max_context: int | None
 
 
 class ReinjectedEvent(RequestEventFields):
@@ -203,7 +187,7 @@ class LogCountEvent(EventFields):
     counted_by: Literal["log"]
 
 
-class PruneEvent(EventFields):
+class PruneEvent(EventFields, DeepInfraFields):
     type: Literal["prune_event"]
     prune_id: str | None
     outcome: Literal["pruned", "untouched", "fallback"]
@@ -218,12 +202,6 @@ class PruneEvent(EventFields):
     used_fallback: NotRequired[bool]
     backend: NotRequired[str]
     tokens_saved_est: NotRequired[int]
-    deepinfra_latency_ms: NotRequired[int]
-    deepinfra_docs_scored: NotRequired[int]
-    deepinfra_docs_total: NotRequired[int]
-    deepinfra_http_status: NotRequired[int]
-    deepinfra_cached: NotRequired[bool]
-    cost_estimated_usd: NotRequired[float]
 
 
 class SettingsEvent(EventFields):

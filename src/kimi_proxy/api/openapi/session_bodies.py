@@ -12,16 +12,7 @@ class CompositionBody(TypedDict):
     chat: int
 
 
-class SessionBody(TypedDict):
-    """A conversation, and the sums of its requests."""
-
-    id: str
-    name: str
-    title: str
-    provider: str
-    model: str
-    created_at: str
-    last_used_at: str
+class RequestSums(TypedDict):
     requests: int
     input_tokens: int
     cached_tokens: int
@@ -31,6 +22,18 @@ class SessionBody(TypedDict):
     cost_before_usd: float | None
     net_saved_tokens: int
     net_saved_usd: float | None
+
+
+class SessionBody(RequestSums):
+    """A conversation, and the sums of its requests."""
+
+    id: str
+    name: str
+    title: str
+    provider: str
+    model: str
+    created_at: str
+    last_used_at: str
     parent: str
     directory: str
     person: NotRequired[str]  # in a team
