@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-from kimi_proxy.core import json
 from kimi_proxy.core.chat import Wire, read
 from kimi_proxy.core.chat.wires.openai_chat import ChatToolCall
 from kimi_proxy.core.chat.wires.protocol import Usage
@@ -29,7 +28,6 @@ _CARRIED = frozenset(
     )
 )
 _REFUSED = ("mcp_servers", "container")  # without them the model could not do what it is asked for
-_SAME = ("temperature", "top_p")
 _TOOL = frozenset({"type", "name", "description", "input_schema", "strict"})
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _FINISHES = {
@@ -42,6 +40,8 @@ _DELTAS = {"text": ("text_delta", "text"), "thinking": ("thinking_delta", "think
 
 
 class MessagesTranslation(Translation):
+    wire = Wire.MESSAGES
+
     def __init__(self, body: JsonObject, dialect: ChatDialect) -> None:
         """Raise InvalidParams for a field that cannot be carried and must not be left out."""
         dropped = Dropped()
@@ -63,9 +63,6 @@ class MessagesTranslation(Translation):
     def events(self) -> EventTranslator:
         return _MessageEvents()
 
-    def error(self, status: int, body: bytes) -> JsonObject:
-        return Wire.MESSAGES.format.error_body(status, *chat.error_of(body))
-
 
 # Requests
 
@@ -78,16 +75,10 @@ def _request(body: JsonObject, dialect: ChatDialect, dropped: Dropped) -> JsonOb
     request: JsonObject = {"model": body.get("model")}
     request |= _tools(body, dropped)
     request["messages"] = [*_system(body.get("system"), dropped), *_messages(body.get("messages"), dropped)]
-    if body.get("max_tokens") is not None:
-        request[dialect.max_tokens] = body["max_tokens"]
-    request |= {name: body[name] for name in _SAME if body.get(name) is not None}
+    request |= chat.sampling(body, "max_tokens", dialect)
     if body.get("stop_sequences"):
         request["stop"] = body["stop_sequences"]
-    request |= _response_format(body, dropped)
-    if body.get("stream"):
-        request["stream"] = True
-        request |= {"stream_options": {"include_usage": True}} if dialect.asks_usage else {}
-    return request
+    return request | _response_format(body, dropped) | chat.streaming(body, dialect)
 
 
 def _response_format(body: JsonObject, dropped: Dropped) -> JsonObject:
@@ -295,4 +286,4 @@ class _MessageEvents(EventTranslator):
 
 
 def _event(kind: str, **fields: JsonValue) -> bytes:
-    return f"event: {kind}\ndata: ".encode() + json.encode({"type": kind, **fields}) + b"\n\n"
+    return chat.event(kind, fields)

@@ -201,6 +201,7 @@ class Translation(ABC):
     a look at those after it.
     """
 
+    wire: Wire  # of the client
     request: JsonObject
     dropped: tuple[str, ...]  # fields that chat completions have no place for
 
@@ -212,9 +213,9 @@ class Translation(ABC):
     def events(self) -> EventTranslator:
         """Return what translates one stream."""
 
-    @abstractmethod
     def error(self, status: int, body: bytes) -> JsonObject:
         """Return the body of a provider's refusal."""
+        return self.wire.format.error_body(status, *error_of(body))
 
 
 class ChatAnswer:
@@ -332,6 +333,24 @@ def _object(data: bytes) -> JsonObject:
 def refuse(field: str, what: str) -> InvalidParams:
     """Return the error for what chat completions cannot carry, and what must not be left out."""
     return InvalidParams(field, f"{what}: this model's provider speaks chat completions only, which cannot carry it")
+
+
+def sampling(body: JsonObject, limit: str, dialect: ChatDialect) -> JsonObject:
+    """Return how the answer is to be made; `limit` is the client's name for its greatest length."""
+    request = {} if body.get(limit) is None else {dialect.max_tokens: body[limit]}
+    return request | {name: body[name] for name in ("temperature", "top_p") if body.get(name) is not None}
+
+
+def streaming(body: JsonObject, dialect: ChatDialect) -> JsonObject:
+    """Return what asks for a stream, if the client does."""
+    if not body.get("stream"):
+        return {}
+    return {"stream": True, **({"stream_options": {"include_usage": True}} if dialect.asks_usage else {})}
+
+
+def event(kind: str, fields: JsonObject) -> bytes:
+    """Return an event of the client's stream."""
+    return f"event: {kind}\ndata: ".encode() + json.encode({"type": kind, **fields}) + b"\n\n"
 
 
 def function(name: str, arguments: JsonValue) -> JsonObject:

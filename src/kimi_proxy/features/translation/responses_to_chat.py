@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 
-from kimi_proxy.core import json
 from kimi_proxy.core.chat import Wire, read
 from kimi_proxy.core.chat.wires.openai_chat import ChatToolCall
 from kimi_proxy.core.chat.wires.protocol import Usage
@@ -37,11 +36,12 @@ _REFUSED = {
     "background": "its provider answers at once or not at all",
 }
 _AS_ASKED = {"store": False, "truncation": "disabled", "service_tier": "auto", "background": False}
-_SAME = ("temperature", "top_p")
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
 class ResponsesTranslation(Translation):
+    wire = Wire.RESPONSES
+
     def __init__(self, body: JsonObject, dialect: ChatDialect) -> None:
         """Raise InvalidParams for a field that cannot be carried and must not be left out."""
         dropped = Dropped()
@@ -73,9 +73,6 @@ class ResponsesTranslation(Translation):
     def events(self) -> EventTranslator:
         return (_CompactionEvents if self._is_compaction else _ResponseEvents)(self._tools, self._asked)
 
-    def error(self, status: int, body: bytes) -> JsonObject:
-        return Wire.RESPONSES.format.error_body(status, *chat.error_of(body))
-
 
 # Requests
 
@@ -93,17 +90,12 @@ def _request(
     request: JsonObject = {"model": body.get("model"), **_offered(body, tools, dropped), "messages": messages}
     if items.is_compaction and tools.functions:
         request["tool_choice"] = "none"  # the tools stay: without them the prompt cache would not fit
-    if body.get("max_output_tokens") is not None:
-        request[dialect.max_tokens] = body["max_output_tokens"]
-    request |= {name: body[name] for name in _SAME if body.get(name) is not None}
+    request |= chat.sampling(body, "max_output_tokens", dialect)
     request |= _cache_key(body, dialect, dropped) | _response_format(body, dropped)
     # What a model thought comes back with every answer, since its provider does not keep it.
     dropped.add(*(f"include.{each}" for each in _texts(body.get("include")) if each != "reasoning.encrypted_content"))
     dropped.add(*(f"reasoning.{name}" for name, value in read.as_object(body.get("reasoning")).items() if value))
-    if body.get("stream"):
-        request["stream"] = True
-        request |= {"stream_options": {"include_usage": True}} if dialect.asks_usage else {}
-    return request
+    return request | chat.streaming(body, dialect)
 
 
 def _offered(body: JsonObject, tools: ResponseTools, dropped: Dropped) -> JsonObject:
@@ -288,8 +280,7 @@ class _ResponseEvents(EventTranslator):
 
     def _event(self, kind: str, **fields: JsonValue) -> bytes:
         self._number += 1
-        value: JsonObject = {"type": kind, "sequence_number": self._number, **fields}
-        return f"event: {kind}\ndata: ".encode() + json.encode(value) + b"\n\n"
+        return chat.event(kind, {"sequence_number": self._number, **fields})
 
 
 class _CompactionEvents(_ResponseEvents):
