@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kimi_proxy.cli.console import home, remark, write, write_json
+from kimi_proxy.cli.console import HtmlOption, JsonOption, home, remark, write, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,10 +25,8 @@ def audit(
             metavar="PATH", help="Folders, files or git repositories with sessions, instead of the usual places."
         ),
     ] = None,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write a report with plots, as one HTML file.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead, for programs.")] = False,
+    html: HtmlOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Show what your agents' past sessions cost, and what would have been saved in them, net.
 

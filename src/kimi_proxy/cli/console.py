@@ -30,6 +30,9 @@ ConfigOption = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="The configuration file, in place of all others.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead, for programs.")]
+HtmlOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Also write a report with plots, as one HTML file.")
+]
 
 
 def decode(raw: bytes) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kimi_proxy import __version__
-from kimi_proxy.cli.console import remark, write, write_json
+from kimi_proxy.cli.console import HtmlOption, JsonOption, remark, write, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,10 +41,8 @@ def evaluate(
         list[str] | None,
         typer.Option("--url", metavar="URL", help="Another pruner to judge, by its /prune or /rpc. May be repeated."),
     ] = None,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write a report with plots, as one HTML file.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead, for programs.")] = False,
+    html: HtmlOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Judge how well lines are chosen, on questions mined from a git repository.
 
@@ -148,7 +146,7 @@ def replay(
     model: Annotated[
         str, typer.Option(metavar="NAME", help="A model of the settings, whose window and prices are taken instead.")
     ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead, for programs.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Play conversations again, with nothing cut, with the sanitizer, and with compression too.
 

@@ -1,5 +1,20 @@
 """Small changes to configuration files of other programs: what we don't change stays as it is, byte for byte."""
 
+from collections.abc import Callable
+
+from kimi_proxy.core.errors import FileRefused
+
+
+def check_rest(before: str, after: str, rest: Callable[[str], object]) -> None:
+    """Raise FileRefused unless both texts say the same but for what is ours; `rest` returns what is not."""
+    said = repr(rest(before))  # the order of keys counts, and NaN equals itself
+    try:
+        same = said == repr(rest(after))
+    except FileRefused as e:
+        raise FileRefused(f"a change would break it ({e}): change it by hand") from e
+    if not same:
+        raise FileRefused("a change would alter something else in it: change it by hand")
+
 
 def newline_of(text: str) -> str:
     """Return the line break that a file uses."""

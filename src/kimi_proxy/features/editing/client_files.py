@@ -6,7 +6,7 @@ from typing import Protocol
 
 from kimi_proxy.core.errors import FileRefused
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.features.editing import gap_before, newline_of
+from kimi_proxy.features.editing import check_rest, gap_before, newline_of
 
 # Keys of one transport that would contradict the other.
 OVER_HTTP = (
@@ -94,14 +94,8 @@ class SharedFile:
         return mark + self._checked(plain, self.format.merge(plain, (self.key, self.name), entry, dropped))
 
     def _checked(self, before: str, after: str) -> str:
-        """Return `after` if it says the same as `before` but for our entry."""
-        said = repr(self.others(before))  # the order of keys counts, and NaN equals itself
-        try:
-            same = said == repr(self.others(after))
-        except FileRefused as e:
-            raise FileRefused(f"a change would break it ({e}): change it by hand") from e
-        if not same:
-            raise FileRefused("a change would alter something else in it: change it by hand")
+        """Return `after`. Raise FileRefused if it does not say the same as `before` but for our entry."""
+        check_rest(before, after, self.others)
         return after
 
 

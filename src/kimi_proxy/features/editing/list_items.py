@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kimi_proxy.core.errors import FileRefused
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.features.editing import jsonc
+from kimi_proxy.features.editing import check_rest, jsonc
 from kimi_proxy.features.editing.client_files import split_bom
 
 Path = tuple[str, ...]
@@ -25,7 +24,7 @@ class ListItems:
         for path, item in self.items.items():
             if self._ours(changed, path) != [item]:
                 changed = jsonc.append(self._removed(changed, path), path, item)
-        self._check(plain, changed)
+        check_rest(plain, changed, self._rest)
         return mark + changed
 
     def undone(self, text: str, before: str) -> str:
@@ -38,7 +37,7 @@ class ListItems:
                 if jsonc.get(changed, path[:depth]) not in ([], {}) or jsonc.get(old, path[:depth]) is not None:
                     break
                 changed = jsonc.remove(changed, path[:depth])
-        self._check(plain, changed)
+        check_rest(plain, changed, self._rest)
         return mark + changed
 
     def _removed(self, text: str, path: Path) -> str:
@@ -49,10 +48,6 @@ class ListItems:
     def _ours(self, text: str, path: Path) -> list[JsonValue]:
         found = jsonc.get(text, path)
         return [item for item in found if self.mark in repr(item)] if isinstance(found, list) else []
-
-    def _check(self, before: str, after: str) -> None:
-        if repr(self._rest(before)) != repr(self._rest(after)):
-            raise FileRefused("a change would alter something else in it: change it by hand")
 
     def _rest(self, text: str) -> JsonValue:
         """Return what the file says without our items, and without what is empty."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from kimi_proxy.core.errors import FileRefused
 from kimi_proxy.core.json import JsonValue
+from kimi_proxy.features.editing import check_rest
 from kimi_proxy.features.editing.client_files import TextFormat, split_bom
 
 Path = tuple[str, ...]
@@ -26,7 +27,7 @@ class SettingsKeys:
         changed = plain
         for place, value in self._places():
             changed = self._with(changed, place, value, plain)
-        self._check(plain, changed)
+        check_rest(plain, changed, self._rest)
         for place, value in self._places():
             if self._value(changed, place) != value:
                 raise FileRefused(f"{'.'.join(place)} cannot be set there: set it by hand")
@@ -38,7 +39,7 @@ class SettingsKeys:
         changed = plain
         for place, _ in self._places():
             changed = self._with(changed, place, self._value(old, place), old)
-        self._check(plain, changed)
+        check_rest(plain, changed, self._rest)
         return mark + changed
 
     def _places(self) -> Iterator[tuple[Path, JsonValue]]:
@@ -67,16 +68,6 @@ class SettingsKeys:
         for key in place:
             at = at.get(key) if isinstance(at, dict) else None
         return at
-
-    def _check(self, before: str, after: str) -> None:
-        """Raise FileRefused unless `after` says the same as `before` but for our values."""
-        said = repr(self._rest(before))  # the order of keys counts, and NaN equals itself
-        try:
-            same = said == repr(self._rest(after))
-        except FileRefused as e:
-            raise FileRefused(f"a change would break it ({e}): change it by hand") from e
-        if not same:
-            raise FileRefused("a change would alter something else in it: change it by hand")
 
     def _rest(self, text: str) -> object:
         rest = self.format.load(text)
