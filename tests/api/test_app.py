@@ -7,61 +7,13 @@ from pathlib import Path
 import pytest
 from tests.api import wire
 from tests.api.pruner_world import pruner
+from tests.tool_schemas import PRUNE_SCHEMA, RECOVER_SCHEMA
 
 from kimi_proxy.api.apps import rules_of
 from kimi_proxy.core import json
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.proxy.local_server import outward_address
-
-# The contract's own schemas, word for word.
-PRUNE_SCHEMA = """
-{
-  "type": "object",
-  "properties": {
-    "text": {"type": "string"},
-    "goal_hint": {"type": "string"},
-    "source_type": {"type": "string", "enum": ["code", "logs", "docs"]},
-    "options": {
-      "type": "object",
-      "properties": {
-        "max_prune_ratio": {"type": "number", "minimum": 0, "maximum": 1},
-        "min_keep_lines": {"type": "integer", "minimum": 0},
-        "timeout_ms": {"type": "integer", "minimum": 1},
-        "annotate_lines": {"type": "boolean"},
-        "include_markers": {"type": "boolean"}
-      },
-      "required": ["max_prune_ratio", "min_keep_lines", "timeout_ms", "annotate_lines", "include_markers"],
-      "additionalProperties": false
-    }
-  },
-  "required": ["text", "goal_hint", "source_type", "options"],
-  "additionalProperties": false
-}
-"""
-RECOVER_SCHEMA = """
-{
-  "type": "object",
-  "properties": {
-    "prune_id": {"type": "string"},
-    "ranges": {
-      "type": "array",
-      "items": {
-        "type": "object",
-        "properties": {
-          "start_line": {"type": "integer", "minimum": 1},
-          "end_line": {"type": "integer", "minimum": 1}
-        },
-        "required": ["start_line", "end_line"],
-        "additionalProperties": false
-      }
-    },
-    "include_line_numbers": {"type": "boolean"}
-  },
-  "required": ["prune_id", "ranges", "include_line_numbers"],
-  "additionalProperties": false
-}
-"""
 
 OPTIONS: JsonObject = {
     "max_prune_ratio": 0.6,

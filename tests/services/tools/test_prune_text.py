@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.fakes import MemoryOriginals
 from tests.texts import a_log
+from tests.tool_schemas import PRUNE_SCHEMA
 
 from kimi_proxy.core.config import PrunerSettings
 from kimi_proxy.core.errors import InvalidParams
@@ -13,31 +14,6 @@ from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.tools import prune_text
 from kimi_proxy.services.tools.prune_text import PruneText
 from kimi_proxy.services.workers.pool import Workers
-
-CONTRACT = """
-{
-  "type": "object",
-  "properties": {
-    "text": {"type": "string"},
-    "goal_hint": {"type": "string"},
-    "source_type": {"type": "string", "enum": ["code", "logs", "docs"]},
-    "options": {
-      "type": "object",
-      "properties": {
-        "max_prune_ratio": {"type": "number", "minimum": 0, "maximum": 1},
-        "min_keep_lines": {"type": "integer", "minimum": 0},
-        "timeout_ms": {"type": "integer", "minimum": 1},
-        "annotate_lines": {"type": "boolean"},
-        "include_markers": {"type": "boolean"}
-      },
-      "required": ["max_prune_ratio", "min_keep_lines", "timeout_ms", "annotate_lines", "include_markers"],
-      "additionalProperties": false
-    }
-  },
-  "required": ["text", "goal_hint", "source_type", "options"],
-  "additionalProperties": false
-}
-"""
 
 
 @pytest.fixture
@@ -65,7 +41,7 @@ def arguments(**changed: JsonValue) -> JsonObject:
 
 
 async def test_the_schema_is_the_contracts(tool: Tool[PruneText]) -> None:
-    assert json.dumps(tool.schema) == json.dumps(json.loads(CONTRACT))
+    assert json.dumps(tool.schema) == json.dumps(json.loads(PRUNE_SCHEMA))
 
 
 async def test_the_tool_says_what_it_is(tool: Tool[PruneText]) -> None:

@@ -3,6 +3,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.fakes import MemoryOriginals
+from tests.tool_schemas import RECOVER_SCHEMA
 
 from kimi_proxy.core.config import PrunerSettings
 from kimi_proxy.core.errors import InvalidParams, InvalidRange, PruneIdNotFound
@@ -16,30 +17,6 @@ from kimi_proxy.services.workers.pool import Workers
 
 ID = "prn_0123456789abcdef"
 TEXT = "one\ntwo \r\n\nfour\ud800\n"
-
-CONTRACT = """
-{
-  "type": "object",
-  "properties": {
-    "prune_id": {"type": "string"},
-    "ranges": {
-      "type": "array",
-      "items": {
-        "type": "object",
-        "properties": {
-          "start_line": {"type": "integer", "minimum": 1},
-          "end_line": {"type": "integer", "minimum": 1}
-        },
-        "required": ["start_line", "end_line"],
-        "additionalProperties": false
-      }
-    },
-    "include_line_numbers": {"type": "boolean"}
-  },
-  "required": ["prune_id", "ranges", "include_line_numbers"],
-  "additionalProperties": false
-}
-"""
 
 
 @pytest.fixture
@@ -59,7 +36,7 @@ def arguments(*ranges: tuple[JsonValue, JsonValue], numbers: JsonValue = False, 
 
 
 async def test_the_schema_is_the_contracts(tool: Tool[RecoverText]) -> None:
-    assert json.dumps(tool.schema) == json.dumps(json.loads(CONTRACT))
+    assert json.dumps(tool.schema) == json.dumps(json.loads(RECOVER_SCHEMA))
 
 
 async def test_the_tool_says_what_it_is(tool: Tool[RecoverText]) -> None:
