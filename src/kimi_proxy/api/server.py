@@ -32,6 +32,7 @@ CROWDED = (
     b'content-length: 62\r\n\r\n{"error":{"code":"crowded","message":"too many connections"}}\n'
 )
 MAX_CONNECTIONS = 1000
+CONNECTION, OWNER = "connection", "owner"  # what is known of a connection is in the state of each of its requests
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -49,6 +50,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.app_state = {**self.app_state, CONNECTION: set()}
         self._deadline = self.loop.call_later(self.head_s, transport.abort)
         if len(self.connections) > self.max_connections:
             transport.write(CROWDED)
@@ -314,12 +316,19 @@ def _for_owner(app: ASGIApp) -> ASGIApp:
 
 
 def _is_owner(scope: Scope) -> bool:
+    """Return whether the other end is ours. The system is asked once a connection: no one else can take that over."""
     if not scope.get("client") or not scope.get("server"):
         return False
+    known: set[str] = scope.get("state", {}).get(CONNECTION, set())
+    if OWNER in known:
+        return True
     try:
-        return peer.is_own(scope["client"], scope["server"])
+        is_owner = peer.is_own(scope["client"], scope["server"])
     except peer.PeerUnknown:
         return False
+    if is_owner:
+        known.add(OWNER)
+    return is_owner
 
 
 def _probed(app: ASGIApp, stop: asyncio.Event) -> ASGIApp:

@@ -18,6 +18,10 @@ class _Entry(NamedTuple, Generic[Value]):
     expires: float
 
 
+def _everyone() -> str:
+    return ""
+
+
 class LruCache(Generic[Key, Value]):
     """The least recently used entry leaves first; a value larger than `max_bytes` is not kept at all.
 
@@ -37,13 +41,13 @@ class LruCache(Generic[Key, Value]):
         self._max_bytes = max_bytes
         self._ttl_s = ttl_s
         self._now = now
-        self._shared = shared
+        self._scope: Callable[[], str] = _everyone if shared else caller.scope
         self._entries: OrderedDict[tuple[str, Key], _Entry[Value]] = OrderedDict()
         self._bytes = 0
 
     def __contains__(self, key: Key) -> bool:
         """Whether `key` is kept; looking does not count as use."""
-        place = self._place(key)
+        place = self._scope(), key
         return place in self._entries and self._entries[place].expires > self._now()
 
     def items(self) -> list[tuple[Key, Value]]:
@@ -53,7 +57,7 @@ class LruCache(Generic[Key, Value]):
         return [(key, entry.value) for (scope, key), entry in entries if scope == own and entry.expires > now]
 
     def get(self, key: Key) -> Value | None:
-        place = self._place(key)
+        place = self._scope(), key
         entry = self._entries.get(place)
         if entry is None:
             return None
@@ -64,7 +68,7 @@ class LruCache(Generic[Key, Value]):
         return entry.value
 
     def put(self, key: Key, value: Value, size: int = 0) -> None:
-        place = self._place(key)
+        place = self._scope(), key
         self._drop(place)
         if size > self._max_bytes:
             return
@@ -80,19 +84,13 @@ class LruCache(Generic[Key, Value]):
         return value
 
     def forget(self, key: Key) -> None:
-        self._drop(self._place(key))
+        self._drop((self._scope(), key))
 
     def clear(self) -> None:
         """Forget everything that is in the caller's scope."""
         own = self._scope()
         for place in [place for place in self._entries if place[0] == own]:
             self._drop(place)
-
-    def _scope(self) -> str:
-        return "" if self._shared else caller.scope()
-
-    def _place(self, key: Key) -> tuple[str, Key]:
-        return self._scope(), key
 
     def _drop(self, place: tuple[str, Key]) -> None:
         entry = self._entries.pop(place, None)

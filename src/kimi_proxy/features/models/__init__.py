@@ -14,7 +14,7 @@ from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.models import known as known_models
 from kimi_proxy.features.models.known import LOCAL, KnownModel
 
-MAX_NAMES = 1000  # clients choose names freely
+MAX_NAMES, MAX_NAME_CHARS = 1000, 200  # that are remembered: clients choose names freely
 MAX_WINDOW = 1 << 30
 MAX_LISTED = 10_000  # models of one provider's list that are looked at
 
@@ -59,9 +59,16 @@ class Models:
         self._models = models
         self._file = file
         self._off_lines = off_lines or {}
+        # Every request asks for these.
+        self._makers = {name: maker_at(name, provider) for name, provider in providers.items()}
+        self._local = frozenset(name for name, provider in providers.items() if is_local(provider))
+        self._plans = [name for name in (*self._providers, *self._on_demand) if self._makers[name] == CHATGPT]
+        self._by_name: dict[str, list[Target]] = {}
+        for target in map(self.configured, models):
+            self._by_name.setdefault(target.model, []).append(target)
         # Windows by the providers' own lists.
         self._listed: LruCache[tuple[str, str], int] = LruCache(MAX_NAMES, shared=True)
-        self._known: LruCache[Target, Model] = LruCache(MAX_NAMES, shared=True)
+        self._known: LruCache[Target, tuple[Model | None]] = LruCache(MAX_NAMES, shared=True)
 
     @classmethod
     def of(cls, config: Config) -> "Models":
@@ -76,7 +83,7 @@ class Models:
         """
         if name in self._models:
             return self._checked(self.configured(name), wire, credential, translate)
-        by_name = [target for target in map(self.configured, self._models) if target.model == name]
+        by_name = self._by_name.get(name, ())
         usable = [target for target in by_name if self._answers(target.provider, wire)]
         if not usable and translate:
             usable = [target for target in by_name if self._translates(target.provider, wire)]
@@ -92,12 +99,12 @@ class Models:
 
     def model(self, target: Target) -> Model | None:
         """Return what is known of a model: the settings' word first, then the provider's, then the table's."""
-        model = self._known.get(target)
-        if model is None:
-            model = self._merged(target)
-            if model is not None:
-                self._known.put(target, model)
-        return model
+        known = self._known.get(target)
+        if known is None:
+            known = (self._merged(target),)
+            if len(target.model) <= MAX_NAME_CHARS:
+                self._known.put(target, known)
+        return known[0]
 
     def window(self, target: Target) -> int | None:
         """Return the size of the context window in tokens; None if it is not known."""
@@ -145,8 +152,7 @@ class Models:
         if rest and prefix in self._off_lines:
             raise self._switched_off(prefix)
         maker = known_models.maker(name)
-        named = (*self._providers, *self._on_demand)
-        if plan := next((each for each in named if self._is_plan(each, wire, credential)), None):
+        if plan := next((each for each in self._plans if self._is_plan(each, wire, credential)), None):
             return Target(plan, model)
         # A plan takes nothing but its own logins: other credentials are not for its eyes.
         able = [each for each in self._providers if self._answers(each, wire) and self._maker(each) != CHATGPT]
@@ -166,9 +172,8 @@ class Models:
         return has_key and maker in self._on_demand and self._on_demand[maker].speaks(wire)
 
     def _is_plan(self, provider: str, wire: Wire, credential: str) -> bool:
-        """Return whether a client is logged in there with a plan: its models have the names of another's."""
-        known = self._all[provider]
-        return maker_at(provider, known) == CHATGPT and known.speaks(wire) and is_key_of(CHATGPT, credential)
+        """Return whether a client is logged in with the plan that `provider` is: its models have another's names."""
+        return self._all[provider].speaks(wire) and is_key_of(CHATGPT, credential)
 
     def _on_demand_target(self, name: str, maker: str, wire: Wire, credential: str) -> Target:
         """Return the maker of a model, else the only provider for which there is a key."""
@@ -204,7 +209,7 @@ class Models:
                 f'add a provider of type = "{wire.format.provider_types[0]}" for it, or ask it by another route'
             )
         has_key = name in self._providers or name in self._keyed or is_key_of(name, credential)
-        if not has_key and not is_local(provider):
+        if not has_key and name not in self._local:
             # Without a key the provider would refuse, but it would have read the request.
             raise NoProvider(
                 f"{target.model[:80]!r} is answered by {name}, and there is no key for it: set {provider.key_variable} "
@@ -235,10 +240,10 @@ class Models:
         return known_models.find(target.model, maker)
 
     def _maker(self, provider: str) -> str:
-        return maker_at(provider, self._all[provider]) if provider in self._all else provider
+        return self._makers.get(provider, provider)
 
     def _is_local(self, provider: str) -> bool:
-        return provider in self._all and is_local(self._all[provider])
+        return provider in self._local
 
 
 def window_in(listing: JsonValue, model: str) -> int | None:

@@ -14,10 +14,10 @@ class Wire(Enum):
     MESSAGES = AnthropicMessages()
     RESPONSES = OpenAiResponses()
 
-    @property
-    def format(self) -> WireFormat:
-        wire_format: WireFormat = self.value
-        return wire_format
+    format: WireFormat  # the value: an attribute, because every request reads it some thirty times
+
+    def __init__(self, wire_format: WireFormat) -> None:
+        self.format = wire_format
 
 
 BY_NAME = {wire.format.name: wire for wire in Wire}
