@@ -10,7 +10,7 @@ Children = Callable[[], list[int]]
 
 def children_of(pid: int) -> list[int]:
     """The living and the unburied."""
-    return [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit() and _parent_of(p) == pid]
+    return [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit() and parent_of(int(p.name)) == pid]
 
 
 def is_there(pid: int) -> bool:
@@ -75,9 +75,10 @@ def runs_in(folder: Path) -> bool:
     return False
 
 
-def _parent_of(process: Path) -> int | None:
+def parent_of(pid: int) -> int | None:
+    """The parent of a process; None if there is no such process."""
     try:
         # The name in the second field may hold spaces and brackets.
-        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except (OSError, ValueError):
         return None

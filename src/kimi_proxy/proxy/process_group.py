@@ -11,7 +11,8 @@ line of JSON goes to STATUS_FD.
 
 The second form is for servers, which keep our standard streams and have no time limit. STATUS_FD gets the server's
 process id, or `!` and the number of the error that kept it from starting. SIGTERM is passed on to all of the family.
-When CONTROL_FD closes the family is ended, at once if a byte came before. We end as the server did."""
+When CONTROL_FD closes the family is ended, at once if a byte came before. We end as the server did. Between us and the
+server stands a second guard: if one of the two is killed, the other one ends the family."""
 
 import contextlib
 import ctypes
@@ -149,14 +150,41 @@ def _serve(argv: list[str], status: int, control: int) -> NoReturn:
     """Run a server until it ends, or is to end; then end all that descends from it."""
     os.set_inheritable(status, False)
     os.set_inheritable(control, False)
+    alive, held = os.pipe()  # the second guard sees by its end that we are gone
+    second = os.fork()
+    if second == 0:
+        os.close(control)
+        os.close(held)
+        _serve_below(argv, status, alive)
+    os.close(status)
+    os.close(alive)
     wake = _wake_on_signals()
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    family = Family(_start_server(argv, status))
+    family = Family(second)
     _leave_streams()
     if _watch_server(family, wake, control):
         _end(family, "stopped")
     _kill(family)
     _exit_like(family.status)
+
+
+def _serve_below(argv: list[str], status: int, first: int) -> NoReturn:
+    """Run a server until it ends, and end as it did; if the first guard is killed meanwhile, end all of the family."""
+    os.setsid()  # one signal to a group cannot reach both guards
+    wake = _wake_on_signals()
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    family = Family(_start_server(argv, status))
+    _leave_streams()
+    while True:
+        family.alive()
+        if family.status is not None:
+            _exit_like(family.status)  # what it left goes to the first guard
+        ready, _, _ = select.select([first, wake], [], [])
+        if first in ready:
+            _end(family, "stopped")
+            _kill(family)
+            _exit_like(family.status)
+        os.read(wake, 4096)  # what is to end the server, the first guard sends to all
 
 
 def _start_server(argv: list[str], status: int) -> int:

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.processes import runs, until
+from tests.processes import is_guard, parent_of, runs, until
 
 from kimi_proxy.core import jsonrpc
 from kimi_proxy.core.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable, UpstreamUnreadable
@@ -349,6 +349,55 @@ async def test_when_we_are_killed_nothing_is_left_behind(child: str):
     )
     assert owner.stdout is not None
     pids = json.loads(await owner.stdout.readline())
+    owner.kill()
+    await owner.wait()
+
+    await until(lambda: not any(runs(pids[name]) for name in ("pid", "child")), within_s=60)
+
+
+def guards_of(pid: int) -> dict[str, int]:
+    """The two processes that stand between us and a server."""
+    second = parent_of(pid)
+    assert second is not None
+    first = parent_of(second)
+    assert first is not None
+    assert is_guard(first)
+    assert is_guard(second)
+    return {"first": first, "second": second}
+
+
+async def pid_of(client: StdioClient) -> JsonValue:
+    try:
+        return await result(client, call("pid"))
+    except UpstreamUnreachable:  # it came before the end was seen
+        await asyncio.sleep(0.01)
+        return None
+
+
+GUARDS = pytest.mark.parametrize("guard", ["first", "second"])
+
+
+@GUARDS
+async def test_a_killed_guard_leaves_nothing_behind_and_the_next_call_works(guard: str):
+    async with running(command()) as client:
+        pids = await result(client, call("adrift"))
+        os.kill(guards_of(pids["pid"])[guard], signal.SIGKILL)  # type: ignore[index,call-overload,arg-type]
+
+        await until(lambda: not any(runs(pids[name]) for name in ("pid", "child")))  # type: ignore[index,call-overload]
+        async with asyncio.timeout(PATIENCE_S):
+            while (again := await pid_of(client)) is None:
+                pass
+        assert again != pids["pid"]  # type: ignore[index,call-overload]
+
+
+@GUARDS
+async def test_a_guard_that_is_killed_with_us_leaves_nothing_behind(guard: str):
+    owner = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", OWNER, json.dumps(command().argv), "adrift", stdout=subprocess.PIPE
+    )
+    assert owner.stdout is not None
+    pids = json.loads(await owner.stdout.readline())
+    os.kill(guards_of(pids["pid"])[guard], signal.SIGKILL)
     owner.kill()
     await owner.wait()
 
