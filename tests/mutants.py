@@ -1,27 +1,36 @@
 """Mutation testing: how many small changes of the source do its tests notice?
 
-A group is a few modules and the tests beside them. Of all mutants a sample is drawn by a fixed seed; each is tried in a
-forked process that imports the changed module in place of the real one. One that nothing notices is printed."""
+A group is a few modules and the tests beside them, which are collected once and run once to see which lines each of
+them runs. Of all mutants a sample is drawn by a fixed seed; each is tried in a forked process that puts the changed
+function in place of the real one and runs the tests that pass its line, quick ones first. One that nothing notices is
+printed, unless `equivalent_mutants.txt` says why nothing can."""
 
 import argparse
 import ast
+import gc
+import json
 import os
 import random
 import resource
 import signal
 import sys
+import tempfile
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, FrameType, FunctionType
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "kimi_proxy"
-CPU_S = 120
-WALL_S = 900
+EQUIVALENT = Path(__file__).with_name("equivalent_mutants.txt")
+CPU_S = 30  # more than a loop without end is given to be one; all tests of a group together take less
+WALL_S = 300
+QUIETLY = ("-p", "no:cacheprovider", "-p", "no:terminal")
 
 GROUPS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "engine": (
@@ -86,15 +95,23 @@ class Mutant:
     node: int
 
     @property
-    def module(self) -> str:
-        return ".".join(("kimi_proxy", *self.file.relative_to(SOURCE).with_suffix("").parts))
+    def lines(self) -> range:
+        """The lines of the changed expression or condition, which a test has to run to notice anything."""
+        node = _at(_at(ast.parse(self.text), self.function), self.node)
+        of = node.test if isinstance(node, ast.If | ast.IfExp | ast.While) else node
+        return range(self.line, (getattr(of, "end_lineno", None) or self.line) + 1)
 
     @property
-    def source(self) -> str:
+    def code(self) -> CodeType:
         """The module as it is with the change."""
         tree = ast.parse(self.text)
         _change(_at(_at(tree, self.function), self.node))
-        return ast.unparse(ast.fix_missing_locations(tree))
+        return compile(ast.fix_missing_locations(tree), str(self.file), "exec")
+
+    def __str__(self) -> str:
+        """Return the change and the line that has it, as `equivalent_mutants.txt` names them."""
+        line = self.text.split("\n")[self.line - 1].strip()
+        return f"{self.file.relative_to(SOURCE)} | {line} | {self.what}"
 
 
 def mutants(file: Path) -> list[Mutant]:
@@ -172,76 +189,183 @@ def _change(node: ast.AST) -> None:
             node.__class__ = ast.Break  # type: ignore[assignment]
 
 
-class _Changed(MetaPathFinder, Loader):
-    """Imports the mutant in place of its module."""
-
-    def __init__(self, mutant: Mutant) -> None:
-        self._mutant = mutant
-
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name != self._mutant.module:
-            return None
-        spec = PathFinder.find_spec(name, path)
-        if spec is not None:
-            spec.loader = self
-        return spec
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return None
-
-    def exec_module(self, module: ModuleType) -> None:
-        exec(compile(self._mutant.source, str(self._mutant.file), "exec"), module.__dict__)
+Lines = dict[str, dict[int, set[str]]]  # of a file: which tests run each of them
 
 
-def is_noticed(mutant: Mutant | None, tests: Sequence[str]) -> bool:
-    """Return whether the tests fail, or never end, with the mutant in place; without one they have to pass."""
+class Group:
+    """A pytest plugin that tries mutants on the tests that were collected, in place of running them."""
+
+    def __init__(self, name: str, files: Sequence[str], sample: int, seed: int) -> None:
+        self._name = name
+        every = [mutant for file in files for mutant in mutants(SOURCE / file)]
+        self._all = len(every)
+        self._chosen = random.Random(seed).sample(every, min(sample, len(every)))
+        self._phase = ""
+        self.noticed = self.equivalent = 0
+
+    @property
+    def tried(self) -> int:
+        return len(self._chosen)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        lines, seconds = self._covered(session)
+        reasons = _equivalent()
+        for mutant in self._chosen:
+            tests = set().union(*(lines.get(str(mutant.file), {}).get(line, set()) for line in mutant.lines))
+            items = [item for item in session.items if item.nodeid in tests or _file(item) in tests]
+            items.sort(key=lambda item: seconds[item.nodeid])
+            if items and _is_noticed(mutant, session, items):
+                self.noticed += 1
+            elif str(mutant) in reasons:
+                self.equivalent += 1
+            else:
+                said = "survived" if items else "run by no test"
+                print(f"{said}: {mutant.file.relative_to(ROOT)}:{mutant.line}: {mutant}", flush=True)
+        return True
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self) -> Iterator[None]:
+        self._phase = "setup"
+        yield
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self) -> Iterator[None]:
+        self._phase = "call"
+        yield
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_teardown(self) -> Iterator[None]:
+        self._phase = "teardown"
+        yield
+
+    def report(self) -> str:
+        """Return the group's figures; what is equivalent is left out of the share."""
+        real = self.tried - self.equivalent
+        share = f"{100 * self.noticed / real:.0f} %" if real else "-"
+        return (
+            f"{self._name}: {self.noticed} of {real} noticed ({share}), {self.equivalent} more change nothing,"
+            f" of {self._all} mutants in all"
+        )
+
+    def _covered(self, session: pytest.Session) -> tuple[Lines, Mapping[str, float]]:
+        """Return which lines each test runs, and how long each takes; end if one fails without any change."""
+        with tempfile.NamedTemporaryFile(suffix=".json") as file:
+
+            def run() -> bool:
+                found = self._traced(session)
+                Path(file.name).write_text(json.dumps(found))
+                return session.testsfailed == 0
+
+            if not _passes(run, 10 * CPU_S):
+                pytest.exit(f"{self._name}: the tests fail without a change", returncode=1)
+            ran, seconds = json.loads(Path(file.name).read_text())
+        lines: Lines = defaultdict(lambda: defaultdict(set))
+        for path, line, test in ran:
+            lines[path][line].add(test)
+        return lines, seconds
+
+    def _traced(self, session: pytest.Session) -> tuple[list[tuple[str, int, str]], dict[str, float]]:
+        """Run all tests; what fixtures run is taken as run by all tests of the file, which may share them."""
+        files = {str(mutant.file) for mutant in self._chosen}
+        ran: set[tuple[str, int, str]] = set()
+        seconds: dict[str, float] = {}
+        item = session.items[0]
+
+        def on_call(frame: FrameType, event: str, arg: object) -> Callable[..., object] | None:
+            return on_line if frame.f_code.co_filename in files else None
+
+        def on_line(frame: FrameType, event: str, arg: object) -> Callable[..., object]:
+            by = item.nodeid if self._phase == "call" else _file(item)
+            ran.add((frame.f_code.co_filename, frame.f_lineno, by))
+            return on_line
+
+        for item, following in zip(session.items, [*session.items[1:], None], strict=True):
+            threading.settrace(on_call)
+            sys.settrace(on_call)
+            began = time.process_time()
+            item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
+            seconds[item.nodeid] = time.process_time() - began
+        sys.settrace(None)
+        return list(ran), seconds
+
+
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
+
+
+def _equivalent() -> set[str]:
+    """Return the mutants that change nothing that a test could see; a reason stands below each."""
+    lines = EQUIVALENT.read_text("utf-8").split("\n")
+    return {line for line in lines if line and not line.startswith((" ", "#"))}
+
+
+def _is_noticed(mutant: Mutant, session: pytest.Session, items: Sequence[pytest.Item]) -> bool:
+    """Return whether one of the tests fails, or never ends, with the mutant in place."""
+
+    def run() -> bool:
+        _put_in_place(mutant.code)
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
+            if session.testsfailed:
+                return False
+        return True
+
+    return not _passes(run, CPU_S)
+
+
+def _put_in_place(module: CodeType) -> None:
+    """Give every function of the changed module its code in the changed form."""
+    gc.unfreeze()  # what conftest.py leaves out of collections is not among the objects otherwise
+    changed = {(code.co_qualname, code.co_firstlineno): code for code in _codes(module)}
+    for function in [found for found in gc.get_objects() if isinstance(found, FunctionType)]:
+        old = function.__code__
+        new = changed.get((old.co_qualname, old.co_firstlineno))
+        if old.co_filename == module.co_filename and new is not None:
+            function.__code__ = new
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+def _passes(run: Callable[[], bool], cpu_s: int) -> bool:
+    """Return whether `run` returns True in a forked process, in time."""
     child = os.fork()
     if child == 0:
-        _run(mutant, tests)
-    deadline = time.monotonic() + WALL_S
+        os.setpgid(0, 0)
+        resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for fd in (0, 1, 2):
+            os.dup2(nowhere, fd)
+        code = 1
+        try:
+            code = 0 if run() else 1
+        finally:
+            os._exit(code)
+    deadline = time.monotonic() + max(WALL_S, 3 * cpu_s)
     while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
         if time.monotonic() > deadline:
             os.killpg(child, signal.SIGKILL)
             os.waitpid(child, 0)
-            return True
-        time.sleep(0.05)
-    return ended[1] != 0
+            return False
+        time.sleep(0.02)
+    return ended[1] == 0
 
 
-def _run(mutant: Mutant | None, tests: Sequence[str]) -> None:
-    os.setpgid(0, 0)
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for fd in (0, 1, 2):
-        os.dup2(nowhere, fd)
-    if mutant is not None:
-        sys.meta_path.insert(0, _Changed(mutant))
-    os.environ["HYPOTHESIS_PROFILE"] = "mutants"
-    try:
-        import pytest
-
-        code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=no", *tests])
-    except BaseException:  # noqa: BLE001 - the import of a broken module
-        code = 1
-    os._exit(int(code))
-
-
-def measure(group: str, sample: int, seed: int) -> tuple[int, int]:
-    """Print the mutants of a sample that survive; return how many there were, and how many were noticed."""
-    files, tests = GROUPS[group]
-    every = [mutant for file in files for mutant in mutants(SOURCE / file)]
-    chosen = random.Random(seed).sample(every, min(sample, len(every)))
-    if is_noticed(None, tests):
-        raise SystemExit(f"{group}: the tests fail without a change: {' '.join(tests)}")
-    noticed = 0
-    for mutant in chosen:
-        if is_noticed(mutant, tests):
-            noticed += 1
-        else:
-            print(f"survived: {mutant.file.relative_to(ROOT)}:{mutant.line}: {mutant.what}", flush=True)
-    share = 100 * noticed / len(chosen)
-    print(f"{group}: {noticed} of {len(chosen)} noticed ({share:.0f} %), of {len(every)} mutants in all", flush=True)
-    return len(chosen), noticed
+def measure(name: str, sample: int, seed: int) -> Group:
+    """Print the mutants of a sample that survive, and the figures of the group."""
+    files, tests = GROUPS[name]
+    group = Group(name, files, sample, seed)
+    options = ["-o", "addopts=--import-mode=importlib -p no:schemathesis", *QUIETLY, *tests]
+    code = pytest.main(options, plugins=[group])
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        raise SystemExit(f"{name}: the tests cannot be collected, or fail without a change")
+    print(group.report(), flush=True)
+    return group
 
 
 def main() -> None:
@@ -252,12 +376,10 @@ def main() -> None:
     given = options.parse_args()
     os.chdir(ROOT)
     sys.path.insert(0, str(ROOT))
-    import msgspec  # noqa: F401 - loaded once, before the forks
-    import numpy  # noqa: F401
-
-    totals = [measure(group, given.sample, given.seed) for group in given.groups or GROUPS]
-    tried, noticed = (sum(column) for column in zip(*totals, strict=True))
-    print(f"all: {noticed} of {tried} noticed ({100 * noticed / tried:.0f} %)")
+    os.environ["HYPOTHESIS_PROFILE"] = "mutants"
+    groups = [measure(name, given.sample, given.seed) for name in given.groups or GROUPS]
+    noticed, real = sum(group.noticed for group in groups), sum(group.tried - group.equivalent for group in groups)
+    print(f"all: {noticed} of {real} noticed ({100 * noticed / max(real, 1):.0f} %)")
 
 
 if __name__ == "__main__":
