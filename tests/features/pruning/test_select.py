@@ -1,7 +1,16 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi_proxy.features.pruning.select import Costs, Search, filled, gaps, select
+from kimi_proxy.features.pruning.select import (
+    PRICES,
+    Costs,
+    PriceScale,
+    Search,
+    filled,
+    gaps,
+    neighbours,
+    select,
+)
 
 MARKER = 40
 
@@ -69,3 +78,27 @@ def test_no_other_set_of_gaps_is_better_at_the_same_price(
     for bits in range(2 ** len(worth)):
         other = [bool(bits >> i & 1) or forced[i] for i in range(len(worth))]
         assert value(found) >= value(other) - 1e-9
+
+
+@given(problems())
+def test_the_limit_lies_between_two_neighbouring_prices(
+    problem: tuple[list[float], list[int], list[bool], int],
+) -> None:
+    worth, costs, forced, floor = problem
+    search = Search(worth, Costs(costs, MARKER), forced)
+    kept: dict[float, int] = {}
+
+    class Watched(Search):
+        def at(self, price: float) -> list[bool]:
+            keep = super().at(price)
+            kept[price] = sum(keep)
+            return keep
+
+    enough, few = neighbours(worth, Costs(costs, MARKER), Watched(worth, Costs(costs, MARKER), forced), floor)
+
+    scale = PriceScale(2 * max((w / max(1, c) for w, c in zip(worth, costs, strict=True)), default=0.0) + 1e-9)
+    last = max((price for price, count in kept.items() if count >= floor), default=scale[0])
+    step = scale.step(last)
+    assert enough is None or (enough.keep == search.at(scale[step]) and sum(enough.keep) >= floor)
+    assert few is None or (few.keep == search.at(scale[step + 1]) and sum(few.keep) < floor)
+    assert few is not None or step == PRICES - 1

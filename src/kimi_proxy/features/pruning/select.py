@@ -3,19 +3,20 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import NamedTuple
+from itertools import accumulate, compress
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from kimi_proxy.features.pruning.frames import Act, Framing
 from kimi_proxy.features.pruning.structure.blocks import nearness
 
-ROUNDS = 16
+PRICES = 2**16  # on the scale
+MOST_TRIALS = 16  # after so many, which is rare, the rest of the scale is halved
 MOST_OVER = 1.6  # times the floor
 LEAST_USED = 0.4  # of the lines that may go
 NEVER = float("-inf")
-CHEAPEST = 1e-7  # of the dearest price: worth spans many orders of magnitude, so prices are halved on a log scale
+CHEAPEST = 1e-7  # of the dearest price
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Costs:
 
     def of(self, keep: Sequence[bool]) -> int:
         """Return what is left to pay when only these lines stay."""
-        return sum(c for c, stays in zip(self.lines, keep, strict=True) if stays) + self.marker * len(gaps(keep))
+        return sum(compress(self.lines, keep)) + self.marker * len(gaps(keep))
 
 
 def select(
@@ -45,27 +46,91 @@ def select(
     """Return which lines to keep: at least `floor` of them, all that are forced, and the most worth per token.
 
     A price per token is set; at that price the best gaps are found exactly, within the frames of `framing` where there
-    are any. The higher the price, the less is paid: bisection finds the highest that still keeps `floor` lines. So a
-    lower floor never gets a lower price.
+    are any. The higher the price, the less is paid: the highest of the scale is taken that still keeps `floor` lines.
     """
     framed = framing if framing is not None and framing.frames else None
-    search = Search(worth, costs, forced, framed)
-    enough, few = [True] * len(worth), list(forced)
-    # At this price nothing is worth keeping.
-    high = 2 * max((w / max(1, c) for w, c in zip(worth, costs.lines, strict=True)), default=0.0) + 1e-9
-    low = high * CHEAPEST
-    for _ in range(ROUNDS):
-        check()
-        middle = math.sqrt(low * high)
-        trial = search.at(middle)
-        if sum(trial) >= floor:
-            enough, low = trial, middle
-        else:
-            few, high = trial, middle
-    if not _is_flood(sum(enough), floor, len(worth)):
-        return enough
-    grown = _grown(few, enough, floor)
+    enough, few = neighbours(worth, costs, Search(worth, costs, forced, framed), floor, check)
+    kept = list(forced) if few is None else few.keep
+    stays = [True] * len(worth) if enough is None else enough.keep
+    if not _is_flood(sum(stays), floor, len(worth)):
+        return stays
+    grown = _grown(kept, stays, floor)
     return grown if framed is None else framed.closed(grown)
+
+
+class Trial(NamedTuple):
+    """Which lines stay at a price, what they are worth, and what is paid for them."""
+
+    keep: list[bool]
+    worth: float
+    tokens: int
+
+
+def neighbours(
+    worth: Sequence[float], costs: Costs, search: "Search", floor: int, check: Callable[[], None] = lambda: None
+) -> tuple[Trial | None, Trial | None]:
+    """Return what stays at two neighbouring prices, of which the first keeps `floor` lines and the second does not.
+
+    None stands for an end of the scale. Tried next is the price at which the two nearest choices are worth the same:
+    there one of them is the best, which proves that no other lies between them, or a better one is found. That takes
+    half as many trials as halving the scale, and finds the same two prices unless a higher price keeps more lines
+    somewhere, as one in thousands of random texts has it: then it may find another such pair.
+    """
+    by_price = sorted((w / max(1, c) for w, c in zip(worth, costs.lines, strict=True)), reverse=True)
+    scale = PriceScale(2 * (by_price[0] if by_price else 0.0) + 1e-9)  # at the dearest nothing is worth keeping
+    enough: Trial | None = None
+    few: Trial | None = None
+    low, high, wanted, trials = 0, PRICES, float(floor), 0
+    while high - low > 1:
+        check()
+        if trials >= MOST_TRIALS:
+            step = (low + high) // 2
+        elif enough and few:
+            step = scale.step((enough.worth - few.worth) / max(1, enough.tokens - few.tokens))
+        else:
+            step = scale.step(by_price[min(max(int(wanted), 1), len(worth)) - 1]) if worth else 0
+        step = min(max(step, low + 1), high - 1)
+        keep, trials = search.at(scale[step]), trials + 1
+        trial, kept = Trial(keep, math.fsum(compress(worth, keep)), costs.of(keep)), sum(keep)
+        wanted = _overshot(floor, kept)
+        if kept >= floor:
+            enough, low = trial, step
+        else:
+            few, high = trial, step
+    return enough, few
+
+
+def _overshot(floor: int, kept: int) -> float:
+    """Return as how many lines to aim at next, a little beyond the floor, after an aim that kept so many."""
+    return floor * floor / max(kept, 1) * (0.93 if kept >= floor else 1.07)
+
+
+class PriceScale:
+    """Prices in equal steps on a log scale, because worth spans many orders of magnitude.
+
+    They are made by square roots alone, which are the same on every machine; logarithms are not.
+    """
+
+    def __init__(self, dearest: float) -> None:
+        self._ends = (dearest * CHEAPEST, dearest)
+
+    def __getitem__(self, step: int) -> float:
+        return self._halved(lambda middle, _: middle <= step)[1]
+
+    def step(self, price: float) -> int:
+        """Return the last step whose price is not above `price`."""
+        return self._halved(lambda _, middle: middle <= price)[0]
+
+    def _halved(self, is_above: Callable[[int, float], bool]) -> tuple[int, float]:
+        """Return the step, with its price, at which the scale ends when halved by `is_above`."""
+        (low_price, high_price), low, high = self._ends, 0, PRICES
+        while high - low > 1:
+            middle, price = (low + high) // 2, math.sqrt(low_price * high_price)
+            if is_above(middle, price):
+                low, low_price = middle, price
+            else:
+                high, high_price = middle, price
+        return low, low_price
 
 
 def _is_flood(kept: int, floor: int, line_count: int) -> bool:
@@ -99,13 +164,13 @@ def filled(keep: Sequence[bool], costs: Costs) -> list[bool]:
 def gaps(keep: Sequence[bool]) -> list[tuple[int, int]]:
     """Return the runs of lines that go, 0-based, end exclusive."""
     found: list[tuple[int, int]] = []
-    start: int | None = None
-    for i, stays in enumerate([*keep, True]):
-        if not stays and start is None:
-            start = i
-        elif stays and start is not None:
-            found.append((start, i))
-            start = None
+    flags = bytes(keep)
+    start = flags.find(0)
+    while start >= 0:
+        end = flags.find(1, start)
+        end = len(flags) if end < 0 else end
+        found.append((start, end))
+        start = flags.find(0, end)
     return found
 
 
@@ -177,6 +242,23 @@ class Search:
 
 KEPT, CUT, KEPT_ALONE, CUT_ALONE = range(4)  # the even ones are those in which a line is kept
 
+Came: TypeAlias = tuple[int, int, int, int]
+
+
+def _came(kept: int, cut: int) -> tuple[Came, Came, Came]:
+    """Return from where each state is reached, by how those alone are: from kept, one from each, or from cut."""
+    return (
+        (kept, cut, KEPT_ALONE, KEPT_ALONE),
+        (kept, cut, KEPT_ALONE, CUT_ALONE),
+        (kept, cut, CUT_ALONE, CUT_ALONE),
+    )
+
+
+# Made once: to make them anew at every line takes as long as the rest of a step.
+_FROM_KEPT, _FROM_BOTH, _FROM_CUT = _came(KEPT, KEPT), _came(KEPT, CUT), _came(CUT, CUT)
+_BY_KEPT_ALONE = {came: _came(KEPT_ALONE, came[0][1]) for came in (_FROM_KEPT, _FROM_BOTH, _FROM_CUT)}
+_BY_CUT_ALONE = {came: _came(CUT_ALONE, came[0][1]) for came in (_FROM_KEPT, _FROM_BOTH, _FROM_CUT)}
+
 
 class _States:
     """Viterbi over four states: the last line is kept or cut, and its frame holds more than headers or not yet.
@@ -187,87 +269,133 @@ class _States:
     def __init__(self, toll: float) -> None:
         self._toll = toll
         self._kept, self._cut, self._kept_alone, self._cut_alone = 0.0, NEVER, NEVER, NEVER
-        self._came: list[tuple[int, int, int, int]] = []
+        self._came: list[Came] = []
         self._outer: list[tuple[float, float, float, float]] = []
 
     def rows(self, gains: Sequence[float], bare: Sequence[bool], may_go: bool) -> None:
-        """Take lines that stay or go one by one. A bare one does not justify the headers above it.
+        """Take lines that stay or go one by one. A bare one does not justify the headers above it."""
+        if not may_go:
+            self._forced_rows(gains, bare)
+        elif self._outer:
+            self._framed_rows(gains, bare)
+        else:
+            self._free_rows(gains)
 
-        Most of the time of a search is spent here, which is why it is one loop over local names.
-        """
+    # Most of the time of a search is spent in these two, which is why each is one loop over local names.
+
+    def _free_rows(self, gains: Sequence[float]) -> None:
+        """Take lines outside of every frame."""
+        kept, cut, toll, came = self._kept, self._cut, self._toll, self._came.append
+        from_kept, from_both, from_cut = _FROM_KEPT[1], _FROM_BOTH[1], _FROM_CUT[1]
+        for gain in gains:
+            if kept < cut:
+                came(from_cut)
+                kept = cut + gain
+                continue
+            into = kept - toll
+            if into > cut:
+                came(from_kept)
+                cut = into
+            else:
+                came(from_both)
+            kept += gain
+        self._kept, self._cut = kept, cut
+
+    def _framed_rows(self, gains: Sequence[float], bare: Sequence[bool]) -> None:
         kept, cut, kept_alone, cut_alone = self._kept, self._cut, self._kept_alone, self._cut_alone
         toll, came = self._toll, self._came.append
         for gain, is_bare in zip(gains, bare, strict=True):
-            best, state = (kept, 0) if kept >= cut else (cut, 1)
-            best_alone, state_alone = (kept_alone, 2) if kept_alone >= cut_alone else (cut_alone, 3)
-            into, into_alone = kept - toll, kept_alone - toll
+            if kept < cut:
+                best, came_from = cut, _FROM_CUT
+            else:
+                best, into = kept, kept - toll
+                if into > cut:
+                    cut, came_from = into, _FROM_KEPT
+                else:
+                    came_from = _FROM_BOTH
+            if kept_alone < cut_alone:
+                best_alone, alone = cut_alone, 2
+            else:
+                best_alone, into = kept_alone, kept_alone - toll
+                alone = 0 if into > cut_alone else 1
+                cut_alone = into if alone == 0 else cut_alone
+            if is_bare:
+                kept_alone = best_alone + gain
+            else:
+                if best_alone > best:
+                    best, came_from = best_alone, (_BY_CUT_ALONE if alone == 2 else _BY_KEPT_ALONE)[came_from]
+                kept_alone = NEVER
+            came(came_from[alone])
+            kept = best + gain
+        self._kept, self._cut, self._kept_alone, self._cut_alone = kept, cut, kept_alone, cut_alone
+
+    def _forced_rows(self, gains: Sequence[float], bare: Sequence[bool]) -> None:
+        """Take lines that stay."""
+        for gain, is_bare in zip(gains, bare, strict=True):
+            best, state = (self._kept, KEPT) if self._kept >= self._cut else (self._cut, CUT)
+            alone = (self._kept_alone, KEPT_ALONE)
+            best_alone, state_alone = alone if self._kept_alone >= self._cut_alone else (self._cut_alone, CUT_ALONE)
             if not is_bare:
                 if best_alone > best:
                     best, state = best_alone, state_alone
-                best_alone, state_alone = NEVER, 2
-            if not may_go:
-                cut = cut_alone = NEVER
-                came((state, 1, state_alone, 3))
-            else:
-                came((state, 1 if cut >= into else 0, state_alone, 3 if cut_alone >= into_alone else 2))
-                cut = into if into > cut else cut
-                cut_alone = into_alone if into_alone > cut_alone else cut_alone
-            kept, kept_alone = best + gain, best_alone + gain
-        self._kept, self._cut, self._kept_alone, self._cut_alone = kept, cut, kept_alone, cut_alone
-
-    def _into_gap(self, kept: float, cut: float, kept_alone: float, cut_alone: float) -> tuple[int, int]:
-        into, into_alone = kept - self._toll, kept_alone - self._toll
-        self._cut, self._cut_alone = max(cut, into), max(cut_alone, into_alone)
-        return CUT if cut >= into else KEPT, CUT_ALONE if cut_alone >= into_alone else KEPT_ALONE
+                best_alone, state_alone = NEVER, KEPT_ALONE
+            self._came.append((state, CUT, state_alone, CUT_ALONE))
+            self._kept, self._kept_alone = best + gain, best_alone + gain
+            self._cut = self._cut_alone = NEVER
 
     def enter(self) -> None:
-        self._outer.append((self._kept, self._cut, self._kept_alone, self._cut_alone))
+        kept, cut, kept_alone, cut_alone = self._kept, self._cut, self._kept_alone, self._cut_alone
+        self._outer.append((kept, cut, kept_alone, cut_alone))
         self._came.append(
             (
                 KEPT,
                 CUT,
-                KEPT if self._kept > self._kept_alone else KEPT_ALONE,
-                CUT if self._cut > self._cut_alone else CUT_ALONE,
+                KEPT if kept > kept_alone else KEPT_ALONE,
+                CUT if cut > cut_alone else CUT_ALONE,
             )
         )
-        self._kept_alone = max(self._kept, self._kept_alone)
-        self._cut_alone = max(self._cut, self._cut_alone)
+        self._kept_alone = kept if kept > kept_alone else kept_alone
+        self._cut_alone = cut if cut > cut_alone else cut_alone
         self._kept = self._cut = NEVER
 
     def leave(self, may_go: bool) -> None:
         """Close a frame: what was found in it, or all of it cut, in which case -1 - state says where from."""
-        outer = self._outer.pop()
-        found = self._cut
+        kept, cut, kept_alone, cut_alone = self._outer.pop()
         self._kept_alone = NEVER
         if not may_go:
             self._cut_alone = NEVER
             self._came.append((KEPT, CUT, KEPT_ALONE, CUT_ALONE))
             return
-        cut, alone = self._into_gap(*outer)
-        if found >= self._cut:
-            self._cut = found
-            self._came.append((KEPT, CUT, KEPT_ALONE, -1 - alone))
+        into, into_alone = kept - self._toll, kept_alone - self._toll
+        whole, alone = (cut, CUT) if cut >= into else (into, KEPT)
+        self._cut_alone, state_alone = (cut_alone, CUT_ALONE) if cut_alone >= into_alone else (into_alone, KEPT_ALONE)
+        if self._cut >= whole:
+            self._came.append((KEPT, CUT, KEPT_ALONE, -1 - state_alone))
         else:
-            self._came.append((KEPT, -1 - cut, KEPT_ALONE, -1 - alone))
+            self._cut = whole
+            self._came.append((KEPT, -1 - alone, KEPT_ALONE, -1 - state_alone))
 
     def kept_rows(self, steps: Sequence[Step], line_count: int) -> list[bool]:
         keep = [False] * line_count
         state = KEPT if self._kept >= self._cut else CUT
         cut_whole: tuple[int, int] | None = None
         came = self._came
+        at = len(came)
         for act, start, end, _ in reversed(steps):
             if cut_whole is not None:
-                del came[-(end - start) if act == ROWS else -1 :]
+                at -= end - start if act == ROWS else 1
                 if act == ENTER and cut_whole == (start, end):
                     cut_whole = None
             elif act == ROWS:
                 for row in range(end - 1, start - 1, -1):
+                    at -= 1
                     keep[row] = not state & 1
-                    state = came.pop()[state]
+                    state = came[at][state]
             else:
+                at -= 1
                 if act not in (ENTER, LEAVE) and not state & 1:
                     keep[start:end] = [True] * (end - start)
-                state = came.pop()[state]
+                state = came[at][state]
                 if state < 0:
                     state, cut_whole = -1 - state, (start, end)
         return keep
