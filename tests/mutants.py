@@ -46,17 +46,21 @@ GROUPS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "masking": (
         ("features/masking.py",),
-        ("tests/features/test_masking.py", "tests/properties/test_masking.py"),
+        ("tests/features/test_masking.py", "tests/properties/test_masking.py", "tests/services/test_gateway.py"),
     ),
     "guard": (
         ("api/guard.py",),
-        ("tests/api/test_guard.py", "tests/api/test_guard_limits.py", "tests/api/test_owner.py"),
+        (
+            *("tests/api/test_guard.py", "tests/api/test_guard_limits.py", "tests/api/test_owner.py"),
+            *("tests/api/test_team.py", "tests/api/test_login.py", "tests/api/test_live.py"),
+        ),
     ),
     "paths": (
         ("proxy/files.py", "features/gateway.py"),
         (
             *("tests/proxy/test_workspace.py", "tests/proxy/test_textfile.py", "tests/proxy/test_spool.py"),
             *("tests/features/test_paths.py", "tests/features/test_gateway.py", "tests/features/test_circuit.py"),
+            *("tests/services/test_gateway.py", "tests/services/test_gateway_messages.py"),
         ),
     ),
 }

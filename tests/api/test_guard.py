@@ -2,11 +2,13 @@
 
 import asyncio
 import gzip
+import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
 
 import pytest
+from starlette.types import Receive
 from tests.api import wire, world
 
 from kimi_proxy.api.guard import Guard, Refusal, Rules, addresses, is_own_client
@@ -151,6 +153,13 @@ def test_two_content_types_are_refused(port: int):
 @pytest.mark.parametrize("coding", ["deflate", "br", "identity, gzip"])
 def test_a_body_that_is_compressed_in_another_way_is_refused(port: int, coding: str):
     heard = wire.ask(port, "POST", "/rpc", PING, headers=(("Content-Encoding", coding),))
+
+    assert (heard.status, heard.error_code) == (415, "content_encoding")
+
+
+def test_a_body_that_is_compressed_twice_is_refused(port: int):
+    twice = (("Content-Encoding", "gzip"), ("Content-Encoding", "gzip"))
+    heard = wire.ask(port, "POST", "/rpc", gzip.compress(gzip.compress(PING)), headers=twice)
 
     assert (heard.status, heard.error_code) == (415, "content_encoding")
 
@@ -408,6 +417,26 @@ async def test_a_websocket_of_our_own_page_is_let_in():
     assert await speak_websocket(headers, Rules(token="t")) == (["let in"], [])
 
 
+async def test_a_body_whose_message_does_not_say_that_more_comes_is_whole():
+    seen = list[object]()
+
+    async def app(scope: dict[str, object], receive: Receive, send: object) -> None:
+        seen.append((await receive())["body"])
+
+    async def once() -> dict[str, object]:
+        assert not seen
+        return {"type": "http.request", "body": PING}
+
+    async def ignore(message: dict[str, object]) -> None:
+        raise AssertionError(message)
+
+    headers = [(b"host", b"localhost:8000"), (b"content-length", b"40"), (b"content-type", b"application/json")]
+    scope = {"type": "http", "path": "/rpc", "headers": headers, "server": ("127.0.0.1", 8000)}
+    await asyncio.wait_for(Guard(app, Rules(max_body_bytes=100))(scope, once, ignore), 60)
+
+    assert seen == [PING]
+
+
 async def test_the_lifespan_passes():
     seen = list[str]()
 
@@ -440,3 +469,16 @@ def test_only_a_known_connection_of_our_own_user_is_a_client_of_ours(client: str
 
     assert not is_own_client(scope)
     assert not is_own_client({**scope, "client": None})
+
+
+def test_a_connection_of_our_own_user_is_a_client_of_ours():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = listener.getsockname()
+        with socket.create_connection(server) as client:
+            host = (b"host", f"127.0.0.1:{server[1]}".encode())
+            scope = {"headers": [host], "client": client.getsockname(), "server": server}
+
+            assert is_own_client(scope)
+            assert not is_own_client({**scope, "headers": [host, host]})
+            assert not is_own_client({**scope, "headers": [host, (b"x-forwarded-for", b"10.0.0.5")]})
+            assert not is_own_client({**scope, "server": None})

@@ -21,6 +21,11 @@ def test_the_fifth_opens_the_circuit_for_five_seconds():
     assert circuit.blocked_for(5.5) == 0
 
 
+def test_what_faded_to_four_and_a_half_still_opens_it():
+    assert after(0, circuit=CircuitBreaker(3.5)).blocked_for(0) == 5
+    assert after(0, circuit=CircuitBreaker(3.49)).blocked_for(0) == 0
+
+
 def test_failures_that_lie_far_apart_never_open_it():
     assert after(*range(0, 3600, 60)).blocked_for(3600) == 0
 

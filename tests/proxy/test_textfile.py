@@ -43,6 +43,10 @@ def test_a_window_holds_its_lines_and_no_newline_after_them(tmp_path: Path):
     assert lines_of(b"1\n2\n3\n4\n5", tmp_path, 2, 4) == Excerpt("2\n3\n4", 2, 4, False, False)
 
 
+def test_empty_lines_are_lines_of_a_window(tmp_path: Path):
+    assert lines_of(b"1\n\n\n\n5", tmp_path, 2, 3) == Excerpt("\n", 2, 3, False, False)
+
+
 def test_a_window_may_reach_past_the_end(tmp_path: Path):
     assert lines_of(b"1\n2\n3", tmp_path, 2, 99) == Excerpt("2\n3", 2, 3, False, True)
 
@@ -63,7 +67,7 @@ def test_more_than_the_limit_is_cut_after_a_whole_line(tmp_path: Path):
 def test_one_line_over_the_limit_is_cut_between_two_characters(tmp_path: Path):
     found = lines_of("é".encode() * 10, tmp_path, 1, None, 5)
 
-    assert (found.text, found.more) == ("éé", True)
+    assert (found.text, found.more, found.split) == ("éé", True, True)
 
 
 def test_a_binary_file_is_named_as_such(tmp_path: Path):

@@ -152,6 +152,10 @@ def test_a_name_that_is_too_long_is_refused(space: Workspace):
     assert refusal(space, "x" * 300) == "invalid_path"
 
 
+def test_an_error_that_has_no_number_is_an_error_of_the_disk(space: Workspace):
+    assert space.refused("file.txt", OSError("gone")).reason == "io_error"
+
+
 def test_missing_files_and_files_used_as_directories_are_not_found(space: Workspace):
     assert refusal(space, "nothing.txt") == "not_found"
     assert refusal(space, "file.txt/x") == "not_found"
