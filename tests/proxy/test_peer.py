@@ -1,7 +1,9 @@
-"""Whose the other end of a connection is, in the tables that macOS and Windows give of all connections."""
+"""Whose the other end of a connection is, in the tables that systems give of all connections."""
 
+import platform
 import socket
 import struct
+import subprocess
 import sys
 
 import pytest
@@ -88,3 +90,71 @@ def test_a_system_that_does_not_answer_is_not_trusted(monkeypatch: pytest.Monkey
     monkeypatch.setattr(sys, "platform", system)
 
     assert not peer.can_ask()
+
+
+PROC_HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+LITTLE_ENDIAN = pytest.mark.skipif(sys.byteorder != "little", reason="the table is written as a PC writes it")
+
+
+def proc_row(local: str, remote: str, uid: int, inode: int) -> str:
+    return (
+        f"   1: {local} {remote} 01 00000000:00000000 00:00000000 00000000 {uid:5}        0 {inode} 1 0 20 4 30 10 -1\n"
+    )
+
+
+@LITTLE_ENDIAN
+@pytest.mark.parametrize(
+    ("ends", "local", "remote"),
+    [
+        ((CLIENT, SERVER), "0100007F:C3CB", "0100007F:1F40"),
+        ((CLIENT6, SERVER6), f"{'0' * 24}01000000:C3CB", f"{'0' * 24}01000000:1F40"),
+    ],
+)
+def test_the_table_of_linux_has_the_owner_of_the_client_and_not_of_the_server(
+    ends: Ends, local: str, remote: str
+) -> None:
+    rows = proc_row(remote, local, 7, 70), proc_row(local, remote, 501, 50)
+
+    assert peer.owner_in_proc_table(PROC_HEAD + "".join(rows), *ends) == (501, 50)
+    assert peer.owner_in_proc_table(PROC_HEAD + rows[0], *ends) == (0, 0)
+    with pytest.raises(ValueError, match="without an owner"):
+        peer.owner_in_proc_table(f"{PROC_HEAD} 1: {local} {remote} 01\n", *ends)
+
+
+# A filter of system calls that lets everything pass but sockets of netlink, as a strict seccomp profile does.
+WITHOUT_NETLINK = """
+import ctypes, os, socket, struct, sys
+SOCKET = {"x86_64": 41, "aarch64": 198}[os.uname().machine]
+steps = [(0x20, 0, 0, 0), (0x15, 0, 3, SOCKET), (0x20, 0, 0, 16), (0x15, 0, 1, socket.AF_NETLINK),
+         (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7FFF0000)]
+code = b"".join(struct.pack("HBBI", *step) for step in steps)
+kept = ctypes.create_string_buffer(code)
+program = struct.pack("HxxxxxxP", len(steps), ctypes.addressof(kept))
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, ctypes.create_string_buffer(program), 0, 0):
+    sys.exit("there are no filters here")
+try:
+    socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4)
+except PermissionError:
+    from kimi_proxy.proxy import peer
+    print(peer.can_ask())
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        is_root = os.geteuid() == 0
+        os.seteuid(65534) if is_root else None
+        client = socket.socket()
+        os.seteuid(0) if is_root else None
+        client.connect(listener.getsockname())
+        print(peer.is_own(client.getsockname(), listener.getsockname()) != is_root)
+        print(peer.is_own(client.getsockname(), ("127.0.0.1", 1)))
+"""
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"), reason="filters of Linux, by number"
+)
+def test_a_linux_that_allows_no_netlink_is_asked_by_its_table() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_NETLINK], capture_output=True, text=True, check=False)
+    if "there are no filters here" in done.stderr:
+        pytest.skip("this system filters no calls")
+
+    assert done.stdout == "True\nTrue\nFalse\n", done.stderr
