@@ -1,5 +1,6 @@
 """Login to the dashboard of a team at a real OpenID Connect issuer, over real HTTP, and every way to forge one."""
 
+import asyncio
 import base64
 import hmac
 import json
@@ -408,6 +409,18 @@ async def test_pages_of_other_sites_can_do_nothing_with_a_login(tmp_path: Path):
         with pytest.raises(InvalidStatus):
             await connect(address, proxy=None, additional_headers=header, origin="https://evil.example.org")  # type: ignore[arg-type]
         assert await w.browser.person() == "ada member"
+
+
+async def test_an_open_websocket_is_cut_when_its_login_ends(tmp_path: Path):
+    async with world(tmp_path) as w:
+        await w.browser.log_in()
+        name, value = next((one.name, one.value) for one in w.browser.http.cookies.jar if one.value)
+        address, header = f"ws://127.0.0.1:{w.proxy.port}/ws", {"cookie": f"{name}={value}"}
+        async with asyncio.timeout(60), connect(address, proxy=None, additional_headers=header) as socket:
+            assert json.loads(await socket.recv())["type"] == "init"
+            assert (await w.browser.fetch("/api/logout", "POST")).json() == {"ended": True}
+            await socket.wait_closed()
+            assert (socket.close_code, socket.close_reason) == (1008, "log in again")
 
 
 async def test_nothing_secret_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture):

@@ -4,7 +4,7 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from tests.api.proxy_world import Proxy, proxy
 from tests.api.watching import MODEL, Watcher, completion, models
 from tests.deep import IS_DEEP
 from tests.evil import Evil, answering, evil, http
+from tests.services.store import postgres_server
 from websockets.asyncio.client import connect
 
 from kimi_proxy.api.apps import pruner_app
@@ -34,6 +35,7 @@ OPTIONS = {
     "annotate_lines": False,
     "include_markers": True,
 }
+RECORD = "[record]\nenabled = true\n"
 GUESSES = 1_000_000 if IS_DEEP else 10_000
 
 
@@ -73,17 +75,31 @@ class Team:
 
 
 @asynccontextmanager
-async def team(home: Path, toml: str = "", settings: str = TEAM) -> AsyncIterator[Team]:
-    """Ada and ben are members of one team, cy is a member of another, dee is an admin."""
-    async with (
-        evil(answering(http(completion()))) as provider,
-        proxy(home, settings + toml + provider.toml() + models(), KIMI_PROXY_TOKEN=TOKEN) as p,
-    ):
-        assert p.runtime.team
-        add = p.runtime.team.people.add
+async def teams(home: Path, toml: str, settings: str, *urls: str) -> AsyncIterator[list[Team]]:
+    """A server for each of these stores, all of the same people.
+
+    Ada and ben are members of one team, cy is a member of another, dee is an admin.
+    """
+    async with AsyncExitStack() as alive:
+        provider = await alive.enter_async_context(evil(answering(http(completion()))))
+        config, tokens, made = settings + toml + provider.toml() + models(), dict[str, str](), list[Team]()
+        for at, url in enumerate(urls):
+            environment = {"KIMI_PROXY_TOKEN": TOKEN, **({"KIMI_PROXY_DATABASE_URL": url} if url else {})}
+            p = await alive.enter_async_context(proxy(home / str(at), config, **environment))
+            made.append(Team(p, provider, tokens, pruner_app(p.runtime)))
+        first = made[0].proxy.runtime.team
+        assert first
+        add = first.people.add
         people = [await add("ada", team="x"), await add("ben", team="x"), await add("cy", team="y")]
         people.append(await add("dee", "admin"))
-        yield Team(p, provider, {one.person.name: one.token for one in people}, pruner_app(p.runtime))
+        tokens.update({one.person.name: one.token for one in people})
+        yield made
+
+
+@asynccontextmanager
+async def team(home: Path, toml: str = "", settings: str = TEAM) -> AsyncIterator[Team]:
+    async with teams(home, toml, settings, "") as (only,):
+        yield only
 
 
 def conversation() -> JsonObject:
@@ -126,43 +142,69 @@ async def recovered(client: httpx.AsyncClient, prune_id: str) -> str:
 
 
 async def test_no_door_gives_a_person_the_text_of_another(tmp_path: Path):
-    async with team(tmp_path, "[record]\nenabled = true\n") as t, t.person("ada") as ada, t.at_pruner("ada") as at_ada:
-        async with t.watched_by("ada") as own, t.watched_by("cy") as other, t.watched_by("dee") as admin:
-            assert (await ask(ada)).status_code == 200
+    async with team(tmp_path, RECORD) as t:
+        await _try_every_door(t, t, tmp_path)
+
+
+async def test_no_door_of_another_server_gives_a_person_the_text_of_another(tmp_path: Path):
+    with postgres_server.serving() as server:
+        url = postgres_server.url_of(server, tmp_path)
+        async with teams(tmp_path, RECORD, TEAM, url, url) as (one, other):
+            await _try_every_door(one, other, tmp_path)
+
+
+async def _try_every_door(t: Team, elsewhere: Team, home: Path) -> None:
+    """Ada keeps texts on one server, and all watch and knock at the other."""
+    async with t.person("ada") as ada, t.at_pruner("ada") as at_ada, elsewhere.person("ada") as ada_elsewhere:
+        async with (
+            elsewhere.watched_by("ada") as own,
+            elsewhere.watched_by("cy") as other,
+            elsewhere.watched_by("dee") as admin,
+        ):
+            # Again, because a server may not listen to the other one yet.
+            async with asyncio.timeout(60):
+                while not (own.said("metric_updated") and admin.said("metric_updated")):
+                    assert (await ask(ada)).status_code == 200
+                    await asyncio.sleep(0.2)
             prune_id = await pruned(at_ada)
             await ada.post("/api/memory/save", json={"content": f"remember the {SECRET}"})
-            await own.until("metric_updated")
-            await admin.until("metric_updated")
         (cut,) = quoted_ids(t.provider.heard[0].body.decode()) - {prune_id}
-        (session,) = (await ada.get("/api/sessions")).json()["sessions"]
-        shown = (await ada.get(f"/api/cuts/{cut}")).text
+        (session,) = (await ada_elsewhere.get("/api/sessions")).json()["sessions"]
+        shown = (await ada_elsewhere.get(f"/api/cuts/{cut}")).text
         assert SECRET in shown and SECRET in await recovered(at_ada, prune_id) and SECRET in session["title"]
         assert SECRET in "".join(own.frames)
 
-        doors = [
-            *(f"/api/mask/{id}" for id in (cut, prune_id)),
-            *(f"/api/cuts/{id}" for id in (cut, prune_id)),
-            *("/api/cuts", "/api/mask", f"/api/cuts/search?q={SECRET}", "/api/sessions", f"/api/sessions?q={SECRET}"),
-            *(f"/api/sessions/{session['id']}{each}" for each in ("", "/metrics", "/memory", "/context", "/context/0")),
-            *(f"/api/session/{session['id']}/health", "/api/memory/load", "/api/memory/stats", "/api/export/json"),
-            *("/api/export/csv", f"/api/export/json?session={session['id']}", f"/api/compress/{session['id']}/stats"),
-            *("/api/sanitizer/stats", "/api/report?by=person,model,day", f"/v1/retrieve/{cut}", "/api/me"),
-        ]
         for name in ("cy", "ben", "dee"):
-            async with t.person(name) as client, t.at_pruner(name) as at:
-                texts = [(await client.get(door)).text for door in doors]
-                texts.append(await recovered(at, prune_id))
-                texts.append((await client.post(f"/api/compress/{session['id']}?force=true", json={})).text)
-                texts.append((await client.patch(f"/api/sessions/{session['id']}", json={"title": "mine"})).text)
-                texts.append((await client.request("DELETE", "/api/sessions", json={"ids": [session["id"]]})).text)
-                texts.append((await ask(client, session["id"])).text)
-                # The words of a question come back where it says what it did not find.
-                assert not [text for text in texts if "failed" in text or f"why does the {SECRET}" in text], name
+            texts = await _answers(elsewhere, name, session["id"], cut, prune_id)
+            # The words of a question come back where it says what it did not find.
+            assert not [text for text in texts if "failed" in text or f"why does the {SECRET}" in text], name
         assert SECRET not in "".join([*other.frames, *admin.frames])
         assert {event["type"] for event in other.events} == {"init"}
         assert (await ada.get(f"/api/sessions/{session['id']}")).json()["title"] == session["title"]
-        recordings = {path.parent.name for path in (tmp_path / "recordings").rglob("*.jsonl")}
+        recordings = {path.parent.name for path in home.rglob("recordings/*/*.jsonl")}  # noqa: ASYNC240
         assert recordings == {"ada", "ben", "cy", "dee"}
+
+
+async def _answers(t: Team, name: str, session: str, cut: str, prune_id: str) -> list[str]:
+    """Return what every door answers to a person who knows another's ids."""
+    doors = [
+        *(f"/api/mask/{id}" for id in (cut, prune_id)),
+        *(f"/api/cuts/{id}" for id in (cut, prune_id)),
+        *("/api/cuts", "/api/mask", f"/api/cuts/search?q={SECRET}", "/api/sessions", f"/api/sessions?q={SECRET}"),
+        *(f"/api/sessions/{session}{each}" for each in ("", "/metrics", "/memory", "/context", "/context/0")),
+        *(f"/api/session/{session}/health", "/api/memory/load", "/api/memory/stats", "/api/export/json"),
+        *("/api/export/csv", f"/api/export/json?session={session}", f"/api/compress/{session}/stats"),
+        *("/api/sanitizer/stats", "/api/report?by=person,model,day", f"/v1/retrieve/{cut}", "/api/me"),
+    ]
+    async with t.person(name) as client, t.at_pruner(name) as at:
+        return [
+            *[(await client.get(door)).text for door in doors],
+            await recovered(at, prune_id),
+            (await client.post(f"/api/compress/{session}?force=true", json={})).text,
+            (await client.patch(f"/api/sessions/{session}", json={"title": "mine"})).text,
+            (await client.request("DELETE", "/api/sessions", json={"ids": [session]})).text,
+            (await ask(client, session)).text,
+        ]
 
 
 async def test_the_tools_that_read_files_are_not_offered_on_the_port_of_a_team(tmp_path: Path):
@@ -211,6 +253,17 @@ async def test_who_has_no_token_or_a_revoked_one_is_refused_on_loopback_too(tmp_
         async with asyncio.timeout(60):
             while (await ben.get("/api/sessions")).status_code != 401:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
+
+
+async def test_an_open_websocket_is_cut_when_its_person_is_revoked_and_others_stay(tmp_path: Path):
+    async with team(tmp_path) as t, t.watched_by("ada") as ada, t.watched_by("cy") as cy, t.person("cy") as client:
+        assert t.proxy.runtime.team
+        await t.proxy.runtime.team.people.revoke("ada")
+        async with asyncio.timeout(60):
+            await ada.socket.wait_closed()
+        assert (ada.socket.close_code, ada.socket.close_reason) == (1008, "log in again")
+        assert (await ask(client)).status_code == 200
+        await cy.until("metric_updated")
 
 
 async def test_an_admin_sees_everyones_figures_and_members_only_their_own(tmp_path: Path):

@@ -14,7 +14,7 @@ from tests.api.watching import watching
 from tests.conversations import Assistant, Item, User, request
 from tests.fakes import Clock
 from tests.processes import until
-from tests.replicas.world import ReplicaWorld, replicated, turn
+from tests.replicas.world import STORE, ReplicaWorld, replicated, turn
 from tests.services.store.postgres_server import opened, serving
 
 from kimi_proxy.core.caller import Caller, acting
@@ -117,6 +117,36 @@ async def test_a_compression_on_one_replica_is_repeated_by_the_others_and_undone
     assert sent[0] == sent[1]
     assert sent[2] == sent[3]
     assert len(sent[0]) < len(sent[2])
+
+
+async def test_replicas_that_compress_a_session_at_once_send_the_first_summary(server: str, tmp_path: Path):
+    """Without a summary of the provider's, so that both are made in the same moment."""
+    settings = """[models.kimi-k2]
+provider = "openai-evil"
+max_context_size = 2000
+[compression]
+automatic = true
+ask_provider = false
+keep_exchanges = 2
+"""
+    items: list[Item] = []
+    for number in range(12):
+        items += [User(f"Question {number} " + "about the importer " * 40), Assistant("Answer " * 60)]
+    later = [*items, User("And now?")]
+    async with replicated(server, tmp_path, settings=STORE + settings) as here:
+        for session in ("a", "b", "c"):
+            await asyncio.gather(*(here.ask(at, items, session) for at in (0, 1)))
+            for at in (0, 1):
+                await here.ask(at, later, session)
+        made = [(await here.replicas[0].http.get(f"/api/compress/{name}/stats")).json() for name in ("a", "b", "c")]
+    sent = here.left()
+
+    for number in range(3):
+        first, second, *after = sent[4 * number : 4 * number + 4]
+        assert first == second
+        assert len(first) < len(items)
+        assert all(each[: len(first)] == first for each in after)
+    assert [one["compressions"] for one in made] == [1, 1, 1]
 
 
 async def test_a_viewer_of_any_replica_sees_the_requests_of_all(server: str, tmp_path: Path):

@@ -25,7 +25,7 @@ async def test_a_standby_that_takes_over_serves_old_ids_and_cutting_goes_on(tmp_
     short = "[store]\ntimeout_ms = 2000\n"
     with controlled() as primary, standby(primary) as second:
         url = f"postgresql:///postgres?host={primary.home},{second.home}&user=kimi&target_session_attrs=read-write"
-        async with replicated(url, tmp_path, store=short) as here:
+        async with replicated(url, tmp_path, settings=short) as here:
             for at in (0, 1):
                 items += turn(at)
                 await here.ask(at, items, "s")

@@ -40,13 +40,13 @@ class ReplicaWorld:
 
 
 @asynccontextmanager
-async def replicated(server: str, home: Path, count: int = 2, store: str = STORE) -> AsyncIterator[ReplicaWorld]:
+async def replicated(server: str, home: Path, count: int = 2, settings: str = STORE) -> AsyncIterator[ReplicaWorld]:
     url = url_of(server, home)
     async with AsyncExitStack() as alive:
         provider = await alive.enter_async_context(evil(answering(http(b'{"choices":[]}'))))
-        settings = provider.toml() + SETTINGS + store
+        toml = provider.toml() + SETTINGS + settings
         replicas = [
-            await alive.enter_async_context(proxy(home / str(at), settings, KIMI_PROXY_DATABASE_URL=url))
+            await alive.enter_async_context(proxy(home / str(at), toml, KIMI_PROXY_DATABASE_URL=url))
             for at in range(count)
         ]
         yield ReplicaWorld(replicas, provider)

@@ -170,6 +170,10 @@ def proxy_app(runtime: Runtime) -> ASGIApp:
             **await _store_problem(runtime.store),
         }
 
+    # The dashboard is here alone: nowhere else does a login count, whose cookie goes to every port.
+    rules = _with_logins(
+        rules_of(runtime.config, runtime.config.proxy.host, runtime.team), runtime.team.logins if runtime.team else None
+    )
     routes: list[BaseRoute] = [
         *dashboard.routes(),
         *chat.routes(runtime.chat),
@@ -178,7 +182,7 @@ def proxy_app(runtime: Runtime) -> ASGIApp:
         *sessions.SessionRoutes(runtime.sessions).routes(),
         *settings.provider_routes(runtime.config, runtime.chat, runtime.model_windows),
         *sessions.export_routes(runtime.sessions),
-        Live(runtime.hub, runtime.sessions, runtime.metrics).route(),
+        Live(runtime.hub, runtime.sessions, runtime.metrics, rules.identify).route(),
         *context.sanitizer_routes(runtime.sanitizer, runtime.settings),
         *pruning.cut_routes(runtime.cuts),
         pruning.playground_route(runtime.pruner),
@@ -194,9 +198,7 @@ def proxy_app(runtime: Runtime) -> ASGIApp:
         gateway.original_route(runtime.gateway),
         json_route("GET", "/health", health, RouteSpec("Say that it serves", HealthBody)),
     ]
-    rules = rules_of(runtime.config, runtime.config.proxy.host, runtime.team)
-    # The dashboard is here alone: nowhere else does a login count, whose cookie goes to every port.
-    return guarded(described(routes), _with_logins(rules, runtime.team.logins if runtime.team else None))
+    return guarded(described(routes), rules)
 
 
 def mcp_app(

@@ -9,22 +9,28 @@ from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from kimi_proxy.api.errors import refusal
-from kimi_proxy.api.guard import PROTOCOL
+from kimi_proxy.api.guard import PROTOCOL, Identify
+from kimi_proxy.core import caller
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.events import Hub, Viewer, frame
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.sessions import Sessions
 
 SEND_S = 5.0  # a viewer that takes longer to read an event is disconnected
+CHECK_S = 2.0  # how often it is asked whether a viewer may still look
+POLICY_VIOLATION = 1008  # as RFC 6455 numbers it
 
 log = logging.getLogger(__name__)
 
 
 class Live:
-    def __init__(self, hub: Hub, sessions: Sessions, metrics: Metrics) -> None:
+    """With `identify`, a viewer who is no longer known as when they came is disconnected: logged out, or revoked."""
+
+    def __init__(self, hub: Hub, sessions: Sessions, metrics: Metrics, identify: Identify | None = None) -> None:
         self._hub = hub
         self._sessions = sessions
         self._metrics = metrics
+        self._identify = identify
 
     def route(self) -> WebSocketRoute:
         return WebSocketRoute("/ws", self._serve)
@@ -36,6 +42,8 @@ class Live:
         await socket.accept(PROTOCOL if PROTOCOL in socket.scope["subprotocols"] else None)
         with self._hub.joined(_since(socket)) as viewer:
             tasks = [asyncio.create_task(self._send_events(socket, viewer)), asyncio.create_task(_listen(socket))]
+            if self._identify is not None:
+                tasks.append(asyncio.create_task(_until_unknown(socket, self._identify)))
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -69,6 +77,17 @@ class Live:
 async def _send(socket: WebSocket, text: str) -> None:
     async with asyncio.timeout(SEND_S):
         await socket.send_text(text)
+
+
+async def _until_unknown(socket: WebSocket, identify: Identify) -> None:
+    """Disconnect a viewer who may not look any more, or of whom that cannot be said."""
+    came_as = caller.current()
+    with suppress(StoreUnavailable):
+        while await identify(socket.scope["headers"]) == came_as:  # noqa: ASYNC110 - it may end on another server
+            await asyncio.sleep(CHECK_S)
+    with suppress(TimeoutError, WebSocketDisconnect):
+        async with asyncio.timeout(SEND_S):
+            await socket.close(POLICY_VIOLATION, "log in again")
 
 
 async def _listen(socket: WebSocket) -> None:

@@ -58,7 +58,7 @@ ToolResultReason = Literal[
     "failed",
 ]
 InstructionsReason = Literal["instructions_too_long", "no_place_for_instructions"]
-CompressionRefusal = Literal["nothing_to_compress", "nothing_to_undo", "kept_by_provider"]
+CompressionRefusal = Literal["nothing_to_compress", "nothing_to_undo", "kept_by_provider", "compressed_meanwhile"]
 CompressionReason = (
     CompressionRefusal
     | Literal["history_changed", "compression_taken_back", "compression_cooldown", "compression_limit"]

@@ -41,9 +41,10 @@ class Late(SqliteDecisions):
         self.is_written = asyncio.Event()
         self.hangs = False
 
-    async def add_compression(self, made: CompressionRecord) -> None:
-        await super().add_compression(made)
+    async def add_compression(self, made: CompressionRecord, after: str | None = None) -> bool:
+        await super().add_compression(made, after)
         await self._then()
+        return True
 
     async def undo_compression(self, id: str, at: float) -> None:
         await super().undo_compression(id, at)

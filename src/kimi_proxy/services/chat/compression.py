@@ -148,6 +148,7 @@ class Compressor:
         """Compress a session for good; raise CompressionRefused if that would save too little."""
         session = draft.session.id
         async with self._lock(session):
+            active = (await self.state(session)).active
             proposal, now_tokens = await self._proposed(draft, preset)
             task = await self._task(draft, proposal)
             summarize = (
@@ -157,7 +158,8 @@ class Compressor:
             try:
                 original, made = await self._made(draft, proposal, summary, now_tokens, preset, is_automatic)
                 await self._originals.keep(original)
-                await self._decisions.add_compression(made)
+                if not await self._decisions.add_compression(made, active.id if active else None):
+                    raise CompressionRefused("compressed_meanwhile", "another server has compressed this session now")
             except (CompressionRefused, StoreUnavailable, asyncio.CancelledError):
                 self._charge(session, summary)
                 raise

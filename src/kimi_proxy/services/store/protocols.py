@@ -248,7 +248,8 @@ class Decisions(Protocol):
 
     async def totals(self, scope: str) -> DecisionTotals: ...
 
-    async def add_compression(self, made: CompressionRecord) -> None: ...
+    async def add_compression(self, made: CompressionRecord, after: str | None = None) -> bool:
+        """Add a compression and return True; return False if another one than `after` is active: the first one wins."""
 
     async def compressions(self, session: str) -> Sequence[CompressionRecord]:
         """Return the newest 20 of a session, newest first."""

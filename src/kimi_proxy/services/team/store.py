@@ -117,10 +117,10 @@ class TeamDecisions:
     async def totals(self, scope: str) -> DecisionTotals:
         return await self._decisions.totals(_person(scope).scope)
 
-    async def add_compression(self, made: CompressionRecord) -> None:
+    async def add_compression(self, made: CompressionRecord, after: str | None = None) -> bool:
         _person()
         self._note("compress", made.session)
-        await self._decisions.add_compression(made)
+        return await self._decisions.add_compression(made, after)
 
     async def compressions(self, session: str) -> Sequence[CompressionRecord]:
         return await self._decisions.compressions(session) if await self._sessions.owns(session) else ()

@@ -1,5 +1,6 @@
 """What a store promises of decisions: the first one for a key stays, and is repeated until it expires."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -142,11 +143,25 @@ async def test_naming_an_original_again_keeps_it_alive(tmp_path: Path, opened: O
         assert await store.originals.live("other", [original.id]) == frozenset()
 
 
+async def test_of_compressions_that_are_made_at_once_the_first_wins(tmp_path: Path, opened: Opening):
+    others = [replace(MADE, id=f"cmp_{number}") for number in range(2, 6)]
+    async with opened(tmp_path) as store:
+        won = await asyncio.gather(*(store.decisions.add_compression(one) for one in (MADE, *others)))
+        (found,) = await store.decisions.compressions("ses_a")
+        assert won == [one.id == found.id for one in (MADE, *others)]
+        again = replace(MADE, id="cmp_6")
+        assert not await store.decisions.add_compression(again, "cmp_unknown")
+        await store.decisions.undo_compression(found.id, 300.0)
+        assert not await store.decisions.add_compression(again, found.id)
+        assert await store.decisions.add_compression(again)
+
+
 async def test_compressions_come_back_newest_first_and_can_be_undone(tmp_path: Path, opened: Opening):
     later = replace(MADE, id="cmp_2", at=200.0, is_automatic=True)
     async with opened(tmp_path) as store:
-        for made in (MADE, later, later):
-            await store.decisions.add_compression(made)
+        assert await store.decisions.add_compression(MADE)
+        for _ in range(2):
+            assert await store.decisions.add_compression(later, MADE.id)
         await store.decisions.undo_compression("cmp_1", 300.0)
     async with opened(tmp_path) as store:
         found = await store.decisions.compressions("ses_a")

@@ -9,15 +9,19 @@ from psycopg import errors
 from kimi_proxy.core.lines import encoded
 from kimi_proxy.services.store.clock import Moment
 from kimi_proxy.services.store.postgres.database import Connection, PostgresDatabase, execute, read_bytes, read_float
-from kimi_proxy.services.store.protocols import DecisionRecord
+from kimi_proxy.services.store.protocols import CompressionRecord, DecisionRecord
 from kimi_proxy.services.store.sql.decisions import (
     DAY_S,
     DECISION,
     EXPIRE_AT_ONCE,
     SqlDecisions,
+    active_compression,
     add_decision,
     decision,
+    new_compression,
 )
+
+COMPRESSING = 1802071403  # an advisory lock, with the session as its second number
 
 
 class PostgresDecisions(SqlDecisions[PostgresDatabase]):
@@ -74,6 +78,17 @@ class PostgresDecisions(SqlDecisions[PostgresDatabase]):
                 (moment.earliest - self._ttl_s, EXPIRE_AT_ONCE),
             )
             return await _fetch(connection, scope, [record.key for record in new])
+
+        return await self.database.run(work)
+
+    async def add_compression(self, made: CompressionRecord, after: str | None = None) -> bool:
+        async def work(connection: Connection, moment: Moment) -> bool:
+            # Held until the commit: of two servers, the second one sees what the first one added.
+            await connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (COMPRESSING, made.session))
+            active = (await (await execute(connection, *active_compression(made.session))).fetchone() or (None,))[0]
+            if active == after:
+                await execute(connection, *new_compression(made))
+            return active in (after, made.id)
 
         return await self.database.run(work)
 

@@ -51,19 +51,6 @@ class SqlDecisions(SqlTables[D]):
         )
         return DecisionTotals(dict(outputs), before, after)  # type: ignore[arg-type]
 
-    async def add_compression(self, made: CompressionRecord) -> None:
-        compressed = compress(json.encode({"message": made.message, "summary": made.summary}))
-        ratio = round(1 - made.compressed_tokens / made.original_tokens, 4) if made.original_tokens else 0.0
-        await self.database.change(
-            f"""INSERT INTO compression_log ({_COMPRESSION}, compression_ratio) VALUES ({marks(16)})
-               ON CONFLICT DO NOTHING RETURNING 1""",
-            (
-                *(made.id, made.session, made.at, made.original_tokens, made.compressed_tokens),
-                *(made.cut, " ".join(map(str, made.kept)), made.fingerprint, compressed.hash, compressed.frame),
-                *(made.original, made.summary_by, made.kind, made.is_automatic, made.undone, ratio),
-            ),
-        )
-
     async def compressions(self, session: str) -> Sequence[CompressionRecord]:
         rows = await self.database.rows(
             f"SELECT {_COMPRESSION} FROM compression_log WHERE session_id = ? ORDER BY id DESC LIMIT ?",
@@ -107,6 +94,28 @@ def add_decision(scope: str, record: DecisionRecord, now: float) -> SqlStatement
             *(encoded(scope), record.key, record.why, shown and shown.hash, shown and shown.frame),
             *(encoded(" ".join(record.original_ids)), encoded(record.preview), encoded(record.session)),
             *(record.tokens_before, record.tokens_after, now, now),
+        ),
+    )
+
+
+def active_compression(session: str) -> SqlStatement:
+    """Return what asks for the id of the compression of a session that its requests leave with."""
+    return SqlStatement(
+        "SELECT handle FROM compression_log WHERE session_id = ? AND undone IS NULL ORDER BY id DESC LIMIT 1",
+        (session,),
+    )
+
+
+def new_compression(made: CompressionRecord) -> SqlStatement:
+    """Return what adds a compression."""
+    compressed = compress(json.encode({"message": made.message, "summary": made.summary}))
+    ratio = round(1 - made.compressed_tokens / made.original_tokens, 4) if made.original_tokens else 0.0
+    return SqlStatement(
+        f"INSERT INTO compression_log ({_COMPRESSION}, compression_ratio) VALUES ({marks(16)})",
+        (
+            *(made.id, made.session, made.at, made.original_tokens, made.compressed_tokens),
+            *(made.cut, " ".join(map(str, made.kept)), made.fingerprint, compressed.hash, compressed.frame),
+            *(made.original, made.summary_by, made.kind, made.is_automatic, made.undone, ratio),
         ),
     )
 

@@ -6,16 +6,18 @@ from types import MappingProxyType
 
 from kimi_proxy.core.lines import encoded
 from kimi_proxy.services.store.clock import Moment
-from kimi_proxy.services.store.protocols import DecisionRecord
+from kimi_proxy.services.store.protocols import CompressionRecord, DecisionRecord
 from kimi_proxy.services.store.sql.decisions import (
     DAY_S,
     DECISION,
     EXPIRE_AT_ONCE,
     SqlDecisions,
+    active_compression,
     add_decision,
     decision,
+    new_compression,
 )
-from kimi_proxy.services.store.sqlite.database import Database, reads
+from kimi_proxy.services.store.sqlite.database import Database, reads, writes
 
 
 class SqliteDecisions(SqlDecisions[Database]):
@@ -68,6 +70,13 @@ class SqliteDecisions(SqlDecisions[Database]):
             return _fetch(connection, scope, (record.key for record in new))
 
         return await self.database.write(work)
+
+    @writes
+    def add_compression(self, connection: Connection, made: CompressionRecord, after: str | None = None) -> bool:
+        active = (connection.execute(*active_compression(made.session)).fetchone() or (None,))[0]
+        if active == after:
+            connection.execute(*new_compression(made))
+        return active in (after, made.id)
 
 
 def _fetch(connection: Connection, scope: str, keys: Iterable[bytes]) -> dict[bytes, DecisionRecord]:
