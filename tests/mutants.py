@@ -41,7 +41,10 @@ GROUPS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ),
     ),
     "store": (
-        ("services/store/sqlite/originals.py", "services/store/sqlite/decisions.py"),
+        (
+            *("services/store/sqlite/originals.py", "services/store/sqlite/tables.py"),
+            "services/store/sql/decisions.py",
+        ),
         ("tests/services/store/contract", "tests/services/store/sqlite"),
     ),
     "masking": (

@@ -22,7 +22,7 @@ from kimi_proxy.services.chat.rate_limiter import RateLimiter
 from kimi_proxy.services.chat.summaries import Summaries, Summary, SummaryTask
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store.protocols import CompressionRecord
-from kimi_proxy.services.store.sqlite.decisions import SqliteDecisions
+from kimi_proxy.services.store.sqlite.tables import SqliteDecisions
 
 PRESET = Preset("compression", 85, 1, 400, asks_provider=True)
 SESSION = Session("ses_1")

@@ -18,7 +18,7 @@ from kimi_proxy.services.store.sql import D, Row, SqlStatement, SqlTables, marks
 # ruff: noqa: S608 - every name that is put into a statement is in this file
 
 DAY_S = 86_400.0
-EXPIRE_AT_ONCE = 200  # so that no transaction is long
+DECISIONS_AT_ONCE = 200  # so that no transaction is long
 NEWEST_COMPRESSIONS = 20  # of a session: enough to know which one is active and when it was made
 
 DECISION = "place, why, hash, shown, ids, preview, session, tokens_before, tokens_after, created, last_used"

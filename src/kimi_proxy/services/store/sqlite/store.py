@@ -12,11 +12,9 @@ from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.store.clock import WallClock
 from kimi_proxy.services.store.protocols import StoreUsage
 from kimi_proxy.services.store.sqlite.database import Database
-from kimi_proxy.services.store.sqlite.decisions import SqliteDecisions
 from kimi_proxy.services.store.sqlite.file import Connect, connect, set_aside_files
 from kimi_proxy.services.store.sqlite.originals import SqliteOriginals
-from kimi_proxy.services.store.sqlite.sessions import SqliteSessions
-from kimi_proxy.services.store.sqlite.team import SqliteTeam
+from kimi_proxy.services.store.sqlite.tables import SqliteDecisions, SqliteSessions, SqliteTeam
 
 FLUSH_S = 5.0  # uses of originals are written this late at most
 SWEEP_S = 60.0

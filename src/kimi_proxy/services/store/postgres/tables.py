@@ -1,0 +1,244 @@
+"""What only PostgreSQL is asked: how every server writes, searches and expires sessions, decisions and the team."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import astuple
+from types import MappingProxyType
+
+from psycopg import errors
+
+from kimi_proxy.core.lines import encoded
+from kimi_proxy.features.metering import Metric
+from kimi_proxy.services.store.clock import Moment
+from kimi_proxy.services.store.postgres.database import (
+    Connection,
+    PostgresDatabase,
+    execute,
+    formatted,
+    read_bytes,
+    read_float,
+    storable,
+)
+from kimi_proxy.services.store.protocols import CompressionRecord, DecisionRecord, Scopes, SessionRecord
+from kimi_proxy.services.store.sql import Row
+from kimi_proxy.services.store.sql.decisions import (
+    DAY_S,
+    DECISION,
+    DECISIONS_AT_ONCE,
+    SqlDecisions,
+    active_compression,
+    add_decision,
+    decision,
+    new_compression,
+)
+from kimi_proxy.services.store.sql.sessions import (
+    DELETE_AT_ONCE,
+    KEEP_S,
+    OF_SESSIONS,
+    SqlSessions,
+    add_metric,
+    after_metric,
+    chosen,
+    containing,
+    open_session,
+)
+from kimi_proxy.services.store.sql.team import (
+    ADD_AUDIT,
+    ADD_LOGIN,
+    ADD_USAGE,
+    ADMIT,
+    EXPIRE_AT_ONCE,
+    SqlTeam,
+    spent,
+    usage_rows,
+)
+from kimi_proxy.services.store.team import AuditEntry, LoginRecord, Spent, UsageKey, UsageRange, UsageSum, usage_of
+
+COMPRESSING = 1802071404  # an advisory lock, with the session as its second number
+
+
+class PostgresDecisions(SqlDecisions[PostgresDatabase]):
+    async def get(self, scope: str, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
+        async def work(connection: Connection, moment: Moment) -> Mapping[bytes, DecisionRecord]:
+            found = await _fetch(connection, scope, keys)
+            # A use is written once a day, or twice within a short ttl: not with every request.
+            stale = moment.earliest - min(DAY_S, self._ttl_s / 2)
+            used = [key for key, record in found.items() if record.last_used < stale]
+            if used:
+                with suppress(errors.ReadOnlySqlTransaction, errors.DiskFull):
+                    await connection.execute(
+                        "UPDATE pin SET last_used = %s WHERE scope = %s AND place = ANY(%s)",
+                        (moment.latest, encoded(scope), used),
+                    )
+            return found
+
+        return await self.database.read(work)
+
+    async def times(self, scope: str, keys: Sequence[bytes]) -> Mapping[bytes, float]:
+        async def work(connection: Connection, moment: Moment) -> Mapping[bytes, float]:
+            rows = await connection.execute(
+                "SELECT place, created FROM pin WHERE scope = %s AND place = ANY(%s)", (encoded(scope), list(keys))
+            )
+            return {read_bytes(key): read_float(created) for key, created in await rows.fetchall()}
+
+        return await self.database.read(work)
+
+    async def add(
+        self,
+        scope: str,
+        new: Sequence[DecisionRecord],
+        forget: Sequence[bytes] = (),
+        replaces: Mapping[bytes, float] = MappingProxyType({}),
+    ) -> Mapping[bytes, DecisionRecord]:
+        async def work(connection: Connection, moment: Moment) -> Mapping[bytes, DecisionRecord]:
+            if forget:
+                await connection.execute(
+                    "DELETE FROM pin WHERE scope = %s AND place = ANY(%s)", (encoded(scope), list(forget))
+                )
+            if replaces:
+                # A row that another server is replacing is waited for, and is then no longer the one that was read.
+                await connection.execute(
+                    """DELETE FROM pin USING unnest(%s::bytea[], %s::float8[]) AS old (place, created)
+                       WHERE pin.scope = %s AND pin.place = old.place AND pin.created = old.created""",
+                    (list(replaces), list(replaces.values()), encoded(scope)),
+                )
+            # In one order on every server, so that no two of them wait for each other.
+            for record in sorted(new, key=lambda record: record.key):
+                await execute(connection, *add_decision(scope, record, moment.latest))
+            await connection.execute(
+                """DELETE FROM pin WHERE seq IN (SELECT seq FROM pin WHERE last_used < %s ORDER BY last_used LIMIT %s
+                     FOR UPDATE SKIP LOCKED)""",
+                (moment.earliest - self._ttl_s, DECISIONS_AT_ONCE),
+            )
+            return await _fetch(connection, scope, [record.key for record in new])
+
+        return await self.database.run(work)
+
+    async def add_compression(self, made: CompressionRecord, after: str | None = None) -> bool:
+        async def work(connection: Connection, moment: Moment) -> bool:
+            # Held until the commit: of two servers, the second one sees what the first one added.
+            await connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (COMPRESSING, made.session))
+            active = (await (await execute(connection, *active_compression(made.session))).fetchone() or (None,))[0]
+            if active == after:
+                await execute(connection, *new_compression(made))
+            return active in (after, made.id)
+
+        return await self.database.run(work)
+
+
+async def _fetch(connection: Connection, scope: str, keys: Sequence[bytes]) -> dict[bytes, DecisionRecord]:
+    rows = await connection.execute(
+        f"SELECT {DECISION} FROM pin WHERE scope = %s AND place = ANY(%s)".encode(),  # noqa: S608 - one fixed text
+        (encoded(scope), list(keys)),
+    )
+    found = {record.key: record for record in map(decision, await rows.fetchall())}
+    return {key: found[key] for key in keys if key in found}
+
+
+BUDGETS = 1802071403  # an advisory lock: requests with a budget are counted one after the other
+
+
+class PostgresTeam(SqlTeam[PostgresDatabase]):
+    async def keep_login(self, login: LoginRecord) -> None:
+        await self.database.change(
+            f"""WITH expired AS (
+                 DELETE FROM login WHERE id_hash IN
+                   (SELECT id_hash FROM login WHERE expires <= ? LIMIT ? FOR UPDATE SKIP LOCKED))
+               {ADD_LOGIN} RETURNING 1""",  # noqa: S608 - a fixed text
+            (login.began, EXPIRE_AT_ONCE, *astuple(login)),
+        )
+
+    async def admit(
+        self, use: UsageKey, ranges: Sequence[UsageRange], decide: Callable[[Sequence[Spent]], bool]
+    ) -> Sequence[Spent]:
+        async def work(connection: Connection, moment: Moment) -> Sequence[Spent]:
+            await connection.execute("SELECT pg_advisory_xact_lock(%s)", (BUDGETS,))
+            rows = [await (await execute(connection, *spent(each))).fetchone() for each in ranges]
+            used = [Spent(*row) for row in rows if row]  # type: ignore[arg-type]
+            if decide(used):
+                await execute(connection, ADMIT, astuple(use))
+            return used
+
+        return await self.database.run(work)
+
+    async def add_audit(self, entries: Sequence[AuditEntry]) -> None:
+        async def work(connection: Connection, moment: Moment) -> None:
+            await connection.cursor().executemany(formatted(ADD_AUDIT), [astuple(one) for one in entries])
+
+        await self.database.run(work)
+
+    async def expire_audit(self, before: float) -> int:
+        gone = await self.database.change(
+            """DELETE FROM audit_log WHERE seq IN (SELECT seq FROM audit_log WHERE at < ? ORDER BY seq LIMIT ?
+                 FOR UPDATE SKIP LOCKED) RETURNING 1""",
+            (before, EXPIRE_AT_ONCE),
+        )
+        return len(gone)
+
+
+async def add_usage(connection: Connection, added: Sequence[tuple[UsageKey, UsageSum]]) -> None:
+    """Add what requests came to, to the counts of their days; `added` is in the same order on every server."""
+    for values in usage_rows(added):
+        await execute(connection, ADD_USAGE, values)
+
+
+class PostgresSessions(SqlSessions[PostgresDatabase]):
+    """Requests stay for half a year; a session stays with its requests."""
+
+    async def write(self, sessions: Sequence[SessionRecord], metrics: Sequence[Metric]) -> None:
+        async def work(connection: Connection, moment: Moment) -> None:
+            await _delete_old(connection, moment.earliest)
+            # Locked in one order on every server, so that no two of them wait for each other.
+            ids = {storable(id) for id in (*(one.id for one in sessions), *(metric.session for metric in metrics))}
+            await connection.execute("SELECT 1 FROM sessions WHERE id = ANY(%s) ORDER BY id FOR UPDATE", (list(ids),))
+            for session in sorted(sessions, key=lambda session: session.id):
+                await execute(connection, *open_session(session))
+            await add_usage(connection, usage_of([metric for metric in metrics if await _add(connection, metric)]))
+
+        await self.database.run(work)
+
+    async def search(self, words: str, limit: int, scopes: Scopes = None) -> Sequence[SessionRecord]:
+        theirs, own = chosen(scopes)
+        where = f"""{theirs} AND concat_ws(E'\\x01', title, name, id, model, provider) ILIKE ?
+          ORDER BY last_used DESC, id DESC LIMIT ?"""
+        return await self._sessions(where, (*own, containing(words), limit))
+
+    async def delete(self, ids: Sequence[str]) -> int:
+        return await self._delete("= ANY(?)", (list(ids),))
+
+    async def delete_all(self, scopes: Scopes = None) -> int:
+        theirs, own = chosen(scopes)
+        return await self._delete(f"IN (SELECT id FROM sessions WHERE {theirs})", own)  # noqa: S608 - a fixed text
+
+    async def _delete(self, which: str, values: Row) -> int:
+        async def work(connection: Connection, moment: Moment) -> int:
+            for table in OF_SESSIONS:
+                await execute(connection, f"DELETE FROM {table} WHERE session_id {which}", values)  # noqa: S608
+            return (await execute(connection, f"DELETE FROM sessions WHERE id {which}", values)).rowcount  # noqa: S608
+
+        return await self.database.run(work)
+
+
+async def _add(connection: Connection, metric: Metric) -> bool:
+    """Write a request down and add it to its session; return False if that was done before."""
+    if not (await execute(connection, *add_metric(metric))).rowcount:
+        return False
+    for statement in after_metric(metric):
+        await execute(connection, *statement)
+    return True
+
+
+async def _delete_old(connection: Connection, now: float) -> None:
+    """Delete some of what is too old."""
+    for table in ("metrics", "memory_segments"):
+        await connection.execute(
+            f"""DELETE FROM {table} WHERE seq IN (SELECT seq FROM {table} WHERE at < %s ORDER BY at LIMIT %s
+                  FOR UPDATE SKIP LOCKED)""".encode(),  # noqa: S608 - two fixed names
+            (now - KEEP_S, DELETE_AT_ONCE),
+        )
+    await connection.execute(
+        """DELETE FROM sessions WHERE id IN (SELECT id FROM sessions WHERE last_used < %s ORDER BY last_used LIMIT %s
+             FOR UPDATE SKIP LOCKED)
+           AND NOT EXISTS (SELECT 1 FROM metrics WHERE session_id = sessions.id)""",
+        (now - KEEP_S, DELETE_AT_ONCE),
+    )
