@@ -1,8 +1,11 @@
 """Processes, as the kernel sees them."""
 
 import asyncio
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 Children = Callable[[], list[int]]
@@ -24,6 +27,19 @@ def runs(pid: int) -> bool:
         return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+@contextmanager
+def scripted(script: str, *args: object) -> Iterator[None]:
+    """Another Python that runs `script` meanwhile; it is awaited until it has printed a line."""
+    command = [sys.executable, "-S", "-c", script, *map(str, args)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield
+        finally:
+            process.kill()
 
 
 async def until(condition: Callable[[], bool], within_s: float = 60) -> None:

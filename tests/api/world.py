@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -141,18 +141,31 @@ def app(rules: Rules | None = None, signals: Signals | None = None) -> ASGIApp:
 @contextmanager
 def listening(app: ASGIApp) -> Iterator[int]:
     """Serve `app` from a thread of its own; gives the port."""
+
+    async def main(stop: asyncio.Event, on_ready: Callable[[str, int], None]) -> None:
+        await serve(app, "127.0.0.1", 0, stop=stop, on_ready=on_ready)
+
+    with in_thread(main) as port:
+        yield port
+
+
+@contextmanager
+def in_thread(
+    main: Callable[[asyncio.Event, Callable[[str, int], None]], Coroutine[None, None, None]],
+) -> Iterator[int]:
+    """Run a server in a thread of its own, until its event is set; gives the port that it calls back with."""
     ready, ports, stops = threading.Event(), list[int](), list[tuple[asyncio.AbstractEventLoop, asyncio.Event]]()
 
     def on_ready(host: str, port: int) -> None:
         ports.append(port)
         ready.set()
 
-    async def main() -> None:
+    async def until_stopped() -> None:
         stop = asyncio.Event()
         stops.append((asyncio.get_running_loop(), stop))
-        await serve(app, "127.0.0.1", 0, stop=stop, on_ready=on_ready)
+        await main(stop, on_ready)
 
-    thread = threading.Thread(target=asyncio.run, args=(main(),))
+    thread = threading.Thread(target=asyncio.run, args=(until_stopped(),))
     thread.start()
     try:
         assert ready.wait(60)

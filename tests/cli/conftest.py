@@ -1,10 +1,11 @@
 """The command as a person runs it: a process of its own, with a home and a state directory of its own."""
 
 import os
+import pty
 import signal
 import subprocess
 import sys
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,6 +37,20 @@ class Cli:
             env={**self.env, **(env or {})},
             timeout=PATIENCE_S,
         )
+
+    def watched(self, *args: str) -> tuple[int, bytes]:
+        """Run the command with a terminal as its standard error; the exit code, and what a person sees there."""
+        watcher, terminal = pty.openpty()
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+        env = {**self.env, "TERM": "xterm"}
+        with subprocess.Popen([*COMMAND, *args], stderr=terminal, cwd=self.here, env=env, **quiet) as process:
+            os.close(terminal)
+            seen = b""
+            with suppress(OSError):  # how Linux says that the other end is closed
+                while chunk := os.read(watcher, 65_536):
+                    seen += chunk
+            os.close(watcher)
+        return process.returncode, seen
 
     def started(self, *args: str, env: dict[str, str] | None = None) -> AbstractContextManager[Fork]:
         """A command that runs until it is told to stop; killed if the test forgets."""

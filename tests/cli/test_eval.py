@@ -1,15 +1,12 @@
 """Judging on a repository of one's own."""
 
 import json
-import os
-import pty
-import subprocess
 from pathlib import Path
 
 import pytest
 from tests import histories
 
-from .conftest import COMMAND, Cli
+from .conftest import Cli
 
 
 @pytest.fixture
@@ -76,28 +73,7 @@ def test_what_is_refused_says_why_without_a_traceback(
 
 
 def test_a_person_sees_a_bar_while_it_goes_on(cli: Cli, project: Path):
-    watcher, terminal = pty.openpty()
-    with subprocess.Popen(
-        [*COMMAND, "eval", str(project), "--limit", "3"],
-        stdout=subprocess.DEVNULL,
-        stderr=terminal,
-        cwd=cli.here,
-        env={**cli.env, "TERM": "xterm"},
-    ) as process:
-        os.close(terminal)
-        seen = _all_of(watcher)
+    status, seen = cli.watched("eval", str(project), "--limit", "3")
 
     assert b"judging" in seen
-    assert process.returncode == 0
-
-
-def _all_of(terminal: int) -> bytes:
-    seen = b""
-    try:
-        while chunk := os.read(terminal, 65_536):
-            seen += chunk
-    except OSError:  # how Linux says that the other end is closed
-        pass
-    finally:
-        os.close(terminal)
-    return seen
+    assert status == 0

@@ -1,15 +1,12 @@
 """Prune, recover and explain, without a server."""
 
 import json
-import os
-import pty
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from .conftest import COMMAND, Cli
+from .conftest import Cli
 
 GOAL = "why was the payment refused?"
 LOG = b"".join(
@@ -169,28 +166,7 @@ def test_a_store_that_cannot_be_written_leaves_the_text_whole_and_says_so(cli: C
 
 def test_a_person_sees_a_bar_while_a_large_text_is_pruned(cli: Cli):
     (cli.here / "large.log").write_bytes(LOG * 40)
-    watcher, terminal = pty.openpty()
-    with subprocess.Popen(
-        [*COMMAND, "prune", "large.log", "--goal", GOAL],
-        stdout=subprocess.DEVNULL,
-        stderr=terminal,
-        cwd=cli.here,
-        env={**cli.env, "TERM": "xterm"},
-    ) as process:
-        os.close(terminal)
-        seen = _all_of(watcher)
+    status, seen = cli.watched("prune", "large.log", "--goal", GOAL)
 
     assert b"pruning" in seen
-    assert process.returncode == 0
-
-
-def _all_of(terminal: int) -> bytes:
-    seen = b""
-    try:
-        while chunk := os.read(terminal, 65_536):
-            seen += chunk
-    except OSError:  # how Linux says that the other end is closed
-        pass
-    finally:
-        os.close(terminal)
-    return seen
+    assert status == 0

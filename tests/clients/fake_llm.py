@@ -51,35 +51,25 @@ def fake_llm(script: Script, native: bool = False) -> Iterator[FakeLlm]:
             thread.join()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class ScriptedHandler(BaseHTTPRequestHandler):
+    """Answers whole, and nothing but what `do_POST` knows."""
+
     protocol_version = "HTTP/1.1"
 
     def do_HEAD(self) -> None:
-        self._answer(200, "text/plain", b"")
+        self.answer(200, "text/plain", b"")
 
     def do_GET(self) -> None:
-        self._answer(404, "application/json", b"{}")
+        self.answer(404, "application/json", b"{}")
 
-    def do_POST(self) -> None:
-        raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        path = self.path.partition("?")[0]
-        if path == "/v1/messages":
-            self._stream(_anthropic(json.loads(raw), self._llm))
-        elif path == "/v1/responses":
-            self._stream(_openai(json.loads(raw), self._llm))
-        else:
-            self._answer(404, "application/json", b"{}")
+    def body(self) -> bytes:
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
-    @property
-    def _llm(self) -> FakeLlm:
-        llm: FakeLlm = self.server.llm  # type: ignore[attr-defined]
-        return llm
-
-    def _stream(self, events: list[dict[str, object]]) -> None:
+    def stream(self, events: list[dict[str, object]]) -> None:
         lines = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events]
-        self._answer(200, "text/event-stream", "".join(lines).encode())
+        self.answer(200, "text/event-stream", "".join(lines).encode())
 
-    def _answer(self, status: int, kind: str, body: bytes) -> None:
+    def answer(self, status: int, kind: str, body: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
@@ -88,7 +78,19 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nobody reads it."""
+        """What passes is kept by the test."""
+
+
+class _Handler(ScriptedHandler):
+    def do_POST(self) -> None:
+        raw, path = self.body(), self.path.partition("?")[0]
+        llm: FakeLlm = self.server.llm  # type: ignore[attr-defined]
+        if path == "/v1/messages":
+            self.stream(_anthropic(json.loads(raw), llm))
+        elif path == "/v1/responses":
+            self.stream(_openai(json.loads(raw), llm))
+        else:
+            self.answer(404, "application/json", b"{}")
 
 
 def _anthropic(request: dict[str, object], llm: FakeLlm) -> list[dict[str, object]]:

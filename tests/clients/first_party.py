@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from tests.clients.fake_llm import ScriptedHandler
 
 HOST = "api.anthropic.com"
 
@@ -79,36 +80,16 @@ def _certificate(folder: Path) -> tuple[Path, Path]:
     return certificate, key
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_HEAD(self) -> None:
-        self._answer(200, "text/plain", b"")
-
-    def do_GET(self) -> None:
-        self._answer(404, "application/json", b"{}")
-
+class _Handler(ScriptedHandler):
     def do_POST(self) -> None:
-        raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        raw = self.body()
         if not self.path.startswith("/v1/messages"):
-            self._answer(404, "application/json", b"{}")
+            self.answer(404, "application/json", b"{}")
             return
         recorded: Recorded = self.server.recorded  # type: ignore[attr-defined]
         recorded.bodies.append(json.loads(raw))
         recorded.headers.append({name.lower(): value for name, value in self.headers.items()})
-        lines = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in _EVENTS]
-        self._answer(200, "text/event-stream", "".join(lines).encode())
-
-    def _answer(self, status: int, kind: str, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """What passes is recorded."""
+        self.stream(_EVENTS)
 
 
 _MESSAGE = {"id": "msg", "type": "message", "role": "assistant", "model": "scripted", "content": []}

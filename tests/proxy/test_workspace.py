@@ -2,14 +2,12 @@
 
 import os
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.processes import scripted
 
 from kimi_proxy.core.errors import ToolFailed
 from kimi_proxy.proxy.files import Workspace, workspace
@@ -224,18 +222,6 @@ while True:
 """
 
 
-@contextmanager
-def swapping(place: Path) -> Iterator[None]:
-    """Another process that swaps `door` and `trap` all the time."""
-    with subprocess.Popen([sys.executable, "-S", "-c", SWAP, str(place)], stdout=subprocess.PIPE) as swapper:
-        assert swapper.stdout is not None
-        swapper.stdout.readline()
-        try:
-            yield
-        finally:
-            swapper.kill()
-
-
 def race(space: Workspace, path: str, times: int, see: Callable[[bytes], None]) -> None:
     """Open `path` so often, and then on until a swap was met both ways."""
     read = refused = 0
@@ -262,7 +248,7 @@ def test_ten_thousand_races_against_a_swapped_link_never_lead_out(
         (root / "trap").symlink_to(outside / "file.txt")
     seen: set[bytes] = set()
 
-    with swapping(root):
+    with scripted(SWAP, root):
         race(space, "door/file.txt" if trap == "directory" else "door", times, seen.add)
 
     assert seen == {INSIDE}

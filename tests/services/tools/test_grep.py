@@ -5,13 +5,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.processes import Children, until
+from tests.processes import Children, scripted, until
 from tests.services.tools.toolbox import toolbox
 
 from kimi_proxy.core.errors import InvalidParams
@@ -255,17 +253,6 @@ while True:
 """
 
 
-@contextmanager
-def swapping(place: Path) -> Iterator[None]:
-    with subprocess.Popen([sys.executable, "-S", "-c", SWAP, str(place)], stdout=subprocess.PIPE) as swapper:
-        assert swapper.stdout is not None
-        swapper.stdout.readline()
-        try:
-            yield
-        finally:
-            swapper.kill()
-
-
 @needs_rg
 async def test_a_directory_that_is_swapped_for_a_link_shows_nothing_from_outside(folder: Path):
     outside = folder.parent / "outside"
@@ -276,7 +263,7 @@ async def test_a_directory_that_is_swapped_for_a_link_shows_nothing_from_outside
     (folder / "trap").symlink_to(outside)
 
     async with toolbox(folder) as box:
-        with swapping(folder):
+        with scripted(SWAP, folder):
             seen = [(await box.call("grep", pattern="needle", path=path)).text for path in ("door", ".") * 60]
 
     assert SECRET not in "".join(seen)
