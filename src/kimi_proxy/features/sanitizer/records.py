@@ -31,8 +31,6 @@ STORY_CHARS = 20
 FAR = 3.0  # quartile ranges from the middle half
 RELEVANT = 0.6  # of the best match
 
-Fields = Mapping[str, JsonValue]
-
 
 def oddness(records: Sequence[JsonValue], check: Callable[[], None]) -> Floats:
     """Return for each record how much in it is unlike the others: values, fields, sizes, words of failure."""

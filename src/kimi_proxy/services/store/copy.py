@@ -15,8 +15,8 @@ import psycopg
 
 from kimi_proxy.core.errors import ConfigError, StoreUnavailable
 from kimi_proxy.services.store.clock import WallClock
-from kimi_proxy.services.store.compressed import CompressedText, decompress
-from kimi_proxy.services.store.postgres.database import PostgresDatabase
+from kimi_proxy.services.store.compressed import readable
+from kimi_proxy.services.store.postgres.database import PostgresDatabase, read_bytes, storable
 from kimi_proxy.services.store.postgres.originals import PAGE
 from kimi_proxy.services.store.sqlite import schema
 from kimi_proxy.services.store.sqlite.store import store_path
@@ -196,9 +196,9 @@ def _verified(
         }
         for _, scope, id, key, hashed, frame in rows:
             there = found.get((scope, id))
-            if not _is_readable(hashed, frame):
+            if readable(hashed, frame) is None:
                 damaged.append(bytes(id).decode("utf-8", "replace"))
-            elif there is None or there[:2] != (key, hashed) or not _is_readable(hashed, there[2]):
+            elif there is None or there[:2] != (key, hashed) or readable(hashed, read_bytes(there[2])) is None:
                 shown = bytes(id).decode("utf-8", "replace")
                 raise StoreUnavailable(f"{shown} is not the same in PostgreSQL: was it deleted there meanwhile?")
         done += len(rows)
@@ -217,16 +217,8 @@ def _batches(source: sqlite3.Connection) -> Iterator[list[tuple[int, bytes, byte
         yield rows
 
 
-def _is_readable(hashed: bytes, frame: object) -> bool:
-    try:
-        decompress(CompressedText(hashed, frame if isinstance(frame, bytes) else b""))
-    except StoreUnavailable:
-        return False
-    return True
-
-
 def _value(value: object, is_boolean: bool) -> object:
     """Return what a column of PostgreSQL takes: its TEXT has no NUL, and no half of a surrogate pair."""
     if is_boolean:
         return bool(value)
-    return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode() if isinstance(value, str) else value
+    return storable(value) if isinstance(value, str) else value
