@@ -3,7 +3,6 @@
 import random
 import re
 import shutil
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -28,7 +27,7 @@ Ran 3 tests
 
 @pytest.fixture
 def logbook(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.setattr(sys, "path", [TRAINING, *sys.path])
+    monkeypatch.syspath_prepend(TRAINING)
     import logbook
 
     return logbook

@@ -1,7 +1,6 @@
 """From what LightGBM tells of a tree to a tree that the package walks."""
 
 import math
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -12,7 +11,7 @@ TRAINING = str(Path(__file__).parents[1] / "scripts" / "training")
 
 @pytest.fixture
 def planting(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.setattr(sys, "path", [TRAINING, *sys.path])
+    monkeypatch.syspath_prepend(TRAINING)
     import planting
 
     return planting

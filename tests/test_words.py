@@ -21,17 +21,32 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text("utf-8"))
 
 
-def test_module_docstrings_use_no_word_of_a_private_dialect():
-    docstrings = {path.relative_to(SOURCE): ast.get_docstring(tree(path)) for path in MODULES}
+def prose(path: Path) -> str:
+    """The docstrings and comments of a module."""
+    comments = re.findall(r"(?:^|\s)#.*", path.read_text("utf-8"))
+    named = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = (ast.get_docstring(node, clean=False) for node in ast.walk(tree(path)) if isinstance(node, named))
+    return "\n".join((*comments, *filter(None, docstrings)))
 
-    assert {str(path): found for path, text in docstrings.items() if (found := BANNED.findall(text or ""))} == {}
+
+def test_docstrings_and_comments_use_no_word_of_a_private_dialect():
+    assert {str(path): found for path in MODULES if (found := BANNED.findall(prose(path)))} == {}
 
 
-def test_the_texts_of_the_dashboard_use_no_word_of_a_private_dialect():
-    spoken = {path.name: path.read_text("utf-8") for path in (SOURCE / "dashboard" / "words").glob("*.js")}
+def test_the_dashboard_uses_no_word_of_a_private_dialect():
+    files = [path for ending in ("js", "css", "html") for path in (SOURCE / "dashboard").rglob(f"*.{ending}")]
+    ours = [path for path in files if "vendor" not in path.parts]
 
-    assert spoken
-    assert {name: found for name, text in spoken.items() if (found := BANNED.findall(text))} == {}
+    assert ours
+    assert {str(path): found for path in ours if (found := BANNED.findall(path.read_text("utf-8")))} == {}
+
+
+def test_the_documentation_uses_no_word_of_a_private_dialect():
+    pages = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "config.example.toml"]
+    found = {page.name: set(map(str.lower, BANNED.findall(page.read_text("utf-8")))) for page in pages}
+
+    # A page may tell a person something.
+    assert {name: words for name, words in found.items() if words - {"tell", "tells"}} == {}
 
 
 def test_the_architecture_page_uses_no_word_of_a_private_dialect_and_has_a_short_glossary():
@@ -70,3 +85,13 @@ def test_no_class_name_is_defined_twice():
                 places.setdefault(node.name, []).append(str(path.relative_to(SOURCE)))
 
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
+def test_no_test_patches_our_own_code():
+    """What a test replaces is the outside: a setting of Python's own, a package that is not installed."""
+    patching = re.compile(
+        r"monkeypatch\.set(?:attr|item)\(\s*(?!(?:sys|sys\.modules|tempfile),)|import mock|unittest\.mock"
+    )
+    tests = [path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__)]
+
+    assert [str(path) for path in tests if patching.search(path.read_text("utf-8"))] == []

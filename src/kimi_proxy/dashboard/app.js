@@ -2,7 +2,7 @@
 //
 // To add a view: write views/<name>.js that exports `View` (a component without arguments), write words/<name>.js
 // with {en, fr}, add a line to views.js and `nav_<name>` to words/shell.js, and link style/<name>.css in index.html
-// if it needs one. README.md tells what views share.
+// if it needs one. README.md says what views share.
 import { locked } from "./lib/api.js";
 import { html, render, useEffect } from "./lib/html.js";
 import { language, phrases } from "./lib/i18n.js";

@@ -97,7 +97,7 @@ def family(model: str) -> str:
 
 
 def _kept_by_provider(request: Request) -> bytes:
-    """Return what tells a conversation of which only the end is here from all others."""
+    """Return what distinguishes a conversation of which only the end is here from all others."""
     kept = request.members.get(request.format.stored_conversation)
     return bytes(kept) if kept is not None else request.previous_response_id.encode("utf-8", "replace")
 

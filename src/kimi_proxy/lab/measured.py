@@ -78,7 +78,7 @@ class MeasuredRequest:
     outputs: list[MeasuredOutput] = field(default_factory=list)
     uses: list[LineUse] = field(default_factory=list)
     referred: frozenset[int] = frozenset()  # earlier outputs whose file the newest words name
-    # What the parts of the prompt and the answer weigh, for telling where the money went.
+    # What the parts of the prompt and the answer weigh, to show where the money went.
     user: float = 0.0
     said: float = 0.0
     calls: float = 0.0
@@ -95,7 +95,7 @@ class MeasuredSession:
     has_tools: bool  # ours can be among them
     fixed: float  # tokens of the system prompt, the tools and whatever else every request begins with
     requests: list[MeasuredRequest]
-    tools: list[ToolWeight] = field(default_factory=list)  # that every request describes, where the session tells
+    tools: list[ToolWeight] = field(default_factory=list)  # that every request describes, where the session says so
 
 
 def measure(

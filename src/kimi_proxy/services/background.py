@@ -49,7 +49,7 @@ def announced(home: Path, addresses: Mapping[str, str], settings: str = "") -> I
 
 
 def settings_digest(file: Path | None) -> str:
-    """Return what tells one content of a configuration file from another; "" without a file."""
+    """Return what distinguishes one content of a configuration file from another; "" without a file."""
     try:
         return "" if file is None else sha256(file.read_bytes()).hexdigest()
     except OSError:

@@ -111,7 +111,7 @@ class Hub:
     def share(self, pass_on: Callable[[HubEvent], None], draw: Callable[[int], int] = randbelow) -> None:
         """Pass events on to the viewers of other servers too, before there are any.
 
-        From now on a number tells which server gave it, so that a viewer that reconnects to another one is not taken
+        From now on a number says which server gave it, so that a viewer that reconnects to another one is not taken
         for one that has seen what that one showed.
         """
         self._step, self._pass_on = SERVERS, pass_on

@@ -53,7 +53,7 @@ class ServerStatus:
         except KimiProxyError as e:
             stats.failed(e.code, str(e), self._now())
         except TimeoutError:
-            problem = f"{name} did not tell its tools within {PROBE_TIMEOUT_S:g} s"
+            problem = f"{name} did not list its tools within {PROBE_TIMEOUT_S:g} s"
             stats.failed(UpstreamTimeout.code, problem, self._now())
         else:
             return True

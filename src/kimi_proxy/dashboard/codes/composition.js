@@ -1,7 +1,7 @@
-// What a request is made of, from whichever told it last: the request itself, or an event about it.
+// What a request is made of, from the newest of the two: the request itself, or an event about it.
 export const PARTS = ["system", "memory", "tools", "chat"];
 
-/** `{system, memory, tools, chat}` in tokens, or null if nobody counted them. */
+/** `{system, memory, tools, chat}` in tokens, or null if they were not counted. */
 export function composition(metric, event) {
   return fields(metric) ?? event?.composition ?? fields(event);
 }

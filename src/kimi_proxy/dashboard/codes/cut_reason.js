@@ -4,7 +4,7 @@ import words from "../words/cut_reason.js";
 
 const t = phrases(words);
 
-/** Words that nobody knows here stay as they are. */
+/** Words that are unknown here stay as they are. */
 export function cutReason(said) {
   const [, times, line] = /^lignes répétées: (\d+) × (.*)$/s.exec(said) ?? [];
   if (times) return t("repeated", { times, line });

@@ -6,7 +6,7 @@ import words from "../words/events.js";
 
 const t = phrases(words);
 
-const TOLD = {
+const TEXTS = {
   sanitizer_event: (event) =>
     event.cut_now > 0 && t("sanitized", { n: event.cut_now, tokens: tokens(event.tokens_saved) }),
   prune_event: (event) =>
@@ -30,4 +30,4 @@ const TOLD = {
   settings_event: () => t("settings"),
 };
 
-export const happening = (event) => (Object.hasOwn(TOLD, event.type) && TOLD[event.type](event)) || null;
+export const happening = (event) => (Object.hasOwn(TEXTS, event.type) && TEXTS[event.type](event)) || null;

@@ -8,7 +8,7 @@ const WELL = ["ok", "running", "client_gone"];
 
 export const hasFailed = (metric) => metric.status >= 400 || !WELL.includes(metric.outcome);
 
-/** `{level, text, advice}`; a code that nobody has words for is shown as it is. */
+/** `{level, text, advice}`; a code without words is shown as it is. */
 export function outcomeOf(metric) {
   const { outcome, status } = metric;
   if (outcome === "ok" && status >= 400) {

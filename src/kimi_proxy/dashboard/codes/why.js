@@ -15,6 +15,6 @@ export function why(line, reason = "") {
 
 function clause(text) {
   const [, outweighed, rest] = /^(outweighed: )?(.*)$/s.exec(text);
-  const told = rest.split(", ").map((part) => t(part));
-  return (outweighed ? `${t("outweighed")} ` : "") + told.join(", ");
+  const texts = rest.split(", ").map((part) => t(part));
+  return (outweighed ? `${t("outweighed")} ` : "") + texts.join(", ");
 }

@@ -20,7 +20,7 @@ export class ApiError extends Error {
     this.status = status;
     this.code = code;
     this.body = body;
-    this.told = {}; // what belongs to the code: a field, a reason
+    this.details = {}; // what belongs to the code: a field, a reason
   }
 
   /** The server has no such route: an older one, or a part that is switched off. */
@@ -99,7 +99,7 @@ function failure(answer, value, text) {
   const [code, message] = typeof error === "string" ? [error, value.hint] : [error?.code, error?.message];
   const said = message ?? (text.slice(0, 300) || answer.statusText);
   const failed = new ApiError(answer.status, code ?? "", said, value);
-  if (typeof error === "object") failed.told = { ...error };
+  if (typeof error === "object") failed.details = { ...error };
   return failed;
 }
 

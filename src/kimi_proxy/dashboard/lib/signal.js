@@ -1,4 +1,4 @@
-// A value that others are told of when it changes.
+// A value whose subscribers are called when it changes.
 import { useEffect, useState } from "./html.js";
 
 export function signal(value) {

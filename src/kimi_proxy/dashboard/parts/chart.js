@@ -9,7 +9,7 @@ const AWAY = { left: -10, top: -10 }; // where uPlot's cursor points at nothing
 
 /**
  * `times`: moments in ms, ascending; `series`: `{label, values, colour, isDashed}` with null where nothing is known;
- * `format(value)`. The legend tells the newest values, or those under the pointer, or those that arrow keys lead to.
+ * `format(value)`. The legend shows the newest values, or those under the pointer, or those that arrow keys lead to.
  */
 export function Chart({ label, times, series, format }) {
   const frame = useRef(null);
@@ -25,7 +25,7 @@ export function Chart({ label, times, series, format }) {
     const place = frame.current;
     let isGone = false;
     import("../vendor/uplot.mjs").then(({ default: Plot }) => {
-      if (isGone || !place.isConnected) return; // somebody may have left before it came
+      if (isGone || !place.isConnected) return; // the view may be gone before it came
       const options = { ...settings(Plot, series, format, setAt), width: place.clientWidth, height };
       plot.current = new Plot(options, newest.current, place);
     });

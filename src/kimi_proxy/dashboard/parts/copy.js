@@ -9,19 +9,19 @@ const ICONS = { copied: "check", not_copied: "alert" };
 
 /** `text` is the text, or a function that gives it or promises it. */
 export function Copy({ text, label }) {
-  const [told, tell] = useState(""); // "copied" or "not_copied"
+  const [outcome, setOutcome] = useState(""); // "copied" or "not_copied"
   const copy = async () => {
     try {
       await put(await (typeof text === "function" ? text() : text));
-      tell("copied");
+      setOutcome("copied");
     } catch {
-      tell("not_copied"); // the browser may forbid it, and the text may not come
+      setOutcome("not_copied"); // the browser may forbid it, and the text may not come
     }
-    setTimeout(() => tell(""), 1500);
+    setTimeout(() => setOutcome(""), 1500);
   };
   return html`<button type="button" class="quiet" onClick=${copy}>
-    <${Icon} name=${ICONS[told] ?? "copy"} />
-    <span aria-live="polite">${told ? t(told) : (label ?? t("copy"))}</span>
+    <${Icon} name=${ICONS[outcome] ?? "copy"} />
+    <span aria-live="polite">${outcome ? t(outcome) : (label ?? t("copy"))}</span>
   </button>`;
 }
 

@@ -15,7 +15,7 @@ export function Dialog({ title, onClose, actions, children, wide = false }) {
   useEffect(() => {
     const dialog = element.current;
     const before = document.activeElement;
-    // Escape pressed twice closes it whatever the page says; whether it goes is for whoever draws it.
+    // Escape pressed twice closes it whatever the page says; whether it goes is decided by the view that draws it.
     const closed = () => {
       dialog.showModal();
       close.current();

@@ -1,4 +1,4 @@
-// A button that is only a picture: its name is shown to whoever points at it or tabs to it.
+// A button that is only a picture: its name is shown while the pointer or the focus is on it.
 import { html } from "../lib/html.js";
 import { Icon } from "./icon.js";
 import { Tip } from "./tip.js";

@@ -1,4 +1,4 @@
-// A text line by line, with what was cut folded away: whoever chooses a line is told why it stayed or went.
+// A text line by line, with what was cut folded away: a chosen line shows why it stayed or went.
 import { html, useEffect, useMemo, useRef, useState } from "../lib/html.js";
 import { cutReason } from "../codes/cut_reason.js";
 import { count } from "../lib/format.js";

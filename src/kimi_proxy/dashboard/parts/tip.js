@@ -1,4 +1,4 @@
-// Words that appear beside a control while somebody points at it, tabs to it or touches it. Escape takes them away.
+// Words that appear beside a control while it is pointed at, focused or touched. Escape takes them away.
 import { html, useLayoutEffect, useMemo, useRef, useState } from "../lib/html.js";
 
 const EDGE = 8; // pixels that stay free at the rim of the window
@@ -6,7 +6,7 @@ let given = 0;
 
 /**
  * `children(props, open)` draws the control with `props`. The words describe it to those who hear the page, unless they are
- * its name (`isName`), which is heard anyway.
+ * its name (`isName`), which a screen reader says anyway.
  */
 export function Tip({ text, isName = false, children }) {
   const id = useMemo(() => `tip-${++given}`, []);
@@ -18,7 +18,7 @@ export function Tip({ text, isName = false, children }) {
   useLayoutEffect(() => (isOpen ? shown(frame.current, tip.current, close) : undefined), [isOpen, text]);
   const props = {
     "aria-describedby": isName ? undefined : id,
-    // A control that was clicked says so itself; one that somebody tabbed to should say what it is.
+    // A control that was clicked says so itself; one that got the focus by a key should say what it is.
     onFocus: (event) => event.currentTarget.matches(":focus-visible") && open(),
     onBlur: close,
   };

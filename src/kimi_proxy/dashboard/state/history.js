@@ -12,7 +12,7 @@ export function useHistory(id) {
     if (!id || !isLive) return;
     get(`/api/sessions/${encodeURIComponent(id)}/metrics?limit=${ASKED}`).then(
       ({ metrics }) => recall(id, metrics),
-      () => {}, // then what the socket told has to do
+      () => {}, // then what came by the socket has to do
     );
   }, [id, isLive]);
   return known.histories.get(id) ?? [];

@@ -1,4 +1,4 @@
-// What this page knows of the traffic: bounded, whatever happens, and told at most a few times a second.
+// What this page knows of the traffic: bounded, whatever happens, and published at most a few times a second.
 import { get } from "../lib/api.js";
 import { follow } from "./feed.js";
 import { useEffect, useState } from "../lib/html.js";
@@ -84,7 +84,7 @@ const TAKE = {
     if (!known.sessions.has(metric.session_id)) look(metric.session_id);
   },
   metric_updated({ metric }) {
-    // The snapshot may hold what an event tells once more.
+    // The snapshot may hold what an event says once more.
     const isNews = find(metric)?.outcome !== metric.outcome;
     note(metric);
     if (isNews) addUp(metric);
@@ -134,7 +134,7 @@ export function meet(session) {
   changed();
 }
 
-/** Only its title: what else is told may be older than what is known. */
+/** Only its title: what else it says may be older than what is known. */
 function rename({ id, title }) {
   known.sessions.set(id, { ...known.sessions.get(id), title });
 }

@@ -62,7 +62,7 @@ function Session({ id }) {
       isBusy=${isBusy}
     />
     <${Card} title=${t("past")}>
-      <${Answered} answer=${stats}>${(told) => html`<${Past} stats=${told} />`}<//>
+      <${Answered} answer=${stats}>${(found) => html`<${Past} stats=${found} />`}<//>
     <//>
     ${
       open &&

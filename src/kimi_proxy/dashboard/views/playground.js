@@ -16,7 +16,7 @@ const warning = phrases(warnings);
 const warned = (code) => (has(warnings, code) ? warning(code) : code);
 const PAUSE_MS = 250; // of typing, before we ask
 const MAX_CHARS = 2_000_000; // what the pruner takes
-let last = { text: "", goal: "", type: "code", ratio: 0.6, keep: 10 }; // whoever comes back finds it again
+let last = { text: "", goal: "", type: "code", ratio: 0.6, keep: 10 }; // it is there again when a person comes back
 
 export function View() {
   const [asked, setAsked] = useState(last);
@@ -80,7 +80,7 @@ function Question({ asked, change }) {
   };
   const chose = ({ currentTarget: field }) => {
     take(field.files[0]);
-    field.value = ""; // else nothing is told when the same file is chosen again
+    field.value = ""; // else there is no event when the same file is chosen again
   };
   const dragged = (event) => {
     event.preventDefault();
@@ -124,8 +124,8 @@ function Result({ asked, answer }) {
   const texts = answer.text.split("\n");
   const cuts = annotations.map((each) => ({ start: each.original_start_line, end: each.original_end_line, reason: each.reason }));
   const gone = (number) => cuts.some((cut) => cut.start <= number && number <= cut.end);
-  const told = new Map(answer.lines.map((line) => [line.line, line]));
-  const lines = texts.map((text, at) => ({ ...(told.get(at + 1) ?? { line: at + 1, kept: !gone(at + 1), why: "" }), text }));
+  const found = new Map(answer.lines.map((line) => [line.line, line]));
+  const lines = texts.map((text, at) => ({ ...(found.get(at + 1) ?? { line: at + 1, kept: !gone(at + 1), why: "" }), text }));
   return html`
     <p class="playground-stats" role="status">
       <strong>${t("kept", { n: stats.kept_lines, all: count(stats.original_lines) })}</strong>

@@ -67,7 +67,7 @@ function Saved({ done, file }) {
     : html`<${Banner} level="caution" title=${t("not_saved")}><${Problem} ...${done} /><//>`;
 }
 
-/** Why it could not be written down; a file's own fault is told by the server, who has read it. */
+/** Why it could not be written down; of a file's own fault the server says more, which has read it. */
 function Problem({ code, problem }) {
   const key = `problem ${code}`;
   if (!has(words, key)) return html`<span lang="en">${problem}</span>`;

@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from kimi_proxy.core.config.providers import Model
 
-LOCAL = "local"  # the provider of names that people run themselves, whoever serves them
+LOCAL = "local"  # the provider of names that people run themselves, with any server
 _SERVE_OTHERS = (LOCAL, "groq", "nvidia")  # they serve what others make
 
 # claude-sonnet-4-5-20250929, gpt-5.4-2026-03-05, codestral-2508, claude-opus-4@20250514

@@ -219,7 +219,7 @@ def _quoted_rows(lines: Sequence[str], goal: str, check: Callable[[], None]) -> 
 
 
 def _affordable(protected: Sequence[str], costs: Costs) -> frozenset[str]:
-    """Return why lines of the outline stay; nothing if even the most telling ones cost most of the text.
+    """Return why lines of the outline stay; nothing if even the most informative ones cost most of the text.
 
     The ratio has no say in it: a higher one must not bring back lines that a lower one cut.
     """

@@ -28,7 +28,7 @@ _PADDING = re.compile(r"(?<! ) {8,}$", re.M)
 def thin_numbers(lines: Sequence[str]) -> Sequence[str]:
     """Return the lines with their row numbers left on every tenth row; the same object if they are not numbered.
 
-    Only rows that count up by one lose theirs, so that every number can be told from the one before it. A row without
+    Only rows that count up by one lose theirs, so that every number follows from the one before it. A row without
     its number is the file's own text, byte for byte: an edit that quotes it finds it.
     """
     found = [_NUMBER.match(line) for line in lines]

@@ -37,7 +37,7 @@ from kimi_proxy.services.store.protocols import Originals
 
 MAX_HELD_BYTES = 16 * 1024**2  # a longer body, or event, is passed on unread
 SHORT_CHARS = 2_000  # hardly the reason why a request is too long
-REFUSED_ROUNDS = 2  # in which the model is told so, and may go on without
+REFUSED_ROUNDS = 2  # in which the model reads that, and may go on without
 PENDING_CHARS = 32_000  # what is added to another tool's result stays in the conversation for good
 
 NO_MORE = (

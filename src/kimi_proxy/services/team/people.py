@@ -23,7 +23,7 @@ Role = Literal["member", "admin"]
 ADMIN = "admin"  # who calls with KIMI_PROXY_TOKEN; no one else may have the name
 TOKEN_BYTES = 32
 CHECK_S = 2.0  # a token that was good is looked up again after this: so long a revoked one may still be used
-# While the store is away, requests go on without cuts: whoever called before it went is known for this long.
+# While the store is away, requests go on without cuts: a person who called before is known for this long.
 REMEMBER_S = 900.0
 MAX_KNOWN = 10_000
 

@@ -68,9 +68,9 @@ function Line({ label, value, whole }) {
   </div>`;
 }
 
-/** Below the threshold the server tells both shares. */
+/** Below the threshold the server gives both shares. */
 function measured(failure) {
   const { current_percentage: share, threshold } = failure.body ?? {};
-  if (failure.code === "below_threshold") failure.told = { share: shareText(share), threshold: percent(threshold) };
+  if (failure.code === "below_threshold") failure.details = { share: shareText(share), threshold: percent(threshold) };
   return failure;
 }

@@ -45,7 +45,7 @@ function useNews() {
 }
 
 const isCut = (event) =>
-  event.type === "init" || // after a gap: nobody told what was cut meanwhile
+  event.type === "init" || // after a gap: no event said what was cut meanwhile
   event.type === "prune_event" ||
   (event.type === "sanitizer_event" && event.cut_now > 0) ||
   (event.type === "gateway_event" && event.outcome === "masked");
@@ -91,8 +91,8 @@ function about(cut) {
 
 function reason(cut) {
   const [first] = cut.reasons;
-  const told = first ? cutReason(first) : t(cut.why ? `why_${cut.why}` : `kind_${cut.kind}`);
-  return html`<span class="cuts-reason">${told}</span>`;
+  const text = first ? cutReason(first) : t(cut.why ? `why_${cut.why}` : `kind_${cut.kind}`);
+  return html`<span class="cuts-reason">${text}</span>`;
 }
 
 const lines = (cut) => (cut.lines_cut === null ? NONE : t("of", { part: count(cut.lines_cut), all: count(cut.original_lines) }));

@@ -101,7 +101,7 @@ function Texts({ cut, at }) {
   `;
 }
 
-/** A text with the line that somebody looks for; without one, the text. */
+/** A text with the line that is looked for; without one, the text. */
 function marked(text, line, found) {
   const lines = line ? text.split("\n") : [];
   if (line > lines.length || !line) return text;

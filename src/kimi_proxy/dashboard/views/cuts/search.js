@@ -10,7 +10,7 @@ import { link } from "../../lib/route.js";
 import words from "../../words/cuts.js";
 
 const t = phrases(words);
-let last = { wanted: "", found: null }; // whoever comes back from a hit finds the others again
+let last = { wanted: "", found: null }; // the others are there again when a person comes back from a hit
 
 export function Search() {
   const [wanted, setWanted] = useState(last.wanted);

@@ -13,8 +13,8 @@ const t = phrases(words);
 const SHOWN = 12;
 
 export function Activity() {
-  const told = known.events.map((event) => ({ event, text: happening(event) })).filter(({ text }) => text);
-  const newest = told.slice(-SHOWN).reverse();
+  const shown = known.events.map((event) => ({ event, text: happening(event) })).filter(({ text }) => text);
+  const newest = shown.slice(-SHOWN).reverse();
   return html`<${Card} title=${t("activity")} note=${t("activity_note")}>
     ${
       newest.length === 0

@@ -69,7 +69,7 @@ function costLines(history, models) {
   ];
 }
 
-/** At the full price of input: nobody knows beforehand what the provider's cache holds. */
+/** At the full price of input: it is not known beforehand what the provider's cache holds. */
 function guess(metric, price) {
   if (!price?.input_usd_per_million) return null;
   const written = (metric.output_tokens ?? 0) * price.output_usd_per_million;

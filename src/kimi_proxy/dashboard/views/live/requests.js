@@ -16,7 +16,7 @@ const SHOWN = 40;
 
 export function Requests({ id }) {
   const [isMine, setMine] = useState(false);
-  const [held, hold] = useState(null); // ids that stay in place while somebody points at them
+  const [held, hold] = useState(null); // ids that stay in place while the pointer is on them
   const newest = (isMine ? known.requests.filter((metric) => metric.session_id === id) : known.requests).slice(-SHOWN);
   const rows = held ? known.requests.filter((metric) => held.has(metric.id)) : newest;
   const aside = html`<span class="live-filter">

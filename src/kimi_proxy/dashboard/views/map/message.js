@@ -1,4 +1,4 @@
-// One message: what was sent, and what it was. One that gave way was not sent: a summary stands for it.
+// One message: what was sent, and what it was. One that a summary replaced was not sent.
 import { useAnswer } from "../../lib/api.js";
 import { count, percent } from "../../lib/format.js";
 import { html } from "../../lib/html.js";

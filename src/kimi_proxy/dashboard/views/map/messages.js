@@ -1,4 +1,4 @@
-// The messages one below the other; those that gave way to a summary unfold under it.
+// The messages one below the other; those that a summary replaced unfold under it.
 import { percent, tokens } from "../../lib/format.js";
 import { html, useState } from "../../lib/html.js";
 import { phrases } from "../../lib/i18n.js";

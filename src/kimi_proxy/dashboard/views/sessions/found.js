@@ -1,4 +1,4 @@
-// The sessions that are listed: a page at a time, or those in which words stand; what news tell is newer.
+// The sessions that are listed: a page at a time, or those in which words stand; what events say is newer.
 import { get } from "../../lib/api.js";
 import { useEffect, useState } from "../../lib/html.js";
 import { known, listen } from "../../state/traffic.js";
@@ -34,12 +34,12 @@ export function useFound(asked) {
     };
   }, [query, round]);
 
-  // Somebody else may delete one, or all; after a gap nobody says what was deleted.
+  // Another viewer may delete one, or all; after a gap no event says what was deleted.
   useEffect(() => listen((event) => ["session_deleted", "init"].includes(event.type) && setRound((n) => n + 1)), []);
 
   const more = () =>
     get(`/api/sessions?limit=${PAGE}&after=${encodeURIComponent(pages.after)}`).then(
-      // Whoever looked for something meanwhile has another list before them.
+      // A person who searched meanwhile sees another list.
       (page) => setPages((now) => (now === pages ? { ...page, query, sessions: joined(pages.sessions, page.sessions) } : now)),
       setError,
     );
