@@ -19,7 +19,7 @@ from kimi_proxy.services.events import iso_time
 from kimi_proxy.services.sessions import Sessions
 from kimi_proxy.services.store.protocols import NEWEST, Store
 from kimi_proxy.services.team import Team, report
-from kimi_proxy.services.team.logins import BEGUN_S, Logins, Returned
+from kimi_proxy.services.team.logins import BEGUN_S, IssuerCallback, Logins
 
 DAYS = 30
 BEGUN = "login"  # the cookies: of a login that is begun, and of one that is made
@@ -200,7 +200,7 @@ def login_routes(logins: Logins | None) -> list[Route]:
         brought = query(request, LoginCallback)
         if logins is None:
             return _failed("off")
-        returned = Returned(brought.code, brought.state, brought.error, brought.iss)
+        returned = IssuerCallback(brought.code, brought.state, brought.error, brought.iss)
         try:
             made = await logins.make(cookie_in(request.scope["headers"], _cookie(logins, BEGUN)), returned)
         except LoginFailed as e:

@@ -162,7 +162,7 @@ class Gateway:
         """Return the seconds until a server that failed too often is tried again; 0 if it may be now."""
         return self._circuits.get(name, CLOSED).blocked_for(self._now())
 
-    def forgive(self, name: str) -> None:
+    def reset_circuit(self, name: str) -> None:
         """Forget a server's failures: it is known to be there again."""
         self._circuits[name] = CLOSED
 

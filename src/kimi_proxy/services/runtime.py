@@ -19,7 +19,6 @@ from kimi_proxy.features.pipeline import Stage
 from kimi_proxy.features.tool import AnyTool
 from kimi_proxy.proxy.headers import UpstreamRequest
 from kimi_proxy.proxy.local_server import local_url
-from kimi_proxy.services.chat.chains import Conversations, ResponseChains, SessionsByAnswer
 from kimi_proxy.services.chat.compression import AutoCompression, Compressor, SessionCompressions
 from kimi_proxy.services.chat.context import LatestRequests, Reinjection
 from kimi_proxy.services.chat.counting import TokenCounter
@@ -34,6 +33,7 @@ from kimi_proxy.services.chat.recall import Recall
 from kimi_proxy.services.chat.recorder import Recorder
 from kimi_proxy.services.chat.routing import Routing
 from kimi_proxy.services.chat.sanitizer import Sanitizer
+from kimi_proxy.services.chat.session_lookup import Conversations, SessionsByAnswer, SessionsByResponse
 from kimi_proxy.services.chat.summaries import Summaries
 from kimi_proxy.services.chat.telemetry import Telemetry
 from kimi_proxy.services.chat.translation import TranslatingClient
@@ -151,10 +151,10 @@ async def running(
         recorder = _closed(alive, Recorder(config.record, config.home, models))
         latest = LatestRequests(counter, models)
         by_answer = _closed(alive, SessionsByAnswer(store.decisions))
-        chains, conversations = ResponseChains(by_answer, decisions.is_shared), Conversations(by_answer)
+        by_response, conversations = SessionsByResponse(by_answer, decisions.is_shared), Conversations(by_answer)
         model_windows = _closed(alive, ModelWindows(models, client.model_list, hub.publish))
         telemetry = _closed(alive, Telemetry(config.telemetry, config.providers))
-        observers = (journal, latest, recorder, chains, conversations, model_windows, telemetry, *observers)
+        observers = (journal, latest, recorder, by_response, conversations, model_windows, telemetry, *observers)
         if any(provider.enabled for provider in config.providers.values()):
             await upstreams.open()
 
@@ -179,7 +179,7 @@ async def running(
             settings=settings,
             chat=Chat(
                 *(config, client, metrics, stages.in_order, observers, recall, rate_limiter, models),
-                session_after=chains.session_after,
+                session_after=by_response.session_after,
                 owns=team.store.sessions.owns if team else owns_all,
                 admit=team.budgets.admit if team else admit_all,
                 session_begun=conversations.session,

@@ -179,7 +179,7 @@ class Supervisor:
         with suppress(KimiProxyError, TimeoutError):
             async with asyncio.timeout(self._servers.ready_timeout_s):
                 await program.running()
-        self._gateway.forgive(name)
+        self._gateway.reset_circuit(name)
         status = await self._status.one(name, fresh_s=0)
         return status if status["state"] == "ready" else {**status, "log": self.logs(name)}
 
@@ -193,7 +193,7 @@ class Supervisor:
                     log.warning("mcp server did not start", extra={"server": name, "what": str(e)[:300]})
                     await asyncio.sleep(program.wait_s)
             else:
-                self._gateway.forgive(name)
+                self._gateway.reset_circuit(name)
                 log.info("mcp server is ready", extra={"server": name})
                 await program.ended()
 

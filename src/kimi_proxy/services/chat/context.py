@@ -143,7 +143,7 @@ class LatestRequests(ChatObserver):
         latest = self._latest(session)
         message = latest.summarized.get(index)
         if message is None:
-            raise InvalidParams("index", "no message of the newest request that has this index was replaced by a summary")
+            raise InvalidParams("index", "a summary has replaced no message of this index in the newest request")
         summary = _summary(latest.pairs)
         came, sent = context_map.words(message), context_map.words(summary.sent)
         return {

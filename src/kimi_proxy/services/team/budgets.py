@@ -30,7 +30,7 @@ class Budget:
     name: str
     settings: BudgetSettings
     counts: UsageRange
-    begins_anew: datetime
+    resets_at: datetime
 
     def share(self, spent: Spent) -> float:
         """Return how much of it is used, of requests or of money, whichever is more."""
@@ -50,7 +50,7 @@ class Budget:
 def budgets_for(settings: Mapping[str, BudgetSettings], who: Caller, model: str, now: datetime) -> Sequence[Budget]:
     """Return the budgets that count a request of `who` to `model`."""
     return [
-        Budget(name, one, UsageRange(_first_day(one, now), *chosen), _begins_anew(one, now))
+        Budget(name, one, UsageRange(_first_day(one, now), *chosen), _resets_at(one, now))
         for name, one in settings.items()
         if (chosen := _chosen(one, who, model)) is not None
     ]
@@ -70,7 +70,7 @@ def _first_day(budget: BudgetSettings, now: datetime) -> str:
     return (now.date() if budget.per == "day" else now.date().replace(day=1)).isoformat()
 
 
-def _begins_anew(budget: BudgetSettings, now: datetime) -> datetime:
+def _resets_at(budget: BudgetSettings, now: datetime) -> datetime:
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     later = today + timedelta(days=1) if budget.per == "day" else today.replace(day=1) + timedelta(days=32)
     return later if budget.per == "day" else later.replace(day=1)
@@ -114,7 +114,7 @@ class Budgets:
         for budget, one in zip(budgets, spent, strict=True):
             self._alert(budget, one)
             if budget.is_over(one):
-                raise BudgetExceeded(budget.name, budget.what, (budget.begins_anew - now).total_seconds())
+                raise BudgetExceeded(budget.name, budget.what, (budget.resets_at - now).total_seconds())
         near = [(budget, one) for budget, one in zip(budgets, spent, strict=True) if _is_near(budget, one)]
         return tuple((HEADER, f"{budget.name}; used={_percent(budget, one)}%".encode()) for budget, one in near)
 

@@ -45,7 +45,7 @@ class BegunLogin:
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
+class IssuerCallback:
     """What the browser brings back from the issuer."""
 
     code: str = ""
@@ -102,7 +102,7 @@ class Logins:
         await self._tables.keep_login(LoginRecord(_hash(id), now, now + BEGUN_S, detail=detail))
         return BegunLogin(url, id)
 
-    async def make(self, id: str, returned: Returned) -> MadeLogin:
+    async def make(self, id: str, returned: IssuerCallback) -> MadeLogin:
         """Return the login of whom the issuer names. Raise LoginFailed if it names no one who may come in."""
         begun = await self._tables.take_login(_hash(id)) if id else None
         if begun is None or begun.person or begun.expires <= self._now():

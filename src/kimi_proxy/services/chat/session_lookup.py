@@ -1,4 +1,4 @@
-"""Which session a request belongs to that names none: that of the answer which it goes on from."""
+"""The session of a request that names none: found by the answers that the request continues."""
 
 import asyncio
 import logging
@@ -41,14 +41,14 @@ class SessionsByAnswer:
         """Keep it in memory alone."""
         self._known.put((caller.scope(), key), session)
 
-    async def get(self, key: bytes, looks: Sequence[float] = (0.0,)) -> Session | None:
-        """Return the session; None if it is not known, or cannot be read in time. `looks` are waits before each try."""
+    async def get(self, key: bytes, waits_s: Sequence[float] = (0.0,)) -> Session | None:
+        """Return the session; None if it is not known, or cannot be read in time. `waits_s` come before each try."""
         known = self.remembered(key)
         if known is not None:
             return known
         try:
             async with asyncio.timeout(DISK_S):
-                record = await self._look_up(key, looks)
+                record = await self._look_up(key, waits_s)
         except (StoreUnavailable, TimeoutError) as e:
             log.warning("the session of an answer cannot be read", extra={"what": str(e)[:300]})
             return None
@@ -57,8 +57,8 @@ class SessionsByAnswer:
             self.remember(key, found)
         return found
 
-    async def _look_up(self, key: bytes, looks: Sequence[float]) -> DecisionRecord | None:
-        for wait_s in looks:
+    async def _look_up(self, key: bytes, waits_s: Sequence[float]) -> DecisionRecord | None:
+        for wait_s in waits_s:
             await asyncio.sleep(wait_s)
             record = (await self._decisions.get(caller.scope(), [key])).get(key)
             if record is not None:
@@ -83,13 +83,13 @@ class SessionsByAnswer:
             log.warning("the session of an answer is not written down", extra={"what": str(e)[:300]})
 
 
-class ResponseChains(ChatObserver):
+class SessionsByResponse(ChatObserver):
     """Remembers the sessions of answers that their provider keeps, by their ids."""
 
     def __init__(self, sessions: SessionsByAnswer, is_shared: bool = False) -> None:
         self._sessions = sessions
         # Another server may still be writing down the answer that a client goes on from at once.
-        self._looks = (0.0, 0.02, 0.05, 0.1) if is_shared else (0.0,)
+        self._waits_s = (0.0, 0.02, 0.05, 0.1) if is_shared else (0.0,)
 
     def on_end(self, exchange: Exchange) -> None:
         request, response_id = exchange.draft.request, exchange.reply.response_id
@@ -98,7 +98,7 @@ class ResponseChains(ChatObserver):
 
     async def session_after(self, response_id: str) -> Session | None:
         """Return the session of an answer; None if it is not known, or cannot be read in time."""
-        return await self._sessions.get(_key(b"answered", encoded(response_id)), self._looks)
+        return await self._sessions.get(_key(b"answered", encoded(response_id)), self._waits_s)
 
 
 @dataclass(slots=True)
