@@ -5,6 +5,8 @@ the other, those of the version before still work with the tables. Scopes, ids a
 send, lone surrogates and NUL too: they are BYTEA.
 """
 
+from collections.abc import Sequence
+
 from psycopg import AsyncConnection
 
 from kimi_proxy.core.errors import StoreUnavailable
@@ -268,20 +270,19 @@ CREATE INDEX login_by_end ON login (expires);
 """
 
 MIGRATIONS = (_1_TABLES, _2_REPLICAS, _3_TOTALS, _4_TEAM, _5_COPIES, _6_EQUAL_REQUESTS, _7_RATES, _8_LOGINS)
-VERSION = len(MIGRATIONS)
 
 
 class SchemaTooNew(StoreUnavailable):
     """Another server of a newer version has brought the tables further than this one knows."""
 
-    def __init__(self, found: int) -> None:
+    def __init__(self, found: int, known: int) -> None:
         super().__init__(
-            f"the database was written by a newer kimi-proxy (schema {found}, this one knows {VERSION}): "
+            f"the database was written by a newer kimi-proxy (schema {found}, this one knows {known}): "
             "upgrade this one, or name another database in KIMI_PROXY_DATABASE_URL"
         )
 
 
-async def bring_up(connection: AsyncConnection[tuple[object, ...]]) -> None:
+async def bring_up(connection: AsyncConnection[tuple[object, ...]], migrations: Sequence[str] = MIGRATIONS) -> None:
     """Apply the missing steps, all or none, once: servers that start at once wait for the first of them.
 
     Raise SchemaTooNew if there are steps that this version does not know.
@@ -292,8 +293,8 @@ async def bring_up(connection: AsyncConnection[tuple[object, ...]]) -> None:
         cursor = await connection.execute("SELECT coalesce(max(version), 0) FROM schema_version")
         row = await cursor.fetchone()
         found = int(str(row[0])) if row else 0
-        if found > VERSION:
-            raise SchemaTooNew(found)
-        for number, step in enumerate(MIGRATIONS[found:], found + 1):
+        if found > len(migrations):
+            raise SchemaTooNew(found, len(migrations))
+        for number, step in enumerate(migrations[found:], found + 1):
             await connection.execute(step.encode())
             await connection.execute("INSERT INTO schema_version VALUES (%s)", (number,))

@@ -1,0 +1,95 @@
+"""Two versions side by side: what a newer server does to the tables, and how one of the version before goes on."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import AsyncConnection
+from tests.api.proxy_world import proxy
+from tests.replicas.fleet import cut_ids
+from tests.replicas.world import replicated, turn
+from tests.services.store.postgres_server import serving, url_of
+
+from kimi_proxy.core.errors import ConfigError
+from kimi_proxy.services.store.postgres.schema import MIGRATIONS, SchemaTooNew, bring_up
+
+# Whatever takes something away that a server of the version before still reads or writes.
+TAKES_AWAY = re.compile(r"\b(DROP|RENAME|TYPE|TRUNCATE|SET NOT NULL|ADD (CONSTRAINT|CHECK|UNIQUE|FOREIGN|PRIMARY))\b")
+# Without a default the version before could not insert any more.
+HAS_NO_DEFAULT = re.compile(r"ADD COLUMN(?![^,;]*\bDEFAULT\b)[^,;]*\bNOT NULL\b")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with serving() as url:
+        yield url
+
+
+def _newer(url: str) -> tuple[str, ...]:
+    """Return the steps of a version that adds whatever a step may, to every table there is."""
+    with psycopg.connect(url) as connection:
+        rows = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()").fetchall()
+    tables = [str(row[0]) for row in rows if row[0] != "schema_version"]
+    assert len(tables) > 10
+    columns = [f"ALTER TABLE {name} ADD COLUMN since_then TEXT NOT NULL DEFAULT 'new';" for name in tables]
+    more = "CREATE TABLE more (id TEXT PRIMARY KEY); CREATE INDEX record_by_more ON record (since_then, last_used);"
+    return (*MIGRATIONS, " ".join([*columns, more]))
+
+
+async def test_servers_go_on_when_a_newer_version_has_changed_the_tables(server: str, tmp_path: Path) -> None:
+    url = url_of(server, tmp_path)
+    async with replicated(server, tmp_path) as here:
+        await here.ask(0, turn(1), "s")
+        async with await AsyncConnection.connect(url) as connection:
+            newer = _newer(url)
+            await bring_up(connection, newer)
+        for at in (0, 1):
+            await here.ask(at, turn(2 + at), f"s{at}")
+        cuts = [set(cut_ids(heard.body)) for heard in here.provider.heard]
+        texts = [(await one.http.get(f"/api/mask/{id}")).json()["text"] for one in here.replicas for (id,) in cuts]
+        sessions = (await here.replicas[1].http.get("/api/sessions")).json()["sessions"]
+        health = (await here.replicas[0].http.get("/health")).json()
+        with pytest.raises(ConfigError) as refused:  # such a one that starts now
+            async with proxy(tmp_path / "late", "", KIMI_PROXY_DATABASE_URL=url):
+                pass
+
+    assert texts == [turn(number)[-1].text for number in (1, 2, 3)] * 2  # type: ignore[union-attr]
+    assert len(sessions) == 3
+    assert "store" not in health
+    assert str(refused.value) == (
+        f"the database was written by a newer kimi-proxy (schema {len(newer)}, this one knows {len(MIGRATIONS)}): "
+        "upgrade this one, or name another database in KIMI_PROXY_DATABASE_URL"
+    )
+
+
+async def test_tables_of_every_version_before_are_brought_up(server: str, tmp_path: Path) -> None:
+    for before in range(len(MIGRATIONS)):
+        url = url_of(server, tmp_path / str(before))
+        async with await AsyncConnection.connect(url) as connection:
+            await bring_up(connection, MIGRATIONS[:before])
+            await bring_up(connection)
+            with pytest.raises(SchemaTooNew):
+                await bring_up(connection, MIGRATIONS[:before])
+            rows = await connection.execute("SELECT version FROM schema_version ORDER BY version")
+            assert [row[0] for row in await rows.fetchall()] == list(range(1, len(MIGRATIONS) + 1))
+
+
+@pytest.mark.parametrize("step", MIGRATIONS[1:], ids=range(2, len(MIGRATIONS) + 1))
+def test_a_step_only_adds(step: str) -> None:
+    stated = re.sub(r"--.*", "", step)
+    assert TAKES_AWAY.findall(stated) == []
+    assert HAS_NO_DEFAULT.findall(stated) == []
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "ALTER TABLE pin DROP COLUMN why;",
+        "ALTER TABLE pin ALTER COLUMN why TYPE BYTEA;",
+        "ALTER TABLE pin ADD COLUMN more TEXT NOT NULL, ADD COLUMN other TEXT NOT NULL DEFAULT '';",
+    ],
+)
+def test_a_step_that_takes_away_would_be_noticed(step: str) -> None:
+    assert TAKES_AWAY.findall(step) or HAS_NO_DEFAULT.findall(step)
