@@ -35,7 +35,7 @@ from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.events import iso_time
 
 DAY_S = 86_400
-MAX_SESSIONS, MAX_BYTES = 1_000, 64 * 1024**2
+MAX_SESSIONS, MAX_BYTES = 1_000, 24 * 1024**2  # some thirty long sessions; those that are idle longest go first
 MAX_CHARS = 200_000  # of a message that is looked at
 MAX_MESSAGES = 5_000
 MAX_TOOLS = 200
@@ -51,6 +51,10 @@ class LatestRequest:
     compression: ActiveCompression | None
     draft_id: int = 0  # of the draft, as long as its answer is not over
     counted: int | None = None  # its tokens as the provider counted them
+
+    @property
+    def size(self) -> int:
+        return len(self.leaves.body) + (0 if self.came.body is self.leaves.body else len(self.came.body))
 
     @property
     def pairs(self) -> list[Pair]:
@@ -73,9 +77,8 @@ class LatestRequests(ChatObserver):
     def on_start(self, came: Draft, leaves: Draft) -> None:
         # Only the bytes: what was parsed from them takes several times their room.
         before, after = (Request(draft.request.wire, draft.request.body) for draft in (came, leaves))
-        size = len(after.body) + (0 if before.body is after.body else len(before.body))
         latest = LatestRequest(self._now(), leaves.target, before, after, leaves.compression, id(leaves))
-        self._requests.put(leaves.session.id, latest, size)
+        self._requests.put(leaves.session.id, latest, latest.size)
 
     def on_end(self, exchange: Exchange) -> None:
         session = exchange.draft.session.id
@@ -84,7 +87,7 @@ class LatestRequests(ChatObserver):
             return
         usage = exchange.recalled.first or exchange.reply.usage
         ended = replace(latest, draft_id=0, counted=usage.input_tokens if usage else None)
-        self._requests.put(session, ended, len(ended.leaves.body) + len(ended.came.body))
+        self._requests.put(session, ended, ended.size)
 
     def forget(self, session: str | None) -> None:
         self._requests.clear() if session is None else self._requests.forget(session)

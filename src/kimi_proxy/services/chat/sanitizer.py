@@ -56,7 +56,7 @@ COMMIT_GRACE_S, HUNG_GRACE_S = 1.5, 0.25
 IN_LOOP_MAX_BYTES = 1024**2
 IN_LOOP_MAX_CHARS = 128 * 1024
 MAX_SMALL = 50_000
-BYTES_PER_ROW, ROWS_BYTES = 64, 32 * 1024**2  # of what is remembered of results, to find them in others
+BYTES_PER_ROW, ROWS_BYTES = 64, 16 * 1024**2  # of what is remembered of results, to find them in others
 DAY_S = 86_400
 SEED_BYTES = 32
 
