@@ -175,7 +175,11 @@ async def test_without_any_configuration_the_error_says_how_to_configure(
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"[]", b"12", b'{"model":5}', b'{"messages":[]}', b"[" * 50_000, b"\xff{}"]
+    "body",
+    [
+        *(b"", b"{", b"[]", b"12", b'{"model":5}', b'{"messages":[]}', b"[" * 50_000, b"\xff{}"),
+        b'{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"the first text: caf\xe9"}]}',
+    ],
 )
 async def test_what_is_no_request_is_refused_in_the_shape_of_the_api(body: bytes, tmp_path: Path):
     async with evil(answering(http(COMPLETION))) as provider, proxy(tmp_path, provider.toml("anthropic")) as p:

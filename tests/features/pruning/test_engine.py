@@ -1,8 +1,13 @@
+import random
+from dataclasses import replace
+
 import pytest
 
+from kimi_proxy.core import tokens
 from kimi_proxy.core.prune import Cut, Options, Pruned, Question, SourceType
 from kimi_proxy.features.pruning import engine
-from kimi_proxy.features.pruning.engine import annotate, render
+from kimi_proxy.features.pruning.engine import FITTED, FITTED_TO_USE, MARKER_TOKENS, Fitted, annotate, choose, render
+from kimi_proxy.features.pruning.select import Costs
 
 PRUNE_ID = "prn_0123456789abcdef"
 
@@ -178,3 +183,63 @@ def test_without_markers_the_lines_close_up() -> None:
 
 def test_nothing_cut_nothing_changed_not_even_numbers() -> None:
     assert render(LINES, (), options(True, True)) == "a\nb\nc\nd\n"
+
+
+def test_as_many_lines_stay_as_were_asked_for_and_the_ratio_gives_way() -> None:
+    pruned = prune(build_log(), "why did the build fail?", "logs", ratio=0.95, keep=600)
+
+    gone = sum(annotation.cut.end - annotation.cut.start + 1 for annotation in pruned.annotations)
+    assert 0 < gone <= pruned.original_lines - 600
+
+
+def test_a_text_too_small_to_be_cut_needs_no_warning_though_nothing_may_go() -> None:
+    assert prune("one\ntwo", "three", "docs", ratio=0).warnings == ()
+    assert prune("one\ntwo", "three", "docs", keep=3).warnings == ("constraints_unmet",)
+    assert prune(build_log(), "three", "logs", ratio=0).warnings == ("constraints_unmet",)
+
+
+REPORT = [
+    "Traceback (most recent call last):",
+    '  File "a.py", line 3, in main',
+    "    total(orders)",
+    "ValueError: no orders",
+]
+
+
+def test_a_traceback_stays_whole_however_little_it_is_worth() -> None:
+    lines = build_log().split("\n")
+    lines[300:300] = REPORT
+    scores = [0.0 if line in REPORT else 1.0 for line in lines]
+    options = Options(0.95, 1, 5000, annotate_lines=False, include_markers=True)
+    pruned = engine.prune(Question("\n".join(lines), "units", "logs", options), PRUNE_ID, scores)
+
+    assert "\n".join(REPORT) in pruned.text
+    assert pruned.annotations
+
+
+@pytest.fixture
+def code() -> tuple[Question, engine.Analysis, Costs]:
+    """A module whose lines are worth what a die says."""
+    options = Options(0.9, 1, 5000, annotate_lines=False, include_markers=True)
+    question, rng = Question(module(), "x", "code", options), random.Random(1)
+    lines = question.text.split("\n")
+    scores = [rng.random() for _ in lines]
+    analysis = engine.analyze(question, lines, scores, lambda: None, engine.installed())
+    return question, analysis, Costs(tokens.count_lines(lines), MARKER_TOKENS)
+
+
+def test_what_was_fitted_for_the_kind_of_scores_is_used(code: tuple[Question, engine.Analysis, Costs]) -> None:
+    question, analysis, costs = code
+    of_use = replace(analysis, is_of_use=True)
+
+    assert choose(analysis, costs, question, 50) == choose(analysis, costs, question, 50, fitted=FITTED["code"])
+    assert choose(of_use, costs, question, 50) == choose(analysis, costs, question, 50, fitted=FITTED_TO_USE)
+    assert choose(of_use, costs, question, 50) != choose(analysis, costs, question, 50)
+
+
+@pytest.mark.parametrize(("share", "stay"), [(0.0, False), (0.25, True), (4.0, True)])
+def test_imports_are_worth_their_share(code: tuple[Question, engine.Analysis, Costs], share: float, stay: bool) -> None:
+    question, analysis, costs = code
+    keep = choose(analysis, costs, question, 50, fitted=Fitted(import_share=share))
+
+    assert [keep[row] for row in (0, 1)] == [stay, stay]
