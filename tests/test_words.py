@@ -73,6 +73,13 @@ def test_every_path_that_the_guides_name_exists():
     assert missing == set()
 
 
+def test_the_architecture_page_names_every_folder_of_modules():
+    page = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+    folders = {path.parent.relative_to(SOURCE).as_posix() for path in MODULES} - {"."}
+
+    assert {folder for folder in folders if f"`{folder}`" not in page} == set()
+
+
 def test_every_module_says_what_it_is():
     assert [str(path) for path in MODULES if not ast.get_docstring(tree(path))] == []
 
