@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
@@ -118,8 +118,9 @@ class ChatEndpoint:
         self._wire = wire
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await Request(scope, receive).body()
-        incoming = ChatRequest(self._wire, body, tuple(scope["headers"]), scope["query_string"].decode("latin-1"))
+        incoming = ChatRequest(
+            self._wire, await _body(receive), tuple(scope["headers"]), scope["query_string"].decode("latin-1")
+        )
         async with until_disconnect(receive, send) as client, self._ask(incoming) as answer:
             await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
             await _send_body(answer, client)
@@ -154,6 +155,16 @@ class ModelEndpoint:
             await RelayEndpoint(self._chat, wire)(scope, receive, send)
         else:
             await json_answer(wire.format.model_entry(key, provider))(scope, receive, send)
+
+
+async def _body(receive: Receive) -> bytes:
+    """Return the whole body; the guard has it already, and gives it in one message."""
+    pieces: list[bytes] = []
+    while (message := await receive())["type"] == "http.request":
+        pieces.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    raise ClientDisconnect
 
 
 async def _upgrade_required(socket: WebSocket) -> None:

@@ -12,7 +12,7 @@ import re
 import sys
 import zlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -50,6 +50,7 @@ MAX_WINDOW_LOG = 25  # zstd keeps 2 ** this many bytes in memory: as long as a b
 PROTOCOL = "kimi-proxy"  # the WebSocket subprotocol that a page offers beside the token
 
 Headers = list[tuple[bytes, bytes]]
+NamedHeaders = Mapping[bytes, Sequence[bytes]]  # the values of each name
 # Returns whose token or login is in these headers; None if no one's is. Raises StoreUnavailable if it cannot say.
 Identify = Callable[[Headers], Awaitable[Caller | None]]
 
@@ -180,13 +181,16 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> Refusal | None:
         headers: Headers = scope["headers"]
+        named: dict[bytes, list[bytes]] = {}
+        for name, value in headers:
+            named.setdefault(name, []).append(value)
         port = scope["server"][1] if scope.get("server") else None
         ours = addresses(self.rules.hosts, port)
         return (
-            _check_host(headers, ours)
-            or _check_origin(scope["path"], headers, ours)
+            _check_host(named, ours)
+            or _check_origin(scope["path"], named, ours)
             or self._check_token(scope["path"], headers)
-            or _check_content(headers)
+            or _check_content(named, _has_body(headers))
         )
 
     def _check_token(self, path: str, headers: Headers) -> Refusal | None:
@@ -245,42 +249,43 @@ def addresses(hosts: tuple[str, ...], port: int | None) -> frozenset[bytes]:
     return frozenset(name.encode() for name in (*with_port, *hosts, *implied))
 
 
-def _check_host(headers: Headers, ours: frozenset[bytes]) -> Refusal | None:
+def _check_host(headers: NamedHeaders, ours: frozenset[bytes]) -> Refusal | None:
     """Refuse DNS rebinding: a page whose name resolves to 127.0.0.1 still sends that name as its Host."""
-    given = _values(headers, b"host")
+    given = headers.get(b"host", ())
     if len(given) == 1 and given[0] in ours:
         return None
     names = ", ".join(sorted(name.decode() for name in ours))
     return Refusal(421, "host", f"the Host header must be one of {names}; access.allowed_hosts adds names")
 
 
-def _check_origin(path: str, headers: Headers, ours: frozenset[bytes]) -> Refusal | None:
-    for origin in _values(headers, b"origin"):
+def _check_origin(path: str, headers: NamedHeaders, ours: frozenset[bytes]) -> Refusal | None:
+    for origin in headers.get(b"origin", ()):
         scheme, _, address = origin.partition(b"://")
         if scheme not in (b"http", b"https") or address not in ours:
             return Refusal(403, "origin", "pages of other origins may not call this server")
-    if any(site not in OWN_PAGES for site in _values(headers, b"sec-fetch-site")) and not _is_visit(path, headers):
+    sites = headers.get(b"sec-fetch-site")
+    if sites and any(site not in OWN_PAGES for site in sites) and not _is_visit(path, headers):
         return Refusal(403, "cross_site", "pages of other sites may not call this server")
     return None
 
 
-def _is_visit(path: str, headers: Headers) -> bool:
+def _is_visit(path: str, headers: NamedHeaders) -> bool:
     """Return whether a link to the dashboard was followed: the page holds no data until its own scripts fetch it.
 
     A login comes back from its issuer in the same way.
     """
-    mode = _values(headers, b"sec-fetch-mode"), _values(headers, b"sec-fetch-dest")
+    mode = headers.get(b"sec-fetch-mode"), headers.get(b"sec-fetch-dest")
     return path in ("/", CALLBACK) and mode == ([b"navigate"], [b"document"])
 
 
-def _check_content(headers: Headers) -> Refusal | None:
+def _check_content(headers: NamedHeaders, has_body: bool) -> Refusal | None:
     """Refuse what is not JSON: a page can post forms and text to other origins, but JSON needs a preflight."""
-    codings = _values(headers, b"content-encoding")
-    if len(codings) > 1 or any(coding not in CODINGS for coding in codings):
+    codings = headers.get(b"content-encoding")
+    if codings and (len(codings) > 1 or codings[0] not in CODINGS):
         return CONTENT_ENCODING
-    if not _has_body(headers):
+    if not has_body:
         return None
-    types = _values(headers, b"content-type")
+    types = headers.get(b"content-type", ())
     json = len(types) == 1 and types[0].partition(b";")[0].strip().lower() == b"application/json"
     return None if json else CONTENT_TYPE
 

@@ -61,7 +61,7 @@ class LruCache(Generic[Key, Value]):
         entry = self._entries.get(place)
         if entry is None:
             return None
-        if entry.expires <= self._now():
+        if entry.expires < math.inf and entry.expires <= self._now():
             self._drop(place)
             return None
         self._entries.move_to_end(place)
@@ -69,10 +69,12 @@ class LruCache(Generic[Key, Value]):
 
     def put(self, key: Key, value: Value, size: int = 0) -> None:
         place = self._scope(), key
-        self._drop(place)
+        if place in self._entries:
+            self._drop(place)
         if size > self._max_bytes:
             return
-        self._entries[place] = _Entry(value, size, self._now() + self._ttl_s)
+        expires = math.inf if self._ttl_s == math.inf else self._now() + self._ttl_s
+        self._entries[place] = _Entry(value, size, expires)
         self._bytes += size
         while len(self._entries) > self._max_entries or self._bytes > self._max_bytes:
             self._drop(next(iter(self._entries)))

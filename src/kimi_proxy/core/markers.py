@@ -11,14 +11,15 @@ Entropy = Callable[[int], bytes]
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32, lower case
 RANDOM_BYTES = 10  # 80 bits are 16 characters exactly
+_PAIRS = [first + second for first in ALPHABET for second in ALPHABET]  # of ten bits: half the steps
+_SHIFTS = range(RANDOM_BYTES * 8 - 10, -1, -10)
 
 _ID = re.compile(r"(?:prn|msk)_[0-9a-hjkmnp-tv-z]{16}", re.ASCII)
 
 
 def new_id(prefix: str, entropy: Entropy = secrets.token_bytes) -> str:
     number = int.from_bytes(entropy(RANDOM_BYTES), "big")
-    digits = (ALPHABET[(number >> shift) & 31] for shift in range(RANDOM_BYTES * 8 - 5, -1, -5))
-    return f"{prefix}_{''.join(digits)}"
+    return f"{prefix}_{''.join([_PAIRS[(number >> shift) & 1023] for shift in _SHIFTS])}"
 
 
 def is_id(text: str) -> bool:

@@ -1,7 +1,7 @@
 """Server-sent events, read from slices of any size."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
@@ -36,11 +36,11 @@ class SseParser:
         """Return the size of what has arrived of an incomplete event."""
         return self._read_bytes + self._partial_bytes
 
-    def feed(self, piece: bytes) -> Iterator[SseEvent]:
-        """Yield the events that `piece` completes."""
-        if self._is_one_event(piece):
-            yield SseEvent(piece[6:-2])
-            return
+    def feed(self, piece: bytes) -> Iterable[SseEvent]:
+        """Return the events that `piece` completes."""
+        return (SseEvent(piece[6:-2]),) if self._is_one_event(piece) else self._events(piece)
+
+    def _events(self, piece: bytes) -> Iterator[SseEvent]:
         for line in self._lines(piece):
             if line:
                 self._read_bytes += len(line)
@@ -51,11 +51,12 @@ class SseParser:
     def _is_one_event(self, piece: bytes) -> bool:
         """Return whether `piece` is exactly one event, as most are: then nothing needs to be parsed."""
         return (
-            self.waiting_bytes == 0
+            piece[:6] == b"data: "
+            and piece[-2:] == b"\n\n"
+            and not self._read_bytes
+            and not self._partial_bytes
             and self._started
             and not self._after_cr
-            and piece.startswith(b"data: ")
-            and piece.endswith(b"\n\n")
             and piece.count(b"\n") == 2
             and b"\r" not in piece
         )

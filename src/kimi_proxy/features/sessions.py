@@ -130,15 +130,18 @@ def _helping(session: Session, parent: str) -> Session:
 
 
 def _header(headers: Mapping[bytes, bytes], name: bytes) -> str:
-    return headers.get(name, b"").decode("latin-1")[:MAX_NAME_CHARS].strip()
+    given = headers.get(name)
+    return given.decode("latin-1")[:MAX_NAME_CHARS].strip() if given else ""
 
 
 def _name(request: Request, headers: Mapping[bytes, bytes]) -> str:
+    for header in _HEADERS:
+        if (given := headers.get(header)) and (name := given.decode("latin-1")).strip():
+            return name[:MAX_NAME_CHARS]
     members = request.members
-    metadata = read.members(members.get("metadata"))
-    in_headers = (headers.get(name, b"").decode("latin-1") for name in _HEADERS)
-    in_body = (read.string(raw) for raw in (metadata.get("session_id"), members.get("external_session_id")))
-    return next((name[:MAX_NAME_CHARS] for name in (*in_headers, *in_body) if name.strip()), "")
+    in_metadata = read.members(members.get("metadata")).get("session_id")
+    names = (read.string(raw) for raw in (in_metadata, members.get("external_session_id")) if raw is not None)
+    return next((name[:MAX_NAME_CHARS] for name in names if name.strip()), "")
 
 
 def _beginning(request: Request, provider: str) -> Iterable[bytes]:

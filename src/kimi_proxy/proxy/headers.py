@@ -72,13 +72,15 @@ def _is_answer(name: bytes) -> bool:
 
 
 def _named_by_connection(headers: Collection[Header]) -> frozenset[bytes]:
-    values = (value for name, value in headers if name == b"connection")
-    return frozenset(name.strip().lower() for value in values for name in value.split(b","))
+    values = [value for name, value in headers if name == b"connection"]
+    return frozenset([name.strip().lower() for value in values for name in value.split(b",")])
 
 
 def _is_token(credentials: bytes, token: str | None) -> bool:
-    given = credentials.strip(), credentials.partition(b" ")[2].strip()
-    return any(each.startswith(TEAM_TOKEN) or (token is not None and each == token.encode()) for each in given)
+    whole, bare = credentials.strip(), credentials.partition(b" ")[2].strip()
+    if whole.startswith(TEAM_TOKEN) or bare.startswith(TEAM_TOKEN):
+        return True
+    return token is not None and token.encode() in (whole, bare)
 
 
 @dataclass(frozen=True, slots=True)

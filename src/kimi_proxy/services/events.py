@@ -27,6 +27,28 @@ def no_op(event: str, fields: Mapping[str, JsonValue]) -> None:
     """Publish nothing."""
 
 
+class LazyFields(Mapping[str, JsonValue]):
+    """The fields of an event, made when the first viewer needs them: of most events there is none."""
+
+    def __init__(self, make: Callable[[], Mapping[str, JsonValue]]) -> None:
+        self._make: Callable[[], Mapping[str, JsonValue]] | None = make
+        self._made: Mapping[str, JsonValue] = {}
+
+    def __getitem__(self, name: str) -> JsonValue:
+        return self._fields()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields())
+
+    def __len__(self) -> int:
+        return len(self._fields())
+
+    def _fields(self) -> Mapping[str, JsonValue]:
+        if self._make is not None:
+            self._made, self._make = self._make(), None
+        return self._made
+
+
 @dataclass(frozen=True)
 class HubEvent:
     seq: int

@@ -40,7 +40,7 @@ from kimi_proxy.services import serialize
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.handler import MAX_MODEL_CHARS, ChatObserver
 from kimi_proxy.services.chat.relay import Exchange
-from kimi_proxy.services.events import Publish, no_op
+from kimi_proxy.services.events import LazyFields, Publish, no_op
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store.protocols import SessionRecord, SessionStore
 
@@ -306,7 +306,8 @@ class Journal(ChatObserver):
         before, after = await self._counter.both(came, leaves)
         is_reminded = any(note.event == REINJECTED for note in entry.notes)
         context = context_of(after, entry.start.window, is_reminded)
-        await self._announced(entry, weights(came, before), weights(leaves, after), context)
+        weight = weights(came, before)
+        await self._announced(entry, weight, weight if came is leaves else weights(leaves, after), context)
 
     async def _announced(
         self, entry: JournalEntry, before: Weights, after: Weights, context: Context | None = None
@@ -332,11 +333,11 @@ class Journal(ChatObserver):
             team=entry.caller.team,
         )
         await self._meet(metric, entry)
-        self._publish("metric", {"metric": serialize.metric(metric)})
+        self._publish("metric", LazyFields(lambda: {"metric": serialize.metric(metric)}))
         for note in entry.notes:
             self._publish(note.event, {"session_id": metric.session, "request_id": metric.id, **note.fields})
         if context is not None and context.layout is not None:
-            self._publish("memory_metrics_update", serialize.memory(metric, context))
+            self._publish("memory_metrics_update", LazyFields(lambda: serialize.memory(metric, context)))
             if self._windows.sinks(metric.session, context.layout.is_sunk):
                 self._publish("attention_sink_alert", serialize.sink(metric, context.layout.sink))
 
@@ -347,7 +348,7 @@ class Journal(ChatObserver):
         metric = self._accounts.settled(ended, entry.start, entry.sent, ending)
         self._unwritten.add(metric)
         await self._meet(metric, entry)
-        self._publish("metric_updated", {"metric": serialize.metric(metric)})
+        self._publish("metric_updated", LazyFields(lambda: {"metric": serialize.metric(metric)}))
         if level := self._windows.rise(metric):
             self._publish("context_alert", serialize.alert(metric, level))
 

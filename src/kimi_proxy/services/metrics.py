@@ -10,6 +10,7 @@ _LONG_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 3
 class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._providers: dict[str, ProviderMetrics] = {}
         self._of_the_pruner()
         self._of_the_gateway()
         self._of_chat()
@@ -23,6 +24,14 @@ class Metrics:
     def count_fault(self, stage: str, error: Exception) -> None:
         """Count a fault of ours that a chat request survived."""
         self.chat_faults.labels(stage, type(error).__name__).inc()
+
+    def count_chat(self, provider: str, outcome: str, status: int) -> "ProviderMetrics":
+        """Count what became of a chat request; return the other metrics of its provider, which the settings name."""
+        self.chat_requests.labels(provider, outcome, str(status)).inc()
+        known = self._providers.get(provider)
+        if known is None:
+            known = self._providers[provider] = ProviderMetrics(self, provider)
+        return known
 
     def _of_the_pruner(self) -> None:
         self.prunes = self._counter(
@@ -107,3 +116,21 @@ class Metrics:
 
     def _histogram(self, name: str, help: str, buckets: tuple[float, ...], labels: tuple[str, ...] = ()) -> Histogram:
         return Histogram(f"kimi_proxy_{name}", help, labels, buckets=buckets, registry=self.registry)
+
+
+class ProviderMetrics:
+    """The series of one provider, found once: to find them by their labels takes longer than to count."""
+
+    def __init__(self, metrics: Metrics, provider: str) -> None:
+        self.seconds = metrics.chat_seconds.labels(provider)
+        self.first_byte_seconds = metrics.chat_first_byte_seconds.labels(provider)
+        self._metrics, self._provider = metrics, provider
+        self._tokens: tuple[Counter, ...] | None = None
+
+    def count_tokens(self, input_tokens: int, cached_tokens: int, output_tokens: int) -> None:
+        """Add the provider's own count of a request."""
+        if self._tokens is None:  # a provider that never counts has no such series
+            of_kind = self._metrics.chat_tokens.labels
+            self._tokens = tuple(of_kind(self._provider, kind) for kind in ("input", "cached", "output"))
+        for series, tokens in zip(self._tokens, (input_tokens, cached_tokens, output_tokens), strict=True):
+            series.inc(tokens)

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -263,7 +263,7 @@ async def _following(replicas: Replicas, hub: Hub, sessions: Sessions, settings:
             sessions.follow(event.name, event.fields)
             settings.follow(event.name, event.fields)
 
-    hub.share(lambda event: replicas.publish(StoredEvent(event.name, event.at, event.fields, caller.scope())))
+    hub.share(lambda event: replicas.publish(StoredEvent(event.name, event.at, dict(event.fields), caller.scope())))
     task = asyncio.create_task(replicas.follow(receive))
     try:
         yield
@@ -284,9 +284,12 @@ class LazyUpstreams:
         self._opened: Upstreams | None = None
         self._turn = asyncio.Lock()
 
-    @asynccontextmanager
-    async def send(self, name: str, question: UpstreamRequest) -> AsyncIterator["ProviderReply"]:
+    def send(self, name: str, question: UpstreamRequest) -> AbstractAsyncContextManager["ProviderReply"]:
         """Ask the provider of that name; its answer is open as long as the block runs."""
+        return self._send_first(name, question) if self._opened is None else self._opened.send(name, question)
+
+    @asynccontextmanager
+    async def _send_first(self, name: str, question: UpstreamRequest) -> AsyncIterator["ProviderReply"]:
         async with (await self.open()).send(name, question) as reply:
             yield reply
 

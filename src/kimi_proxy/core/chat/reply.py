@@ -63,6 +63,8 @@ class EventBuffer:
     def feed(self, piece: bytes) -> bytes:
         if self._torn:
             return self._rest_of_torn(piece)
+        if not self._size and piece[-2:] == b"\n\n":  # whole events, as most pieces are
+            return self._shown(piece)
         self._held.append(piece)
         self._size += len(piece)
         if b"\n" not in piece and b"\r" not in piece:
@@ -113,9 +115,11 @@ class ReplyReader:
         if self._gave_up:
             return
         try:
-            self._gave_up = self._read(self._inflated(piece)) > self._max_bytes
+            plain = piece if self._inflater is None else self._inflated(piece, self._inflater)
         except zlib.error:  # it says gzip, and is not
             self._gave_up = True
+        else:
+            self._gave_up = self._read(plain) > self._max_bytes
 
     @property
     def facts(self) -> ReplyFacts:
@@ -134,11 +138,9 @@ class ReplyReader:
                 self._facts = self._format.facts_after(self._facts, event.data)
         return self._events.waiting_bytes
 
-    def _inflated(self, piece: bytes) -> bytes:
-        if self._inflater is None:
-            return piece
-        inflated = self._inflater.decompress(piece, min(self._max_bytes, INFLATED_MAX_BYTES))
-        if self._inflater.unconsumed_tail:
+    def _inflated(self, piece: bytes, inflater: "zlib._Decompress") -> bytes:
+        inflated = inflater.decompress(piece, min(self._max_bytes, INFLATED_MAX_BYTES))
+        if inflater.unconsumed_tail:
             raise zlib.error("decompressed size exceeds the limit")
         return inflated
 

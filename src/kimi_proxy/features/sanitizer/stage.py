@@ -193,6 +193,9 @@ def is_offered(request: Request) -> bool:
 
 def _recall_tools(request: Request) -> Iterator[tuple[str, bool]]:
     """Yield the client's tools that are called like ours, and whether they are ours."""
+    # Nearly every conversation has none, and its tools may be a hundred kilobytes: their names are read once.
+    if not any(recovery.NAME in name for name in request.tool_names):
+        return
     for name, raw in request.format.tools(request.json):
         if recovery.NAME in name:
             is_deferred = read.is_true(read.members(raw).get("defer_loading"))

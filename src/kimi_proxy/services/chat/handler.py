@@ -171,8 +171,8 @@ class Chat:
             await self.rate_limiter.take(draft.target.provider)
             budgets = await self._admit(draft.target.name[:MAX_MODEL_CHARS])
             async with self._reply(draft, outgoing, relay.on_recall) as reply:
-                answer = await relay.answer(reply)
-                yield replace(answer, headers=(*answer.headers, *draft.answer_headers, *budgets))
+                answer, ours = await relay.answer(reply), (*draft.answer_headers, *budgets)
+                yield replace(answer, headers=(*answer.headers, *ours)) if ours else answer
         except KimiProxyError as e:
             relay.failed(e)
             raise
@@ -229,15 +229,13 @@ class Chat:
             self._metrics.count_fault("observer", e)
 
     def _record(self, exchange: Exchange) -> None:
-        provider, usage = exchange.draft.target.provider, exchange.usage
-        self._metrics.chat_requests.labels(provider, exchange.outcome, str(exchange.status)).inc()
-        self._metrics.chat_seconds.labels(provider).observe(exchange.elapsed_s)
+        usage = exchange.usage
+        provider = self._metrics.count_chat(exchange.draft.target.provider, exchange.outcome, exchange.status)
+        provider.seconds.observe(exchange.elapsed_s)
         if exchange.first_byte_s is not None:
-            self._metrics.chat_first_byte_seconds.labels(provider).observe(exchange.first_byte_s)
+            provider.first_byte_seconds.observe(exchange.first_byte_s)
         if usage is not None:
-            self._metrics.chat_tokens.labels(provider, "input").inc(usage.input_tokens)
-            self._metrics.chat_tokens.labels(provider, "cached").inc(usage.cached_tokens)
-            self._metrics.chat_tokens.labels(provider, "output").inc(usage.output_tokens)
+            provider.count_tokens(usage.input_tokens, usage.cached_tokens, usage.output_tokens)
 
 
 def _outgoing(incoming: ChatRequest, body: bytes, path: str = "", method: str = "POST") -> UpstreamRequest:

@@ -100,6 +100,7 @@ class ProjectMemory:
     ) -> None:
         self.is_on = settings.inject
         self._home, self._max_bytes = home, settings.max_bytes
+        self._shared_file = MemoryFile(home, settings.max_bytes)
         self._decisions = decisions
         self._session_store = session_store
         self._now = now
@@ -111,8 +112,9 @@ class ProjectMemory:
     def _file(self) -> MemoryFile:
         """In a team everyone has their own."""
         scope = caller.scope()
-        own = self._home if scope == caller.LOCAL_SCOPE else self._home / "team" / sha256(encoded(scope)).hexdigest()
-        return MemoryFile(own, self._max_bytes)
+        if scope == caller.LOCAL_SCOPE:
+            return self._shared_file
+        return MemoryFile(self._home / "team" / sha256(encoded(scope)).hexdigest(), self._max_bytes)
 
     async def load(self) -> JsonObject:
         return self._shown(await asyncio.to_thread(self._file.read))

@@ -91,7 +91,7 @@ class Relay:
         self._first_byte_s: float | None = None
         self._status = 0
         self._outcome = "client_gone"  # unless the last byte is handed over, or something fails
-        self._reader = ReplyReader(self._wire, is_stream=True)
+        self._reader: ReplyReader | None = None  # until there is a reply
         self._recalled = Recalled()
 
     def on_recall(self, recalled: Recalled) -> None:
@@ -101,12 +101,12 @@ class Relay:
         """Return the beginning of the answer; errors are raised as long as the client has no status."""
         self._status = reply.status
         is_stream = reply.media_type == _STREAM
-        self._reader = ReplyReader(self._wire, is_stream, reply.encoding)
+        reader = self._reader = ReplyReader(self._wire, is_stream, reply.encoding)
         if is_stream:
             # What is compressed passes as it is: where an event ends in it is not known.
-            stream = self._pieces(reply) if reply.encoding else self._events(reply)
+            stream = self._pieces(reply, reader) if reply.encoding else self._events(reply, reader)
             return Answer(reply.status, _without_length(reply.headers) + _STREAM_HEADERS, b"", stream)
-        body, rest = await read_up_to(MAX_HELD_BYTES, self._pieces(reply))
+        body, rest = await read_up_to(MAX_HELD_BYTES, self._pieces(reply, reader))
         if rest is not None:
             return Answer(reply.status, tuple(reply.headers), body, rest)
         length = (b"content-length", str(len(body)).encode())
@@ -116,23 +116,27 @@ class Relay:
         self._outcome = error.code
 
     def exchange(self) -> Exchange:
-        elapsed_s, facts = self._now() - self._began, self._reader.facts
-        noted = self._first_byte_s, elapsed_s, self._recalled, self._reader.events
+        elapsed_s, reader = self._now() - self._began, self._reader
+        facts, events = (reader.facts, reader.events) if reader else (ReplyFacts(), 0)
+        noted = self._first_byte_s, elapsed_s, self._recalled, events
         return Exchange(self._draft, self._status, self._outcome, facts, *noted)
 
-    async def _pieces(self, reply: ReplyStream) -> AsyncIterator[bytes]:
+    async def _pieces(self, reply: ReplyStream, reader: ReplyReader) -> AsyncIterator[bytes]:
         try:
             async for piece in reply.pieces():
-                if self._first_byte_s is None:
-                    self._first_byte_s = self._now() - self._began
-                self._reader.feed(piece)
+                self._note(piece, reader)
                 yield piece
         except UpstreamError as e:
             self.failed(e)  # the client has its status already: the answer just stops
             raise
         self._outcome = "ok"
 
-    async def _events(self, reply: ReplyStream) -> AsyncIterator[bytes]:
+    def _note(self, piece: bytes, reader: ReplyReader) -> None:
+        if self._first_byte_s is None:
+            self._first_byte_s = self._now() - self._began
+        reader.feed(piece)
+
+    async def _events(self, reply: ReplyStream, reader: ReplyReader) -> AsyncIterator[bytes]:
         """Yield the stream; when it breaks off, raise UpstreamError, upon which the connection is to be dropped.
 
         Agents retry a connection that was dropped, as they would without us. Where the API has an event for an error,
@@ -141,10 +145,12 @@ class Relay:
         wire_format = self._wire.format
         events = EventBuffer(wire_format.hide_usage) if self._draft.hides_usage else EventBuffer()
         try:
-            async for piece in self._pieces(reply):
+            async for piece in reply.pieces():
+                self._note(piece, reader)
                 if complete := events.feed(piece):
                     yield complete
-            facts = self._reader.facts
+            self._outcome = "ok"
+            facts = reader.facts
             if not reply.is_delimited and not facts.is_complete and not facts.finish:
                 raise UpstreamDisconnected("the provider closed the connection before its answer was complete")
             if rest := events.end():

@@ -130,11 +130,14 @@ class Sanitizer:
         return [_mask_to_json(mask) for mask in await self._decisions.newest(limit)]
 
     def _count(self, decided: RequestDecisions, done: Draft) -> None:
+        self._since_start["requests"] += 1
+        if not decided.decisions:
+            return
         for decision in decided.decisions.values():
             self._metrics.sanitizer_outputs.labels(decision.why).inc()
         fields: Mapping[str, JsonValue] = next((note.fields for note in done.notes if note.event == EVENT), {})
         numbers = {name: number for name in _SUMMED if isinstance(number := fields.get(name), int)}
-        self._since_start.update({"requests": 1, **numbers})
+        self._since_start.update(numbers)
         self._metrics.sanitizer_tokens_saved.inc(max(0, numbers.get("tokens_saved", 0)))
 
     async def _decided(self, draft: Draft) -> RequestDecisions:
@@ -143,7 +146,7 @@ class Sanitizer:
         offers_tool = await self._offers_tool(draft, cache)
         decisions = await self._decisions_on(draft, found, self._may_cut(draft, offers_tool), deadline)
         rewritten = 0
-        if self.is_on and self._may_cut(draft, offers_tool):
+        if found and self.is_on and self._may_cut(draft, offers_tool):
             aged, rewritten = await self._aged(draft, found, decisions, cache.is_cold)
             decisions |= aged
         long = tuple(output for output in found if output.key in decisions)

@@ -252,7 +252,7 @@ class WireFormat(ABC):
 def count(usage: JsonValue, *path: str) -> int:
     """Return the whole number at a path; anything else counts nothing."""
     for name in path:
-        usage = usage.get(name) if isinstance(usage, Mapping) else None
+        usage = usage.get(name) if isinstance(usage, dict) else None
     if isinstance(usage, bool) or not isinstance(usage, int | float) or not 0 <= usage < 2**53:
         return 0
     return int(usage)

@@ -107,7 +107,7 @@ class RecallStream(RecallRounds):
 
     def feed(self, raw: bytes) -> bytes:
         """Return what the client may see once this event has come."""
-        event = next(SseParser().feed(raw + b"\n\n"), None)
+        event = next(iter(SseParser().feed(raw + b"\n\n")), None)
         if event is None:  # a comment
             return raw
         try:
