@@ -344,10 +344,27 @@ TOOLS = (
     LogTool("tap", failed_case=r"\s*not ok\s+\S"),
 )
 
-FAILURE_HEAD = re.compile(f"^(?:{'|'.join(tool.head for tool in TOOLS if tool.head)})", re.M)
-FAILED_CASE = re.compile("|".join(tool.failed_case for tool in TOOLS if tool.failed_case))
+# A newline in front instead of `^`: the search then leaps from line to line, in a tenth of the time.
+_FAILURE_HEAD = re.compile(f"\n(?:{'|'.join(tool.head for tool in TOOLS if tool.head)})")
+_FAILED_CASE = re.compile("|".join(tool.failed_case for tool in TOOLS if tool.failed_case))
+_FAILED_CASE_ROOTS = ("FAIL", "rror", "not ok")  # a line without one of these is none of them
 # What a compiler or linter says of a place; a search prints `path:line:` without it.
 VERDICT = re.compile(r":\d{1,7}(?::\d{1,7})?: *(?:- )?(?:(?:fatal )?error|warning|note|info|[A-Z]{1,4}\d{2,5})\b", re.I)
+
+
+def begins_report(text: str) -> bool:
+    """Return whether a line of `text` begins as only a tool that reports a failure begins one."""
+    return _FAILURE_HEAD.search(f"\n{text}") is not None
+
+
+def failed_cases(lines: Sequence[str]) -> set[int]:
+    """Return the rows that name a test or a place that failed: of many that read alike, each is another failure."""
+    fail, error, not_ok = _FAILED_CASE_ROOTS
+    return {
+        row
+        for row, line in enumerate(lines)
+        if (fail in line or error in line or not_ok in line) and _FAILED_CASE.match(line)
+    }
 
 
 def reports(lines: Sequence[str], rows_with: Callable[..., set[int]], check: Callable[[], None]) -> list[Span]:
@@ -380,7 +397,7 @@ def _pytest_tests(lines: Sequence[str], span: Span) -> Iterator[Span]:
         yield Span(start, end, start + 1, "failure", lines[start].strip("_ ")[:80])
 
 
-_FRAME_HEAD = re.compile(r"^[^\S\n]*+(?:at |\.{3} )", re.M)
+_FRAME_HEAD = re.compile(r"\n[^\S\n]*+(?:at |\.{3} )")
 _FRAME = re.compile(r"\s*(?:at\s+\S.*[(:)\]\d]|\.{3} \d+ (?:more|common)|\.{3} \d+ lines matching)")
 _CAUSE = re.compile(r"\s*(?:\[ERROR\] )?(?:Caused by|Suppressed|Wrapped by|Caused:)\b|\s*---+>|\s*--- End of")
 _THROWN = re.compile(
@@ -391,7 +408,7 @@ _PLACE = re.compile(r":\d+\s*$")
 
 def _stack_traces(lines: Sequence[str], check: Callable[[], None]) -> list[Span]:
     """Return runs of `at …` frames with their causes, and the exception above them."""
-    if _FRAME_HEAD.search("\n".join(lines)) is None:  # most logs have none: one look instead of one at each line
+    if _FRAME_HEAD.search("\n".join(("", *lines))) is None:  # most logs have none: one look instead of one at each line
         return []
     found: list[Span] = []
     row = checked = 0

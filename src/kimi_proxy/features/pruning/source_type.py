@@ -23,13 +23,21 @@ _BY_SUFFIX: dict[str, SourceType] = {
         "code",
     ),
 }
-_LOG_LINE = re.compile(
-    r"^.{0,60}?(?:\b\d\d?:\d\d:\d\d|\b\d{4}[-/]\d\d[-/]\d\d\b|\b\d{8}[-T]|\b\d{9,13}\b|\b\d{6} \d{6}\b)"
-    r"|^.{0,80}?\b(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|FATAL|CRITICAL)\b"
-    r"|^(?:Traceback |PASSED|FAILED|npm (?:ERR!|WARN)|E {2,}|=+ .* =+$)"
+# Each begins with a set of characters rather than with `\b` or what may stand before: the search then leaps to the
+# next of them. `(?<!\w.)` says that a word begins there.
+_CLOCK = re.compile(r"\d(?<!\w.)(?:\d?:\d\d:\d\d|\d{3}[-/]\d\d[-/]\d\d\b|\d{7}[-T]|\d{8,12}\b|\d{5} \d{6}\b)")
+_LEVEL = re.compile(
+    r"[CDEFINTW](?<!\w.)(?:(?<=T)RACE|(?<=D)EBUG|(?<=I)NFO|(?<=N)OTICE|(?<=W)ARN(?:ING)?|(?<=E)RROR|(?<=F)ATAL"
+    r"|(?<=C)RITICAL)\b"
 )
-_DOC_LINE = re.compile(r"^(?:#{1,6} \S|[-*+] \S|\d+\. \S|> |\|.*\|$| {0,8}[^\W\d_][^;{}=<>()]*(?: [^;{}=<>()]+){5})")
-_CODE_LINE = re.compile(r"[;{}]\s*$|^\s*(?:def|class|import|from|func|fn|const|let|var|return|if|for|#include)\b")
+CLOCK_CHARS, LEVEL_CHARS = 60, 80  # that may stand before them
+_LOG_LINE = re.compile(r"Traceback |PASSED|FAILED|npm (?:ERR!|WARN)|E {2,}|=+ .* =+$")
+_DOC_LINE = re.compile(
+    r"#{1,6} \S|[-*+] \S|\d+\. \S|> |\|.*\|$"
+    r"| {0,8}[^\W\d_][^;{}=<>() ]*+(?: [^;{}=<>()][^;{}=<>() ]*+){5}"  # six words
+)
+_CODE_LINE = re.compile(r"\s*(?:def|class|import|from|func|fn|const|let|var|return|if|for|#include)\b")
+_CODE_ENDS = (";", "{", "}")
 
 
 def guess(name: str, text: str) -> SourceType:
@@ -50,10 +58,18 @@ def guess(name: str, text: str) -> SourceType:
 def _votes(lines: Sequence[str]) -> dict[SourceType, int]:
     heads = [line[:300] for line in lines]
     return {
-        "code": sum(1 for line in heads if _CODE_LINE.search(line)),
-        "logs": sum(1 for line in heads if _LOG_LINE.search(line)),
-        "docs": sum(1 for line in heads if _DOC_LINE.search(line)),
+        "code": sum(1 for line in heads if line.rstrip().endswith(_CODE_ENDS) or _CODE_LINE.match(line)),
+        "logs": sum(1 for line in heads if _is_logged(line)),
+        "docs": sum(1 for line in heads if _DOC_LINE.match(line)),
     }
+
+
+def _is_logged(line: str) -> bool:
+    clock = _CLOCK.search(line)
+    if clock is not None and clock.start() <= CLOCK_CHARS:
+        return True
+    level = _LEVEL.search(line)
+    return (level is not None and level.start() <= LEVEL_CHARS) or _LOG_LINE.match(line) is not None
 
 
 def _sample(lines: Sequence[str]) -> Sequence[str]:

@@ -4,8 +4,10 @@ Found in linear time, so that only the few other lines of a long log have to be 
 """
 
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from string import ascii_lowercase, digits
 
 MIN_LINES = 200  # a shorter log is scored as a whole
@@ -53,7 +55,14 @@ def _rows_about(goal: str, lines: Sequence[str]) -> Iterator[int]:
     """Yield the rows with a word of the goal that few lines have."""
     words = list(dict.fromkeys(word.lower() for word in _WORD.findall(goal)))[:MAX_WORDS]
     lowered = [line[:LINE_CHARS].lower() for line in lines] if words else []
+    text = "\n".join(lowered)
+    ends = list(accumulate(len(line) + 1 for line in lowered))
+    most = RARE_SHARE * len(lines)
     for word in words:
-        rows = [row for row, line in enumerate(lowered) if word in line]
-        if len(rows) <= RARE_SHARE * len(lines):
+        rows: list[int] = []
+        at = text.find(word)
+        while at >= 0 and len(rows) <= most:
+            rows.append(bisect_right(ends, at))
+            at = text.find(word, ends[rows[-1]])
+        if len(rows) <= most:
             yield from rows

@@ -22,7 +22,6 @@ _ESCAPE = re.compile(r"\x1b(?:\[[0-9;:?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,
 
 
 PADDED = " " * 8  # fewer spaces at the end of a line may be a file's own: an edit that quotes them must find them
-_PADDING = re.compile(r"(?<! ) {8,}$", re.M)
 
 
 def thin_numbers(lines: Sequence[str]) -> Sequence[str]:
@@ -66,7 +65,9 @@ def strip_terminal(text: str) -> str:
         text = _ESCAPE.sub("", text)
     if "\r" in text:
         text = "\n".join(_last_written(line) for line in text.split("\n"))
-    return _PADDING.sub("", text) if PADDED in text else text
+    if f"{PADDED}\n" not in text and not text.endswith(PADDED):
+        return text
+    return "\n".join(line.rstrip(" ") if line.endswith(PADDED) else line for line in text.split("\n"))
 
 
 def _last_written(line: str) -> str:

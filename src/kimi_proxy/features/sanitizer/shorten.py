@@ -20,7 +20,7 @@ from kimi_proxy.core.errors import AnyReason, Reason
 from kimi_proxy.core.lines import join, split
 from kimi_proxy.core.markers import MaskMarker, PruneMarker, clean_reason, new_id
 from kimi_proxy.core.prune import CallContext, Cut, Options, Question, SourceType
-from kimi_proxy.features.failures import FAILED_CASE, FAILURE_HEAD, FAILURE_MARKS, VERDICT, failure_level
+from kimi_proxy.features.failures import FAILURE_MARKS, VERDICT, begins_report, failed_cases, failure_level
 from kimi_proxy.features.pruning import engine, source_type
 from kimi_proxy.features.pruning.engine import annotate, outline, render
 from kimi_proxy.features.pruning.explain import cuts_with_reasons
@@ -170,7 +170,7 @@ def _kind_of_command(command: str, text: str, lines: Sequence[str]) -> Kind:
 def _kind_of_lines(text: str, lines: Sequence[str], runs: bool) -> Kind:
     """Whatever reports a failure is a log: only there are failures sure to stay."""
     guessed = source_type.guess("", text)
-    if guessed == "logs" or FAILURE_HEAD.search(text):
+    if guessed == "logs" or begins_report(text):
         return "logs"
     if guessed == "code" and languages.guess(lines) != "":
         return "code"
@@ -341,8 +341,7 @@ def _of_rows(task: Task, rows: Sequence[int]) -> Task:
 def _failure_rows(lines: Sequence[str], protected: Sequence[str]) -> set[int]:
     """Return the rows of a log that report failures, and its ends, where tools say how a command ended."""
     marked = {row for row, why in enumerate(protected) if why in FAILURE_MARKS}
-    cases = {row for row, line in enumerate(lines) if FAILED_CASE.match(line)}
-    return marked | cases | {*range(END_LINES), *range(len(lines) - END_LINES, len(lines))}
+    return marked | failed_cases(lines) | {*range(END_LINES), *range(len(lines) - END_LINES, len(lines))}
 
 
 def _worth_a_marker(cuts: Iterable[Cut], lines: Sequence[str]) -> Iterator[Cut]:

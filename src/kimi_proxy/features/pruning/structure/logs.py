@@ -3,7 +3,7 @@
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, islice
 
 from kimi_proxy.core.lines import split
 from kimi_proxy.features import failures
@@ -21,35 +21,42 @@ CHECKED_LINES = 2000  # a few milliseconds
 
 
 class WordIndex:
-    """Finds the rows that hold a word: a scan of the whole text per word, or per root that words share."""
+    """Finds the rows that hold a word: a scan of the text per word, or per root that words share.
+
+    Lines that differ in digits alone, as most lines of a long log do, are looked at once.
+    """
 
     _ROOTS = ("error", "fail", "fatal", "panic", "exit", "summary")
 
     def __init__(self, lines: Sequence[str]) -> None:
         self.lines = [line.lower() for line in lines]
-        self._text = "\n".join(self.lines)
-        self._starts = list(accumulate((len(line) + 1 for line in self.lines), initial=0))
+        same: dict[str, list[int]] = {}
+        for row, line in enumerate("\n".join(self.lines).translate(_ZEROS).split("\n") if self.lines else ()):
+            same.setdefault(line, []).append(row)
+        self._rows_of = list(same.values())
+        self._text = "\n".join(same)
+        self._starts = list(accumulate((len(line) + 1 for line in same), initial=0))
         self._by_root = {root: list(self._scan(root)) for root in self._ROOTS}
 
     def rows(self, *words: str) -> set[int]:
-        """Return the rows with any of `words`, which are lower case."""
-        return {row for word in words for row in self._rows(word)}
+        """Return the rows with any of `words`, which are lower case and have no digit."""
+        return {row for word in words for place in self._places(word) for row in self._rows_of[place]}
 
-    def _rows(self, word: str) -> Iterable[int]:
+    def _places(self, word: str) -> Iterable[int]:
         root = next((root for root in self._ROOTS if root in word), None)
         if root is None:
             return self._scan(word)
-        rows = self._by_root[root]
-        return rows if word == root else (row for row in rows if word in self.lines[row])
+        places = self._by_root[root]
+        return places if word == root else (at for at in places if word in self.lines[self._rows_of[at][0]])
 
     def _scan(self, word: str) -> Iterator[int]:
         starts, text = self._starts, self._text
-        row = 0
+        place = 0
         at = text.find(word)
         while at >= 0:
-            row = bisect_right(starts, at, row) - 1
-            yield row
-            at = text.find(word, starts[row + 1])
+            place = bisect_right(starts, at, place) - 1
+            yield place
+            at = text.find(word, starts[place + 1])
 
 
 def outline(lines: Sequence[str], check: Callable[[], None]) -> Outline:
@@ -155,13 +162,15 @@ def _windows(messages: Sequence[str], blocks: Sequence[Block]) -> list[Span]:
 _COLOUR = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]{0,200}\x07|\(B)")
 # What may stand before the message. Only one space after it goes: indentation marks the frames of a trace.
 _STAMP = re.compile(
-    r"""^(?:
+    r"""
     \d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[ ]?[+-]\d\d:?\d\d)?[ ]?
     | \[\d{4}-\d\d-\d\d[T ][^\]\n]{8,30}\][ ]?
     | \[?\d\d:\d\d:\d\d(?:[.,]\d{1,6})?\]?[ ]
-    )""",
-    re.VERBOSE | re.MULTILINE,
+    """,
+    re.VERBOSE,
 )
+# A newline in front instead of `^`: the search then leaps from line to line.
+_STAMPS = re.compile(rf"\n(?:{_STAMP.pattern})", re.VERBOSE)
 
 
 def messages_of(lines: Sequence[str]) -> list[str]:
@@ -170,7 +179,7 @@ def messages_of(lines: Sequence[str]) -> list[str]:
     text = "\n".join(heads)
     if "\x1b" in text or "\r" in text:
         return [message_of(line) for line in heads]
-    return _STAMP.sub("", text).split("\n") if heads else []
+    return _STAMPS.sub("\n", f"\n{text}")[1:].split("\n") if heads else []
 
 
 def message_of(line: str) -> str:
@@ -207,11 +216,10 @@ _BUILD = re.compile(
     re.VERBOSE,
 )
 # What every runner says at least once or twice, however quiet the build.
-_RUNNER = (
-    "$ ", "travis_", "##[", "::group", "The command ", "Done. Your build", "[Pipeline]", "Cloning into", "git clone",
-    "remote: ", "HEAD is now", "Worker information", "Build system information", "Running on ", "Job succeeded",
-    "Job failed", "+ ", "> ",
-)  # fmt: skip
+_RUNNER = re.compile(
+    r"\n(?:\$ |travis_|\#\#\[|::group|The command |Done\. Your build|\[Pipeline\]|Cloning into|git clone|remote: "
+    r"|HEAD is now|Worker information|Build system information|Running on |Job succeeded|Job failed|\+ |> )"
+)
 
 
 def log_style(messages: Sequence[str], lines: Sequence[str]) -> str:
@@ -229,7 +237,7 @@ def log_style(messages: Sequence[str], lines: Sequence[str]) -> str:
         return "ci"
     if clocked >= 0.7:
         return "system"
-    if sum(1 for line in messages if line.startswith(_RUNNER)) >= 2:
+    if len(list(islice(_RUNNER.finditer("\n".join(("", *messages))), 2))) == 2:
         return "ci"
     different = len(set(templates(messages[row][:120] for row in rows))) / len(rows)
     return "system" if different < 0.3 and len(rows) > 50 else ""
