@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from kimi_proxy.core import tokens
@@ -66,6 +66,22 @@ _SUMMED = ("cut", "cut_now", "tokens_saved", "tool_tokens", "prefix_tokens_resen
 Value = TypeVar("Value")
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOffer:
+    """Whether our tool is in a conversation. Where it joins, that is on its way to the disk meanwhile."""
+
+    is_likely: bool
+    saved: asyncio.Task[bool] | None = None
+
+    async def holds(self) -> bool:
+        """Return whether it is, once that is on disk."""
+        return self.is_likely if self.saved is None else await self.saved
+
+    def cancel(self) -> None:
+        if self.saved is not None:
+            self.saved.cancel()
 
 
 class Sanitizer:
@@ -143,9 +159,12 @@ class Sanitizer:
     async def _decided(self, draft: Draft) -> RequestDecisions:
         deadline = self._now() + BUSY_FACTOR * self._cpu_s
         found, cache = await self._plan(draft), await self._caches.observe(draft)
-        offers_tool = await self._offers_tool(draft, cache)
-        decisions = await self._decisions_on(draft, found, self._may_cut(draft, offers_tool), deadline)
-        rewritten = 0
+        tool = await self._tool_offer(draft, cache)
+        try:
+            decisions = await self._decisions_on(draft, found, tool, deadline)
+            offers_tool, rewritten = await tool.holds(), 0
+        finally:
+            tool.cancel()
         if found and self.is_on and self._may_cut(draft, offers_tool):
             aged, rewritten = await self._aged(draft, found, decisions, cache.is_cold)
             decisions |= aged
@@ -160,18 +179,25 @@ class Sanitizer:
 
     # Our tool
 
-    async def _offers_tool(self, draft: Draft, cache: PromptCacheState) -> bool:
+    async def _tool_offer(self, draft: Draft, cache: PromptCacheState) -> ToolOffer:
         """Return whether our tool is in this conversation: it joins only while the prompt cache has nothing to lose."""
         request, conversation = draft.request, cache.conversation
         if not self._settings.recover_tool or not offer.may_offer_tool(request):
-            return False
+            return ToolOffer(False)
         has_tool = self._has_tool.get(conversation)
         if not has_tool and self.is_on and cache.is_cold and not offer.is_offered(request):
             # At once, for an equal request that comes while this one waits for the disk.
             self._has_tool.put(conversation, True)
-            has_tool = await self._read(self._saved_has_tool(conversation), False)
-        elif has_tool is None:
+            return ToolOffer(True, asyncio.create_task(self._joined(conversation)))
+        if has_tool is None:
             has_tool = await self._read(self._decisions.has_tool(conversation), False)
+        return ToolOffer(self._remembered_has_tool(conversation, has_tool))
+
+    async def _joined(self, conversation: bytes) -> bool:
+        """Save that our tool joins, and return whether that is on disk."""
+        return self._remembered_has_tool(conversation, await self._read(self._saved_has_tool(conversation), False))
+
+    def _remembered_has_tool(self, conversation: bytes, has_tool: bool) -> bool:
         if has_tool or not self._decisions.is_shared:
             self._has_tool.put(conversation, has_tool)
         else:
@@ -271,7 +297,7 @@ class Sanitizer:
         return await asyncio.to_thread(plan, request, floor)
 
     async def _decisions_on(
-        self, draft: Draft, outputs: Sequence[LongOutput], may_cut: bool, deadline: float
+        self, draft: Draft, outputs: Sequence[LongOutput], tool: ToolOffer, deadline: float
     ) -> dict[bytes, Decision]:
         """Return a decision for each result that is long enough to need one."""
         every, outputs = outputs, [output for output in outputs if self._small.get(output.key) is None]
@@ -290,10 +316,12 @@ class Sanitizer:
             return known
         if not self.is_on:
             return known | self._decisions.went_whole(new, "switched_off")
-        if not may_cut:
+        if not self._may_cut(draft, tool.is_likely):
             return known | self._decisions.went_whole(new, "not_worth_resending")
-        new = await self._read(self._decisions.marked(new, draft.session), new)
-        shortened = await self._shortened(draft, every, new, known, deadline)
+        marked = await self._read(self._decisions.marked(new, draft.session), new)
+        shortened = await self._shortened(draft, every, marked, known, deadline)
+        if not self._may_cut(draft, await tool.holds()):
+            return known | self._decisions.went_whole(new, "not_worth_resending")
         return known | await self._committed(draft, shortened, deadline)
 
     def _as_remembered(self, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
