@@ -1,6 +1,7 @@
 import os
 import sys
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -14,17 +15,22 @@ def _endless() -> bytes:
         pass
 
 
+def done(work: Callable[[], bytes], cpu_s: float = 10) -> bytes | None:
+    with in_fork(work, cpu_s) as answered:
+        return answered()
+
+
 def test_a_fork_returns_what_the_work_returns() -> None:
-    assert in_fork(lambda: b"x" * 3_000_000, 10) == b"x" * 3_000_000
+    assert done(lambda: b"x" * 3_000_000) == b"x" * 3_000_000
 
 
 def test_work_runs_in_another_process() -> None:
-    assert in_fork(lambda: str(os.getpid()).encode(), 10) != str(os.getpid()).encode()
+    assert done(lambda: str(os.getpid()).encode()) != str(os.getpid()).encode()
 
 
 def test_work_that_uses_up_its_time_ends() -> None:
     began = time.process_time()
-    assert in_fork(_endless, 0.05) is None
+    assert done(_endless, 0.05) is None
     assert time.process_time() - began < 1
 
 
@@ -33,8 +39,25 @@ def test_waiting_uses_no_time_up() -> None:
         time.sleep(0.2)
         return b"done"
 
-    assert in_fork(work, 0.1) == b"done"
+    assert done(work, 0.1) == b"done"
 
 
 def test_work_that_fails_returns_nothing() -> None:
-    assert in_fork(lambda: str(1 // 0).encode(), 10) is None
+    assert done(lambda: str(1 // 0).encode()) is None
+
+
+def test_work_that_is_not_waited_for_ends_with_the_block() -> None:
+    with pytest.raises(TimeoutError), in_fork(_endless, 60):
+        raise TimeoutError
+
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)  # no child is left, not even one that has ended
+
+
+def test_a_block_that_fails_after_it_waited_leaves_nothing_behind() -> None:
+    with pytest.raises(TimeoutError), in_fork(lambda: b"done", 10) as answered:
+        answered()
+        raise TimeoutError
+
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)

@@ -3,29 +3,44 @@
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
 
-def in_fork(work: Callable[[], bytes], cpu_s: float) -> bytes | None:
-    """Return what `work` returns; None if it fails, or needs more CPU time than `cpu_s`.
+@contextmanager
+def in_fork(work: Callable[[], bytes], cpu_s: float) -> Iterator[Callable[[], bytes | None]]:
+    """Do `work` beside the block, which gets a function that waits for what it returns; once, and in the same thread.
 
-    CPU time, because the same work then ends in the same way on a busy machine. `work` finds only its own thread in
-    the child: it must not wait for another one. Where there is no fork it is done here, without a limit.
+    That is None if `work` fails, or needs more CPU time than `cpu_s`: CPU time, because the same work then ends in the
+    same way on a busy machine. `work` finds only its own thread in the child: it must not wait for another one. What
+    was not waited for is ended with the block. Where there is no fork, the work is done when it is waited for, and has
+    no limit.
     """
     if sys.platform == "win32":
-        return work()
+        yield work
+        return
     source, sink = os.pipe()
     child = os.fork()
     if child == 0:
         _work_and_exit(work, sink, cpu_s)
     os.close(sink)
-    try:
-        with os.fdopen(source, "rb") as answer:
+    is_waited_for = False
+
+    def answered() -> bytes | None:
+        nonlocal is_waited_for
+        with os.fdopen(source, "rb", closefd=False) as answer:
             found = answer.read()
+        is_waited_for = True
+        return found if os.waitpid(child, 0)[1] == 0 else None
+
+    try:
+        yield answered
     finally:
-        _, status = os.waitpid(child, 0)
-    return found if status == 0 else None
+        os.close(source)
+        if not is_waited_for:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
 
 
 def _work_and_exit(work: Callable[[], bytes], sink: int, cpu_s: float) -> NoReturn:

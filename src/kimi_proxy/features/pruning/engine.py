@@ -1,7 +1,8 @@
 """A prune from end to end: structure, signals, scores, selection, reasons, text."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,9 +20,10 @@ from kimi_proxy.features.pruning.frames import framing
 from kimi_proxy.features.pruning.goal import read_goal, rows_with
 from kimi_proxy.features.pruning.model import Scorers, installed
 from kimi_proxy.features.pruning.select import Costs, filled, gaps, select
-from kimi_proxy.features.pruning.signals import measure, wider_goal
-from kimi_proxy.features.pruning.structure import code, docs, logs
+from kimi_proxy.features.pruning.signals import measure, read_lines, wider_goal
+from kimi_proxy.features.pruning.structure import code, docs, languages, logs
 from kimi_proxy.features.pruning.structure.blocks import Floats, Outline
+from kimi_proxy.features.pruning.structure.syntax import parser
 
 # Raise it when the same question may get another answer: remembered answers are then forgotten.
 VERSION = "4"
@@ -79,6 +81,11 @@ def prune(
     return pruned.warned(SCORER_REFUSED, fallback=True) if scorers.fault and scores is None else pruned
 
 
+def preparations() -> tuple[Callable[[], object], ...]:
+    """Return, in steps, what the first text would wait for: the model and how code is read, 70 ms of CPU time."""
+    return (installed, lambda: installed().learned.get(score.USED), languages.openers, lambda: parser("python"))
+
+
 def local_scores(question: Question, check: Callable[[], None] = _no_deadline) -> list[float]:
     """Return the engine's own score of each line, between 0 and 1."""
     lines = text_lines.split(question.text)
@@ -102,20 +109,39 @@ def analyze(
     check: Callable[[], None],
     scorers: Scorers,
 ) -> Analysis:
-    found = outline(lines, question.source_type, check)
-    if scores is not None:
-        return Analysis(lines, found, np.asarray(scores, dtype=np.float64))
-    if question.context is not None and score.USED in scorers.learned:
-        goal = wider_goal(question.goal, question.context)
-        signals = measure(lines, goal, question.source_type, found, check, question.context)
+    with outlining(lines, question.source_type, check) as outlined:
+        if scores is not None:
+            return Analysis(lines, outlined(), np.asarray(scores, dtype=np.float64))
+        context = question.context if score.USED in scorers.learned else None
+        goal = question.goal if context is None else wider_goal(question.goal, context)
+        words = read_lines(lines, goal, check)
+        found = outlined()
+    signals = measure(lines, goal, question.source_type, found, check, context, words)
+    if context is not None:
         return Analysis(lines, found, score.use(signals, scorers, check), is_of_use=True)
-    signals = measure(lines, question.goal, question.source_type, found, check)
     return Analysis(lines, found, score.relevance(question.source_type, signals, scorers, check))
 
 
 def outline(lines: Sequence[str], source_type: SourceType, check: Callable[[], None] = _no_deadline) -> Outline:
     """Return the blocks and protected lines of a text of that type; `check` is called often and may raise to abort."""
-    found = {"code": code.outline, "logs": logs.outline, "docs": docs.outline}[source_type](lines, check)
+    with outlining(lines, source_type, check) as outlined:
+        return outlined()
+
+
+@contextmanager
+def outlining(
+    lines: Sequence[str], source_type: SourceType, check: Callable[[], None]
+) -> Iterator[Callable[[], Outline]]:
+    """Parse a text beside the block, which gets a function that waits for what `outline` returns."""
+    if source_type == "code":
+        with code.outlining(lines, check) as outlined:
+            yield lambda: _with_directives(lines, outlined())
+    else:
+        found = logs.outline if source_type == "logs" else docs.outline
+        yield lambda: _with_directives(lines, found(lines, check))
+
+
+def _with_directives(lines: Sequence[str], found: Outline) -> Outline:
     rows = _no_prune_rows(lines)
     if not rows:
         return found

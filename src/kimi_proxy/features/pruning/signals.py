@@ -44,6 +44,26 @@ ROOT_WINDOWS = (3, 9)
 RANKED = ("line", "near", "window5", "window12", "stretch", "echo_near")
 
 
+@dataclass(frozen=True, slots=True)
+class WordSignals:
+    """Where a goal's words stand in a text, and the signals that can be measured before its structure is known."""
+
+    found: Matches
+    signals: Signals
+
+
+def read_lines(lines: Sequence[str], goal: str, check: Callable[[], None]) -> WordSignals:
+    wanted = read_goal(goal)
+    found = find(lines, wanted, check)
+    signals = _relevance(found)
+    check()
+    signals |= _positions(found, signals["near"]) | _shared_roots(found) | _rarest(found)
+    check()
+    return WordSignals(
+        found, signals | _line_shapes(lines, found.words) | _whole(found, wanted, fold(goal[:GOAL_CHARS]))
+    )
+
+
 def measure(
     lines: Sequence[str],
     goal: str,
@@ -51,23 +71,23 @@ def measure(
     outline: Outline,
     check: Callable[[], None],
     context: CallContext | None = None,
+    words: WordSignals | None = None,
 ) -> Signals:
-    """Return every signal of a text of that type; with a context also those of what an agent was doing."""
-    wanted = read_goal(goal)
-    found = find(lines, wanted, check)
-    signals = _relevance(found)
-    check()
+    """Return every signal of a text of that type; with a context also those of what an agent was doing.
+
+    `words` is what `read_lines` returned for the same lines and goal, where it was called before.
+    """
+    words = words or read_lines(lines, goal, check)
+    found, signals = words.found, dict(words.signals)
     blocks = [block for block in outline.blocks if block.kind in SCORED_BLOCKS]
-    signals |= _stretches(found, blocks) | _blocks(found, signals["near"], blocks) | _positions(found, signals["near"])
+    signals |= _stretches(found, blocks) | _blocks(found, signals["near"], blocks)
     check()
     if source_type == "logs":
         signals |= log_signals(lines, outline, check)
     first_guess = signals["line"] + signals["near"] + signals["window5"] + signals["block_coverage"]
-    signals |= _shared_roots(found) | _rarest(found) | _cooccurrence(found.words, first_guess, blocks)
+    signals |= _cooccurrence(found.words, first_guess, blocks) | _outline_marks(outline)
     check()
-    signals |= _shapes(lines, outline)
     signals |= {f"rank_{name}": rank(signals[name]) for name in RANKED}
-    signals |= _whole(found, wanted, fold(goal[:GOAL_CHARS]))
     if context is not None:
         check()
         columns = BlockColumns.of(blocks, len(lines))
@@ -380,35 +400,52 @@ LINE_CHARS = 200
 MOST_CALLS = 4
 MOST_REPEATS = 10
 
-_COMMENT = re.compile(r"\s*(?:#(?!include|define|if|endif)|//|/?\*|--|;;|<!--|\"\"\"|'''|\.\. )")
+_COMMENT = re.compile(r"#(?!include|define|if|endif)|//|/?\*|--|;;|<!--|\"\"\"|'''|\.\. ")
+_COMMENT_SIGNS = frozenset("#/*-;<\"'.")
 _LETTER = re.compile(r"[^\W_]")  # or a digit
 _DIGIT = re.compile(r"\d")
 _MARKED = {"import": "import", "signature": "signature", "signature+": "signature", "heading": "heading"}
 
 
-def _shapes(lines: Sequence[str], outline: Outline) -> dict[str, Floats]:
+def _line_shapes(lines: Sequence[str], words: TextWords) -> dict[str, Floats]:
     """What can be seen of a line without a goal."""
     heads = [line[:LINE_CHARS] for line in lines]
-    bare = [head.strip() for head in heads]
+    begun = [head.lstrip() for head in heads]
+    bare = [head.rstrip() for head in begun]
     seen = Counter(bare)
-    indent = np.array([min(40, len(h) - len(h.lstrip())) / 40 for h in heads])
-    in_fence = np.zeros(len(lines))
+    lengths = np.array([len(head) for head in heads], dtype=np.int64)
+    indent = np.minimum(40, lengths - np.array([len(head) for head in begun], dtype=np.int64)) / 40
+    comments = [head[:1] in _COMMENT_SIGNS and _COMMENT.match(head) is not None for head in begun]
+    return {
+        "indent": indent,
+        "deeper": 0.5 + np.diff(indent, prepend=indent[:1]),
+        "length": lengths / LINE_CHARS,
+        "wordless": 1.0 - _lines_with(lines, words, _LETTER),
+        "comment": np.array(comments, dtype=np.float64),
+        "calls": np.minimum(MOST_CALLS, [head.count("(") for head in heads]) / MOST_CALLS,
+        "digits": _lines_with(lines, words, _DIGIT),
+        "repeats": np.minimum(MOST_REPEATS, [seen[head] for head in bare]) / MOST_REPEATS,
+    }
+
+
+def _lines_with(lines: Sequence[str], words: TextWords, sign: re.Pattern[str]) -> Floats:
+    """Return 1 for each line with a match in its head; letters and digits stand in words, which are looked at once."""
+    having = np.array([sign.search(word) is not None for word in words.vocabulary], dtype=bool)
+    found = np.zeros(len(lines))
+    if len(having):
+        found[words.rows[having[words.ids]]] = 1.0
+    for row, line in enumerate(lines):
+        if len(line) > LINE_CHARS:
+            found[row] = float(sign.search(line[:LINE_CHARS]) is not None)
+    return found
+
+
+def _outline_marks(outline: Outline) -> dict[str, Floats]:
+    """What the structure of a text says of a line alone."""
+    in_fence = np.zeros(len(outline.protected))
     for block in outline.blocks:
         if block.kind in ("fence", "table"):
             in_fence[block.start : block.end] = 1.0
     marks = [_MARKED.get(why) for why in outline.protected]
-    return {
-        "indent": indent,
-        "deeper": 0.5 + np.diff(indent, prepend=indent[:1]),
-        "length": np.array([min(LINE_CHARS, len(h)) / LINE_CHARS for h in heads]),
-        "wordless": np.array([float(_LETTER.search(h) is None) for h in heads]),
-        "comment": np.array([float(_COMMENT.match(h) is not None) for h in heads]),
-        "calls": np.array([min(MOST_CALLS, h.count("(")) / MOST_CALLS for h in heads]),
-        "digits": np.array([float(_DIGIT.search(h) is not None) for h in heads]),
-        "repeats": np.array([min(MOST_REPEATS, seen[b]) / MOST_REPEATS for b in bare]),
-        **{
-            f"is_{kind}": np.array([float(mark == kind) for mark in marks])
-            for kind in ("import", "signature", "heading")
-        },
-        "in_fence": in_fence,
-    }
+    kinds = ("import", "signature", "heading")
+    return {f"is_{kind}": np.array([float(mark == kind) for mark in marks]) for kind in kinds} | {"in_fence": in_fence}

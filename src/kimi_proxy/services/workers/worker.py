@@ -157,6 +157,9 @@ def main() -> None:
     _write(answers, DONE, b"ready")
     queue: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_listen, args=(jobs, queue), daemon=True).start()
+    for prepare in engine.preparations():
+        if queue.empty():
+            prepare()
     while True:
         _serve(queue.get(), answers)
 

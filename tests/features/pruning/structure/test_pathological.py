@@ -7,7 +7,9 @@ from collections.abc import Callable
 import pytest
 from tests.deep import IS_DEEP, deep
 
-from kimi_proxy.features.pruning.structure import code, docs, logs, syntax
+from kimi_proxy.core.prune import SourceType
+from kimi_proxy.features.pruning import engine
+from kimi_proxy.features.pruning.structure import syntax
 from kimi_proxy.proxy.fork import in_fork
 
 SECONDS_PER_KB = 0.02  # ten times what is usual
@@ -57,7 +59,7 @@ LANGUAGES = {
     "php": ("<?php\nnamespace A;\nuse B\\C;\nfunction d($e) { return $e; }\n", "<?php ?><?\n"),
     "bash": ('#!/bin/bash\nset -eu\nf() {\n  echo "$1"\n}\n', "$(( ${a:-$(\n"),
 }
-OUTLINES = {"code": code.outline, "docs": docs.outline, "logs": logs.outline}
+KINDS: tuple[SourceType, ...] = ("code", "docs", "logs")
 Outlined = Callable[[list[str]], object]
 
 
@@ -89,10 +91,10 @@ def check_linear(outline: Outlined, piece: str, head: str = "") -> None:
 
 
 @pytest.mark.parametrize("piece", NESTED.values(), ids=NESTED)
-@pytest.mark.parametrize("kind", OUTLINES)
-def test_line_rules_take_linear_time(kind: str, piece: str) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_line_rules_take_linear_time(kind: SourceType, piece: str) -> None:
     with syntax.parsing_by(None):
-        check_linear(lambda lines: OUTLINES[kind](lines, lambda: None), piece)
+        check_linear(lambda lines: engine.outline(lines, kind), piece)
 
 
 @deep
@@ -104,5 +106,5 @@ def test_a_parse_ends_in_time_whatever_the_grammar_makes_of_it(language: str, pi
         for text in (piece, confusing):
             lines = pathological(text, KB, head * 3)
             before = cpu()
-            code.outline(lines, lambda: None)
+            engine.outline(lines, "code")
             assert cpu() - before <= 0.3 + SECONDS_PER_KB * KB

@@ -1,7 +1,8 @@
 """The structure of code: its header, imports and definitions, and the statements between."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 
 from kimi_proxy.features.pruning.structure import languages, syntax
 from kimi_proxy.features.pruning.structure.blocks import Block, Outline, Span, nest
@@ -14,11 +15,17 @@ _COMMENT_OPENERS = ("#", "//", "/*", "*", '"""', "'''", "--", ";;", "<!--", "=be
 _HASH_COMMENTS = frozenset({"", "python", "ruby", "bash", "php"})
 
 
-def outline(lines: Sequence[str], check: Callable[[], None]) -> Outline:
+@contextmanager
+def outlining(lines: Sequence[str], check: Callable[[], None]) -> Iterator[Callable[[], Outline]]:
+    """Parse `lines` beside the block, which gets a function that waits for their outline."""
     name = languages.guess(lines)
     check()
     is_parsed = name and sum(map(len, lines)) + len(lines) <= PARSE_MAX_CHARS
-    found = (syntax.read(lines, name, check) if is_parsed else None) or Syntax(errors=[(0, len(lines))])
+    with syntax.reading(lines, name, check) if is_parsed else nullcontext(lambda: None) as parsed:
+        yield lambda: _outline(lines, name, parsed() or Syntax(errors=[(0, len(lines))]), check)
+
+
+def _outline(lines: Sequence[str], name: str, found: Syntax, check: Callable[[], None]) -> Outline:
     marks = _marks(lines, found, check)
     spans = [*_definitions(lines, found, marks, check), *_import_spans(marks), *_file_header(lines, marks, name)]
     blocks = with_statements(lines, spans, found.statements, check)

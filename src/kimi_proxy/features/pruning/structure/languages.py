@@ -87,12 +87,12 @@ def _worth(sample: Sequence[str]) -> dict[str, int]:
         for language, table in syntax.languages().items()
         if table.openers
     }
-    openers = _openers()
+    hints = openers()
     for line in sample:
         word = _FIRST_WORD.match(line)
         if word is None:
             continue
-        for language, points, pattern in openers.get(word[0].replace(" ", ""), ()):
+        for language, points, pattern in hints.get(word[0].replace(" ", ""), ()):
             if pattern.match(line):
                 worth[language] += points
     return worth
@@ -108,7 +108,7 @@ def _dialect(language: str, sample: Sequence[str], own: int, worth: int) -> str:
 
 
 @cache
-def _openers() -> dict[str, list[tuple[str, int, re.Pattern[str]]]]:
+def openers() -> dict[str, list[tuple[str, int, re.Pattern[str]]]]:
     """Return for each opening word the languages it is a hint for, what a match is worth, and its pattern."""
     found: dict[str, list[tuple[str, int, re.Pattern[str]]]] = {}
     for language, table in syntax.languages().items():

@@ -4,7 +4,7 @@ A new language is one table in languages.toml, and its grammar among the depende
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
@@ -105,12 +105,12 @@ TRIAL_MAX_ERRORS = 40
 PARSE_CPU_S = 0.1
 PARSE_CPU_S_PER_CHAR = 3e-6
 
-# Runs work in a limit of CPU seconds, and returns what it returned or None if it was ended.
-Guard: TypeAlias = Callable[[Callable[[], bytes], float], bytes | None]
+# Does work in a limit of CPU seconds, beside a block that may wait for what it returns, or None if it was ended.
+Guard: TypeAlias = Callable[[Callable[[], bytes], float], AbstractContextManager[Callable[[], bytes | None]]]
 
 
-def _direct(work: Callable[[], bytes], cpu_s: float) -> bytes | None:
-    return work()
+def _direct(work: Callable[[], bytes], cpu_s: float) -> AbstractContextManager[Callable[[], bytes | None]]:
+    return nullcontext(work)
 
 
 # A parse cannot be interrupted, and holds the interpreter lock while it runs: a process that others wait for has
@@ -173,10 +173,12 @@ class Syntax:
 _encoder, _decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(Syntax | None)
 
 
-def read(lines: Sequence[str], language: str, check: Callable[[], None]) -> Syntax | None:
-    """Return what a parse says of `lines`; None if it has too many errors or takes too long.
+@contextmanager
+def reading(lines: Sequence[str], language: str, check: Callable[[], None]) -> Iterator[Callable[[], Syntax | None]]:
+    """Parse `lines` beside the block, which gets a function that waits for what the parse says.
 
-    Rows are lines: like us, tree-sitter counts `\\n` alone."""
+    None if it has too many errors or takes too long. Rows are lines: like us, tree-sitter counts `\\n` alone.
+    """
     used = _variant(lines, language)
 
     def work() -> bytes:
@@ -184,15 +186,22 @@ def read(lines: Sequence[str], language: str, check: Callable[[], None]) -> Synt
             return _encoder.encode(None)
         return _encoder.encode(_TreeReader(lines, grammar_of(language)).read(_parse(lines, used).walk(), check))
 
-    found = _guarded(work, used, sum(map(len, lines)) + len(lines))
-    check()
-    return None if found is None else _decoder.decode(found)
+    with _guarded(work, used, sum(map(len, lines)) + len(lines)) as answered:
+
+        def parsed() -> Syntax | None:
+            found = answered()
+            check()
+            return None if found is None else _decoder.decode(found)
+
+        yield parsed
 
 
-def _guarded(work: Callable[[], bytes], language: str, chars: int) -> bytes | None:
+def _guarded(
+    work: Callable[[], bytes], language: str, chars: int
+) -> AbstractContextManager[Callable[[], bytes | None]]:
     guard = _guard.get()
     if guard is None:
-        return None
+        return nullcontext(lambda: None)
     parser(language)  # loaded here once, not in every child
     return guard(work, PARSE_CPU_S + PARSE_CPU_S_PER_CHAR * chars)
 
@@ -297,7 +306,8 @@ def count_errors(lines: Sequence[str], language: str) -> int | None:
     """
     used = _variant(lines, language)
     chars = sum(map(len, lines)) + len(lines)
-    found = _guarded(lambda: b"%d" % _count_errors(lines, used), used, chars)
+    with _guarded(lambda: b"%d" % _count_errors(lines, used), used, chars) as answered:
+        found = answered()
     return None if found is None else int(found)
 
 
