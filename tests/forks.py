@@ -29,7 +29,7 @@ import kimi_proxy
 
 PATIENCE_S = 300
 _SIZE_BYTES = 4  # of the number before an order
-_LOADED_LATE = ("aiohttp", "httpx", "rich.progress", "starlette", "tomlkit", "uvicorn", "uvloop", "websockets", "yaml")
+_LOADED_LATE = ("aiohttp", "httpx", "starlette", "tomlkit", "uvicorn", "uvloop", "websockets", "yaml")
 
 
 class Fork:

@@ -4,17 +4,17 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+import click
 import pytest
-import typer.main
 from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import ASGIApp
-from typer.core import TyperCommand, TyperGroup
 
 from kimi_proxy.api.apps import proxy_app, pruner_app
 from kimi_proxy.api.guard import Guard
 from kimi_proxy.cli import app as cli
+from kimi_proxy.cli.commands import CommandGroup
 from kimi_proxy.core import markers
 from kimi_proxy.core.config import FileSettings, parse
 from kimi_proxy.core.config.environment import VARIABLES
@@ -101,20 +101,19 @@ def _properties(schema: Mapping[str, JsonValue]) -> Iterator[str]:
 def test_every_command_and_each_of_its_options_is_documented():
     text = page("docs/cli.md")
 
-    for name, command in _commands(typer.main.get_command(cli)):
+    for name, command in _commands(cli, click.Context(cli)):
         described = section(text, f"kimi-proxy {name}")
         options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
         written = {option for option in options if option.startswith("--")} - {"--help"}
         assert {option for option in written if f"`{option}`" not in described} == set()
 
 
-def _commands(group: object, path: str = "") -> Iterator[tuple[str, TyperCommand]]:
-    assert isinstance(group, TyperGroup)
-    for name, command in group.commands.items():
-        if isinstance(command, TyperCommand):
-            yield f"{path}{name}", command
+def _commands(group: CommandGroup, context: click.Context, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.all_commands(context).items():
+        if isinstance(command, CommandGroup):
+            yield from _commands(command, context, f"{path}{name} ")
         else:
-            yield from _commands(command, f"{path}{name} ")
+            yield f"{path}{name}", command
 
 
 def test_every_variable_is_documented():

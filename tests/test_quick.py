@@ -13,7 +13,7 @@ from tests.cli.test_serving import serving
 
 from kimi_proxy import __version__, quick
 
-HEAVY = ("typer", "pydantic", "numpy", "msgspec", "asyncio", "prometheus_client", "tree_sitter", "aiohttp", "starlette")
+HEAVY = ("click", "pydantic", "numpy", "msgspec", "asyncio", "prometheus_client", "tree_sitter", "aiohttp", "starlette")
 LOG = "\n".join(
     "ERROR: no space left" if at == 77 else f"12:00:{at % 60:02} INFO step {at} is done" for at in range(200)
 )

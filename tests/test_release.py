@@ -9,9 +9,9 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from jsonschema import Draft7Validator
 from tests.clients.judges import actionlint
-from typer.testing import CliRunner
 
 from kimi_proxy.cli import app
 

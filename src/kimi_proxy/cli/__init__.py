@@ -3,7 +3,7 @@
 import sys
 from typing import Annotated
 
-import typer
+import click
 
 from kimi_proxy import __version__
 from kimi_proxy.cli import (
@@ -21,8 +21,8 @@ from kimi_proxy.cli import (
     shell,
     store,
     team,
-    upgrade,
 )
+from kimi_proxy.cli.commands import CommandGroup, Option
 from kimi_proxy.cli.console import remark
 from kimi_proxy.cli.context import compress, memory
 from kimi_proxy.cli.evaluation import evaluate
@@ -31,20 +31,11 @@ from kimi_proxy.core.errors import ConfigError, KimiProxyError
 EXIT_REFUSED = 2
 EXIT_CONFIG = 78  # EX_CONFIG of sysexits.h: a supervisor must not try again
 
-app = typer.Typer(
-    name="kimi-proxy",
-    invoke_without_command=True,
-    rich_markup_mode=None,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
 
 def _show_version(wanted: bool) -> None:
     if wanted:
         print(f"kimi-proxy {__version__}")
-        raise typer.Exit
+        raise click.exceptions.Exit
 
 
 NEXT = """\
@@ -58,12 +49,9 @@ Keep the lines that matter in what coding agents read, and never lose the rest.
 """
 
 
-@app.callback()
 def about(
-    context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
-    ] = False,
+    context: click.Context,
+    version: Annotated[bool, Option("--version", callback=_show_version, help="Print the version.")] = False,
 ) -> None:
     """Keep the lines that matter in what coding agents read, and never lose the rest.
 
@@ -73,30 +61,31 @@ def about(
         print(NEXT, end="")
 
 
-app.command()(serving.start)
-app.command()(serving.pruner)
-app.command()(demo.demo)
-app.add_typer(mcp.mcp)
-app.command()(agents.tools)
-app.command(context_settings=agents.ARGUMENTS)(agents.run)
-app.command()(init.init)
-app.command()(pruning.prune)
-app.command()(pruning.recover)
-app.command()(pruning.explain)
-app.command()(compress)
-app.add_typer(memory)
-app.command("eval")(evaluate)
-app.command()(audit.audit)
-app.command()(report.report)
-app.add_typer(team.team)
-app.command()(evaluation.replay)
-app.add_typer(store.store)
-app.add_typer(config.config)
-app.command()(config.models)
-app.command()(doctor.doctor)
-app.command()(doctor.status)
-app.command()(shell.completion)
-app.command("upgrade-check")(upgrade.upgrade_check)
+app = CommandGroup("kimi-proxy", about, alone=True)
+app.add(serving.start)
+app.add(serving.pruner)
+app.add(demo.demo)
+app.add_group(mcp.mcp)
+app.add(agents.tools)
+app.add(agents.run, settings=agents.ARGUMENTS)
+app.add(init.init)
+app.add(pruning.prune)
+app.add(pruning.recover)
+app.add(pruning.explain)
+app.add(compress)
+app.add_group(memory)
+app.add(evaluate, "eval")
+app.add(audit.audit)
+app.add(report.report)
+app.add_group(team.team)
+app.add(evaluation.replay)
+app.add_group(store.store)
+app.add_group(config.config)
+app.add(config.models)
+app.add(doctor.doctor)
+app.add(doctor.status)
+app.add(shell.completion)
+app.add(doctor.upgrade_check, "upgrade-check")
 
 
 def main() -> None:

@@ -7,8 +7,9 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
+import click
 
+from kimi_proxy.cli.commands import Argument, Option
 from kimi_proxy.cli.console import home, load, remark, write_json
 from kimi_proxy.cli.serving import run_runtime, serve_tools, warming
 
@@ -23,14 +24,14 @@ ARGUMENTS = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 
 def run(
     command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND...", help="The agent and its arguments, as you would type them.")
+        list[str], Argument(metavar="COMMAND", help="The agent and its arguments, as you would type them.")
     ],
     agent: Annotated[
         Literal["claude", "codex", "other"] | None,
-        typer.Option(help="Which agent it is.  [default: by the command's name]"),
+        Option(help="Which agent it is.  [default: by the command's name]"),
     ] = None,
     proxy: Annotated[
-        bool, typer.Option("--proxy", help="Send its requests to its model through the proxy that runs.")
+        bool, Option("--proxy", help="Send its requests to its model through the proxy that runs.")
     ] = False,
 ) -> None:
     """Run an agent that has read, grep, bash and recover_text, for this run alone.
@@ -44,7 +45,7 @@ def run(
     import asyncio
 
     if os.name == "nt":
-        raise typer.BadParameter("this needs the signals and terminals of Unix: use kimi-proxy init")
+        raise click.BadParameter("this needs the signals and terminals of Unix: use kimi-proxy init")
 
     from kimi_proxy.core.config import LogSettings
     from kimi_proxy.core.logs import write_to_stderr
@@ -54,14 +55,14 @@ def run(
 
     if shutil.which(command[0]) is None:
         remark(f"{command[0]}: no such command")
-        raise typer.Exit(EXIT_NOT_FOUND)
+        raise click.exceptions.Exit(EXIT_NOT_FOUND)
     folder = runner.new(home(os.environ))
     with (folder / runner.EVENTS).open("a", encoding="utf-8") as events:
         write_to_stderr(LogSettings(format="json"), events)  # the terminal is the agent's
         tools = pruner_run(lambda: load().config, folder, os.environ, Path.cwd())
         command, env = _proxied(command, agent) if proxy else (command, dict(os.environ))
         code = asyncio.run(run_agent(command, agent, env, tools, _announce))
-    raise typer.Exit(code)
+    raise click.exceptions.Exit(code)
 
 
 def _proxied(command: list[str], agent: Agent | None) -> tuple[list[str], dict[str, str]]:
@@ -90,16 +91,16 @@ def _announce(run: PrunerRun) -> None:
 
 
 def tools(
-    stdio: Annotated[bool, typer.Option("--stdio", help="Speak MCP on standard input and output.")] = False,
+    stdio: Annotated[bool, Option("--stdio", help="Speak MCP on standard input and output.")] = False,
     port: Annotated[
         int | None,
-        typer.Option(
+        Option(
             min=0, max=65_535, help="Speak MCP over HTTP on 127.0.0.1; 0 takes a free port. Needs KIMI_PROXY_TOKEN."
         ),
     ] = None,
     cwd: Annotated[
         Path | None,
-        typer.Option(help="Where paths begin and commands run.  [default: here]", exists=True, file_okay=False),
+        Option(help="Where paths begin and commands run.  [default: here]", exists=True, file_okay=False),
     ] = None,
 ) -> None:
     """Offer read, grep, bash and recover_text to an agent that starts this.
@@ -108,7 +109,7 @@ def tools(
     output, as one line of JSON, and ends on SIGTERM.
     """
     if stdio == (port is not None):
-        raise typer.BadParameter("say how the agent speaks: --stdio or --port")
+        raise click.BadParameter("say how the agent speaks: --stdio or --port")
     config = load().config
     changed = {} if cwd is None else {"cwd": str(cwd.absolute())}
     config = config.model_copy(update={"tools": config.tools.model_copy(update=changed)})

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
+from kimi_proxy.cli.commands import Argument
 from kimi_proxy.cli.console import HtmlOption, JsonOption, home, remark, write, write_json
+from kimi_proxy.cli.progress import progress_bar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kimi_proxy.lab.audit import Progress
     from kimi_proxy.lab.transcripts.places import TranscriptPlace
 
 
 def audit(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(
-            metavar="PATH", help="Folders, files or git repositories with sessions, instead of the usual places."
-        ),
+        Argument(metavar="PATH", help="Folders, files or git repositories with sessions, instead of the usual places."),
     ] = None,
     html: HtmlOption = None,
     as_json: JsonOption = False,
@@ -39,17 +34,17 @@ def audit(
     from kimi_proxy.lab.audit import audit as run_audit
 
     if html is not None and (html.is_dir() or not html.parent.is_dir()):
-        raise typer.BadParameter(f"cannot write {html}: there is no such folder, or it is one", param_hint="--html")
+        raise click.BadParameter(f"cannot write {html}: there is no such folder, or it is one", param_hint="--html")
     places = _places(paths or [])
-    with _bar() as progress:
-        done = run_audit(places, progress)
+    with progress_bar("reading sessions") as progress:
+        done = run_audit(places, lambda done, total: progress("", done, total))
     if not done.sessions:
-        raise typer.BadParameter("no session was found: name a folder that has some", param_hint="PATH")
+        raise click.BadParameter("no session was found: name a folder that has some", param_hint="PATH")
     if html is not None:
         try:
             html.write_text(audit_report.as_html(done), "utf-8", "replace")
         except OSError as e:
-            raise typer.BadParameter(f"cannot write {html}: {e.strerror}", param_hint="--html") from e
+            raise click.BadParameter(f"cannot write {html}: {e.strerror}", param_hint="--html") from e
         remark(f"the report is in {html}")
     write_json(audit_report.as_json(done)) if as_json else write(audit_report.as_text(done))
 
@@ -61,22 +56,7 @@ def _places(paths: list[Path]) -> list[TranscriptPlace]:
 
     for path in paths:
         if not path.exists():
-            raise typer.BadParameter(f"{path} does not exist", param_hint="PATH")
+            raise click.BadParameter(f"{path} does not exist", param_hint="PATH")
     if paths:
         return find(map(sourced, paths))
     return find([*usual_places(), (recordings.AGENT, home() / "recordings")])
-
-
-@contextmanager
-def _bar() -> Iterator[Progress]:
-    """Yield what moves a progress bar, for people who watch; for others it does nothing."""
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("reading sessions"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total or None)

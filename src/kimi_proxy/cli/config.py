@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
+from kimi_proxy.cli.commands import Argument, CommandGroup, Option
 from kimi_proxy.cli.console import (
     ConfigOption,
     JsonOption,
@@ -31,16 +32,8 @@ if TYPE_CHECKING:
 WIDTH = 44
 EXAMPLE = "config.example.toml"
 
-config = typer.Typer(
-    name="config",
-    invoke_without_command=True,
-    rich_markup_mode=None,
-    help="Print the settings in force, or begin a file.",
-)
 
-
-@config.callback()
-def show(context: typer.Context, file: ConfigOption = None, as_json: JsonOption = False) -> None:
+def show(context: click.Context, file: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Print the settings in force, each with where it comes from. Secrets are never shown.
 
     `kimi-proxy config init` writes a file to begin with.
@@ -57,6 +50,9 @@ def show(context: typer.Context, file: ConfigOption = None, as_json: JsonOption 
     write("".join(f"# {line}\n" for line in sources(settings)))
     for name, value, origin in rows:
         write(f"{f'{name} = {_toml(value)}':<{WIDTH}} # {origin}\n")
+
+
+config = CommandGroup("config", show, help="Print the settings in force, or begin a file.", alone=True)
 
 
 def sources(settings: LoadedSettings) -> Iterator[str]:
@@ -136,10 +132,10 @@ def _toml(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
-@config.command()
+@config.add
 def init(
     file: ConfigOption = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Switch on every provider whose key is found.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Switch on every provider whose key is found.")] = False,
 ) -> None:
     """Write a commented configuration file.
 
@@ -186,7 +182,7 @@ def _agrees(name: str, variable: str) -> bool:
     if not sys.stdin.isatty():
         remark(f"{variable} is set: --yes switches {name} on")
         return False
-    return typer.confirm(f"{variable} is set. Switch {name} on, so that requests for its models go there?", err=True)
+    return click.confirm(f"{variable} is set. Switch {name} on, so that requests for its models go there?", err=True)
 
 
 def _example() -> str:
@@ -203,7 +199,7 @@ def _commented(text: str) -> str:
 
 
 def models(
-    name: Annotated[str, typer.Argument(metavar="[WORDS]", help="Only models whose names hold these words.")] = "",
+    name: Annotated[str, Argument(metavar="WORDS", help="Only models whose names hold these words.")] = "",
     as_json: JsonOption = False,
 ) -> None:
     """List the models that are known: windows, prices for a million tokens, where the figures come from, how old.

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TextIO
 
-import typer
+import click
 
+from kimi_proxy.cli.commands import Option
 from kimi_proxy.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,11 +28,11 @@ STDIN: Final = Path("-")
 EXIT_NOT_RUNNING = 3  # as service managers say it
 
 ConfigOption = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="The configuration file, in place of all others.")
+    Path | None, Option("--config", metavar="FILE", help="The configuration file, in place of all others.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead, for programs.")]
+JsonOption = Annotated[bool, Option("--json", help="Print one JSON object instead, for programs.")]
 HtmlOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Also write a report with plots, as one HTML file.")
+    Path | None, Option(metavar="FILE", help="Also write a report with plots, as one HTML file.")
 ]
 
 
@@ -52,14 +53,14 @@ def read(file: Path) -> str:
     """Return all of `file`, or of standard input for `-`."""
     if file == STDIN:
         if _is_closed(sys.stdin):
-            raise typer.BadParameter("standard input is closed: name a file", param_hint="FILE")
+            raise click.BadParameter("standard input is closed: name a file", param_hint="FILE")
         if sys.stdin.isatty():
             remark("reading standard input; end it with Ctrl-D")
         return decode(sys.stdin.buffer.read())
     try:
         return decode(file.read_bytes())
     except OSError as e:
-        raise typer.BadParameter(f"cannot read {file}: {e.strerror}", param_hint="FILE") from e
+        raise click.BadParameter(f"cannot read {file}: {e.strerror}", param_hint="FILE") from e
 
 
 def write(text: str) -> None:
@@ -78,7 +79,7 @@ def write_json(value: object) -> None:
 def write_bytes(raw: bytes) -> None:
     if _is_closed(sys.stdout):
         remark("standard output is closed: there is nowhere to write the result")
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
     try:
         sys.stdout.buffer.write(raw)
         sys.stdout.buffer.flush()
@@ -86,7 +87,7 @@ def write_bytes(raw: bytes) -> None:
         _abandon(sys.stdout)
         if not isinstance(e, BrokenPipeError):  # then the reader, such as `head`, has seen enough
             remark(f"the result cannot be written: {e.strerror}")
-        raise typer.Exit(1) from None
+        raise click.exceptions.Exit(1) from None
 
 
 def remark(text: str) -> None:

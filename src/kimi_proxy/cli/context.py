@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
-import typer
+import click
 
+from kimi_proxy.cli.commands import Argument, CommandGroup, Option
 from kimi_proxy.cli.console import (
     EXIT_NOT_RUNNING,
     STDIN,
@@ -29,28 +30,26 @@ if TYPE_CHECKING:
 
 EXIT_TROUBLE = 1
 
-memory = typer.Typer(
-    name="memory", no_args_is_help=True, help="The text that every new conversation gets about the project."
-)
+memory = CommandGroup("memory", help="The text that every new conversation gets about the project.")
 
 
-@memory.command()
-def show(as_json: Annotated[bool, typer.Option("--json", help="Print the file's JSON instead.")] = False) -> None:
+@memory.add
+def show(as_json: Annotated[bool, Option("--json", help="Print the file's JSON instead.")] = False) -> None:
     """Print it. Exit code 1 if the file cannot be read."""
     stored = _file().read()
     if stored.trouble:
         remark(stored.trouble)
-        raise typer.Exit(EXIT_TROUBLE)
+        raise click.exceptions.Exit(EXIT_TROUBLE)
     if as_json or not isinstance(stored.content, str):
         write_json({"content": stored.content, "updated": stored.updated} if as_json else stored.content)
     else:
         write(stored.content)
 
 
-@memory.command()
+@memory.add
 def save(
-    file: Annotated[Path, typer.Argument(metavar="[FILE]", help="A text, or - for standard input.")] = STDIN,
-    as_json: Annotated[bool, typer.Option("--json", help="It is JSON, and kept as such.")] = False,
+    file: Annotated[Path, Argument(metavar="FILE", help="A text, or - for standard input.")] = STDIN,
+    as_json: Annotated[bool, Option("--json", help="It is JSON, and kept as such.")] = False,
 ) -> None:
     """Replace it by a file, or by standard input. Sessions that have begun keep what they have."""
     from kimi_proxy.core import json, lines
@@ -60,7 +59,7 @@ def save(
     _write(json.decode(raw) if as_json else lines.decode(raw))
 
 
-@memory.command()
+@memory.add
 def clear() -> None:
     """Give new conversations nothing."""
     _write("")
@@ -86,11 +85,11 @@ def _file() -> MemoryFile:
 
 
 def compress(
-    session: Annotated[str, typer.Argument(metavar="SESSION", help="Its id, or the name that its client gives it.")],
-    simulate: Annotated[bool, typer.Option("--simulate", help="Only show what would become of it.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Even if its window has room left.")] = False,
-    light: Annotated[bool, typer.Option("--light", help="Keep fewer exchanges, and ask no provider.")] = False,
-    undo: Annotated[bool, typer.Option("--undo", help="Take the last compression back.")] = False,
+    session: Annotated[str, Argument(metavar="SESSION", help="Its id, or the name that its client gives it.")],
+    simulate: Annotated[bool, Option("--simulate", help="Only show what would become of it.")] = False,
+    force: Annotated[bool, Option("--force", help="Even if its window has room left.")] = False,
+    light: Annotated[bool, Option("--light", help="Keep fewer exchanges, and ask no provider.")] = False,
+    undo: Annotated[bool, Option("--undo", help="Take the last compression back.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Replace the old part of a session's history by a summary, from its next request on.
@@ -100,13 +99,13 @@ def compress(
     proxy = running_proxy(server_config())
     if proxy is None:
         remark("kimi-proxy does not run: histories are compressed on their way through it")
-        raise typer.Exit(EXIT_NOT_RUNNING)
+        raise click.exceptions.Exit(EXIT_NOT_RUNNING)
     action = "/undo" if undo else "/simulate" if simulate else ""
     path = f"/api/{'compaction' if light else 'compress'}/{quote(session, safe='', errors='replace')}{action}"
     answer = proxy.control.post(path, {} if action else {"force": force})
     if "hint" in answer:
         remark(f"the window is at {answer['current_percentage']} % of {answer['threshold']} %: {answer['hint']}")
-        raise typer.Exit(2)
+        raise click.exceptions.Exit(2)
     if as_json:
         write_json(answer)
     else:

@@ -6,8 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from kimi_proxy.cli.commands import Option
 from kimi_proxy.cli.console import remark
 
 if TYPE_CHECKING:
@@ -24,14 +23,12 @@ PIECE_S = 0.03  # between two pieces of an answer
 
 def demo(
     speed: Annotated[
-        float, typer.Option(min=0.1, max=1000, help="How fast the day goes by: 1 is the pace of a person.")
+        float, Option(min=0.1, max=1000, help="How fast the day goes by: 1 is the pace of a person.")
     ] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Play one day, or those of --days, then exit.")] = False,
-    days: Annotated[
-        int, typer.Option(min=0, help="Play as many days, then leave the dashboard to you; 0 is no end.")
-    ] = 0,
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the dashboard in a browser.")] = True,
-    seed: Annotated[int, typer.Option(help="Another number is another day; the same is the same.")] = SEED,
+    once: Annotated[bool, Option("--once", help="Play one day, or those of --days, then exit.")] = False,
+    days: Annotated[int, Option(min=0, help="Play as many days, then leave the dashboard to you; 0 is no end.")] = 0,
+    browser: Annotated[bool, Option("--browser/--no-browser", help="Open the dashboard in a browser.")] = True,
+    seed: Annotated[int, Option(help="Another number is another day; the same is the same.")] = SEED,
 ) -> None:
     """Play an agent's working day through kimi-proxy, and watch it on the dashboard. No key, no network.
 

@@ -1,12 +1,13 @@
-"""`kimi-proxy doctor` and `kimi-proxy status`: what is wrong and how to fix it, what runs and where."""
+"""`kimi-proxy doctor`, `status` and `upgrade-check`: what is wrong, what runs where, if there is a newer version."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from kimi_proxy import __version__
 from kimi_proxy.cli.console import (
@@ -20,6 +21,7 @@ from kimi_proxy.cli.console import (
     write_json,
 )
 from kimi_proxy.cli.pruning import with_store
+from kimi_proxy.core.errors import ConfigError
 from kimi_proxy.quick import room
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ def doctor(as_json: JsonOption = False) -> None:
         from kimi_proxy.cli.checks import all_checks
     except ImportError as e:
         remark(f"a dependency does not load: {e}; install kimi-proxy again in a fresh environment")
-        raise typer.Exit(SEVERITY.index("error")) from e
+        raise click.exceptions.Exit(SEVERITY.index("error")) from e
 
     log_errors_only()  # the check of the store reports what the store logs
     checks = []
@@ -53,7 +55,7 @@ def doctor(as_json: JsonOption = False) -> None:
     worst = max(SEVERITY.index(check.level) for check in checks)
     if as_json:
         write_json({"verdict": SEVERITY[worst], "checks": checks})
-    raise typer.Exit(worst)
+    raise click.exceptions.Exit(worst)
 
 
 def _row(check: Check) -> str:
@@ -86,7 +88,7 @@ def status(as_json: JsonOption = False) -> None:
         )
     else:
         write(_state(found, local_url(where.host, where.port)) + room(asdict(usage)) + "\n")
-    raise typer.Exit(0 if running else EXIT_NOT_RUNNING)
+    raise click.exceptions.Exit(0 if running else EXIT_NOT_RUNNING)
 
 
 def _state(found: PortOwner | None, address: str) -> str:
@@ -95,3 +97,57 @@ def _state(found: PortOwner | None, address: str) -> str:
     if not found.server:
         return f"not running: {address} is taken by {found}\n"
     return f"running: {found} on {address}, {found.status}\n"
+
+
+# The index is asked only by this command, and only after the user allowed it in the settings.
+EXIT_NEWER = 10
+TIMEOUT_S = 20.0
+MAX_BYTES = 32 * 1024**2
+
+_VERSION = re.compile(r"\d+(?:\.\d+)*")
+
+
+def upgrade_check() -> None:
+    """Ask the package index whether a newer version is out.
+
+    Off by default: nothing leaves this machine unless the settings say so with [upgrade] check = true, and then only
+    when this command is run. The request names the package and nothing else. Exit code 10 if there is a newer version.
+
+    Example: kimi-proxy upgrade-check
+    """
+    import asyncio
+
+    settings = load().config.upgrade
+    if not settings.check:
+        raise ConfigError(f"this would ask {settings.url}: allow it with check = true in [upgrade], and run it again")
+    newest = asyncio.run(_newest(settings.url))
+    if _numbers(newest) <= _numbers(__version__):
+        write(f"kimi-proxy {__version__} is the newest version\n")
+        return
+    write(f"kimi-proxy {newest} is out; this is {__version__}\n")
+    remark("upgrade as you installed it, such as with: pip install --upgrade kimi-proxy")
+    raise click.exceptions.Exit(EXIT_NEWER)
+
+
+async def _newest(url: str) -> str:
+    """Return the version that the index names. Raise UpstreamUnreachable or UpstreamUnreadable."""
+    from kimi_proxy.core import json
+    from kimi_proxy.core.errors import ParseError, UpstreamUnreachable, UpstreamUnreadable
+    from kimi_proxy.proxy.http import FAILURES, get
+
+    try:
+        status, body = await get(url, {"accept": "application/json"}, TIMEOUT_S, MAX_BYTES)
+    except FAILURES as e:
+        raise UpstreamUnreachable(f"{url} does not answer: {type(e).__name__}") from e
+    try:
+        match json.decode(body) if status == 200 else None:
+            case {"info": {"version": str(version)}} if _VERSION.match(version):
+                return version[:40]
+    except ParseError:
+        pass
+    raise UpstreamUnreadable(f"{url} was answered with {status} and no version")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    found = _VERSION.match(version)
+    return tuple(int(part) for part in found[0].split(".")) if found else ()

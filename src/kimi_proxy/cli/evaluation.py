@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
 from kimi_proxy import __version__
+from kimi_proxy.cli.commands import Argument, Option
 from kimi_proxy.cli.console import HtmlOption, JsonOption, remark, write, write_json
+from kimi_proxy.cli.progress import progress_bar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from kimi_proxy.core.config import Config
     from kimi_proxy.core.json import JsonObject
@@ -27,19 +27,19 @@ MIN_CASES = 5
 
 
 def evaluate(
-    repo: Annotated[Path, typer.Argument(metavar="REPO", help="A local git repository.")] = Path(),
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many cases to mine, at most.")] = 120,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same cases and figures.")] = 7,
+    repo: Annotated[Path, Argument(metavar="REPO", help="A local git repository.")] = Path(),
+    limit: Annotated[int, Option(min=1, max=100_000, help="How many cases to mine, at most.")] = 120,
+    seed: Annotated[int, Option(help="The same seed gives the same cases and figures.")] = 7,
     command: Annotated[
-        str, typer.Option("--cmd", metavar="COMMAND", help="A command that fails in REPO: its log makes cases too.")
+        str, Option("--cmd", metavar="COMMAND", help="A command that fails in REPO: its log makes cases too.")
     ] = "",
     sessions: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FOLDER", help="Agents' past sessions to judge on instead of REPO. May be repeated."),
+        Option(metavar="FOLDER", help="Agents' past sessions to judge on instead of REPO. May be repeated."),
     ] = None,
     urls: Annotated[
         list[str] | None,
-        typer.Option("--url", metavar="URL", help="Another pruner to judge, by its /prune or /rpc. May be repeated."),
+        Option("--url", metavar="URL", help="Another pruner to judge, by its /prune or /rpc. May be repeated."),
     ] = None,
     html: HtmlOption = None,
     as_json: JsonOption = False,
@@ -69,14 +69,14 @@ def _check_place(html: Path) -> None:
     """Refuse a bad place before the work of minutes, rather than after it."""
     if html.is_dir() or not html.parent.is_dir():
         problem = "it is a directory" if html.is_dir() else f"there is no directory {html.parent}"
-        raise typer.BadParameter(f"cannot write {html}: {problem}", param_hint="--html")
+        raise click.BadParameter(f"cannot write {html}: {problem}", param_hint="--html")
 
 
 def _write_page(html: Path, page: str) -> None:
     try:
         html.write_text(page, "utf-8")
     except OSError as e:
-        raise typer.BadParameter(f"cannot write {html}: {e.strerror}", param_hint="--html") from e
+        raise click.BadParameter(f"cannot write {html}: {e.strerror}", param_hint="--html") from e
 
 
 def _report(repo: Path, limit: int, seed: int, command: str, urls: list[str]) -> Report:
@@ -84,13 +84,13 @@ def _report(repo: Path, limit: int, seed: int, command: str, urls: list[str]) ->
     from kimi_proxy.lab.report import Report
 
     repository = Repository(repo)
-    with _progress_bar() as progress:
+    with progress_bar() as progress:
         cases = mine(repository, limit, seed, lambda what: progress(what, 0, 0))
         if command:
             progress(f"running {command}", 0, 0)
             cases += from_command(command, repo)
         if not cases:
-            raise typer.BadParameter("holds no commit, documentation or section to ask about", param_hint="REPO")
+            raise click.BadParameter("holds no commit, documentation or section to ask about", param_hint="REPO")
         against = contestants(urls)
         judged: list[Judged] = []
         for done in evaluate(cases, against):
@@ -106,11 +106,11 @@ def _session_report(folders: list[Path], limit: int, seed: int) -> Report:
     from kimi_proxy.lab.evaluation import evaluate, session_contestants
     from kimi_proxy.lab.report import Report
 
-    with _progress_bar() as progress:
+    with progress_bar() as progress:
         found = used_cases.sampled(folders, limit, seed, lambda done, of: progress("reading sessions", done, of))
         cases = [output.case for session in found for output in session if output.case.gold]
         if not cases:
-            raise typer.BadParameter("hold no long output of which a line was used", param_hint="--sessions")
+            raise click.BadParameter("hold no long output of which a line was used", param_hint="--sessions")
         judged: list[Judged] = []
         against = session_contestants()
         for done in evaluate(cases, against):
@@ -123,28 +123,13 @@ def _session_report(folders: list[Path], limit: int, seed: int) -> Report:
     return Report(name, "", __version__, seed, judged, ranked)
 
 
-@contextmanager
-def _progress_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """Yield what moves a progress bar, by what is done, how much of it, and of how much; no bar without a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda what, done, of: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda what, done, of: bar.update(task, description=what, completed=done, total=of or None)
-
-
 def replay(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="PATH", help="Recordings, as `[record]` writes them, or what `audit` reads."),
+        Argument(metavar="PATH", help="Recordings, as `[record]` writes them, or what `audit` reads."),
     ],
     model: Annotated[
-        str, typer.Option(metavar="NAME", help="A model of the settings, whose window and prices are taken instead.")
+        str, Option(metavar="NAME", help="A model of the settings, whose window and prices are taken instead.")
     ] = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -177,7 +162,7 @@ def replay(
             write("\n".join([_about(name, recording, head), *table(outcomes)]) + "\n")
         total = [before.plus(now) for before, now in zip(total, outcomes, strict=True)] if total else outcomes
     if not played:
-        raise typer.BadParameter("no session was found: name a recording, or a folder of sessions", param_hint="PATH")
+        raise click.BadParameter("no session was found: name a recording, or a folder of sessions", param_hint="PATH")
     if len(played) == 1:
         write_json(played[0]) if as_json else None
     elif as_json:
@@ -202,9 +187,9 @@ def _recordings(paths: list[Path]) -> Iterator[tuple[str, Recording]]:
                     yield path.name, read(lines)
                 continue
         except OSError as e:
-            raise typer.BadParameter(f"cannot read {path}: {e.strerror}", param_hint="PATH") from e
+            raise click.BadParameter(f"cannot read {path}: {e.strerror}", param_hint="PATH") from e
         if not path.exists():
-            raise typer.BadParameter(f"{path} does not exist", param_hint="PATH")
+            raise click.BadParameter(f"{path} does not exist", param_hint="PATH")
         for place in places:
             if place.form == "lines" and _is_recording(Path(place.path)):
                 with Path(place.path).open("rb") as lines:
@@ -227,7 +212,7 @@ def _head(recording: Recording, config: Config, model: str) -> RecordingHead:
     if not model:
         return recording.head
     if model not in config.models:
-        raise typer.BadParameter(
+        raise click.BadParameter(
             f"the settings have no [models.{model!r}]; KIMI_PROXY_CONFIG names their file", param_hint="--model"
         )
     return RecordingHead(model, config.models[model].max_context_size, prices_of(config.models[model]))

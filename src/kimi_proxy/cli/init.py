@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
+import click
 
+from kimi_proxy.cli.commands import Argument, Option
 from kimi_proxy.cli.console import home, load, remark, write
 from kimi_proxy.core.errors import ConfigError
 
@@ -25,32 +26,30 @@ EXIT_DECLINED = 1
 def init(
     client: Annotated[
         Literal["claude", "codex", "cline", "continue", "cursor", "vscode", "opencode", "kimi", "qwen", "gemini"],
-        typer.Argument(
+        Argument(
             metavar="CLIENT", help="claude, codex, cline, continue, cursor, vscode, opencode, kimi, qwen or gemini."
         ),
     ],
     project: Annotated[
         bool | None,
-        typer.Option("--project/--user", help="For this folder, or for you everywhere.  [default: see docs/cli.md]"),
+        Option("--project/--user", help="For this folder, or for you everywhere.  [default: see docs/cli.md]"),
     ] = None,
-    proxy: Annotated[
-        bool, typer.Option("--proxy", help="Send the agent's requests to its model through the proxy.")
-    ] = False,
+    proxy: Annotated[bool, Option("--proxy", help="Send the agent's requests to its model through the proxy.")] = False,
     hooks: Annotated[
-        bool, typer.Option("--hooks", help="Cut what the agent's own tools print, before the model reads it.")
+        bool, Option("--hooks", help="Cut what the agent's own tools print, before the model reads it.")
     ] = False,
     tools: Annotated[
-        bool, typer.Option("--tools", help="Offer read, grep and bash with a question, in place of prune_text.")
+        bool, Option("--tools", help="Offer read, grep and bash with a question, in place of prune_text.")
     ] = False,
     http: Annotated[
-        bool, typer.Option("--http", help="Call the server that `kimi-proxy start` runs, instead of starting one.")
+        bool, Option("--http", help="Call the server that `kimi-proxy start` runs, instead of starting one.")
     ] = False,
     with_guidance: Annotated[
-        bool, typer.Option("--with-guidance", help="Tell the agent in its instructions how to use the tools.")
+        bool, Option("--with-guidance", help="Tell the agent in its instructions how to use the tools.")
     ] = False,
-    undo: Annotated[bool, typer.Option("--undo", help="Take back what an earlier run changed.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the change and make none.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    undo: Annotated[bool, Option("--undo", help="Take back what an earlier run changed.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Show the change and make none.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Connect CLIENT to kimi-proxy by a small change to its configuration.
 
@@ -62,9 +61,9 @@ def init(
     from kimi_proxy.services.clients.init import EditLog, apply
 
     if with_guidance and not (tools or undo):
-        raise typer.BadParameter("the guidance is about read, grep and bash: add --tools")
+        raise click.BadParameter("the guidance is about read, grep and bash: add --tools")
     if (proxy or hooks) and (tools or with_guidance or (proxy and (http or hooks))):
-        raise typer.BadParameter("--proxy and --hooks need runs of their own")
+        raise click.BadParameter("--proxy and --hooks need runs of their own")
     log, known = EditLog(home()), CLIENTS[client]
     scopes = _scopes(known, project, proxy or hooks, undo)
     if undo:
@@ -200,9 +199,9 @@ def _ask(yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise typer.BadParameter("standard input is not a terminal, so nothing can be asked: add --yes")
-    if not typer.confirm("Make this change?", err=True):
-        raise typer.Exit(EXIT_DECLINED)
+        raise click.BadParameter("standard input is not a terminal, so nothing can be asked: add --yes")
+    if not click.confirm("Make this change?", err=True):
+        raise click.exceptions.Exit(EXIT_DECLINED)
 
 
 def _confirm(client: ClientApp, undo: bool, changes: list[FileChange]) -> None:

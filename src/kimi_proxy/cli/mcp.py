@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
-import typer
+import click
 
+from kimi_proxy.cli.commands import Argument, CommandGroup, Option
 from kimi_proxy.cli.console import EXIT_NOT_RUNNING, JsonOption, colour, remark, server_config, write, write_json
 
 if TYPE_CHECKING:
@@ -28,14 +29,9 @@ MARGIN_S = 15.0  # for a server to end, and for us to say so
 EXIT_NOT_READY = 1
 COLOURS = {"ready": "32", "degraded": "31", "down": "33", "starting": "33"}
 
-mcp = typer.Typer(
-    name="mcp",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Start, stop and look at the MCP servers behind the gateway.",
-)
+mcp = CommandGroup("mcp", help="Start, stop and look at the MCP servers behind the gateway.")
 
-Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Servers; all that we run if left out.")]
+Names = Annotated[list[str] | None, Argument(metavar="NAME", help="Servers; all that we run if left out.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +66,7 @@ def _control(config: Config, url: str) -> ControlClient:
     return ControlClient(url, config.token, timeout_s)
 
 
-@mcp.command()
+@mcp.add
 def up(names: Names = None, as_json: JsonOption = False) -> None:
     """Start servers and wait until they answer.
 
@@ -81,7 +77,7 @@ def up(names: Names = None, as_json: JsonOption = False) -> None:
     _report(_post(_compared(running_proxy(config)) or _started(config), "up", names), as_json)
 
 
-@mcp.command()
+@mcp.add
 def down(names: Names = None, as_json: JsonOption = False) -> None:
     """Stop servers, and leave them alone until `up`.
 
@@ -100,7 +96,7 @@ def down(names: Names = None, as_json: JsonOption = False) -> None:
     _report(servers, as_json, judge=False)
 
 
-@mcp.command()
+@mcp.add
 def restart(names: Names = None, as_json: JsonOption = False) -> None:
     """Stop servers and start them again.
 
@@ -117,7 +113,7 @@ def restart(names: Names = None, as_json: JsonOption = False) -> None:
     _report(_post(proxy or _started(config), action, names), as_json)
 
 
-@mcp.command()
+@mcp.add
 def status(as_json: JsonOption = False) -> None:
     """Print the state of every server of the settings.
 
@@ -126,20 +122,20 @@ def status(as_json: JsonOption = False) -> None:
     proxy = _compared(running_proxy(server_config()))
     if proxy is None:
         remark("kimi-proxy does not run: kimi-proxy start runs it here, kimi-proxy mcp up in the background")
-        raise typer.Exit(EXIT_NOT_RUNNING)
+        raise click.exceptions.Exit(EXIT_NOT_RUNNING)
     _report(_servers(proxy.control.get("/api/mcp/servers")), as_json)
 
 
-@mcp.command()
+@mcp.add
 def logs(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The server.")],
-    lines: Annotated[int, typer.Option("--lines", "-n", min=1, max=100_000, help="How many of the last lines.")] = 80,
+    name: Annotated[str, Argument(metavar="NAME", help="The server.")],
+    lines: Annotated[int, Option("--lines", "-n", min=1, max=100_000, help="How many of the last lines.")] = 80,
 ) -> None:
     """Print the end of what a server said on standard error."""
     proxy = _compared(running_proxy(server_config()))
     if proxy is None:
         remark("kimi-proxy does not run: what its servers said is gone with it")
-        raise typer.Exit(EXIT_NOT_RUNNING)
+        raise click.exceptions.Exit(EXIT_NOT_RUNNING)
     answer = proxy.control.get(f"/api/mcp/servers/{quote(name, safe='', errors='replace')}/logs?lines={lines}")
     write(str(answer.get("log", "")))
 
@@ -183,7 +179,7 @@ def _report(servers: Sequence[JsonObject], as_json: bool, judge: bool = True) ->
         if server.get("log"):
             remark(f"the end of what {server['name']} said:\n{server['log']}")
     if judge and any(server.get("run") and server["state"] not in ("ready", "off") for server in servers):
-        raise typer.Exit(EXIT_NOT_READY)
+        raise click.exceptions.Exit(EXIT_NOT_READY)
 
 
 def _row(server: JsonObject) -> str:

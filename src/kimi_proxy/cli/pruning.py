@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
-import typer
+import click
 
+from kimi_proxy.cli.commands import Argument, Option
 from kimi_proxy.cli.console import (
     STDIN,
     JsonOption,
@@ -23,6 +22,7 @@ from kimi_proxy.cli.console import (
     write,
     write_json,
 )
+from kimi_proxy.cli.progress import progress_bar
 from kimi_proxy.core.errors import InvalidRange
 from kimi_proxy.core.lines import split
 from kimi_proxy.core.prune import Options, Question
@@ -65,19 +65,9 @@ def _range(part: str, last: int) -> Range:
 LARGE_CHARS = 256 * 1024
 
 
-@contextmanager
-def progress(what: str, chars: int) -> Iterator[None]:
-    """Show a progress bar if the text is large and standard error is a terminal."""
-    if chars < LARGE_CHARS or not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        bar.add_task(f"{what} {chars:,} characters", total=None)
-        yield
+def progress(what: str, chars: int) -> AbstractContextManager[object]:
+    """Show how long it goes on if the text is large and standard error is a terminal."""
+    return progress_bar(f"{what} {chars:,} characters") if chars >= LARGE_CHARS else nullcontext()
 
 
 T = TypeVar("T")
@@ -125,27 +115,23 @@ def with_pruner(job: Callable[[Pruner], Awaitable[T]]) -> T:
     return with_store(with_workers)
 
 
-PruneId = Annotated[str, typer.Argument(metavar="ID", help="The prune_id that a marker names (prn_…).")]
+PruneId = Annotated[str, Argument(metavar="ID", help="The prune_id that a marker names (prn_…).")]
 
 FAINT = "2"
 
 
 def prune(
-    goal: Annotated[str, typer.Option("--goal", "-g", help="What you want to find out, in your own words.")],
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The text; - is standard input.")] = STDIN,
+    goal: Annotated[str, Option("--goal", "-g", help="What you want to find out, in your own words.")],
+    file: Annotated[Path, Argument(metavar="FILE", help="The text; - is standard input.")] = STDIN,
     source_type: Annotated[
         Literal["auto", "code", "logs", "docs"],
-        typer.Option(help="What the text is; auto looks at the file's name, then at its lines."),
+        Option(help="What the text is; auto looks at the file's name, then at its lines."),
     ] = "auto",
-    max_prune_ratio: Annotated[
-        float, typer.Option(min=0, max=1, help="The share of lines that may go, at most.")
-    ] = 0.7,
-    min_keep_lines: Annotated[int, typer.Option(min=0, help="The number of lines that stay, at least.")] = 20,
-    timeout_ms: Annotated[int, typer.Option(min=1, help="After this long the text comes back whole.")] = 10_000,
-    annotate: Annotated[
-        bool, typer.Option("--annotate/--no-annotate", help="Put its number before each line.")
-    ] = False,
-    markers: Annotated[bool, typer.Option("--markers/--no-markers", help="Put a marker where lines were cut.")] = True,
+    max_prune_ratio: Annotated[float, Option(min=0, max=1, help="The share of lines that may go, at most.")] = 0.7,
+    min_keep_lines: Annotated[int, Option(min=0, help="The number of lines that stay, at least.")] = 20,
+    timeout_ms: Annotated[int, Option(min=1, help="After this long the text comes back whole.")] = 10_000,
+    annotate: Annotated[bool, Option("--annotate/--no-annotate", help="Put its number before each line.")] = False,
+    markers: Annotated[bool, Option("--markers/--no-markers", help="Put a marker where lines were cut.")] = True,
     as_json: JsonOption = False,
 ) -> None:
     """Print the lines of FILE that matter for a goal.
@@ -159,7 +145,7 @@ def prune(
 
     text = read(file)
     if is_binary(encode(text[:TEXT_SAMPLE])):
-        raise typer.BadParameter(f"{file} is binary: prune is for text", param_hint="FILE")
+        raise click.BadParameter(f"{file} is binary: prune is for text", param_hint="FILE")
     kind = guess(file.name, text) if source_type == "auto" else source_type
     question = Question(text, goal, kind, Options(max_prune_ratio, min_keep_lines, timeout_ms, annotate, markers))
     with progress("pruning", len(text)):
@@ -171,10 +157,8 @@ def prune(
 
 def recover(
     prune_id: PruneId,
-    ranges: Annotated[
-        str, typer.Argument(metavar="LINES", help="For instance 10-20,40,60-; without it, everything.")
-    ] = "",
-    numbers: Annotated[bool, typer.Option("--numbers", help="Put its number before each line.")] = False,
+    ranges: Annotated[str, Argument(metavar="LINES", help="For instance 10-20,40,60-; without it, everything.")] = "",
+    numbers: Annotated[bool, Option("--numbers", help="Put its number before each line.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Print the original lines behind a marker, exactly as they were.

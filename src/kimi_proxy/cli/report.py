@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
+from kimi_proxy.cli.commands import Option
 from kimi_proxy.cli.console import JsonOption, write, write_json
 from kimi_proxy.cli.pruning import with_store
 
@@ -24,18 +25,18 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 def report(
     since: Annotated[
-        str, typer.Option(metavar="WHEN", help="Only requests after this: 30m, 24h, 7d, 2w, or 2026-11-01.")
+        str, Option(metavar="WHEN", help="Only requests after this: 30m, 24h, 7d, 2w, or 2026-11-01.")
     ] = "",
     session: Annotated[
-        str, typer.Option(metavar="SESSION", help="Only this one: its id, or the name that its client gives it.")
+        str, Option(metavar="SESSION", help="Only this one: its id, or the name that its client gives it.")
     ] = "",
     by: Annotated[
         str,
-        typer.Option(metavar="COLUMNS", help="What was used by person, team, model, day: some of them, with commas."),
+        Option(metavar="COLUMNS", help="What was used by person, team, model, day: some of them, with commas."),
     ] = "",
     as_json: JsonOption = False,
     as_csv: Annotated[
-        bool, typer.Option("--csv", help="Print CSV instead: a line for each session and model, or each row of --by.")
+        bool, Option("--csv", help="Print CSV instead: a line for each session and model, or each row of --by.")
     ] = False,
 ) -> None:
     """Print what requests cost, what they would have cost, and what was saved after all.
@@ -45,11 +46,11 @@ def report(
     from kimi_proxy.features import accounting
 
     if as_json and as_csv:
-        raise typer.BadParameter("choose one of --json and --csv", param_hint="--csv")
+        raise click.BadParameter("choose one of --json and --csv", param_hint="--csv")
     moment = moment_of(since)
     if by:
         if session:
-            raise typer.BadParameter("days are counted for all sessions together", param_hint="--session")
+            raise click.BadParameter("days are counted for all sessions together", param_hint="--session")
         _print_usage(by, moment, as_json, as_csv)
         return
     lines = with_store(lambda store: _lines(store, moment, session))
@@ -97,5 +98,5 @@ def moment_of(since: str) -> datetime | None:
     try:
         moment = datetime.fromisoformat(since)
     except ValueError as e:
-        raise typer.BadParameter("say 30m, 24h, 7d, 2w, or a date such as 2026-11-01", param_hint="--since") from e
+        raise click.BadParameter("say 30m, 24h, 7d, 2w, or a date such as 2026-11-01", param_hint="--since") from e
     return moment.astimezone(UTC)

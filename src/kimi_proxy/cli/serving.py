@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from kimi_proxy.cli.commands import Option
 from kimi_proxy.cli.config import sources
 from kimi_proxy.cli.console import ConfigOption, LoadedSettings, load, remark, use_config_file
 
@@ -36,12 +35,10 @@ def start(config_file: ConfigOption = None) -> None:
 
 
 def pruner(
-    stdio: Annotated[
-        bool, typer.Option("--stdio", help="Speak MCP on standard input and output instead of a port.")
-    ] = False,
-    host: Annotated[str | None, typer.Option(help="The address to listen on.  [default: 127.0.0.1]")] = None,
+    stdio: Annotated[bool, Option("--stdio", help="Speak MCP on standard input and output instead of a port.")] = False,
+    host: Annotated[str | None, Option(help="The address to listen on.  [default: 127.0.0.1]")] = None,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65_535, help="The port; 0 takes a free one.  [default: 8006]")
+        int | None, Option(min=0, max=65_535, help="The port; 0 takes a free one.  [default: 8006]")
     ] = None,
 ) -> None:
     """Run the pruner alone, on a port or on stdin and stdout.

@@ -1,27 +1,23 @@
 """Completion scripts of three shells and the manual page, generated from the commands."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Annotated, Literal, Protocol, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Literal
 
-import typer
+import click
 
 from kimi_proxy import __version__
+from kimi_proxy.cli.commands import Argument, CommandGroup
 from kimi_proxy.cli.console import write
 
 NAME = "kimi-proxy"
 FUNCTION = "_kimi_proxy"
 
 
-class Shell(StrEnum):
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
-
-
-def completion(shell: Annotated[Shell, typer.Argument(help="Which shell it is for.")]) -> None:
+def completion(
+    shell: Annotated[Literal["bash", "zsh", "fish"], Argument(metavar="SHELL", help="bash, zsh or fish.")],
+) -> None:
     """Print the script that completes commands and options in a shell.
 
     Nothing is changed: put it where your shell looks for it. It holds all names, so that no key press starts Python.
@@ -32,7 +28,7 @@ def completion(shell: Annotated[Shell, typer.Argument(help="Which shell it is fo
 
     Example: kimi-proxy completion zsh > ~/.zfunc/_kimi-proxy
     """
-    writers = {Shell.BASH: bash_script, Shell.ZSH: zsh_script, Shell.FISH: fish_script}
+    writers = {"bash": bash_script, "zsh": zsh_script, "fish": fish_script}
     write(writers[shell]())
 
 
@@ -45,27 +41,6 @@ class CommandOption:
 
 
 HELP = CommandOption(("-h", "--help"), "Show what a command does, and exit.", "", ())
-
-
-class Parameter(Protocol):
-    """What is read of typer's parameters; the rest differs from version to version."""
-
-    name: str | None
-    opts: list[str]
-    secondary_opts: list[str]
-    required: bool
-    param_type_name: str
-
-
-class ParsedCommand(Protocol):
-    """What is read of typer's commands."""
-
-    help: str | None
-    hidden: bool
-    callback: Callable[..., object] | None
-
-    @property
-    def params(self) -> Sequence[Parameter]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,51 +67,35 @@ class CommandEntry:
 
 def entries() -> list[CommandEntry]:
     """Return every command, groups before what is in them."""
-    from typer.main import get_command
-
     from kimi_proxy.cli import app
 
-    return list(_entries((), cast(ParsedCommand, get_command(app))))
+    return list(_entries((), app, click.Context(app)))
 
 
-def _entries(path: tuple[str, ...], command: ParsedCommand) -> Iterator[CommandEntry]:
-    below = {name: one for name, one in sorted(getattr(command, "commands", {}).items()) if not one.hidden}
-    hints = get_type_hints(command.callback) if command.callback else {}
-    shown = [param for param in command.params if not getattr(param, "hidden", False)]
+def _entries(path: tuple[str, ...], command: click.Command, context: click.Context) -> Iterator[CommandEntry]:
+    below = command.all_commands(context) if isinstance(command, CommandGroup) else {}
+    arguments = [param for param in command.params if isinstance(param, click.Argument)]
     yield CommandEntry(
         path,
         (command.help or "").strip(),
-        tuple(_argument(param) for param in shown if param.param_type_name == "argument"),
-        (*(_option(param, hints) for param in shown if param.param_type_name == "option"), HELP),
-        tuple(choice for param in shown if param.param_type_name == "argument" for choice in _choices(param, hints)),
-        tuple((name, _sentence(one.help or "")) for name, one in below.items()),
+        tuple(param.make_metavar(context) for param in arguments),
+        (*(_option(param) for param in command.params if isinstance(param, click.Option)), HELP),
+        tuple(choice for param in arguments for choice in _choices(param)),
+        tuple((name, _sentence(one.help or "")) for name, one in sorted(below.items())),
     )
-    for name, one in below.items():
-        yield from _entries((*path, name), one)
+    for name, one in sorted(below.items()):
+        yield from _entries((*path, name), one, context)
 
 
-def _argument(param: Parameter) -> str:
-    name = (getattr(param, "metavar", None) or param.name or "").upper().strip("[]")
-    return name if param.required else f"[{name}]"
+def _option(param: click.Option) -> CommandOption:
+    names, choices = (*param.opts, *param.secondary_opts), _choices(param)
+    value = "" if param.is_flag else "|".join(choices) or "VALUE"
+    return CommandOption(names, _line(param.help or ""), value, choices)
 
 
-def _option(param: Parameter, hints: Mapping[str, object]) -> CommandOption:
-    names, choices = (*param.opts, *param.secondary_opts), _choices(param, hints)
-    value = "" if getattr(param, "is_flag", False) else "|".join(choices) or "VALUE"
-    return CommandOption(names, _line(str(getattr(param, "help", None) or "")), value, choices)
-
-
-def _choices(param: Parameter, hints: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the values that a parameter accepts, if these are few: those of a Literal or an enumeration."""
-    found: list[object] = [hints.get(param.name or "")]
-    while found:
-        hint = found.pop()
-        if isinstance(hint, type) and issubclass(hint, StrEnum):
-            return tuple(hint)
-        if get_origin(hint) is Literal:
-            return tuple(map(str, get_args(hint)))
-        found += get_args(hint)
-    return ()
+def _choices(param: click.Parameter) -> tuple[str, ...]:
+    """Return the values that a parameter accepts, if these are few."""
+    return tuple(param.type.choices) if isinstance(param.type, click.Choice) else ()
 
 
 def _line(text: str) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
-import typer
-
+from kimi_proxy.cli.commands import Argument, CommandGroup, Option
 from kimi_proxy.cli.console import JsonOption, load, log_errors_only, remark, write, write_json
 from kimi_proxy.cli.report import moment_of
 
@@ -19,11 +18,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PAGE = 1000
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Small letters, digits and . _ - + @.")]
+NameArgument = Annotated[str, Argument(metavar="NAME", help="Small letters, digits and . _ - + @.")]
 
-team = typer.Typer(
-    name="team", no_args_is_help=True, help="The people that share this server, their tokens, and what they did."
-)
+team = CommandGroup("team", help="The people that share this server, their tokens, and what they did.")
 
 
 def _with_team(job: Callable[[Team], Awaitable[T]]) -> T:
@@ -53,11 +50,11 @@ def _with_team(job: Callable[[Team], Awaitable[T]]) -> T:
     return asyncio.run(opened())
 
 
-@team.command()
+@team.add
 def add(
     name: NameArgument,
-    role: Annotated[Literal["member", "admin"], typer.Option(help="An admin sees everyone's figures.")] = "member",
-    of_team: Annotated[str, typer.Option("--team", metavar="TEAM", help="The team that they are in, if any.")] = "",
+    role: Annotated[Literal["member", "admin"], Option(help="An admin sees everyone's figures.")] = "member",
+    of_team: Annotated[str, Option("--team", metavar="TEAM", help="The team that they are in, if any.")] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Add a person and print their token, which is shown this once."""
@@ -70,7 +67,7 @@ def add(
     _print_token(_with_team(job), as_json)
 
 
-@team.command()
+@team.add
 def rotate(name: NameArgument, as_json: JsonOption = False) -> None:
     """Print a new token for a person; the old one is good no longer."""
 
@@ -82,7 +79,7 @@ def rotate(name: NameArgument, as_json: JsonOption = False) -> None:
     _print_token(_with_team(job), as_json)
 
 
-@team.command()
+@team.add
 def revoke(name: NameArgument) -> None:
     """Let a person's token be good no longer. What they kept stays theirs; `rotate` brings them back."""
 
@@ -94,7 +91,6 @@ def revoke(name: NameArgument) -> None:
     remark(f"{name}'s token is revoked; servers notice within 2 seconds")
 
 
-@team.command("list")
 def list_people(as_json: JsonOption = False) -> None:
     """Print everyone, with their role and team."""
     people = _with_team(lambda team: team.people.list())
@@ -104,11 +100,8 @@ def list_people(as_json: JsonOption = False) -> None:
         write("".join(_row(one) for one in people))
 
 
-@team.command("audit-log")
 def audit_log(
-    since: Annotated[
-        str, typer.Option(metavar="WHEN", help="Only what was done after this: 24h, 7d, 2026-11-01.")
-    ] = "",
+    since: Annotated[str, Option(metavar="WHEN", help="Only what was done after this: 24h, 7d, 2026-11-01.")] = "",
 ) -> None:
     """Print who did what, the newest first, as one JSON object per line."""
     from kimi_proxy.core import json
@@ -135,3 +128,7 @@ def _print_token(made: NewToken, as_json: bool) -> None:
 def _row(person: PersonRecord) -> str:
     state = "revoked" if person.revoked is not None else "active"
     return f"{person.name:<24} {person.role:<7} {person.team or '-':<16} {state}\n"
+
+
+team.add(list_people, "list")
+team.add(audit_log, "audit-log")
