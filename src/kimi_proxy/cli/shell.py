@@ -108,13 +108,7 @@ def _sentence(text: str) -> str:
 
 def bash_script() -> str:
     found = entries()
-    values = [
-        f'        "{one.spaced} {name}") words="{" ".join(option.choices)}" ;;'
-        for one in found
-        for option in one.options
-        if option.choices
-        for name in option.names
-    ]
+    values = [f'        "{one}") words="{choices}" ;;' for one, choices in _values(found)]
     lines = [
         f"# Completion of {NAME} {__version__} for bash, written by: {NAME} completion bash",
         f"{FUNCTION}() {{",
@@ -142,6 +136,14 @@ def _descent(found: Sequence[CommandEntry], indent: str) -> list[str]:
     return [f'{indent}case "$at $word" in {paths}) at="$at $word" ;; esac']
 
 
+def _values(found: Sequence[CommandEntry]) -> Iterator[tuple[str, str]]:
+    """Yield each option with few values after its command, and those values."""
+    for one in found:
+        for option in one.options:
+            if option.choices:
+                yield from ((f"{one.spaced} {name}", " ".join(option.choices)) for name in option.names)
+
+
 def zsh_script() -> str:
     found = entries()
     lines = [
@@ -160,8 +162,14 @@ def zsh_script() -> str:
         rows += [(choice, "") for choice in one.choices]
         described = " ".join(_quoted(f"{name}:{about}" if about else name) for name, about in rows)
         lines.append(f'        "{one.spaced}") found=({described}) ;;')
+    lines += ["    esac", '    case "$at ${words[CURRENT-1]}" in']
+    lines += [
+        f'        "{one}") found=({choices}); _describe -t values value found; return ;;'
+        for one, choices in _values(found)
+    ]
     lines += ["    esac", f"    _describe -t commands {NAME} found", "    _files", "}"]
-    lines += [f'if [ "$funcstack[1]" = "{FUNCTION}" ]; then {FUNCTION} "$@"; else compdef {FUNCTION} {NAME}; fi']
+    # From a folder of $fpath the file is a function by its own name, whose first call must complete already.
+    lines += [f'if [ "$funcstack[1]" = "_{NAME}" ]; then {FUNCTION} "$@"; else compdef {FUNCTION} {NAME}; fi']
     return "\n".join(lines) + "\n"
 
 
