@@ -13,7 +13,7 @@ from tests.cli.test_serving import serving
 
 from kimi_proxy import __version__, quick
 
-HEAVY = ("click", "pydantic", "numpy", "msgspec", "asyncio", "prometheus_client", "tree_sitter", "aiohttp", "starlette")
+HEAVY = ("click", "pydantic", "numpy", "msgspec", "asyncio", "tree_sitter", "aiohttp", "starlette")
 LOG = "\n".join(
     "ERROR: no space left" if at == 77 else f"12:00:{at % 60:02} INFO step {at} is done" for at in range(200)
 )
@@ -172,7 +172,7 @@ def test_an_agent_that_starts_us_has_its_first_answer_before_the_engine_is_loade
     with started as process:
         said, problems = process.communicate("".join(json.dumps(one) + "\n" for one in (hello, listing)).encode(), 120)
     answers = [json.loads(line) for line in said.splitlines()]
-    engine = {"numpy", "prometheus_client", "tree_sitter", "sqlite3", "httpx", "aiohttp", "starlette"}
+    engine = {"numpy", "tree_sitter", "sqlite3", "httpx", "aiohttp", "starlette"}
 
     assert [answer["id"] for answer in answers] == [1, 2]
     assert "recover_text" in [tool["name"] for tool in answers[1]["result"]["tools"]]

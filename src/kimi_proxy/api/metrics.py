@@ -1,11 +1,11 @@
 """`GET /metrics` of the pruner, for Prometheus: tool calls, refusals, and how full the store is."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.requests import Request
 from starlette.responses import Response
 
 from kimi_proxy.api.answers import DescribedRoute, RouteSpec
 from kimi_proxy.api.guard import Refusal
+from kimi_proxy.core.metrics import Counter, Gauge, Histogram, MetricRegistry
 from kimi_proxy.services.runtime import Runtime
 from kimi_proxy.services.store.protocols import StoreUsage
 
@@ -15,13 +15,13 @@ _SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0
 
 
 class Traffic:
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: MetricRegistry) -> None:
         name, about = "kimi_proxy_http_refusals", "Requests that the guard turned away, by reason."
-        self._refusals = Counter(name, about, ["code"], registry=registry)
+        self._refusals = Counter(name, about, ["code"], registry)
         name, about = "kimi_proxy_tool_calls", "Tool calls: ok, or the code of the error."
-        self._calls = Counter(name, about, ["tool", "outcome"], registry=registry)
+        self._calls = Counter(name, about, ["tool", "outcome"], registry)
         name, about = "kimi_proxy_tool_seconds", "Time that tool calls took."
-        self._seconds = Histogram(name, about, ["tool"], buckets=_SECONDS, registry=registry)
+        self._seconds = Histogram(name, about, ["tool"], _SECONDS, registry)
 
     def refused(self, refusal: Refusal) -> None:
         self._refusals.labels(refusal.code).inc()
@@ -32,10 +32,10 @@ class Traffic:
 
 
 class StoreGauges:
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._originals = Gauge("kimi_proxy_store_originals", "Originals kept.", registry=registry)
-        self._bytes = Gauge("kimi_proxy_store_bytes", "Room that the store takes on disk.", registry=registry)
-        self._degraded = Gauge("kimi_proxy_store_degraded", "1 while nothing can be kept.", registry=registry)
+    def __init__(self, registry: MetricRegistry) -> None:
+        self._originals = Gauge("kimi_proxy_store_originals", "Originals kept.", (), registry)
+        self._bytes = Gauge("kimi_proxy_store_bytes", "Room that the store takes on disk.", (), registry)
+        self._degraded = Gauge("kimi_proxy_store_degraded", "1 while nothing can be kept.", (), registry)
 
     def set(self, usage: StoreUsage) -> None:
         self._originals.set(usage.originals)

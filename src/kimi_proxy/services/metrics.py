@@ -1,6 +1,6 @@
 """Counters for Prometheus; one registry per runtime, none for the process."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from kimi_proxy.core.metrics import Counter, Gauge, Histogram, IncreasingValue, MetricRegistry
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
@@ -9,7 +9,7 @@ _LONG_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 3
 
 class Metrics:
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        self.registry = MetricRegistry()
         self._providers: dict[str, ProviderMetrics] = {}
         self._of_the_pruner()
         self._of_the_gateway()
@@ -19,7 +19,7 @@ class Metrics:
 
     def text(self) -> bytes:
         """Return all counters in Prometheus' text format."""
-        return generate_latest(self.registry)
+        return self.registry.text()
 
     def count_fault(self, stage: str, error: Exception) -> None:
         """Count a fault of ours that a chat request survived."""
@@ -83,8 +83,8 @@ class Metrics:
         self.net_saved_tokens = Gauge(
             "kimi_proxy_net_saved_tokens",
             "Tokens saved since the start after lost cache reads, recoveries and summaries; it may fall.",
-            ["provider"],
-            registry=self.registry,
+            ("provider",),
+            self.registry,
         )
         self.chat_faults = self._counter(
             "chat_faults", "Faults of ours that a chat request survived, by the stage that failed.", ("stage", "code")
@@ -112,10 +112,10 @@ class Metrics:
         self.hook_tokens_saved = self._counter("hook_tokens_saved", "Tokens that hooks kept out of conversations.")
 
     def _counter(self, name: str, help: str, labels: tuple[str, ...] = ()) -> Counter:
-        return Counter(f"kimi_proxy_{name}", help, labels, registry=self.registry)
+        return Counter(f"kimi_proxy_{name}", help, labels, self.registry)
 
     def _histogram(self, name: str, help: str, buckets: tuple[float, ...], labels: tuple[str, ...] = ()) -> Histogram:
-        return Histogram(f"kimi_proxy_{name}", help, labels, buckets=buckets, registry=self.registry)
+        return Histogram(f"kimi_proxy_{name}", help, labels, buckets, self.registry)
 
 
 class ProviderMetrics:
@@ -125,7 +125,7 @@ class ProviderMetrics:
         self.seconds = metrics.chat_seconds.labels(provider)
         self.first_byte_seconds = metrics.chat_first_byte_seconds.labels(provider)
         self._metrics, self._provider = metrics, provider
-        self._tokens: tuple[Counter, ...] | None = None
+        self._tokens: tuple[IncreasingValue, ...] | None = None
 
     def count_tokens(self, input_tokens: int, cached_tokens: int, output_tokens: int) -> None:
         """Add the provider's own count of a request."""
