@@ -29,6 +29,7 @@ class FakeLlm:
     native: bool = False  # the script calls tools of the agent's own
     offered: set[str] = field(default_factory=set)
     answers: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)  # all that the messages of each request say, from Anthropic's API
 
     def step(self, offered: set[str], answers: list[str]) -> Call | str:
         self.offered |= offered
@@ -98,6 +99,7 @@ def _anthropic(request: dict[str, object], llm: FakeLlm) -> list[dict[str, objec
     offered = {name for name in tools if llm.native or "__" in name}
     blocks = [b for m in request["messages"] if isinstance(m["content"], list) for b in m["content"]]  # type: ignore
     answers = [_words(block.get("content")) for block in blocks if block["type"] == "tool_result"]
+    llm.asked.append("".join(_words(message["content"]) for message in request["messages"]))  # type: ignore
     match llm.step({name.rpartition("__")[2] for name in offered}, answers):
         case Call(tool, arguments):
             # Of several servers the first; else it is a tool of the agent's own.

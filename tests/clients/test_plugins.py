@@ -4,12 +4,19 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tomllib
+from contextlib import nullcontext
 from pathlib import Path
+from subprocess import DEVNULL
 
 import pytest
+from tests.cli.conftest import Cli
+from tests.cli.test_serving import serving
 from tests.clients import agents
+from tests.clients.fake_llm import fake_llm
 from tests.clients.servers import INSTALL_S, QUICKLY, ROOT, installed
+from tests.deep import deep
 
 from kimi_proxy import __version__
 from kimi_proxy.features.clients.hooks import claude_items
@@ -67,6 +74,40 @@ def test_claude_code_accepts_the_marketplace_and_installs_the_plugin(tmp_path: P
 
     (found,) = json.loads(run([claude, "plugin", "list", "--json"], tmp_path))
     assert (found["id"], found["version"], found["enabled"]) == ("kimi-proxy@kimi-proxy", __version__, True)
+
+
+@deep
+@pytest.mark.parametrize("runs", [True, False], ids=["running", "not running"])
+def test_kimi_status_shows_the_model_what_the_commands_print(runs: bool, tmp_path: Path):
+    market, project = checkout(tmp_path / "market"), tmp_path / "project"
+    project.mkdir()
+    cli = Cli(project, _environment(tmp_path, pruner_port="0" if runs else "9"))
+    run([agents.claude(), "plugin", "marketplace", "add", str(market)], tmp_path)
+    run([agents.claude(), "plugin", "install", "kimi-proxy@kimi-proxy"], tmp_path)
+    server = serving(cli, "start", name="proxy") if runs else nullcontext()
+    with fake_llm(lambda answers: "it is well", native=True) as llm, server:
+        command = [agents.claude(), "-p", "/kimi-proxy:kimi-status", "--output-format", "json"]
+        env = {**cli.env, "ANTHROPIC_BASE_URL": llm.url}
+        done = subprocess.run(command, cwd=project, env=env, stdin=DEVNULL, capture_output=True, text=True, timeout=200)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout)["result"] == "it is well"
+    said = llm.asked[0].partition("kimi-proxy says of itself:")[2].partition("Sum this up")[0]
+    assert ("running: mcp-pruner" if runs else "not running: nothing answers on http://127.0.0.1:9") in said
+    assert "ok, 0 originals" in said
+    assert "no requests" in said
+
+
+def _environment(home: Path, pruner_port: str) -> dict[str, str]:
+    return {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "HOME": str(home),
+        "KIMI_PROXY_HOME": str(home / "state"),
+        "KIMI_PROXY_PORT": "0",
+        "MCP_PRUNER_PORT": pruner_port,
+        "ANTHROPIC_API_KEY": "none",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    }
 
 
 def test_codex_installs_the_plugin_and_its_server(tmp_path: Path):
