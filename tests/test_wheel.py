@@ -12,7 +12,7 @@ from urllib.request import urlopen
 
 import pytest
 from tests.checkout import LISTENS, PATIENCE_S, ROOT, clean_env, copy_to
-from tests.deep import too
+from tests.deep import deep, too
 from tests.texts import a_log
 
 pytestmark = pytest.mark.timeout(2 * PATIENCE_S)
@@ -40,7 +40,7 @@ def _python(version: str) -> str:
     """Return a Python of this version; skip the test if there is none."""
     if version == HERE:
         return sys.executable
-    uv = shutil.which("uv") or shutil.which("uv", path=ROOT / ".tools" / "uv" / "bin")
+    uv = _uv()
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     own = [str(folder / "bin" / "python") for folder in sorted(pyenv.glob(f"{version}.*"))]
     if own:
@@ -66,12 +66,20 @@ def _installed(venv: Path) -> tuple[int, float]:
     return len(packages), sum(path.stat().st_size for path in files) / 1e6
 
 
-def _install(wheel: Path, venv: Path, env: dict[str, str], interpreter: str) -> None:
-    """With uv if there is one, else with pip; the lock's versions are those that were fetched before."""
-    locked = venv.with_name("constraints.txt")
+def _uv() -> str | None:
+    return shutil.which("uv") or shutil.which("uv", path=ROOT / ".tools" / "uv" / "bin")
+
+
+def _constraints(folder: Path) -> Path:
+    """The lock's versions, which are those that were fetched before."""
+    locked = folder / "constraints.txt"
     locked.write_text(re.sub(r" \\\n( +--hash=.+\n)+", "\n", (ROOT / "requirements.lock").read_text("utf-8")))
-    uv = shutil.which("uv") or shutil.which("uv", path=ROOT / ".tools" / "uv" / "bin")
-    python = venv / "bin" / "python"
+    return locked
+
+
+def _install(wheel: Path, venv: Path, env: dict[str, str], interpreter: str) -> None:
+    """With uv if there is one, else with pip."""
+    uv, python, locked = _uv(), venv / "bin" / "python", _constraints(venv.parent)
     if uv:
         make, install = [uv, "venv", "--python", interpreter, venv], [uv, "pip", "install", "--python", python]
     else:
@@ -119,6 +127,26 @@ def test_it_installs_and_runs_in_an_empty_environment(version: str, wheel: Path,
             assert server.returncode == 0
         finally:
             server.kill()
+
+
+@deep
+def test_uvx_runs_it_in_an_empty_home(wheel: Path, tmp_path: Path):
+    uv = _uv()
+    if uv is None:
+        pytest.skip("there is no uv here")
+    env = clean_env(tmp_path / "home")
+    uvx = [uv, "tool", "run", "--quiet", "--constraints", _constraints(tmp_path), "--from", wheel, "kimi-proxy"]
+
+    def run(*args: str, stdin: bytes = b"") -> bytes:
+        command = [*uvx, *args]
+        done = subprocess.run(command, input=stdin, capture_output=True, env=env, cwd=tmp_path, timeout=PATIENCE_S)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert b"kimi-proxy start" in run()
+    answer = json.loads(run("prune", "-", "--goal", "why was the payment refused?", "--json", stdin=TEXT))
+    assert answer["stats"]["pruned_lines"] > 0
+    assert run("recover", answer["prune_id"]) == TEXT
 
 
 def test_it_holds_the_package_and_its_licence_and_nothing_else(wheel: Path):
