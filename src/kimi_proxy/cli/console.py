@@ -31,9 +31,7 @@ ConfigOption = Annotated[
     Path | None, Option("--config", metavar="FILE", help="The configuration file, in place of all others.")
 ]
 JsonOption = Annotated[bool, Option("--json", help="Print one JSON object instead, for programs.")]
-HtmlOption = Annotated[
-    Path | None, Option(metavar="FILE", help="Also write a report with plots, as one HTML file.")
-]
+HtmlOption = Annotated[Path | None, Option(metavar="FILE", help="Also write a report with plots, as one HTML file.")]
 
 
 def decode(raw: bytes) -> str:

@@ -34,6 +34,18 @@ class HealthBody(TypedDict):
     store: NotRequired[str]  # only while the store is not well
 
 
+class LiveBody(TypedDict):
+    status: Literal["live"]
+
+
+class ReadyBody(TypedDict):
+    status: Literal["ready"]
+
+
+class StoppingBody(TypedDict):
+    status: Literal["stopping"]
+
+
 class PrunerHealthBody(HealthBody):
     capabilities: list[str]
     timestamp: str

@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute
 from kimi_proxy import __version__
 from kimi_proxy.api.answers import DescribedRoute, RouteSpec, gzip_answer
 from kimi_proxy.api.openapi import schemas
-from kimi_proxy.api.openapi.bodies import OpenObject
+from kimi_proxy.api.openapi.bodies import LiveBody, OpenObject, ReadyBody, StoppingBody
 from kimi_proxy.core.errors import InvalidParams, KimiProxyError, ParseError, StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
 
@@ -50,7 +50,7 @@ def described(routes: Sequence[BaseRoute]) -> list[BaseRoute]:
 
     @cache
     def whole() -> JsonObject:
-        return document(all_routes)
+        return document([*all_routes, *PROBES])
 
     # Not async: it takes a quarter of a second to make, in a worker thread.
     def show(request: Request) -> Response:
@@ -67,6 +67,16 @@ def described(routes: Sequence[BaseRoute]) -> list[BaseRoute]:
     return all_routes
 
 
+# Described here alone: the server answers them before the guard and the router see the request (api/server.py).
+PROBES = (
+    DescribedRoute("GET", "/health/live", Response(), RouteSpec("Say that the process answers", LiveBody)),
+    DescribedRoute(
+        "GET",
+        "/health/ready",
+        Response(),
+        RouteSpec("Say whether requests may be sent", ReadyBody, more={503: StoppingBody}),
+    ),
+)
 SCHEMA = RouteSpec("Return a JSON Schema: of events, exports or recordings", OpenObject, raises=(InvalidParams,))
 
 
