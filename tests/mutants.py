@@ -37,7 +37,8 @@ GROUPS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("features/pruning/engine.py", "features/pruning/select.py"),
         (
             *("tests/features/pruning/test_select.py", "tests/features/pruning/test_engine.py"),
-            *("tests/features/pruning/test_reranking.py", "tests/properties/test_pruning.py"),
+            *("tests/features/pruning/test_frames.py", "tests/features/pruning/test_reranking.py"),
+            "tests/properties/test_pruning.py",
         ),
     ),
     "store": (
