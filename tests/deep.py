@@ -3,9 +3,12 @@
 import os
 
 import pytest
+from hypothesis import settings
 
 IS_DEEP = "KIMI_PROXY_DEEP" in os.environ
 deep = pytest.mark.skipif(not IS_DEEP, reason="one of its kind runs; the others with ./test.sh --deep")
+# 20,000 examples of these properties take four to ten minutes of one core each.
+slow = settings(max_examples=min(settings.default.max_examples, 5_000))
 
 
 def too(*values: object) -> object:

@@ -4,6 +4,7 @@ import json
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.deep import slow
 
 from kimi_proxy.core.config.servers import MaskingSettings
 from kimi_proxy.core.json import JsonValue
@@ -66,6 +67,7 @@ def is_json(text: str) -> bool:
     return True
 
 
+@slow
 @given(VALUES, LIMITS)
 def test_keys_order_and_everything_but_strings_survive(value: JsonValue, limits: MaskingSettings):
     masked, _ = mask(value, limits)
@@ -73,6 +75,7 @@ def test_keys_order_and_everything_but_strings_survive(value: JsonValue, limits:
     assert json.dumps(shape(masked)) == json.dumps(shape(value))
 
 
+@slow
 @given(VALUES, LIMITS)
 def test_no_string_gets_longer_and_short_ones_are_the_same(value: JsonValue, limits: MaskingSettings):
     masked, _ = mask(value, limits)
@@ -81,6 +84,7 @@ def test_no_string_gets_longer_and_short_ones_are_the_same(value: JsonValue, lim
         assert after is before or (len(before) > limits.max_chars and len(after) < len(before))
 
 
+@slow
 @given(VALUES, LIMITS)
 def test_a_text_that_is_json_stays_json(value: JsonValue, limits: MaskingSettings):
     masked, _ = mask(value, limits)
@@ -90,6 +94,7 @@ def test_a_text_that_is_json_stays_json(value: JsonValue, limits: MaskingSetting
             assert is_json(after)
 
 
+@slow
 @given(VALUES, LIMITS)
 def test_masking_what_is_masked_changes_nothing(value: JsonValue, limits: MaskingSettings):
     masked, _ = mask(value, limits)
@@ -97,11 +102,13 @@ def test_masking_what_is_masked_changes_nothing(value: JsonValue, limits: Maskin
     assert plan(masked, limits).cuts == ()
 
 
+@slow
 @given(VALUES, LIMITS)
 def test_the_same_value_is_masked_the_same_way(value: JsonValue, limits: MaskingSettings):
     assert mask(value, limits) == mask(value, limits)
 
 
+@slow
 @given(VALUES, LIMITS)
 def test_every_marker_leads_back_to_exactly_what_stood_there(value: JsonValue, limits: MaskingSettings):
     masked, originals = mask(value, limits)
