@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -180,8 +180,10 @@ def provider() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def kimi_proxy(provider_url: str) -> Iterator[tuple[str, int]]:
-    """The base URL of a proxy in front of the provider, and its process."""
+def kimi_proxy(
+    provider_url: str, program: Sequence[str] = ("-m", "kimi_proxy", "start"), **variables: str
+) -> Iterator[tuple[str, int]]:
+    """The base URL of a proxy in front of the provider, and its process; `program` is what starts it."""
     with tempfile.TemporaryDirectory() as home:
         config = Path(home) / "config.toml"
         config.write_text(f'[providers.fake]\nbase_url = "{provider_url}"\n')
@@ -192,10 +194,9 @@ def kimi_proxy(provider_url: str) -> Iterator[tuple[str, int]]:
             "KIMI_PROXY_PORT": "0",
             "MCP_PRUNER_PORT": "0",
             "KIMI_PROXY_LOG_LEVEL": "warning",
+            **variables,
         }
-        process = subprocess.Popen(
-            [sys.executable, "-m", "kimi_proxy", "start"], env=env, stderr=subprocess.PIPE, text=True
-        )
+        process = subprocess.Popen([sys.executable, *program], env=env, stderr=subprocess.PIPE, text=True)
         assert process.stderr
         try:
             told = next(line for line in process.stderr if "the proxy listens on http://" in line)

@@ -7,6 +7,7 @@ import asyncio
 import json
 import random
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +23,8 @@ TURNS = 20  # of a conversation, before another one begins
 CONVERSATIONS, STREAMERS, PRUNERS = 3, 4, 2
 PAUSE_S = 0.2
 
-GROWTH = {"memory MB": 1.15, "descriptors": 1.2, "threads": 1.2, "child processes": 1.5}
+GROWTH = {"memory MB": 1.15, "descriptors": 1.2, "threads": 1.2, "child processes": 1.5, "tasks": 1.5}
+WATCHED = Path(__file__).with_name("watched_server.py")
 
 
 @dataclass(slots=True)
@@ -31,6 +33,7 @@ class Sample:
     descriptors: int
     threads: int
     children: int
+    tasks: int
     state_mb: float
     health_ms: float
 
@@ -50,14 +53,20 @@ class Traffic:
 
 def main(arguments: Sequence[str]) -> None:
     minutes = float(arguments[0]) if arguments else 5.0
-    with relay.provider() as direct_url, relay.kimi_proxy(direct_url) as (base_url, pid):
-        samples, traffic = uvloop.run(_soaked(base_url, pid, minutes * 60))
+    with (
+        tempfile.NamedTemporaryFile() as watched,
+        relay.provider() as direct_url,
+        relay.kimi_proxy(direct_url, [str(WATCHED)], WATCHED_FILE=watched.name) as (base_url, pid),
+    ):
+        samples, traffic = uvloop.run(_soaked(base_url, pid, minutes * 60, Path(watched.name)))
+        delays = [delay for delay, _ in _watched(Path(watched.name))]
     quarter = max(1, len(samples) // 4)
     # The first seconds fill caches: what counts is whether it goes on.
     early, late = samples[quarter : 2 * quarter], samples[-quarter:]
     rows = [(name, f"{_of(early, read):.1f}", f"{_of(late, read):.1f}") for name, read in FIGURES.items()]
-    lag = [sample.health_ms for sample in samples]
-    rows += [("health p99 ms", f"{sorted(lag)[int(0.99 * (len(lag) - 1))]:.0f}", f"p95 {p95(lag):.0f}")]
+    health = [sample.health_ms for sample in samples]
+    rows += [("event loop late, p99 ms", f"{_p99(delays):.0f}", f"p95 {p95(delays):.0f}")]
+    rows += [("health p99 ms", f"{_p99(health):.0f}", f"p95 {p95(health):.0f}")]
     rows += [("requests answered", str(traffic.answered), f"{traffic.failed} failed")]
     table(f"Soak, {minutes:g} minutes", ("what", "second quarter", "last quarter"), rows)
     grown = [name for name, most in GROWTH.items() if _of(late, FIGURES[name]) > most * _of(early, FIGURES[name]) + 2]
@@ -70,15 +79,20 @@ FIGURES: dict[str, Callable[[Sample], float]] = {
     "descriptors": lambda sample: sample.descriptors,
     "threads": lambda sample: sample.threads,
     "child processes": lambda sample: sample.children,
+    "tasks": lambda sample: sample.tasks,
     "state on disk MB": lambda sample: sample.state_mb,
 }
+
+
+def _p99(values: Sequence[float]) -> float:
+    return sorted(values)[int(0.99 * (len(values) - 1))]
 
 
 def _of(samples: Sequence[Sample], read: Callable[[Sample], float]) -> float:
     return median([read(sample) for sample in samples])
 
 
-async def _soaked(base_url: str, pid: int, for_s: float) -> tuple[list[Sample], Traffic]:
+async def _soaked(base_url: str, pid: int, for_s: float, watched: Path) -> tuple[list[Sample], Traffic]:
     stop_at, traffic = time.monotonic() + for_s, Traffic()
     samples: list[Sample] = []
     async with asyncio.TaskGroup() as group:
@@ -90,7 +104,7 @@ async def _soaked(base_url: str, pid: int, for_s: float) -> tuple[list[Sample], 
             group.create_task(_repeat(base_url, relay.body(50_000), stop_at, traffic))
         while time.monotonic() < stop_at:
             await asyncio.sleep(SAMPLE_S)
-            samples.append(await _sample(base_url, pid))
+            samples.append(await _sample(base_url, pid, watched))
     return samples, traffic
 
 
@@ -128,7 +142,7 @@ async def _asked(base_url: str, body: bytes) -> str | None:
     return None
 
 
-async def _sample(base_url: str, pid: int) -> Sample:
+async def _sample(base_url: str, pid: int, watched: Path) -> Sample:
     process = Path(f"/proc/{pid}")
     status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
     environment = dict(part.partition("=")[::2] for part in (process / "environ").read_text().split("\0"))
@@ -145,9 +159,16 @@ async def _sample(base_url: str, pid: int) -> Sample:
         len(list((process / "fd").iterdir())),
         int(status["Threads"]),
         sum(len((task / "children").read_text().split()) for task in (process / "task").iterdir()),
+        _watched(watched)[-1][1],
         _size_mb(state),
         health_ms,
     )
+
+
+def _watched(file: Path) -> list[tuple[float, int]]:
+    """Return how many milliseconds late the event loop was, and how many tasks it had, each time it was asked."""
+    lines = [line.split() for line in file.read_text().splitlines()]
+    return [(float(late), int(tasks)) for late, tasks in lines]
 
 
 def _size_mb(folder: str) -> float:
