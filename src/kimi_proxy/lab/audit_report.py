@@ -8,7 +8,7 @@ from kimi_proxy import __version__
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.clients import tools
 from kimi_proxy.lab.audit import Audit, PolicyTotals, SessionAudit
-from kimi_proxy.lab.report import COLOURS
+from kimi_proxy.lab.report import COLOURS, html_table, page
 from kimi_proxy.lab.savings import DEFAULT, Lost
 
 MIN_SHARE = 0.005  # of the money: what is below is left out of tables for people
@@ -184,13 +184,7 @@ def _session(session: SessionAudit) -> JsonObject:
 
 
 _STYLE = """
-:root{color-scheme:light dark}
-body{font:16px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem}
-h1{margin-bottom:0}h2{margin-top:2.5rem}.faint{opacity:.7}
-table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}
-th,td{text-align:right;padding:.3rem .6rem .3rem 0;border-bottom:1px solid rgba(128,128,128,.3);vertical-align:top}
-th:first-child,td:first-child{text-align:left}tr.first td{font-weight:600}svg{width:100%;height:auto}
-code{font-size:.85em;overflow-wrap:anywhere}.scroll{overflow-x:auto}
+body{max-width:64rem}th,td{text-align:right}th:first-child,td:first-child{text-align:left}code{overflow-wrap:anywhere}
 """
 _READING = """
 Every request of these sessions was priced again with less in its prompt. Saved is net: what the prompt cache loses, the
@@ -204,7 +198,6 @@ WIDTH, BAR, LEFT = 800, 26, 370
 def as_html(audit: Audit) -> str:
     title = "What your agents' sessions cost, and what could be saved"
     body = [
-        f"<h1>{escape(title)}</h1>",
         f'<p class="faint">kimi-proxy {escape(__version__)} · {datetime.now(UTC):%Y-%m-%d}</p>',
         f"<p>{escape(summary(audit))}</p>",
         "<h2>Where the money went</h2>",
@@ -231,17 +224,11 @@ def as_html(audit: Audit) -> str:
         "<h2>Sessions that would have lost with the default</h2>",
         _html_table(("session", "saved", "of, USD"), map(_loser, _losers(audit))) if _losers(audit) else "<p>None.</p>",
     ]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body>{''.join(body)}</body></html>\n"
-    )
+    return page(title, body, _STYLE)
 
 
 def _html_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
-    out = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    return f'<div class="scroll"><table><tr>{top}</tr>{out}</table></div>'
+    return html_table([escape(cell) for cell in head], [[escape(cell) for cell in row] for row in rows])
 
 
 def _bars(shares: Sequence[tuple[str, float]]) -> str:

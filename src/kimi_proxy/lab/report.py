@@ -207,6 +207,18 @@ th,td{text-align:left;padding:.3rem .6rem .3rem 0;border-bottom:1px solid rgba(1
 tr.first td{font-weight:600}svg{width:100%;height:auto}code{font-size:.85em}
 .scroll{overflow-x:auto}
 """
+
+
+def page(title: str, body: Iterable[str], style: str = "") -> str:
+    """Return an HTML page that needs nothing else; `style` is added to what all of ours have."""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{_STYLE}{style}</style></head>\n"
+        f"<body><h1>{escape(title)}</h1>{''.join(body)}</body></html>\n"
+    )
+
+
 _READING = """
 Each case is a question whose answer is known: a commit's message and the lines it changed, a definition's
 documentation and its body, a heading and the text under it, a failure that a log names and its report, or what a tool
@@ -220,18 +232,13 @@ def as_html(report: Report) -> str:
     title = f"How well lines are chosen in {report.repository}"
     commit = f"commit <code>{escape(report.head[:12])}</code> · " if report.head else ""
     body = [
-        f"<h1>{escape(title)}</h1>",
         f'<p class="faint">kimi-proxy {escape(report.version)} · {commit}seed {report.seed}</p>',
         f"<p>{_READING}</p>",
         *(f"<p>{escape(line)}</p>" for line in (_ranked_lines(report.ranked) if report.ranked else ())),
         *(_section(table) for table in report.tables),
         _hardest(report),
     ]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body>{''.join(body)}</body></html>\n"
-    )
+    return page(title, body)
 
 
 def _section(table: Table) -> str:
@@ -239,9 +246,9 @@ def _section(table: Table) -> str:
     first, *others = table.rows
     head = ["", *(f"{budget:.0%} of tokens" for budget in BUDGETS)]
     head += [f"all of it<br>at {BUDGETS[MIDDLE]:.0%}", f"parses<br>at {BUDGETS[MIDDLE]:.0%}", "ms"]
-    shown = _table(head, [[escape(row.name), *row.cells()[1:]] for row in table.rows], first_is_bold=True)
+    shown = html_table(head, [[escape(row.name), *row.cells()[1:]] for row in table.rows], first_is_bold=True)
     leads = [[escape(row.name), *(interval(e, "+") for e in row.ahead)] for row in others]
-    ahead = _table(["", *(f"{budget:.0%}" for budget in BUDGETS)], leads)
+    ahead = html_table(["", *(f"{budget:.0%}" for budget in BUDGETS)], leads)
     title = f"<h2>{table.source_type.capitalize()}: {escape(table.title)}</h2>"
     return f"{title}{curves(table)}{shown}" + (f"<h3>{escape(first.name)} is ahead of</h3>{ahead}" if others else "")
 
@@ -258,10 +265,10 @@ def _hardest(report: Report) -> str:
     ]
     name = escape(report.judged[0].contestant) if report.judged else "it"
     head = [f"recall at {BUDGETS[MIDDLE]:.0%}", "goal", "case", "lines that answer"]
-    return f"<h2>Where {name} did worst</h2>{_table(head, rows)}"
+    return f"<h2>Where {name} did worst</h2>{html_table(head, rows)}"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], first_is_bold: bool = False) -> str:
+def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], first_is_bold: bool = False) -> str:
     """Return a table of cells that are HTML already."""
     shown = "".join(f"<th>{cell}</th>" for cell in head)
     lines = [f"<tr>{shown}</tr>"]

@@ -3,9 +3,10 @@ import { get, useAnswer } from "../../lib/api.js";
 import { cutReason } from "../../codes/cut_reason.js";
 import { titleOf } from "../../state/focus.js";
 import { count, NONE, percent, tokens, when } from "../../lib/format.js";
-import { html, useEffect, useState } from "../../lib/html.js";
+import { html, useState } from "../../lib/html.js";
 import { phrases } from "../../lib/i18n.js";
-import { known, listen } from "../../state/traffic.js";
+import { useTurnAfter } from "../../state/refresh.js";
+import { known } from "../../state/traffic.js";
 import { Card } from "../../parts/card.js";
 import { Answered, Failure } from "../../parts/notice.js";
 import { Table } from "../../parts/table.js";
@@ -14,34 +15,13 @@ import words from "../../words/cuts.js";
 
 const t = phrases(words);
 const PAGE = 50;
-const REST_MS = 1500; // between two looks at the newest
 const MAX_SHOWN = 500;
 
 export function CutList() {
-  const answer = useAnswer(`/api/cuts?limit=${PAGE}`, useNews());
+  const answer = useAnswer(`/api/cuts?limit=${PAGE}`, useTurnAfter(isCut));
   return html`<${Card} title=${t("newest")} note=${t("newest_note")}>
     <${Answered} answer=${answer}>${(page) => html`<${Pages} first=${page} />`}<//>
   <//>`;
-}
-
-/** Counts up when something was cut, but not more often than a person looks. */
-function useNews() {
-  const [turn, setTurn] = useState(0);
-  useEffect(() => {
-    let timer = 0;
-    const stop = listen((event) => {
-      if (timer || !isCut(event)) return;
-      timer = setTimeout(() => {
-        timer = 0;
-        setTurn((n) => n + 1);
-      }, REST_MS);
-    });
-    return () => {
-      clearTimeout(timer);
-      stop();
-    };
-  }, []);
-  return turn;
 }
 
 const isCut = (event) =>

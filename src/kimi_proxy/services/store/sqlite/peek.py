@@ -17,14 +17,18 @@ def usage(path: str, max_bytes: int) -> dict[str, object]:
     try:
         connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=TIMEOUT_S)
         try:
-            (originals,) = connection.execute("SELECT count(*) FROM record").fetchone()
-            oldest = connection.execute("SELECT created FROM record ORDER BY seq LIMIT 1").fetchone()
-            (size,) = connection.execute(
-                "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
-            ).fetchone()
+            originals, size, oldest = counts(connection)
         finally:
             connection.close()
     except sqlite3.Error as e:
         raise OSError(f"{path} cannot be read: {e}") from e
-    held = {**nothing, "originals": int(originals), "bytes_on_disk": int(size)}
-    return {**held, "oldest": oldest and float(oldest[0]), "commits": 0, "set_aside": []}
+    held = {**nothing, "originals": originals, "bytes_on_disk": size, "oldest": oldest}
+    return {**held, "commits": 0, "set_aside": []}
+
+
+def counts(connection: sqlite3.Connection) -> tuple[int, int, float | None]:
+    """Return how many originals there are, the size of the file, and when the oldest was kept."""
+    (originals,) = connection.execute("SELECT count(*) FROM record").fetchone()
+    oldest = connection.execute("SELECT created FROM record ORDER BY seq LIMIT 1").fetchone()
+    (size,) = connection.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size").fetchone()
+    return int(originals), int(size), float(oldest[0]) if oldest else None

@@ -14,6 +14,7 @@ from kimi_proxy.services.store.protocols import StoreUsage
 from kimi_proxy.services.store.sqlite.database import Database
 from kimi_proxy.services.store.sqlite.file import Connect, connect, set_aside_files
 from kimi_proxy.services.store.sqlite.originals import SqliteOriginals
+from kimi_proxy.services.store.sqlite.peek import counts
 from kimi_proxy.services.store.sqlite.tables import SqliteDecisions, SqliteSessions, SqliteTeam
 
 FLUSH_S = 5.0  # uses of originals are written this late at most
@@ -63,18 +64,9 @@ class SqliteStore:
         usage = StoreUsage(str(path), "ok", 0, 0, self._max_bytes, None, commits, ())
 
         def read(connection: sqlite3.Connection) -> StoreUsage:
-            (originals,) = connection.execute("SELECT count(*) FROM record").fetchone()
-            oldest = connection.execute("SELECT created FROM record ORDER BY seq LIMIT 1").fetchone()
-            (size,) = connection.execute(
-                "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
-            ).fetchone()
-            return replace(
-                usage,
-                originals=int(originals),
-                oldest=None if oldest is None else float(oldest[0]),
-                bytes_on_disk=int(size),
-                set_aside=set_aside_files(path),
-            )
+            originals, size, oldest = counts(connection)
+            found = replace(usage, originals=originals, bytes_on_disk=size, oldest=oldest)
+            return replace(found, set_aside=set_aside_files(path))
 
         try:
             usage, trouble = await self._database.read(read), self._database.trouble
