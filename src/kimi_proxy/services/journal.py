@@ -312,6 +312,7 @@ class Journal(ChatObserver):
     async def _announced(
         self, entry: JournalEntry, before: Weights, after: Weights, context: Context | None = None
     ) -> None:
+        """Publish a request that has left, with its tokens as it came and as it left."""
         sent = sent_tokens(before, after, entry.notes, entry.start.is_rewritten)
         entry.sent = replace(sent, is_continued=entry.start.is_continued)
         why = entry.reasons or (BELOW_THRESHOLD if before.has_outputs else NOTHING_TO_DO,)
@@ -342,6 +343,7 @@ class Journal(ChatObserver):
                 self._publish("attention_sink_alert", serialize.sink(metric, context.layout.sink))
 
     async def _conclude(self, entry: JournalEntry, ending: Ending) -> None:
+        """Settle the account of a request that is over, and publish it."""
         if entry.metric is None or entry.sent is None:
             return
         ended = with_ending(entry.metric, ending, entry.start.model)

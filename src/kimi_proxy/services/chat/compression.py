@@ -217,6 +217,7 @@ class Compressor:
             self._pending_costs.put(session, costs, len(costs))
 
     async def _compressed(self, draft: Draft, active: CompressionRecord | None) -> Draft:
+        """Return the draft with the summary of the active compression in place of its old messages."""
         if active is None:
             return draft
         compression = ActiveCompression(active.id, active.cut, active.kept, active.fingerprint, active.message)

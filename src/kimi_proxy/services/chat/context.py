@@ -186,6 +186,7 @@ class Reinjection:
         self._counter = counter
 
     async def remind(self, draft: Draft) -> Draft:
+        """Return the draft with its instructions repeated at the end, if they are buried and not too long."""
         window, limits = self._models.window(draft.target), self._settings
         if not self.is_on or window is None or is_certainly_below(draft.request, window * limits.threshold):
             return draft

@@ -72,6 +72,7 @@ class Routing:
         return draft if route is None else routed(draft, route)
 
     async def _route(self, draft: Draft, wanted: ModelWindow) -> Route | None:
+        """Return the model whose window fits the request; None if it certainly fits the one that was asked for."""
         decision_key = _decision_key(draft)
         now = await self._current(decision_key, wanted)
         if now is wanted and is_certainly_below(draft.request, wanted.size * self._threshold):

@@ -157,6 +157,7 @@ class Sanitizer:
         self._metrics.sanitizer_tokens_saved.inc(max(0, numbers.get("tokens_saved", 0)))
 
     async def _decided(self, draft: Draft) -> RequestDecisions:
+        """Return how each long tool result of a request leaves: as it did before, or as is decided now."""
         deadline = self._now() + BUSY_FACTOR * self._cpu_s
         found, cache = await self._plan(draft), await self._caches.observe(draft)
         tool = await self._tool_offer(draft, cache)
@@ -235,6 +236,7 @@ class Sanitizer:
     def _aged_forms(
         self, draft: Draft, outputs: Sequence[LongOutput], decisions: Mapping[bytes, Decision], is_cold: bool
     ) -> tuple[list[ShortenedOutput], int]:
+        """Return the old results that may be cut deeper now, and the cached tokens that have to be sent anew for it."""
         policy = self._policy
         tools = draft.request.tool_names
         warm = policy.warm_cut(edits_by_quoting(tools), bool(tools))
@@ -339,6 +341,7 @@ class Sanitizer:
         known: Mapping[bytes, Decision],
         deadline: float,
     ) -> list[ShortenedOutput]:
+        """Return the new results as they leave; those that cannot be scored before the deadline leave whole."""
         request, hint = draft.request, self._hint(draft)
         is_short = len(request.body) <= IN_LOOP_MAX_BYTES
         about = goal(request) if is_short else await asyncio.to_thread(goal, request)

@@ -80,6 +80,7 @@ class Summaries:
         return Summary(text, "heuristic")
 
     async def _asked(self, draft: Draft, task: SummaryTask) -> Summary:
+        """Return the summary that the session's own model writes. Raise UpstreamError if there is none."""
         if self._upstreams is None:
             raise UpstreamUnreadable("no provider is switched on")
         wire, target = draft.request.wire, draft.target
