@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
+from tests import tcp
+
 from kimi_proxy.core.json import JsonValue
 
 STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -91,38 +93,23 @@ class Evil:
 async def evil(script: Script) -> AsyncIterator[Evil]:
     """Run `script` for every request, on connections that stay open until it ends them."""
     provider = Evil()
-    tasks: set[asyncio.Task[None]] = set()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
         provider.connections += 1
         line = Line(reader, writer)
-        with suppress(ConnectionError, asyncio.CancelledError):
-            while line.is_open and (heard := await _request(reader)) is not None:
-                if is_listing(heard):
-                    await line.send(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
-                    continue
-                provider.heard.append(heard)
-                try:
-                    await script(heard, line)
-                finally:
-                    if not line.is_open:
-                        provider.left_at.append(time.monotonic())
-        writer.close()
+        while line.is_open and (heard := await _request(reader)) is not None:
+            if is_listing(heard):
+                await line.send(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+                continue
+            provider.heard.append(heard)
+            try:
+                await script(heard, line)
+            finally:
+                if not line.is_open:
+                    provider.left_at.append(time.monotonic())
 
-    server = await asyncio.start_server(talk, "127.0.0.1", 0, limit=64 * 1024**2)
-    provider.port = server.sockets[0].getsockname()[1]
-    try:
+    async with tcp.listening(talk) as provider.port:
         yield provider
-    finally:
-        server.close()
-        for task in list(tasks):
-            task.cancel()
-        if tasks:
-            await asyncio.wait(list(tasks), timeout=60)
 
 
 def is_listing(heard: Heard) -> bool:

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from tests import tcp
+
 from kimi_proxy.core.json import JsonObject, JsonValue
 
 
@@ -51,38 +53,20 @@ class Upstream:
 async def scripted(script: Script, port: int = 0) -> AsyncIterator[Upstream]:
     """Answer each request with the bytes that `script` gives; no bytes at all hang up."""
     upstream = Upstream(port)
-    tasks: set[asyncio.Task[None]] = set()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        tasks.add(task)
-        try:
-            while (heard := await _request(reader)) is not None:
-                upstream.heard.append(heard)
-                pieces = script(heard)
-                pieces = pieces if isinstance(pieces, bytes | Iterable) else await pieces
-                if not pieces:
-                    return
-                for piece in [pieces] if isinstance(pieces, bytes) else pieces:
-                    writer.write(piece)
-                    await writer.drain()
-        except (ConnectionError, asyncio.CancelledError):
-            pass
-        finally:
-            tasks.discard(task)
-            writer.close()
+        while (heard := await _request(reader)) is not None:
+            upstream.heard.append(heard)
+            pieces = script(heard)
+            pieces = pieces if isinstance(pieces, bytes | Iterable) else await pieces
+            if not pieces:
+                return
+            for piece in [pieces] if isinstance(pieces, bytes) else pieces:
+                writer.write(piece)
+                await writer.drain()
 
-    server = await asyncio.start_server(talk, "127.0.0.1", port)
-    upstream.port = server.sockets[0].getsockname()[1]
-    try:
+    async with tcp.listening(talk, port) as upstream.port:
         yield upstream
-    finally:
-        server.close()
-        for task in list(tasks):
-            task.cancel()
-        if tasks:
-            await asyncio.wait(list(tasks), timeout=60)
 
 
 async def _request(reader: asyncio.StreamReader) -> Heard | None:

@@ -87,18 +87,9 @@ def request(
     return "\r\n".join((*lines, "", "")).encode("latin-1") + body
 
 
-def ask(
-    port: int,
-    method: str,
-    path: str,
-    body: bytes = b"",
-    *,
-    host: str | None = "127.0.0.1:{port}",
-    headers: tuple[tuple[str, str], ...] = (),
-    content_type: str | None = "application/json",
-) -> Heard:
-    raw = request(port, method, path, body, host=host, headers=headers, content_type=content_type)
-    return exchange(port, raw)
+def ask(port: int, method: str, path: str, body: bytes = b"", **more: object) -> Heard:
+    """Send what `request` makes of the same arguments."""
+    return exchange(port, request(port, method, path, body, **more))
 
 
 def post(port: int, path: str, message: JsonValue, headers: tuple[tuple[str, str], ...] = ()) -> Heard:

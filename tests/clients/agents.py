@@ -1,5 +1,7 @@
 """Claude Code and Codex themselves, installed once under .tools."""
 
+import asyncio
+import json
 import os
 import shutil
 import subprocess
@@ -18,6 +20,31 @@ def claude() -> str:
 
 def codex() -> str:
     return _program("@openai/codex-*/vendor/*/bin/codex")
+
+
+async def run(home: Path, cwd: Path, *command: str, **env: str) -> str:
+    """Run an agent that has a home of its own; what it prints."""
+    for folder in (home, cwd):
+        folder.mkdir(exist_ok=True)
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        cwd=cwd,
+        env={"PATH": os.environ["PATH"], "HOME": str(home), **env},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, problems = await asyncio.wait_for(process.communicate(), 200)
+    assert process.returncode == 0, (output[-2000:], problems[-2000:])
+    return output.decode()
+
+
+async def run_claude(folder: Path, *arguments: str, **env: str) -> None:
+    """Run Claude Code in the project of `folder`, until its model says that it is done."""
+    command = (await asyncio.to_thread(claude), "-p", *arguments, "--output-format", "json")
+    quiet = {"ANTHROPIC_API_KEY": "sk-of-the-client", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
+    output = await run(folder / "home", folder / "project", *command, **{**quiet, **env})
+    assert json.loads(output)["result"] == "done"
 
 
 def _program(pattern: str) -> str:

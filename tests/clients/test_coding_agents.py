@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.api.proxy_world import Proxy, proxy
+from tests.clients import agents
 from tests.clients.provider import Coder
 from tests.clients.servers import INSTALL_S, QUICKLY, TOOLS, installed
 from tests.evil import Evil, evil
@@ -52,19 +53,7 @@ async def world(tmp_path: Path, kind: str) -> AsyncIterator[tuple[Proxy, Evil]]:
 
 
 async def run(tmp_path: Path, *command: str, **env: str) -> str:
-    home = tmp_path / "home"
-    home.mkdir(exist_ok=True)
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        cwd=tmp_path,
-        env={"PATH": os.environ["PATH"], "HOME": str(home), **env},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    output, problems = await asyncio.wait_for(process.communicate(), 100)
-    assert process.returncode == 0, (output[-2000:], problems[-2000:])
-    return output.decode()
+    return await agents.run(tmp_path / "home", tmp_path, *command, **env)
 
 
 async def test_claude_code_reads_a_file_and_answers(tmp_path: Path):

@@ -3,7 +3,6 @@
 What it sends to its own server is recorded over TLS on loopback. Our recall tool is the one addition.
 """
 
-import asyncio
 import json
 import os
 import re
@@ -27,27 +26,7 @@ DIRECT_ONLY = {"mid-conversation-system-clear-at-2026-08-21"}
 
 
 async def run(folder: Path, **env: str) -> None:
-    claude = await asyncio.to_thread(agents.claude)
-    home, project = folder / "home", folder / "project"
-    for made in (home, project):
-        made.mkdir(exist_ok=True)
-    process = await asyncio.create_subprocess_exec(
-        *(claude, "-p", "go", "--output-format", "json"),
-        cwd=project,
-        env={
-            "PATH": os.environ["PATH"],
-            "HOME": str(home),
-            "ANTHROPIC_API_KEY": "sk-of-the-client",
-            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-            **env,
-        },
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    output, problems = await asyncio.wait_for(process.communicate(), 200)
-    assert process.returncode == 0, (output[-2000:], problems[-2000:])
-    assert json.loads(output)["result"] == "done"
+    await agents.run_claude(folder, "go", **env)
 
 
 def system_of(recorded: Recorded) -> object:

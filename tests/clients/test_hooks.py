@@ -3,9 +3,7 @@
 No proxy stands between the agent and its model here.
 """
 
-import asyncio
 import json
-import os
 import re
 from pathlib import Path
 
@@ -45,35 +43,20 @@ def script(answers: list[str]) -> Call | str:
 
 
 async def run_claude(folder: Path, llm: FakeLlm, hooks: str, mcp: str) -> None:
-    claude = await asyncio.to_thread(agents.claude)
-    home, project = folder / "home", folder / "project"
-    for made in (home, project):
-        made.mkdir()
-    (project / "app.log").write_text(LOG)
+    (folder / "project").mkdir()
+    (folder / "project" / "app.log").write_text(LOG)
     items = claude_items(hooks, with_reads=False)
     settings = {"hooks": {event: [item] for (_, event), item in items.items()}}
     server = {"type": "http", "url": mcp, "alwaysLoad": True}
     (folder / "settings.json").write_text(json.dumps(settings))
     (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"pruner": server}}))
-    process = await asyncio.create_subprocess_exec(
-        *(claude, "-p", "what happened to batch 3?", "--output-format", "json"),
+    await agents.run_claude(
+        folder,
+        "what happened to batch 3?",
         *("--settings", str(folder / "settings.json"), "--mcp-config", str(folder / "mcp.json")),
         *("--allowedTools", "Bash,Read,Grep,mcp__pruner__recover_text"),
-        cwd=project,
-        env={
-            "PATH": os.environ["PATH"],
-            "HOME": str(home),
-            "ANTHROPIC_BASE_URL": llm.url,
-            "ANTHROPIC_API_KEY": "none",
-            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        },
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+        ANTHROPIC_BASE_URL=llm.url,
     )
-    output, problems = await asyncio.wait_for(process.communicate(), 200)
-    assert process.returncode == 0, (output[-2000:], problems[-2000:])
-    assert json.loads(output)["result"] == "done"
 
 
 async def test_claude_code_s_own_tools_are_cut_by_hooks_and_read_back(tmp_path: Path):

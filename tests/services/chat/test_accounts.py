@@ -1,12 +1,14 @@
 """Accounts of real traffic, held against what doing nothing would have cost."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from tests import outputs
 from tests.conversations import Assistant, Item, Result, User, body
 from tests.conversations import Call as Asked
-from tests.evil import Evil, Heard, Line, evil, http
+from tests.evil import Evil, Heard, Line, Script, evil, http
 from tests.model import Call, Says, events
 from tests.model import body as answer_body
 from tests.recordings.agent import Model as Counting
@@ -198,14 +200,21 @@ async def talks_and_summarises(heard: Heard, line: Line) -> None:
     await line.send(http(answer_body(Wire.CHAT, says)))
 
 
-async def test_a_compression_by_hand_is_on_the_account_of_the_first_request_that_carries_it(tmp_path: Path):
-    said = a_long_talk()
+@asynccontextmanager
+async def talked(script: Script, said: list[Item], tmp_path: Path) -> AsyncIterator[tuple[Runtime, Metric]]:
+    """A proxy before this provider, and its first request: what was said, and a question."""
     async with (
-        evil(talks_and_summarises) as upstream,
+        evil(script) as upstream,
         running(parse(toml(upstream, Wire.CHAT, "kimi-k2"), {}, tmp_path), thread_max_chars=10**9) as runtime,
     ):
         await ask(runtime, Wire.CHAT, body(Wire.CHAT, [*said, User("and?")]))
         (first,) = await noted(runtime)
+        yield runtime, first
+
+
+async def test_a_compression_by_hand_is_on_the_account_of_the_first_request_that_carries_it(tmp_path: Path):
+    said = a_long_talk()
+    async with talked(talks_and_summarises, said, tmp_path) as (runtime, first):
         await runtime.compressions.compress(first.session, runtime.compressions.usual)
         for more in ("again?", "and again?"):
             await ask(runtime, Wire.CHAT, body(Wire.CHAT, [*said, User("and?"), Assistant("So."), User(more)]))
@@ -231,12 +240,7 @@ async def test_a_summary_that_came_to_nothing_is_on_the_account_of_the_next_requ
             file.mkdir()
         await talks_and_summarises(heard, line)
 
-    async with (
-        evil(breaks_the_disk) as upstream,
-        running(parse(toml(upstream, Wire.CHAT, "kimi-k2"), {}, tmp_path), thread_max_chars=10**9) as runtime,
-    ):
-        await ask(runtime, Wire.CHAT, body(Wire.CHAT, [*said, User("and?")]))
-        (first,) = await noted(runtime)
+    async with talked(breaks_the_disk, said, tmp_path) as (runtime, first):
         with pytest.raises(StoreUnavailable):
             await runtime.compressions.compress(first.session, runtime.compressions.usual)
         file.rmdir()
@@ -250,12 +254,7 @@ async def test_a_summary_that_came_to_nothing_is_on_the_account_of_the_next_requ
 
 async def test_each_summary_between_two_requests_is_on_the_account(tmp_path: Path):
     said = a_long_talk()
-    async with (
-        evil(talks_and_summarises) as upstream,
-        running(parse(toml(upstream, Wire.CHAT, "kimi-k2"), {}, tmp_path), thread_max_chars=10**9) as runtime,
-    ):
-        await ask(runtime, Wire.CHAT, body(Wire.CHAT, [*said, User("and?")]))
-        (first,) = await noted(runtime)
+    async with talked(talks_and_summarises, said, tmp_path) as (runtime, first):
         for _ in range(2):
             await runtime.compressions.compress(first.session, runtime.compressions.usual)
             await runtime.compressions.undo(first.session)
@@ -298,12 +297,7 @@ async def test_a_summary_is_on_an_account_even_if_the_request_that_carries_it_is
         else:
             await talks_and_summarises(heard, line)
 
-    async with (
-        evil(refuses_at_last) as upstream,
-        running(parse(toml(upstream, Wire.CHAT, "kimi-k2"), {}, tmp_path), thread_max_chars=10**9) as runtime,
-    ):
-        await ask(runtime, Wire.CHAT, body(Wire.CHAT, [*said, User("and?")]))
-        (first,) = await noted(runtime)
+    async with talked(refuses_at_last, said, tmp_path) as (runtime, first):
         await runtime.compressions.compress(first.session, runtime.compressions.usual)
         await ask(runtime, Wire.CHAT, body(Wire.CHAT, [*said, User("and?"), Assistant("So."), User("again?")]))
         refused = (await noted(runtime))[-1]
