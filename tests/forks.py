@@ -129,9 +129,34 @@ def _order(args: Sequence[str], cwd: Path, env: Mapping[str, str]) -> bytes:
     return len(order).to_bytes(_SIZE_BYTES) + order
 
 
+class FreshProcesses:
+    """The same where there is no fork, on Windows: every command imports what it needs."""
+
+    def run(
+        self, args: Sequence[str], stdin: bytes, cwd: Path, env: Mapping[str, str]
+    ) -> "subprocess.CompletedProcess[bytes]":
+        command = _command(args)
+        return subprocess.run(command, input=stdin, capture_output=True, cwd=cwd, env=env, timeout=PATIENCE_S)
+
+    @contextmanager
+    def started(self, args: Sequence[str], cwd: Path, env: Mapping[str, str]) -> "Iterator[subprocess.Popen[bytes]]":
+        streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        with subprocess.Popen(_command(args), bufsize=0, cwd=cwd, env=env, **streams) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+
+def _command(args: Sequence[str]) -> list[str]:
+    return [sys.executable, *args] if args[:1] == ["-m"] else [sys.executable, "-m", "kimi_proxy", *args]
+
+
 @cache
-def commands() -> Forks:
+def commands() -> Forks | FreshProcesses:
     """Those of this process, which load once and end with it."""
+    if not hasattr(os, "fork"):
+        return FreshProcesses()
     ours, theirs = socket.socketpair()
     program = [sys.executable, "-c", "from tests.forks import serve; serve()", str(theirs.fileno())]
     loaded = subprocess.Popen(

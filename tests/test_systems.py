@@ -1,12 +1,13 @@
 """Windows and macOS, as far as another system shows: what is imported, which functions exist, how files are written."""
 
+import ast
 import ctypes
 import json
 import os
 import subprocess
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from ctypes import c_uint32, c_uint64, c_void_p, cast
 from pathlib import Path, PureWindowsPath
 
@@ -19,6 +20,7 @@ from kimi_proxy.proxy import windows
 from kimi_proxy.proxy.windows import ExtendedLimits, Job
 
 ROOT = Path(__file__).parents[1]
+WORKFLOW = ROOT / ".github" / "workflows" / "ci.yml"
 # A script of its own, which is started on Unix only.
 UNIX_SCRIPT = "proxy/process_group.py"
 
@@ -76,6 +78,7 @@ UNIX_NAMES = (
     *("SIGKILL", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGSTOP", "SIGCONT", "SIGCHLD", "SIGPIPE", "SIGXFSZ"),
     *("setitimer", "ITIMER_REAL", "ITIMER_PROF", "poll", "epoll", "POLLIN", "POLLHUP", "AF_NETLINK", "AF_UNIX"),
 )
+ELSEWHERE = ("core", "features", "properties", "cli")  # the tests that the workflow runs on other systems
 LACKS = {
     "win32": (UNIX_MODULES, UNIX_NAMES),
     "darwin": (("spwd",), ("AF_NETLINK", "epoll", "pidfd_open", "O_TMPFILE", "memfd_create", "prctl")),
@@ -95,6 +98,36 @@ def test_every_module_loads_where_other_systems_lack_what_unix_has(platform: str
     count, problems = json.loads(done.stdout.splitlines()[-1])
     assert count > 200
     assert problems == {}
+
+
+def test_the_tests_that_run_on_windows_import_nothing_that_it_lacks():
+    waiting = [path for folder in ELSEWHERE for path in (ROOT / "tests" / folder).rglob("*.py")]
+    seen: set[Path] = set()
+    problems: list[str] = []
+    while waiting:
+        path = waiting.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        for name in _imports(path):
+            problems += [f"{path.relative_to(ROOT)}: {name}"] if name.partition(".")[0] in UNIX_MODULES else []
+            imported = ROOT / f"{name.replace('.', '/')}.py"
+            waiting += [imported] if name.startswith("tests.") and imported.exists() else []
+
+    assert f"pytest -n 4 {' '.join(f'tests/{folder}' for folder in ELSEWHERE)}" in WORKFLOW.read_text("utf-8")
+    assert len(seen) > 100
+    assert problems == []
+
+
+def _imports(path: Path) -> Iterator[str]:
+    """The modules that a file imports when it is loaded."""
+    for node in ast.parse(path.read_text("utf-8")).body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            folder = ".".join(path.relative_to(ROOT).parts[: -node.level]) if node.level else ""
+            module = ".".join(part for part in (folder, node.module) if part)
+            yield from (module, *(f"{module}.{alias.name}" for alias in node.names))
 
 
 @deep

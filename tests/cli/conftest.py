@@ -1,7 +1,6 @@
 """The command as a person runs it: a process of its own, with a home and a state directory of its own."""
 
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -40,7 +39,7 @@ class Cli:
 
     def watched(self, *args: str) -> tuple[int, bytes]:
         """Run the command with a terminal as its standard error; the exit code, and what a person sees there."""
-        watcher, terminal = pty.openpty()
+        watcher, terminal = pytest.importorskip("pty").openpty()  # not on Windows
         quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
         env = {**self.env, "TERM": "xterm"}
         with subprocess.Popen([*COMMAND, *args], stderr=terminal, cwd=self.here, env=env, **quiet) as process:

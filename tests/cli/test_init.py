@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import subprocess
 import tomllib
 from pathlib import Path
@@ -160,7 +159,7 @@ def test_without_a_person_there_must_be_a_yes(cli: Cli, world: Path):
 
 @pytest.mark.parametrize(("answer", "code", "exists"), [(b"y\n", 0, True), (b"n\n", 1, False)])
 def test_a_person_is_asked(cli: Cli, world: Path, answer: bytes, code: int, exists: bool):
-    keyboard, terminal = pty.openpty()
+    keyboard, terminal = pytest.importorskip("pty").openpty()  # not on Windows
     os.write(keyboard, answer)
     done = subprocess.run(
         [*COMMAND, "init", "claude"], stdin=terminal, capture_output=True, cwd=cli.here, env=cli.env, timeout=PATIENCE_S

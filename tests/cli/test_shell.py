@@ -1,17 +1,9 @@
 """Completion, the manual page, and the question whether a newer version is out."""
 
 import asyncio
-import fcntl
 import os
-import pty
-import re
-import select
 import shutil
-import struct
 import subprocess
-import termios
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -65,7 +57,7 @@ COMPLETED = [
 
 
 def test_fish_completes_commands_options_and_values(tmp_path: Path):
-    _need("fish")
+    need("fish")
     script = tmp_path / "kimi-proxy.fish"
     script.write_text(shell.fish_script(), "utf-8")
     asked = "; echo; ".join(f"complete --do-complete {line!r}" for line, _ in COMPLETED)
@@ -78,78 +70,14 @@ def test_fish_completes_commands_options_and_values(tmp_path: Path):
     assert offered == [words for _, words in COMPLETED]
 
 
-def test_zsh_completes_commands_options_and_values_from_the_first_key_on(tmp_path: Path):
-    _need("zsh")
-    (tmp_path / "_kimi-proxy").write_text(shell.zsh_script(), "utf-8")
-    with Zsh(tmp_path) as zsh:
-        for line, words in COMPLETED:
-            assert zsh.offers(line, words)
-
-
-def _need(name: str) -> None:
+def need(name: str) -> None:
     if shutil.which(name) is None:
         pytest.skip(f"{name} is not installed here")
 
 
-class Zsh:
-    """A real zsh at a terminal, which finds the completions of a folder as users have them."""
-
-    SETTINGS = "fpath=({0} $fpath); autoload -Uz compinit; compinit -D -u; LISTMAX=1000; bindkey '^T' list-choices"
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def __enter__(self) -> "Zsh":
-        keyboard, terminal = pty.openpty()
-        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 100, 250, 0, 0))
-        env = {"PATH": os.environ["PATH"], "HOME": str(self._folder), "TERM": "xterm", "LANG": "C.UTF-8"}
-        self._process = subprocess.Popen(
-            ["zsh", "-f", "-i"],
-            stdin=terminal,
-            stdout=terminal,
-            stderr=terminal,
-            cwd=self._folder,
-            env=env,
-            start_new_session=True,
-        )
-        os.close(terminal)
-        self._keyboard = keyboard
-        os.write(keyboard, f"{self.SETTINGS.format(self._folder)}; PS1='rea''dy> '\n".encode())
-        assert self._reads(lambda seen: "ready> " in seen)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait()
-        os.close(self._keyboard)
-
-    def offers(self, line: str, words: set[str]) -> bool:
-        """Whether these words, and no other of our commands and values, are listed for a line that was typed."""
-        os.write(self._keyboard, f"{line}\x14".encode())
-        others = {word for _, listed in COMPLETED for word in listed} - words
-        is_right = self._reads(lambda seen: words <= _listed(seen) and not others & _listed(seen))
-        os.write(self._keyboard, b"\x15\n")
-        return is_right and self._reads(lambda seen: "ready> " in seen)
-
-    def _reads(self, is_there: Callable[[str], bool], within_s: float = 60) -> bool:
-        seen, deadline = b"", time.monotonic() + within_s
-        while not is_there(seen.decode("utf-8", "replace")):
-            if not select.select([self._keyboard], [], [], max(0, deadline - time.monotonic()))[0]:
-                return False
-            seen += os.read(self._keyboard, 65_536)
-        return True
-
-
-def _listed(seen: str) -> set[str]:
-    """The words of a list of choices: it begins below what was typed, and ends where the cursor goes up again."""
-    listing, *rest = re.split(r"\x1b\[\d*A", seen.partition("\n")[2], maxsplit=1)
-    bare = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", listing).replace("\r", "")
-    return {word for row in bare.split("\n") for word in row.partition(" -- ")[0].split()} if rest else set()
-
-
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_shell_reads_its_script_without_a_complaint(name: str, tmp_path: Path):
-    _need(name)
+    need(name)
     file = tmp_path / "completion"
     file.write_text(SCRIPTS[name](), "utf-8")
     done = subprocess.run([name, "-n", file], capture_output=True, text=True, timeout=60, check=False)
@@ -181,7 +109,7 @@ def test_the_manual_page_is_current():
 
 
 def test_man_reads_the_page_without_a_warning():
-    _need("groff")
+    need("groff")
     command = ["groff", "-man", "-Tutf8", "-ww", "-K", "utf8", str(ROOT / "docs" / "kimi-proxy.1")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 

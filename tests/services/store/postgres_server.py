@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import pwd
 import shutil
 import signal
 import subprocess
@@ -90,6 +89,8 @@ def _running(making: Sequence[str], settings: Sequence[str] = ()) -> Iterator[Po
     with tempfile.TemporaryDirectory(prefix="pg-", dir="/tmp") as home:
         user = None
         if os.geteuid() == 0:  # which PostgreSQL refuses to run as
+            import pwd  # not on Windows
+
             user = "postgres" if "postgres" in {entry.pw_name for entry in pwd.getpwall()} else "nobody"
             shutil.chown(home, user)
         program, *arguments = making

@@ -1,6 +1,5 @@
 """Structure is found in linear time, however a text is nested and however long its lines are."""
 
-import resource
 import time
 from collections.abc import Callable
 
@@ -11,6 +10,8 @@ from kimi_proxy.core.prune import SourceType
 from kimi_proxy.features.pruning import engine
 from kimi_proxy.features.pruning.structure import syntax
 from kimi_proxy.proxy.fork import in_fork
+
+resource = pytest.importorskip("resource")  # not on Windows
 
 SECONDS_PER_KB = 0.02  # ten times what is usual
 ENOUGH_S = 0.1  # less is measured too roughly to be compared
