@@ -6,6 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.services.store.making import TTL_S, a_metric, a_session, all_metrics,
 
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.store import open_store
+from kimi_proxy.services.store.protocols import CompressionRecord
 from kimi_proxy.services.store.sqlite.file import connect
 from kimi_proxy.services.store.sqlite.store import store_path
 
@@ -77,13 +79,22 @@ async def test_the_tables_of_the_contract_exist(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         original = an_original(b"what a tool said")
         await store.originals.keep(original)
+        made = CompressionRecord(
+            *("cmp_1", "ses_a", 100.0, 9000, 900, 12, (2, 5), b"f" * 32),
+            *("read this", "summary", "prn_1", "provider", "compression", False),
+        )
+        for number, before in enumerate((9000, 0)):
+            one = replace(made, id=f"cmp_{number}", session=f"ses_{number}", original_tokens=before)
+            assert await store.decisions.add_compression(one)
     with closing(sqlite3.connect(store_path(tmp_path))) as connection:
+        ratios = connection.execute("SELECT compression_ratio FROM compression_log ORDER BY id").fetchall()
         columns = {row[1] for row in connection.execute("PRAGMA table_info(sessions)")}
         logged = {row[1] for row in connection.execute("PRAGMA table_info(compression_log)")}
         masked = connection.execute("SELECT handle FROM masked_content").fetchall()
     assert "memory_context" in columns
     assert {"session_id", "timestamp", "original_tokens", "compressed_tokens", "compression_ratio"} <= logged
     assert masked == [(original.id,)]
+    assert ratios == [(0.9,), (0.0,)]
 
 
 async def test_a_file_of_the_first_schema_is_brought_up_and_keeps_its_originals(tmp_path: Path) -> None:
