@@ -67,6 +67,20 @@ async def test_a_decision_is_replaced_only_while_it_is_the_one_that_was_read(dec
     assert (await decisions.times("local", [HERE]))[HERE] == second[HERE].created != read[HERE]
 
 
+async def test_a_use_is_written_twice_within_the_ttl_and_not_with_every_request(tmp_path: Path, opened: Opening):
+    clock, other = Clock(), replace(WHOLE, key=b"o" * 32)
+    async with opened(tmp_path, clock) as store:
+        made = (await store.decisions.add("local", [CUT]))[HERE].last_used
+        uses = []
+        for seconds, new in ((TTL_S / 4, WHOLE), (TTL_S / 2, other)):
+            clock.advance(seconds)
+            await store.decisions.get("local", [HERE])
+            await store.decisions.add("local", [new])  # with it earlier uses are written
+            uses.append((await store.decisions.get("local", [HERE]))[HERE].last_used)
+
+    assert uses == [made, made + TTL_S * 3 / 4]
+
+
 async def test_scopes_know_nothing_of_each_other(decisions: Decisions):
     await decisions.add("local", [CUT])
 
