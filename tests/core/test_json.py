@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.deep import slow
 
@@ -17,6 +17,7 @@ from kimi_proxy.core.json import (
     decode,
     decode_deep,
     encode,
+    has_many_values,
     is_json,
 )
 
@@ -150,3 +151,28 @@ def test_members_are_found_without_reading_them():
     assert {k: bytes(v) for k, v in children('{"a": [1, 2], "b": "c"}').items()} == {"a": b"[1, 2]", "b": b'"c"'}
     assert [bytes(m) for m in children("[1, {}]")] == [b"1", b"{}"]
     assert children("12") == []
+
+
+def _values(text: str) -> int:
+    """Count what opens or separates values outside of strings, one character after the other."""
+    found, in_string, escaped = 0, False, False
+    for character in text:
+        if escaped:
+            escaped = False
+        elif character == "\\":
+            escaped = True
+        elif character == '"':
+            in_string = not in_string
+        else:
+            found += not in_string and character in ",[{"
+    return found
+
+
+@given(
+    st.lists(st.sampled_from([",", "[", "{", "a", " "]) | st.text('ab,[{\\"', max_size=9), max_size=40),
+    st.integers(1, 9),
+)
+def test_values_are_counted_the_same_wherever_a_text_is_sliced(pieces: list[str], slice_bytes: int):
+    text = "".join(piece if piece in ",[{ " else json.dumps(piece) for piece in pieces)
+    assume(text.count('"') <= 12 and len(text) > 6)
+    assert has_many_values(text.encode(), max_values=3, slice_bytes=slice_bytes) == (_values(text) > 3)

@@ -28,6 +28,7 @@ P = ParamSpec("P")
 
 log = logging.getLogger(__name__)
 
+IN_LOOP_MAX_BYTES = 1024**2
 MAX_MODEL_CHARS = 200  # of a model's name, as it is counted
 
 
@@ -115,7 +116,7 @@ class Chat:
     @asynccontextmanager
     async def answer(self, incoming: ChatRequest) -> AsyncIterator[Answer]:
         """Ask the provider of the model that is named; the answer is open as long as the block runs."""
-        request = chat.parse(incoming.body, incoming.wire)
+        request = await _parsed(incoming)
         target = self.models.target(request.model, incoming.wire, self._credential(incoming), translate=True)
         session = await self._session(request, incoming, target)
         spoken = self.models.upstream_wire(target, incoming.wire)
@@ -132,7 +133,7 @@ class Chat:
     @asynccontextmanager
     async def count_tokens(self, incoming: ChatRequest) -> AsyncIterator[Answer]:
         """Let an Anthropic provider count; for the models of others, we do."""
-        request = chat.parse(incoming.body, incoming.wire)
+        request = await _parsed(incoming)
         try:
             target = self.models.target(request.model, incoming.wire, self._credential(incoming))
         except NoProvider:
@@ -236,6 +237,13 @@ class Chat:
             provider.first_byte_seconds.observe(exchange.first_byte_s)
         if usage is not None:
             provider.count_tokens(usage.input_tokens, usage.cached_tokens, usage.output_tokens)
+
+
+async def _parsed(incoming: ChatRequest) -> chat.Request:
+    """Return the request; a long one is read in a thread, and others get their turn meanwhile."""
+    if len(incoming.body) <= IN_LOOP_MAX_BYTES:
+        return chat.parse(incoming.body, incoming.wire)
+    return await asyncio.to_thread(chat.parse, incoming.body, incoming.wire)
 
 
 def _outgoing(incoming: ChatRequest, body: bytes, path: str = "", method: str = "POST") -> UpstreamRequest:

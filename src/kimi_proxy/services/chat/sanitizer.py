@@ -44,6 +44,7 @@ from kimi_proxy.features.sanitizer.policy import (
 from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task
 from kimi_proxy.features.sanitizer.stage import EVENT, Decision, RequestDecisions, result_call_ids, sanitize
 from kimi_proxy.services.chat.decisions import AT_ONCE, ChatDecisions, ShortenedOutput, batched
+from kimi_proxy.services.chat.handler import IN_LOOP_MAX_BYTES
 from kimi_proxy.services.chat.prompt_cache import PromptCaches, PromptCacheState
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store.protocols import ListedOriginal
@@ -53,7 +54,6 @@ BUSY_FACTOR = 3  # how much longer than its CPU time a request waits: agents run
 HURRY_S = 0.5  # beyond that, in which what is late is cut without scores; the rest of thousands goes whole
 # What was shortened, now or before, is worth waiting for the disk, also on a busy machine; not once it has hung.
 COMMIT_GRACE_S, HUNG_GRACE_S = 1.5, 0.25
-IN_LOOP_MAX_BYTES = 1024**2
 IN_LOOP_MAX_CHARS = 128 * 1024
 MAX_SMALL = 50_000
 BYTES_PER_ROW, ROWS_BYTES = 64, 16 * 1024**2  # of what is remembered of results, to find them in others
