@@ -10,7 +10,7 @@ from kimi_proxy.cli.console import load
 from kimi_proxy.core import json
 from kimi_proxy.services.chat.messages import ShortenedMessages
 from kimi_proxy.services.runtime import running
-from kimi_proxy.services.team import own_store
+from kimi_proxy.services.store import own_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

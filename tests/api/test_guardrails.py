@@ -16,8 +16,8 @@ from kimi_proxy.core import chat
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.sanitizer.plan import Origin
 from kimi_proxy.features.sanitizer.shorten import Task, shorten
 from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.messages import Messages, ShortenedMessages

@@ -14,7 +14,7 @@ from kimi_proxy.core import tokens
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.features.sanitizer.plan import Origin
+from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.sanitizer.shorten import Task, shorten
 from kimi_proxy.services.cuts import Cuts
 from kimi_proxy.services.hooks import ToolHooks

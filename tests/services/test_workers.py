@@ -13,9 +13,9 @@ import pytest
 from tests.processes import Children, children_of, is_there, until
 from tests.texts import a_log, a_question
 
+from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.pruning import engine
 from kimi_proxy.features.pruning.structure.syntax import parsing_by
-from kimi_proxy.features.sanitizer.plan import Origin
 from kimi_proxy.features.sanitizer.shorten import Task, shorten
 from kimi_proxy.services.workers.pool import SMALL_CHARS, Workers, without_secrets
 

@@ -77,8 +77,7 @@ def with_store(job: Callable[[Store], Awaitable[T]]) -> T:
     """Return the result of `job` on the store of these settings, which is opened for it and closed again."""
     import asyncio
 
-    from kimi_proxy.services.store import open_store
-    from kimi_proxy.services.team import own_store
+    from kimi_proxy.services.store import open_store, own_store
 
     log_errors_only()
     config = load().config

@@ -21,6 +21,16 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """The tool, the file or command that it was called with, and whether it reported a failure."""
+
+    tool: str = ""
+    path: str = ""
+    command: str = ""
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class CallContext:
     """What an agent was doing when a tool answered it. Texts are short: the newest that fit."""
 

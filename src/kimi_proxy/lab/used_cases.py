@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.lines import join, split
-from kimi_proxy.core.prune import CallContext
+from kimi_proxy.core.prune import CallContext, Origin
 from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.engine import outline
 from kimi_proxy.features.pruning.model import installed
 from kimi_proxy.features.pruning.signals import measure, wider_goal
 from kimi_proxy.features.pruning.structure.blocks import Floats
 from kimi_proxy.features.sanitizer.history import CallHistory, MadeCall
-from kimi_proxy.features.sanitizer.plan import Origin, goal_of, origin_of, own_words
+from kimi_proxy.features.sanitizer.plan import goal_of, origin_of, own_words
 from kimi_proxy.features.sanitizer.policy import edits_by_quoting
 from kimi_proxy.features.sanitizer.rows import unnumbered
 from kimi_proxy.features.sanitizer.shorten import SOURCE_TYPES, kind_of

@@ -3,6 +3,8 @@
 A fault of ours (store, worker, reranker, deadline) never reaches the caller: `_fail_open` answers with the whole text.
 """
 
+from __future__ import annotations
+
 import asyncio
 import logging
 import sys
@@ -34,13 +36,13 @@ from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.features.recovery import LineRange
 from kimi_proxy.services import originals
 from kimi_proxy.services.events import Publish, no_op
-from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.originals import fingerprint
 from kimi_proxy.services.store.protocols import Original, Originals
 from kimi_proxy.services.workers.pool import Workers
 
 if TYPE_CHECKING:
     from kimi_proxy.proxy.pruners import Reranked, Reranker
+    from kimi_proxy.services.metrics import Metrics
 
 USD_PER_TOKEN_SAVED = 0.01 / 1_000_000
 COMMIT_GRACE_S = 0.2  # a text that timed out is still committed; the answer may be 0.25 s late
@@ -100,12 +102,12 @@ class PruneAnswer:
             return "fallback"
         return "pruned" if self.pruned.annotations else "untouched"
 
-    def from_cache(self) -> "PruneAnswer":
+    def from_cache(self) -> PruneAnswer:
         """Return the same answer, marked as given again."""
         again = self.reranking and replace(self.reranking, latency_ms=0, cached=True)
         return replace(self, pruned=self.pruned.warned("cache_hit"), reranking=again)
 
-    def without_id(self, text: str) -> "PruneAnswer":
+    def without_id(self, text: str) -> PruneAnswer:
         """Return the answer that leaves `text` whole, because nothing could bring it back."""
         codes = (*self.pruned.warnings, "recovery_unavailable")
         whole = untouched(text, self.pruned.original_lines, self.pruned.tokens_before, *codes)
@@ -202,7 +204,7 @@ class Explanation:
     lines: Sequence[LineWhy]
 
 
-def reranker(config: Config) -> "Reranker | None":
+def reranker(config: Config) -> Reranker | None:
     """Return the cloud backend, for those who opted in; its HTTP client takes a quarter of a second to load."""
     if config.mcp_pruner.backend != "deepinfra":
         return None
@@ -226,7 +228,7 @@ class Pruner:
         self._originals = originals
         self._workers = workers
         self._ask_reranker = rerank
-        self._metrics = metrics or Metrics()
+        self._metrics = metrics
         self._publish = publish
         self._in_flight: InFlight[tuple[str, bytes, int], PruneAnswer] = InFlight()
         self._cache: LruCache[tuple[str, bytes], PruneAnswer] = LruCache(
@@ -360,7 +362,8 @@ class Pruner:
             code, what = "internal_error", str(e)
         except Exception as e:  # noqa: BLE001
             code, what = "internal_error", location(e)
-        self._metrics.faults.labels(step, code).inc()
+        if self._metrics is not None:
+            self._metrics.faults.labels(step, code).inc()
         log.warning("prune fell back", extra={"step": step, "code": code, "what": what})
         return fallback(code)
 
@@ -371,9 +374,9 @@ class Pruner:
             text = (await self._original(prune_id)).text
             raw = await _aside(len(text), lambda: recovery.recover(decoded(text), ranges, with_numbers))
         except KimiProxyError as e:
-            self._metrics.recoveries.labels(e.code).inc()
+            self._count_recovery(e.code)
             raise
-        self._metrics.recoveries.labels("ok").inc()
+        self._count_recovery("ok")
         return raw
 
     async def explain(self, prune_id: str) -> Explanation:
@@ -409,11 +412,17 @@ class Pruner:
             raise PruneIdNotFound(prune_id, "unknown")
         return await self._originals.get(caller.scope(), prune_id)
 
+    def _count_recovery(self, outcome: str) -> None:
+        if self._metrics is not None:
+            self._metrics.recoveries.labels(outcome).inc()
+
     def _no_reranking(self) -> Reranking | None:
         return None if self._ask_reranker is None else Reranking()
 
     def _count(self, question: Question, answer: PruneAnswer) -> None:
         counted = self._metrics
+        if counted is None:
+            return
         counted.prunes.labels(question.source_type, answer.backend, answer.outcome).inc()
         counted.tokens_before.inc(answer.pruned.tokens_before)
         counted.tokens_after.inc(answer.pruned.tokens_after)

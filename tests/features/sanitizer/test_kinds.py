@@ -5,7 +5,7 @@ import json
 import pytest
 from tests import outputs
 
-from kimi_proxy.features.sanitizer.plan import Origin
+from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.sanitizer.shorten import kind_of
 
 CODE = outputs.source_file().text

@@ -5,8 +5,9 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.sanitizer.lossless import MAX_ROW_CHARS, Earlier, lossless_form, repeats
-from kimi_proxy.features.sanitizer.plan import Origin, result_of
+from kimi_proxy.features.sanitizer.plan import result_of
 from kimi_proxy.features.sanitizer.rows import MIN_NUMBERED_ROWS, strip_terminal, thin_numbers
 
 CODE = [f"    value_{n} = compute({n}, {n * n})  # a line of some length" for n in range(1, 61)]

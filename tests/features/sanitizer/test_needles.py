@@ -6,7 +6,7 @@ import pytest
 from tests import outputs
 from tests.outputs import Printed
 
-from kimi_proxy.features.sanitizer.plan import Origin
+from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task, shorten
 
 

@@ -6,7 +6,8 @@ import pytest
 from tests.conversations import Assistant, Call, Item, Result, User, request
 
 from kimi_proxy.core.chat import Wire, parse
-from kimi_proxy.features.sanitizer.plan import LongOutput, Origin, plan
+from kimi_proxy.core.prune import Origin
+from kimi_proxy.features.sanitizer.plan import LongOutput, plan
 
 LONG = "a line of output that goes on and on\n" * 100
 WIRES = pytest.mark.parametrize("wire", list(Wire))

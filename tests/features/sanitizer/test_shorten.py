@@ -7,7 +7,7 @@ import pytest
 from tests import outputs
 
 from kimi_proxy.core.markers import is_id, read, read_mask
-from kimi_proxy.features.sanitizer.plan import Origin
+from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task, shorten
 
 MINIFIED = "function a(b){return b+1};" * 1000

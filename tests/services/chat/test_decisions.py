@@ -9,7 +9,8 @@ from tests.fakes import Clock
 from tests.services.store.making import opened
 
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.features.sanitizer.plan import LongOutput, Origin
+from kimi_proxy.core.prune import Origin
+from kimi_proxy.features.sanitizer.plan import LongOutput
 from kimi_proxy.features.sanitizer.shorten import Hidden, ShortenedText
 from kimi_proxy.services.chat.decisions import ChatDecisions, ShortenedOutput
 from kimi_proxy.services.store.protocols import DecisionRecord

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from kimi_proxy.core import json
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.features.sanitizer.plan import MAX_CHARS, Origin, origin_of
+from kimi_proxy.core.prune import Origin
+from kimi_proxy.features.sanitizer.plan import MAX_CHARS, origin_of
 from kimi_proxy.features.sanitizer.rows import READERS
 
 AFTER_TOOL = "PostToolUse"

@@ -13,16 +13,7 @@ from kimi_proxy.core.chat import Message, Part, Request
 from kimi_proxy.core.chat.edit import Place
 from kimi_proxy.core.errors import ParseError, Reason
 from kimi_proxy.core.json import JsonValue
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """The tool, the file or command that it was called with, and whether it reported a failure."""
-
-    tool: str = ""
-    path: str = ""
-    command: str = ""
-    failed: bool = False
+from kimi_proxy.core.prune import Origin
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from kimi_proxy.core import lines as text_lines
-from kimi_proxy.core.prune import Cut
-from kimi_proxy.features.sanitizer.plan import Origin
+from kimi_proxy.core.prune import Cut, Origin
 
 # Tools that show files.
 READERS = frozenset({"read", "view", "read_file", "readfile", "open", "notebookread"})

@@ -19,7 +19,7 @@ from kimi_proxy.core import tokens
 from kimi_proxy.core.errors import AnyReason, Reason
 from kimi_proxy.core.lines import join, split
 from kimi_proxy.core.markers import MaskMarker, PruneMarker, clean_reason, new_id
-from kimi_proxy.core.prune import CallContext, Cut, Options, Question, SourceType
+from kimi_proxy.core.prune import CallContext, Cut, Options, Origin, Question, SourceType
 from kimi_proxy.features.failures import FAILURE_MARKS, VERDICT, begins_report, failed_cases, failure_level
 from kimi_proxy.features.pruning import engine, source_type
 from kimi_proxy.features.pruning.engine import annotate, outline, render
@@ -29,7 +29,6 @@ from kimi_proxy.features.pruning.select import gaps
 from kimi_proxy.features.pruning.structure import languages
 from kimi_proxy.features.pruning.structure.blocks import Floats, scaled
 from kimi_proxy.features.pruning.structure.logs import log_style, message_of
-from kimi_proxy.features.sanitizer.plan import Origin
 from kimi_proxy.features.sanitizer.records import Run, is_long, runs
 from kimi_proxy.features.sanitizer.routine import notable_rows
 from kimi_proxy.features.sanitizer.rows import readable_rows, unnumbered

@@ -1,11 +1,6 @@
 """A team: who calls, what is theirs, what they may spend, and who did what."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
-from kimi_proxy.core import caller
 from kimi_proxy.core.config import Config
-from kimi_proxy.core.errors import AccessDenied
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.store.protocols import Store
 from kimi_proxy.services.team.audit import AuditLog
@@ -32,24 +27,3 @@ class Team:
 
     async def close(self) -> None:
         await self.audit.close()
-
-
-@asynccontextmanager
-async def own_store(config: Config, store: Store) -> AsyncIterator[Store]:
-    """Yield `store` as the person sees it whose token is in KIMI_PROXY_TOKEN; without a team that is all of it.
-
-    For commands, which serve one person. Raise AccessDenied if the token is no one's.
-    """
-    if not config.team.enabled:
-        yield store
-        return
-    team = Team(config, store)
-    try:
-        token = config.token.get_secret_value() if config.token else ""
-        who = await team.people.identify([token.encode()])
-        if who is None:
-            raise AccessDenied("this store is a team's: set KIMI_PROXY_TOKEN to your own token")
-        with caller.acting(who):
-            yield team.store
-    finally:
-        await team.close()

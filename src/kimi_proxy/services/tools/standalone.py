@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 from kimi_proxy.core.config import Config
 from kimi_proxy.features.tool import AnyTool
-from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner, reranker
-from kimi_proxy.services.store import open_store
-from kimi_proxy.services.team import own_store
+from kimi_proxy.services.store import open_store, own_store
 from kimi_proxy.services.tools import prune_text, recover_text
 from kimi_proxy.services.tools.agent import agent_tools
 from kimi_proxy.services.workers.pool import Workers
@@ -37,7 +35,7 @@ async def running_tools(config: Config) -> AsyncIterator[ToolsRuntime]:
         rerank = reranker(config)
         if rerank is not None:
             alive.push_async_callback(rerank.close)
-        pruner = Pruner(config.mcp_pruner, store.originals, workers, rerank, Metrics())
+        pruner = Pruner(config.mcp_pruner, store.originals, workers, rerank)  # no one could read its counters
         agents = await alive.enter_async_context(agent_tools(config, store.originals, pruner, os.environ))
         yield ToolsRuntime(pruner, pruner_tools(pruner), agents)
 

@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.store.clock import WallClock
@@ -15,7 +17,9 @@ from kimi_proxy.services.store.sqlite.database import Database
 from kimi_proxy.services.store.sqlite.file import Connect, connect, set_aside_files
 from kimi_proxy.services.store.sqlite.originals import SqliteOriginals
 from kimi_proxy.services.store.sqlite.peek import counts
-from kimi_proxy.services.store.sqlite.tables import SqliteDecisions, SqliteSessions, SqliteTeam
+
+if TYPE_CHECKING:
+    from kimi_proxy.services.store.sqlite.tables import SqliteDecisions, SqliteSessions, SqliteTeam
 
 FLUSH_S = 5.0  # uses of originals are written this late at most
 SWEEP_S = 60.0
@@ -34,9 +38,6 @@ class SqliteStore:
         self._ttl_s = ttl_s
         self._max_bytes = max_bytes
         self.originals = SqliteOriginals(database, ttl_s, max_bytes)
-        self.decisions = SqliteDecisions(database, ttl_s)
-        self.sessions = SqliteSessions(database)
-        self.team = SqliteTeam(database)
         self._tending = asyncio.create_task(self._tend())
 
     @classmethod
@@ -58,6 +59,26 @@ class SqliteStore:
                 # A leap of the clock since the newest stamp on file waits for a second look.
                 database.clock = WallClock(now, await store.originals.newest_use())
         return store
+
+    # A command that prunes, or reads an original back, needs none of these, nor the accounting that they load.
+
+    @cached_property
+    def decisions(self) -> "SqliteDecisions":
+        from kimi_proxy.services.store.sqlite.tables import SqliteDecisions
+
+        return SqliteDecisions(self._database, self._ttl_s)
+
+    @cached_property
+    def sessions(self) -> "SqliteSessions":
+        from kimi_proxy.services.store.sqlite.tables import SqliteSessions
+
+        return SqliteSessions(self._database)
+
+    @cached_property
+    def team(self) -> "SqliteTeam":
+        from kimi_proxy.services.store.sqlite.tables import SqliteTeam
+
+        return SqliteTeam(self._database)
 
     async def usage(self) -> StoreUsage:
         path, commits = self._database.path, self.originals.commits
