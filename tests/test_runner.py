@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from urllib.request import Request, urlopen
 
+from tests.deep import deep
+
 from kimi_proxy.runner import ClaudeServer, State, pruner_run
 
 LOG = [f"12:{n // 60:02}:{n % 60:02} INFO item {n} was stored" for n in range(300)]
@@ -49,6 +51,7 @@ async def test_without_the_tools_the_program_goes_on(tmp_path: Path):
         assert run.command(["codex", "exec"]) == ["codex", "exec"]
 
 
+@deep
 async def test_a_config_toml_of_the_project_is_not_read_because_it_is_not_the_users(tmp_path: Path):
     (tmp_path / "config.toml").write_text("[tools]\nno_such_key = 1\n")
     async with pruner_run(cwd=tmp_path, env=environment(tmp_path)) as run:

@@ -3,9 +3,17 @@
 import os
 import shutil
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+# The one without a window of its own takes a quarter less CPU time.
+NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 # Without a user namespace there is no sandbox to be had, as in most containers; pages here are our own.
-ARGUMENTS = ("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu")
+# All pages are ours, so one process may draw several of them.
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-dev-shm-usage",
+    "--disable-gpu",
+    "--disable-site-isolation-trials",
+    "--disable-features=SpareRendererForSitePerProcess,IsolateOrigins,site-per-process",
+)
 
 
 def find() -> str | None:

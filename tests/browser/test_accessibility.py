@@ -12,7 +12,7 @@ import pytest
 from tests.browser.product import INVOICE, Product
 from tests.browser.window import SharedWindow, Theme, Window, Windows
 from tests.clients.servers import INSTALL_S, QUICKLY, installed
-from tests.deep import too
+from tests.deep import deep, too
 
 pytestmark = pytest.mark.timeout(INSTALL_S + 600)
 
@@ -88,6 +88,7 @@ def test_nothing_serious_is_found_on_any_view(judged: Window):
     assert found == {view: [] for view in VIEWS}
 
 
+@deep
 @pytest.mark.parametrize("judged", ["dark"], indirect=True)
 def test_everything_can_be_read_in_the_dark(judged: Window):
     found = {view: serious(settled(judged, view), "color-contrast") for view in VIEWS}
@@ -95,6 +96,7 @@ def test_everything_can_be_read_in_the_dark(judged: Window):
     assert found == {view: [] for view in VIEWS}
 
 
+@deep
 @themes("light")
 def test_nothing_serious_is_found_where_a_cut_is_shown(judged: Window):
     page = settled(judged, "cuts").page
@@ -106,6 +108,7 @@ def test_nothing_serious_is_found_where_a_cut_is_shown(judged: Window):
     assert serious(judged) == []
 
 
+@deep
 @themes("light")
 def test_nothing_serious_is_found_while_the_playground_folds(judged: Window):
     page = settled(judged, "playground").page
@@ -115,6 +118,7 @@ def test_nothing_serious_is_found_while_the_playground_folds(judged: Window):
     assert serious(judged) == []
 
 
+@deep
 @themes("light")
 def test_nothing_serious_is_found_where_something_is_explained(judged: Window):
     page = settled(judged, "live").page
@@ -124,6 +128,7 @@ def test_nothing_serious_is_found_where_something_is_explained(judged: Window):
     assert serious(judged) == []
 
 
+@deep
 @themes("light")
 def test_nothing_serious_is_found_where_summaries_and_what_gave_way_are_unfolded(judged: Window):
     page = settled(judged, "live").page

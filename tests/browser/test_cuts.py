@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import expect
 from tests.browser.product import Product, started
 from tests.browser.window import Window, Windows
+from tests.deep import deep
 
 from kimi_proxy.core.json import JsonObject
 
@@ -146,6 +147,7 @@ def test_it_speaks_french(fenetre: Window):
     assert fenetre.button("Copier l’original").is_visible()
 
 
+@deep
 def test_it_fits_on_a_phone(windows: Windows, shop: Product):
     with windows.opened(shop.address, size=(390, 800)) as window:
         page = opened(window).page
@@ -190,6 +192,7 @@ def pruned(product: Product, text: str, goal: str) -> None:
     assert answer["result"]["annotations"], answer
 
 
+@deep
 def test_what_is_cut_meanwhile_takes_nothing_out_of_the_list(busy: Window, workshop: Product):
     text = "\n".join(f"line {row} of a text that is pruned, with some words in it" for row in range(40))
     for number in range(55):
@@ -204,6 +207,7 @@ def test_what_is_cut_meanwhile_takes_nothing_out_of_the_list(busy: Window, works
     assert [number for number in range(56) if sum(f"question {number:03}" in row for row in listed) != 1] == []
 
 
+@deep
 def test_a_hit_far_down_in_a_text_of_long_lines_is_shown(busy: Window, workshop: Product):
     told = [f"{row} " + "words of a long line " * 12 for row in range(3000)]
     told[2900] = "here it is: xylophone"

@@ -10,7 +10,7 @@ from playwright.sync_api import WebSocketRoute, expect
 from tests.browser.product import Product, started
 from tests.browser.provider import Provider, provider, say
 from tests.browser.window import SharedWindow, Window, Windows
-from tests.deep import too
+from tests.deep import deep, too
 
 REQUESTS = "Requests as they stream"
 
@@ -204,6 +204,7 @@ def test_79_9_percent_is_not_80(live: Window, product: Product, told: Provider):
     expect(page.locator(".gauge.ok")).to_be_visible()
 
 
+@deep
 def test_other_sessions_that_fill_up_or_fail_are_told_too(windows: Windows, told: Provider, tmp_path: Path):
     with started(tmp_path, told.toml()) as product, windows.opened(product.address) as window:
         told.tokens, told.status = 100, 200
@@ -286,6 +287,7 @@ def test_after_a_break_the_page_goes_on_where_it_left(unused: Window, product: P
     assert "?since=" in sockets[1].url
 
 
+@deep
 def test_after_a_gap_the_page_begins_again(unused: Window, product: Product):
     sockets: list[WebSocketRoute] = []
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from playwright.sync_api import expect
 from tests.browser.product import INVOICE, Product, demo
 from tests.browser.window import Window, Windows
+from tests.deep import deep
 
 
 def test_the_day_is_listed_request_by_request(window: Window):
@@ -45,6 +46,7 @@ ROUTED = {
 }
 
 
+@deep
 def test_whoever_watches_the_demo_sees_a_request_go_to_a_larger_model(windows: Windows, tmp_path: Path):
     with ExitStack() as opened:
         product = opened.enter_context(demo(tmp_path, "--speed", "6", until="Ctrl-C ends it"))

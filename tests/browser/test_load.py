@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.product import Product, started
 from tests.browser.provider import MODEL, WINDOW, Provider, provider, say
 from tests.browser.window import Window, Windows
-from tests.deep import IS_DEEP
+from tests.deep import IS_DEEP, deep
 
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.services.store import open_store
@@ -125,6 +125,7 @@ def test_the_page_is_light(windows: Windows, product: Product):
     assert sum(sizes) <= MAX_PAGE_BYTES
 
 
+@deep
 def test_views_open_while_fifty_events_a_second_come_in(windows: Windows, product: Product):
     with windows.opened(product.address) as window, lively(product):
         page = opened(window)
@@ -135,6 +136,7 @@ def test_views_open_while_fifty_events_a_second_come_in(windows: Windows, produc
             expect(page.locator("main .view")).to_be_visible()
 
 
+@deep
 def test_what_the_page_holds_does_not_grow(windows: Windows, product: Product):
     with windows.opened(product.address) as window:
         page = opened(window)
@@ -149,6 +151,7 @@ def test_what_the_page_holds_does_not_grow(windows: Windows, product: Product):
     assert after[1] < 3_000
 
 
+@deep
 def test_all_sessions_can_be_reached_a_page_at_a_time(windows: Windows, product: Product):
     with windows.opened(product.address) as window:
         page = window.open("sessions").page
@@ -176,6 +179,7 @@ def test_a_conversation_of_thousands_of_messages_is_drawn_in_part(windows: Windo
         expect(page.get_by_role("dialog").locator("pre")).to_have_text("message 3000")
 
 
+@deep
 def test_whoever_leaves_a_view_before_its_charts_have_come_breaks_nothing(windows: Windows, product: Product):
     with windows.opened(product.address) as window:
         opened(window).evaluate(

@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import expect
 from tests.browser.product import started
 from tests.browser.window import Window, Windows
+from tests.deep import deep
 from tests.issuer import CLIENT, SECRET, Issuer, issuer
 
 TOKEN = "the-server's-own-token"
@@ -85,6 +86,7 @@ def test_a_login_leads_back_to_the_view_and_lasts_until_the_logout(windows: Wind
         forgive_refusals(window)
 
 
+@deep
 def test_a_login_that_fails_says_why(windows: Windows, login: LoginProduct):
     with windows.opened(login.address, locale="fr-FR") as window:
         window.page.goto(login.address)

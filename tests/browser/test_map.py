@@ -7,6 +7,7 @@ from playwright.sync_api import expect
 from tests.browser.product import INVOICE, Product, exchanges, started
 from tests.browser.provider import MODEL, provider
 from tests.browser.window import Window, Windows
+from tests.deep import too
 
 from kimi_proxy.core.json import JsonObject, JsonValue
 
@@ -80,7 +81,7 @@ def described(name: str, words: int) -> JsonObject:
             "Tools that every request describes",
             [["issues (MCP, 2 tools)", "never called"], ["Bash", "1"], ["Read", "never called"]],
         ),
-        (
+        too(
             "fr-FR",
             "Outils décrits dans chaque requête",
             [["issues (MCP, 2 outils)", "jamais appelé"], ["Bash", "1"], ["Read", "jamais appelé"]],
@@ -138,7 +139,7 @@ def restarted(windows: Windows, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.mark.parametrize(
     ("locale", "words", "place"),
     [
-        ("en-GB", "what people say is kept in memory only", "In the place of the old messages"),
+        too("en-GB", "what people say is kept in memory only", "In the place of the old messages"),
         ("fr-FR", "ce que les gens disent n’est gardé qu’en mémoire", "À la place des anciens messages"),
     ],
 )

@@ -9,6 +9,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.product import Product, started
 from tests.browser.provider import Provider, provider, say
 from tests.browser.window import Window, Windows
+from tests.deep import too
 
 BROKEN = f"""
 [mcp.servers.broken]
@@ -74,7 +75,7 @@ def product(windows: Windows, upstream: Provider, tmp_path_factory: pytest.TempP
         yield product
 
 
-@pytest.fixture(scope="module", params=[ENGLISH, FRENCH], ids=["en", "fr"])
+@pytest.fixture(scope="module", params=[too(ENGLISH), FRENCH], ids=["en", "fr"])
 def language(request: pytest.FixtureRequest) -> Language:
     found: Language = request.param
     return found

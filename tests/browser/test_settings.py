@@ -5,6 +5,7 @@ from pathlib import Path
 from playwright.sync_api import WebSocketRoute, expect
 from tests.browser.product import Product, started
 from tests.browser.window import Window, Windows
+from tests.deep import deep
 
 SANITIZER = "Shorten long outputs of tools"
 TOML = """\
@@ -35,6 +36,7 @@ def test_a_switch_counts_at_once_and_the_file_keeps_its_comments(windows: Window
         assert "nonsense" in (tmp_path / "config.toml").read_text()
 
 
+@deep
 def test_every_switch_is_named_and_another_window_follows(window: Window, windows: Windows, shop: Product):
     page = window.open("settings").page
     page.get_by_role("switch").first.wait_for()
@@ -66,6 +68,7 @@ def test_it_speaks_french(fenetre: Window):
     assert "Interrupteurs" in fenetre.text
 
 
+@deep
 def test_after_a_gap_switches_stand_as_they_are_now(windows: Windows, shop: Product):
     sockets: list[WebSocketRoute] = []
 

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from tests.browser.product import Product, started
 from tests.browser.window import Window, Windows
-from tests.deep import too
+from tests.deep import deep, too
 
 VIEWS = ("live", "sessions", "map", "cuts", "compression", "playground", "servers", "settings")
 TOKEN = "a-token/that+is-long-enough"
@@ -35,7 +35,7 @@ def ground(page: Page) -> str:
     return colour
 
 
-@pytest.mark.parametrize("locale", [too("en-GB"), "fr-CA", "de-DE"])
+@pytest.mark.parametrize("locale", [too("en-GB"), "fr-CA", too("de-DE")])
 def test_every_view_opens_in_the_language_of_the_browser(windows: Windows, product: Product, locale: str):
     language = "fr" if locale.startswith("fr") else "en"
     with windows.opened(product.address, locale=locale) as window:
@@ -77,6 +77,7 @@ def test_a_theme_that_was_chosen_stays_chosen_and_never_flashes(shell: Window):
     assert ground(page) == dark
 
 
+@deep
 def test_the_system_theme_is_followed_as_it_changes(shell: Window):
     page = shell.open("live").page
     light = ground(page)
@@ -101,6 +102,7 @@ def test_the_keyboard_reaches_everything_and_can_skip_the_navigation(shell: Wind
     expect(page.get_by_role("heading", name="All sessions")).to_be_visible()
 
 
+@deep
 def test_an_address_that_leads_nowhere_shows_the_first_view(shell: Window):
     for path in ("nowhere", "%E0%A4%A", "../../etc/passwd", "live/%00"):
         shell.page.goto(f"{shell.address}/#/{path}")
@@ -129,6 +131,7 @@ def test_a_view_with_a_fault_says_so_and_the_others_go_on(shell: Window):
     shell.faults.clear()
 
 
+@deep
 def test_a_route_that_the_server_lacks_is_told(shell: Window):
     missing = {"error": {"code": "not_found", "message": "there is nothing at this path"}}
     shell.page.route("**/api/mcp/servers", lambda route: route.fulfill(status=404, json=missing))
@@ -156,6 +159,7 @@ def test_a_server_with_a_token_asks_for_it_and_opens(windows: Windows, guarded: 
         window.faults.clear()  # a socket that is refused is told to the console
 
 
+@deep
 def test_a_text_is_copied_also_where_the_browser_has_no_clipboard_for_pages(windows: Windows, shop: Product):
     with windows.opened(shop.address) as window:
         page = window.page
@@ -168,6 +172,7 @@ def test_a_text_is_copied_also_where_the_browser_has_no_clipboard_for_pages(wind
         expect(page.locator("textarea")).to_have_count(0)
 
 
+@deep
 def test_the_question_for_the_token_cannot_be_waved_away(windows: Windows, guarded: Product):
     with windows.opened(guarded.address) as window:
         page = window.page
@@ -188,6 +193,7 @@ def test_the_question_for_the_token_cannot_be_waved_away(windows: Windows, guard
         window.faults.clear()  # a socket that is refused is told to the console
 
 
+@deep
 def test_a_view_that_cannot_come_while_the_server_is_away_comes_when_it_is_back(shell: Window):
     page = shell.open("sessions").page
     expect(page.locator(".state.live")).to_be_visible()
@@ -200,6 +206,7 @@ def test_a_view_that_cannot_come_while_the_server_is_away_comes_when_it_is_back(
     expect(page.get_by_role("heading", name="The last request")).to_be_visible()
 
 
+@deep
 def test_a_text_that_cannot_be_copied_is_told(shell: Window):
     page = shell.open("playground").page
     page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('denied')); }")
@@ -208,6 +215,7 @@ def test_a_text_that_cannot_be_copied_is_told(shell: Window):
     expect(page.get_by_text("Could not be copied")).to_be_visible()
 
 
+@deep
 def test_a_dialog_stays_when_a_selection_ends_outside_of_it(windows: Windows, shop: Product):
     with windows.opened(shop.address) as window:
         page = window.open("sessions").page
@@ -239,6 +247,7 @@ def test_every_view_fits_on_the_smallest_phone(windows: Windows, shop: Product, 
         assert {view: width for view, width in wide.items() if width > 320} == {}
 
 
+@deep
 def test_an_answer_that_is_not_kimi_proxys_is_no_answer(windows: Windows, shop: Product):
     with windows.opened(shop.address) as window:
         page = window.page

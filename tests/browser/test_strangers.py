@@ -12,6 +12,7 @@ from tests.browser.payloads import PAYLOADS
 from tests.browser.product import Product, started
 from tests.browser.provider import Provider, provider
 from tests.browser.window import SharedWindow, Window, Windows
+from tests.deep import deep
 
 from kimi_proxy.core.json import JsonValue
 
@@ -86,6 +87,7 @@ def test_there_are_fifty_payloads_and_each_is_another():
     assert len(set(PAYLOADS)) == len(PAYLOADS) >= 50
 
 
+@deep
 def test_a_page_without_a_policy_that_made_markup_of_it_would_be_noticed(windows: Windows, evil: Product):
     with windows.opened(evil.address, bypass_policy=True) as window:
         page = window.open("live").page

@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from urllib.request import urlopen
 
+from tests.deep import deep
+
 from .conftest import Cli, stop
 
 DAYS = 9 if os.environ.get("KIMI_PROXY_DEEP") else 2  # each of them is another one
@@ -26,6 +28,7 @@ def test_a_day_is_played_once_and_nothing_is_left(cli: Cli, tmp_path: Path):
     assert list(where.iterdir()) == []
 
 
+@deep
 def test_the_window_fills_up_far_enough_to_be_compressed_on_every_day(cli: Cli):
     done = cli("demo", "--once", "--days", str(DAYS), "--no-browser", "--speed", "1000")
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.deep import deep, too
 from tests.processes import is_guard, runs, with_variable, within
 
 from .conftest import Cli, stop
@@ -91,6 +92,7 @@ def test_one_server_can_be_stopped_and_started_and_the_others_go_on(mcp: Cli):
     assert servers_of(mcp).isdisjoint(before)
 
 
+@deep
 def test_a_restart_of_everything_reads_the_settings_again(mcp: Cli):
     mcp("mcp", "up", "good")
     (mcp.here / "config.toml").write_text("[mcp]\nready_timeout_s = 60\n" + server("new"))
@@ -99,6 +101,7 @@ def test_a_restart_of_everything_reads_the_settings_again(mcp: Cli):
     assert (done.returncode, states(done.stdout)) == (0, {"new": "ready"})
 
 
+@deep
 def test_a_start_in_the_foreground_is_told_and_goes_on(mcp: Cli):
     with serving(mcp, "start") as (process, _):
         assert within(60, lambda: len(servers_of(mcp)) == 1)
@@ -110,7 +113,7 @@ def test_a_start_in_the_foreground_is_told_and_goes_on(mcp: Cli):
     assert mcp("mcp", "status").returncode == 3
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("how", [too(signal.SIGTERM), signal.SIGKILL])
 def test_when_start_ends_so_do_the_servers_and_nobody_is_fooled_by_what_it_left(mcp: Cli, how: signal.Signals):
     with serving(mcp, "start") as (process, _):
         assert within(60, lambda: len(servers_of(mcp)) == 1)
@@ -121,6 +124,7 @@ def test_when_start_ends_so_do_the_servers_and_nobody_is_fooled_by_what_it_left(
     assert mcp("mcp", "status").returncode == 3
 
 
+@deep
 def test_names_that_cannot_be_started_are_refused_with_the_reason(mcp: Cli):
     mcp("mcp", "up", "good")
     unknown = mcp("mcp", "up", "nobody")
@@ -142,6 +146,7 @@ def test_a_start_that_fails_shows_why(mcp: Cli):
     assert b"is taken by another program, which is not kimi-proxy" in done.stderr
 
 
+@deep
 def test_with_a_token_the_command_sends_it(mcp: Cli):
     env = {"KIMI_PROXY_TOKEN": "a" * 32}
     done = mcp("mcp", "up", "good", env=env)

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.deep import deep
 
 from .conftest import Cli
 
@@ -164,6 +165,7 @@ def test_a_store_that_cannot_be_written_leaves_the_text_whole_and_says_so(cli: C
     assert b"recovery_unavailable" in done.stderr
 
 
+@deep
 def test_a_person_sees_a_bar_while_a_large_text_is_pruned(cli: Cli):
     (cli.here / "large.log").write_bytes(LOG * 40)
     status, seen = cli.watched("prune", "large.log", "--goal", GOAL)

@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from tests.deep import deep, too
 from tests.processes import is_there, within
 
 from .conftest import PATIENCE_S, Cli, stop
@@ -49,6 +50,7 @@ def test_the_agent_has_the_tools_and_its_exit_code_is_ours(cli: Cli):
     assert events(cli) == ["mcp_pruner.ready", "mcp_pruner.stopped"]
 
 
+@deep
 def test_one_remark_says_where_the_log_is_and_the_rest_is_the_agent_s(cli: Cli):
     done = cli("run", "sh", "-c", "cat; echo out; echo err >&2", stdin=b"typed\n")
 
@@ -58,6 +60,7 @@ def test_one_remark_says_where_the_log_is_and_the_rest_is_the_agent_s(cli: Cli):
     assert str(runs(cli)[0]).encode() in first
 
 
+@deep
 def test_options_behind_the_command_are_the_agent_s(cli: Cli):
     assert cli("run", "echo", "--help", "-p", "--agent", "x").stdout == b"--help -p --agent x\n"
 
@@ -100,6 +103,7 @@ def test_settings_that_mean_nothing_do_not_keep_the_agent_from_running(cli: Cli)
     assert events(cli) == ["mcp_pruner.config_invalid", "mcp_pruner.not_running"]
 
 
+@deep
 def test_a_state_directory_that_cannot_be_written_does_not_either(cli: Cli, tmp_path: Path):
     (tmp_path / "state").write_text("in the way")
     done = cli("run", "sh", "-c", "curl -s ${KIMI_PROXY_MCP_URL%/mcp}/health", env={"TMPDIR": str(tmp_path)})
@@ -116,7 +120,7 @@ def test_a_command_that_does_not_exist_is_named(cli: Cli):
     assert runs(cli) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, too(signal.SIGINT), too(signal.SIGHUP)])
 def test_a_signal_is_the_agent_s_to_answer(cli: Cli, number: signal.Signals):
     waiting = f"trap 'exit 42' {number.name[3:]}; touch begun; while :; do sleep 0.02; done"
     with cli.started("run", "sh", "-c", waiting) as process:
@@ -161,6 +165,7 @@ def test_a_runner_that_is_killed_leaves_no_server(cli: Cli):
             os.kill(agent, signal.SIGKILL)
 
 
+@deep
 def test_an_agent_outlives_its_tools(cli: Cli):
     waiting = "touch begun; while [ ! -e done ]; do sleep 0.02; done; cat $KIMI_PROXY_MCP_CONFIG; exit 5"
     with cli.started("run", "sh", "-c", waiting) as process:

@@ -47,6 +47,7 @@ def text_of(result: JsonObject) -> str:
     raise AssertionError(result)
 
 
+@deep
 async def test_it_lists_calls_and_recovers_through_the_gateway(command: list[str], tmp_path: Path):
     async with proxy(tmp_path / "home", GATEWAY) as world:
         url = f"http://127.0.0.1:{world.port}/api/mcp-gateway/x/mcp"

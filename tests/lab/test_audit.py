@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.deep import deep
 
 from kimi_proxy.lab import audit_report
 from kimi_proxy.lab.audit import Audit, audit, sourced
@@ -48,6 +49,7 @@ def audited(*folders: Path, processes: int = 1) -> Audit:
     return audit(find(map(sourced, folders)), lambda done, total: None, processes)
 
 
+@deep
 def test_an_audit_is_the_same_in_one_process_and_in_two(tmp_path: Path):
     for at in range(3):
         claude_session(tmp_path / "mine", f"s{at}", turns=6 + at)

@@ -1,11 +1,13 @@
 from pathlib import Path
 
 from tests import histories
+from tests.deep import deep
 
 from kimi_proxy.lab.evaluation import OURS, Repository, contestants, evaluate, mine
 from kimi_proxy.lab.judging import RANKERS
 
 
+@deep
 def test_every_contestant_is_judged_on_every_case_and_twice_the_same(tmp_path: Path):
     cases = mine(Repository(histories.busy(tmp_path)), 6, seed=7)
     against = contestants([])

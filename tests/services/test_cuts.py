@@ -22,7 +22,7 @@ from kimi_proxy.services.store.protocols import DecisionRecord, Original
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 from kimi_proxy.services.workers.pool import Workers
 
-OPTIONS = Options(0.8, 5, 5000, annotate_lines=False, include_markers=True)
+OPTIONS = Options(0.8, 5, 60_000, annotate_lines=False, include_markers=True)
 TEXT = "\n".join(["def needle():", "    return 1", "", *(f"def other_{n}():\n    return {n}\n" for n in range(80))])
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.deep import deep
 
 ROOT = Path(__file__).parents[2]
 
@@ -75,6 +76,7 @@ def test_pruning_asks_nothing_of_the_network_and_a_key_alone_is_no_opt_in(
     assert not Path(trapped["TRAP_LOG"]).exists()
 
 
+@deep
 def test_the_trap_would_have_caught_it(tmp_path: Path, trapped: dict[str, str]) -> None:
     endpoint = "http://127.0.0.1:9/"
     opted_in = {"KIMI_PRUNING_BACKEND": "deepinfra", "DEEPINFRA_API_KEY": "sk", "DEEPINFRA_ENDPOINT_URL": endpoint}

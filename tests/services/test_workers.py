@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.deep import deep, too
 from tests.processes import Children, children_of, is_there, until
 from tests.texts import a_log, a_question
 
@@ -235,7 +236,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("after_s", [0.0, 1.5])
+@pytest.mark.parametrize("after_s", [0.0, too(1.5)])
 async def test_children_do_not_outlive_a_parent_that_was_killed(after_s: float) -> None:
     root = str(Path(__file__).parents[2])
     parent = await asyncio.create_subprocess_exec(sys.executable, "-c", PARENT, root)
@@ -355,6 +356,7 @@ async def test_no_text_is_parsed_in_a_server_and_one_that_freezes_a_parser_is_cu
     assert printed == b"[] True\n"
 
 
+@deep
 async def test_a_text_that_freezes_a_parser_gets_the_same_cut_in_a_child_and_in_a_command() -> None:
     question = a_question(FREEZING, source_type="code")
     with parsing_by(None):

@@ -1,6 +1,7 @@
 """JSON with comments, changed where it has to be and nowhere else."""
 
 import pytest
+from tests.deep import deep
 
 from kimi_proxy.core.errors import FileRefused
 from kimi_proxy.features.editing import jsonc
@@ -73,6 +74,7 @@ def test_a_key_that_stands_there_twice_is_refused():
         jsonc.put('{"a": {}, "a": {}}', ("a", "b"), 1)
 
 
+@deep
 def test_a_file_of_megabytes_takes_a_moment():
     text = '{\n  "history": [' + ",\n".join(f'{{"n": {n}, "text": "{"x" * 80}"}}' for n in range(20_000)) + "]\n}\n"
 

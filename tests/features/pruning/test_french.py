@@ -4,6 +4,8 @@ import json
 import statistics
 from pathlib import Path
 
+from tests.deep import IS_DEEP
+
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core.prune import Options, Question, SourceType
 from kimi_proxy.features.pruning import engine
@@ -37,9 +39,10 @@ def recall(case: dict[str, str], language: str) -> float:
     return statistics.fmean(found)
 
 
-def test_forty_goals_in_french_find_nearly_what_their_english_twins_find() -> None:
-    english = [recall(case, "en") for case in GOALS]
-    french = [recall(case, "fr") for case in GOALS]
+def test_goals_in_french_find_nearly_what_their_english_twins_find() -> None:
+    cases = GOALS if IS_DEEP else GOALS[::4]
+    english = [recall(case, "en") for case in cases]
+    french = [recall(case, "fr") for case in cases]
 
     assert len(GOALS) == 40
     assert statistics.fmean(english) > 0.8

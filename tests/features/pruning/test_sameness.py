@@ -5,6 +5,8 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
+from tests.deep import deep
+
 from kimi_proxy.core.prune import CallContext, Options, Question, SourceType
 from kimi_proxy.features.pruning import engine
 
@@ -43,6 +45,7 @@ def test_lines_are_scored_the_same_everywhere() -> None:
     assert digest.hexdigest() == SCORES
 
 
+@deep
 def test_what_agents_tools_print_is_cut_the_same_everywhere() -> None:
     digest = sha256()
     for at, question in enumerate(questions()):
