@@ -41,14 +41,14 @@ def patterns() -> dict[tuple[str | bytes, int], tuple[str, re.Pattern[str] | re.
         if not module.name.endswith("__main__"):
             with suppress(ModuleNotFoundError):  # of what is optional
                 importlib.import_module(module.name)
-    languages._openers()  # made of a file when first needed
+    languages.openers()  # made of a file when first needed
     found: dict[tuple[str | bytes, int], tuple[str, re.Pattern[str] | re.Pattern[bytes]]] = {}
     for name, module in list(sys.modules.items()):
         if name.startswith("kimi_proxy."):
             for key, value in vars(module).items():
                 for pattern in _inside(value, set()):
                     found.setdefault((pattern.pattern, pattern.flags), (f"{name}.{key}", pattern))
-    for openers in languages._openers().values():
+    for openers in languages.openers().values():
         for _, _, pattern in openers:
             found.setdefault((pattern.pattern, pattern.flags), ("languages.toml", pattern))
     return found

@@ -67,7 +67,7 @@ _FAILURE = re.compile(
 _FAILURE_ROOTS = ("err", "excep", "trace", "fatal", "panic", "fail", "abort", "assert", "seg", "crash", "killed")
 _HARMLESS = re.compile(
     r"\b(?:0|no|zero) (?:errors?|failures?|failed|warnings?)|(?:errors?|failures?|failed)\W{0,3}0\b"
-    r"|without errors?|if error|error[-_]?(?:log|handler|page|codes?)|ignor\w+ error|--(?:fail|error)"
+    r"|without errors?|if error|error[-_]?(?:log|handler|page|codes?)|ignor\w{1,9} error|--(?:fail|error)"
     r"|-w?error|set -e"
 )
 _WARNING_WORDS = (
