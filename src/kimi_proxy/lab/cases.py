@@ -91,7 +91,7 @@ _COMMENT_MARKS = re.compile(r"^\s*(?:/\*+!?|\*+/|///?!?|#+|--+|\*+|;;+)\s?|(?<![
 _TAGGED = re.compile(
     r"\s*(?:@\w+|:\w[^:]*:|\\\w+|(?:Args|Arguments|Parameters|Returns?|Raises|Examples?|Note)\s*(?::|$))"
 )
-_MARKUP = re.compile(r"<[^<>]{1,80}>|[`*]+|\{@\w+ ([^{}]*)\}|:[\w:.-]{1,80}:(?=`)")
+_MARKUP = re.compile(r"<[^<>]{1,80}>|[`*]+|\{@\w+ ([^{}]*)\}|:[\w:.-]{1,40}:(?=`)")
 _QUESTIONS = ("How does this work: {}?", "Where is this explained: {}?", "I need to know about {}.", "{}")
 
 
