@@ -34,6 +34,12 @@ def test_the_dockerfile_is_clean():
     passes(BIN / "hadolint", DEPLOY / "Dockerfile")
 
 
+def test_the_image_leaves_libraries_alone_that_do_not_load_once_stripped():
+    """NumPy's OpenBLAS is such a one: the image would not start. `scripts/bench image` starts it."""
+    (stripping,) = [line for line in DOCKERFILE.splitlines() if "strip --strip-unneeded" in line]
+    assert "-not -path '*.libs/*'" in stripping
+
+
 def test_the_dockerfile_copies_what_exists_and_what_the_context_holds():
     copied = [name for line in re.findall(r"^COPY (?!--)(.*) \S+$", DOCKERFILE, re.M) for name in line.split()]
     context = (ROOT / ".dockerignore").read_text("utf-8").splitlines()

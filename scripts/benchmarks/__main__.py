@@ -8,6 +8,7 @@ import commands
 import dashboard
 import gateway
 import hooks
+import image
 import load
 import pruning
 import relay
@@ -34,6 +35,7 @@ ASKED_FOR = {
     "busy": busy.main,
     "dashboard": dashboard.main,
     "gateway": gateway.main,
+    "image": image.main,
     "load": load.main,
     "rivals": rivals.main,
     "team": team.main,

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import httpx
 import psycopg
 import pytest
 from tests.api.watching import watching
@@ -117,6 +118,49 @@ async def test_a_compression_on_one_replica_is_repeated_by_the_others_and_undone
     assert sent[0] == sent[1]
     assert sent[2] == sent[3]
     assert len(sent[0]) < len(sent[2])
+
+
+async def test_a_session_is_compressed_by_a_replica_that_relayed_it_whichever_is_asked(server: str, tmp_path: Path):
+    items: list[Item] = []
+    for number in range(8):
+        items += [User(f"Question {number} " + "about the importer " * 40), Assistant("Answer " * 60)]
+    later = [*items, User("And now?")]
+    async with replicated(server, tmp_path, 3) as here:
+        other = here.replicas[2].http
+        for at in (0, 1):  # two have it, and one of them does it
+            await here.ask(at, items, "s")
+
+        async def ask(path: str) -> httpx.Response:
+            """Again while the servers may not listen to each other yet."""
+            async with asyncio.timeout(60):
+                while (got := await other.post(path)).status_code == 404:
+                    pass
+            return got
+
+        simulated = (await ask("/api/compaction/s/simulate")).json()
+        done = (await ask("/api/compaction/s?force=true")).json()
+        again = await ask("/api/compaction/s?force=true")
+        stats = (await other.get("/api/compress/s/stats")).json()
+        for at in range(3):
+            await here.ask(at, later, "s")
+    sent = here.left()[-3:]
+
+    assert (simulated["simulated"], simulated["summary"]) == (True, "")
+    assert simulated["messages_removed"] == done["messages_removed"] > 0
+    assert "the user said: Question" in done["summary"]
+    assert [one["compression_id"] for one in stats["history"]] == [done["compression_id"]]
+    assert (again.status_code, again.json()["error"]["reason"]) == (409, "nothing_to_compress")
+    assert sent[0] == sent[1] == sent[2]
+    assert len(sent[0]) < len(later)
+
+
+async def test_a_session_that_no_replica_has_in_memory_is_not_compressed(server: str, tmp_path: Path):
+    async with replicated(server, tmp_path) as here:
+        await here.ask(0, [User("Hello")], "s")
+    async with replicated(server, tmp_path) as restarted:
+        refused = await restarted.replicas[1].http.post("/api/compress/s?force=true")
+
+    assert (refused.status_code, refused.json()["error"]["code"]) == (404, "no_request_seen")
 
 
 async def test_replicas_that_compress_a_session_at_once_send_the_first_summary(server: str, tmp_path: Path):

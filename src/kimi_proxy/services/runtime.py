@@ -50,6 +50,7 @@ from kimi_proxy.services.store import open_store
 from kimi_proxy.services.store.protocols import Replicas, Store, StoredEvent
 from kimi_proxy.services.supervisor import Supervisor
 from kimi_proxy.services.team import Team
+from kimi_proxy.services.team.calls import ReplicaCalls
 from kimi_proxy.services.tools.agent import agent_tools
 from kimi_proxy.services.tools.standalone import pruner_tools
 from kimi_proxy.services.workers.pool import Workers
@@ -57,6 +58,7 @@ from kimi_proxy.services.workers.pool import Workers
 if TYPE_CHECKING:
     from kimi_proxy.proxy.upstream import ProviderReply, Upstreams
 
+ANSWER_S = 30.0
 REMEMBER_S = 60.0  # decisions that were read within this time are not read again
 
 
@@ -163,8 +165,12 @@ async def running(
         sessions = Sessions(store.sessions, journal, forgetters, newer_count=newer_count)
         publish = team.audit.publishing(hub.publish) if team else hub.publish
         settings = LiveSettings(config, stages.switches, os.environ, publish)
+        compressions = SessionCompressions(
+            stages.compressor, sessions, store.sessions, *presets(config.compression, config.compaction)
+        )
         if store.replicas is not None:
-            await alive.enter_async_context(_following(store.replicas, hub, sessions, settings))
+            calls = _closed(alive, _calls(config, store, store.replicas, stages.compressor, compressions))
+            await alive.enter_async_context(_following(store.replicas, hub, sessions, settings, calls))
         yield Runtime(
             config=config,
             store=store,
@@ -187,9 +193,7 @@ async def running(
             sanitizer=stages.sanitizer,
             sessions=sessions,
             latest_requests=latest,
-            compressions=SessionCompressions(
-                stages.compressor, sessions, store.sessions, *presets(config.compression, config.compaction)
-            ),
+            compressions=compressions,
             project_memory=stages.memory,
             messages=Messages(stages.sanitizer.shorten, store.originals, decisions, metrics.count_fault),
             hooks=ToolHooks(config.hooks, config.sanitizer, store.originals, workers, metrics, hub.publish),
@@ -253,11 +257,26 @@ def _stages(
     )
 
 
+def _calls(
+    config: Config, store: Store, replicas: Replicas, compressor: Compressor, compressions: SessionCompressions
+) -> ReplicaCalls:
+    """Return the calls between servers, and let compressions ask by them."""
+    # Beside the summary there is the counting, and the database.
+    answer_s = config.compression.summary_timeout_s + ANSWER_S
+    calls = ReplicaCalls(replicas, store.decisions, compressions.works, compressor.has_seen, answer_s)
+    compressions.elsewhere = calls.ask
+    return calls
+
+
 @asynccontextmanager
-async def _following(replicas: Replicas, hub: Hub, sessions: Sessions, settings: LiveSettings) -> AsyncIterator[None]:
+async def _following(
+    replicas: Replicas, hub: Hub, sessions: Sessions, settings: LiveSettings, calls: ReplicaCalls
+) -> AsyncIterator[None]:
     """Show what happens on other servers, and do what people did there, as long as the block runs."""
 
     def receive(event: StoredEvent) -> None:
+        if calls.receive(event):
+            return
         with caller.acting(Caller(event.scope, is_admin=False)):
             hub.receive(event.name, event.at, event.fields)
             sessions.follow(event.name, event.fields)

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from typing import Literal, TypeAlias
 from weakref import WeakValueDictionary
@@ -37,6 +38,12 @@ ROW_S = 3600.0  # automatic compressions that follow each other within an hour a
 
 EVENT = "compression_event"
 NOTHING_TO_COMPRESS: CompressionRefusal = "nothing_to_compress"
+
+OnDemand = Literal["compress", "simulate"]
+_ON_DEMAND: tuple[OnDemand, ...] = ("compress", "simulate")
+
+# Returns what another server did with a session of this id that it relayed.
+AskElsewhere: TypeAlias = Callable[[str, str], Awaitable[JsonObject]]
 
 # Returns the recall results that a session's model reads beside the results of these calls.
 PendingResults: TypeAlias = Callable[[str, Iterable[str]], Awaitable[Mapping[str, str]]]
@@ -126,6 +133,10 @@ class Compressor:
             raise NothingSeen(session)
         return draft
 
+    def has_seen(self, session: str) -> bool:
+        """Return whether a request of this session passed here, and is still in memory."""
+        return self._last.get(session) is not None
+
     def window(self, draft: Draft) -> int | None:
         return self._models.window(draft.target)
 
@@ -171,6 +182,11 @@ class Compressor:
             self._charge(session, summary)
             self._publish(EVENT, event_of(done))
         return done
+
+    async def summary(self, session: str, id: JsonValue) -> str:
+        """Return the words of a compression that is kept; "" if it is not."""
+        self._states.forget(session)
+        return next((one.summary for one in await self._decisions.compressions(session) if one.id == id), "")
 
     async def undo(self, session: str) -> JsonObject:
         """Undo the newest: the next request leaves as if it had never been."""
@@ -375,7 +391,10 @@ _UNKNOWN = 'name the model in [models] with its max_context_size, or send {"forc
 
 
 class SessionCompressions:
-    """Compression on demand, by the id or the name of a session."""
+    """Compression on demand, by the id or the name of a session.
+
+    What needs its messages is done by the server that relayed them, where several share a store: `elsewhere` asks it.
+    """
 
     def __init__(
         self,
@@ -387,6 +406,7 @@ class SessionCompressions:
     ) -> None:
         self.usual = usual
         self.light = light
+        self.elsewhere: AskElsewhere | None = None
         self._compressor = compressor
         self._sessions = sessions
         self._session_store = session_store
@@ -401,10 +421,33 @@ class SessionCompressions:
         return WindowFullness(share, preset.threshold_percentage)
 
     async def compress(self, id_or_name: str, preset: Preset) -> JsonObject:
-        return await self._compressor.compress(self._compressor.last(await self._id(id_or_name)), preset)
+        return await self._here_or_elsewhere("compress", await self._id(id_or_name), preset)
 
     async def simulate(self, id_or_name: str, preset: Preset) -> JsonObject:
-        return await self._compressor.simulate(await self._id(id_or_name), preset)
+        return await self._here_or_elsewhere("simulate", await self._id(id_or_name), preset)
+
+    @property
+    def works(self) -> Mapping[str, Callable[[str], Awaitable[JsonObject]]]:
+        """Return what this server does for others, by name; the summary's words are left out of the answers."""
+        kinds = [preset for preset in (self.usual, self.light) if preset is not None]
+        return {
+            f"{what} {preset.kind}": partial(self._for_another, what, preset) for what in _ON_DEMAND for preset in kinds
+        }
+
+    async def _for_another(self, what: OnDemand, preset: Preset, session: str) -> JsonObject:
+        done = await self._here(what, session, preset)
+        return {name: value for name, value in done.items() if name != "summary"}
+
+    async def _here(self, what: OnDemand, session: str, preset: Preset) -> JsonObject:
+        if what == "simulate":
+            return await self._compressor.simulate(session, preset)
+        return await self._compressor.compress(self._compressor.last(session), preset)
+
+    async def _here_or_elsewhere(self, what: OnDemand, session: str, preset: Preset) -> JsonObject:
+        if self.elsewhere is None or self._compressor.has_seen(session):
+            return await self._here(what, session, preset)
+        done = await self.elsewhere(f"{what} {preset.kind}", session)
+        return {**done, "summary": await self._compressor.summary(session, done.get("compression_id"))}
 
     async def undo(self, id_or_name: str) -> JsonObject:
         return await self._compressor.undo(await self._id(id_or_name))

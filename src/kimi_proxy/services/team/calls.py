@@ -1,0 +1,127 @@
+"""Calls between servers that share a database: one does what only it can, because it relayed a session's messages.
+
+Question and answer cross as live events do. They hold ids and figures; what people wrote stays where it is.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from hashlib import sha256
+from typing import get_args
+
+from kimi_proxy.core import caller
+from kimi_proxy.core.caller import Caller
+from kimi_proxy.core.errors import CompressionRefusal, CompressionRefused, KimiProxyError, NothingSeen, StoreUnavailable
+from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.markers import new_id
+from kimi_proxy.services.store.protocols import DecisionRecord, Decisions, Replicas, StoredEvent
+
+QUESTION, TAKEN, ANSWER = "replica_question", "replica_taken", "replica_answer"
+TAKEN_S = 3.0  # within which a server that can answer says so
+CLAIM = "claimed"  # why the decision about a question was made: the first server to commit it answers
+
+_REFUSALS: Mapping[str, CompressionRefusal] = {reason: reason for reason in get_args(CompressionRefusal)}
+
+# Does what its name says with the session of this id; raises KimiProxyError.
+Work = Callable[[str], Awaitable[JsonObject]]
+
+
+class ReplicaCalls:
+    """`has` says whether this server relayed a session, and can do `works` with it."""
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        decisions: Decisions,
+        works: Mapping[str, Work],
+        has: Callable[[str], bool],
+        answer_s: float,
+        taken_s: float = TAKEN_S,
+    ) -> None:
+        self._replicas = replicas
+        self._decisions = decisions
+        self._works = works
+        self._has = has
+        self._answer_s = answer_s
+        self._taken_s = taken_s
+        self._origin = new_id("srv").encode()
+        self._asked: dict[str, asyncio.Queue[StoredEvent]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def ask(self, work: str, session: str) -> JsonObject:
+        """Return what a server that relayed `session` answers. Raise NothingSeen if none did, or what it raises."""
+        id, who = new_id("ask"), caller.current()
+        answers = self._asked[id] = asyncio.Queue[StoredEvent]()
+        try:
+            asks = {"person": who.person, "team": who.team, "also_reads": list(who.also_reads)}
+            self._publish(QUESTION, id, {"work": work, "session_id": session, **asks})
+            taken = await _within(self._taken_s, answers, NothingSeen(session))
+            late = StoreUnavailable("the server that relayed this session has not answered: try again")
+            return _read(taken if taken.name == ANSWER else await _within(self._answer_s, answers, late))
+        finally:
+            del self._asked[id]
+
+    def receive(self, event: StoredEvent) -> bool:
+        """Take an event of another server; return False if it is none of a call."""
+        match event.fields:
+            case {"call": str(id)} if event.name in (TAKEN, ANSWER):
+                if id in self._asked:
+                    self._asked[id].put_nowait(event)
+            case {"call": str(id), "work": str(work), "session_id": str(session), **who} if event.name == QUESTION:
+                # What is in memory is by caller, too: one who has no request here is as unknown as elsewhere.
+                with caller.acting(_caller(event.scope, who)):
+                    if work in self._works and self._has(session):
+                        task = asyncio.get_running_loop().create_task(self._answer(id, self._works[work], session))
+                        self._tasks.add(task)
+                        task.add_done_callback(self._tasks.discard)
+            case _:
+                return False
+        return True
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _answer(self, id: str, work: Work, session: str) -> None:
+        try:
+            key = sha256(b"call\0" + id.encode()).digest()
+            made = await self._decisions.add(caller.scope(), [DecisionRecord(key, CLAIM, self._origin)])
+            if made[key].shown != self._origin:
+                return
+            self._publish(TAKEN, id, {})
+            self._publish(ANSWER, id, {"done": await work(session)})
+        except CompressionRefused as e:
+            self._publish(ANSWER, id, {"refused": e.reason, "message": str(e)})
+        except KimiProxyError as e:
+            self._publish(ANSWER, id, {"failed": str(e)})
+
+    def _publish(self, name: str, id: str, fields: Mapping[str, JsonValue]) -> None:
+        self._replicas.publish(StoredEvent(name, time.time(), {"call": id, **fields}, caller.scope()))
+
+
+async def _within(seconds: float, answers: asyncio.Queue[StoredEvent], late: KimiProxyError) -> StoredEvent:
+    try:
+        async with asyncio.timeout(seconds):
+            return await answers.get()
+    except TimeoutError:
+        raise late from None
+
+
+def _caller(scope: str, who: Mapping[str, JsonValue]) -> Caller:
+    """Return who asked on another server; an admin has no more rights to what people wrote than others."""
+    also = who.get("also_reads")
+    scopes = tuple(str(one) for one in also) if isinstance(also, list) else ()
+    return Caller(scope, str(who.get("person", "")), str(who.get("team", "")), is_admin=False, also_reads=scopes)
+
+
+def _read(answer: StoredEvent) -> JsonObject:
+    match answer.fields:
+        case {"done": dict(done)}:
+            return done
+        case {"refused": str(reason), "message": str(said)}:
+            raise CompressionRefused(_REFUSALS.get(reason, "nothing_to_compress"), said)
+        case {"failed": str(said)}:
+            raise StoreUnavailable(said)
+    raise StoreUnavailable("another server of the team answered in words that this version does not know")
