@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 from tests import outputs
 from tests.api.proxy_world import proxy
+from tests.clients.programs.worker import api_of, say
 from tests.clients.servers import INSTALL_S
 from tests.clients.test_coding_agents import program, run
 from tests.evil import Heard, Line, evil, http
-from tests.model import Call, Says, body, events
+from tests.model import Call, Says, events
 
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.chat.wires import wire_of_path
@@ -39,13 +40,12 @@ class Reader:
     recovered: list[str] = field(default_factory=list)
 
     async def __call__(self, heard: Heard, line: Line) -> None:
-        wire = wire_of_path(heard.target.partition("?")[0])
+        wire = await api_of(heard, line)
         if wire is None:
-            await line.send(http(b'{"data":[]}'))
             return
         asked = json.loads(heard.body)
         says = self._says(wire, heard.body) if asked.get("tools") else Says("a title")
-        await (line.stream(*events(wire, says)) if asked.get("stream") else line.send(http(body(wire, says))))
+        await say(wire, says, heard, line)
 
     def _says(self, wire: Wire, raw: bytes) -> Says:
         self.requests.append(raw)

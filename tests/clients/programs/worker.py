@@ -39,11 +39,9 @@ class Worker:
     recovered: list[str] = field(default_factory=list)
 
     async def __call__(self, heard: Heard, line: Line) -> None:
-        wire = wire_of_path(heard.target.partition("?")[0])
+        wire = await api_of(heard, line)
         if wire is None:
-            await line.send(http(b'{"data":[]}'))
             return
-        asked = json.loads(heard.body)
         is_ours = bool(self.replies) or self.shell("")[0] in parse(heard.body, wire).tool_names
         says = self._says(wire, heard.body) if is_ours else Says("A title")
         if is_ours and self.breaks > 0:
@@ -51,7 +49,7 @@ class Worker:
             await line.stream(*events(wire, Says("I shall print the log and then read it."))[:4], ends=False)
             line.reset()
             return
-        await (line.stream(*events(wire, says)) if asked.get("stream") else line.send(http(body(wire, says))))
+        await say(wire, says, heard, line)
 
     def _says(self, wire: Wire, raw: bytes) -> Says:
         self.requests.append(raw)
@@ -71,6 +69,20 @@ class Worker:
             name, arguments = self.shell(STEPS[done])
             return Says("I run a command.", (Call(f"call_{done}", name, arguments),), id=at)
         return Says("", (Call("call_end", *self.ending),), id=at) if self.ending else Says(DONE, id=at)
+
+
+async def api_of(heard: Heard, line: Line) -> Wire | None:
+    """The API of a request to the model; any other, as for a list of models, is answered here."""
+    wire = wire_of_path(heard.target.partition("?")[0])
+    if wire is None:
+        await line.send(http(b'{"data":[]}'))
+    return wire
+
+
+async def say(wire: Wire, says: Says, heard: Heard, line: Line) -> None:
+    """Answer as a stream, if one was asked for."""
+    is_stream = json.loads(heard.body).get("stream")
+    await (line.stream(*events(wire, says)) if is_stream else line.send(http(body(wire, says))))
 
 
 def rewritten(requests: list[bytes], key: str) -> int:
