@@ -18,7 +18,7 @@ from kimi_proxy.services.store.protocols import DecisionRecord, Decisions, Repli
 
 QUESTION, TAKEN, ANSWER = "replica_question", "replica_taken", "replica_answer"
 TAKEN_S = 3.0  # within which a server that can answer says so
-CLAIM = "claimed"  # why the decision about a question was made: the first server to commit it answers
+CLAIM = "claimed"  # why the decision about a question was made
 
 _REFUSALS: Mapping[str, CompressionRefusal] = {reason: reason for reason in get_args(CompressionRefusal)}
 
@@ -55,9 +55,14 @@ class ReplicaCalls:
         try:
             asks = {"person": who.person, "team": who.team, "also_reads": list(who.also_reads)}
             self._publish(QUESTION, id, {"work": work, "session_id": session, **asks})
-            taken = await _within(self._taken_s, answers, NothingSeen(session))
-            late = StoreUnavailable("the server that relayed this session has not answered: try again")
-            return _read(taken if taken.name == ANSWER else await _within(self._answer_s, answers, late))
+            answer = await _next(answers, self._taken_s)
+            if answer is None and await self._claims(id):
+                raise NothingSeen(session)
+            while answer is None or answer.name != ANSWER:
+                answer = await _next(answers, self._answer_s)
+                if answer is None:
+                    raise StoreUnavailable("the server that relayed this session has not answered: try again")
+            return _read(answer)
         finally:
             del self._asked[id]
 
@@ -86,27 +91,30 @@ class ReplicaCalls:
 
     async def _answer(self, id: str, work: Work, session: str) -> None:
         try:
-            key = sha256(b"call\0" + id.encode()).digest()
-            made = await self._decisions.add(caller.scope(), [DecisionRecord(key, CLAIM, self._origin)])
-            if made[key].shown != self._origin:
-                return
-            self._publish(TAKEN, id, {})
-            self._publish(ANSWER, id, {"done": await work(session)})
+            if await self._claims(id):
+                self._publish(TAKEN, id, {})
+                self._publish(ANSWER, id, {"done": await work(session)})
         except CompressionRefused as e:
             self._publish(ANSWER, id, {"refused": e.reason, "message": str(e)})
         except KimiProxyError as e:
             self._publish(ANSWER, id, {"failed": str(e)})
 
+    async def _claims(self, id: str) -> bool:
+        """Return whether this server claims a question first: no other answers it then, however late it comes."""
+        key = sha256(b"call\0" + id.encode()).digest()
+        made = await self._decisions.add(caller.scope(), [DecisionRecord(key, CLAIM, self._origin)])
+        return made[key].shown == self._origin
+
     def _publish(self, name: str, id: str, fields: Mapping[str, JsonValue]) -> None:
         self._replicas.publish(StoredEvent(name, time.time(), {"call": id, **fields}, caller.scope()))
 
 
-async def _within(seconds: float, answers: asyncio.Queue[StoredEvent], late: KimiProxyError) -> StoredEvent:
+async def _next(answers: asyncio.Queue[StoredEvent], within_s: float) -> StoredEvent | None:
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(within_s):
             return await answers.get()
     except TimeoutError:
-        raise late from None
+        return None
 
 
 def _caller(scope: str, who: Mapping[str, JsonValue]) -> Caller:
