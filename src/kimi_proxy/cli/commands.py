@@ -75,6 +75,7 @@ class CommandGroup(click.Group):
             callback=_caller(about) if about else None,
             params=_parameters(about) if about else [],
             help=help or inspect.getdoc(about),
+            short_help=_first_sentence(help or inspect.getdoc(about) or ""),
         )
         self._functions: dict[str, tuple[Callable[..., None], Mapping[str, object]]] = {}
         self._order: list[str] = []
@@ -119,7 +120,13 @@ def _command(name: str, function: Callable[..., None], settings: Mapping[str, ob
         callback=_caller(function),
         params=_parameters(function),
         help=inspect.getdoc(function),
+        short_help=_first_sentence(inspect.getdoc(function) or ""),
     )
+
+
+def _first_sentence(text: str) -> str:
+    """Return what a list of commands says of one, whole: click would end it after 45 characters."""
+    return " ".join(text.partition("\n\n")[0].split()).partition(". ")[0].removesuffix(".") + "."
 
 
 def _caller(function: Callable[..., None]) -> Callable[..., None]:

@@ -163,11 +163,11 @@ async def running(
         recall = Recall(store.originals, decisions, metrics, config.sanitizer.recover_rounds)
         forgetters = stages.compressor.forget, latest.forget
         sessions = Sessions(store.sessions, journal, forgetters, newer_count=newer_count)
-        publish = team.audit.publishing(hub.publish) if team else hub.publish
-        settings = LiveSettings(config, stages.switches, os.environ, publish)
-        compressions = SessionCompressions(
-            stages.compressor, sessions, store.sessions, *presets(config.compression, config.compaction)
+        settings = LiveSettings(
+            config, stages.switches, os.environ, team.audit.publishing(hub.publish) if team else hub.publish
         )
+        both = presets(config.compression, config.compaction)
+        compressions = SessionCompressions(stages.compressor, sessions, store.sessions, *both)
         if store.replicas is not None:
             calls = _closed(alive, _calls(config, store, store.replicas, stages.compressor, compressions))
             await alive.enter_async_context(_following(store.replicas, hub, sessions, settings, calls))
