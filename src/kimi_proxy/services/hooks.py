@@ -142,7 +142,8 @@ class ToolHooks:
         after = form.tokens_after or await asyncio.to_thread(tokens.count, form.shown)
         if after <= HUGE_TOKENS:
             return form
-        return await asyncio.to_thread(bounded_form, output, self._seed(output.key), HUGE_TOKENS)
+        seed, before = self._seed(output.key), form.tokens_before
+        return await asyncio.to_thread(bounded_form, output, seed, HUGE_TOKENS, tokens_before=before)
 
     async def _is_cut(self, text: str) -> bool:
         """Return whether a marker with an id that we gave out stands in the text."""

@@ -1,7 +1,6 @@
 """Reasons in words a person can check: of each cut for its marker, of each line for who asks."""
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +9,7 @@ import numpy as np
 from kimi_proxy.core.markers import clean_reason
 from kimi_proxy.core.prune import Cut, SourceType
 from kimi_proxy.features.pruning.structure.blocks import Block, Floats, Outline
-from kimi_proxy.features.pruning.structure.logs import all_without_numbers, template
+from kimi_proxy.features.pruning.structure.logs import count_without_numbers, template
 
 OFF_FOCUS = "hors focus"
 REPEATED_SHARE = 0.6  # of a gap's lines with one template: then its reason is the repetition
@@ -84,8 +83,9 @@ def _name(block: Block) -> str:
 
 def _repetition(lines: Sequence[str]) -> str | None:
     """Return `lignes répétées: 214 × GET /health` where most lines of a gap have one template."""
-    seen = Counter(key for key in all_without_numbers(lines) if key.strip())
-    key, times = seen.most_common(1)[0] if seen else ("", 0)
+    seen = {key: times for key, times in count_without_numbers(lines).items() if key.strip()}
+    key = max(seen, key=seen.__getitem__, default="")
+    times = seen.get(key, 0)
     if times < 3 or times < REPEATED_SHARE * len(lines):
         return None
     return f"lignes répétées: {times} × {' '.join(template(key).split())[:NAME_CHARS]}"

@@ -1,6 +1,7 @@
 """Which lines stay together: a header with what stands under it, a fenced block or a table as a whole."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -33,10 +34,10 @@ class Frame:
 
 
 class Act(IntEnum):
-    """What happens at a step: lines stay or go, or a frame begins or ends."""
+    """What happens at a step: lines stay or go, or a frame begins or ends. A header stays with what is under it."""
 
-    LINES = 0
-    BARE = 1  # a line that does not justify its header by itself
+    ROWS = 0  # lines that stay or go one by one
+    WHOLE = 1  # lines that stay or go together
     HEADER = 2
     ENTER = 3
     LEAVE = 4
@@ -91,10 +92,13 @@ def framing(lines: Sequence[str], outline: Outline) -> Framing:
         if frame is not None and (not frame.headers or telling[block.end] > telling[block.body]):
             found.append(frame)
             opened.append(frame)
-    return Framing(tuple(found), bare, tuple(_steps(found, bare)))
+    return Framing(tuple(found), bare, tuple(_steps(found, len(lines))))
 
 
 def _is_bare(line: str) -> bool:
+    begun = line.lstrip()
+    if begun[:1].isalpha() and not begun.startswith("end"):  # as most lines do
+        return False
     first = _FIRST_WORD.search(line)
     return first is None or _END.match(line, first.start()) is not None
 
@@ -107,24 +111,30 @@ def _frame(block: Block, protected: Sequence[str]) -> Frame | None:
     return Frame(block.start, block.end, headers) if headers else None
 
 
-def _steps(frames: Sequence[Frame], bare: Sequence[bool]) -> list[tuple[int, int, int]]:
-    acts = [int(Act.BARE if is_bare else Act.LINES) for is_bare in bare]
-    for frame in frames:
-        for row in frame.headers:
-            acts[row] = Act.HEADER
+def _steps(frames: Sequence[Frame], line_count: int) -> list[tuple[int, int, int]]:
+    headers = sorted({row for frame in frames for row in frame.headers})
     steps: list[tuple[int, int, int]] = []
     opened: list[Frame] = []
     row = 0
 
-    def advance(until: int) -> None:
+    def take(until: int) -> None:
+        """Take the rows up to `until`, headers by themselves."""
         nonlocal row
+        for header in headers[bisect_left(headers, row) : bisect_left(headers, until)]:
+            if row < header:
+                steps.append((Act.ROWS, row, header))
+            steps.append((Act.HEADER, header, header + 1))
+            row = header + 1
+        if row < until:
+            steps.append((Act.ROWS, row, until))
+        row = until
+
+    def advance(until: int) -> None:
         while opened and opened[-1].end <= until:
             ended = opened.pop()
-            steps.extend((acts[at], at, at + 1) for at in range(row, ended.end))
+            take(ended.end)
             steps.append((Act.LEAVE, ended.start, ended.end))
-            row = ended.end
-        steps.extend((acts[at], at, at + 1) for at in range(row, until))
-        row = until
+        take(until)
 
     for frame in frames:
         advance(frame.start)
@@ -132,7 +142,7 @@ def _steps(frames: Sequence[Frame], bare: Sequence[bool]) -> list[tuple[int, int
             steps.append((Act.ENTER, frame.start, frame.end))
             opened.append(frame)
         else:
-            steps.append((Act.LINES, frame.start, frame.end))
+            steps.append((Act.WHOLE, frame.start, frame.end))
             row = frame.end
-    advance(len(acts))
+    advance(line_count)
     return steps

@@ -249,12 +249,13 @@ class Matches:
     known: float  # the share of the goal's words that the text knows at all
     stems: Sequence[str]  # of the columns
     words: TextWords
-    # Counts of words that share the goal's roots, the goal's own included; one column for each stem.
-    root_counts: Floats
+    uses: "Uses"
+    wanted: Sequence[str]  # stems, whether the text knows them or not
 
     def by_roots(self) -> "Matches":
         """Return the same with words counted that only share a root with the goal's."""
-        return replace(self, counts=self.root_counts)
+        akin = _akin(self.words, self.wanted, self.uses)
+        return replace(self, counts=_per_line(self.words, [akin[i] for i in sorted(akin)]))
 
     def around(self, reach: int) -> "Spans":
         """Return the counts of each line with as many lines before and after it."""
@@ -309,7 +310,7 @@ def find(lines: Sequence[str], goal: Goal, check: Callable[[], None]) -> Matches
     """Count the goal's stems and exact strings in each line."""
     read = read_words(lines, check)
     stems = list(goal.stems)
-    uses, akin = _uses(read, stems)
+    uses = _uses(read, stems)
     known = sorted(uses)
     counts = _per_line(read, [uses[i] for i in known])
     weights = np.array(list(goal.stems.values()))[known]
@@ -323,7 +324,8 @@ def find(lines: Sequence[str], goal: Goal, check: Callable[[], None]) -> Matches
         sum(concepts) / max(1, len(concepts)),
         columns,
         read,
-        _per_line(read, [akin[i] for i in sorted(akin)]),
+        uses,
+        stems,
     )
 
 
@@ -332,23 +334,30 @@ Uses = dict[
 ]  # from a stem to the words of the vocabulary that stand for it, and how often each does
 
 
-def _uses(words: TextWords, stems: Sequence[str]) -> tuple[Uses, Uses]:
-    """Return for each stem that the text knows the words that stand for it: itself, and itself or one with its root."""
+def _uses(words: TextWords, stems: Sequence[str]) -> Uses:
+    """Return for each stem that the text knows the words that stand for it."""
     column = {stem: i for i, stem in enumerate(stems)}
-    roots = _SharedRoots(stems)
     uses: Uses = {}
-    akin: Uses = {}
     for i, pieces in enumerate(words.parts):
         for part in pieces:
             if part in column:
                 _add(uses, column[part], i)
+    return uses
+
+
+def _akin(words: TextWords, stems: Sequence[str], uses: Uses) -> Uses:
+    """Return the same with the words that only share a root with a stem."""
+    roots = _SharedRoots(stems)
+    akin: Uses = {}
+    for i, pieces in enumerate(words.parts):
+        for part in pieces:
             for k in roots[part]:
                 _add(akin, k, i)
     for k, own in uses.items():
         near = akin.setdefault(k, {})
         for i, times in own.items():
             near[i] = max(times, near.get(i, 0))
-    return uses, akin
+    return akin
 
 
 def _add(uses: Uses, stem: int, word: int) -> None:

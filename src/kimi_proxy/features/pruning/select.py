@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, compress
+from itertools import accumulate, compress, groupby
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -183,25 +183,22 @@ class Step(NamedTuple):
     may_go: bool
 
 
-# As plain numbers: to look up a member of an enumeration takes longer than a step. ROWS stay or go one by one.
-HEADER, ENTER, LEAVE, ROWS, WHOLE = int(Act.HEADER), int(Act.ENTER), int(Act.LEAVE), max(Act) + 1, max(Act) + 2
+# As plain numbers: to look up a member of an enumeration takes longer than a step.
+ROWS, WHOLE, HEADER, ENTER, LEAVE = (int(act) for act in (Act.ROWS, Act.WHOLE, Act.HEADER, Act.ENTER, Act.LEAVE))
 
 
 def _steps(framing: Framing | None, forced: Sequence[bool]) -> list[Step]:
-    """Return the steps through a text, rows that stay or go one by one put together."""
-    steps = framing.steps if framing else tuple((int(Act.LINES), row, row + 1) for row in range(len(forced)))
+    """Return the steps through a text; rows that stay or go one by one are apart from those of them that must stay."""
+    steps = framing.steps if framing else ((ROWS, 0, len(forced)),)
     must = list(accumulate(forced, initial=0))
     out: list[Step] = []
     for act, start, end in steps:
-        may_go = must[end] == must[start]
-        if act in (HEADER, ENTER, LEAVE):
-            out.append(Step(act, start, end, may_go))
-        elif end > start + 1:
-            out.append(Step(WHOLE, start, end, may_go))
-        elif out and out[-1].act == ROWS and out[-1].may_go == may_go:
-            out[-1] = Step(ROWS, out[-1].start, end, may_go)
-        else:
-            out.append(Step(ROWS, start, end, may_go))
+        if act != ROWS or must[end] == must[start]:
+            out.append(Step(int(act), start, end, must[end] == must[start]))
+            continue
+        for is_forced, rows in groupby(range(start, end), forced.__getitem__):
+            first, *others = rows
+            out.append(Step(ROWS, first, first + 1 + len(others), not is_forced))
     return out
 
 

@@ -49,6 +49,7 @@ class WordSignals:
     """Where a goal's words stand in a text, and the signals that can be measured before its structure is known."""
 
     found: Matches
+    akin: Matches  # words counted that only share a root
     signals: Signals
 
 
@@ -57,10 +58,11 @@ def read_lines(lines: Sequence[str], goal: str, check: Callable[[], None]) -> Wo
     found = find(lines, wanted, check)
     signals = _relevance(found)
     check()
-    signals |= _positions(found, signals["near"]) | _shared_roots(found) | _rarest(found)
+    akin = found.by_roots()
+    signals |= _positions(found, signals["near"]) | _shared_roots(akin) | _rarest(found)
     check()
     return WordSignals(
-        found, signals | _line_shapes(lines, found.words) | _whole(found, wanted, fold(goal[:GOAL_CHARS]))
+        found, akin, signals | _line_shapes(lines, found.words) | _whole(found, wanted, fold(goal[:GOAL_CHARS]))
     )
 
 
@@ -80,7 +82,7 @@ def measure(
     words = words or read_lines(lines, goal, check)
     found, signals = words.found, dict(words.signals)
     blocks = [block for block in outline.blocks if block.kind in SCORED_BLOCKS]
-    signals |= _stretches(found, blocks) | _blocks(found, signals["near"], blocks)
+    signals |= _stretches(found, blocks) | _blocks(found, words.akin, signals["near"], blocks)
     check()
     if source_type == "logs":
         signals |= log_signals(lines, outline, check)
@@ -125,9 +127,8 @@ def _relevance(found: Matches) -> dict[str, Floats]:
     return signals
 
 
-def _shared_roots(found: Matches) -> dict[str, Floats]:
+def _shared_roots(akin: Matches) -> dict[str, Floats]:
     """The same for words that only share a root with the goal's: `auth` for `authentication`."""
-    akin = found.by_roots()
     windows = {f"kin{reach}": scaled(akin.around(reach).bm25()) for reach in ROOT_WINDOWS}
     return {"kin": scaled(akin.around(0).bm25()), **windows}
 
@@ -254,7 +255,7 @@ def _quantile(values: Floats, share: float) -> float:
     return low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part)  # as numpy rounds
 
 
-def _blocks(found: Matches, near: Floats, blocks: Sequence[Block]) -> dict[str, Floats]:
+def _blocks(found: Matches, akin: Matches, near: Floats, blocks: Sequence[Block]) -> dict[str, Floats]:
     """Score each line by the blocks that hold it."""
     n = len(near)
     columns = BlockColumns.of(blocks, n)
@@ -269,7 +270,7 @@ def _blocks(found: Matches, near: Floats, blocks: Sequence[Block]) -> dict[str, 
     return {
         "block": here(scores),
         "block_coverage": here(coverage),
-        "block_kin": here(scaled(found.by_roots().over(columns.starts, columns.ends).bm25())),
+        "block_kin": here(scaled(akin.over(columns.starts, columns.ends).bm25())),
         "block_exact": here(scaled(columns.peaks(found.exact))),
         "block_best": here(columns.peaks(near)),
         "block_mean": here(scaled(columns.means(near))),

@@ -25,8 +25,9 @@ _NUMBER = re.compile(r"\s{0,12}\d{1,7}(?:→|\t|\| ?|: )")
 
 
 def _bare(line: str) -> str:
-    number = _NUMBER.match(line)
-    return (line[number.end() :] if number else line).strip()
+    begun = line.lstrip()
+    number = _NUMBER.match(line) if begun[:1].isdigit() else None
+    return line[number.end() :].strip() if number else begun.rstrip()
 
 
 def _encodable(text: str) -> str:

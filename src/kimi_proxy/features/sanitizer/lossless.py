@@ -155,9 +155,14 @@ def aged_form(output: LongOutput, seed: bytes, hint: str = "") -> ShortenedText 
     return form if form is not None and before - form.tokens_after >= MIN_SAVED_TOKENS else None
 
 
-def bounded_form(output: LongOutput, seed: bytes, max_tokens: int, hint: str = "") -> ShortenedText | None:
-    """Return the head and tail of a result, within `max_tokens`: for one whose lines could not be scored in time."""
-    before = tokens.count(output.text)
+def bounded_form(
+    output: LongOutput, seed: bytes, max_tokens: int, hint: str = "", tokens_before: int = 0
+) -> ShortenedText | None:
+    """Return the head and tail of a result, within `max_tokens`: for one whose lines could not be scored in time.
+
+    `tokens_before` are those of the result, where they were counted.
+    """
+    before = tokens_before or tokens.count(output.text)
     lines = text_lines.split(output.text)
     room = max_tokens * len(output.text) / max(1, before)  # in characters
     if is_json(output.text):

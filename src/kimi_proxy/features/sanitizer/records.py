@@ -57,16 +57,14 @@ def relevance(texts: Sequence[str], goal: str, check: Callable[[], None]) -> Flo
 
 def _fields(value: JsonValue, path: str = "", depth: int = 0) -> Iterator[tuple[str, JsonValue]]:
     """Yield the scalars of a record, each with its path; of a list, its length."""
-    if isinstance(value, Mapping) and depth < MAX_DEPTH:
+    if value is None or isinstance(value, str | int | float):
+        yield path, value
+    elif isinstance(value, Mapping) and depth < MAX_DEPTH:
         for count, (key, inside) in enumerate(value.items()):
             if count < MAX_FIELDS:
                 yield from _fields(inside, f"{path}.{key}", depth + 1)
-    elif isinstance(value, str):
-        yield path, value
-    elif isinstance(value, Sequence | Mapping):
-        yield f"{path}[]", len(value)
     else:
-        yield path, value
+        yield f"{path}[]", len(value)
 
 
 def _odd_in_column(values: Sequence[tuple[int, JsonValue]], count: int) -> Iterator[tuple[int, float]]:
@@ -121,7 +119,9 @@ def _if_rare(marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _alarming(values: Sequence[tuple[int, JsonValue]], few: int) -> Iterator[tuple[int, float]]:
-    alarmed = [row for row, value in values if isinstance(value, str) and has_failure(value[:TEXT_CHARS])]
+    texts = {value for _, value in values if isinstance(value, str)}
+    alarming = {text for text in texts if has_failure(text[:TEXT_CHARS])}
+    alarmed = [row for row, value in values if isinstance(value, str) and value in alarming]
     if len(alarmed) <= few:
         yield from ((row, 1.0) for row in alarmed)
 

@@ -127,6 +127,7 @@ JUDGED = 0.2
 
 _BRACKETS = {"{": "}", "[": "]"}
 _HIT = re.compile(r"(?![A-Z][a-z]{2} [ \d]\d \d\d:\d\d:)(?:[\w@~.+-]|[/\\ ](?=\S)|:(?=\\)){1,300}[:-]\d{1,7}[:-]|--$")
+_PLACED = re.compile(r"[:-]\d{1,7}[:-]")  # without it a line is no hit, and to try one may take long
 _READERS = re.compile(r"\s*(?:cat|bat|head|tail|less|more|nl|sed|awk)\b")
 _DIFFS = re.compile(r"\s*(?:git\s+(?:diff|show|log\s+-p|format-patch)|diff)\b")
 _CODE_FILE = re.compile(r"(?<![\w./~-])[\w./~-]+\.\w{1,5}\b")
@@ -180,10 +181,14 @@ def _kind_of_places(lines: Sequence[str]) -> Kind | None:
     """`path:line:content` is what ripgrep and its relatives print, and compilers say `path:line: error` alike."""
     step = max(1, len(lines) // SAMPLE_LINES)
     sample = [message for line in lines[::step] if (message := message_of(line))]  # a clock is not a place
-    if len(sample) <= 3 or sum(1 for line in sample if _HIT.match(line)) < LISTED * len(sample):
+    if len(sample) <= 3 or sum(map(_is_hit, sample)) < LISTED * len(sample):
         return None
     judged = sum(1 for line in sample if VERDICT.search(line[:400]))
     return "logs" if judged >= JUDGED * len(sample) else "listing"
+
+
+def _is_hit(line: str) -> bool:
+    return (_PLACED.search(line) is not None or line.startswith("--")) and _HIT.match(line) is not None
 
 
 # How much of it may go.

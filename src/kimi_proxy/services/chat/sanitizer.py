@@ -409,8 +409,8 @@ class Sanitizer:
         return self._bounded(output, best, hint)
 
     def _bounded(self, output: LongOutput, form: ShortenedText, hint: str) -> ShortenedText:
-        if len(form.shown) > HUGE_TOKENS and tokens.count(form.shown) > HUGE_TOKENS:
-            return bounded_form(output, self._draw(SEED_BYTES), HUGE_TOKENS, hint) or form
+        if len(form.shown) > HUGE_TOKENS and (form.tokens_after or tokens.count(form.shown)) > HUGE_TOKENS:
+            return bounded_form(output, self._draw(SEED_BYTES), HUGE_TOKENS, hint, form.tokens_before) or form
         return form
 
     async def _one(

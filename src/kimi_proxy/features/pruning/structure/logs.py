@@ -2,6 +2,7 @@
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, islice
 
@@ -272,9 +273,13 @@ def without_numbers(line: str) -> str:
     return _with_zeros(line[:LINE_CHARS])
 
 
-def all_without_numbers(lines: Iterable[str]) -> list[str]:
-    """Return `without_numbers` of each line, in one step."""
-    return _with_zeros("\n".join(line[:LINE_CHARS] for line in lines)).split("\n")
+def count_without_numbers(lines: Iterable[str]) -> Counter[str]:
+    """Return how many lines there are of each `without_numbers`; those of the same digits are looked at once."""
+    found: Counter[str] = Counter()
+    heads = [line[:LINE_CHARS] for line in lines]
+    for line, times in Counter("\n".join(heads).translate(_ZEROS).split("\n") if heads else ()).items():
+        found[_RUN_OF_ZEROS.sub("0", line)] += times
+    return found
 
 
 def _with_zeros(text: str) -> str:
