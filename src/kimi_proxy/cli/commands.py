@@ -67,15 +67,16 @@ class CommandGroup(click.Group):
 
     def __init__(self, name: str, about: Callable[..., None] | None = None, *, help: str = "", alone: bool = False):
         """With `alone` the group may be called without a command, else that shows its help."""
+        text = help or (inspect.getdoc(about) if about else "") or ""
         super().__init__(
             name,
             invoke_without_command=alone,
             subcommand_metavar="COMMAND [ARGS]...",
-            context_settings=_SETTINGS,
+            context_settings=dict(_SETTINGS),
             callback=_caller(about) if about else None,
             params=_parameters(about) if about else [],
-            help=help or inspect.getdoc(about),
-            short_help=_first_sentence(help or inspect.getdoc(about) or ""),
+            help=text,
+            short_help=_first_sentence(text),
         )
         self._functions: dict[str, tuple[Callable[..., None], Mapping[str, object]]] = {}
         self._order: list[str] = []
