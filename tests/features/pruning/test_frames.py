@@ -1,7 +1,7 @@
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kimi_proxy.core.prune import Options, Pruned, Question, SourceType
@@ -163,6 +163,11 @@ def is_allowed(keep: tuple[bool, ...], found: Framing, forced: list[bool]) -> bo
     return all(stays or not must for stays, must in zip(keep, forced, strict=True))
 
 
+# Below the header of a function a dear line goes though nothing that tells has stayed yet.
+FUNCTION = framing(["x = 1"] * 6, Outline(nest([Span(0, 6, 1, "function")], 6), ("signature", *[""] * 5), ""))
+
+
+@example((FUNCTION, [0.0] * 6, [0, 1, 0, 0, 40, 0], [False] * 5 + [True]), 0.0625)
 @given(problems(), st.floats(1e-4, 0.1))
 def test_no_other_lines_within_the_frames_are_better_at_the_same_price(
     problem: tuple[Framing, list[float], list[int], list[bool]], price: float
