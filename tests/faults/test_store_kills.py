@@ -28,7 +28,7 @@ async def all_come_back(home: Path, ids: list[str]) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked processes")
-@pytest.mark.timeout(900 if IS_DEEP else 600)
+@pytest.mark.timeout(3600 if IS_DEEP else 600)
 async def test_nothing_acknowledged_is_lost_when_writers_are_killed(tmp_path: Path) -> None:
     lives, acks = (250, 100) if IS_DEEP else (15, 45)  # two writers die in each
     killer = python("-m", "tests.faults.store_killer", str(tmp_path), str(lives), str(acks))
