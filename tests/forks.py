@@ -162,7 +162,8 @@ def commands() -> Forks | FreshProcesses:
     loaded = subprocess.Popen(
         program,
         cwd=Path(__file__).parents[1],
-        env={"PATH": os.environ["PATH"]},
+        # What is loaded once has to know from the start whether the run is a deep one.
+        env={name: os.environ[name] for name in ("PATH", "KIMI_PROXY_DEEP") if name in os.environ},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         pass_fds=[theirs.fileno()],
