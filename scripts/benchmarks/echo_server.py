@@ -1,6 +1,6 @@
 """An MCP server on standard input and output that does as little as a server can, for benchmarks.
 
-`echo` answers `size` characters of text, which begin with `salt`.
+`echo` answers `size` characters of text, which begin with `salt`; `rows` answers as many of JSON with many members.
 """
 
 import json
@@ -11,6 +11,7 @@ HELLO = {
     "capabilities": {"tools": {}},
     "serverInfo": {"name": "echo", "version": "1"},
 }
+ROW = {"id": 7, "name": "a name", "note": "a few words about it"}
 TOOLS = {"tools": [{"name": "echo", "description": "Echo.", "inputSchema": {"type": "object"}}]}
 LINE = "A line of a file that somebody wants to read, and is as long as lines are.\n"
 
@@ -24,6 +25,8 @@ def result(message: dict) -> object:
         case "tools/call":
             asked = message["params"].get("arguments", {})
             size, salt = asked.get("size", 100), str(asked.get("salt", ""))
+            if message["params"]["name"] == "rows":
+                return {"content": [], "structuredContent": {"rows": [ROW] * (size // len(json.dumps(ROW)))}}
             return {"content": [{"type": "text", "text": (salt + LINE * (size // len(LINE) + 1))[:size]}]}
     return {}
 

@@ -1,5 +1,6 @@
 """The gateway in front of a server on stdio: what it adds to a call, beside mcp-proxy, and how fast it masks."""
 
+import asyncio
 import contextlib
 import itertools
 import json
@@ -18,9 +19,12 @@ from pathlib import Path
 from timing import median, table
 
 from kimi_proxy.core import json as deepjson
+from kimi_proxy.core.config import parse
 from kimi_proxy.core.config.servers import MaskingSettings
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features import masking
+from kimi_proxy.services.gateway import Gateway
+from kimi_proxy.services.runtime import running
 
 ROOT = Path(__file__).parents[2]
 MCP_PROXY = "mcp-proxy==0.13.0"
@@ -29,6 +33,7 @@ SIZES = {"100 B": (100, 200), "100 KB": (100_000, 100)}  # characters of the ans
 ROUNDS = 7
 IDLE_S = 2.0  # servers hang up on a connection that is idle for five
 MASKED_CHARS = 10_000_000
+HELD_CHARS, HELD_ROUNDS = 50_000_000, 3
 
 Call = Callable[[int], None]
 
@@ -58,6 +63,7 @@ def main() -> None:
                 rows(ways, size, calls),
             )
     table("Results of 10 MB", ("what", "reading", "masking"), masking_rows())
+    table("Results of 50 MB", ("what", "the event loop was held, ms"), asyncio.run(held_rows()))
 
 
 def rows(ways: list[Way], size: int, calls: int) -> list[tuple[str, ...]]:
@@ -105,8 +111,8 @@ def cpu_s(pid: int | None) -> float:
     return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
-def message(size: int, salt: int | str = "") -> dict[str, object]:
-    params = {"name": "echo", "arguments": {"size": size, "salt": salt}}
+def message(size: int, salt: int | str = "", tool: str = "echo") -> dict[str, JsonValue]:
+    params: dict[str, JsonValue] = {"name": tool, "arguments": {"size": size, "salt": salt}}
     return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
 
 
@@ -246,6 +252,39 @@ def masking_rows() -> list[tuple[str, str, str]]:
         masked("JSON in a text, with many members", said(json.dumps(records))),
         masked("many short strings, none to be masked", {"structuredContent": records}),
     ]
+
+
+async def held_rows() -> list[tuple[str, str]]:
+    """CPU time of all threads between two turns of the loop, at most: what it waits for, on a busy machine too."""
+    with tempfile.TemporaryDirectory() as home:
+        toml = f"[mcp.servers.echo]\ncommand = {json.dumps(UPSTREAM[0])}\nargs = {json.dumps(UPSTREAM[1:])}\n"
+        async with running(parse(toml, {}, Path(home))) as runtime:
+            await runtime.gateway.answer("echo", message(100))
+            return [
+                await held(runtime.gateway, "a text, which is masked", "echo"),
+                await held(runtime.gateway, "many members, which pass whole", "rows"),
+            ]
+
+
+async def held(gateway: Gateway, what: str, tool: str) -> tuple[str, str]:
+    longest: list[float] = []
+    for _ in range(HELD_ROUNDS):
+        turns: list[float] = []
+        watching = asyncio.create_task(watch(turns))
+        deepjson.encode(await gateway.answer("echo", message(HELD_CHARS, tool=tool)))
+        await asyncio.sleep(0)
+        watching.cancel()
+        longest.append(max(turns))
+    return what, f"{min(longest) * 1000:.0f}"
+
+
+async def watch(turns: list[float]) -> None:
+    before = time.process_time()
+    while True:
+        await asyncio.sleep(0)
+        now = time.process_time()
+        turns.append(now - before)
+        before = now
 
 
 def said(text: str) -> JsonValue:

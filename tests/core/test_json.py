@@ -1,6 +1,7 @@
 """JSON of clients is strict and bounded, JSON of servers has any depth, and no character is lost."""
 
 import json
+import time
 
 import pytest
 from hypothesis import assume, given, settings
@@ -11,14 +12,19 @@ from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import (
     MAX_DEPTH,
     MAX_NESTING,
+    MAX_READ_BYTES,
     MAX_VALUES,
     JsonValue,
+    UnreadObject,
     children,
     decode,
     decode_deep,
+    decode_members,
+    decode_string,
     encode,
     has_many_values,
     is_json,
+    view,
 )
 
 ANY_CHARACTER = st.text(st.characters(exclude_categories=()))
@@ -176,3 +182,51 @@ def test_values_are_counted_the_same_wherever_a_text_is_sliced(pieces: list[str]
     text = "".join(piece if piece in ",[{ " else json.dumps(piece) for piece in pieces)
     assume(text.count('"') <= 12 and len(text) > 6)
     assert has_many_values(text.encode(), max_values=3, slice_bytes=slice_bytes) == (_values(text) > 3)
+
+
+ODD_TEXT = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from('\\"u0d8é中😀\n'), max_size=60)
+
+
+@given(ODD_TEXT, st.booleans(), st.integers(1, 20))
+def test_a_long_string_reads_the_same_wherever_it_is_divided(text: str, is_ascii: bool, slice_bytes: int):
+    raw = view(json.dumps(text, ensure_ascii=is_ascii).encode())
+    assert raw is not None
+    assert decode_string(raw, slice_bytes) == text
+
+
+@pytest.mark.parametrize("text", ["\n" * 50_000, "\\" * 50_000, "中" * 50_000, "😀" * 20_000, "a\\n" * 20_000])
+def test_a_long_string_of_nothing_but_escapes_takes_no_time(text: str):
+    raw = view(json.dumps(text).encode())
+    assert raw is not None
+    began = time.process_time()
+    assert decode_string(raw, 1000) == text
+    assert time.process_time() - began < 5
+
+
+LONG_MEMBER = b'{"a": "' + b"x" * MAX_READ_BYTES + b'"}'
+
+
+def test_a_long_member_is_not_read_and_leaves_as_it_came():
+    message = decode_members(b'{"id": 7,  "result": %b}' % LONG_MEMBER)
+
+    assert isinstance(message, dict)
+    assert isinstance(message["result"], UnreadObject)
+    assert encode(message) == b'{"id":7,"result":%b}' % LONG_MEMBER
+    assert encode({**message, "id": "\ud800"}) == b'{"id":"\\ud800","result":%b}' % LONG_MEMBER
+    assert message == {"id": 7, "result": json.loads(LONG_MEMBER)}
+
+
+def test_a_short_message_is_read_whole():
+    assert type(decode_members(b'{"result": {"a": 1}}')["result"]) is dict  # type: ignore[index,call-overload]
+
+
+@pytest.mark.parametrize(
+    "broken", [b'{"id": 1, "result": \xff%b}', b'{"id": 1, "result": %b', b'{"a": "\xff", "r": %b}']
+)
+def test_a_long_message_that_is_no_json_is_refused(broken: bytes):
+    with pytest.raises(ParseError):
+        decode_members(broken % LONG_MEMBER)
+
+
+def test_a_long_message_with_half_a_character_is_read_whole():
+    assert decode_members(b'{"a": "\\ud800", "r": %b}' % LONG_MEMBER) == {"a": "\ud800", "r": json.loads(LONG_MEMBER)}

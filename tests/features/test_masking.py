@@ -4,9 +4,12 @@ import json
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from kimi_proxy.core import json as deepjson
 from kimi_proxy.core.config.servers import MaskingSettings
-from kimi_proxy.core.json import JsonValue
+from kimi_proxy.core.json import JsonValue, UnreadObject
 from kimi_proxy.core.markers import MaskMarker, read_mask
 from kimi_proxy.features.masking import apply, plan
 
@@ -240,3 +243,21 @@ def _seconds(answers: list[JsonValue]) -> float:
     for answer in answers:
         mask(answer)
     return time.process_time() - start
+
+
+SHORT_LIMITS = MaskingSettings(max_chars=120, head_chars=10, tail_chars=10)
+TEXTS = st.sampled_from(["short", "é" * 90, "a long text " * 30, '{"in": "' + "z" * 500 + '"}', "base64" * 100])
+KINDS = {"type": st.sampled_from(["text", "image"]), "mimeType": st.just("image/png")}
+BLOCKS = st.fixed_dictionaries({}, optional={**KINDS, "text": TEXTS, "data": TEXTS, "blob": TEXTS, "uri": TEXTS})
+NAMES = st.sampled_from(["content", "more", "structuredContent"])
+RESULTS = st.dictionaries(NAMES, st.lists(BLOCKS | TEXTS | st.integers(), max_size=4) | BLOCKS, min_size=1)
+
+
+@given(RESULTS)
+def test_what_is_not_read_is_masked_as_what_is(result: JsonValue):
+    raw = deepjson.view(json.dumps(result).encode())
+    assert raw is not None
+
+    masked = mask(UnreadObject(raw), SHORT_LIMITS)
+
+    assert json.loads(deepjson.encode(masked)) == mask(result, SHORT_LIMITS)

@@ -5,6 +5,7 @@ import json
 import os
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,7 +22,7 @@ from kimi_proxy.core.errors import (
     UpstreamUnreachable,
     UpstreamUnreadable,
 )
-from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue, decode_deep, encode
 from kimi_proxy.core.markers import MaskMarker, read_mask
 from kimi_proxy.services.gateway import CallStats, Gateway
 from kimi_proxy.services.metrics import Metrics
@@ -426,3 +427,46 @@ def test_masked_texts_add_up():
     stats.masked([])
 
     assert (stats.masked_texts, stats.masked_chars) == (2, 5)
+
+
+LARGE_SERVER = """
+import json, sys
+rows = json.dumps({"content": [], "structuredContent": {"rows": [{"id": 7, "name": "a name", "of": [1, 2]}] * 600_000}})
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" in message:
+        about = json.dumps({"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "large"}})
+        result = rows if message["method"] == "tools/call" else about
+        sys.stdout.write('{"jsonrpc": "2.0", "id": %d, "result": %s}\\n' % (message["id"], result))
+        sys.stdout.flush()
+"""
+
+
+async def test_a_result_of_30_megabytes_leaves_the_event_loop_to_others(tmp_path: Path):
+    program = tmp_path / "large_server.py"
+    program.write_text(LARGE_SERVER)
+    toml = f'[mcp.servers.s]\ncommand = "{sys.executable}"\nargs = ["-I", "-S", "{program}"]\ntimeout_s = 300\n'
+    held: list[float] = []
+
+    async def watch() -> None:
+        # CPU time of all threads between two turns of the loop: what it waited for, however busy the machine is.
+        before = time.process_time()
+        while True:
+            await asyncio.sleep(0)
+            now = time.process_time()
+            held.append(now - before)
+            before = now
+
+    async with gateway(toml, tmp_path) as made:
+        await made.answer("s", {**call(), "method": "ping"})
+        watching = asyncio.create_task(watch())
+        answer = await made.answer("s", call())
+        raw = encode(answer)
+        watching.cancel()
+    began = time.process_time()
+    result = decode_deep(raw)["result"]  # type: ignore[index,call-overload]
+    at_once = time.process_time() - began
+
+    assert len(raw) > 25_000_000
+    assert len(result["structuredContent"]["rows"]) == 600_000  # type: ignore[index,call-overload,arg-type]
+    assert max(held) < at_once / 2

@@ -2,6 +2,7 @@
 
 - `decode` reads what a client sent: limited in depth and in the number of values. `fields` reads a few members of it.
 - `decode_deep` reads what a server answered, which has to pass at any depth; `is_json` only checks such a text.
+- `decode_members` does the same, and leaves long objects in it unread, for what is to pass as it came.
 - `view`, `children` and `start` find where a value stands in the bytes, so that it can be replaced and the rest stays.
 - `encode` writes all of them, and dataclasses too.
 
@@ -25,12 +26,16 @@ Children: TypeAlias = list[Raw] | dict[str, Raw]
 
 MAX_DEPTH = 128
 MAX_VALUES = 200_000
+MAX_READ_BYTES = 8 * 1024**2  # of a server's answer, in one go: up to 35 ms
+LOOKED_AT_BYTES = 4096
 COUNTED_BYTES = 1024**2  # at a time: about two milliseconds
 MAX_NESTING = 12_000  # of `decode_deep`: no real answer comes near, and half a million levels take 2 s
 
 _UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 _CHILDREN: msgspec.json.Decoder[Children] = msgspec.json.Decoder(list[Raw] | dict[str, Raw])
 _BACKSLASH = ord("\\")
+_ESCAPE_BYTES = 6
+_HALF = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}")  # the first of two escapes that are one character
 _SPACE = re.compile(r"[ \t\n\r]*")
 _INFINITE = (float("inf"), float("-inf"))  # what a number such as 1e400 is read as
 
@@ -76,10 +81,93 @@ def is_json(text: str) -> bool:
     return True
 
 
+class UnreadObject(Mapping[str, JsonValue]):
+    """A long JSON object of which only the place is known: read when it is looked into, and written as it came."""
+
+    def __init__(self, view: Raw) -> None:
+        self.view = view
+        self._read: Mapping[str, JsonValue] | None = None
+
+    def __getitem__(self, name: str) -> JsonValue:
+        return self._members()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members())
+
+    def __len__(self) -> int:
+        return len(self._members())
+
+    def _members(self) -> Mapping[str, JsonValue]:
+        if self._read is None:
+            value = decode_deep(bytes(self.view))
+            self._read = value if isinstance(value, dict) else {}
+        return self._read
+
+
+def decode_members(raw: bytes) -> JsonValue:
+    """Return the value of a server's JSON; of an object, members that are long objects stay unread.
+
+    To read 50 MB in one go holds everything else up for a fifth of a second. Raise ParseError if it is not JSON.
+    """
+    if len(raw) <= MAX_READ_BYTES:
+        return decode_deep(raw)
+    try:
+        members = msgspec.json.decode(raw, type=dict[str, Raw])
+    except _UNREADABLE:
+        return decode_deep(raw)
+    if not raw.isascii():
+        _text(raw)  # what is not read is not checked
+    return {name: _long_unread(view) for name, view in members.items()}
+
+
+def _long_unread(view: Raw) -> JsonValue:
+    is_long = size(view) > MAX_READ_BYTES and memoryview(view)[0] == ord("{")
+    return UnreadObject(view) if is_long else decode_deep(bytes(view))
+
+
+def decode_string(view: Raw, slice_bytes: int = MAX_READ_BYTES) -> str:
+    """Return the text of a string of any length, which is read slice by slice. Raise ParseError if it is none."""
+    raw = bytes(view)
+    pieces: list[str] = []
+    at, last = 1, len(raw) - 1
+    while at < last:
+        end = _text_end(raw, at + slice_bytes, last)
+        piece = decode_deep(b'"%b"' % raw[at:end])
+        if not isinstance(piece, str):
+            raise ParseError("not a string")
+        pieces.append(piece)
+        at = end
+    return "".join(pieces)
+
+
+def _text_end(raw: bytes, end: int, last: int) -> int:
+    """Return a place from `end` on where the text of a string can be divided: between characters, not in an escape.
+
+    Where there is none near, that is the end of the text.
+    """
+    for at in range(end, min(end + LOOKED_AT_BYTES, last)):
+        if raw[at] == _BACKSLASH:
+            # Behind anything but a backslash an escape begins; one that is half of a pair stays with the other half.
+            if raw[at - 1] != _BACKSLASH and not _HALF.fullmatch(raw, max(0, at - _ESCAPE_BYTES), at):
+                return at
+        elif raw[at] & 0xC0 != 0x80 and raw.find(b"\\", max(0, at - 2 * _ESCAPE_BYTES), at) < 0:
+            return at
+    return last
+
+
+def _as_it_came(value: object) -> Raw:
+    if isinstance(value, UnreadObject):
+        return value.view
+    raise NotImplementedError(f"{type(value).__name__} is not JSON")
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_as_it_came)
+
+
 def encode(value: object) -> bytes:
     """Return `value` as compact UTF-8 JSON; lone surrogates are written as `\\ud800` escapes."""
     try:
-        return msgspec.json.encode(value)
+        return _ENCODER.encode(value)
     except (RecursionError, UnicodeEncodeError):
         return "".join(_pieces(value)).encode("utf-8")
 
@@ -306,6 +394,8 @@ def _pieces(value: object) -> Iterator[str]:
         elif isinstance(item, list | tuple):
             yield f"{lead}["
             rest.append(("", (("", v) for v in item), "]"))
+        elif isinstance(item, UnreadObject):
+            yield lead + bytes(item.view).decode()
         else:
             yield lead + (json.dumps(item) if item not in _INFINITE else "null")
         while rest:

@@ -76,9 +76,12 @@ def failure_of(call_id: RpcId, error: KimiProxyError) -> JsonObject:
 
 
 def messages(raw: bytes, server: str) -> Iterator[JsonObject]:
-    """Yield the messages that a server sent, one or a batch; raise UpstreamUnreadable if they are none."""
+    """Yield the messages that a server sent, one or a batch; raise UpstreamUnreadable if they are none.
+
+    A result of megabytes stays unread.
+    """
     try:
-        value = json.decode_deep(raw)
+        value = json.decode_members(raw)
     except ParseError as e:
         raise UpstreamUnreadable(f"{server} did not answer in JSON: {e}") from e
     for message in value if isinstance(value, list) else [value]:

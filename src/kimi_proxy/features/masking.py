@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from kimi_proxy.core import json as deepjson
 from kimi_proxy.core.config.servers import MaskingSettings
-from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue, UnreadObject
 from kimi_proxy.core.markers import MaskMarker, read_mask
 
 _QUOTE, _BACKSLASH = ord('"'), ord("\\")
@@ -108,6 +108,7 @@ def _frames(part: str, tokens: re.Pattern[str], openings: str) -> list[_Frame]:
 
 
 SMALL_ITEMS, SMALL_CHARS = 5_000, 500_000
+KIND_BYTES = 200  # of a member that says what a block is, such as its MIME type
 
 _ANY_ID = "msk_" + "0" * 16
 _BRACKETS = {"{": "}", "[": "]"}
@@ -155,6 +156,19 @@ Place = tuple[JsonValue, int, str | int]  # a container, the index of the place 
 
 
 @dataclass(frozen=True, slots=True)
+class ViewPlan:
+    """The long strings of an object that is not read: `spots` are where each stands in its bytes, and what it holds."""
+
+    value: UnreadObject
+    spots: tuple[tuple[int, int, Long], ...]
+
+    @property
+    def cuts(self) -> tuple[MaskCut, ...]:
+        """What has to be kept, each text once."""
+        return tuple({cut.text: cut for _, _, long in self.spots for cut in _cuts(long)}.values())
+
+
+@dataclass(frozen=True, slots=True)
 class MaskPlan:
     """The long strings of a value: `spots` are the index of a place, a key there, and what it holds."""
 
@@ -169,8 +183,10 @@ class MaskPlan:
         return tuple(found.values())
 
 
-def plan(value: JsonValue, limits: MaskingSettings) -> MaskPlan:
+def plan(value: JsonValue, limits: MaskingSettings) -> MaskPlan | ViewPlan:
     """Return the strings of `value` that are worth hiding."""
+    if isinstance(value, UnreadObject):
+        return _plan_views(value, limits)
     if not _has_long(value, limits.max_chars):
         return MaskPlan(value, (), ())
     places, strings = _walk(value, limits.max_chars)
@@ -178,11 +194,53 @@ def plan(value: JsonValue, limits: MaskingSettings) -> MaskPlan:
     return MaskPlan(value, places, tuple((p, k, long) for p, k, long in spots if long is not None))
 
 
-def apply(plan: MaskPlan, shown: Mapping[str, str]) -> JsonValue:
+def _plan_views(value: UnreadObject, limits: MaskingSettings) -> ViewPlan:
+    """Look only into what is long enough to hold a long string; everything else is not even read."""
+    spots: list[tuple[int, int, Long]] = []
+    rest: list[Raw] = [value.view]
+    while rest:
+        view = rest.pop()
+        members = deepjson.children(view)
+        inside = members.items() if isinstance(members, dict) else enumerate(members)
+        for key, item in inside:
+            if deepjson.size(item) <= limits.max_chars:
+                continue
+            if memoryview(item)[0] != _QUOTE:
+                rest.append(item)
+            elif not (isinstance(members, dict) and _is_blob(_short_members(members), key)):
+                long = plan_text(deepjson.decode_string(item), limits)
+                if long is not None:
+                    start = deepjson.start(item, value.view)
+                    spots.append((start, start + deepjson.size(item), long))
+    return ViewPlan(value, tuple(sorted(spots, key=lambda spot: spot[0])))
+
+
+def _short_members(members: Mapping[str, Raw]) -> JsonObject:
+    """Return an object without what is long in it: enough to know what kind of block it is."""
+    return {
+        name: deepjson.decode_deep(bytes(view)) if deepjson.size(view) <= KIND_BYTES else None
+        for name, view in members.items()
+    }
+
+
+def _applied_to_views(plan: ViewPlan, shown: Mapping[str, str]) -> JsonValue:
+    raw, done = memoryview(plan.value.view), 0
+    pieces: list[bytes | memoryview] = []
+    for start, end, long in plan.spots:
+        text = _render(long, shown)
+        if text is not long.text:
+            pieces += (raw[done:start], deepjson.encode(text))
+            done = end
+    return deepjson.decode_members(b"".join((*pieces, raw[done:]))) if pieces else plan.value
+
+
+def apply(plan: MaskPlan | ViewPlan, shown: Mapping[str, str]) -> JsonValue:
     """Return the value with each cut's text as `shown` has it; what `shown` doesn't have stays whole.
 
     Only the containers on the way to a change are copied; without any, it is the value itself.
     """
+    if isinstance(plan, ViewPlan):
+        return _applied_to_views(plan, shown)
     copies: dict[int, JsonObject | list[JsonValue]] = {}
     for place, key, long in plan.spots:
         text = _render(long, shown)
@@ -194,6 +252,8 @@ def apply(plan: MaskPlan, shown: Mapping[str, str]) -> JsonValue:
 
 def is_small(value: JsonValue) -> bool:
     """Return whether `plan` will be done in a few milliseconds; to find out takes less than one."""
+    if isinstance(value, UnreadObject):
+        return False
     rest: list[JsonValue] = [value]
     items = chars = 0
     while rest:

@@ -26,14 +26,14 @@ from kimi_proxy.core.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue, UnreadObject
 from kimi_proxy.core.jsonrpc import RpcCall
 from kimi_proxy.core.lines import decoded, encoded
 from kimi_proxy.core.markers import is_id, new_id
 from kimi_proxy.core.prune import Options, Question
 from kimi_proxy.features import gateway, masking, recovery
 from kimi_proxy.features.gateway import CLOSED, CallGoal, CircuitBreaker, PathArgument
-from kimi_proxy.features.masking import MaskCut, MaskPlan
+from kimi_proxy.features.masking import MaskCut, MaskPlan, ViewPlan
 from kimi_proxy.features.pruning import source_type
 from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.tool import checked
@@ -259,8 +259,10 @@ class Gateway:
         if isinstance(error, dict) and "data" in error:
             data = await self._masked(name, server.masking, error["data"])
             return answer if data is error["data"] else {**answer, "error": {**error, "data": data}}
-        if not isinstance(result, dict | list | str):
+        if not isinstance(result, dict | list | str | UnreadObject):
             return answer
+        if isinstance(result, UnreadObject) and call.method in ("initialize", "server/discover", "tools/list"):
+            result = dict(result)
         shown: JsonValue = result
         if call.method in ("initialize", "server/discover"):
             shown = gateway.with_tools_capability(result) if server.masking.enabled else result
@@ -375,7 +377,7 @@ def _keyed(text: str) -> tuple[bytes, bytes]:
     return raw, sha256(b"mask\0" + raw).digest()
 
 
-async def _planned(value: JsonValue, limits: MaskingSettings) -> MaskPlan:
+async def _planned(value: JsonValue, limits: MaskingSettings) -> MaskPlan | ViewPlan:
     if masking.is_small(value):
         return masking.plan(value, limits)
     return await asyncio.to_thread(masking.plan, value, limits)

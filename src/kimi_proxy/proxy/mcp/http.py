@@ -88,6 +88,8 @@ class HttpExchange:
         found = None
         try:
             messages = jsonrpc.messages(body, self._server)
+            if len(body) > json.MAX_READ_BYTES:
+                messages = iter(await asyncio.to_thread(list, messages))
             found = next((message for message in messages if jsonrpc.answers(message, call_id)), None)
         except UpstreamUnreadable:
             if is_success:

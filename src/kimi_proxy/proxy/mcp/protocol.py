@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from kimi_proxy.core import jsonrpc, mcp
+from kimi_proxy.core import json, jsonrpc, mcp
 from kimi_proxy.core.errors import UpstreamTimeout
 from kimi_proxy.core.json import JsonObject, JsonValue
 
@@ -109,9 +109,9 @@ async def forward_translated(server: ServerIntroduction, message: JsonObject, se
     if answer is None or server.stateless or not mcp.is_stateless(message):
         return answer
     result = answer.get("result")
-    if not isinstance(result, dict):
+    if not isinstance(result, dict | json.UnreadObject):
         return answer
-    return {**answer, "result": mcp.stamped(str(method), result, server.server)}
+    return {**answer, "result": mcp.stamped(str(method), dict(result), server.server)}
 
 
 class McpClient(Protocol):

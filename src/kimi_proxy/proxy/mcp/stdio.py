@@ -30,6 +30,8 @@ class StdioProcess(ServerProcess):
         self._waiting: dict[int, asyncio.Future[JsonObject]] = {}
         self._listeners: dict[int, tuple[jsonrpc.Listener | None, JsonValue]] = {}  # with the caller's progress token
         self._ids = itertools.count(1)
+        self._reading: set[asyncio.Task[None]] = set()  # long lines, in threads
+        self._failing: asyncio.Task[None] | None = None
 
     async def send(self, message: JsonObject) -> JsonObject | None:
         """Write `message`; return the answer to a request, under the id that it came with."""
@@ -54,13 +56,30 @@ class StdioProcess(ServerProcess):
             super().pipe_data_received(fd, data)
             return
         for line in self._lines(data):
+            if len(line) > json.MAX_READ_BYTES:
+                task = asyncio.get_running_loop().create_task(self._receive_long(line))
+                self._reading.add(task)
+                task.add_done_callback(self._reading.discard)
+                continue
             for message in self._messages(line):
                 self._receive(message)
+
+    async def _receive_long(self, line: bytes) -> None:
+        for message in await asyncio.to_thread(list, self._messages(line)):
+            self._receive(message)
 
     def connection_lost(self, exc: Exception | None) -> None:
         for message in self._messages(b"".join(self._partial)):  # a last line may lack its newline
             self._receive(message)
         super().connection_lost(exc)
+        if self._reading:
+            self._failing = asyncio.get_running_loop().create_task(self._fail_when_read())
+        else:
+            self._fail(self.ending)
+
+    async def _fail_when_read(self) -> None:
+        """Let those who wait have what the program wrote before it ended."""
+        await asyncio.wait(self._reading)
         self._fail(self.ending)
 
     def _lines(self, data: bytes) -> Iterator[bytes]:
