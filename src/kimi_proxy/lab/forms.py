@@ -92,7 +92,7 @@ class FormsBuilder:
         seed = sha256(call.id.encode("utf-8", "surrogatepass")).digest()
         forms.plain = self._form(result, lossless_form(result, (), seed, self._hint), used)
         asked_again = hash(result.text) in self._texts and len(result.text) <= HUGE_CHARS
-        self._rows[index] = rows_of(result)
+        self._rows[index] = frozenset(rows_of(result))
         forms.pointers = tuple(self._pointers(index, result, seed, used))
         if not asked_again and not result.whole_because and len(result.text) <= MAX_ENGINE_CHARS:
             forms.engine = self._engine(result, entering, seed, used, tokens)

@@ -1,6 +1,7 @@
 """Forms of a tool result that need no scores, in linear time: without what is redundant, or of an old one its ends."""
 
 import json
+from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -249,23 +250,27 @@ def source_of(output: LongOutput) -> str:
     return f"{output.origin.tool} {about}".strip()[:60]
 
 
-def rows_of(output: LongOutput) -> frozenset[int]:
-    """Return hashes of the rows by which a result can be found in others: of this process only."""
-    return frozenset(hash(line) for line in unnumbered(text_lines.split(output.text)) if len(line) >= MIN_SHARED_CHARS)
+def rows_of(output: LongOutput) -> "array[int]":
+    """Return hashes of the rows by which a result can be found in others, each once: of this process only.
+
+    In an array: they are kept, and as numbers of their own among what is soon freed they would hold on to its memory.
+    """
+    rows = unnumbered(text_lines.split(output.text))
+    return array("q", {hash(line) for line in rows if len(line) >= MIN_SHARED_CHARS})
 
 
 def readable_before(
     before: Sequence[LongOutput],
     decisions: Mapping[bytes, Decision],
     output: LongOutput,
-    rows: Callable[[LongOutput], frozenset[int]] = rows_of,
+    rows: "Callable[[LongOutput], array[int]]" = rows_of,
     gone: Collection[bytes] = (),
 ) -> list[Earlier]:
     """Return the results before `output` that the model can still read and that share most rows with it.
 
     `rows` returns what `rows_of` does, and may remember it.
     """
-    wanted = rows(output)
+    wanted = frozenset(rows(output))
     readable = (
         one
         for one in reversed(before)
@@ -273,6 +278,6 @@ def readable_before(
         and one.key not in gone
         and ((decision := decisions.get(one.key)) is None or decision.shown is None or decision.why in READABLE)
     )
-    shared = ((len(wanted & rows(one)), one) for one in readable) if len(wanted) >= MIN_SHARED_ROWS else ()
+    shared = ((len(wanted.intersection(rows(one))), one) for one in readable) if len(wanted) >= MIN_SHARED_ROWS else ()
     alike = sorted((pair for pair in shared if pair[0] >= MIN_SHARED_ROWS), key=lambda pair: -pair[0])
     return [Earlier.of(one) for _, one in alike[:MAX_EARLIER]]

@@ -5,6 +5,7 @@ import logging
 import secrets
 import threading
 import time
+from array import array
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -56,7 +57,7 @@ HURRY_S = 0.5  # beyond that, in which what is late is cut without scores; the r
 COMMIT_GRACE_S, HUNG_GRACE_S = 1.5, 0.25
 IN_LOOP_MAX_CHARS = 128 * 1024
 MAX_SMALL = 50_000
-BYTES_PER_ROW, ROWS_BYTES = 64, 16 * 1024**2  # of what is remembered of results, to find them in others
+ROWS_BYTES = 8 * 1024**2  # of what is remembered of results, to find them in others
 DAY_S = 86_400
 SEED_BYTES = 32
 
@@ -108,7 +109,7 @@ class Sanitizer:
         self._cpu_s = settings.budget_ms / 1000
         self._grace_s = COMMIT_GRACE_S + self._cpu_s
         self._policy = POLICIES[settings.policy]
-        self._rows: LruCache[bytes, frozenset[int]] = LruCache(MAX_SMALL, max_bytes=ROWS_BYTES)
+        self._rows: LruCache[bytes, array[int]] = LruCache(MAX_SMALL, max_bytes=ROWS_BYTES)
         self._rows_lock = threading.Lock()  # long results are looked at in threads
         self._has_tool: LruCache[bytes, bool] = LruCache(MAX_SMALL)
         self._since_start: Counter[str] = Counter()
@@ -391,13 +392,13 @@ class Sanitizer:
             forms.append(form)
         return forms
 
-    def _rows_of(self, output: LongOutput) -> frozenset[int]:
+    def _rows_of(self, output: LongOutput) -> "array[int]":
         with self._rows_lock:
             known = self._rows.get(output.key)
         if known is None:
             known = rows_of(output)
             with self._rows_lock:
-                self._rows.put(output.key, known, BYTES_PER_ROW * len(known))
+                self._rows.put(output.key, known, known.itemsize * len(known))
         return known
 
     def _best(self, output: LongOutput, scored: ShortenedText, earlier: Sequence[Earlier], hint: str) -> ShortenedText:
