@@ -21,8 +21,8 @@ from kimi_proxy.features import recovery
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sanitizer.plan import plan
-from kimi_proxy.features.sanitizer.policy import HUGE_TOKENS, POLICIES
-from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task, is_json, shorten
+from kimi_proxy.features.sanitizer.policy import POLICIES
+from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, ShortenedText, Task, is_json, shorten
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.prompt_cache import PromptCaches

@@ -17,8 +17,8 @@ from kimi_proxy.features.sanitizer.lossless import (
     rows_of,
 )
 from kimi_proxy.features.sanitizer.plan import HUGE_CHARS, LongOutput, goal_of, origin_of, result_of
-from kimi_proxy.features.sanitizer.policy import HUGE_TOKENS, POLICIES, EntryCut
-from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task, shorten
+from kimi_proxy.features.sanitizer.policy import POLICIES, EntryCut
+from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, ShortenedText, Task, shorten
 from kimi_proxy.lab.transcripts.transcript import AgentCall, CallOutput
 from kimi_proxy.lab.used_lines import bare_line, lines_of
 

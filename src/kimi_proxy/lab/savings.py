@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from kimi_proxy.features.sanitizer import policy as sanitizer
 from kimi_proxy.features.sanitizer.lossless import MAX_EARLIER
 from kimi_proxy.features.sanitizer.policy import Aged, CachedCut, Policy, PolicyName
+from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS
 from kimi_proxy.features.sanitizer.stage import tool_tokens
 from kimi_proxy.lab.forms import Form
 from kimi_proxy.lab.measured import READ_PRICE, MeasuredOutput, MeasuredRequest, MeasuredSession
@@ -51,7 +52,7 @@ def _of_product(name: PolicyName) -> SimulatedPolicy:
     """Return what `[sanitizer] policy` does under that name."""
     real = sanitizer.POLICIES[name]
     entry = f"over {real.entry_tokens:,}"
-    quoted = " but what agents quote" if real.spares_quoted and real.entry_tokens < sanitizer.HUGE_TOKENS else ""
+    quoted = " but what agents quote" if real.spares_quoted and real.entry_tokens < HUGE_TOKENS else ""
     within = f"{real.pays_within} (patches {real.patched_within})"
     turns = f", turns within {within} keep {real.keep_cached}" if real.pays_within else ""
     title = f"lossless, engine {entry}{quoted}, cold cuts keep {real.keep_newest}{turns}"
@@ -167,7 +168,7 @@ class _Simulation:
             self._show(held, output.forms.engine.get(cut))
         # The shorter of the two: what the engine leaves of a long file may be longer than all of it without numbers.
         self._show(held, self._lossless(output))
-        if policy.has_limit and held.shown_tokens > sanitizer.HUGE_TOKENS:
+        if policy.has_limit and held.shown_tokens > HUGE_TOKENS:
             self._show(held, output.forms.bounded)
         return held
 

@@ -19,8 +19,8 @@ from kimi_proxy.features.clients import hooks
 from kimi_proxy.features.clients.hooks import AFTER_PROMPT, HookEvent, Steps
 from kimi_proxy.features.sanitizer.lossless import bounded_form, head_form, lossless_form
 from kimi_proxy.features.sanitizer.plan import HUGE_CHARS, LongOutput, is_recovery_tool, prompt_goal
-from kimi_proxy.features.sanitizer.policy import HUGE_TOKENS, POLICIES
-from kimi_proxy.features.sanitizer.shorten import Hidden, ShortenedText, Task
+from kimi_proxy.features.sanitizer.policy import POLICIES
+from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, Hidden, ShortenedText, Task
 from kimi_proxy.features.sessions import session_named
 from kimi_proxy.services.chat.decisions import cut_note
 from kimi_proxy.services.chat.sanitizer import BUSY_FACTOR

@@ -8,7 +8,7 @@ from tests import outputs
 
 from kimi_proxy.core.markers import is_id, read, read_mask
 from kimi_proxy.core.prune import Origin
-from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task, shorten
+from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, ShortenedText, Task, shorten
 
 MINIFIED = "function a(b){return b+1};" * 1000
 
@@ -191,3 +191,15 @@ def test_a_key_that_comes_twice_hides_nothing_that_should_stay(twice: int):
     assert "it failed" in done.shown
     assert json.loads(done.shown)
     assert all(f'"item {n}"' not in done.shown or done.shown.count(f'"item {n}"') == 1 for n in range(600))
+
+
+def test_of_a_huge_file_the_lines_that_matter_stay_within_what_may_enter():
+    parts = [f"def part_{i}(order):\n    total = order.sum() * {i}\n    return total - {i % 7}\n" for i in range(1200)]
+    parts[500] = (
+        "def failing_discount(order):\n    # why the discount fails: it is taken twice\n    return order.discount * 2\n"
+    )
+    done = shortened("\n".join(parts), Origin("read"))
+
+    assert done.tokens_before > 2 * HUGE_TOKENS
+    assert done.tokens_after <= HUGE_TOKENS
+    assert "it is taken twice" in done.shown

@@ -12,6 +12,7 @@ from kimi_proxy.features.pruning.call_signals import output_signals
 from kimi_proxy.features.pruning.model import installed
 from kimi_proxy.features.sanitizer.plan import LongOutput
 from kimi_proxy.features.sanitizer.rows import READERS, unnumbered
+from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, KEPT_OF_HUGE
 from kimi_proxy.features.sanitizer.stage import BYTES_PER_TOKEN, Decision
 
 PolicyName = Literal["careful", "default", "deep"]
@@ -19,10 +20,7 @@ PolicyName = Literal["careful", "default", "deep"]
 # Prices as multiples of plain input, as Anthropic lists them; OpenAI's writes are free, which only makes cuts cheaper.
 CACHE_READ, CACHE_WRITE = 0.1, 1.25
 
-# An output over this never enters a conversation whole, whatever the policy.
-HUGE_TOKENS = 8_000
 KEEP_WITHOUT_TOOLS = 5
-KEPT_OF_HUGE = 7_000  # of a result that is likely to be quoted; what stays has to be under the above with its markers
 
 # Of results over 1,000 tokens in sessions that nothing was learned from, 7 % of those below .2 were used, 46 % of those
 # between .2 and .5, 78 % of those above.

@@ -193,7 +193,8 @@ def _is_hit(line: str) -> bool:
 
 # How much of it may go.
 
-HUGE_TOKENS = 8_000
+HUGE_TOKENS = 8_000  # an output over this never enters a conversation whole, whatever the policy
+KEPT_OF_HUGE = 7_000  # of it: what stays has to be under the above with its markers
 UNREAD = 0.5  # the model has just asked for it
 MIN_KEEP_LINES = 20
 
@@ -212,6 +213,11 @@ def _ratio_of(kind: Kind, tokens_before: int, is_unread: bool) -> float:
     if kind == "listing" and is_unread and tokens_before <= _HUGE_LISTING_TOKENS:
         return _UNREAD_LISTING
     return UNREAD if is_unread and tokens_before <= HUGE_TOKENS else _READ[kind]
+
+
+def _within_room(ratio: float, task: Task, tokens_before: int) -> float:
+    """Return a ratio that leaves what the task keeps, and no more than may enter: else head and tail would be sent."""
+    return max(min(ratio, 1 - task.keep_tokens / tokens_before), 1 - KEPT_OF_HUGE / tokens_before)
 
 
 def _log_ratio(protected: Sequence[str], usual: float) -> float:
@@ -246,10 +252,10 @@ def _shorten_text(
     if kind == "logs":
         ratio, found = _log_cuts(task, judged, before, check)
     elif check is None:
-        ratio = min(_ratio_of(kind, before, task.is_unread), 1 - task.keep_tokens / before)
+        ratio = _within_room(_ratio_of(kind, before, task.is_unread), task, before)
         found = _middle(lines, ratio) if before > HUGE_TOKENS else []
     else:
-        ratio = min(_ratio_of(kind, before, task.is_unread), 1 - task.keep_tokens / before)
+        ratio = _within_room(_ratio_of(kind, before, task.is_unread), task, before)
         scores = _listing_scores(lines, task.goal, check) if kind == "listing" else None
         found = _scored_cuts(task, judged, as_type, ratio, check, scores, before)
     cuts = tuple(_worth_a_marker(found, lines))
@@ -315,7 +321,7 @@ def _log_cuts(
     In a hurry, when `check` is None, the newest of the others stay.
     """
     found = outline(lines, "logs", check or _no_deadline)
-    ratio = min(_log_ratio(found.protected, _ratio_of("logs", before, task.is_unread)), 1 - task.keep_tokens / before)
+    ratio = _within_room(_log_ratio(found.protected, _ratio_of("logs", before, task.is_unread)), task, before)
     room = len(lines) - math.floor(ratio * len(lines))
     rows = notable_rows(lines, found.protected, task.goal)
     stays = set(rows)

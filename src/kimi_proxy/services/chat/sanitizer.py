@@ -32,7 +32,6 @@ from kimi_proxy.features.sanitizer.lossless import (
 )
 from kimi_proxy.features.sanitizer.plan import LongOutput, goal, plan
 from kimi_proxy.features.sanitizer.policy import (
-    HUGE_TOKENS,
     POLICIES,
     EntryCut,
     aged_results,
@@ -42,7 +41,7 @@ from kimi_proxy.features.sanitizer.policy import (
     old_results,
     paying_results,
 )
-from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task
+from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, ShortenedText, Task
 from kimi_proxy.features.sanitizer.stage import EVENT, Decision, RequestDecisions, result_call_ids, sanitize
 from kimi_proxy.services.chat.decisions import AT_ONCE, ChatDecisions, ShortenedOutput, batched
 from kimi_proxy.services.chat.handler import IN_LOOP_MAX_BYTES
