@@ -8,6 +8,7 @@ printed, unless `equivalent_mutants.txt` says why nothing can."""
 import argparse
 import ast
 import gc
+import importlib
 import json
 import os
 import random
@@ -225,6 +226,8 @@ class Group:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        for file in {mutant.file for mutant in self._chosen}:  # some are loaded only when they are needed
+            importlib.import_module(".".join(("kimi_proxy", *file.relative_to(SOURCE).with_suffix("").parts)))
         lines, seconds = self._covered(session)
         reasons = _equivalent()
         for mutant in self._chosen:
