@@ -11,7 +11,7 @@ import pytest
 from tests.api.proxy_world import proxy
 from tests.clients.programs.agents import AI_SDK, LANGGRAPH, LLAMA_INDEX, PYDANTIC_AI
 from tests.clients.programs.packages import node, npm_modules, python_with
-from tests.deep import too
+from tests.deep import deep, too
 from tests.evil import evil
 from tests.model import Call, Says
 from tests.outputs import pytest_log
@@ -67,6 +67,7 @@ async def test_an_agent_reads_a_long_file_through_the_proxy_and_answers(example:
     assert len(second) < len(log.text) / 2
 
 
+@deep
 async def test_a_program_cuts_by_itself_and_has_the_original_back(tmp_path: Path):
     log = pytest_log(1500)
     (tmp_path / "build.log").write_text(log.text)

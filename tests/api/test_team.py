@@ -12,7 +12,7 @@ import httpx
 import pytest
 from starlette.types import ASGIApp
 from tests.api.proxy_world import Proxy, proxy
-from tests.api.watching import MODEL, Watcher, completion, models
+from tests.api.watching import MODEL, Watcher, completion, listed, models
 from tests.deep import IS_DEEP
 from tests.evil import Evil, answering, evil, http
 from tests.services.store import postgres_server
@@ -169,7 +169,7 @@ async def _try_every_door(t: Team, elsewhere: Team, home: Path) -> None:
             prune_id = await pruned(at_ada)
             await ada.post("/api/memory/save", json={"content": f"remember the {SECRET}"})
         (cut,) = quoted_ids(t.provider.heard[0].body.decode()) - {prune_id}
-        (session,) = (await ada_elsewhere.get("/api/sessions")).json()["sessions"]
+        (session,) = await listed(ada_elsewhere, "/api/sessions", "sessions", 1)
         shown = (await ada_elsewhere.get(f"/api/cuts/{cut}")).text
         assert SECRET in shown and SECRET in await recovered(at_ada, prune_id) and SECRET in session["title"]
         assert SECRET in "".join(own.frames)

@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx
 from tests.api.proxy_world import Proxy, proxy
 from tests.evil import Evil, answering, evil, http
 from tests.processes import until
@@ -109,3 +111,13 @@ async def watching(port: int, query: str = "") -> AsyncIterator[Watcher]:
         finally:
             taking.cancel()
             await asyncio.wait([taking])
+
+
+async def listed(http: httpx.AsyncClient, path: str, name: str, count: int, within_s: float = 60) -> list[JsonObject]:
+    """What a route lists under `name`, once there are so many: what is written behind a request takes a moment."""
+    deadline = time.monotonic() + within_s
+    while len(found := (await http.get(path)).json()[name]) < count:
+        assert time.monotonic() < deadline, f"{path} has only {len(found)}"
+        await asyncio.sleep(0.05)
+    rows: list[JsonObject] = found
+    return rows

@@ -152,6 +152,7 @@ def test_nothing_serious_is_found_in_a_dialog(judged: Window):
     assert serious(judged) == []
 
 
+@deep
 @themes("light")
 def test_axe_itself_finds_what_is_wrong(judged: Window):
     page = settled(judged, "live").page

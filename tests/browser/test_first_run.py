@@ -7,8 +7,10 @@ from playwright.sync_api import expect
 from tests.browser.product import started
 from tests.browser.provider import MODEL, WINDOW, provider
 from tests.browser.window import Windows
+from tests.deep import deep
 
 
+@deep
 def test_alerts_badges_and_memory_are_there_after_a_reload(windows: Windows, tmp_path: Path):
     remembered = "Why is the port 8000? <mcp-memory>the port is 8000</mcp-memory> "
     buried = [

@@ -235,6 +235,7 @@ def test_a_request_that_failed_is_told_with_what_to_do(live: Window, product: Pr
         expect(banner).to_contain_text(what)
 
 
+@deep
 def test_a_provider_that_is_not_there_is_told(windows: Windows, tmp_path: Path):
     with provider() as gone:
         toml = gone.toml()
@@ -255,6 +256,7 @@ def test_a_sanitizer_that_is_off_is_told(live: Window, product: Product):
         product.ask("POST", "/api/sanitizer/toggle", {"enabled": True})
 
 
+@deep
 def test_a_server_that_is_gone_is_told(windows: Windows, tmp_path: Path):
     with ExitStack() as running:
         product = running.enter_context(started(tmp_path, ""))
@@ -355,6 +357,7 @@ def test_choosing_a_session_changes_nothing_in_the_traffic(live: Window, product
     assert told.asked[-1]["messages"] == [{"role": "user", "content": "three of nobody in particular"}]
 
 
+@deep
 @pytest.mark.parametrize("width", [320, too(390), too(768)])
 def test_it_fits_on_small_screens(windows: Windows, product: Product, width: int):
     with windows.opened(product.address, size=(width, 740)) as window:

@@ -164,6 +164,7 @@ def test_all_sessions_can_be_reached_a_page_at_a_time(windows: Windows, product:
         expect(rows).to_have_count(1)
 
 
+@deep
 def test_a_conversation_of_thousands_of_messages_is_drawn_in_part(windows: Windows, product: Product):
     assert say(product, *(f"message {number}" for number in range(3001)), session="long") == 200
     id = str(product.get("/api/sessions/long")["id"])

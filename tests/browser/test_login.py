@@ -70,6 +70,7 @@ def forgive_refusals(window: Window) -> None:
     window.faults[:] = [one for one in window.faults if "HTTP Authentication failed" not in one]
 
 
+@deep
 def test_a_login_leads_back_to_the_view_and_lasts_until_the_logout(windows: Windows, login: LoginProduct):
     with windows.opened(login.address) as window:
         window.page.goto(f"{login.address}/#/sessions")

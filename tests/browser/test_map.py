@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 from tests.browser.product import INVOICE, Product, exchanges, started
 from tests.browser.provider import MODEL, provider
 from tests.browser.window import Window, Windows
-from tests.deep import too
+from tests.deep import deep, too
 
 from kimi_proxy.core.json import JsonObject, JsonValue
 
@@ -136,6 +136,7 @@ def restarted(windows: Windows, tmp_path_factory: pytest.TempPathFactory) -> Ite
             yield product
 
 
+@deep
 @pytest.mark.parametrize(
     ("locale", "words", "place"),
     [

@@ -35,6 +35,7 @@ def ground(page: Page) -> str:
     return colour
 
 
+@deep
 @pytest.mark.parametrize("locale", [too("en-GB"), "fr-CA", too("de-DE")])
 def test_every_view_opens_in_the_language_of_the_browser(windows: Windows, product: Product, locale: str):
     language = "fr" if locale.startswith("fr") else "en"
@@ -58,6 +59,7 @@ def test_a_language_that_was_chosen_stays_chosen(shell: Window):
     expect(page.get_by_role("heading", name="All sessions")).to_be_visible()
 
 
+@deep
 def test_a_theme_that_was_chosen_stays_chosen_and_never_flashes(shell: Window):
     page = shell.open("live").page
     light = ground(page)
@@ -109,6 +111,7 @@ def test_an_address_that_leads_nowhere_shows_the_first_view(shell: Window):
         expect(shell.page.locator('nav li a[href="#/live"]')).to_have_attribute("aria-current", "page")
 
 
+@deep
 def test_a_view_that_is_not_there_says_so_and_the_others_go_on(shell: Window):
     page = shell.page
     page.route("**/views/playground.js", lambda route: route.fulfill(status=404))

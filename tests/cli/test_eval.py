@@ -15,6 +15,7 @@ def project(tmp_path: Path) -> Path:
     return histories.busy(tmp_path / "project")
 
 
+@deep
 def test_a_person_reads_tables_and_sends_a_page_to_a_colleague(cli: Cli, project: Path):
     done = cli("eval", str(project), "--limit", "6", "--html", "report.html")
 

@@ -74,6 +74,7 @@ def test_nobody_gets_in_without_the_token(cli: Cli):
     assert done.stdout == b"401"
 
 
+@deep
 def test_claude_code_is_told_by_a_file(cli: Cli, tmp_path: Path):
     agent = tmp_path / "claude"
     agent.write_text('#!/bin/sh\necho "$@"; cat "${1#--mcp-config=}"\n')

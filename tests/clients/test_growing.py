@@ -11,7 +11,7 @@ from tests.api.proxy_world import Proxy, proxy
 from tests.api.test_compress import ASKED_FOR_SUMMARY, KINDS, SUMMARY, tokens_in, words
 from tests.api.watching import Watcher, watching
 from tests.clients.growing import AGENTS, RULES, Agent
-from tests.deep import too
+from tests.deep import deep, too
 from tests.evil import Evil, Heard, Line, evil, http
 from tests.model import Call, Says
 
@@ -87,6 +87,7 @@ def paired(request: Request) -> bool:
     return sorted(calls) == sorted(part.call_id for part in parts if part.kind == "tool_result")
 
 
+@deep
 @wires(Wire.RESPONSES)
 async def test_whoever_watches_is_warned_at_80_90_and_95_percent(tmp_path: Path, wire: Wire):
     async with world(tmp_path, wire, SETTINGS + NO_ROUTING) as here:

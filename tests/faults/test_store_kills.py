@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.deep import IS_DEEP
+from tests.deep import IS_DEEP, deep
 from tests.faults.store_keeper import original_of
 from tests.faults.symptoms import integrity, keeps_again
 from tests.services.store.making import an_original, opened
@@ -40,6 +40,7 @@ async def test_nothing_acknowledged_is_lost_when_writers_are_killed(tmp_path: Pa
     assert [*store_path(tmp_path).parent.glob("*corrupt*")] == []
 
 
+@deep
 async def test_four_processes_write_at_once_and_nothing_is_lost(tmp_path: Path) -> None:
     keeper = python("-m", "tests.faults.store_keeper", str(tmp_path), "80")
     writers = [await asyncio.create_subprocess_exec(*keeper, cwd=ROOT, stdout=subprocess.PIPE) for _ in range(4)]

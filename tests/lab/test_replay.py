@@ -69,6 +69,7 @@ LOG = "".join(
 NEEDLE = "2026-01-01T00:00:30 INFO step 210 of the import wrote batch number 1470"
 
 
+@deep
 @pytest.mark.parametrize("wire", [Wire.CHAT, too(Wire.MESSAGES), too(Wire.RESPONSES)])
 async def test_a_model_that_quotes_what_was_cut_has_to_read_it_back_first(wire: Wire, config: Config):
     question = (User("does the import work?"), Assistant("", (Call("c1"),)), Result("c1", LOG))

@@ -8,6 +8,7 @@ import psycopg
 import pytest
 from psycopg import AsyncConnection
 from tests.api.proxy_world import proxy
+from tests.api.watching import listed
 from tests.replicas.fleet import cut_ids
 from tests.replicas.world import replicated, turn
 from tests.services.store.postgres_server import serving, url_of
@@ -49,7 +50,7 @@ async def test_servers_go_on_when_a_newer_version_has_changed_the_tables(server:
             await here.ask(at, turn(2 + at), f"s{at}")
         cuts = [set(cut_ids(heard.body)) for heard in here.provider.heard]
         texts = [(await one.http.get(f"/api/mask/{id}")).json()["text"] for one in here.replicas for (id,) in cuts]
-        sessions = (await here.replicas[1].http.get("/api/sessions")).json()["sessions"]
+        sessions = await listed(here.replicas[1].http, "/api/sessions", "sessions", 3)
         health = (await here.replicas[0].http.get("/health")).json()
         with pytest.raises(ConfigError) as refused:  # such a one that starts now
             async with proxy(tmp_path / "late", "", KIMI_PROXY_DATABASE_URL=url):

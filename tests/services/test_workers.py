@@ -292,6 +292,7 @@ async def test_a_chat_request_does_not_wait_for_a_child_that_does_not_start(my_c
         assert len(my_children()) == 1
 
 
+@deep
 async def test_the_event_loop_keeps_turning_while_somebody_is_in_a_hurry() -> None:
     async with open_workers(command=NEVER_READY) as workers:
         await workers.warm()

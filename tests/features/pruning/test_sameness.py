@@ -36,6 +36,7 @@ def test_the_same_lines_are_cut_everywhere() -> None:
     assert digest.hexdigest() == CUTS
 
 
+@deep
 def test_lines_are_scored_the_same_everywhere() -> None:
     digest = sha256()
     for question in questions():

@@ -330,7 +330,9 @@ class AutoCompression:
             return draft
         reason = self._why_not(await self._compressor.state(draft.session.id), draft.session.id)
         if reason:
-            return replace(draft, reasons=(*draft.reasons, reason))
+            # Another request, or another server, may have compressed it since this one was read.
+            sent = draft if draft.uncompressed else await self._compressor.now_sent(draft)
+            return replace(sent, reasons=(*sent.reasons, reason))
         return await self._compressed(draft.uncompressed or draft)
 
     async def _is_full(self, draft: Draft) -> bool:
