@@ -1,6 +1,7 @@
 """Originals in PostgreSQL: committed before anything is cut, found by id or question by every server."""
 
 import asyncio
+import time
 from collections.abc import Collection, Sequence
 from random import randrange
 
@@ -14,6 +15,7 @@ from kimi_proxy.services.store.postgres.database import (
     Connection,
     Cursor,
     PostgresDatabase,
+    Work,
     execute,
     read_bytes,
     read_float,
@@ -24,7 +26,8 @@ from kimi_proxy.services.store.sql.decisions import decision, decision_of
 
 GRACE_S = 60.0  # what has expired stays this long: a server whose clock is late may still use it
 TOMBSTONE_S = 30 * 86_400.0
-DELETE_AT_ONCE = 50  # so that no transaction is long
+DELETE_AT_ONCE = 50  # at most: fewer while a transaction that deletes is long
+LONG_S = 0.04
 SHARDS = 16  # rows of the table of totals, by its migration
 PAGE = 1024  # of budget for the rows and indexes of an original
 
@@ -49,6 +52,7 @@ class PostgresOriginals:
         self._database = database
         self._ttl_s = ttl_s
         self._max_bytes = max_bytes
+        self._at_once = DELETE_AT_ONCE
         self._bytes = 0  # about as many as are kept: counted by each sweep, and what this server added since
         self.commits = 0
 
@@ -172,9 +176,9 @@ class PostgresOriginals:
                     "UPDATE record SET last_used = %s WHERE last_used > %s", (moment.latest, moment.latest + LEAP_S)
                 )
             before = moment.earliest - self._ttl_s - GRACE_S
-            return await _delete_idle(connection, moment.latest, DELETE_AT_ONCE, before)
+            return await _delete_idle(connection, moment.latest, self._at_once, before)
 
-        return await self._database.alone(work)
+        return await self._timed(work)
 
     async def make_room(self, needed: int = 0) -> int:
         """Delete some of the longest idle while `needed` more bytes do not fit; return how many originals went."""
@@ -184,7 +188,7 @@ class PostgresOriginals:
 
         async def work(connection: Connection, moment: Moment) -> int:
             rows = await connection.execute(
-                "SELECT size FROM record ORDER BY last_used, seq LIMIT %s", (DELETE_AT_ONCE,)
+                "SELECT size FROM record ORDER BY last_used, seq LIMIT %s", (self._at_once,)
             )
             left, go = used + needed, 0
             for (size,) in await rows.fetchall():
@@ -193,8 +197,16 @@ class PostgresOriginals:
                 left, go = left - read_int(size), go + 1
             return await _delete_idle(connection, moment.latest, go, float("inf"))
 
-        gone = await self._database.alone(work)
+        gone = await self._timed(work)
         await self.count()
+        return gone
+
+    async def _timed(self, work: Work[int]) -> int:
+        """Do `work` alone, and have the next one delete as many as take half of LONG_S, going by this one."""
+        began = time.monotonic()
+        gone = await self._database.alone(work)
+        fit = int(gone * LONG_S / 2 / max(time.monotonic() - began, 0.001))
+        self._at_once = min(max(fit, 2), DELETE_AT_ONCE) if gone else DELETE_AT_ONCE
         return gone
 
 
