@@ -27,6 +27,7 @@ from kimi_proxy.services.store.sql.decisions import decision, decision_of
 GRACE_S = 60.0  # what has expired stays this long: a server whose clock is late may still use it
 TOMBSTONE_S = 30 * 86_400.0
 DELETE_AT_ONCE = 50  # at most: fewer while a transaction that deletes is long
+DELETE_AT_FIRST = 5  # their pages have to be read from the disk
 LONG_S = 0.04
 SHARDS = 16  # rows of the table of totals, by its migration
 PAGE = 1024  # of budget for the rows and indexes of an original
@@ -52,7 +53,7 @@ class PostgresOriginals:
         self._database = database
         self._ttl_s = ttl_s
         self._max_bytes = max_bytes
-        self._at_once = DELETE_AT_ONCE
+        self._at_once = DELETE_AT_FIRST
         self._bytes = 0  # about as many as are kept: counted by each sweep, and what this server added since
         self.commits = 0
 
@@ -206,7 +207,7 @@ class PostgresOriginals:
         began = time.monotonic()
         gone = await self._database.alone(work)
         fit = int(gone * LONG_S / 2 / max(time.monotonic() - began, 0.001))
-        self._at_once = min(max(fit, 2), DELETE_AT_ONCE) if gone else DELETE_AT_ONCE
+        self._at_once = min(max(fit, 2), 2 * self._at_once, DELETE_AT_ONCE) if gone else DELETE_AT_FIRST
         return gone
 
 
