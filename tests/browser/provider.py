@@ -55,8 +55,9 @@ def provider() -> Iterator[Provider]:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
+            may_answer = told.may_answer  # of this request, also when the next one has another
             told.asked.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-            told.may_answer.wait(PATIENCE_S)
+            may_answer.wait(PATIENCE_S)
             body = json.dumps(told.answer()).encode()
             self.send_response(told.status)
             self.send_header("content-type", "application/json")

@@ -11,6 +11,7 @@ from tests.browser.product import Product, started
 from tests.browser.provider import Provider, provider, say
 from tests.browser.window import SharedWindow, Window, Windows
 from tests.deep import deep, too
+from tests.processes import within
 
 REQUESTS = "Requests as they stream"
 
@@ -125,13 +126,14 @@ def test_the_cost_of_a_request_that_ends_after_a_later_one_is_drawn_too(live: Wi
     assert say(product, "before", session="crossed") == 200
     pinned(live, product, "crossed")
     free, told.may_answer = told.may_answer, Event()
-    held = told.may_answer
+    held, before = told.may_answer, len(told.asked)
     asking = Thread(target=say, args=(product, "slow"), kwargs={"session": "crossed"})
     asking.start()
     rows = live.card(REQUESTS).locator("tbody tr", has_text="crossed")
     cost = live.card("Cost, added up").locator(".chart-key", has_text="Real")
     try:
         expect(rows.locator(".badge.running")).to_have_count(1)
+        assert within(60, lambda: len(told.asked) > before)
         told.may_answer = free
         assert say(product, "quick", session="crossed") == 200
         expect(cost).to_contain_text("$0.00023")
