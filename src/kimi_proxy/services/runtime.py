@@ -163,9 +163,8 @@ async def running(
         recall = Recall(store.originals, decisions, metrics, config.sanitizer.recover_rounds)
         forgetters = stages.compressor.forget, latest.forget
         sessions = Sessions(store.sessions, journal, forgetters, newer_count=newer_count)
-        settings = LiveSettings(
-            config, stages.switches, os.environ, team.audit.publishing(hub.publish) if team else hub.publish
-        )
+        publish = team.audit.publishing(hub.publish) if team else hub.publish
+        settings = LiveSettings(config, stages.switches, os.environ, publish)
         both = presets(config.compression, config.compaction)
         compressions = SessionCompressions(stages.compressor, sessions, store.sessions, *both)
         if store.replicas is not None:
