@@ -55,6 +55,12 @@ class Draft:
     upstream_wire: Wire | None = None  # the API in which it reaches its provider; None: the client's
     own_tool: str = ""  # a tool of ours that the model may call; the client does not know it
 
+    @property
+    def size(self) -> int:
+        """Return the bytes of its bodies, as it came and as it leaves."""
+        came, body = self.came or self.request, self.request.body
+        return len(body) + (0 if came.body is body else len(came.body))
+
 
 Stage = Callable[[Draft], Awaitable[Draft]]  # what it cuts is on disk by the time it returns
 OnFault = Callable[[str, Exception], None]

@@ -9,14 +9,14 @@ import pytest
 from tests.conversations import Assistant, Item, User, request
 from tests.services.store.making import opened
 
-from kimi_proxy.core.chat import Wire
+from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.chat.reply import Usage
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.features.compression import Preset
 from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import Draft, run_stages
 from kimi_proxy.features.sessions import Session
-from kimi_proxy.services.chat.compression import Compressor
+from kimi_proxy.services.chat.compression import MAX_LAST_BYTES, Compressor
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.rate_limiter import RateLimiter
 from kimi_proxy.services.chat.summaries import Summaries, Summary, SummaryTask
@@ -105,3 +105,14 @@ async def test_a_summary_is_paid_for_even_if_the_client_hangs_up_before_it_is_ke
 
     assert [(note.event, note.fields["summary_input_tokens"]) for note in after.notes] == [("compression_paid", 900)]
     assert after.compression is not None
+
+
+async def test_a_last_request_counts_with_what_was_cut_from_it(tmp_path: Path):
+    came = Request(Wire.CHAT, b" " * (MAX_LAST_BYTES // 4))
+    small = talk().request
+    async with world(tmp_path) as (compressor, _):
+        for name in ("ses_1", "ses_2", "ses_3", "ses_4"):
+            await compressor.repeat(Draft(small, Target("p", "m"), Session(name), came))
+        seen = [compressor.has_seen(name) for name in ("ses_1", "ses_2", "ses_3", "ses_4")]
+
+    assert seen == [False, True, True, True]

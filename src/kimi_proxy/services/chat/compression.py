@@ -107,7 +107,8 @@ class Compressor:
     async def repeat(self, draft: Draft) -> Draft:
         """Return `draft` with the active compression applied, in the same bytes as in the request before."""
         session = draft.session.id
-        self._last.put(session, _unparsed(draft), len(draft.request.body))
+        last = _unparsed(draft)
+        self._last.put(session, last, last.size)
         active = (await self.state(session)).active
         costs = self._pending_costs.pop(session)
         return await self._compressed(replace(draft, notes=(*draft.notes, *costs)) if costs else draft, active)
