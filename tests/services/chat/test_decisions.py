@@ -12,7 +12,7 @@ from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.sanitizer.plan import LongOutput
 from kimi_proxy.features.sanitizer.shorten import Hidden, ShortenedText
-from kimi_proxy.services.chat.decisions import ChatDecisions, ShortenedOutput
+from kimi_proxy.services.chat.decisions import REMEMBER_BYTES, ChatDecisions, ShortenedOutput
 from kimi_proxy.services.store.protocols import DecisionRecord
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 
@@ -124,3 +124,20 @@ async def test_what_was_sent_stays_when_its_replacement_is_written_too_late(tmp_
         again = await decisions.commit([shorter], "ses_1", replaces=True)
 
     assert [told[OUTPUT.key].shown for told in (sent, after_restart, again)] == ["te…", "te…", "…"]
+
+
+async def test_memory_holds_decisions_by_the_room_that_their_text_takes(tmp_path: Path):
+    shown = "⟦" + "x" * (REMEMBER_BYTES // 8)  # the marker makes each character take two bytes
+    outputs = [replace(OUTPUT, key=b"place %d" % n) for n in range(4)]
+    cut = [
+        ShortenedOutput(output, "a goal", replace(CUT.shortened, shown=shown, hidden=(Hidden(f"msk_{n:016}", "text"),)))
+        for n, output in enumerate(outputs)
+    ]
+    async with opened(tmp_path) as store:
+        decisions = ChatDecisions(store.originals, store.decisions, 60)
+        await decisions.commit(cut, "ses_1")
+        in_memory = decisions.remembered(outputs)
+        known = await decisions.known(outputs)
+
+    assert list(in_memory) == [output.key for output in outputs[1:]]
+    assert {key: decision.shown for key, decision in known.items()} == {output.key: shown for output in outputs}

@@ -33,7 +33,7 @@ from kimi_proxy.services.store.protocols import CompressionRecord, Decisions, Or
 
 DAY_S = 86_400
 MAX_SESSIONS = 10_000
-MAX_LAST, MAX_LAST_BYTES = 1_000, 24 * 1024**2
+MAX_LAST, MAX_LAST_BYTES = 1_000, 12 * 1024**2
 ROW_S = 3600.0  # automatic compressions that follow each other within an hour are in a row
 
 EVENT = "compression_event"

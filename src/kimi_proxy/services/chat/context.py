@@ -35,7 +35,7 @@ from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.events import iso_time
 
 DAY_S = 86_400
-MAX_SESSIONS, MAX_BYTES = 1_000, 24 * 1024**2  # some thirty long sessions; those that are idle longest go first
+MAX_SESSIONS, MAX_BYTES = 1_000, 12 * 1024**2  # some twenty long sessions; those that are idle longest go first
 MAX_CHARS = 200_000  # of a message that is looked at
 MAX_MESSAGES = 5_000
 MAX_TOOLS = 200

@@ -15,7 +15,7 @@ from kimi_proxy.features import context
 from kimi_proxy.features.context import Composition
 from kimi_proxy.features.memory import TextWeight, weigh_text
 
-MAX_KNOWN = 20_000
+MAX_KNOWN = 10_000
 # A request up to so many bytes, with no more than so many new characters, is counted in the event loop.
 SHORT_BYTES, SHORT_CHARS = 256 * 1024, 16 * 1024
 SLICE_CHARS = 16 * 1024  # the tokenizer holds the interpreter's lock: less than a millisecond at a time

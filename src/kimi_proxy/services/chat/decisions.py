@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,7 +36,9 @@ WRITE_AGAIN_S = 1.0
 # A server's own reasons for sending a result whole, which give way to what another server has decided.
 YIELDING = frozenset[AnyReason]({"switched_off", "not_worth_resending"})
 AT_ONCE = 64  # results of one request: thousands would keep the event loop from its other turns
-REMEMBER_MAX, REMEMBER_BYTES = 20_000, 64 * 1024**2
+# Some ten conversations of a hundred cut results each are in memory; others are read from disk.
+REMEMBER_MAX, REMEMBER_BYTES = 10_000, 16 * 1024**2
+PENDING_BYTES = 4 * 1024**2
 
 Item = TypeVar("Item")
 
@@ -68,7 +71,7 @@ class ChatDecisions:
         self._checked: LruCache[bytes, float] = LruCache(REMEMBER_MAX, ttl_s=remember_s, now=now)  # when it was made
         # Empty where none is pending: a call comes back with its result when the answer that made it is over.
         self._recent_pending: LruCache[bytes, str] = LruCache(
-            REMEMBER_MAX, max_bytes=REMEMBER_BYTES, ttl_s=0 if is_shared else remember_s, now=now
+            REMEMBER_MAX, max_bytes=PENDING_BYTES, ttl_s=0 if is_shared else remember_s, now=now
         )
         # How outputs went out, by scope, which is not on disk yet; it counts for more than what is. Most went whole.
         self._unwritten_of: dict[str, dict[bytes, DecisionRecord]] = {}
@@ -111,7 +114,8 @@ class ChatDecisions:
 
     def _remember(self, record: DecisionRecord) -> Decision:
         decision = _decision(record)
-        self._last.put(record.key, decision, len(decision.shown or ""))
+        # Not its length: a marker in it makes every character take two bytes.
+        self._last.put(record.key, decision, sys.getsizeof(decision.shown))
         self._checked.put(record.key, record.created)
         return decision
 
@@ -182,7 +186,7 @@ class ChatDecisions:
         records = await self._stored.get(caller.scope(), unread) if unread else {}
         for key in unread:
             known[key] = text = decoded(records[key].shown or b"") if key in records else ""
-            self._recent_pending.put(key, text, len(text))
+            self._recent_pending.put(key, text, sys.getsizeof(text))
         return {keys[key]: text for key, text in known.items() if text}
 
     async def save_response_id(self, shown: str, real: str) -> None:

@@ -55,8 +55,8 @@ HURRY_S = 0.5  # beyond that, in which what is late is cut without scores; the r
 # What was shortened, now or before, is worth waiting for the disk, also on a busy machine; not once it has hung.
 COMMIT_GRACE_S, HUNG_GRACE_S = 1.5, 0.25
 IN_LOOP_MAX_CHARS = 128 * 1024
-MAX_SMALL = 50_000
-ROWS_BYTES = 8 * 1024**2  # of what is remembered of results, to find them in others
+MAX_SMALL = 10_000  # entries of a few hundred bytes
+ROWS_BYTES = 4 * 1024**2  # of what is remembered of results, to find them in others
 DAY_S = 86_400
 SEED_BYTES = 32
 
