@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from tests import outputs
@@ -370,6 +371,38 @@ async def test_what_was_cut_is_repeated_from_memory_while_the_store_cannot_be_re
 
     assert results(first.request)["call_a1"] != LOG.text
     assert results(later.request) == results(first.request)
+
+
+class Watched(MemoryDecisions):
+    """Decisions that remember what was asked of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+
+    async def get(self, scope: str, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
+        self.asked.append("get")
+        return await super().get(scope, keys)
+
+    async def add(
+        self,
+        scope: str,
+        new: Sequence[DecisionRecord],
+        forget: Sequence[bytes] = (),
+        replaces: Mapping[bytes, float] = MappingProxyType({}),
+    ) -> Mapping[bytes, DecisionRecord]:
+        self.asked.append("add")
+        return await super().add(scope, new, forget, replaces)
+
+
+async def test_what_was_decided_before_is_read_before_our_tool_is_written(tmp_path: Path):
+    """A disk that writes cannot be read."""
+    stored = Watched()
+    async with world(tmp_path, stored_decisions=stored) as here:
+        draft = await here.send(request(Wire.CHAT, BEGUN))
+
+    assert draft.own_tool == recovery.NAME
+    assert stored.asked[:2] == ["get", "add"]
 
 
 class Stuck(Workers):

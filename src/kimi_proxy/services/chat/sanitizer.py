@@ -7,9 +7,9 @@ import threading
 import time
 from array import array
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from kimi_proxy.core import tokens
@@ -68,20 +68,27 @@ Value = TypeVar("Value")
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
 class ToolOffer:
-    """Whether our tool is in a conversation. Where it joins, that is on its way to the disk meanwhile."""
+    """Whether our tool is in a conversation. Where it joins, `save` puts that on disk."""
 
-    is_likely: bool
-    saved: asyncio.Task[bool] | None = None
+    def __init__(self, is_likely: bool, save: Callable[[], Coroutine[object, object, bool]] | None = None) -> None:
+        self.is_likely = is_likely
+        self._save = save
+        self._saving: asyncio.Task[bool] | None = None
+
+    def begin_saving(self) -> None:
+        """Save it meanwhile. While the disk writes, nothing can be read from it."""
+        if self._save and not self._saving:
+            self._saving = asyncio.create_task(self._save())
 
     async def holds(self) -> bool:
         """Return whether it is, once that is on disk."""
-        return self.is_likely if self.saved is None else await self.saved
+        self.begin_saving()
+        return self.is_likely if self._saving is None else await self._saving
 
     def cancel(self) -> None:
-        if self.saved is not None:
-            self.saved.cancel()
+        if self._saving is not None:
+            self._saving.cancel()
 
 
 class Sanitizer:
@@ -189,7 +196,7 @@ class Sanitizer:
         if not has_tool and self.is_on and cache.is_cold and not offer.is_offered(request):
             # At once, for an equal request that comes while this one waits for the disk.
             self._has_tool.put(conversation, True)
-            return ToolOffer(True, asyncio.create_task(self._joined(conversation)))
+            return ToolOffer(True, lambda: self._joined(conversation))
         if has_tool is None:
             has_tool = await self._read(self._decisions.has_tool(conversation), False)
         return ToolOffer(self._remembered_has_tool(conversation, has_tool))
@@ -321,6 +328,7 @@ class Sanitizer:
         if not self._may_cut(draft, tool.is_likely):
             return known | self._decisions.went_whole(new, "not_worth_resending")
         marked = await self._read(self._decisions.marked(new, draft.session), new)
+        tool.begin_saving()
         shortened = await self._shortened(draft, every, marked, known, deadline)
         if not self._may_cut(draft, await tool.holds()):
             return known | self._decisions.went_whole(new, "not_worth_resending")

@@ -3,6 +3,8 @@
 import asyncio
 import sqlite3
 import threading
+import time
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from tests.services.store.making import an_original, opened
 
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.store.clock import Moment
+from kimi_proxy.services.store.sqlite.database import Database
 from kimi_proxy.services.store.sqlite.file import reading, writing
 from kimi_proxy.services.store.sqlite.store import store_path
 
@@ -67,6 +70,37 @@ async def test_what_its_caller_has_stopped_waiting_for_is_not_written(tmp_path: 
         found = await database.write(lambda connection, _: answer(connection, "SELECT count(*) FROM text"))
 
     assert (waiting.cancelled(), found, database.trouble) == (True, 0, None)
+
+
+async def test_a_read_waits_for_a_commit_of_the_same_process_without_looking_at_the_file(tmp_path: Path) -> None:
+    happened: list[str] = []
+    committing, go_on = threading.Event(), threading.Event()
+
+    class Connection(sqlite3.Connection):
+        def execute(self, sql: str, /, *values: Sequence[object]) -> sqlite3.Cursor:
+            if sql == "COMMIT" and not committing.is_set():
+                committing.set()
+                go_on.wait(30)
+                happened.append("committed")
+            return super().execute(sql, *values)
+
+    def connect(path: Path, timeout_s: float) -> sqlite3.Connection:
+        happened.append("opened")
+        return sqlite3.connect(path, isolation_level=None, factory=Connection)
+
+    async with opened(tmp_path) as store:
+        database = Database(store.originals.database.path, time.time, 30, connect)
+        writing = asyncio.create_task(database.write(lambda connection, _: None))
+        await asyncio.to_thread(committing.wait, 30)
+        reading = asyncio.create_task(database.read(lambda connection: answer(connection, "SELECT 1")))
+        await asyncio.wait([reading], timeout=0.05)
+        go_on.set()
+        found = await reading
+        await writing
+        await database.drain()
+        database.close()
+
+    assert (found, happened) == (1, ["opened", "committed", "opened"])
 
 
 def test_readers_cannot_write(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import sqlite3
+import threading
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -37,6 +39,7 @@ class Database:
         self._timeout_s = timeout_s
         self._lock_timeout_s = timeout_s * 0.75  # a little less, so that SQLite says who holds a lock before we give up
         self._connect = connect
+        self._committing = threading.Lock()
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="store-writer")
         self.is_closed = False
@@ -45,11 +48,19 @@ class Database:
         """Return what `query` finds; it runs in a reader thread."""
 
         def work() -> T:
-            with store_errors(self.path), reading(self.path, self._lock_timeout_s, self._connect) as connection:
+            left_s = self._after_commit()
+            with store_errors(self.path), reading(self.path, left_s, self._connect) as connection:
                 return query(connection)
 
         async with self.timeout():
             return await self.in_reader(work)
+
+    def _after_commit(self) -> float:
+        """Wait for a commit of ours, whose end wakes us: SQLite would sleep ever longer. Return the seconds left."""
+        began = time.monotonic()
+        if self._committing.acquire(timeout=self._lock_timeout_s):
+            self._committing.release()
+        return max(0.0, self._lock_timeout_s - (time.monotonic() - began))
 
     async def rows(self, statement: str, values: Row = ()) -> list[Row]:
         return await self.read(lambda connection: connection.execute(statement, values).fetchall())
@@ -94,7 +105,7 @@ class Database:
 
     def _transact(self, work: Callable[[sqlite3.Connection, Moment], T]) -> T:
         moment = self.clock.look()
-        with writing(self.path, self._lock_timeout_s, self._connect) as connection:
+        with writing(self.path, self._lock_timeout_s, self._connect, self._committing) as connection:
             if self.trouble:
                 schema.write_a_page(connection)
             return work(connection, moment)

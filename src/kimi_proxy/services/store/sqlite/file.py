@@ -6,7 +6,7 @@ import os
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -133,10 +133,13 @@ def reading(path: Path, timeout_s: float, connect: Connect = connect) -> Iterato
 
 
 @contextmanager
-def writing(path: Path, timeout_s: float, connect: Connect = connect) -> Iterator[sqlite3.Connection]:
+def writing(
+    path: Path, timeout_s: float, connect: Connect = connect, committing: AbstractContextManager[object] | None = None
+) -> Iterator[sqlite3.Connection]:
     """Give a transaction on a file of the newest schema. When the block ends well, all of it is on disk.
 
-    A damaged file is renamed while our lock still keeps other writers out, and the error goes on.
+    `committing` is held during the commit, while the file cannot be read. A damaged file is renamed while our lock
+    still keeps other writers out, and the error goes on.
     """
     seen = private_file(path)
     with closing(connect(path, timeout_s)) as connection:
@@ -147,7 +150,8 @@ def writing(path: Path, timeout_s: float, connect: Connect = connect) -> Iterato
                 _refuse_moved(path, seen)
                 schema.bring_up(connection)
             yield connection
-            connection.execute("COMMIT")
+            with committing or nullcontext():
+                connection.execute("COMMIT")
         except sqlite3.DatabaseError as e:
             if is_damage(e):
                 if os.name == "nt":  # an open file can't be renamed there
