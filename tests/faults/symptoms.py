@@ -10,7 +10,7 @@ from tests.services.store.making import an_original
 
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.store.protocols import Original
-from kimi_proxy.services.store.sqlite.file import connect
+from kimi_proxy.services.store.sqlite.database import connect
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 
 

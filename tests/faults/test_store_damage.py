@@ -9,7 +9,7 @@ from tests.faults.symptoms import keeps_again
 from tests.services.store.making import an_original, opened
 
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.services.store.sqlite.file import set_aside_files
+from kimi_proxy.services.store.sqlite.database import set_aside_files
 from kimi_proxy.services.store.sqlite.store import store_path
 
 

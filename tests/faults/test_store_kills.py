@@ -75,7 +75,7 @@ async def test_a_migration_killed_midway_is_done_again_from_the_start(tmp_path: 
 WRITE_AND_WAIT = """
 import sys, time
 from pathlib import Path
-from kimi_proxy.services.store.sqlite.file import writing
+from kimi_proxy.services.store.sqlite.database import writing
 with writing(Path(sys.argv[1]), 30.0) as connection:
     connection.execute("PRAGMA cache_size = 1")
     for n in range(300):

@@ -17,7 +17,7 @@ from tests.services.store.making import MAX_BYTES, an_original
 
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
 from kimi_proxy.services.store.protocols import Original
-from kimi_proxy.services.store.sqlite.file import connect
+from kimi_proxy.services.store.sqlite.database import connect
 from kimi_proxy.services.store.sqlite.store import SqliteStore, store_path
 
 TTL_S = 100.0

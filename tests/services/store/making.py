@@ -12,7 +12,7 @@ from kimi_proxy.core.errors import PruneIdNotFound
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.services.store.protocols import Original, Originals, SessionRecord, SessionStore
-from kimi_proxy.services.store.sqlite.file import Connect, connect
+from kimi_proxy.services.store.sqlite.database import Connect, connect
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 
 TTL_S = 600.0

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kimi_proxy.proxy.private_files import identity
-from kimi_proxy.services.store.sqlite.file import set_aside, set_aside_files
+from kimi_proxy.services.store.sqlite.database import set_aside, set_aside_files
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.services.store.sqlite.file import is_damage, store_errors
+from kimi_proxy.services.store.sqlite.database import is_damage, store_errors
 
 PATH = Path("/somewhere/originals.sqlite3")
 

@@ -16,7 +16,7 @@ from tests.services.store.making import TTL_S, a_metric, a_session, all_metrics,
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.store import open_store
 from kimi_proxy.services.store.protocols import CompressionRecord
-from kimi_proxy.services.store.sqlite.file import connect
+from kimi_proxy.services.store.sqlite.database import connect
 from kimi_proxy.services.store.sqlite.store import store_path
 
 
