@@ -14,10 +14,9 @@ from urllib.parse import unquote, urlsplit
 import psycopg
 
 from kimi_proxy.core.errors import ConfigError, StoreUnavailable
-from kimi_proxy.services.store.clock import WallClock
-from kimi_proxy.services.store.compressed import readable
 from kimi_proxy.services.store.postgres.database import PostgresDatabase, read_bytes, storable
 from kimi_proxy.services.store.postgres.originals import PAGE
+from kimi_proxy.services.store.sql import WallClock, readable
 from kimi_proxy.services.store.sqlite import schema
 from kimi_proxy.services.store.sqlite.store import store_path
 

@@ -7,7 +7,7 @@ from tests import fakes
 from tests.services.store.making import an_original, opened
 
 from kimi_proxy.core.errors import PruneIdNotFound
-from kimi_proxy.services.store.clock import CONFIRM_S, LEAP_S, Moment, WallClock
+from kimi_proxy.services.store.sql import CONFIRM_S, LEAP_S, Moment, WallClock
 
 DAY_S = 86_400.0
 NOW = 1_700_000_000.0

@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.services.store.compressed import CompressedText, compress, decompress
+from kimi_proxy.services.store.sql import CompressedText, compress, decompress
 
 
 @pytest.mark.parametrize("text", [b"", b"\x00", b"\xed\xa0\x80", b"line\n" * 100_000])

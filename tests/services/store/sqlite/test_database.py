@@ -12,7 +12,7 @@ import pytest
 from tests.services.store.making import an_original, opened
 
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.services.store.clock import Moment
+from kimi_proxy.services.store.sql import Moment
 from kimi_proxy.services.store.sqlite.database import Database, reading, writing
 from kimi_proxy.services.store.sqlite.store import store_path
 

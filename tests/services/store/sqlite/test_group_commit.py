@@ -10,7 +10,7 @@ import pytest
 from tests.services.store.making import an_original, opened
 
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.services.store.compressed import CompressedText
+from kimi_proxy.services.store.sql import CompressedText
 from kimi_proxy.services.store.sqlite.database import MAX_BATCH, Database, GroupCommit
 from kimi_proxy.services.store.sqlite.originals import PendingOriginal
 from kimi_proxy.services.store.sqlite.store import store_path

@@ -11,9 +11,8 @@ from psycopg import AsyncConnection, AsyncCursor, errors
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from kimi_proxy.core.errors import ConfigError, StoreUnavailable
-from kimi_proxy.services.store.clock import Moment, WallClock
 from kimi_proxy.services.store.postgres.schema import SchemaTooNew, bring_up
-from kimi_proxy.services.store.sql import Row
+from kimi_proxy.services.store.sql import Moment, Row, WallClock
 
 MIN_CONNECTIONS, MAX_CONNECTIONS = 1, 8
 RETRY_S = 0.5  # how often a database that is away is tried; requests that come meanwhile do not wait for it

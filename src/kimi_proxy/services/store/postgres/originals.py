@@ -9,8 +9,6 @@ from psycopg import errors
 
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
 from kimi_proxy.core.lines import decoded, encoded
-from kimi_proxy.services.store.clock import LEAP_S, Moment
-from kimi_proxy.services.store.compressed import CompressedText, compress, decompress, readable
 from kimi_proxy.services.store.postgres.database import (
     Connection,
     Cursor,
@@ -22,6 +20,7 @@ from kimi_proxy.services.store.postgres.database import (
     read_int,
 )
 from kimi_proxy.services.store.protocols import ListedOriginal, Original, StoredText
+from kimi_proxy.services.store.sql import LEAP_S, CompressedText, Moment, compress, decompress, readable
 from kimi_proxy.services.store.sql.decisions import decision, decision_of
 
 GRACE_S = 60.0  # what has expired stays this long: a server whose clock is late may still use it

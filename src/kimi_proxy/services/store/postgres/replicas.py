@@ -14,7 +14,6 @@ from kimi_proxy.core.errors import ParseError, StoreUnavailable
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features.sanitizer.policy import SentPrefix
-from kimi_proxy.services.store.clock import Moment
 from kimi_proxy.services.store.postgres.database import (
     Connection,
     PostgresDatabase,
@@ -22,6 +21,7 @@ from kimi_proxy.services.store.postgres.database import (
     read_int,
 )
 from kimi_proxy.services.store.protocols import StoredEvent
+from kimi_proxy.services.store.sql import Moment
 
 CHANNEL = "kimi_proxy_events"
 GATHER_S = 0.05  # events of this time share a transaction

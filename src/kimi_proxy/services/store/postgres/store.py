@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from kimi_proxy.core.config import without_password
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.services.store.clock import WallClock
 from kimi_proxy.services.store.postgres.database import PostgresDatabase
 from kimi_proxy.services.store.postgres.originals import PostgresOriginals
 from kimi_proxy.services.store.postgres.replicas import PostgresReplicas
 from kimi_proxy.services.store.postgres.tables import PostgresDecisions, PostgresSessions, PostgresTeam
 from kimi_proxy.services.store.protocols import StoreUsage
+from kimi_proxy.services.store.sql import WallClock
 
 SWEEP_S = 60.0
 

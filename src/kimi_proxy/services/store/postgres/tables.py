@@ -9,7 +9,6 @@ from psycopg import errors
 
 from kimi_proxy.core.lines import encoded
 from kimi_proxy.features.metering import Metric
-from kimi_proxy.services.store.clock import Moment
 from kimi_proxy.services.store.postgres.database import (
     Connection,
     PostgresDatabase,
@@ -20,7 +19,7 @@ from kimi_proxy.services.store.postgres.database import (
     storable,
 )
 from kimi_proxy.services.store.protocols import CompressionRecord, DecisionRecord, Scopes, SessionRecord
-from kimi_proxy.services.store.sql import Row
+from kimi_proxy.services.store.sql import Moment, Row
 from kimi_proxy.services.store.sql.decisions import (
     DAY_S,
     DECISION,

@@ -1,10 +1,22 @@
-"""What SQLite and PostgreSQL are asked in the same words; each driver adds what only its own database understands.
+"""What the stores in SQLite and PostgreSQL share: the same statements, the time they go by, and texts compressed.
 
-Values stand in a statement as `?`.
+Each driver adds what only its own database understands. Values stand in a statement as `?`.
 """
 
-from collections.abc import Sequence
+import hashlib
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from kimi_proxy.core.errors import StoreUnavailable
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 Row = tuple[object, ...]
 
@@ -50,3 +62,87 @@ def marks(count: int) -> str:
 def sums(*columns: str) -> str:
     """Return the sums of columns as whole numbers; without rows they are 0."""
     return ", ".join(f"CAST(coalesce(sum({column}), 0) AS bigint)" for column in columns)
+
+
+# Time: a clock that leaps makes nothing expire before a second look confirms it.
+
+LEAP_S = 3600.0  # a clock that moves further than this between two looks has jumped, or slept
+CONFIRM_S = 600.0  # how long it must then run on before it is believed
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """It is not before `earliest` and not after `latest`; they differ only while a leap of the clock is in doubt.
+
+    What is used now is stamped with `latest`, what expires is judged by `earliest`:
+    in doubt, an original lives longer.
+    """
+
+    earliest: float
+    latest: float
+
+    @property
+    def is_certain(self) -> bool:
+        return self.earliest == self.latest
+
+
+class WallClock:
+    """Believes small steps at once, and a leap only when a second look confirms it."""
+
+    def __init__(self, wall: Callable[[], float], last_seen: float | None = None) -> None:
+        self._wall = wall
+        self._believed = wall() if last_seen is None else last_seen
+        self._leapt_to: float | None = None
+        self._latest_look = self._believed
+        self._lock = threading.Lock()
+
+    def look(self) -> Moment:
+        with self._lock:
+            wall = self._wall()
+            if self._is_believable(wall):
+                self._believed, self._leapt_to = wall, None
+            self._latest_look = wall
+            return Moment(min(wall, self._believed), max(wall, self._believed))
+
+    def _is_believable(self, wall: float) -> bool:
+        if abs(wall - self._believed) <= LEAP_S:
+            return True
+        runs_on = 0 <= wall - self._latest_look <= LEAP_S
+        if self._leapt_to is None or not runs_on:
+            self._leapt_to = wall
+        return wall - self._leapt_to >= CONFIRM_S
+
+
+# Texts: compressed, with the hash that they must have when they come out.
+
+LEVEL = 3  # logs and code shrink to a quarter or less, at hundreds of megabytes a second
+
+
+@dataclass(frozen=True, slots=True)
+class CompressedText:
+    """A zstd frame, and the SHA-256 that its text must have when it comes out."""
+
+    hash: bytes
+    frame: bytes
+
+
+def compress(text: bytes) -> CompressedText:
+    return CompressedText(hashlib.sha256(text).digest(), zstd.compress(text, LEVEL))
+
+
+def decompress(compressed: CompressedText) -> bytes:
+    """Return the text, byte for byte; raise StoreUnavailable if the disk gave back something else."""
+    try:
+        text = zstd.decompress(compressed.frame)
+    except zstd.ZstdError as e:
+        raise StoreUnavailable(f"this original is damaged on disk ({e}): read the source again") from e
+    if hashlib.sha256(text).digest() != compressed.hash:
+        raise StoreUnavailable("this original is damaged on disk (wrong hash): read the source again")
+    return text
+
+
+def readable(hashed: bytes, frame: bytes) -> bytes | None:
+    """Return the text, or None if the disk gave back something else."""
+    with suppress(StoreUnavailable):
+        return decompress(CompressedText(hashed, frame))
+    return None

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.lines import decoded, encoded
-from kimi_proxy.services.store.compressed import CompressedText, compress, decompress
 from kimi_proxy.services.store.protocols import (
     CompressionRecord,
     CompressionTotals,
@@ -13,7 +12,18 @@ from kimi_proxy.services.store.protocols import (
     DecisionTotals,
     Scopes,
 )
-from kimi_proxy.services.store.sql import D, Row, SqlStatement, SqlTables, marks, one_of, sums
+from kimi_proxy.services.store.sql import (
+    CompressedText,
+    D,
+    Row,
+    SqlStatement,
+    SqlTables,
+    compress,
+    decompress,
+    marks,
+    one_of,
+    sums,
+)
 
 # ruff: noqa: S608 - every name that is put into a statement is in this file
 

@@ -22,8 +22,7 @@ from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.proxy.private_files import Identity, identity, private_file, sync_directory
-from kimi_proxy.services.store.clock import Moment, WallClock
-from kimi_proxy.services.store.sql import Row, SqlTables
+from kimi_proxy.services.store.sql import Moment, Row, SqlTables, WallClock
 from kimi_proxy.services.store.sqlite import schema
 
 if sys.platform != "win32":

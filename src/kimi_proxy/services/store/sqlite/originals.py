@@ -7,10 +7,8 @@ from sqlite3 import Connection
 
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
 from kimi_proxy.core.lines import decoded, encoded
-from kimi_proxy.services.store.clock import LEAP_S, Moment
-from kimi_proxy.services.store.compressed import CompressedText, compress, decompress, readable
 from kimi_proxy.services.store.protocols import ListedOriginal, Original, StoredText
-from kimi_proxy.services.store.sql import SqlTables
+from kimi_proxy.services.store.sql import LEAP_S, CompressedText, Moment, SqlTables, compress, decompress, readable
 from kimi_proxy.services.store.sql.decisions import decision, decision_of
 from kimi_proxy.services.store.sqlite.database import Database, GroupCommit, reads
 

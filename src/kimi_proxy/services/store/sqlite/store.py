@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.services.store.clock import WallClock
 from kimi_proxy.services.store.protocols import StoreUsage
+from kimi_proxy.services.store.sql import WallClock
 from kimi_proxy.services.store.sqlite.database import Connect, Database, connect, set_aside_files
 from kimi_proxy.services.store.sqlite.originals import SqliteOriginals
 from kimi_proxy.services.store.sqlite.peek import counts

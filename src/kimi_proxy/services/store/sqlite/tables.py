@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 from kimi_proxy.core.lines import encoded
 from kimi_proxy.features.metering import Metric
-from kimi_proxy.services.store.clock import Moment
 from kimi_proxy.services.store.protocols import CompressionRecord, DecisionRecord, Scopes, SessionRecord
+from kimi_proxy.services.store.sql import Moment
 from kimi_proxy.services.store.sql.decisions import (
     DAY_S,
     DECISION,
