@@ -24,7 +24,7 @@ from kimi_proxy.api.mcp import MCP, RPC, Catalog
 from kimi_proxy.api.mcp.http import endpoint, rpc_spec
 from kimi_proxy.api.openapi.bodies import HealthBody, PrunerHealthBody
 from kimi_proxy.api.openapi.document import described
-from kimi_proxy.api.server import serve
+from kimi_proxy.api.server import serve, serve_all
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.errors import ConfigError, KimiProxyError
@@ -78,40 +78,36 @@ async def listen(
     addresses: dict[str, str] = {}
     async with AsyncExitStack() as alongside:
 
-        async def serve_one(listener: Listener) -> None:
-            def ready(host: str, port: int) -> None:
-                addresses[listener.name] = local_url(host, port)
-                remark(f"the {listener.name} listens on {local_url(host, port)} ({listener.about})")
-                if len(addresses) == len(listeners):
-                    on_ready(addresses)
-                    _start_background_work(runtime, addresses, alongside)
+        def ready(listener: Listener, host: str, port: int) -> None:
+            addresses[listener.name] = local_url(host, port)
+            remark(f"the {listener.name} listens on {local_url(host, port)} ({listener.about})")
+            if len(addresses) == len(listeners):
+                on_ready(addresses)
+                _start_background_work(runtime, addresses, alongside)
 
-            config, app = runtime.config, listener.app(runtime)
-            try:
-                await serve(
-                    app,
-                    *(listener.host, listener.port),
-                    stop=stop,
-                    shutdown=config.shutdown,
-                    token=is_closed(config),
-                    on_ready=ready,
-                    occupant=port_owner,
-                    variable=listener.variable,
-                )
-            finally:
-                stop.set()
-
+        config = runtime.config
+        servers = [
+            partial(
+                serve,
+                listener.app(runtime),
+                *(listener.host, listener.port),
+                stop=stop,
+                shutdown=config.shutdown,
+                token=is_closed(config),
+                on_ready=partial(ready, listener),
+                occupant=port_owner,
+                variable=listener.variable,
+            )
+            for listener in listeners
+        ]
         served = asyncio.Event()
         programs = asyncio.create_task(_end_programs(runtime, stop, served))
         try:
-            endings = await asyncio.gather(*map(serve_one, listeners), return_exceptions=True)
+            await serve_all(servers, stop)
         finally:
             stop.set()
             served.set()
             await programs
-    for ending in endings:
-        if ending is not None:
-            raise ending
 
 
 async def _end_programs(runtime: Runtime, stop: asyncio.Event, served: asyncio.Event) -> None:

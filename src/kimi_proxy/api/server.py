@@ -8,7 +8,7 @@ import math
 import signal
 import socket
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -179,6 +179,21 @@ async def serve(
             await asyncio.wait(cut_off, timeout=CANCELLED_STOP_S)
     finally:
         watch.cancel()
+
+
+async def serve_all(servers: Sequence[Callable[[], Coroutine[object, object, None]]], stop: asyncio.Event) -> None:
+    """Serve each until `stop` is set. If one cannot listen, all stop, and its error is raised."""
+
+    async def one(serving: Callable[[], Coroutine[object, object, None]]) -> None:
+        try:
+            await serving()
+        finally:
+            stop.set()
+
+    endings = await asyncio.gather(*map(one, servers), return_exceptions=True)
+    for ending in endings:
+        if ending is not None:
+            raise ending
 
 
 def refuse_exposure(host: str, token: bool, token_chars: int = MIN_TOKEN_CHARS) -> None:
