@@ -1,5 +1,6 @@
 """Requests are noted behind their backs: announced, concluded, written down, and dropped when nothing else helps."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -242,6 +243,14 @@ async def test_what_cannot_be_written_waits_for_the_disk_to_heal(tmp_path: Path)
         home.unlink()
         await world.journal.flush()
         assert len(await world.written()) == 1
+
+
+async def test_notes_are_written_without_a_reader_and_again_after_a_pause(tmp_path: Path):
+    async with noting(tmp_path) as world, asyncio.timeout(60):
+        for requests in (1, 2):
+            note(world, a_draft(), 10)
+            while len(await world.written()) < requests:  # noqa: ASYNC110 - a file has no event
+                await asyncio.sleep(0.05)
 
 
 async def test_a_disk_that_never_heals_costs_the_oldest_notes_and_no_memory(tmp_path: Path):

@@ -121,16 +121,19 @@ class WriteQueue:
         self._dropped = metrics.journal_dropped
         self._sessions: dict[str, SessionRecord] = {}
         self._metrics: deque[Metric] = deque()
+        self._has_work = asyncio.Event()
         self._turn = asyncio.Lock()
         self._writing = asyncio.create_task(self._keep_writing())
 
     def open_session(self, session: SessionRecord) -> None:
         self._sessions[session.id] = session
+        self._has_work.set()
         if len(self._sessions) > MAX_UNWRITTEN:  # a request makes its session anew, without its name
             del self._sessions[next(iter(self._sessions))]
 
     def add(self, metric: Metric) -> None:
         self._metrics.append(metric)
+        self._has_work.set()
         if len(self._metrics) > MAX_UNWRITTEN:
             self._metrics.popleft()
             self._dropped.labels("disk").inc()
@@ -151,9 +154,12 @@ class WriteQueue:
 
     async def _keep_writing(self) -> None:
         while True:
+            await self._has_work.wait()  # a server without requests is not woken every second
             await asyncio.sleep(FLUSH_S)
             with suppress(StoreUnavailable):
                 await self.flush()
+            if not self._metrics and not self._sessions:
+                self._has_work.clear()
 
     def _written(self, sessions: Sequence[SessionRecord], metrics: Collection[str]) -> None:
         """Forget what is on disk, and nothing that came meanwhile."""
