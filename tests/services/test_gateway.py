@@ -24,7 +24,8 @@ from kimi_proxy.core.errors import (
 )
 from kimi_proxy.core.json import JsonObject, JsonValue, decode_deep, encode
 from kimi_proxy.core.markers import MaskMarker, read_mask
-from kimi_proxy.services.gateway import CallStats, Gateway
+from kimi_proxy.features.gateway import CallStats
+from kimi_proxy.services.gateway import Gateway
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.store import open_store

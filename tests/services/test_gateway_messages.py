@@ -12,8 +12,7 @@ from kimi_proxy.core.errors import CallRefused, UnknownServer, UpstreamTimeout, 
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.lines import decoded, encoded
 from kimi_proxy.core.markers import MaskMarker, PruneMarker, read_mask
-from kimi_proxy.proxy.mcp.clients import McpClients
-from kimi_proxy.services.gateway import Gateway
+from kimi_proxy.services.gateway import Gateway, McpClients
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.store.protocols import Original

@@ -1,7 +1,10 @@
-"""What the gateway decides about a call: is it safe, what is it after, may it leave now, may its answer be cut."""
+"""What the gateway decides about a call: is it safe, what is it after, may it leave now, may its answer be cut.
+
+What it knows of a server from earlier calls is here too.
+"""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from urllib.parse import unquote, urlsplit
@@ -16,6 +19,7 @@ from kimi_proxy.features import recovery
 
 MAX_PATH_CHARS = 4096
 GOAL_MAX_CHARS = 280
+SMOOTHING = 0.2  # the share of the newest answer in the average latency
 
 # The protocol's own methods: what they answer is read by programs, or is what the user asked to see.
 _UNTOUCHED = frozenset(
@@ -225,3 +229,31 @@ class CircuitBreaker:
 
 
 CLOSED = CircuitBreaker()
+
+
+@dataclass(slots=True)
+class CallStats:
+    """What is known of a server from its traffic."""
+
+    calls: int = 0
+    failures: int = 0
+    latency_ms: float | None = None
+    last_error: str = ""
+    last_error_code: str = ""
+    last_error_at: float = 0.0
+    tools: int | None = None
+    masked_texts: int = 0
+    masked_chars: int = 0
+
+    def took(self, seconds: float) -> None:
+        newest = seconds * 1000
+        before = newest if self.latency_ms is None else self.latency_ms
+        self.latency_ms = before + SMOOTHING * (newest - before)
+
+    def failed(self, code: str, problem: str, at: float) -> None:
+        self.last_error_code, self.last_error, self.last_error_at = code, problem, at
+
+    def masked(self, texts: Iterable[str]) -> None:
+        for text in texts:
+            self.masked_texts += 1
+            self.masked_chars += len(text)

@@ -8,10 +8,11 @@ import logging
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from typing import TypeAlias
 
 from kimi_proxy.core import caller, json, jsonrpc, mcp
 from kimi_proxy.core.config import Config
@@ -32,13 +33,17 @@ from kimi_proxy.core.lines import decoded, encoded
 from kimi_proxy.core.markers import is_id, new_id
 from kimi_proxy.core.prune import Options, Question
 from kimi_proxy.features import gateway, masking, recovery
-from kimi_proxy.features.gateway import CLOSED, CallGoal, CircuitBreaker, PathArgument
+from kimi_proxy.features.gateway import CLOSED, CallGoal, CallStats, CircuitBreaker, PathArgument
 from kimi_proxy.features.masking import MaskCut, MaskPlan, ViewPlan
 from kimi_proxy.features.pruning import source_type
 from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.tool import checked
+from kimi_proxy.proxy.commands import child_env
 from kimi_proxy.proxy.local_server import local_url
-from kimi_proxy.proxy.mcp.clients import McpClients
+from kimi_proxy.proxy.mcp.program import ServerProcess, ServerProgram
+from kimi_proxy.proxy.mcp.protocol import McpClient, ServerIntroduction
+from kimi_proxy.proxy.mcp.stdio import HttpProgramClient, StdioClient, StdioProcess
+from kimi_proxy.proxy.process import Command, OrphanCleanup
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner
@@ -50,37 +55,10 @@ PRUNES_TO_FIT = 3
 FIRST_AIM = 0.8  # of what a text may have: the rest is for markers
 AT_ONCE = 256
 KEEP_S, KEEP_EACH_S = 5.0, 0.005  # for an answer and for each text of it: it does not wait longer for the disk
-SMOOTHING = 0.2  # the share of the newest answer in the average latency
+
+AnyProgram: TypeAlias = ServerProgram[StdioProcess, ServerIntroduction] | ServerProgram[ServerProcess, McpClient]
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class CallStats:
-    """What is known of a server from its traffic."""
-
-    calls: int = 0
-    failures: int = 0
-    latency_ms: float | None = None
-    last_error: str = ""
-    last_error_code: str = ""
-    last_error_at: float = 0.0
-    tools: int | None = None
-    masked_texts: int = 0
-    masked_chars: int = 0
-
-    def took(self, seconds: float) -> None:
-        newest = seconds * 1000
-        before = newest if self.latency_ms is None else self.latency_ms
-        self.latency_ms = before + SMOOTHING * (newest - before)
-
-    def failed(self, code: str, problem: str, at: float) -> None:
-        self.last_error_code, self.last_error, self.last_error_at = code, problem, at
-
-    def masked(self, texts: Iterable[str]) -> None:
-        for text in texts:
-            self.masked_texts += 1
-            self.masked_chars += len(text)
 
 
 class Gateway:
@@ -369,6 +347,63 @@ class Gateway:
         mask_id = new_id("msk")
         await self._originals.keep(Original(mask_id, caller.scope(), key, raw, note))
         return mask_id
+
+
+class McpClients:
+    """One client for each server, made when it is first needed and kept until the end.
+
+    `headers` are what a server of ours needs from us, by its name; nothing of a client's goes along.
+    """
+
+    def __init__(
+        self, settings: McpSettings, env: Mapping[str, str], headers: Mapping[str, Mapping[str, str]] | None = None
+    ) -> None:
+        self._servers = settings.switched_on()
+        self._env = env
+        self._headers = headers or {}
+        self._orphans = OrphanCleanup()
+        self._clients: dict[str, McpClient] = {}
+
+    async def forward_jsonrpc(self, server_name: str, message: JsonObject) -> JsonObject | None:
+        """Return what the server of that name answers to `message`."""
+        return await self._client(server_name).forward(message, self._servers[server_name].timeout_s)
+
+    def program(self, server_name: str) -> AnyProgram | None:
+        """Return the program behind a server, if we run it."""
+        client = self._client(server_name)
+        return client.program if isinstance(client, StdioClient | HttpProgramClient) else None
+
+    async def close(self) -> None:
+        clients = list(self._clients.values())
+        self._clients.clear()
+        await asyncio.gather(*(client.close() for client in clients))
+        self._orphans.close()
+
+    def _client(self, server_name: str) -> McpClient:
+        if server_name not in self._servers:
+            raise UnknownServer(server_name, tuple(self._servers))
+        name = ALIASES.get(server_name, server_name)
+        if name not in self._clients:
+            self._clients[name] = self._made(name, self._servers[name])
+        return self._clients[name]
+
+    def _made(self, name: str, server: McpServer) -> McpClient:
+        env = {**child_env(self._env, server.env_pass), **server.env}
+        command = Command((server.command, *server.args), env, server.root or None)
+        if server.way == "stdio":
+            return StdioClient(name, command, server.start_timeout_s, self._orphans)
+        if server.is_run:
+            client = partial(self._over_http, name, server)
+            return HttpProgramClient(name, server.url, command, client, server.start_timeout_s, self._orphans)
+        return self._over_http(name, server)
+
+    def _over_http(self, name: str, server: McpServer) -> McpClient:
+        headers = self._headers.get(name)
+        from kimi_proxy.proxy.mcp.http import PlainHttp, StreamableHttp  # the HTTP client takes 0.2 s to load
+
+        if server.way == "plain":
+            return PlainHttp(name, server.url, headers)
+        return StreamableHttp(name, server.url, server.start_timeout_s, headers)
 
 
 def _keyed(text: str) -> tuple[bytes, bytes]:

@@ -9,9 +9,9 @@ from contextlib import suppress
 from kimi_proxy.core.config.servers import ALIASES, McpServer
 from kimi_proxy.core.errors import KimiProxyError, ServerNotRun, UnknownServer, UpstreamTimeout
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.proxy.mcp.clients import AnyProgram
+from kimi_proxy.features.gateway import CallStats
 from kimi_proxy.proxy.mcp.program import ProgramStatus
-from kimi_proxy.services.gateway import CallStats, Gateway
+from kimi_proxy.services.gateway import AnyProgram, Gateway
 
 PROBE_TIMEOUT_S = 2.0
 FRESH_S = 5.0  # a server that was probed this recently is not probed again
