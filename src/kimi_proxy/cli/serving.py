@@ -116,16 +116,18 @@ def _serve(settings: LoadedSettings, listeners: Sequence[Listener]) -> None:
     from kimi_proxy.api.server import refuse_exposure, run, stop_on_signals
     from kimi_proxy.core.logs import write_to_stderr
     from kimi_proxy.lab.log_watcher import running_with_logs
+    from kimi_proxy.proxy.allocator import giving_back, limit_arenas
 
     config = settings.config
     for listener in listeners:
         chars = len(config.token.get_secret_value()) if config.token else 0
         refuse_exposure(listener.host, config.token is not None, chars)
     write_to_stderr(config.log)
+    limit_arenas()
 
     async def life() -> None:
         with stop_on_signals() as stop:
-            async with running_with_logs(config) as runtime:
+            async with giving_back(), running_with_logs(config) as runtime:
                 await listen(runtime, listeners, stop, remark, lambda addresses: _welcome(settings, addresses))
 
     run(life())
