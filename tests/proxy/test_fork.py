@@ -1,12 +1,13 @@
 import os
+import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
-from tests.processes import children_of
+from tests.processes import children_of, runs, within
 
-from kimi_proxy.proxy.fork import in_fork
+from kimi_proxy.proxy.fork import StandingFork, in_fork
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
 
@@ -62,3 +63,90 @@ def test_a_block_that_fails_after_it_waited_leaves_nothing_behind() -> None:
         raise TimeoutError
 
     assert set(children_of(os.getpid())) <= before
+
+
+def _worked(job: bytes) -> bytes:
+    """What a job asks for."""
+    match job:
+        case b"endless":
+            return _endless()
+        case b"fail":
+            raise ValueError
+        case b"pid":
+            return str(os.getpid()).encode()
+        case _:
+            return job[::-1]
+
+
+@pytest.fixture
+def standing() -> Iterator[StandingFork]:
+    fork = StandingFork(_worked)
+    yield fork
+    fork.close()
+
+
+def asked(fork: StandingFork, job: bytes, cpu_s: float = 10) -> bytes | None:
+    with fork.doing(job, cpu_s) as answered:
+        return answered()
+
+
+def test_a_standing_fork_does_one_job_after_another_in_the_same_process(standing: StandingFork) -> None:
+    first = asked(standing, b"pid")
+    assert asked(standing, b"x" * 3_000_000 + b"y") == b"y" + b"x" * 3_000_000
+    assert asked(standing, b"pid") == first != str(os.getpid()).encode()
+    assert asked(standing, b"") == b""
+
+
+@pytest.mark.parametrize("job", [b"endless", b"fail"])
+def test_after_a_job_that_uses_up_its_time_or_fails_another_one_is_done(standing: StandingFork, job: bytes) -> None:
+    before = set(children_of(os.getpid()))
+    assert asked(standing, job, 0.05) is None
+    assert set(children_of(os.getpid())) <= before
+    assert asked(standing, b"ab") == b"ba"
+
+
+def test_a_job_beside_another_one_is_done_too(standing: StandingFork) -> None:
+    before = set(children_of(os.getpid()))
+    with standing.doing(b"ab", 10) as answered:
+        assert asked(standing, b"cd") == b"dc"
+        assert answered() == b"ba"
+
+    assert len(set(children_of(os.getpid())) - before) == 1
+
+
+def test_each_job_has_its_own_time(standing: StandingFork) -> None:
+    def spent() -> bytes | None:
+        return asked(standing, b"x" * 3_000_000, 0.25)
+
+    assert all(spent() for _ in range(50))
+
+
+def test_a_job_that_is_not_waited_for_ends_with_the_block(standing: StandingFork) -> None:
+    before = set(children_of(os.getpid()))
+    with pytest.raises(TimeoutError), standing.doing(b"endless", 60):
+        raise TimeoutError
+
+    assert set(children_of(os.getpid())) <= before
+    assert asked(standing, b"ab") == b"ba"
+
+
+def test_a_standing_fork_that_was_killed_while_it_waited_is_made_anew(standing: StandingFork) -> None:
+    killed = int(asked(standing, b"pid") or b"")
+    os.kill(killed, signal.SIGKILL)
+    os.waitid(os.P_PID, killed, os.WEXITED | os.WNOWAIT)  # its pipes are closed then
+
+    assert asked(standing, b"ab") == b"ba"
+
+
+def test_a_standing_fork_ends_with_the_process_that_made_it(standing: StandingFork) -> None:
+    source, sink = os.pipe()
+    maker = os.fork()
+    if maker == 0:
+        os.write(sink, asked(StandingFork(_worked), b"pid") or b"")
+        os._exit(0)
+    os.close(sink)
+    with os.fdopen(source, "rb") as pipe:
+        made = int(pipe.read())  # at its end: the fork does not hold what its maker had open
+    os.waitpid(maker, 0)
+
+    assert within(30, lambda: not runs(made))

@@ -1,11 +1,14 @@
 """Work that cannot be interrupted, in a forked child that the system ends when it has used up its CPU time."""
 
+import gc
 import os
 import signal
+import struct
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import NoReturn
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import BinaryIO, NoReturn
 
 
 @contextmanager
@@ -53,3 +56,132 @@ def _work_and_exit(work: Callable[[], bytes], sink: int, cpu_s: float) -> NoRetu
         os._exit(0)
     finally:
         os._exit(1)
+
+
+_JOB, _ANSWER = struct.Struct(">dI"), struct.Struct(">I")  # the CPU time of a job and its size; the size of an answer
+_PIPE_BYTES = 1024**2
+_MOST_FILES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Child:
+    pid: int
+    jobs: int
+    answers: BinaryIO
+
+    def give(self, message: bytes) -> None:
+        left = memoryview(message)
+        while left:
+            left = left[os.write(self.jobs, left) :]
+
+    def end(self) -> None:
+        os.close(self.jobs)
+        self.answers.close()
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+
+
+class StandingFork:
+    """A forked child that does one job after another, each within its own CPU time.
+
+    To fork for each would cost as much as the work: a large process takes milliseconds to copy, and again as it writes
+    to what was copied. The child is made when it is first needed, anew after one that was ended, and ends with us.
+    """
+
+    def __init__(self, work: Callable[[bytes], bytes]) -> None:
+        self._work = work
+        self._child: _Child | None = None
+
+    @contextmanager
+    def doing(self, job: bytes, cpu_s: float) -> Iterator[Callable[[], bytes | None]]:
+        """Do a job beside the block, which gets a function like that of `in_fork`."""
+        if sys.platform == "win32":
+            yield lambda: self._work(job)
+            return
+        child, self._child = self._given(job, cpu_s), None
+        found: bytes | None = None
+
+        def answered() -> bytes | None:
+            nonlocal found
+            size = child.answers.read(_ANSWER.size)
+            found = child.answers.read(*_ANSWER.unpack(size)) if size else None
+            return found
+
+        try:
+            yield answered
+        finally:
+            if found is None or self._child:
+                child.end()
+            else:
+                self._child = child
+
+    def close(self) -> None:
+        child, self._child = self._child, None
+        if child:
+            child.end()
+
+    def _given(self, job: bytes, cpu_s: float) -> _Child:
+        """Return the child, which has got the job."""
+        message = _JOB.pack(cpu_s, len(job)) + job
+        if self._child:
+            try:
+                self._child.give(message)
+            except BrokenPipeError:  # it was killed while it waited
+                self.close()
+            else:
+                return self._child
+        child = self._forked()
+        child.give(message)
+        return child
+
+    def _forked(self) -> _Child:
+        job_source, job_sink = os.pipe()
+        answer_source, answer_sink = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            self._serve(job_source, answer_sink)
+        os.close(job_source)
+        os.close(answer_sink)
+        _enlarge(job_sink)
+        return _Child(pid, job_sink, os.fdopen(answer_source, "rb"))
+
+    def _serve(self, source: int, sink: int) -> NoReturn:
+        """Do jobs until there are no more; whatever happens, end here."""
+        try:
+            gc.freeze()  # what was copied is not looked through, which would copy its pages
+            _close_all_but(source, sink)
+            with os.fdopen(source, "rb") as jobs, os.fdopen(sink, "wb") as answers:
+                while header := jobs.read(_JOB.size):
+                    cpu_s, size = _JOB.unpack(header)
+                    answer = self._within(cpu_s, jobs.read(size))
+                    answers.write(_ANSWER.pack(len(answer)) + answer)
+                    answers.flush()
+            os._exit(0)
+        finally:
+            os._exit(1)
+
+    def _within(self, cpu_s: float, job: bytes) -> bytes:
+        if sys.platform != "win32":
+            signal.setitimer(signal.ITIMER_PROF, max(cpu_s, 0.001))
+        done = self._work(job)
+        if sys.platform != "win32":
+            signal.setitimer(signal.ITIMER_PROF, 0)
+        return done
+
+
+def _close_all_but(*kept: int) -> None:
+    """Close what was inherited: the other end of a pipe that we hold open would never be at its end."""
+    first = 3
+    for file in sorted(kept):
+        os.closerange(first, file)
+        first = file + 1
+    os.closerange(first, _MOST_FILES)
+
+
+def _enlarge(pipe: int) -> None:
+    """Let a whole job into the pipe at once where the system can: else we would wait for the child to read it."""
+    if sys.platform == "linux":
+        import fcntl
+
+        with suppress(OSError):
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)

@@ -65,7 +65,6 @@ def prune(
     """
     scorers = scorers or installed()
     lines = text_lines.split(question.text)
-    costs = tokens.count_lines(lines)
     before = tokens.count(question.text) if tokens_before is None else tokens_before
     room = math.floor(len(lines) * question.options.max_prune_ratio)
     if len(lines) - room < question.options.min_keep_lines:
@@ -74,7 +73,9 @@ def prune(
         return untouched(question.text, len(lines), before, "constraints_unmet")
     if before < SMALL_TOKENS:
         return untouched(question.text, len(lines), before)
-    analysis = analyze(question, lines, scores, check, scorers)
+    with outlining(lines, question.source_type, check) as outlined:
+        costs = tokens.count_lines(lines)
+        analysis = _analyzed(question, lines, scores, check, scorers, outlined)
     keep = choose(analysis, Costs(costs, MARKER_TOKENS), question, len(lines) - room, check)
     cuts = reasons.cuts_with_reasons(gaps(keep), analysis.outline, lines, question.source_type)
     pruned = _shortest(question, lines, annotate(cuts, prune_id), before)
@@ -110,12 +111,24 @@ def analyze(
     scorers: Scorers,
 ) -> Analysis:
     with outlining(lines, question.source_type, check) as outlined:
-        if scores is not None:
-            return Analysis(lines, outlined(), np.asarray(scores, dtype=np.float64))
-        context = question.context if score.USED in scorers.learned else None
-        goal = question.goal if context is None else wider_goal(question.goal, context)
-        words = read_lines(lines, goal, check)
-        found = outlined()
+        return _analyzed(question, lines, scores, check, scorers, outlined)
+
+
+def _analyzed(
+    question: Question,
+    lines: Sequence[str],
+    scores: Sequence[float] | None,
+    check: Callable[[], None],
+    scorers: Scorers,
+    outlined: Callable[[], Outline],
+) -> Analysis:
+    """Read the words of a text while it is parsed, then what `outlined` waits for."""
+    if scores is not None:
+        return Analysis(lines, outlined(), np.asarray(scores, dtype=np.float64))
+    context = question.context if score.USED in scorers.learned else None
+    goal = question.goal if context is None else wider_goal(question.goal, context)
+    words = read_lines(lines, goal, check)
+    found = outlined()
     signals = measure(lines, goal, question.source_type, found, check, context, words)
     if context is not None:
         return Analysis(lines, found, score.use(signals, scorers, check), is_of_use=True)

@@ -12,7 +12,7 @@ import time
 from asyncio.subprocess import DEVNULL
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack
 from typing import Self, TypeAlias, TypeVar
 
 import msgspec
@@ -22,6 +22,7 @@ from kimi_proxy.core.errors import location
 from kimi_proxy.core.prune import Cut, Pruned, Question
 from kimi_proxy.features.pruning import engine
 from kimi_proxy.features.pruning.explain import LineWhy
+from kimi_proxy.features.pruning.structure import syntax
 from kimi_proxy.features.pruning.structure.syntax import Guard, parsing_by
 from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task, shorten
 from kimi_proxy.proxy.fork import in_fork
@@ -95,6 +96,10 @@ class WorkerProcess(Process):
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not name.upper().endswith(_SECRETS)}
+
+
+def parsing_in_fork(job: bytes, cpu_s: float) -> AbstractContextManager[Callable[[], bytes | None]]:
+    return in_fork(lambda: syntax.perform(job), cpu_s)
 
 
 class NoWorkerFree(TimeoutError):
@@ -209,7 +214,7 @@ class Workers:
         return len(text) <= self._thread_max_chars
 
     async def _in_thread(
-        self, work: Callable[[worker.Check], Value], within_s: float, parse: Guard | None = in_fork
+        self, work: Callable[[worker.Check], Value], within_s: float, parse: Guard | None = parsing_in_fork
     ) -> Value:
         deadline = time.monotonic() + within_s
         abandoned = False

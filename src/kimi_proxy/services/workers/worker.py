@@ -18,14 +18,17 @@ from kimi_proxy.core.errors import location
 from kimi_proxy.core.prune import Cut, Pruned, Question
 from kimi_proxy.features.pruning import engine
 from kimi_proxy.features.pruning.explain import LineWhy
+from kimi_proxy.features.pruning.structure import syntax
 from kimi_proxy.features.pruning.structure.syntax import parsing_by
 from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task, shorten
-from kimi_proxy.proxy.fork import in_fork
+from kimi_proxy.proxy.fork import StandingFork
 
 HEADER = struct.Struct(">cI")
 DONE, FAILED = b"+", b"-"
 OWN_SHARE = 0.7  # of a tool result's time by the clock: the rest suffices to cut it without scores
 PARSE_SHARE = 0.4  # of a job's time: what is left suffices to go on without a parse
+
+_parser = StandingFork(syntax.perform)
 
 Check: TypeAlias = Callable[[], None]
 Texts = TypeVar("Texts", Question, Task)
@@ -190,7 +193,7 @@ def _serve(message: bytes, answers: BinaryIO) -> None:
         job = _jobs.decode(message)
         _dies_after(job.within_s + 1.0)
         limit_s = PARSE_SHARE * (min(job.within_s, job.cpu_s) if isinstance(job, ShortenJob) else job.within_s)
-        with parsing_by(lambda work, cpu_s: in_fork(work, min(cpu_s, limit_s))):
+        with parsing_by(lambda text, cpu_s: _parser.doing(text, min(cpu_s, limit_s))):
             answer = perform(job)
     except Exception as fault:  # noqa: BLE001 - reported to the parent
         _write(answers, FAILED, location(fault).encode())

@@ -9,7 +9,7 @@ from tests.deep import IS_DEEP, deep
 from kimi_proxy.core.prune import SourceType
 from kimi_proxy.features.pruning import engine
 from kimi_proxy.features.pruning.structure import syntax
-from kimi_proxy.proxy.fork import in_fork
+from kimi_proxy.services.workers.pool import parsing_in_fork
 
 resource = pytest.importorskip("resource")  # not on Windows
 
@@ -103,7 +103,7 @@ def test_line_rules_take_linear_time(kind: SourceType, piece: str) -> None:
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_parse_ends_in_time_whatever_the_grammar_makes_of_it(language: str, piece: str) -> None:
     head, confusing = LANGUAGES[language]
-    with syntax.parsing_by(in_fork):
+    with syntax.parsing_by(parsing_in_fork):
         for text in (piece, confusing):
             lines = pathological(text, KB, head * 3)
             before = cpu()

@@ -94,7 +94,6 @@ NAME_MAX_CHARS = 80
 
 # Shorter statements are not worth a block of their own.
 STATEMENT_LINES = 4
-CHECK_EVERY = 4096
 
 # A long text with so many errors in its head is read by line rules.
 TRIAL_LINES = 250
@@ -105,12 +104,13 @@ TRIAL_MAX_ERRORS = 40
 PARSE_CPU_S = 0.1
 PARSE_CPU_S_PER_CHAR = 3e-6
 
-# Does work in a limit of CPU seconds, beside a block that may wait for what it returns, or None if it was ended.
-Guard: TypeAlias = Callable[[Callable[[], bytes], float], AbstractContextManager[Callable[[], bytes | None]]]
+# Has a job done by `perform` in a limit of CPU seconds, beside a block that may wait for the answer, or None if it was
+# ended.
+Guard: TypeAlias = Callable[[bytes, float], AbstractContextManager[Callable[[], bytes | None]]]
 
 
-def _direct(work: Callable[[], bytes], cpu_s: float) -> AbstractContextManager[Callable[[], bytes | None]]:
-    return nullcontext(work)
+def _direct(job: bytes, cpu_s: float) -> AbstractContextManager[Callable[[], bytes | None]]:
+    return nullcontext(lambda: perform(job))
 
 
 # A parse cannot be interrupted, and holds the interpreter lock while it runs: a process that others wait for has
@@ -170,7 +170,28 @@ class Syntax:
     errors: list[tuple[int, int]] = field(default_factory=list)
 
 
-_encoder, _decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(Syntax | None)
+class ParseJob(msgspec.Struct, frozen=True):
+    """A text to parse; `grammar` is that of its language, or a variant of it."""
+
+    text: bytes
+    language: str
+    grammar: str
+    only_errors: bool = False  # count them, and read nothing else
+
+
+_encoder = msgspec.msgpack.Encoder()
+_jobs, _decoder = msgspec.msgpack.Decoder(ParseJob), msgspec.msgpack.Decoder(Syntax | None)
+
+
+def perform(job: bytes) -> bytes:
+    """Parse a text, and return what the parse says, or how many errors it has."""
+    asked = _jobs.decode(job)
+    lines = asked.text.decode("utf-8", "surrogatepass").split("\n")
+    if asked.only_errors:
+        return b"%d" % _count_errors(lines, asked.grammar)
+    if not _is_parseable(lines, asked.grammar):
+        return _encoder.encode(None)
+    return _encoder.encode(_TreeReader(lines, grammar_of(asked.language)).read(_parse(lines, asked.grammar).walk()))
 
 
 @contextmanager
@@ -179,14 +200,7 @@ def reading(lines: Sequence[str], language: str, check: Callable[[], None]) -> I
 
     None if it has too many errors or takes too long. Rows are lines: like us, tree-sitter counts `\\n` alone.
     """
-    used = _variant(lines, language)
-
-    def work() -> bytes:
-        if not _is_parseable(lines, used):
-            return _encoder.encode(None)
-        return _encoder.encode(_TreeReader(lines, grammar_of(language)).read(_parse(lines, used).walk(), check))
-
-    with _guarded(work, used, sum(map(len, lines)) + len(lines)) as answered:
+    with _guarded(lines, language) as answered:
 
         def parsed() -> Syntax | None:
             found = answered()
@@ -197,13 +211,16 @@ def reading(lines: Sequence[str], language: str, check: Callable[[], None]) -> I
 
 
 def _guarded(
-    work: Callable[[], bytes], language: str, chars: int
+    lines: Sequence[str], language: str, only_errors: bool = False
 ) -> AbstractContextManager[Callable[[], bytes | None]]:
     guard = _guard.get()
     if guard is None:
         return nullcontext(lambda: None)
-    parser(language)  # loaded here once, not in every child
-    return guard(work, PARSE_CPU_S + PARSE_CPU_S_PER_CHAR * chars)
+    grammar = _variant(lines, language)
+    parser(grammar)  # loaded here once, not in every child
+    text = "\n".join(lines)
+    job = ParseJob(text.encode("utf-8", "surrogatepass"), language, grammar, only_errors)
+    return guard(_encoder.encode(job), PARSE_CPU_S + PARSE_CPU_S_PER_CHAR * (len(text) + 1))
 
 
 def _is_parseable(lines: Sequence[str], language: str) -> bool:
@@ -240,13 +257,9 @@ class _TreeReader:
         self._grammar = grammar
         self._found = Syntax()
 
-    def read(self, cursor: "TreeCursor", check: Callable[[], None]) -> Syntax:
+    def read(self, cursor: "TreeCursor") -> Syntax:
         scopes = [_Scope(False, "", -1)]
-        visited = 0
         while True:
-            visited += 1
-            if visited % CHECK_EVERY == 0:
-                check()
             node = cursor.node
             inner = self._note(node, scopes[-1]) if node is not None and node.is_named else None
             if inner is not None and cursor.goto_first_child():
@@ -304,9 +317,7 @@ def count_errors(lines: Sequence[str], language: str) -> int | None:
     `lines` may be the head of a longer text: where it was cut in a comment, that comment reads as
     nonsense, so the last two fifths are parsed but not judged.
     """
-    used = _variant(lines, language)
-    chars = sum(map(len, lines)) + len(lines)
-    with _guarded(lambda: b"%d" % _count_errors(lines, used), used, chars) as answered:
+    with _guarded(lines, language, only_errors=True) as answered:
         found = answered()
     return None if found is None else int(found)
 
