@@ -5,7 +5,7 @@ from starlette.responses import Response
 
 from kimi_proxy.api.answers import DescribedRoute, RouteSpec
 from kimi_proxy.api.guard import Refusal
-from kimi_proxy.core.metrics import Counter, Gauge, Histogram, MetricRegistry
+from kimi_proxy.services.metrics import Counter, Gauge, Histogram, MetricRegistry
 from kimi_proxy.services.runtime import Runtime
 from kimi_proxy.services.store.protocols import StoreUsage
 
