@@ -29,13 +29,12 @@ from kimi_proxy.features.accounting import (
     unanswered,
     weights,
 )
-from kimi_proxy.features.clients.titles import directory_of, title_of
 from kimi_proxy.features.context import EVENT as REINJECTED
 from kimi_proxy.features.context import Context, context_of
 from kimi_proxy.features.metering import MAX_SESSIONS, Ending, Metric, WindowLevels, uncounted, with_ending
 from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import Draft, Note
-from kimi_proxy.features.sessions import Session
+from kimi_proxy.features.sessions import Session, directory_of, title_of
 from kimi_proxy.services import serialize
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.handler import MAX_MODEL_CHARS, ChatObserver
