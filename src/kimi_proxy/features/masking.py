@@ -42,6 +42,30 @@ def long_values(text: str, max_chars: int) -> Iterator[tuple[int, int]]:
             yield start, end
 
 
+SCANNED_BYTES = 1024**2  # at a time: about a millisecond
+
+
+def may_hold_long(view: Raw, max_chars: int, slice_bytes: int = SCANNED_BYTES) -> bool:
+    """Return whether a string in an array or object may have more than `max_chars`; False is certain.
+
+    It reads slice by slice, so that other threads have their turns.
+    """
+    codes = np.frombuffer(view, np.uint8)
+    seen, last = 0, 0  # quotes that begin or end a string, and where the last one is
+    for at in range(0, len(codes), slice_bytes):
+        quotes = np.flatnonzero(codes[at : at + slice_bytes] == _QUOTE) + at
+        escaped = codes[quotes - 1] == _BACKSLASH
+        if (codes[quotes[escaped] - 2] == _BACKSLASH).any():
+            return True  # which of the two is escaped would have to be counted
+        quotes = quotes[~escaped]
+        gaps = np.diff(quotes, prepend=last)
+        if (gaps[(seen + 1) % 2 :: 2] > max_chars + 1).any():  # those that a closing quote ends
+            return True
+        seen += len(quotes)
+        last = int(quotes[-1]) if len(quotes) else last
+    return False
+
+
 # The middle of a JSON text: members that can go while the text stays JSON. Only the head and the tail are read.
 
 Kind: TypeAlias = Literal["array", "object"]
@@ -200,6 +224,8 @@ def _plan_views(value: UnreadObject, limits: MaskingSettings) -> ViewPlan:
     rest: list[Raw] = [value.view]
     while rest:
         view = rest.pop()
+        if not may_hold_long(view, limits.max_chars):
+            continue  # to find half a million members would hold everything else up for a tenth of a second
         members = deepjson.children(view)
         inside = members.items() if isinstance(members, dict) else enumerate(members)
         for key, item in inside:
