@@ -23,6 +23,7 @@ from kimi_proxy.core.json import (
     decode_string,
     encode,
     has_many_values,
+    is_container,
     is_json,
     view,
 )
@@ -151,6 +152,14 @@ def test_what_is_no_value_at_all_is_refused(raw: bytes):
 def test_json_is_known_without_reading_it(value: object):
     assert is_json(json.dumps(value))
     assert is_json(nested(json.dumps(value)))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("[1]", True), ('\n\t {"a": 1}' + "\n" * 90, True), ("[1", False), ("[}", False)]
+)
+def test_a_container_is_an_array_or_an_object_with_any_space_around_it(text: str, expected: bool):
+    assert is_container(text) is expected
+    assert not any(map(is_container, ("", " ", "1", '"[]"', "x[1]")))
 
 
 def test_members_are_found_without_reading_them():

@@ -11,7 +11,16 @@ from kimi_proxy.core import json as deepjson
 from kimi_proxy.core.config.servers import MaskingSettings
 from kimi_proxy.core.json import JsonValue, UnreadObject
 from kimi_proxy.core.markers import MaskMarker, read_mask
-from kimi_proxy.features.masking import apply, plan
+from kimi_proxy.features.masking import (
+    SMALL_CHARS,
+    SMALL_MEMBERS,
+    MaskPlan,
+    apply,
+    is_small,
+    long_values,
+    middle_members,
+    plan,
+)
 
 LIMITS = MaskingSettings()
 ID = "msk_0123456789abcdef"
@@ -65,10 +74,24 @@ def test_the_first_text_that_gets_shorter_is_masked():
     assert len(str(mask("x" * 4106))) == 4105
 
 
+def test_a_text_as_long_as_the_limit_is_left_alone():
+    limits = MaskingSettings(max_chars=300, head_chars=10, tail_chars=10)
+    whole = {"exact": "x" * 300}
+
+    assert plan(whole, limits) == MaskPlan(whole, (), ())
+    assert mask(whole | {"over": "x" * 301}, limits) == whole | {"over": "x" * 10 + marker(301, 10, 10) + "x" * 10}
+
+
 def test_a_masked_text_is_not_masked_again():
     masked = mask("x" * 123_456)
 
     assert mask(masked) is masked
+
+
+def test_a_marker_with_other_text_beside_it_is_hidden_like_any_text():
+    text = "h" * 2000 + marker(123_456) + "m" * 50 + "t" * 2000
+
+    assert mask(text) == "h" * 2000 + marker(len(text)) + "t" * 2000
 
 
 @pytest.mark.parametrize(
@@ -83,10 +106,11 @@ def test_head_and_tail_may_be_empty(head: int, tail: int, expected: str):
     assert mask("x" * 1000, MaskingSettings(max_chars=10, head_chars=head, tail_chars=tail)) == expected
 
 
-def test_limits_that_overlap_leave_the_text_whole():
+@pytest.mark.parametrize(("head", "tail"), [(600, 600), (5, 1500), (1500, 5), (1500, 1500)])
+def test_limits_that_overlap_leave_the_text_whole(head: int, tail: int):
     text = "x" * 1000
 
-    assert mask(text, MaskingSettings(max_chars=10, head_chars=600, tail_chars=600)) is text
+    assert mask(text, MaskingSettings(max_chars=10, head_chars=head, tail_chars=tail)) is text
 
 
 @pytest.mark.parametrize(
@@ -100,7 +124,11 @@ def test_limits_that_overlap_leave_the_text_whole():
     ],
 )
 def test_images_sounds_and_blobs_stay_whole(block: JsonValue):
-    assert mask({"content": [block]}) == {"content": [block]}
+    result: JsonValue = {"content": [block]}
+    not_read = unread(result)
+
+    assert mask(result) is result
+    assert mask(not_read) is not_read
 
 
 def test_the_text_beside_a_blob_is_masked_all_the_same():
@@ -214,6 +242,58 @@ class TestJsonInText:
         assert read_mask(cut["second"]) is not None
         assert len(str(mask(text))) <= 4000
 
+    def test_they_are_shortened_no_further_than_until_the_text_fits(self):
+        text = json.dumps(["a" * 700, "b" * 700], separators=(",", ":"))
+        fits = len(f'["{"a" * 400}{marker(700, 200, 200)}","{"b" * 400}{marker(700, 200, 200)}"]')
+        limits = MaskingSettings(max_chars=fits, head_chars=400, tail_chars=401)
+        tighter = MaskingSettings(max_chars=fits // 2, head_chars=200, tail_chars=200)
+
+        assert json.loads(str(mask(text, limits))) == [mask("a" * 700, tighter), mask("b" * 700, tighter)]
+        assert [cut.limits for cut in plan(text, limits).cuts] == [tighter, tighter]
+
+    def test_members_go_if_more_than_half_is_left_without_the_long_string(self):
+        limits = MaskingSettings(max_chars=100, head_chars=10, tail_chars=10)
+        long = "x" * (len("[1" + ",1" * 149 + ',""]') + 2 * len("x" * 20 + marker(500, 10, 10)))
+        half, more = "[1" + ",1" * 149 + f',"{long}"]', "[1" + ",1" * 150 + f',"{long}"]'
+
+        assert json.loads(str(mask(half, limits))) == [*[1] * 150, mask(long, limits)]
+        assert json.loads(str(mask(more, limits))) == [1, 1, 1, 1, marker(len(more), 9, 1)]
+
+    def test_a_list_one_character_over_the_limit_hides_its_middle(self):
+        limits = MaskingSettings(max_chars=300, head_chars=10, tail_chars=10)
+        exact, over = "[1" + ",1" * 148 + " ]", "[1" + ",1" * 148 + "  ]"
+
+        assert (len(exact), mask(exact, limits)) == (300, exact)
+        assert json.loads(str(mask(over, limits))) == [1, 1, 1, 1, marker(301, 9, 9), 1, 1, 1]
+
+    def test_a_string_that_is_no_shorter_with_its_escapes_stays_whole(self):
+        limits = MaskingSettings(max_chars=10, head_chars=20, tail_chars=20)
+        length = len(json.dumps("x" * 40 + marker(100, 20, 20))) - 2
+        same, longer = json.dumps(["x" * length]), json.dumps(["x" * (length + 1)])
+
+        assert mask(same, limits) is same
+        assert mask(longer, limits) == json.dumps([mask("x" * (length + 1), limits)])
+
+    def test_what_could_not_be_kept_stays_whole_and_what_follows_is_masked(self):
+        text = json.dumps(["a" * 9000, "b" * 9000])
+        found = plan(text, LIMITS)
+        _, kept = found.cuts
+
+        assert apply(found, {}) is text
+        assert apply(found, {kept.text: kept.shown(ID)}) == json.dumps(["a" * 9000, mask("b" * 9000)])
+
+    def test_blank_lines_around_it_change_nothing(self):
+        text = json.dumps({"rows": list(range(3000))})
+
+        assert json.loads(str(mask("\n" * 100 + text + "\n" * 100)))["rows"][0] == 0
+        assert mask("\n" * 100 + json.dumps(["x" * 9000])) == "\n" * 100 + json.dumps([mask("x" * 9000)])
+
+    def test_with_a_key_twice_it_stays_json(self):
+        numbers = ",".join("1" * 2000)
+        text = f'{{"a":[{numbers}],"a":{{{",".join(f"{chr(34)}{n}{chr(34)}:1" for n in range(2000))}}}}}'
+
+        assert mask(text) is text
+
     def test_a_text_that_is_nearly_json_is_cut_like_any_other(self):
         text = "{" + "x" * 9000 + "}"
 
@@ -223,6 +303,69 @@ class TestJsonInText:
         text = "[" * 3000 + json.dumps("x" * 9000) + "]" * 3000
 
         assert mask(text) == "[" * 3000 + json.dumps(mask("x" * 9000)) + "]" * 3000
+
+
+@pytest.mark.parametrize("word", ["abcd", "→→→→"])
+def test_long_values_are_strings_with_more_than_so_many_characters_and_no_keys(word: str):
+    text = f'{{"k": "123", "k": "1234", "long key" : ["12\\"4", "{word}", "", "12\\\\", "5678"]}}'
+
+    found = [text[start:end] for start, end in long_values(text, 3)]
+
+    assert found == ['"1234"', '"12\\"4"', f'"{word}"', '"12\\\\"', '"5678"']
+
+
+@pytest.mark.parametrize(
+    ("text", "head", "tail", "shown"),
+    [
+        ("[1,2,3,4,5,6]", 4, 4, "[1,…,6]"),
+        ("[1,2,3,4,5,6]", 5, 5, "[1,2,…,5,6]"),
+        ("[1,2,3,4,5,6]", 1, 1, "[…]"),
+        ("[1,2,3]", 5, 5, None),
+        ("[1,2,3]", 7, 7, None),
+        ("[1,2,3]", 7, 1, None),
+        ("[12345678]", 3, 3, None),
+        ('{"a":1,"b":2,"c":3,"d":4}', 9, 9, '{"a":1,…,"d":4}'),
+        ('{"n":1,"rows":[1,2,3,4,5],"m":2}', 18, 11, '{"n":1,"rows":[1,…,5],"m":2}'),
+        ("[[1,2,3,4],5,6,7,8]", 4, 4, "[…,8]"),
+        ("[8,7,6,5,[4,3,2,1]]", 4, 4, "[8,…]"),
+        ("[[1],[2],[3],[4],[5]]", 6, 6, "[[1],…,[5]]"),
+        ('["a,]","\\",[","c",[1,{"d":2}],"}","f"]', 11, 7, '["a,]",…,"f"]'),
+    ],
+)
+def test_the_middle_is_what_neither_the_head_nor_the_tail_holds_whole(
+    text: str, head: int, tail: int, shown: str | None
+):
+    found = middle_members(text, head, tail)
+
+    assert (found and text[: found[0]] + "…" + text[found[1] :]) == shown
+    assert found is None or found[2] == ("object" if shown and shown[-2:] == "4}" else "array")
+
+
+def test_what_is_small_is_counted_in_members_and_characters():
+    half = SMALL_CHARS // 2
+
+    assert all(map(is_small, (None, {}, "x" * SMALL_CHARS, {"a": "x" * half, "b": ["x" * half]})))
+    assert not any(map(is_small, ("x" * (SMALL_CHARS + 1), {"a": "x" * half, "b": ["x" * half, "x"]})))
+    assert is_small(["x"] * SMALL_MEMBERS) and is_small({"a": [0] * (SMALL_MEMBERS - 2), "b": {}})
+    assert not is_small(["x"] * (SMALL_MEMBERS + 1)) and not is_small({"a": [0] * (SMALL_MEMBERS - 2), "b": {"c": 0}})
+
+
+def test_what_is_not_read_is_never_small():
+    assert not is_small(unread({"a": 1}))
+
+
+def test_thousands_of_long_members_take_as_long_as_they_are():
+    value = unread({str(n): "x" * 20 for n in range(2000)})
+    start = time.process_time()
+    plan(value, MaskingSettings(max_chars=10, head_chars=2, tail_chars=2))
+
+    assert time.process_time() - start < 1
+
+
+def unread(value: JsonValue) -> UnreadObject:
+    raw = deepjson.view(json.dumps(value).encode())
+    assert raw is not None
+    return UnreadObject(raw)
 
 
 def test_ten_megabytes_take_a_tenth_of_a_second():
@@ -255,9 +398,6 @@ RESULTS = st.dictionaries(NAMES, st.lists(BLOCKS | TEXTS | st.integers(), max_si
 
 @given(RESULTS)
 def test_what_is_not_read_is_masked_as_what_is(result: JsonValue):
-    raw = deepjson.view(json.dumps(result).encode())
-    assert raw is not None
-
-    masked = mask(UnreadObject(raw), SHORT_LIMITS)
+    masked = mask(unread(result), SHORT_LIMITS)
 
     assert json.loads(deepjson.encode(masked)) == mask(result, SHORT_LIMITS)

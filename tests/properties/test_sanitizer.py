@@ -16,13 +16,13 @@ from kimi_proxy.core import tokens
 from kimi_proxy.core.caller import LOCAL_SCOPE
 from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
-from kimi_proxy.core.json import JsonValue
+from kimi_proxy.core.json import JsonValue, is_container
 from kimi_proxy.features import recovery
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sanitizer.plan import plan
 from kimi_proxy.features.sanitizer.policy import POLICIES
-from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, ShortenedText, Task, is_json, shorten
+from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, ShortenedText, Task, shorten
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.prompt_cache import PromptCaches
@@ -181,7 +181,7 @@ async def _check_parts(came: Request, left: Request, world: World) -> None:
             assert (at, index) in spots
             assert tokens.count(shown) < tokens.count(part.text)
             is_huge = tokens.count(part.text) > HUGE_TOKENS  # and never enters whole, JSON or not
-            assert not is_json(part.text) or is_json(shown) or is_huge or (at, index) in by_lines
+            assert not is_container(part.text) or is_container(shown) or is_huge or (at, index) in by_lines
     for output in outputs.values():
         pin = world.stored_decisions.records.get((LOCAL_SCOPE, output.key))
         if pin is not None and pin.shown is not None:

@@ -1,7 +1,7 @@
 """The one reader and writer of JSON.
 
 - `decode` reads what a client sent: limited in depth and in the number of values. `fields` reads a few members of it.
-- `decode_deep` reads what a server answered, which has to pass at any depth; `is_json` only checks such a text.
+- `decode_deep` reads what a server answered, of any depth; `is_json` and `is_container` only check it.
 - `decode_members` does the same, and leaves long objects in it unread, for what is to pass as it came.
 - `view`, `children` and `start` find where a value stands in the bytes, so that it can be replaced and the rest stays.
 - `encode` writes all of them, and dataclasses too.
@@ -36,6 +36,7 @@ _CHILDREN: msgspec.json.Decoder[Children] = msgspec.json.Decoder(list[Raw] | dic
 _BACKSLASH = ord("\\")
 _ESCAPE_BYTES = 6
 _HALF = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}")  # the first of two escapes that are one character
+_CLOSINGS = {"{": "}", "[": "]"}
 _SPACE = re.compile(r"[ \t\n\r]*")
 _INFINITE = (float("inf"), float("-inf"))  # what a number such as 1e400 is read as
 
@@ -79,6 +80,12 @@ def is_json(text: str) -> bool:
         except ParseError:
             return False
     return True
+
+
+def is_container(text: str) -> bool:
+    """Return whether `text` is a JSON array or object of any depth."""
+    closing = _CLOSINGS.get(text.lstrip()[:1])
+    return closing is not None and text.rstrip().endswith(closing) and is_json(text)
 
 
 class UnreadObject(Mapping[str, JsonValue]):

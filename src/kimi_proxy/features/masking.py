@@ -24,7 +24,7 @@ _COLON = re.compile(r"\s*:")
 def long_values(text: str, max_chars: int) -> Iterator[tuple[int, int]]:
     """Yield the spans, quotes included, of the string values with more than `max_chars` between their quotes.
 
-    `text` is valid JSON: outside of strings there are no quotes and no backslashes.
+    `text` is a JSON array or object: outside of strings there are no quotes and no backslashes.
     """
     # Once pairs of backslashes are gone, a backslash before a quote is there to escape it.
     plain = text.replace("\\\\", "__")
@@ -34,7 +34,7 @@ def long_values(text: str, max_chars: int) -> Iterator[tuple[int, int]]:
         else np.frombuffer(plain.encode("utf-32-le", "surrogatepass"), np.uint32)
     )
     quotes = np.flatnonzero(codes == _QUOTE)
-    quotes = quotes[(quotes == 0) | (codes[quotes - 1] != _BACKSLASH)]
+    quotes = quotes[codes[quotes - 1] != _BACKSLASH]
     openings, closings = quotes[::2], quotes[1::2]
     for i in np.flatnonzero(closings - openings - 1 > max_chars):
         start, end = int(openings[i]), int(closings[i]) + 1
@@ -89,7 +89,7 @@ class _Frame:
 
 
 def middle_members(text: str, head_chars: int, tail_chars: int) -> tuple[int, int, Kind] | None:
-    """Return where the members begin and end that neither the head nor the tail holds whole.
+    """Return where the members of a JSON array or object begin and end that neither head nor tail holds whole.
 
     They belong to the innermost container that the head enters and the tail leaves. What is left
     of it ends and begins with a comma, or with its brackets: exactly one member fits in between.
@@ -117,8 +117,6 @@ def _frames(part: str, tokens: re.Pattern[str], openings: str) -> list[_Frame]:
     open_: list[_Frame] = []
     for token in tokens.finditer(part):
         character = part[token.start()]
-        if token.end() == len(part):
-            break
         if character == '"':
             continue
         if character == ",":
@@ -126,16 +124,17 @@ def _frames(part: str, tokens: re.Pattern[str], openings: str) -> list[_Frame]:
             open_[-1].edge = token.end()
         elif character in openings:
             open_.append(_Frame("object" if character in "{}" else "array", 0, token.end()))
-        elif len(open_) > 1:
+        else:
             open_.pop()
     return open_
 
 
-SMALL_ITEMS, SMALL_CHARS = 5_000, 500_000
-KIND_BYTES = 200  # of a member that says what a block is, such as its MIME type
+SMALL_MEMBERS, SMALL_CHARS = 2_500, 500_000
+KIND_NAMES = ("type", "mimeType", "uri")  # of the members that say what a block is
+KIND_BYTES = 200  # of such a member, if it is worth reading
+MARKER_CHARS = 200  # more than any marker has
 
 _ANY_ID = "msk_" + "0" * 16
-_BRACKETS = {"{": "}", "[": "]"}
 _CONTAINERS = (dict, list)
 
 
@@ -233,7 +232,7 @@ def _plan_views(value: UnreadObject, limits: MaskingSettings) -> ViewPlan:
                 continue
             if memoryview(item)[0] != _QUOTE:
                 rest.append(item)
-            elif not (isinstance(members, dict) and _is_blob(_short_members(members), key)):
+            elif not (isinstance(members, dict) and _is_blob(_kind_members(members), key)):
                 long = plan_text(deepjson.decode_string(item), limits)
                 if long is not None:
                     start = deepjson.start(item, value.view)
@@ -241,11 +240,12 @@ def _plan_views(value: UnreadObject, limits: MaskingSettings) -> ViewPlan:
     return ViewPlan(value, tuple(sorted(spots, key=lambda spot: spot[0])))
 
 
-def _short_members(members: Mapping[str, Raw]) -> JsonObject:
-    """Return an object without what is long in it: enough to know what kind of block it is."""
+def _kind_members(members: Mapping[str, Raw]) -> JsonObject:
+    """Return what says of which kind a block is. It is asked once for each long member: no other member is read."""
     return {
-        name: deepjson.decode_deep(bytes(view)) if deepjson.size(view) <= KIND_BYTES else None
-        for name, view in members.items()
+        name: deepjson.decode_deep(bytes(members[name])) if deepjson.size(members[name]) <= KIND_BYTES else None
+        for name in KIND_NAMES
+        if name in members
     }
 
 
@@ -280,44 +280,37 @@ def is_small(value: JsonValue) -> bool:
     """Return whether `plan` will be done in a few milliseconds; to find out takes less than one."""
     if isinstance(value, UnreadObject):
         return False
-    rest: list[JsonValue] = [value]
-    items = chars = 0
-    while rest:
-        item = rest.pop()
-        items += 1
+    values: list[JsonValue] = [value]
+    members = chars = 0
+    for item in values:  # the list grows while we go through it
         if isinstance(item, str):
             chars += len(item)
-        elif isinstance(item, dict):
-            items += len(item)
-            rest.extend(item.values() if len(item) <= SMALL_ITEMS else ())
-        elif isinstance(item, list):
-            items += len(item)
-            rest.extend(item if len(item) <= SMALL_ITEMS else ())
-        if items > SMALL_ITEMS or chars > SMALL_CHARS:
-            return False
-    return True
+        elif isinstance(item, _CONTAINERS):
+            members += len(item)
+            if members > SMALL_MEMBERS:
+                return False
+            values.extend(item.values() if isinstance(item, dict) else item)
+    return chars <= SMALL_CHARS
 
 
 def plan_text(text: str, limits: MaskingSettings) -> Long | None:
     """Return how to shorten `text`; None if it is short enough, or would not get shorter."""
     if len(text) <= limits.max_chars:
         return None
-    opening, closing = text[:64].lstrip()[:1], text[-64:].rstrip()[-1:]
-    if _BRACKETS.get(opening) == closing and deepjson.is_json(text):
+    if deepjson.is_container(text):
         return _plan_json(text, limits)
-    return _worth_it(MaskCut(text, limits.head_chars, len(text) - limits.tail_chars))
+    return _worth_it(MaskCut(text, limits.head_chars, max(limits.head_chars, len(text) - limits.tail_chars)))
 
 
 TIGHTER = (2, 4, 8, 16)  # limits are divided by these for the strings of a JSON text, until it fits
 
 
 def _worth_it(cut: MaskCut) -> MaskCut | None:
-    hidden = cut.end - cut.start
-    if hidden <= 0 or cut.saving <= 0:
+    if cut.saving <= 0:
         return None
     # What would be hidden is our marker and nothing else: the text is masked already.
-    marker = read_mask(cut.text[cut.start : cut.end]) if hidden < 200 else None
-    return None if marker is not None and len(str(marker)) == hidden else cut
+    hidden = cut.text[cut.start : min(cut.end, cut.start + MARKER_CHARS)]
+    return None if str(read_mask(hidden)) == hidden else cut
 
 
 def _plan_json(text: str, limits: MaskingSettings) -> Long | None:
@@ -340,8 +333,8 @@ def _plan_json(text: str, limits: MaskingSettings) -> Long | None:
 
 
 def _divided(limits: MaskingSettings, divisor: int) -> MaskingSettings:
-    sizes = {name: getattr(limits, name) // divisor for name in ("max_chars", "head_chars", "tail_chars")}
-    return limits.model_copy(update={**sizes, "max_chars": max(1, sizes["max_chars"])})
+    sizes = ("max_chars", "head_chars", "tail_chars")
+    return limits.model_copy(update={name: getattr(limits, name) // divisor for name in sizes})
 
 
 def _document(text: str, limits: MaskingSettings) -> Document | None:

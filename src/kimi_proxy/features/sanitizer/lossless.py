@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import tokens
 from kimi_proxy.core.errors import Shortening
+from kimi_proxy.core.json import is_container
 from kimi_proxy.core.markers import MaskMarker, clean_reason
 from kimi_proxy.core.prune import Cut, Options
 from kimi_proxy.features.masking import middle_members
 from kimi_proxy.features.pruning.engine import annotate, render
 from kimi_proxy.features.sanitizer.plan import LongOutput
 from kimi_proxy.features.sanitizer.rows import readable_rows, unnumbered
-from kimi_proxy.features.sanitizer.shorten import Hidden, NextId, ShortenedText, ids_of, is_json
+from kimi_proxy.features.sanitizer.shorten import Hidden, NextId, ShortenedText, ids_of
 from kimi_proxy.features.sanitizer.stage import Decision
 
 MIN_REPEATED_LINES = 6
@@ -98,7 +99,7 @@ def lossless_form(output: LongOutput, earlier: Sequence[Earlier], seed: bytes, h
     if output.whole_because == "already_cut":
         return None
     lines = text_lines.split(output.text)
-    if is_json(output.text):  # what stays of it has to be JSON too
+    if is_container(output.text):  # what stays of it has to be JSON too
         is_shown = any(one.lines == lines for one in earlier)
         return _json_ends(output, seed, END_CHARS, END_CHARS // 2, "repeated", hint) if is_shown else None
     cuts = _pointers(lines, earlier)
@@ -141,7 +142,7 @@ def _shorten_long_rows(text: str, lines: Sequence[str], rows: list[str], cuts: S
 
 def aged_form(output: LongOutput, seed: bytes, hint: str = "") -> ShortenedText | None:
     """Return the ends of an old result around a marker that names what it was; None if that saves too little."""
-    if is_json(output.text) and (form := _json_ends(output, seed, END_CHARS, END_CHARS // 2, "aged", hint)):
+    if is_container(output.text) and (form := _json_ends(output, seed, END_CHARS, END_CHARS // 2, "aged", hint)):
         return form
     before = tokens.count(output.text)
     lines = text_lines.split(output.text)
@@ -166,7 +167,7 @@ def bounded_form(
     before = tokens_before or tokens.count(output.text)
     lines = text_lines.split(output.text)
     room = max_tokens * len(output.text) / max(1, before)  # in characters
-    if is_json(output.text):
+    if is_container(output.text):
         form = _json_ends(output, seed, int(HEAD_SHARE * room), int(TAIL_SHARE * room), "masked", hint)
         if form is not None and form.tokens_after <= max_tokens:
             return form

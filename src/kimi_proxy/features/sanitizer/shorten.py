@@ -125,7 +125,6 @@ SAMPLE_LINES = 400
 LISTED = 0.7  # of the lines that are not empty
 JUDGED = 0.2
 
-_BRACKETS = {"{": "}", "[": "]"}
 _HIT = re.compile(r"(?![A-Z][a-z]{2} [ \d]\d \d\d:\d\d:)(?:[\w@~.+-]|[/\\ ](?=\S)|:(?=\\)){1,300}[:-]\d{1,7}[:-]|--$")
 _PLACED = re.compile(r"[:-]\d{1,7}[:-]")  # without it a line is no hit, and to try one may take long
 _READERS = re.compile(r"\s*(?:cat|bat|head|tail|less|more|nl|sed|awk)\b")
@@ -135,7 +134,7 @@ _RUNS = re.compile(r"bash|shell|exec|terminal|command|console|run|stdout|stderr|
 
 
 def kind_of(origin: Origin, text: str) -> Kind:
-    if is_json(text):
+    if jsontext.is_container(text):  # what is left of it has to be one too
         return "json"
     lines = split(text)
     by_places = _kind_of_places(lines)
@@ -148,12 +147,6 @@ def kind_of(origin: Origin, text: str) -> Kind:
     if PurePath(origin.path).suffix:
         return source_type.guess(origin.path, text)
     return _kind_of_lines(text, lines, runs=_RUNS.search(origin.tool) is not None)
-
-
-def is_json(text: str) -> bool:
-    """Return whether `text` is a JSON object or array: what is left of it has to be one too."""
-    opening, closing = text[:64].lstrip()[:1], text[-64:].rstrip()[-1:]
-    return _BRACKETS.get(opening) == closing and jsontext.is_json(text)
 
 
 def _kind_of_command(command: str, text: str, lines: Sequence[str]) -> Kind:
