@@ -16,7 +16,7 @@ from kimi_proxy.features.models import Models
 from kimi_proxy.features.models.known import KnownModel, table
 from kimi_proxy.features.tool import checked
 from kimi_proxy.services.chat.handler import Chat
-from kimi_proxy.services.chat.model_windows import ModelWindows
+from kimi_proxy.services.chat.models import ModelWindows
 from kimi_proxy.services.settings import LiveSettings
 from kimi_proxy.services.store.protocols import Store
 

@@ -3,21 +3,18 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from kimi_proxy.core import caller
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config
-from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.compression import presets
 from kimi_proxy.features.metering import NewerCount, no_newer_count
 from kimi_proxy.features.models import Models
 from kimi_proxy.features.pipeline import Stage
 from kimi_proxy.features.tool import AnyTool
-from kimi_proxy.proxy.headers import UpstreamRequest
 from kimi_proxy.proxy.local_server import local_url
 from kimi_proxy.services.chat.compression import AutoCompression, Compressor, SessionCompressions
 from kimi_proxy.services.chat.context import LatestRequests, Reinjection
@@ -26,12 +23,12 @@ from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.handler import Chat, ChatObserver, admit_all, owns_all
 from kimi_proxy.services.chat.memory import ProjectMemory
 from kimi_proxy.services.chat.messages import Messages
-from kimi_proxy.services.chat.model_windows import ModelWindows
+from kimi_proxy.services.chat.models import ModelWindows, Routing
 from kimi_proxy.services.chat.prompt_cache import PromptCaches, last_request_in
 from kimi_proxy.services.chat.rate_limiter import RateLimiter
 from kimi_proxy.services.chat.recall import Recall
 from kimi_proxy.services.chat.recorder import Recorder
-from kimi_proxy.services.chat.routing import Routing
+from kimi_proxy.services.chat.relay import LazyUpstreams
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.chat.session_lookup import Conversations, SessionsByAnswer, SessionsByResponse
 from kimi_proxy.services.chat.summaries import Summaries
@@ -54,9 +51,6 @@ from kimi_proxy.services.team.calls import ReplicaCalls
 from kimi_proxy.services.tools.agent import agent_tools
 from kimi_proxy.services.tools.standalone import pruner_tools
 from kimi_proxy.services.workers.pool import Workers
-
-if TYPE_CHECKING:
-    from kimi_proxy.proxy.upstream import ProviderReply, Upstreams
 
 ANSWER_S = 30.0
 REMEMBER_S = 60.0  # decisions that were read within this time are not read again
@@ -288,44 +282,6 @@ async def _following(
     finally:
         task.cancel()
         await asyncio.wait([task])
-
-
-class LazyUpstreams:
-    """The way to the providers.
-
-    Its HTTP client takes a third of a second to load: the start does it if a provider is switched on, else the first
-    request.
-    """
-
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self._opened: Upstreams | None = None
-        self._turn = asyncio.Lock()
-
-    def send(self, name: str, question: UpstreamRequest) -> AbstractAsyncContextManager["ProviderReply"]:
-        """Ask the provider of that name; its answer is open as long as the block runs."""
-        return self._send_first(name, question) if self._opened is None else self._opened.send(name, question)
-
-    @asynccontextmanager
-    async def _send_first(self, name: str, question: UpstreamRequest) -> AsyncIterator["ProviderReply"]:
-        async with (await self.open()).send(name, question) as reply:
-            yield reply
-
-    async def model_list(self, name: str, question: UpstreamRequest) -> JsonValue:
-        return await (await self.open()).model_list(name, question)
-
-    async def open(self) -> "Upstreams":
-        async with self._turn:
-            if self._opened is None:
-                module = await asyncio.to_thread(import_module, "kimi_proxy.proxy.upstream")
-                config = self._config
-                arguments = config.providers, config.provider_keys, config.token, config.on_demand
-                self._opened = module.Upstreams(*arguments)
-            return self._opened
-
-    async def close(self) -> None:
-        if self._opened is not None:
-            await self._opened.close()
 
 
 class _Closable(Protocol):

@@ -14,7 +14,7 @@ from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.proxy.headers import UpstreamRequest
-from kimi_proxy.services.chat.model_windows import ModelWindows
+from kimi_proxy.services.chat.models import ModelWindows
 from kimi_proxy.services.chat.relay import Exchange
 
 TOML = '[providers.mine]\nbase_url = "https://llm.example/v1"\n[providers.ollama]\n'

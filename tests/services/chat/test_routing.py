@@ -20,7 +20,7 @@ from kimi_proxy.features.models import Models
 from kimi_proxy.features.pipeline import Draft, run_stages
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.counting import TokenCounter
-from kimi_proxy.services.chat.routing import Routing
+from kimi_proxy.services.chat.models import Routing
 from kimi_proxy.services.store.protocols import DecisionRecord
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 

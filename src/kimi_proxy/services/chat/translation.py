@@ -17,7 +17,7 @@ from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.translation import TRANSLATIONS
 from kimi_proxy.features.translation.chat import ChatDialect, EventTranslator, Translation
 from kimi_proxy.proxy.headers import CREDENTIALS, Header, UpstreamRequest, credential
-from kimi_proxy.services.chat.model_windows import ListModels
+from kimi_proxy.services.chat.models import ListModels
 from kimi_proxy.services.chat.relay import ProviderClient, ReplyStream, RewrittenReply, read_up_to
 
 MAX_ANSWER_BYTES = 16 * 1024**2

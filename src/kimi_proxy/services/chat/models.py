@@ -1,20 +1,29 @@
-"""Sends a request that nearly fills the context window of its model to a larger one, and those after it too."""
+"""Models and their context windows: which one a request goes to, and how large a window is that the settings leave out.
+
+A request that nearly fills the context window of its model goes to a larger one, and those after it too.
+"""
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from hashlib import sha256
 
 from kimi_proxy.core import caller
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.config.sections import RoutingSettings as Settings
 from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.lines import decoded, encoded
 from kimi_proxy.features.context import is_certainly_below
-from kimi_proxy.features.models import Models, Target
+from kimi_proxy.features.models import Models, Target, lines_to_paste, window_in
 from kimi_proxy.features.models.routing import RETURN_SHARE, ModelWindow, Route, chosen, routed
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sessions import family
+from kimi_proxy.proxy.headers import UpstreamRequest
 from kimi_proxy.services.chat.counting import TokenCounter
+from kimi_proxy.services.chat.handler import ChatObserver
+from kimi_proxy.services.chat.relay import Exchange
+from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.store.protocols import DecisionRecord, Decisions, SessionStore
 
 MOST_OFF = 2.0  # a provider that counts more than twice our estimate counts something else
@@ -24,6 +33,8 @@ COUNT_S = 1.0  # a request whose tokens are not counted by then goes where its c
 BYTES_PER_TOKEN = 4  # about
 MAX_SESSIONS = 10_000  # whose route is kept in memory
 STAYS = ""  # the route of a conversation that goes to the model it asks for
+MAX_MODELS = 1000  # clients choose names freely
+SHOWN = 50  # models whose window is unknown
 
 log = logging.getLogger(__name__)
 
@@ -163,3 +174,63 @@ def _decision_key(draft: Draft) -> bytes:
     """Return the key of a conversation with the model that it asks for."""
     pieces = ("routed", draft.session.id, draft.target.name)
     return sha256(b"\0".join(encoded(piece) for piece in pieces)).digest()
+
+
+ListModels = Callable[[str, UpstreamRequest], Awaitable[JsonValue]]
+
+
+class ModelWindows(ChatObserver):
+    """Finds the windows that neither the settings nor the table know, by asking the provider for its models.
+
+    It asks once for each model; a window that stays unknown is reported once, with the lines that would set it.
+    """
+
+    def __init__(self, models: Models, list_models: ListModels, publish: Publish = no_op) -> None:
+        self._models = models
+        self._list_models = list_models
+        self._publish = publish
+        self._asked: LruCache[tuple[str, str], bool] = LruCache(MAX_MODELS, shared=True)
+        self._unknown: LruCache[Target, str] = LruCache(SHOWN)
+        self._asking: set[asyncio.Task[None]] = set()
+
+    def on_end(self, exchange: Exchange) -> None:
+        """Ask once a model has answered: then there is one, and the request did not wait for it."""
+        draft, target = exchange.draft, exchange.draft.target
+        is_asked = (target.provider, target.model) in self._asked
+        is_answered = (exchange.status, exchange.outcome) == (200, "ok")
+        if not is_answered or is_asked or self._models.is_certain(target):
+            return
+        self._asked.put((target.provider, target.model), True)
+        question = UpstreamRequest(draft.request.wire, b"", draft.headers)
+        task = asyncio.create_task(self._ask(target, question))
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+
+    def unknown(self) -> list[JsonObject]:
+        """Return the models whose window is not known, the last seen last."""
+        targets = [target for target, _ in self._unknown.items() if self._models.window(target) is None]
+        return [_to_json(target) for target in targets]
+
+    async def close(self) -> None:
+        for task in self._asking:
+            task.cancel()
+        await asyncio.gather(*self._asking, return_exceptions=True)
+
+    async def _ask(self, target: Target, question: UpstreamRequest) -> None:
+        window = window_in(await self._list_models(target.provider, question), target.model)
+        names = {"provider": target.provider, "model": target.name[:200]}
+        if window is not None:
+            self._models.learn(target, window)
+            log.info("window learned from the provider", extra={**names, "max_context": window})
+        elif self._models.window(target) is None:
+            self._unknown.put(target, "")
+            log.warning("a model's window is not known: paste these lines", extra={**names, "lines": _line(target)})
+            self._publish("model_unknown", _to_json(target))
+
+
+def _to_json(target: Target) -> JsonObject:
+    return {"provider": target.provider, "model": target.name[:200], "lines": lines_to_paste(target)}
+
+
+def _line(target: Target) -> str:
+    return lines_to_paste(target).strip().replace("\n", " | ")
