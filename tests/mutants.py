@@ -51,7 +51,10 @@ GROUPS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "masking": (
         ("features/masking.py",),
-        ("tests/features/test_masking.py", "tests/properties/test_masking.py", "tests/services/test_gateway.py"),
+        (
+            *("tests/features/test_masking.py", "tests/features/test_long_strings.py"),
+            *("tests/properties/test_masking.py", "tests/services/test_gateway.py"),
+        ),
     ),
     "guard": (
         ("api/guard.py",),

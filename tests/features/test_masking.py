@@ -20,6 +20,7 @@ from kimi_proxy.features.masking import (
     long_values,
     middle_members,
     plan,
+    plan_text,
 )
 
 LIMITS = MaskingSettings()
@@ -79,6 +80,7 @@ def test_a_text_as_long_as_the_limit_is_left_alone():
     whole = {"exact": "x" * 300}
 
     assert plan(whole, limits) == MaskPlan(whole, (), ())
+    assert plan_text("x" * 300, limits) is None
     assert mask(whole | {"over": "x" * 301}, limits) == whole | {"over": "x" * 10 + marker(301, 10, 10) + "x" * 10}
 
 
