@@ -5,6 +5,7 @@ import os
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.forks import warm_workers
 
 # The quick examples are the same on every run, so that a change is judged by what it changed; deep ones differ.
 settings.register_profile(
@@ -21,6 +22,12 @@ LONG = (
     ("test_start.py", "test_wheel.py", "test_replay_docs.py", "faults"),
     ("cli",),
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Load once, beside the collecting, what several hundred commands and workers need."""
+    if hasattr(config, "workerinput") and "KIMI_PROXY_DEEP" not in os.environ:
+        warm_workers()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

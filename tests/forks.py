@@ -11,6 +11,7 @@ import os
 import pkgutil
 import runpy
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -24,11 +25,14 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from io import FileIO
 from pathlib import Path
+from typing import TypeAlias
 
 import kimi_proxy
 
 PATIENCE_S = 300
 _SIZE_BYTES = 4  # of the number before an order
+Order: TypeAlias = tuple[Sequence[str], str, Mapping[str, str], bool]  # arguments, folder, environment, no hangup
+_WORKER = "kimi_proxy.services.workers.worker"
 _LOADED_LATE = ("aiohttp", "httpx", "starlette", "tomlkit", "uvicorn", "uvloop", "websockets", "yaml")
 
 
@@ -90,8 +94,9 @@ class Fork:
 
 
 class Forks:
-    def __init__(self, line: socket.socket) -> None:
+    def __init__(self, line: socket.socket, address: Path) -> None:
         self._line = line
+        self.address = address
 
     def run(
         self, args: Sequence[str], stdin: bytes, cwd: Path, env: Mapping[str, str]
@@ -158,7 +163,8 @@ def commands() -> Forks | FreshProcesses:
     if not hasattr(os, "fork"):
         return FreshProcesses()
     ours, theirs = socket.socketpair()
-    program = [sys.executable, "-c", "from tests.forks import serve; serve()", str(theirs.fileno())]
+    address = Path(tempfile.mkdtemp(), "forks")
+    program = [sys.executable, "-c", "from tests.forks import serve; serve()", str(theirs.fileno()), str(address)]
     loaded = subprocess.Popen(
         program,
         cwd=Path(__file__).parents[1],
@@ -173,9 +179,18 @@ def commands() -> Forks | FreshProcesses:
     def end() -> None:
         ours.close()
         loaded.wait()
+        shutil.rmtree(address.parent)
 
     atexit.register(end)
-    return Forks(ours)
+    return Forks(ours, address)
+
+
+def warm_workers() -> None:
+    """Have the workers of every server that is started from here on be forks, too (tests/warm)."""
+    started = commands()
+    if isinstance(started, Forks) and hasattr(os, "pidfd_open"):
+        os.environ["TESTS_FORKS"] = str(started.address)
+        os.environ["PYTHONPATH"] = str(Path(__file__).with_name("warm"))
 
 
 def _feed(pipe: int, content: bytes) -> None:
@@ -199,33 +214,73 @@ def serve() -> None:
     """Fork for each order until there are no more; a fork returns too, when its command has ended."""
     line = socket.socket(fileno=int(sys.argv[1]))
     _load()
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(sys.argv[2])  # only now: a worker that comes earlier starts by itself
+    listening.listen(100)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody has to wait for what was forked
     while True:
-        size, fds, _, _ = socket.recv_fds(line, _SIZE_BYTES, 4)
-        if not size:
+        ready, _, _ = select.select([line, listening], [], [])
+        asked = line if line in ready else listening.accept()[0]
+        size, fds, _, _ = socket.recv_fds(asked, _SIZE_BYTES, 4)
+        if not size and asked is line:
             return
-        order = json.loads(line.recv(int.from_bytes(size), socket.MSG_WAITALL))
-        match order[0]:
-            case ["-m", module, *_]:
-                importlib.import_module(module)  # so that the next fork has what it imports
-        if os.fork() == 0:
-            line.close()
-            *streams, tell = fds
-            _fork_once_more(tell)
-            _run(*order, streams)
-            return
+        if size:
+            order = json.loads(asked.recv(int.from_bytes(size), socket.MSG_WAITALL))
+            if _forked(order, fds, None if asked is line else asked, (line, listening)):
+                return
         for fd in fds:
             os.close(fd)
+        if asked is not line:
+            asked.close()
+
+
+def _forked(order: Order, fds: list[int], worker: socket.socket | None, not_theirs: Sequence[socket.socket]) -> bool:
+    """Run a command in a fork, or a worker for the process behind `worker`; True in the fork, when it has ended."""
+    match order[0]:
+        case ["-m", module, *_]:
+            importlib.import_module(module)  # so that the next fork has what it imports
+    if os.fork():
+        return False
+    for one in not_theirs:
+        one.close()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    if worker:
+        _fork_for(worker, fds)
+        _run(*order, fds)
+    else:
+        *streams, tell = fds
+        _fork_once_more(tell)
+        _run(*order, streams)
+    return True
 
 
 def _fork_once_more(tell: int) -> None:
     """Return in a child only; its parent says its number, then with what status it has ended."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     if pid := os.fork():
         os.write(tell, f"{pid}\n".encode())
         os.write(tell, f"{os.waitpid(pid, 0)[1]}\n".encode())
         os._exit(0)
     os.close(tell)
+
+
+def _fork_for(starter: socket.socket, streams: Sequence[int]) -> None:
+    """Return in a child only; its parent passes signals on to it, and kills it when `starter` is gone."""
+    pid = os.fork()
+    if not pid:
+        starter.close()
+        return
+    for fd in streams:
+        os.close(fd)
+    ended = os.pidfd_open(pid)
+    while ended not in select.select([starter, ended], [], [])[0]:
+        number = starter.recv(1)
+        os.kill(pid, number[0] if number else signal.SIGKILL)
+        if not number:
+            break
+    status = os.waitpid(pid, 0)[1]
+    with suppress(OSError):
+        starter.send(str(status).encode())
+    os._exit(0)
 
 
 def _run(args: Sequence[str], cwd: str, env: Mapping[str, str], ignores_hangup: bool, streams: Sequence[int]) -> None:
@@ -243,6 +298,10 @@ def _run(args: Sequence[str], cwd: str, env: Mapping[str, str], ignores_hangup: 
     tempfile.tempdir = None  # $TMPDIR may be another one
     sys.path[0] = cwd
     match args:
+        case ["-m", module] if module == _WORKER:
+            importlib.import_module(module).main()
+        case ["-c", script]:
+            exec(script, {"__name__": "__main__"})
         case ["-m", module, *rest]:
             sys.argv = [module, *rest]
             del sys.modules[module]
@@ -261,9 +320,10 @@ def _load() -> None:
         with suppress(ImportError):
             importlib.import_module(name)
     from kimi_proxy.core import tokens
-    from kimi_proxy.features.pruning import model
+    from kimi_proxy.features.pruning import engine
 
     tokens.count("x")
-    model.installed()
+    for prepare in engine.preparations():
+        prepare()
     gc.collect()
     gc.freeze()  # a fork that ends frees what it has made, and leaves these pages alone

@@ -46,7 +46,8 @@ def test_there_need_be_no_folder_for_temporary_files(tmp_path: Path):
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="processes cannot be stopped here")
-async def test_a_worker_that_is_stopped_costs_a_bounded_time() -> None:
+async def test_a_worker_that_is_stopped_costs_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TESTS_FORKS", raising=False)  # for a worker that is itself what is stopped
     question, others = a_question(a_log(4000)), set(children_of(os.getpid()))
     async with open_workers(limit=1) as workers:
         await workers.local_scores(question, 60)

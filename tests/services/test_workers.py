@@ -252,6 +252,7 @@ async def test_the_users_directory_cannot_replace_our_modules(tmp_path: Path, mo
     for name in ("numpy", "msgspec", "signal", "kimi_proxy"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('not yours')")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TESTS_FORKS", raising=False)  # for a worker that imports them itself
     async with open_workers(limit=1) as workers:
         assert (await workers.prune(a_question(LONG), ID, None, 60)).pruned_lines > 0
 
