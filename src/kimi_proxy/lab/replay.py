@@ -35,7 +35,7 @@ from kimi_proxy.services.chat.compression import AutoCompression, Compressor
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.prompt_cache import PromptCaches
-from kimi_proxy.services.chat.rate_limiter import RateLimiter
+from kimi_proxy.services.chat.providers import RateLimiter
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.chat.summaries import Summaries, Summary, SummaryTask
 from kimi_proxy.services.metrics import Metrics

@@ -25,15 +25,13 @@ from kimi_proxy.services.chat.memory import ProjectMemory
 from kimi_proxy.services.chat.messages import Messages
 from kimi_proxy.services.chat.models import ModelWindows, Routing
 from kimi_proxy.services.chat.prompt_cache import PromptCaches, last_request_in
-from kimi_proxy.services.chat.rate_limiter import RateLimiter
+from kimi_proxy.services.chat.providers import LazyUpstreams, RateLimiter, TranslatingClient
 from kimi_proxy.services.chat.recall import Recall
 from kimi_proxy.services.chat.recorder import Recorder
-from kimi_proxy.services.chat.relay import LazyUpstreams
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.chat.session_lookup import Conversations, SessionsByAnswer, SessionsByResponse
 from kimi_proxy.services.chat.summaries import Summaries
 from kimi_proxy.services.chat.telemetry import Telemetry
-from kimi_proxy.services.chat.translation import TranslatingClient
 from kimi_proxy.services.cuts import Cuts
 from kimi_proxy.services.events import Hub
 from kimi_proxy.services.gateway import Gateway

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kimi_proxy.services.chat.rate_limiter import Rate
+from kimi_proxy.services.chat.providers import Rate
 
 
 def test_a_full_bucket_is_spent_at_once_and_refills_with_time():

@@ -17,8 +17,8 @@ from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.proxy.headers import Header, UpstreamRequest
 from kimi_proxy.proxy.upstream import Upstreams
 from kimi_proxy.services.chat.handler import Chat, ChatObserver, ChatRequest
+from kimi_proxy.services.chat.providers import TranslatingClient
 from kimi_proxy.services.chat.relay import Answer, Exchange
-from kimi_proxy.services.chat.translation import TranslatingClient
 from kimi_proxy.services.metrics import Metrics
 
 WHOLE = {

@@ -19,7 +19,7 @@ from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import Draft, Stage, ask_usage, name_model, pin_attribution, run_stages
 from kimi_proxy.features.sessions import Session, own_session, session_of
 from kimi_proxy.proxy.headers import Header, UpstreamRequest, credential
-from kimi_proxy.services.chat.rate_limiter import RateLimiter
+from kimi_proxy.services.chat.providers import RateLimiter
 from kimi_proxy.services.chat.recall import OnRecall, Recall
 from kimi_proxy.services.chat.relay import Answer, Exchange, ProviderClient, Relay, ReplyStream
 from kimi_proxy.services.metrics import Metrics

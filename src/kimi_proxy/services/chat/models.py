@@ -5,14 +5,13 @@ A request that nearly fills the context window of its model goes to a larger one
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from hashlib import sha256
 
 from kimi_proxy.core import caller
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.config.sections import RoutingSettings as Settings
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.lines import decoded, encoded
 from kimi_proxy.features.context import is_certainly_below
 from kimi_proxy.features.models import Models, Target, lines_to_paste, window_in
@@ -22,6 +21,7 @@ from kimi_proxy.features.sessions import family
 from kimi_proxy.proxy.headers import UpstreamRequest
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.handler import ChatObserver
+from kimi_proxy.services.chat.providers import ListModels
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.store.protocols import DecisionRecord, Decisions, SessionStore
@@ -174,9 +174,6 @@ def _decision_key(draft: Draft) -> bytes:
     """Return the key of a conversation with the model that it asks for."""
     pieces = ("routed", draft.session.id, draft.target.name)
     return sha256(b"\0".join(encoded(piece) for piece in pieces)).digest()
-
-
-ListModels = Callable[[str, UpstreamRequest], Awaitable[JsonValue]]
 
 
 class ModelWindows(ChatObserver):

@@ -1,23 +1,16 @@
-"""The way to a provider, and of its answer to the client: bytes are passed on first, and read second."""
+"""An answer on its way to the client: its bytes are passed on first, and read second."""
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from importlib import import_module
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from kimi_proxy.core.chat.reply import EventBuffer, ReplyFacts, ReplyReader, Usage
-from kimi_proxy.core.config import Config
 from kimi_proxy.core.errors import KimiProxyError, UpstreamDisconnected, UpstreamError, UpstreamUnreadable
-from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.accounting import Recalled
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.proxy.headers import Header, UpstreamRequest
-
-if TYPE_CHECKING:
-    from kimi_proxy.proxy.upstream import ProviderReply, Upstreams
 
 # Until this much of an answer that is no stream has come, a provider that fails can still be reported with a status.
 MAX_HELD_BYTES = 1024**2
@@ -56,44 +49,6 @@ class ProviderClient(Protocol):
     """Asks the providers by their names."""
 
     def send(self, name: str, question: UpstreamRequest) -> AbstractAsyncContextManager[ReplyStream]: ...
-
-
-class LazyUpstreams:
-    """The way to the providers.
-
-    Its HTTP client takes a third of a second to load: the start does it if a provider is switched on, else the first
-    request.
-    """
-
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self._opened: Upstreams | None = None
-        self._turn = asyncio.Lock()
-
-    def send(self, name: str, question: UpstreamRequest) -> AbstractAsyncContextManager["ProviderReply"]:
-        """Ask the provider of that name; its answer is open as long as the block runs."""
-        return self._send_first(name, question) if self._opened is None else self._opened.send(name, question)
-
-    @asynccontextmanager
-    async def _send_first(self, name: str, question: UpstreamRequest) -> AsyncIterator["ProviderReply"]:
-        async with (await self.open()).send(name, question) as reply:
-            yield reply
-
-    async def model_list(self, name: str, question: UpstreamRequest) -> JsonValue:
-        return await (await self.open()).model_list(name, question)
-
-    async def open(self) -> "Upstreams":
-        async with self._turn:
-            if self._opened is None:
-                module = await asyncio.to_thread(import_module, "kimi_proxy.proxy.upstream")
-                config = self._config
-                arguments = config.providers, config.provider_keys, config.token, config.on_demand
-                self._opened = module.Upstreams(*arguments)
-            return self._opened
-
-    async def close(self) -> None:
-        if self._opened is not None:
-            await self._opened.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from kimi_proxy.features import compression
 from kimi_proxy.features.compression import outline, transcript
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.proxy.headers import UpstreamRequest
-from kimi_proxy.services.chat.rate_limiter import RateLimiter
+from kimi_proxy.services.chat.providers import RateLimiter
 from kimi_proxy.services.chat.relay import ProviderClient
 from kimi_proxy.services.metrics import Metrics
 
