@@ -209,6 +209,12 @@ def start(view: Raw, of: bytes) -> int:
     return _address(view) - _address(of)
 
 
+def starts(views: Sequence[Raw], of: bytes) -> list[int]:
+    """Return the places at which views into `of` begin."""
+    beginning = _address(of)
+    return [_address(view) - beginning for view in views]
+
+
 def size(view: Raw) -> int:
     return len(memoryview(view))
 

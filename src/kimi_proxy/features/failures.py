@@ -90,12 +90,12 @@ def failure_level(line: str) -> float:
     low = line.lower()
     if _fails(low, line.isascii()):
         return 1.0
-    warns = any(word in low for word in _WARNING_WORDS) or _BAD_EXIT.search(low) is not None
+    warns = any(map(low.__contains__, _WARNING_WORDS)) or _BAD_EXIT.search(low) is not None
     return WARNING_LEVEL if warns else 0.0
 
 
 def _fails(low: str, is_ascii: bool) -> bool:
-    may_fail = not is_ascii or any(root in low for root in _FAILURE_ROOTS)
+    may_fail = not is_ascii or any(map(low.__contains__, _FAILURE_ROOTS))
     return may_fail and _FAILURE.search(low) is not None and _HARMLESS.search(low) is None
 
 

@@ -213,7 +213,7 @@ def _words_of(lines: Sequence[str]) -> list[list[str]]:
     words_of_others = [WORD.findall(heads[at]) for at in others]
     for at in others:
         heads[at] = ""
-    spaced = _NUMBER_BEFORE_WORD.sub(r"\g<0> ", "\n".join(heads).translate(_SPACED))
+    spaced = _NUMBER_BEFORE_WORD.sub(lambda number: f"{number[0]} ", "\n".join(heads).translate(_SPACED))
     found = [line.split() for line in spaced.split("\n")]
     for at, words in zip(others, words_of_others, strict=True):
         found[at] = words

@@ -3,9 +3,9 @@
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeGuard
+from itertools import islice
 
 import msgspec
 import numpy as np
@@ -31,6 +31,9 @@ STORY_CHARS = 20
 FAR = 3.0  # quartile ranges from the middle half
 RELEVANT = 0.6  # of the best match
 
+_NUMBERS = (int, float)
+_SCALARS = (str, *_NUMBERS)
+
 
 def oddness(records: Sequence[JsonValue], check: Callable[[], None]) -> Floats:
     """Return for each record how much in it is unlike the others: values, fields, sizes, words of failure."""
@@ -39,8 +42,7 @@ def oddness(records: Sequence[JsonValue], check: Callable[[], None]) -> Floats:
     for row, record in enumerate(records):
         if row % CHECK_EVERY == 0:
             check()
-        for path, value in _fields(record):
-            columns[path].append((row, value))
+        _add_fields(columns, row, record)
     for values in columns.values():
         check()
         for row, weight in _odd_in_column(values, len(records)):
@@ -55,16 +57,17 @@ def relevance(texts: Sequence[str], goal: str, check: Callable[[], None]) -> Flo
     return np.where(scores >= RELEVANT * best, scores, 0.0) if best > 0 else np.zeros(len(texts))
 
 
-def _fields(value: JsonValue, path: str = "", depth: int = 0) -> Iterator[tuple[str, JsonValue]]:
-    """Yield the scalars of a record, each with its path; of a list, its length."""
-    if value is None or isinstance(value, str | int | float):
-        yield path, value
-    elif isinstance(value, Mapping) and depth < MAX_DEPTH:
-        for count, (key, inside) in enumerate(value.items()):
-            if count < MAX_FIELDS:
-                yield from _fields(inside, f"{path}.{key}", depth + 1)
+def _add_fields(
+    columns: dict[str, list[tuple[int, JsonValue]]], row: int, value: JsonValue, path: str = "", depth: int = 0
+) -> None:
+    """Add the scalars of a record, each to the column of its path; of a list, its length."""
+    if value is None or isinstance(value, _SCALARS):
+        columns[path].append((row, value))
+    elif isinstance(value, dict) and depth < MAX_DEPTH:
+        for key, inside in islice(value.items(), MAX_FIELDS):
+            _add_fields(columns, row, inside, f"{path}.{key}", depth + 1)
     else:
-        yield f"{path}[]", len(value)
+        columns[f"{path}[]"].append((row, len(value)))
 
 
 def _odd_in_column(values: Sequence[tuple[int, JsonValue]], count: int) -> Iterator[tuple[int, float]]:
@@ -76,21 +79,25 @@ def _odd_in_column(values: Sequence[tuple[int, JsonValue]], count: int) -> Itera
         without = set(range(count)) - {row for row, _ in values}
         yield from ((row, 1.0) for row in without)
     yield from _rare_kinds(values, few, count)
-    yield from _far_away([(row, float(v)) for row, v in values if _is_number(v)])
+    yield from _far_away([(row, float(v)) for row, v in values if isinstance(v, _NUMBERS) and _is_measure(v)])
     yield from _odd_in_length([(row, len(v)) for row, v in values if isinstance(v, str)])
     yield from _alarming(values, max(few, count // 20))
 
 
 def _rare_kinds(values: Sequence[tuple[int, JsonValue]], few: int, count: int) -> Iterator[tuple[int, float]]:
-    kinds = [repr(value) for _, value in values]  # `1`, `1.0`, `'1'` and `True` are four
-    if len(set(kinds)) > min(KINDS, count // 4):
+    most = min(KINDS, count // 4)
+    # `1`, `1.0`, `'1'` and `True` are four. Where the first values are too many kinds, the rest is not looked at.
+    kinds = [repr(value) for _, value in values[: 2 * most]]
+    if len(set(kinds)) <= most:
+        kinds += [repr(value) for _, value in values[2 * most :]]
+    if len(set(kinds)) > most:
         kinds = [type(value).__name__ for _, value in values]
     seen = Counter(kinds)
     yield from ((row, 1.0) for (row, _), kind in zip(values, kinds, strict=True) if seen[kind] <= few)
 
 
-def _is_number(value: JsonValue) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+def _is_measure(number: float) -> bool:
+    return not isinstance(number, bool) and abs(number) < 1e300
 
 
 def _far_away(numbers: Sequence[tuple[int, float]]) -> Iterator[tuple[int, float]]:
@@ -159,12 +166,12 @@ def is_long(members: json.Children) -> bool:
 def runs(members: json.Children, raw: bytes, goal: str, max_ratio: float, check: Callable[[], None]) -> Iterator[Run]:
     """Yield the runs that may go from a long container that stands in `raw`."""
     views = list(members.values() if isinstance(members, dict) else members)
-    starts = [json.start(view, raw) for view in views]
+    starts = json.starts(views, raw)
     if starts != sorted(starts):  # of a key that comes twice the last value counts, and it stands elsewhere
         return
     keep = _kept(views, goal, max_ratio, check)
     for first, after in gaps(keep):
-        start = json.start(views[first], raw)
+        start = starts[first]
         if isinstance(members, dict):
             comma = _COMMA.match(raw, _end(views[first - 1], raw))
             start = comma.end() if comma else start
