@@ -144,7 +144,7 @@ async def running(
         journal = _closed(alive, Journal(kept.sessions, models, counter, metrics, hub.publish))
         recorder = _closed(alive, Recorder(config.record, config.home, models))
         latest = LatestRequests(counter, models)
-        by_answer = _closed(alive, SessionsByAnswer(store.decisions))
+        by_answer = _closed(alive, SessionsByAnswer(store.decisions, decisions.is_shared))
         by_response, conversations = SessionsByResponse(by_answer, decisions.is_shared), Conversations(by_answer)
         model_windows = _closed(alive, ModelWindows(models, client.model_list, hub.publish))
         telemetry = _closed(alive, Telemetry(config.telemetry, config.providers))

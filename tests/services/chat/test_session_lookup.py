@@ -1,22 +1,29 @@
 """A client that goes on from an answer by its id stays in one session, with one tool and an account of its own size."""
 
+import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from tests import outputs
 from tests.conversations import Assistant, Call, Item, Result, User, body
 from tests.evil import Evil, Heard, Line, evil, http
+from tests.fakes import MemoryDecisions
 from tests.model import Says
 from tests.model import body as answer_body
+from tests.processes import until
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
 from kimi_proxy.features.metering import Metric
+from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.handler import ChatRequest
+from kimi_proxy.services.chat.session_lookup import SessionsByAnswer
 from kimi_proxy.services.runtime import Runtime, running
+from kimi_proxy.services.store.protocols import DecisionRecord
 
 LOG = outputs.pytest_log(300)
 
@@ -102,3 +109,38 @@ async def test_our_tool_is_in_every_turn_and_what_was_cut_is_not_counted_many_ti
     assert 0 < cut < len(LOG.text)
     # The tool is ours, and costs a little; the conversation itself is counted once.
     assert [abs(account.tokens_before - account.tokens_after) < 200 for account in accounts[2:]] == [True] * 3
+
+
+class CountedDecisions(MemoryDecisions):
+    written = 0
+
+    async def add(
+        self,
+        scope: str,
+        new: Sequence[DecisionRecord],
+        forget: Sequence[bytes] = (),
+        replaces: Mapping[bytes, float] = MappingProxyType({}),
+    ) -> Mapping[bytes, DecisionRecord]:
+        self.written += 1
+        return await super().add(scope, new, forget, replaces)
+
+
+async def test_what_leads_to_a_session_is_written_together_and_not_lost_by_a_stop():
+    stored = CountedDecisions()
+    sessions = SessionsByAnswer(stored)
+    for key in (b"began", b"said"):
+        sessions.put(key, Session("s-1", "a name", "", beginning="b"))
+    await asyncio.sleep(0)
+    assert stored.written == 0  # while the request goes on
+    await sessions.close()
+
+    assert stored.written == 1
+    assert await SessionsByAnswer(stored).get(b"said") == Session("s-1", "a name", "", beginning="b")
+
+
+async def test_servers_that_share_a_store_write_at_once_what_leads_to_a_session():
+    stored = CountedDecisions()
+    sessions = SessionsByAnswer(stored, is_shared=True)
+    sessions.put(b"said", Session("s-1"))
+    await until(lambda: stored.written == 1)
+    await sessions.close()

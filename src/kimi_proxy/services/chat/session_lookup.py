@@ -4,6 +4,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -20,6 +21,7 @@ from kimi_proxy.services.store.protocols import DecisionRecord, Decisions
 MAX_KNOWN = 10_000
 MAX_STARTS = 4  # conversations that began in the same words, and have not gone on yet
 DISK_S = 0.25
+WRITE_AFTER_S = 0.25  # a file that is written cannot be read, and the request that goes on reads it
 KIND = "answered"
 
 log = logging.getLogger(__name__)
@@ -28,10 +30,13 @@ log = logging.getLogger(__name__)
 class SessionsByAnswer:
     """Sessions by what leads to them, in memory at once and on disk soon after; the first that is written stays."""
 
-    def __init__(self, decisions: Decisions) -> None:
+    def __init__(self, decisions: Decisions, is_shared: bool = False) -> None:
         self._decisions = decisions
+        self._write_after_s = 0.0 if is_shared else WRITE_AFTER_S  # other servers look for it at once
         self._known: LruCache[tuple[str, bytes], Session] = LruCache(MAX_KNOWN)
+        self._unwritten: dict[str, list[DecisionRecord]] = {}  # by scope
         self._writing: set[asyncio.Task[None]] = set()
+        self._closing = asyncio.Event()
 
     def remembered(self, key: bytes) -> Session | None:
         """Return the session in memory."""
@@ -66,19 +71,29 @@ class SessionsByAnswer:
         return None
 
     def put(self, key: bytes, session: Session) -> None:
+        """Keep it in memory, and write it together with what else comes soon."""
         self.remember(key, session)
-        task = asyncio.get_running_loop().create_task(self._write(key, session))
+        names = ("id", "name", "parent", "beginning")
+        record = DecisionRecord(key, KIND, json.encode({name: getattr(session, name) for name in names}))
+        if waiting := self._unwritten.get(caller.scope()):
+            waiting.append(record)
+            return
+        self._unwritten[caller.scope()] = [record]
+        task = asyncio.get_running_loop().create_task(self._write())
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
 
     async def close(self) -> None:
+        """Write what waits."""
+        self._closing.set()
         await asyncio.gather(*self._writing)
 
-    async def _write(self, key: bytes, session: Session) -> None:
-        names = ("id", "name", "parent", "beginning")
-        value = json.encode({name: getattr(session, name) for name in names})
+    async def _write(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._write_after_s):
+                await self._closing.wait()
         try:
-            await self._decisions.add(caller.scope(), [DecisionRecord(key, KIND, value)])
+            await self._decisions.add(caller.scope(), self._unwritten.pop(caller.scope()))
         except StoreUnavailable as e:
             log.warning("the session of an answer is not written down", extra={"what": str(e)[:300]})
 
