@@ -27,11 +27,9 @@ from kimi_proxy.services.chat.models import ModelWindows, Routing
 from kimi_proxy.services.chat.prompt_cache import PromptCaches, last_request_in
 from kimi_proxy.services.chat.providers import LazyUpstreams, RateLimiter, TranslatingClient
 from kimi_proxy.services.chat.recall import Recall
-from kimi_proxy.services.chat.recorder import Recorder
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.chat.session_lookup import Conversations, SessionsByAnswer, SessionsByResponse
 from kimi_proxy.services.chat.summaries import Summaries
-from kimi_proxy.services.chat.telemetry import Telemetry
 from kimi_proxy.services.cuts import Cuts
 from kimi_proxy.services.events import Hub
 from kimi_proxy.services.gateway import Gateway
@@ -142,13 +140,12 @@ async def running(
         stages = _stages(config, store, workers, metrics, hub, counter, models, decisions, summaries)
 
         journal = _closed(alive, Journal(kept.sessions, models, counter, metrics, hub.publish))
-        recorder = _closed(alive, Recorder(config.record, config.home, models))
         latest = LatestRequests(counter, models)
         by_answer = _closed(alive, SessionsByAnswer(store.decisions, decisions.is_shared))
         by_response, conversations = SessionsByResponse(by_answer, decisions.is_shared), Conversations(by_answer)
         model_windows = _closed(alive, ModelWindows(models, client.model_list, hub.publish))
-        telemetry = _closed(alive, Telemetry(config.telemetry, config.providers))
-        observers = (journal, latest, recorder, by_response, conversations, model_windows, telemetry, *observers)
+        optional = _optional_observers(alive, config, models)
+        observers = (journal, latest, by_response, conversations, model_windows, *optional, *observers)
         if any(provider.enabled for provider in config.providers.values()):
             await upstreams.open()
 
@@ -246,6 +243,20 @@ def _stages(
             config.sanitizer.routing, models, counter, store.decisions, store.sessions, decisions.is_shared
         ),
     )
+
+
+def _optional_observers(alive: AsyncExitStack, config: Config, models: Models) -> Sequence[ChatObserver]:
+    """Return those that the settings switch on; the others are not even loaded."""
+    observers: list[ChatObserver] = []
+    if config.record.enabled:
+        from kimi_proxy.services.chat.recorder import Recorder
+
+        observers.append(_closed(alive, Recorder(config.record, config.home, models)))
+    if config.telemetry.otlp_endpoint:
+        from kimi_proxy.services.chat.telemetry import Telemetry
+
+        observers.append(_closed(alive, Telemetry(config.telemetry, config.providers)))
+    return observers
 
 
 def _calls(

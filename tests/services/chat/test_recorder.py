@@ -69,14 +69,6 @@ async def test_nobody_else_can_read_it(tmp_path: Path):
     assert modes == [0o700, 0o600]
 
 
-async def test_switched_off_it_writes_nothing(tmp_path: Path):
-    recorder = Recorder(RecordSettings(), tmp_path, Models({}, MODELS))
-    sent(recorder, conversation(1)[0])
-    await recorder.close()
-
-    assert await asyncio.to_thread(lambda: list(tmp_path.iterdir())) == []
-
-
 async def test_conversations_go_to_files_of_their_own_and_many_are_no_trouble(tmp_path: Path):
     recorder = Recorder(RecordSettings(enabled=True, dir=str(tmp_path / "there")), tmp_path, Models({}, {}))
     asked = conversation(3)

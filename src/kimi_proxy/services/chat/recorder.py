@@ -53,15 +53,13 @@ class Recorder(ChatObserver):
         self._folder = Path(settings.dir).expanduser() if settings.dir else home.absolute() / FOLDER
         self._models = models
         self._now = now
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="recorder") if settings.enabled else None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="recorder")
         self._loop = asyncio.get_running_loop()
         self._waiting = 0
         self._running: dict[int, _Running] = {}  # by the identity of the draft that left
         self._written_before: LruCache[str, _Written] = LruCache(MAX_KNOWN)
 
     def on_start(self, came: Draft, leaves: Draft) -> None:
-        if self._thread is None:
-            return
         model = self._models.model(came.target)
         head = RecordingHead(came.target.name, model.max_context_size if model else None, prices_of(model))
         self._running[id(leaves)] = _Running(round(self._now(), 3), came, head, caller.current().person)
@@ -69,7 +67,7 @@ class Recorder(ChatObserver):
     def on_end(self, exchange: Exchange) -> None:
         """Write the request as it came."""
         running = self._running.pop(id(exchange.draft), None)
-        if running is None or self._thread is None:
+        if running is None:
             return
         request, session = running.came.request, running.came.session.id
         body = request.body.decode("utf-8", "replace")
@@ -82,8 +80,7 @@ class Recorder(ChatObserver):
         self._thread.submit(self._written, path, session, running.head, taken)
 
     async def close(self) -> None:
-        if self._thread is not None:
-            await asyncio.to_thread(self._thread.shutdown)
+        await asyncio.to_thread(self._thread.shutdown)
 
     def _written(self, path: Path, session: str, head: RecordingHead, taken: RecordedRequest) -> None:
         try:

@@ -59,16 +59,11 @@ class Telemetry(ChatObserver):
     def __init__(
         self, settings: TelemetrySettings, providers: Mapping[str, Provider], now_ns: Callable[[], int] = time.time_ns
     ) -> None:
-        """Raise ConfigError if OpenTelemetry is wanted and its packages are not there."""
+        """Raise ConfigError if the packages of OpenTelemetry are not there."""
         self._content = settings.content
         self._providers = providers
         self._now_ns = now_ns
         self._began: dict[int, int] = {}  # nanoseconds, by the identity of the draft that left
-        self._close: tuple[Callable[[], object], ...] = ()
-        if settings.otlp_endpoint:
-            self._open(settings)
-
-    def _open(self, settings: TelemetrySettings) -> None:
         try:
             self._trace = import_module("opentelemetry.trace")
             self._propagation = import_module("opentelemetry.trace.propagation.tracecontext")
@@ -80,11 +75,10 @@ class Telemetry(ChatObserver):
         meter = meters.get_meter("kimi_proxy", __version__)
         self._duration = meter.create_histogram(DURATION, "s", "Time of a request to a model, as the proxy sees it.")
         self._tokens = meter.create_histogram(TOKEN_USAGE, "{token}", "Tokens of a request, by the provider's count.")
-        self._close = (spans.shutdown, meters.shutdown)
+        self._close: tuple[Callable[[], object], ...] = (spans.shutdown, meters.shutdown)
 
     def on_start(self, came: Draft, leaves: Draft) -> None:
-        if self._close:
-            self._began[id(leaves)] = self._now_ns()
+        self._began[id(leaves)] = self._now_ns()
 
     def on_end(self, exchange: Exchange) -> None:
         began = self._began.pop(id(exchange.draft), None)
