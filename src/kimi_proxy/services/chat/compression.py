@@ -145,6 +145,7 @@ class Compressor:
         return (await self._counter.composition(request)).total
 
     async def now_sent(self, draft: Draft) -> Draft:
+        """Return `draft` as it would leave now: with the active compression, if there is one."""
         return await self._compressed(draft, (await self.state(draft.session.id)).active)
 
     async def simulate(self, session: str, preset: Preset) -> JsonObject:
@@ -348,7 +349,7 @@ class AutoCompression:
         now = self._now()
         if state.is_paused:
             return "compression_taken_back"
-        # What lies ahead of us was written by a clock that has been set right since: it was long ago.
+        # A time in the future was written before the clock was corrected: it counts as long ago.
         last = (*state.automatic[:1], self._tried.get(session) or 0.0)
         if any(0 <= now - at < self._settings.cooldown_s for at in last):
             return "compression_cooldown"

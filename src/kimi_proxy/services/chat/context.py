@@ -44,6 +44,8 @@ COUNT_S = 1.0  # a request that is not counted by then goes as it is
 
 @dataclass(frozen=True, slots=True)
 class LatestRequest:
+    """A request as it came and as it left, with what is shown of its answer."""
+
     at: float
     target: Target
     came: Request

@@ -55,6 +55,8 @@ class ShortenedOutput:
 
 
 class ChatDecisions:
+    """How tool results were first sent, and what else has to be repeated in later requests, in memory and on disk."""
+
     def __init__(
         self,
         originals: Originals,
@@ -238,8 +240,10 @@ class ChatDecisions:
         return await self._originals.page(caller.scope(), NEWEST, limit)
 
     async def marked(self, outputs: Sequence[LongOutput], session: Session) -> list[LongOutput]:
-        """Return the outputs, those with a marker of this conversation as already cut. A marker with an id that we
-        never gave out, or gave to another conversation, is text like any other."""
+        """Return the outputs, those with a marker of this conversation as already cut.
+
+        A marker with an id that we never gave out, or gave to another conversation, is text like any other.
+        """
         named = {output.key: ids for output in outputs if (ids := quoted_ids(output.text))}
         real = (
             await self._originals.live(caller.scope(), frozenset().union(*named.values()))

@@ -28,7 +28,7 @@ P = ParamSpec("P")
 
 log = logging.getLogger(__name__)
 
-IN_LOOP_MAX_BYTES = 1024**2
+IN_LOOP_MAX_BYTES = 1024**2  # a longer body is parsed in a thread
 MAX_MODEL_CHARS = 200  # of a model's name, as it is counted
 
 
@@ -53,14 +53,16 @@ class ChatObserver:
 
 
 SessionAfter = Callable[[str], Awaitable[Session | None]]  # returns the session of an answer, by its id
-SessionBegun = Callable[[Session, chat.Request], Awaitable[Session]]  # returns which of those that began so it is
+SessionBegun = Callable[
+    [Session, chat.Request], Awaitable[Session]
+]  # returns which of the sessions with this beginning it is
 
 
 Owns = Callable[[str], Awaitable[bool]]  # returns whether a session is the caller's, or no one's
 
 
 async def owns_all(session: str) -> bool:
-    """Where there is one person."""
+    """Return True: where there is one person, every session is theirs."""
     return True
 
 
@@ -68,21 +70,23 @@ Admit = Callable[[str], Awaitable[tuple[Header, ...]]]  # counts a request to a 
 
 
 async def admit_all(model: str) -> tuple[Header, ...]:
-    """Where there are no budgets."""
+    """Return no headers: without budgets every request is let through."""
     return ()
 
 
 async def no_session_after(response_id: str) -> Session | None:
-    """Where no answers are remembered."""
+    """Return None: here no answers are remembered."""
     return None
 
 
 async def by_beginning(beginning: Session, request: chat.Request) -> Session:
-    """Where conversations that begin in the same words are one."""
+    """Return `beginning`: here conversations that begin in the same words are one session."""
     return beginning
 
 
 class Chat:
+    """Reads a request, lets the stages change it, asks the provider of its model, and relays the answer."""
+
     def __init__(
         self,
         config: Config,
@@ -149,11 +153,11 @@ class Chat:
 
     @asynccontextmanager
     async def relay(self, incoming: ChatRequest, method: str, path: str) -> AsyncIterator[Answer]:
-        """Pass on a request that is no question, such as one for embeddings: only the name of a model may change."""
+        """Pass on a request of another kind, such as one for embeddings: only the name of its model may change."""
         request = chat.Request(incoming.wire, incoming.body)
         model = request.model if incoming.body else ""
         target = self.models.target(model, incoming.wire, self._credential(incoming))
-        # The provider reads the whole conversation to compact it: that is paid for, and in the account of its session.
+        # To compact a conversation the provider reads all of it: the cost is in the account of its session.
         is_compaction = bool(model) and path == incoming.wire.format.compaction
         session = await self._session(request, incoming, target) if is_compaction else Session("")
         draft = Draft(edit.with_model(request, target.model) if model else request, target, session)

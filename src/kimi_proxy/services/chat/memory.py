@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MemoryContent:
+    """What the file holds, and when it was written."""
+
     content: JsonValue = ""
     updated: float | None = None
     trouble: str = ""  # why there is nothing, if there should be
@@ -90,6 +92,8 @@ def _remembered(value: JsonValue) -> MemoryContent:
 
 
 class ProjectMemory:
+    """The stage that puts memory into new conversations, and repeats it in the same bytes in their later requests."""
+
     def __init__(
         self,
         home: Path,
@@ -105,12 +109,12 @@ class ProjectMemory:
         self._session_store = session_store
         self._now = now
         self._blocks: LruCache[str, str] = LruCache(MAX_SESSIONS)  # by session; empty if it began without
-        # Scopes and places of sessions that began without because the disk failed.
+        # Scopes and decision keys of sessions that began without it because the disk failed.
         self._unsure: set[tuple[str, bytes]] = set()
 
     @property
     def _file(self) -> MemoryFile:
-        """In a team everyone has their own."""
+        """Return the caller's file: in a team everyone has their own."""
         scope = caller.scope()
         if scope == caller.LOCAL_SCOPE:
             return self._shared_file

@@ -38,6 +38,8 @@ class ShortenedMessages:
 
 
 class Messages:
+    """Shortens messages for other gateways, and gives the originals back."""
+
     def __init__(self, shorten: Stage, originals: Originals, decisions: ChatDecisions, on_fault: OnFault) -> None:
         self._shorten = shorten
         self._originals = originals
@@ -117,6 +119,7 @@ def _hash(digits: str) -> str:
 
 
 def _digits(hashed: str) -> str:
+    """Return the digits of the id behind a hash."""
     number = int(hashed, 16)
     return "".join(ALPHABET[(number >> shift) & 31] for shift in range(75, -1, -5))
 

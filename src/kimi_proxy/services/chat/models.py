@@ -55,6 +55,8 @@ async def count_ratio(session_store: SessionStore, session: str, is_cleared: boo
 
 
 class Routing:
+    """The stage that sends a request to a model with a larger context window, and back once it fits again."""
+
     def __init__(
         self,
         settings: Settings,
@@ -130,10 +132,11 @@ class Routing:
         return chosen(tokens, now, (window for window in others if window is not None), self._threshold) or now
 
     def _may_answer(self, target: Target, wanted: ModelWindow) -> bool:
-        """Whether the user knows what they get: a model of the same family, or one that they named."""
+        """Return whether it is a model of the same family, or one that the settings name."""
         return family(target.model) == family(wanted.target.model) or target.key in self._named
 
     def _lower(self, wanted: ModelWindow) -> float:
+        """Return the tokens below which a conversation goes back to the model that it asks for."""
         return wanted.size * self._threshold * RETURN_SHARE
 
     async def _current(self, decision_key: bytes, wanted: ModelWindow) -> ModelWindow:

@@ -25,10 +25,11 @@ class PromptCacheState:
     """A conversation at the moment of a request."""
 
     conversation: bytes
-    is_cold: bool  # whatever we send, the provider writes all of it anew
+    is_cold: bool  # nothing of it is cached any more: the provider writes whatever we send anew
 
 
 async def never(session: str) -> float | None:
+    """Return None: no other process has sent a request of this session."""
     return None
 
 
@@ -46,6 +47,8 @@ def last_request_in(sessions: SessionStore) -> LastRequest:
 
 
 class PromptCaches:
+    """Notes what is sent of each conversation, and when: by that its provider's prompt cache is warm or cold."""
+
     def __init__(
         self,
         last_request: LastRequest = never,
@@ -91,7 +94,9 @@ def _is_answered(request: Request) -> bool:
 
 
 def _beginning(request: Request) -> bytes:
-    """A prefix begins with the tools, and no model reads the cache of another. The system text is left out: some
-    clients put a number into it that changes with every request."""
+    """Return a hash of what a cached prefix begins with: the model, which reads no other's cache, and the tools.
+
+    The system text is left out: some clients put a number into it that changes with every request.
+    """
     tools = request.members.get("tools")
     return sha256(request.model.encode("utf-8", "surrogatepass") + b"\0" + (bytes(tools) if tools else b"")).digest()

@@ -36,8 +36,8 @@ from kimi_proxy.services.originals import session_of
 from kimi_proxy.services.store.protocols import Originals
 
 MAX_HELD_BYTES = 16 * 1024**2  # a longer body, or event, is passed on unread
-SHORT_CHARS = 2_000  # hardly the reason why a request is too long
-REFUSED_ROUNDS = 2  # in which the model reads that, and may go on without
+SHORT_CHARS = 2_000  # a result of this length is hardly why a provider refuses a request as too long
+REFUSED_ROUNDS = 2  # after the last in which it may read: its calls get NO_MORE, and it may go on without them
 PENDING_CHARS = 32_000  # what is added to another tool's result stays in the conversation for good
 
 NO_MORE = (
@@ -103,6 +103,8 @@ class _Progress:
 
 
 class Recall:
+    """Reads originals back for the model in the middle of its answer, for at most `max_rounds` rounds."""
+
     def __init__(self, originals: Originals, decisions: ChatDecisions, metrics: Metrics, max_rounds: int) -> None:
         self._originals = originals
         self._decisions = decisions
@@ -228,10 +230,11 @@ class Recall:
             try:
                 await self._decisions.save_response_id(rounds.id, rounds.real_id)
             except StoreUnavailable as e:
-                log.warning("an answer cannot be gone on from", extra={"what": str(e)[:300]})
+                log.warning("a stored answer cannot be continued", extra={"what": str(e)[:300]})
 
 
 async def _shown(reply: ReplyStream, rounds: RecallStream) -> AsyncIterator[bytes]:
+    """Yield what the client sees of one round."""
     events = EventSplitter()
     async for piece in reply.pieces():
         if events.waiting_bytes > MAX_HELD_BYTES:

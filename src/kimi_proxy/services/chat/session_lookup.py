@@ -21,14 +21,17 @@ from kimi_proxy.services.store.protocols import DecisionRecord, Decisions
 MAX_KNOWN = 10_000
 MAX_STARTS = 4  # conversations that began in the same words, and have not gone on yet
 DISK_S = 0.25
-WRITE_AFTER_S = 0.25  # a file that is written cannot be read, and the request that goes on reads it
+WRITE_AFTER_S = 0.25  # during a commit nothing can be read, and the client's next request reads
 KIND = "answered"
 
 log = logging.getLogger(__name__)
 
 
 class SessionsByAnswer:
-    """Sessions by what leads to them, in memory at once and on disk soon after; the first that is written stays."""
+    """Sessions by keys such as the id of an answer: in memory at once, on disk soon after.
+
+    What is written first for a key stays.
+    """
 
     def __init__(self, decisions: Decisions, is_shared: bool = False) -> None:
         self._decisions = decisions
@@ -161,6 +164,7 @@ class Conversations(ChatObserver):
         return found
 
     async def _started(self, beginning: Session) -> Session:
+        """Return the session of a first request: a new one, unless the client may be repeating one that failed."""
         starts = self._starts.get((caller.scope(), beginning.id)) or []
         if starts and not starts[-1].is_answered:
             return starts[-1].session
@@ -174,7 +178,7 @@ class Conversations(ChatObserver):
         return next(in_memory, None) or await self._sessions.get(keys[0])
 
     async def _going_on(self, beginning: Session, answer: bytes) -> Session:
-        """Return the session of a second request: the newest that waits for it."""
+        """Return the session of a second request: the newest that began so and has had only its first."""
         starts = self._starts.get((caller.scope(), beginning.id)) or []
         if starts:
             self._starts.put((caller.scope(), beginning.id), starts[:-1])

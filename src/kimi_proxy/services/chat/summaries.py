@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Summary:
+    """The words that replace old exchanges, and who wrote them."""
+
     text: str
     by: str  # provider or heuristic
     usage: Usage | None = None  # what the provider charges for it
@@ -51,6 +53,8 @@ class SummaryTask:
 
 
 class Summaries:
+    """Asks the provider for summaries, and falls back to an outline made here."""
+
     def __init__(
         self, upstreams: ProviderClient | None, rate_limiter: RateLimiter, metrics: Metrics, timeout_s: float
     ) -> None:
@@ -76,6 +80,7 @@ class Summaries:
         return await self.outlined(task)
 
     async def outlined(self, task: SummaryTask) -> Summary:
+        """Return a summary put together from the messages themselves, without a provider."""
         text = await asyncio.to_thread(outline, task.messages, task.before, task.max_tokens, tokens.count)
         return Summary(text, "heuristic")
 
