@@ -4,7 +4,8 @@ The forests `used` and `used output` know signals by these names, beside those o
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
 
 import numpy as np
@@ -32,23 +33,29 @@ _COMMANDS = {
 }
 
 
-def call_signals(
-    lines: Sequence[str],
-    words: TextWords,
-    context: CallContext,
-    source_type: SourceType,
-    block_means: Callable[[Floats], Floats],
-) -> dict[str, Floats]:
-    """Return the signals of each line that the words, the call and the history of an agent add.
+@dataclass(frozen=True, slots=True)
+class CallSignals:
+    """The signals that can be measured before the structure of a text is known, and what its blocks are measured by."""
 
-    `block_means` returns for each line the mean of the block that holds it.
-    """
+    signals: Mapping[str, Floats]
+    hits: Mapping[str, Floats]  # by whose words they are
+    seen: Floats
+
+    def with_blocks(self, block_means: Callable[[Floats], Floats]) -> dict[str, Floats]:
+        """Return all signals; `block_means` returns for each line the mean of the block that holds it."""
+        blocks = {f"{name}_block": scaled(block_means(hits)) for name, hits in self.hits.items()}
+        return {**self.signals, **blocks, "seen_block": block_means(self.seen)}
+
+
+def call_signals(lines: Sequence[str], words: TextWords, context: CallContext, source_type: SourceType) -> CallSignals:
+    """Return the signals of each line that the words, the call and the history of an agent add."""
     rarity = _rarity(words)
     total = words.per_line(rarity)
     signals = {
         "rarity": scaled(total),
         "rarity_mean": scaled(total / np.maximum(1, np.bincount(words.rows, minlength=len(lines)))),
     }
+    hits_of: dict[str, Floats] = {}
     for name in ("user", "said", "arguments", "recent"):
         wanted = _stems(getattr(context, name))
         known = np.array([not wanted.isdisjoint(own) for own in words.parts], dtype=np.float64)
@@ -57,13 +64,14 @@ def call_signals(
         signals[f"{name}_share"] = hits / np.maximum(total, 1e-9)
         signals[f"{name}_near"] = scaled(spread(hits, NEAR_LINES))
         signals[f"{name}_wide"] = scaled(spread(hits, WIDE_LINES))
-        signals[f"{name}_block"] = scaled(block_means(hits))
+        hits_of[name] = hits
     seen = np.zeros(len(lines))
     seen[[row for row in context.seen_rows if row < len(lines)]] = 1.0
-    signals |= {"seen": seen, "seen_near": scaled(spread(seen, NEAR_LINES)), "seen_block": block_means(seen)}
+    signals |= {"seen": seen, "seen_near": scaled(spread(seen, NEAR_LINES))}
     types = {f"as_{name}": float(source_type == name) for name in SOURCE_TYPES}
     whole = types | output_signals(lines, context)
-    return signals | {name: np.full(len(lines), value) for name, value in whole.items()}
+    signals |= {name: np.full(len(lines), value) for name, value in whole.items()}
+    return CallSignals(signals, hits_of, seen)
 
 
 def output_signals(lines: Sequence[str], context: CallContext) -> dict[str, float]:

@@ -127,7 +127,7 @@ def _analyzed(
         return Analysis(lines, outlined(), np.asarray(scores, dtype=np.float64))
     context = question.context if score.USED in scorers.learned else None
     goal = question.goal if context is None else wider_goal(question.goal, context)
-    words = read_lines(lines, goal, check)
+    words = read_lines(lines, goal, question.source_type, check, context)
     found = outlined()
     signals = measure(lines, goal, question.source_type, found, check, context, words)
     if context is not None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from kimi_proxy.core.prune import CallContext, SourceType
 from kimi_proxy.features.failures import MARKS, failure_level
-from kimi_proxy.features.pruning.call_signals import call_signals
+from kimi_proxy.features.pruning.call_signals import CallSignals, call_signals
 from kimi_proxy.features.pruning.goal import (
     CHECK_EVERY,
     WORD,
@@ -51,9 +51,17 @@ class WordSignals:
     found: Matches
     akin: Matches  # words counted that only share a root
     signals: Signals
+    of_call: CallSignals | None
 
 
-def read_lines(lines: Sequence[str], goal: str, check: Callable[[], None]) -> WordSignals:
+def read_lines(
+    lines: Sequence[str],
+    goal: str,
+    source_type: SourceType,
+    check: Callable[[], None],
+    context: CallContext | None = None,
+) -> WordSignals:
+    """Return what can be measured while a text is parsed; with a context also by what an agent was doing."""
     wanted = read_goal(goal)
     found = find(lines, wanted, check)
     signals = _relevance(found)
@@ -61,9 +69,10 @@ def read_lines(lines: Sequence[str], goal: str, check: Callable[[], None]) -> Wo
     akin = found.by_roots()
     signals |= _positions(found, signals["near"]) | _shared_roots(akin) | _rarest(found)
     check()
-    return WordSignals(
-        found, akin, signals | _line_shapes(lines, found.words) | _whole(found, wanted, fold(goal[:GOAL_CHARS]))
-    )
+    signals |= _line_shapes(lines, found.words) | _whole(found, wanted, fold(goal[:GOAL_CHARS]))
+    of_call = call_signals(lines, found.words, context, source_type) if context else None
+    check()
+    return WordSignals(found, akin, signals, of_call)
 
 
 def measure(
@@ -77,9 +86,9 @@ def measure(
 ) -> Signals:
     """Return every signal of a text of that type; with a context also those of what an agent was doing.
 
-    `words` is what `read_lines` returned for the same lines and goal, where it was called before.
+    `words` is what `read_lines` returned for the same text, where it was called before.
     """
-    words = words or read_lines(lines, goal, check)
+    words = words or read_lines(lines, goal, source_type, check, context)
     found, signals = words.found, dict(words.signals)
     blocks = [block for block in outline.blocks if block.kind in SCORED_BLOCKS]
     signals |= _stretches(found, blocks) | _blocks(found, words.akin, signals["near"], blocks)
@@ -90,12 +99,10 @@ def measure(
     signals |= _cooccurrence(found.words, first_guess, blocks) | _outline_marks(outline)
     check()
     signals |= {f"rank_{name}": rank(signals[name]) for name in RANKED}
-    if context is not None:
+    if words.of_call is not None:
         check()
         columns = BlockColumns.of(blocks, len(lines))
-        signals |= call_signals(
-            lines, found.words, context, source_type, lambda values: columns.here(columns.means(values))
-        )
+        signals |= words.of_call.with_blocks(lambda values: columns.here(columns.means(values)))
     return signals
 
 

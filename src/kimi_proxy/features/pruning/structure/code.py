@@ -1,7 +1,7 @@
 """The structure of code: its header, imports and definitions, and the statements between."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
 from kimi_proxy.features.pruning.structure import languages, syntax
@@ -22,11 +22,18 @@ def outlining(lines: Sequence[str], check: Callable[[], None]) -> Iterator[Calla
     check()
     is_parsed = name and sum(map(len, lines)) + len(lines) <= PARSE_MAX_CHARS
     with syntax.reading(lines, name, check) if is_parsed else nullcontext(lambda: None) as parsed:
-        yield lambda: _outline(lines, name, parsed() or Syntax(errors=[(0, len(lines))]), check)
+
+        def outlined() -> Outline:
+            alike = likenesses(lines, check)  # before it waits for the parse
+            return _outline(lines, name, parsed() or Syntax(errors=[(0, len(lines))]), alike, check)
+
+        yield outlined
 
 
-def _outline(lines: Sequence[str], name: str, found: Syntax, check: Callable[[], None]) -> Outline:
-    marks = _marks(lines, found, check)
+def _outline(
+    lines: Sequence[str], name: str, found: Syntax, alike: Sequence[int], check: Callable[[], None]
+) -> Outline:
+    marks = _marks(lines, found, alike, check)
     spans = [*_definitions(lines, found, marks, check), *_import_spans(marks), *_file_header(lines, marks, name)]
     blocks = with_statements(lines, spans, found.statements, check)
     if found.closures:
@@ -34,7 +41,7 @@ def _outline(lines: Sequence[str], name: str, found: Syntax, check: Callable[[],
     return Outline(blocks, tuple(marks.get(row, "") for row in range(len(lines))), name)
 
 
-def _marks(lines: Sequence[str], found: Syntax, check: Callable[[], None]) -> dict[int, str]:
+def _marks(lines: Sequence[str], found: Syntax, alike: Sequence[int], check: Callable[[], None]) -> dict[int, str]:
     """Return why lines must stay; where the parse failed, by the first words of a line."""
     marks: dict[int, str] = {}
     for start, end in found.errors:
@@ -48,7 +55,8 @@ def _marks(lines: Sequence[str], found: Syntax, check: Callable[[], None]) -> di
         marks[row] = "signature"
     for start, end in found.imports:
         marks.update((row, "import") for row in range(start, min(end, len(lines))))
-    marks.update((row, "likeness") for row in likenesses(lines, marks, check))
+    for row in alike:
+        marks.setdefault(row, "likeness")
     return marks
 
 
@@ -193,15 +201,15 @@ def mark(lines: Sequence[str], start: int, end: int, check: Callable[[], None]) 
     return marks
 
 
-def likenesses(lines: Sequence[str], marks: Mapping[int, str], check: Callable[[], None]) -> list[int]:
-    """Return lines that read like an import or a definition and are none: a field, a declaration, an example."""
+def likenesses(lines: Sequence[str], check: Callable[[], None]) -> list[int]:
+    """Return lines that read like an import or a definition, also those that are none: a field, an example."""
     found: list[int] = []
     for row, line in enumerate(lines):
         if row % 1000 == 0:
             check()
         bare = line.lstrip()
         word = _FIRST_WORD.match(bare)
-        if word and word[1] in _FIRST_WORDS and row not in marks and _LIKENESS.match(bare[:LINE_CHARS]):
+        if word and word[1] in _FIRST_WORDS and _LIKENESS.match(bare[:LINE_CHARS]):
             found.append(row)
     return found
 
