@@ -271,7 +271,7 @@ async def held(gateway: Gateway, what: str, tool: str) -> tuple[str, str]:
     for _ in range(HELD_ROUNDS):
         turns: list[float] = []
         watching = asyncio.create_task(watch(turns))
-        deepjson.encode(await gateway.answer("echo", message(HELD_CHARS, tool=tool)))
+        deepjson.encode_in_pieces(await gateway.answer("echo", message(HELD_CHARS, tool=tool)))
         await asyncio.sleep(0)
         watching.cancel()
         longest.append(max(turns))

@@ -14,7 +14,7 @@ from tests.api.proxy_world import Proxy, proxy
 from tests.processes import until
 from tests.upstream import ACCEPTED, Heard, Pieces, answer, event, events, failure, handshake, http, scripted
 
-from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.json import MAX_READ_BYTES, JsonObject, JsonValue
 from kimi_proxy.core.markers import MaskMarker, read_mask
 
 LONG = "".join(f"line {i} é\n" for i in range(3000))
@@ -83,6 +83,18 @@ async def test_an_unchanged_answer_keeps_its_fields_their_order_and_its_id(tmp_p
         response = await world.rpc("s", {**call(), "id": "A"})
 
     assert response.text == body
+    assert response.headers["content-type"] == "application/json"
+
+
+async def test_a_long_answer_of_many_members_passes_byte_for_byte(tmp_path: Path):
+    rows = ", ".join(f'{{"n": {n}, "é": [1.50]}}' for n in range(400_000))
+    body = f'{{"jsonrpc":"2.0","id":1,"result":{{"rows": [{rows}]}}}}'.encode()
+    assert len(body) > MAX_READ_BYTES
+    async with scripted(lambda _: http(body)) as upstream, proxy(tmp_path, toml(upstream.port)) as world:
+        response = await world.rpc("s", call())
+
+    assert response.content == body
+    assert response.headers["content-length"] == str(len(body))
     assert response.headers["content-type"] == "application/json"
 
 

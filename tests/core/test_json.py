@@ -239,3 +239,40 @@ def test_a_long_message_that_is_no_json_is_refused(broken: bytes):
 
 def test_a_long_message_with_half_a_character_is_read_whole():
     assert decode_members(b'{"a": "\\ud800", "r": %b}' % LONG_MEMBER) == {"a": "\ud800", "r": json.loads(LONG_MEMBER)}
+
+
+rows = st.recursive(
+    st.text(st.sampled_from('a",]}[{\\\u00e9'), max_size=6) | st.integers() | st.none(),
+    lambda inside: st.lists(inside, max_size=5) | st.dictionaries(st.text(max_size=3), inside, max_size=4),
+    max_leaves=20,
+)
+
+
+def read(raw: bytes, slice_bytes: int) -> JsonValue:
+    """Return the value of `raw`, however it is read; None if that is refused."""
+    try:
+        return decode_members(raw, 0, slice_bytes) if slice_bytes else decode_deep(raw)
+    except ParseError:
+        return None
+
+
+@given(st.lists(rows, max_size=30), st.integers(1, 40), st.booleans(), st.data())
+def test_an_array_that_is_checked_in_slices_is_read_and_refused_as_in_one_go(
+    value: list[JsonValue], slice_bytes: int, is_spaced: bool, data: st.DataObject
+):
+    whole = {"id": 1, "result": {"a": [], "rows": value}}
+    raw = json.dumps(whole, ensure_ascii=False, separators=(", ", ": ") if is_spaced else (",", ":")).encode()
+    at, length = data.draw(st.integers(0, len(raw))), data.draw(st.integers(0, 3))
+    broken = raw[:at] + data.draw(st.sampled_from((b"", b",", b"]", b"[", b'"', b"\xff", b"}"))) + raw[at + length :]
+
+    assert read(raw, slice_bytes) == whole
+    assert read(broken, slice_bytes) == read(broken, 0)
+
+
+def test_slices_are_cut_between_the_members_of_a_long_array():
+    raw = b'{"id":7,"result":{"rows":[%b],"more":{}}}' % b",".join(b'{"n":[%d,{"a":"},{"}]}' % n for n in range(2000))
+    message = decode_members(raw, 100, 1000)
+
+    assert isinstance(message, dict)
+    assert encode(message) == raw
+    assert message == json.loads(raw)

@@ -4,16 +4,17 @@
 - `decode_deep` reads what a server answered, of any depth; `is_json` and `is_container` only check it.
 - `decode_members` does the same, and leaves long objects in it unread, for what is to pass as it came.
 - `view`, `children` and `start` find where a value stands in the bytes, so that it can be replaced and the rest stays.
-- `encode` writes all of them, and dataclasses too.
+- `encode` writes all of them, and dataclasses too; `encode_in_pieces` copies nothing of what was left unread.
 
 All accept lone surrogates written as escapes, which files read by agents may hold; the parser in C does not. It also
 calls itself for each level and gives up at about a thousand; slower loops take over then.
 """
 
+import codecs
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 import msgspec
 from msgspec import Raw
@@ -29,6 +30,8 @@ MAX_VALUES = 200_000
 MAX_READ_BYTES = 8 * 1024**2  # of a server's answer, in one go: up to 35 ms
 LOOKED_AT_BYTES = 4096
 COUNTED_BYTES = 1024**2  # at a time: about two milliseconds
+SLICE_BYTES = 1024**2  # of an array that is checked, at a time: as much
+MAX_WRONG_COMMAS = 3  # that stand deeper, or in a string, before an array is read in one go
 MAX_NESTING = 12_000  # of `decode_deep`: no real answer comes near, and half a million levels take 2 s
 
 _UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
@@ -37,6 +40,10 @@ _BACKSLASH = ord("\\")
 _ESCAPE_BYTES = 6
 _HALF = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}")  # the first of two escapes that are one character
 _CLOSINGS = {"{": "}", "[": "]"}
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
+_COMMA, _COMMA_OF_CONTAINERS = re.compile(rb","), re.compile(rb"(?<=[}\]]),(?=\s*+[{\[])")
+_EMPTY_ARRAY = re.compile(rb"\[\s*+\]")
+_BRACKET = ord("[")
 _SPACE = re.compile(r"[ \t\n\r]*")
 _INFINITE = (float("inf"), float("-inf"))  # what a number such as 1e400 is read as
 
@@ -111,24 +118,87 @@ class UnreadObject(Mapping[str, JsonValue]):
         return self._read
 
 
-def decode_members(raw: bytes) -> JsonValue:
+def decode_members(raw: bytes, whole_bytes: int = MAX_READ_BYTES, slice_bytes: int = SLICE_BYTES) -> JsonValue:
     """Return the value of a server's JSON; of an object, members that are long objects stay unread.
 
     To read 50 MB in one go holds everything else up for a fifth of a second. Raise ParseError if it is not JSON.
     """
-    if len(raw) <= MAX_READ_BYTES:
+    if len(raw) <= whole_bytes:
         return decode_deep(raw)
     try:
-        members = msgspec.json.decode(raw, type=dict[str, Raw])
+        members = _members_around_array(raw, slice_bytes) or msgspec.json.decode(raw, type=dict[str, Raw])
     except _UNREADABLE:
         return decode_deep(raw)
-    if not raw.isascii():
-        _text(raw)  # what is not read is not checked
-    return {name: _long_unread(view) for name, view in members.items()}
+    _check_encoding(raw)  # what is not read is not checked
+    return {name: _long_unread(view, whole_bytes) for name, view in members.items()}
 
 
-def _long_unread(view: Raw) -> JsonValue:
-    is_long = size(view) > MAX_READ_BYTES and memoryview(view)[0] == ord("{")
+def _members_around_array(raw: bytes, slice_bytes: int) -> dict[str, Raw] | None:
+    """Return the members of an object that consists of one long array for the most part, checked slice by slice.
+
+    That is all of it if the object is valid with the array empty, and each slice is with brackets of its own. None if
+    it is otherwise: then all of it has to be read in one go, to know whether it is JSON.
+    """
+    begin = _first_array(raw[:LOOKED_AT_BYTES])
+    end = raw.rfind(b"]", max(0, len(raw) - LOOKED_AT_BYTES))
+    if begin is None or end < begin or not _are_elements(raw, begin, end, slice_bytes):
+        return None
+    around = raw[:begin] + raw[end:]
+    members = msgspec.json.decode(around, type=dict[str, Raw])
+    for name, view in members.items():
+        at = start(view, around)
+        if at < begin < at + size(view):
+            members[name] = Raw(memoryview(raw)[at : at + size(view) + end - begin])
+            return members
+    return None  # a later member has the same name
+
+
+def _first_array(head: bytes) -> int | None:
+    """Return where the elements of the outermost array begin that is still open where `head` breaks off."""
+    open_: list[int] = []
+    for token in _TOKEN.finditer(head):
+        if token[0] in b"[{":
+            open_.append(token.end())
+        elif token[0] in b"]}" and open_:
+            open_.pop()
+    return next((at for at in open_ if head[at - 1] == _BRACKET), None)
+
+
+def _are_elements(raw: bytes, at: int, last: int, slice_bytes: int) -> bool:
+    """Return whether what stands between is one element of an array or more; False too if that is not easily known."""
+    begins = raw[at : at + LOOKED_AT_BYTES].lstrip()[:1]
+    comma = _COMMA_OF_CONTAINERS if begins in (b"{", b"[") else _COMMA
+    if comma.search(raw, at, at + LOOKED_AT_BYTES) is None:
+        return False  # few long elements
+    near, wrong = at + slice_bytes, 0
+    while at <= last:
+        found = comma.search(raw, near, last)
+        end = found.start() if found else last
+        array = b"".join((b"[", memoryview(raw)[at:end], b"]"))
+        if view(array) is not None and not _EMPTY_ARRAY.fullmatch(array):
+            at, near, wrong = end + 1, end + slice_bytes, 0
+        elif found and wrong < MAX_WRONG_COMMAS:
+            near, wrong = found.end(), wrong + 1
+        else:
+            return False
+    return True
+
+
+def _check_encoding(raw: bytes) -> None:
+    """Raise ParseError if `raw` is not UTF-8."""
+    if raw.isascii():
+        return
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        for at in range(0, len(raw), SLICE_BYTES):
+            decoder.decode(raw[at : at + SLICE_BYTES])
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError as e:
+        raise ParseError(f"not UTF-8: {e.reason}") from e
+
+
+def _long_unread(view: Raw, whole_bytes: int) -> JsonValue:
+    is_long = size(view) > whole_bytes and memoryview(view)[0] == ord("{")
     return UnreadObject(view) if is_long else decode_deep(bytes(view))
 
 
@@ -173,10 +243,27 @@ _ENCODER = msgspec.json.Encoder(enc_hook=_as_it_came)
 
 def encode(value: object) -> bytes:
     """Return `value` as compact UTF-8 JSON; lone surrogates are written as `\\ud800` escapes."""
+    if _holds_unread(value):
+        return b"".join(encode_in_pieces(value))
     try:
         return _ENCODER.encode(value)
     except (RecursionError, UnicodeEncodeError):
         return "".join(_pieces(value)).encode("utf-8")
+
+
+def encode_in_pieces(value: object) -> list[bytes | memoryview]:
+    """Return what `encode` does, in pieces: a member that was not read is a view, for which nothing is copied."""
+    if not _holds_unread(value):
+        return [encode(value)]
+    pieces: list[bytes | memoryview] = []
+    for name, inside in value.items():
+        pieces += (b"," if pieces else b"{", encode(name), b":")
+        pieces.append(memoryview(inside.view) if isinstance(inside, UnreadObject) else encode(inside))
+    return [*pieces, b"}"]
+
+
+def _holds_unread(value: object) -> TypeGuard[JsonObject]:
+    return isinstance(value, dict) and UnreadObject in map(type, value.values())
 
 
 def has_lone_surrogates(value: object) -> bool:

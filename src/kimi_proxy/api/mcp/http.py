@@ -1,11 +1,11 @@
 """JSON-RPC over HTTP: POST a message, get its answer as JSON or as the last of some events, or 202 if none is due."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from kimi_proxy.api import mcp
 from kimi_proxy.api.answers import RouteSpec
@@ -21,6 +21,8 @@ from kimi_proxy.services.tools.roots import KnownRoots, RootsClient
 
 MAX_WAITING = 1000  # notices that a slow reader has not taken; more are dropped
 EVENTS = "text/event-stream"
+JSON = "application/json"
+SENT_BYTES = 1024**2  # at a time
 
 
 def rpc_spec(summary: str) -> RouteSpec:
@@ -85,7 +87,29 @@ async def _hang_up(receive: Receive) -> None:
 def json_reply(reply: RpcReply) -> Response:
     if reply.value is None:
         return Response(status_code=reply.status)
-    return Response(json.encode(reply.value), reply.status, media_type="application/json")
+    pieces = json.encode_in_pieces(reply.value)
+    if len(pieces) == 1:
+        return Response(pieces[0], reply.status, media_type=JSON)
+    return PiecewiseResponse(pieces, reply.status)
+
+
+class PiecewiseResponse(Response):
+    """A long JSON answer that is sent a megabyte at a time: to put 50 MB together holds the event loop up."""
+
+    def __init__(self, pieces: Sequence[bytes | memoryview], status: int) -> None:
+        super().__init__(None, status, {"content-length": str(sum(map(len, pieces)))}, JSON)
+        self._pieces = pieces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for piece in self._pieces:
+            for at in range(0, len(piece), SENT_BYTES):
+                await send(_body(bytes(piece[at : at + SENT_BYTES]), more_body=True))
+        await send(_body(b""))
+
+
+def _body(body: bytes, more_body: bool = False) -> Message:
+    return {"type": "http.response.body", "body": body, "more_body": more_body}
 
 
 class DeliveryResponse(Response):
@@ -94,7 +118,7 @@ class DeliveryResponse(Response):
     def __init__(self, listeners: list[DeliveryListener], value: JsonValue, status: int) -> None:
         self._listeners = listeners
         try:
-            super().__init__(json.encode(value), status, media_type="application/json")
+            super().__init__(json.encode(value), status, media_type=JSON)
         except BaseException:
             jsonrpc.report(listeners, False)
             raise

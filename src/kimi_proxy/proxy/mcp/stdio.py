@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from urllib.parse import urlsplit
 
@@ -55,21 +55,21 @@ class StdioProcess(ServerProcess):
         if fd == STDERR:
             super().pipe_data_received(fd, data)
             return
-        for line in self._lines(data):
-            if len(line) > json.MAX_READ_BYTES:
-                task = asyncio.get_running_loop().create_task(self._receive_long(line))
+        for pieces in self._lines(data):
+            if sum(map(len, pieces)) > json.MAX_READ_BYTES:
+                task = asyncio.get_running_loop().create_task(self._receive_long(pieces))
                 self._reading.add(task)
                 task.add_done_callback(self._reading.discard)
                 continue
-            for message in self._messages(line):
+            for message in self._messages(pieces):
                 self._receive(message)
 
-    async def _receive_long(self, line: bytes) -> None:
-        for message in await asyncio.to_thread(list, self._messages(line)):
+    async def _receive_long(self, pieces: Sequence[bytes]) -> None:
+        for message in await asyncio.to_thread(lambda: list(self._messages(pieces))):
             self._receive(message)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for message in self._messages(b"".join(self._partial)):  # a last line may lack its newline
+        for message in self._messages(self._partial):  # a last line may lack its newline
             self._receive(message)
         super().connection_lost(exc)
         if self._reading:
@@ -82,7 +82,8 @@ class StdioProcess(ServerProcess):
         await asyncio.wait(self._reading)
         self._fail(self.ending)
 
-    def _lines(self, data: bytes) -> Iterator[bytes]:
+    def _lines(self, data: bytes) -> Iterator[Sequence[bytes]]:
+        """Yield each line that has come to its end, in the pieces it came in: a long one is joined in a thread."""
         if b"\n" not in data:
             self._partial.append(data)
             self._partial_size += len(data)
@@ -90,12 +91,13 @@ class StdioProcess(ServerProcess):
                 self._give_up(UpstreamUnreadable(f"{self._server} wrote a line of more than {MAX_ANSWER_BYTES} bytes"))
             return
         first, *lines, rest = data.split(b"\n")
-        yield b"".join((*self._partial, first))
+        yield (*self._partial, first)
         self._partial, self._partial_size = [rest], len(rest)
-        yield from lines
+        yield from ((line,) for line in lines)
 
-    def _messages(self, line: bytes) -> Iterator[JsonObject]:
+    def _messages(self, pieces: Sequence[bytes]) -> Iterator[JsonObject]:
         """Yield the messages of a line; some servers write greetings between their messages."""
+        line = b"".join(pieces)
         if line.strip():
             with suppress(UpstreamUnreadable):
                 yield from jsonrpc.messages(line, self._server)
