@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "kimi_proxy"
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.txt")
 CPU_S = 30  # more than a loop without end is given to be one; all tests of a group together take less
-WALL_S = 300
+WALL_S = 300  # or five times what all tests took without a change, where the machine is that busy
 QUIETLY = ("-p", "no:cacheprovider", "-p", "no:terminal")
 
 GROUPS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -214,7 +214,7 @@ class Group:
         self._chosen = random.Random(seed).sample(every, min(sample, len(every)))
         self._phase = ""
         self._failed: list[str] = []
-        self.noticed = self.equivalent = 0
+        self.noticed = self.late = self.equivalent = 0
 
     @property
     def tried(self) -> int:
@@ -231,14 +231,18 @@ class Group:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         for file in {mutant.file for mutant in self._chosen}:  # some are loaded only when they are needed
             importlib.import_module(".".join(("kimi_proxy", *file.relative_to(SOURCE).with_suffix("").parts)))
+        began = time.monotonic()
         lines, seconds = self._covered(session)
+        wall_s = max(WALL_S, 5 * (time.monotonic() - began))
         reasons = _equivalent()
         for mutant in self._chosen:
             tests = set().union(*(lines.get(str(mutant.file), {}).get(line, set()) for line in mutant.lines))
             items = [item for item in session.items if item.nodeid in tests or _file(item) in tests]
             items.sort(key=lambda item: seconds[item.nodeid])
-            if items and _is_noticed(mutant, session, items):
+            passed = _passes_all(mutant, session, items, wall_s) if items else True
+            if not passed:
                 self.noticed += 1
+                self.late += passed is None
             elif str(mutant) in reasons:
                 self.equivalent += 1
             else:
@@ -269,8 +273,8 @@ class Group:
         real = self.tried - self.equivalent
         share = f"{100 * self.noticed / real:.0f} %" if real else "-"
         return (
-            f"{self._name}: {self.noticed} of {real} noticed ({share}), {self.equivalent} more change nothing,"
-            f" of {self._all} mutants in all"
+            f"{self._name}: {self.noticed} of {real} noticed ({share}), {self.late} of these by never ending;"
+            f" {self.equivalent} more change nothing, of {self._all} mutants in all"
         )
 
     def _covered(self, session: pytest.Session) -> tuple[Lines, Mapping[str, float]]:
@@ -281,7 +285,7 @@ class Group:
                 Path(file.name).write_text(json.dumps((*self._traced(session), self._failed)))
                 return True
 
-            if not _passes(run, 20 * CPU_S):
+            if not _passes(run, 20 * CPU_S, 60 * CPU_S):
                 pytest.exit(f"{self._name}: the tests take too long", returncode=1)
             ran, seconds, failed = json.loads(Path(file.name).read_text())
             if failed:
@@ -326,8 +330,8 @@ def _equivalent() -> set[str]:
     return {line for line in lines if line and not line.startswith((" ", "#"))}
 
 
-def _is_noticed(mutant: Mutant, session: pytest.Session, items: Sequence[pytest.Item]) -> bool:
-    """Return whether one of the tests fails, or never ends, with the mutant in place."""
+def _passes_all(mutant: Mutant, session: pytest.Session, items: Sequence[pytest.Item], wall_s: float) -> bool | None:
+    """Return whether all of the tests pass with the mutant in place; None if they never end."""
 
     def run() -> bool:
         _put_in_place(mutant.code)
@@ -337,7 +341,7 @@ def _is_noticed(mutant: Mutant, session: pytest.Session, items: Sequence[pytest.
                 return False
         return True
 
-    return not _passes(run, CPU_S)
+    return _passes(run, CPU_S, wall_s)
 
 
 def _put_in_place(module: CodeType) -> None:
@@ -358,8 +362,8 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(constant)
 
 
-def _passes(run: Callable[[], bool], cpu_s: int) -> bool:
-    """Return whether `run` returns True in a forked process, in time."""
+def _passes(run: Callable[[], bool], cpu_s: int, wall_s: float) -> bool | None:
+    """Return what `run` does in a forked process, False if it raises; None if it had to be ended."""
     child = os.fork()
     if child == 0:
         os.setpgid(0, 0)
@@ -372,14 +376,14 @@ def _passes(run: Callable[[], bool], cpu_s: int) -> bool:
             code = 0 if run() else 1
         finally:
             os._exit(code)
-    deadline = time.monotonic() + max(WALL_S, 3 * cpu_s)
+    deadline = time.monotonic() + wall_s
     while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
         if time.monotonic() > deadline:
             os.killpg(child, signal.SIGKILL)
             os.waitpid(child, 0)
-            return False
+            return None
         time.sleep(0.02)
-    return ended[1] == 0
+    return None if os.WIFSIGNALED(ended[1]) else ended[1] == 0
 
 
 def measure(name: str, sample: int, seed: int) -> Group:

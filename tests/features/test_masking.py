@@ -356,6 +356,12 @@ def test_what_is_not_read_is_never_small():
     assert not is_small(unread({"a": 1}))
 
 
+def test_a_long_string_before_a_long_list_without_any_is_masked_though_neither_is_read():
+    masked = mask(unread({"text": ["x" * 9000], "rows": [1] * 3000}))
+
+    assert json.loads(deepjson.encode(masked)) == {"text": [mask("x" * 9000)], "rows": [1] * 3000}
+
+
 def test_thousands_of_long_members_take_as_long_as_they_are():
     value = unread({str(n): "x" * 20 for n in range(2000)})
     start = time.process_time()

@@ -103,6 +103,16 @@ def test_a_quoted_word_that_the_whole_text_holds_forces_nothing() -> None:
     assert prune("\n".join(lines), 'where is "says"?', "docs", ratio=0.8).pruned_lines > 90
 
 
+@pytest.mark.parametrize(("holding", "all_stay"), [(20, True), (21, False)])
+def test_what_the_goal_quotes_stays_if_no_more_than_twenty_lines_hold_it(holding: int, all_stay: bool) -> None:
+    lines = [f"line {i} of the notes speaks of nothing that anyone would want to keep" for i in range(200)]
+    lines[::9] = [f"keep this, says line {i}" if i < 9 * holding else "" for i in range(0, 200, 9)]
+
+    pruned = prune("\n".join(lines), '"keep this"', "docs", ratio=0.93)
+
+    assert (pruned.text.count("keep this") == holding) is all_stay
+
+
 def test_a_limit_that_lets_nothing_go_says_so() -> None:
     for pruned in (prune(module(), "session", "code", ratio=0.0), prune(module(), "session", "code", ratio=0.001)):
         assert (pruned.text, pruned.used_fallback, pruned.warnings) == (module(), True, ("constraints_unmet",))

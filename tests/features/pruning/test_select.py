@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.deep import slow
@@ -46,6 +47,27 @@ def test_forced_lines_stay_at_any_price() -> None:
 
 def test_no_lines_no_selection() -> None:
     assert select([], Costs([], MARKER), [], floor=0) == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "good", "floor", "stay"),
+    [(20, 16, 10, 16), (30, 16, 10, 16), (30, 17, 10, 10), (20, 17, 11, 11)],
+)
+def test_lines_of_equal_worth_stay_together_unless_far_more_would_stay_than_has_to(
+    lines: int, good: int, floor: int, stay: int
+) -> None:
+    worth = [1.0] * good + [0.0] * (lines - good)
+
+    assert sum(select(worth, Costs([100] * lines, MARKER), [False] * lines, floor)) == stay
+
+
+@pytest.mark.parametrize("lines", [0, 1, 20])
+def test_no_more_prices_are_tried_than_twice_what_halving_takes(lines: int) -> None:
+    trials: list[None] = []
+    worth, costs = [1.0] * lines, Costs([10] * lines, MARKER)
+    neighbours(worth, costs, Search(worth, costs, [False] * lines), lines // 2, lambda: trials.append(None))
+
+    assert len(trials) <= 2 * 16
 
 
 @st.composite
