@@ -10,6 +10,7 @@ from kimi_proxy.core import json
 from kimi_proxy.core.chat import Message, Part, Request, Wire, edit
 from kimi_proxy.core.config.sections import CompactionSettings, CompressionSettings
 from kimi_proxy.core.errors import ParseError
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features import memory
 from kimi_proxy.features.context import Composition
 from kimi_proxy.features.pipeline import ActiveCompression, Draft
@@ -410,3 +411,27 @@ def with_summary(request: Request, cut: int, kept: tuple[int, ...], message: str
 def can_compress(request: Request) -> bool:
     """Return False where the provider keeps the history for the client: only its end passes here."""
     return not request.is_continued
+
+
+_HINT = 'there is room left: wait, or send {"force": true}; /simulate shows what would become of the session'
+_UNKNOWN = 'name the model in [models] with its max_context_size, or send {"force": true}'
+
+
+@dataclass(frozen=True, slots=True)
+class WindowFullness:
+    """How full the context window of a session is, by its newest request; None if its size is not known."""
+
+    percentage: float | None
+    threshold: float
+
+    @property
+    def is_below(self) -> bool:
+        return self.percentage is None or self.percentage < self.threshold
+
+    def to_json(self) -> JsonObject:
+        return {
+            "error": "below_threshold" if self.percentage is not None else "window_unknown",
+            "current_percentage": self.percentage,
+            "threshold": self.threshold,
+            "hint": _HINT if self.percentage is not None else _UNKNOWN,
+        }

@@ -17,7 +17,15 @@ from kimi_proxy.core.errors import CompressionRefusal, CompressionRefused, Nothi
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.lines import encoded
 from kimi_proxy.core.markers import new_id
-from kimi_proxy.features.compression import Preset, Proposal, can_compress, compressed, proposed, with_summary
+from kimi_proxy.features.compression import (
+    Preset,
+    Proposal,
+    WindowFullness,
+    can_compress,
+    compressed,
+    proposed,
+    with_summary,
+)
 from kimi_proxy.features.context import is_certainly_below
 from kimi_proxy.features.metering import window_percent
 from kimi_proxy.features.models import Models
@@ -368,30 +376,6 @@ class AutoCompression:
         # Another request may have compressed it meanwhile: what is active now is what leaves.
         sent = await self._compressor.now_sent(uncompressed)
         return replace(sent, notes=(*sent.notes, *notes), reasons=(*sent.reasons, *reasons))
-
-
-@dataclass(frozen=True, slots=True)
-class WindowFullness:
-    """How full the context window of a session is, by its newest request; None if its size is not known."""
-
-    percentage: float | None
-    threshold: float
-
-    @property
-    def is_below(self) -> bool:
-        return self.percentage is None or self.percentage < self.threshold
-
-    def to_json(self) -> JsonObject:
-        return {
-            "error": "below_threshold" if self.percentage is not None else "window_unknown",
-            "current_percentage": self.percentage,
-            "threshold": self.threshold,
-            "hint": _HINT if self.percentage is not None else _UNKNOWN,
-        }
-
-
-_HINT = 'there is room left: wait, or send {"force": true}; /simulate shows what would become of the session'
-_UNKNOWN = 'name the model in [models] with its max_context_size, or send {"force": true}'
 
 
 class SessionCompressions:
