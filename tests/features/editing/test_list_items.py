@@ -5,7 +5,7 @@ import pytest
 from kimi_proxy.core.errors import FileRefused
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.editing import jsonc
-from kimi_proxy.features.editing.list_items import ListItems
+from kimi_proxy.features.editing.client_files import ListItems
 
 ITEM: JsonObject = {"matcher": "Bash", "hooks": [{"type": "http", "url": "http://x/ours"}]}
 ITEMS = ListItems({("hooks", "After"): ITEM}, "/ours")

@@ -4,8 +4,7 @@ import pytest
 
 from kimi_proxy.core.errors import FileRefused
 from kimi_proxy.features.editing import jsonc, toml
-from kimi_proxy.features.editing.client_files import BOM
-from kimi_proxy.features.editing.settings_keys import SettingsKeys
+from kimi_proxy.features.editing.client_files import BOM, SettingsKeys
 
 ENV = SettingsKeys(jsonc, {("env",): {"URL": "http://x", "OLD": None}})
 TOP = SettingsKeys(toml, {(): {"url": "http://x"}})

@@ -9,14 +9,13 @@ from kimi_proxy.core.config.providers import Provider
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.clients.agents import Agent
 from kimi_proxy.features.editing import jsonc, toml
-from kimi_proxy.features.editing.client_files import TextFormat
-from kimi_proxy.features.editing.settings_keys import Path, SettingsKeys
+from kimi_proxy.features.editing.client_files import KeyPath, SettingsKeys, TextFormat
 
 Api = Literal["anthropic", "openai"]
 ANTHROPIC_HOST = "api.anthropic.com"
 _APIS: tuple[Api, ...] = ("anthropic", "openai")
 
-Values = Mapping[Path, Mapping[str, JsonValue]]
+Values = Mapping[KeyPath, Mapping[str, JsonValue]]
 
 
 @dataclass(frozen=True, slots=True)

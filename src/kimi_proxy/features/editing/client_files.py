@@ -1,12 +1,12 @@
-"""Our part of a client's files: one entry among its MCP servers, one block in its instructions."""
+"""Our part of a client's files: an entry among its MCP servers, single settings, items of lists, a block of text."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from kimi_proxy.core.errors import FileRefused
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.features.editing import check_rest, gap_before, newline_of
+from kimi_proxy.features.editing import check_rest, gap_before, jsonc, newline_of
 
 # Keys of one transport that would contradict the other.
 OVER_HTTP = (
@@ -18,6 +18,8 @@ OVER_STDIO = ("command", "args", "cwd", "env", "env_vars", "environment")
 BOM = "\ufeff"
 BEGIN = "<!-- kimi-proxy: begin -->"
 END = "<!-- kimi-proxy: end -->"
+
+KeyPath = tuple[str, ...]  # of a value in a file, from the outermost table on
 
 
 class ServersFile(Protocol):
@@ -97,6 +99,139 @@ class SharedFile:
         """Return `after`. Raise FileRefused if it does not say the same as `before` but for our entry."""
         check_rest(before, after, self.others)
         return after
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsKeys:
+    """Values by the path of their table: `{("env",): {"ANTHROPIC_BASE_URL": …}}`; None for a key that must be absent.
+
+    Every result is read again to make sure that the rest of the file still says the same.
+    """
+
+    format: TextFormat
+    values: Mapping[KeyPath, Mapping[str, JsonValue]]
+
+    def done(self, text: str) -> str:
+        """Return `text` with the values in it. Raise FileRefused if they cannot be written there."""
+        mark, plain = split_bom(text)
+        changed = plain
+        for place, value in self._places():
+            changed = self._with(changed, place, value, plain)
+        check_rest(plain, changed, self._rest)
+        for place, value in self._places():
+            if self._value(changed, place) != value:
+                raise FileRefused(f"{'.'.join(place)} cannot be set there: set it by hand")
+        return mark + changed
+
+    def undone(self, text: str, before: str) -> str:
+        """Return `text` with what `before` had in place of the values; tables that we created go if they are empty."""
+        (mark, plain), (_, old) = split_bom(text), split_bom(before)
+        changed = plain
+        for place, _ in self._places():
+            changed = self._with(changed, place, self._value(old, place), old)
+        check_rest(plain, changed, self._rest)
+        return mark + changed
+
+    def _places(self) -> Iterator[tuple[KeyPath, JsonValue]]:
+        for path, values in self.values.items():
+            for key, value in values.items():
+                yield (*path, key), value
+
+    def _with(self, text: str, place: KeyPath, value: object, old: str) -> str:
+        """Return `text` with `value` at `place`; if it is None, without it and without tables that `old` lacks."""
+        if isinstance(value, str | bool | int | float):
+            return self.format.merge(text, place[:-1], {place[-1]: value})
+        if value is not None:
+            raise FileRefused(f"{'.'.join(place)} holds more than one value: change it by hand")
+        if self._value(text, place) is None:
+            return text
+        text = self.format.remove(text, place)
+        for depth in range(len(place) - 1, 0, -1):
+            table = place[:depth]
+            if self._value(text, table) != {} or self._value(old, table) is not None:
+                break
+            text = self.format.remove(text, table)
+        return text
+
+    def _value(self, text: str, place: KeyPath) -> object:
+        at = self.format.load(text)
+        for key in place:
+            at = at.get(key) if isinstance(at, dict) else None
+        return at
+
+    def _rest(self, text: str) -> object:
+        rest = self.format.load(text)
+        for place, _ in self._places():
+            rest = _pruned(rest, place)
+        return rest
+
+
+def _pruned(at: object, place: KeyPath) -> object:
+    """Return `at` without what is at `place`, and without the tables on the way that are empty then."""
+    key, *deeper = place
+    if not isinstance(at, dict) or key not in at:
+        return at
+    inner = _pruned(at[key], tuple(deeper)) if deeper else None
+    gone = not deeper or inner == {}
+    return {name: inner if name == key else value for name, value in at.items() if name != key or not gone}
+
+
+@dataclass(frozen=True, slots=True)
+class ListItems:
+    """One item for each list: `{("hooks", "PostToolUse"): {…}}`. Items with `mark` anywhere in them are ours."""
+
+    items: Mapping[KeyPath, JsonValue]
+    mark: str
+
+    def done(self, text: str) -> str:
+        """Return `text` with the items in their lists, each once. Raise FileRefused if that cannot be written."""
+        mark, plain = split_bom(text)
+        changed = plain
+        for path, item in self.items.items():
+            if self._ours(changed, path) != [item]:
+                changed = jsonc.append(self._removed(changed, path), path, item)
+        check_rest(plain, changed, self._rest)
+        return mark + changed
+
+    def undone(self, text: str, before: str) -> str:
+        """Return `text` without our items, and without lists and objects that `before` lacks and that are empty."""
+        (mark, plain), (_, old) = split_bom(text), split_bom(before)
+        changed = plain
+        for path in self.items:
+            changed = self._removed(changed, path)
+            for depth in range(len(path), 0, -1):
+                if jsonc.get(changed, path[:depth]) not in ([], {}) or jsonc.get(old, path[:depth]) is not None:
+                    break
+                changed = jsonc.remove(changed, path[:depth])
+        check_rest(plain, changed, self._rest)
+        return mark + changed
+
+    def _removed(self, text: str, path: KeyPath) -> str:
+        for item in self._ours(text, path):
+            text = jsonc.remove_item(text, path, item)
+        return text
+
+    def _ours(self, text: str, path: KeyPath) -> list[JsonValue]:
+        found = jsonc.get(text, path)
+        return [item for item in found if self.mark in repr(item)] if isinstance(found, list) else []
+
+    def _rest(self, text: str) -> JsonValue:
+        """Return what the file says without our items, and without what is empty."""
+        return _without(jsonc.load(text), tuple(self.items), self.mark)
+
+
+def _without(value: JsonValue, paths: tuple[KeyPath, ...], mark: str) -> JsonValue:
+    if () in paths and isinstance(value, list):
+        return [item for item in value if mark not in repr(item)]
+    if not isinstance(value, dict):
+        return value
+    kept: dict[str, JsonValue] = {}
+    for key, one in value.items():
+        deeper = tuple(path[1:] for path in paths if path and path[0] == key)
+        rest = _without(one, deeper, mark) if deeper else one
+        if not deeper or rest not in ([], {}):
+            kept[key] = rest
+    return kept
 
 
 @dataclass(frozen=True, slots=True)

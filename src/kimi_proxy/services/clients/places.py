@@ -10,8 +10,7 @@ from pathlib import Path
 from kimi_proxy.core.errors import FileRefused
 from kimi_proxy.features.clients import GUIDANCE, ClientApp, Connection, Scope, server_entry
 from kimi_proxy.features.clients.proxied import BaseUrl, ProxyTarget
-from kimi_proxy.features.editing.client_files import OwnTextFile, ServersFile
-from kimi_proxy.features.editing.list_items import ListItems
+from kimi_proxy.features.editing.client_files import ListItems, OwnTextFile, ServersFile
 from kimi_proxy.services.clients.init import FileEdit, FilePart, PartEdit, RulesEdit, ServerEdit
 
 
