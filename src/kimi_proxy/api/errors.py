@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kimi_proxy.api.answers import json_answer
-from kimi_proxy.api.mcp.errors import INTERNAL
+from kimi_proxy.api.mcp import INTERNAL
 from kimi_proxy.core.chat.wires import wire_of_path
 from kimi_proxy.core.chat.wires.protocol import ROOT
 from kimi_proxy.core.errors import KimiProxyError, RateLimited

@@ -13,8 +13,7 @@ from starlette.routing import Route
 
 from kimi_proxy.api import mcp
 from kimi_proxy.api.answers import DescribedRoute, RouteSpec, body, json_route, query
-from kimi_proxy.api.mcp import NOTHING, RpcReply
-from kimi_proxy.api.mcp.errors import rpc_failure
+from kimi_proxy.api.mcp import NOTHING, RpcReply, rpc_failure
 from kimi_proxy.api.mcp.http import EVENTS, json_reply, names_version, rpc_spec, unless_gone, with_notices
 from kimi_proxy.api.openapi import bodies
 from kimi_proxy.core import json, jsonrpc

@@ -1,7 +1,7 @@
 """MCP as a server: from a decoded message to what is sent back, in every protocol version that we speak.
 
 Read it from top to bottom: the catalog of tools, the methods of the protocol, the versions with their envelope, the
-dispatch that `/rpc`, `/mcp` and standard input share."""
+dispatch that `/rpc`, `/mcp` and standard input share, errors as responses."""
 
 import base64
 import binascii
@@ -11,7 +11,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kimi_proxy.api.mcp.errors import advice, rpc_failure
 from kimi_proxy.core import json, jsonrpc, mcp
 from kimi_proxy.core.errors import (
     HeaderMismatch,
@@ -38,6 +37,8 @@ SERVER_CAPABILITIES: JsonObject = {"tools": {"listChanged": False}, "resources":
 
 Headers = Iterable[tuple[bytes, bytes]]
 Observe = Callable[[str, str, float], None]  # tool, outcome, seconds
+
+INTERNAL = "internal error: the server's log has the details"
 
 _BASE64 = re.compile(r"=\?base64\?(.*)\?=")
 
@@ -413,3 +414,17 @@ def log_unreadable(error: ParseError) -> None:
 def _refusal(call_id: RpcId, error: KimiProxyError, version: ProtocolVersion) -> RpcReply:
     response = rpc_failure(call_id, error)
     return RpcReply(response, version.status_of(response))
+
+
+def advice(error: KimiProxyError) -> str:
+    """Return what a model reads when its tool call failed: the code, what is wrong, what to do next."""
+    if isinstance(error, InvalidParams):
+        return f"{error.code}: {error}. Correct the argument {error.field!r} and call the tool again."
+    return f"{error.code}: {error}"
+
+
+def rpc_failure(call_id: RpcId, error: Exception) -> JsonObject:
+    """Return an error as a JSON-RPC response; an error that isn't ours reveals nothing but its code."""
+    if isinstance(error, KimiProxyError):
+        return jsonrpc.failure_of(call_id, error)
+    return jsonrpc.failure(call_id, KimiProxyError.rpc_code, INTERNAL, {"code": KimiProxyError.code})

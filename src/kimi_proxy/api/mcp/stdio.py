@@ -17,8 +17,7 @@ from threading import Semaphore, Thread
 from typing import TypeAlias
 
 from kimi_proxy.api import mcp
-from kimi_proxy.api.mcp import MCP, Catalog
-from kimi_proxy.api.mcp.errors import rpc_failure
+from kimi_proxy.api.mcp import MCP, Catalog, rpc_failure
 from kimi_proxy.core import json, jsonrpc
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonValue

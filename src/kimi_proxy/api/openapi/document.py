@@ -1,13 +1,14 @@
 """The OpenAPI 3.1 description of an application, generated from its routes.
 
 Each route has a RouteSpec. Bodies and queries are described by the pydantic models that check them, answers by types,
-errors by their classes.
+errors by their classes. What leaves by another way than an answer, such as an event or a recording, has a JSON Schema.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
+import msgspec
 from pydantic import BaseModel, TypeAdapter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,10 +16,12 @@ from starlette.routing import BaseRoute
 
 from kimi_proxy import __version__
 from kimi_proxy.api.answers import DescribedRoute, RouteSpec, gzip_answer
-from kimi_proxy.api.openapi import schemas
 from kimi_proxy.api.openapi.bodies import LiveBody, OpenObject, ReadyBody, StoppingBody
+from kimi_proxy.api.openapi.events import EVENTS
+from kimi_proxy.api.openapi.session_bodies import MetricsBody
 from kimi_proxy.core.errors import InvalidParams, KimiProxyError, ParseError, StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.features.recording import RecordedLine, RecordingHeadLine
 
 PATH = "/api/openapi.json"
 JSON = "application/json"
@@ -44,6 +47,15 @@ PARAMETER_SCHEMAS: Mapping[str, JsonObject] = {
     "path": {"type": "string", "minLength": 1},
 }
 
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+DEFINED = "#/$defs/{}"
+# What one document of each may be: a frame of `/ws`, the file of /api/export/json, a line of a recording.
+KINDS: Mapping[str, tuple[str, tuple[object, ...]]] = {
+    "events": ("A frame of /ws", EVENTS),
+    "export": ("The file of /api/export/json", (MetricsBody,)),
+    "recording": ("A line of a recording", (RecordingHeadLine, RecordedLine)),
+}
+
 
 def described(routes: Sequence[BaseRoute]) -> list[BaseRoute]:
     """Return `routes`, and those that describe them."""
@@ -57,7 +69,7 @@ def described(routes: Sequence[BaseRoute]) -> list[BaseRoute]:
         return gzip_answer(request, whole())
 
     def schema(request: Request) -> Response:
-        return gzip_answer(request, schemas.schema(str(request.path_params["name"])))
+        return gzip_answer(request, schema_of(str(request.path_params["name"])))
 
     all_routes = [
         *routes,
@@ -97,7 +109,7 @@ def document(routes: Iterable[BaseRoute]) -> JsonObject:
             "version": __version__,
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
-        "jsonSchemaDialect": schemas.DIALECT,
+        "jsonSchemaDialect": DIALECT,
         "paths": paths,
         "components": {
             "schemas": components.schemas,
@@ -117,7 +129,7 @@ class Components:
     def __init__(self, answers: Sequence[object]) -> None:
         kinds = list(dict.fromkeys(map(_key, answers)))
         by_key = {_key(kind): kind for kind in answers}
-        made, self.schemas = schemas.of_types([by_key[key] for key in kinds], REF)
+        made, self.schemas = of_types([by_key[key] for key in kinds], REF)
         self._answers = dict(zip(kinds, made, strict=True))
 
     def answer(self, kind: object) -> JsonObject:
@@ -203,3 +215,27 @@ def _success(spec: RouteSpec, components: Components) -> JsonObject:
     if spec.answer is None:
         return {"content": {spec.media_type: {"schema": {"type": "string"}}}}
     return {"content": {spec.media_type: {"schema": components.answer(spec.answer)}}}
+
+
+@cache
+def schema_of(name: str) -> JsonObject:
+    """Return the schema of `events`, `export` or `recording`. Raise InvalidParams for another name."""
+    if name not in KINDS:
+        raise InvalidParams("name", f"there are schemas of {', '.join(KINDS)}")
+    title, kinds = KINDS[name]
+    made, defined = of_types(kinds, DEFINED)
+    one: JsonObject = made[0] if len(made) == 1 else {"oneOf": made}
+    return {"$schema": DIALECT, "title": title, **one, "$defs": defined}
+
+
+def of_types(kinds: Sequence[object], ref: str) -> tuple[list[JsonObject], dict[str, JsonValue]]:
+    """Return the schema of each type, and those that they refer to by name."""
+    made, defined = msgspec.json.schema_components(kinds, schema_hook=_anything, ref_template=ref.format("{name}"))
+    return [dict(each) for each in made], dict(defined)
+
+
+def _anything(kind: type) -> JsonObject:
+    """Return the schema of `object`: any JSON. Raise NotImplementedError for what JSON cannot hold."""
+    if kind is object:
+        return {"description": "any JSON"}
+    raise NotImplementedError(kind)
