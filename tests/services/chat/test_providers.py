@@ -1,4 +1,7 @@
-"""A client of one API is answered by a provider that speaks another; where that is switched off, it is refused."""
+"""A client of one API is answered by a provider that speaks another; where that is switched off, it is refused.
+
+A provider is asked for as many requests at once as its limit allows, then for as many as drain.
+"""
 
 import json
 from collections.abc import AsyncIterator
@@ -17,7 +20,7 @@ from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.proxy.headers import Header, UpstreamRequest
 from kimi_proxy.proxy.upstream import Upstreams
 from kimi_proxy.services.chat.handler import Chat, ChatObserver, ChatRequest
-from kimi_proxy.services.chat.providers import TranslatingClient
+from kimi_proxy.services.chat.providers import Rate, TranslatingClient
 from kimi_proxy.services.chat.relay import Answer, Exchange
 from kimi_proxy.services.metrics import Metrics
 
@@ -273,3 +276,30 @@ async def test_a_provider_that_speaks_the_client_s_api_gets_its_bytes():
 
     assert provider.heard[0].target == "/v1/messages?beta=true"
     assert b"x-kimi-proxy-dropped" not in dict(answer.headers)
+
+
+def test_a_full_bucket_is_spent_at_once_and_refills_with_time():
+    rate = Rate(6)
+    for _ in range(6):
+        assert rate.wait_s(100.0) == 0
+        rate = rate.with_request(100.0)
+
+    assert rate.wait_s(100.0) == pytest.approx(10)
+    assert rate.wait_s(105.0) == pytest.approx(5)
+    assert rate.wait_s(110.0) == pytest.approx(0)
+    assert rate.with_request(110.0).wait_s(110.0) == pytest.approx(10)
+    assert rate.wait_s(1000.0) == 0
+
+
+def test_no_limit_is_no_limit():
+    rate = Rate(0)
+    for _ in range(1000):
+        rate = rate.with_request(1.0)
+
+    assert rate.wait_s(1.0) == 0
+
+
+def test_a_clock_that_jumps_back_blocks_nobody_for_long():
+    rate = Rate(60).with_request(1000.0)
+
+    assert rate.wait_s(0.0) == 0
