@@ -53,7 +53,7 @@ GROUPS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("features/masking.py",),
         (
             *("tests/features/test_masking.py", "tests/features/test_long_strings.py"),
-            *("tests/properties/test_masking.py", "tests/services/test_gateway.py"),
+            "tests/properties/test_masking.py",
         ),
     ),
     "guard": (

@@ -45,3 +45,7 @@ def test_no_long_string_is_missed_however_it_is_sliced(
 @pytest.mark.parametrize("slice_bytes", [1, 7, 1000])
 def test_many_short_members_are_known_to_hold_none(value: JsonValue, may: bool, slice_bytes: int):
     assert may_hold_long(Raw(json.dumps(value).encode()), 4, slice_bytes) is may
+
+
+def test_a_string_that_ends_with_a_backslash_ends_there():
+    assert may_hold_long(Raw(b'["\\\\","abcde"]'), 4)

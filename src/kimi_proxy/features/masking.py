@@ -51,7 +51,8 @@ def may_hold_long(view: Raw, max_chars: int, slice_bytes: int = SCANNED_BYTES) -
     It reads slice by slice, so that other threads have their turns.
     """
     codes = np.frombuffer(view, np.uint8)
-    seen, last = 0, 0  # quotes that begin or end a string, and where the last one is
+    seen = 0  # quotes that begin or end a string
+    last = 0  # where the last of them is
     for at in range(0, len(codes), slice_bytes):
         quotes = np.flatnonzero(codes[at : at + slice_bytes] == _QUOTE) + at
         escaped = codes[quotes - 1] == _BACKSLASH
@@ -59,7 +60,7 @@ def may_hold_long(view: Raw, max_chars: int, slice_bytes: int = SCANNED_BYTES) -
             return True  # which of the two is escaped would have to be counted
         quotes = quotes[~escaped]
         gaps = np.diff(quotes, prepend=last)
-        if (gaps[(seen + 1) % 2 :: 2] > max_chars + 1).any():  # those that a closing quote ends
+        if (gaps[1 - seen % 2 :: 2] > max_chars + 1).any():  # those that a closing quote ends
             return True
         seen += len(quotes)
         last = int(quotes[-1]) if len(quotes) else last

@@ -167,6 +167,13 @@ def is_allowed(keep: tuple[bool, ...], found: Framing, forced: list[bool]) -> bo
 FUNCTION = framing(["x = 1"] * 6, Outline(nest([Span(0, 6, 1, "function")], 6), ("signature", *[""] * 5), ""))
 
 
+# A bracket that has to stay tells nothing: what stays above it is still judged by what it costs.
+BRACKET = framing(
+    ["x = 1", "x = 1", "}", "x = 1"], Outline(nest([Span(0, 4, 1, "function")], 4), ("signature", "", "", ""), "")
+)
+
+
+@example((BRACKET, [0.0, 0.0, 0.0, 1.0], [0, 50, 60, 0], [False, False, True, False]), 0.1)
 @example((FUNCTION, [0.0] * 6, [0, 1, 0, 0, 40, 0], [False] * 5 + [True]), 0.0625)
 @given(problems(), st.floats(1e-4, 0.1))
 def test_no_other_lines_within_the_frames_are_better_at_the_same_price(
