@@ -41,6 +41,7 @@ TOOLS_HOST = "127.0.0.1"
 ALL_INTERFACES = ("0.0.0.0", "::", "")  # noqa: S104 - named to be left out of the hosts we answer to
 STORE_TIMEOUT_S = 1.0
 PROGRAMS_END_S = 3.5  # what it takes to end programs that ignore the end of their input and SIGTERM
+WARM_AFTER_S = 0.2  # a call that waits for the servers asks them several times in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +124,20 @@ async def _end_programs(runtime: Runtime, stop: asyncio.Event, served: asyncio.E
 
 def _start_background_work(runtime: Runtime, addresses: Mapping[str, str], alongside: AsyncExitStack) -> None:
     """Start what can wait until the servers answer."""
-    warming = asyncio.create_task(runtime.pruner.warm())
+    warming = asyncio.create_task(_warm(runtime))
     alongside.push_async_callback(asyncio.wait_for, warming, None)
     if "proxy" in addresses:
         alongside.enter_context(announced(runtime.config.home, addresses, settings_digest(runtime.config.file)))
         runtime.supervisor.start()
+
+
+async def _warm(runtime: Runtime) -> None:
+    """Load what the first request would wait for, once those have their answer who wait for us to be ready.
+
+    The vocabulary takes a third of a second, in which no other thread runs.
+    """
+    await asyncio.sleep(WARM_AFTER_S)
+    await runtime.pruner.warm()
 
 
 def pruner_app(runtime: Runtime) -> ASGIApp:
