@@ -127,7 +127,7 @@ async def test_what_was_sent_stays_when_its_replacement_is_written_too_late(tmp_
 
 
 async def test_memory_holds_decisions_by_the_room_that_their_text_takes(tmp_path: Path):
-    shown = "⟦" + "x" * (REMEMBER_BYTES // 8)  # the marker makes each character take two bytes
+    shown = "é" * (REMEMBER_BYTES // 8) + "⟦"  # characters of two bytes
     outputs = [replace(OUTPUT, key=b"place %d" % n) for n in range(4)]
     cut = [
         ShortenedOutput(output, "a goal", replace(CUT.shortened, shown=shown, hidden=(Hidden(f"msk_{n:016}", "text"),)))

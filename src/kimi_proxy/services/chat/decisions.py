@@ -37,7 +37,7 @@ WRITE_AGAIN_S = 1.0
 YIELDING = frozenset[AnyReason]({"switched_off", "not_worth_resending"})
 AT_ONCE = 64  # results of one request: thousands would keep the event loop from its other turns
 # Some ten conversations of a hundred cut results each are in memory; others are read from disk.
-REMEMBER_MAX, REMEMBER_BYTES = 10_000, 16 * 1024**2
+REMEMBER_MAX, REMEMBER_BYTES = 10_000, 8 * 1024**2
 PENDING_BYTES = 4 * 1024**2
 
 Item = TypeVar("Item")
@@ -69,7 +69,8 @@ class ChatDecisions:
         self._originals = originals
         self._stored = decisions
         # Repeated from memory while the store cannot be read: the provider's prompt cache depends on it.
-        self._last: LruCache[bytes, Decision] = LruCache(REMEMBER_MAX, max_bytes=REMEMBER_BYTES)
+        # As it is on disk: a marker in a text makes every character take two bytes, and to decode it takes no time.
+        self._last: LruCache[bytes, DecisionRecord] = LruCache(REMEMBER_MAX, max_bytes=REMEMBER_BYTES)
         self._checked: LruCache[bytes, float] = LruCache(REMEMBER_MAX, ttl_s=remember_s, now=now)  # when it was made
         # Empty where none is pending: a call comes back with its result when the answer that made it is over.
         self._recent_pending: LruCache[bytes, str] = LruCache(
@@ -103,7 +104,8 @@ class ChatDecisions:
 
     def remembered(self, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
         """Return how these outputs were sent last, as far as that is in memory."""
-        found = {key: last for output in outputs if (last := self._last.get(key := output.key)) is not None}
+        records = (self._last.get(output.key) for output in outputs)
+        found = {record.key: _decision(record) for record in records if record is not None}
         return self._as_unwritten(outputs, yielding=True) | found | self._as_unwritten(outputs)
 
     def _as_unwritten(self, outputs: Sequence[LongOutput], yielding: bool = False) -> dict[bytes, Decision]:
@@ -115,11 +117,9 @@ class ChatDecisions:
         return self.is_shared and record.why in YIELDING
 
     def _remember(self, record: DecisionRecord) -> Decision:
-        decision = _decision(record)
-        # Not its length: a marker in it makes every character take two bytes.
-        self._last.put(record.key, decision, sys.getsizeof(decision.shown))
+        self._last.put(record.key, replace(record, preview=""), len(record.shown or b""))
         self._checked.put(record.key, record.created)
-        return decision
+        return _decision(record)
 
     async def _looked_up(self, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
         records = dict(await self._stored.get(caller.scope(), [output.key for output in outputs]))
