@@ -1,6 +1,7 @@
 """Cases that ./test.sh --deep adds: of the same kind as one that always runs, and slow."""
 
 import os
+from importlib.util import find_spec
 
 import pytest
 from hypothesis import settings
@@ -14,3 +15,10 @@ slow = settings(max_examples=min(settings.default.max_examples, 5_000))
 def too(*values: object) -> object:
     """A case of `parametrize` for --deep."""
     return pytest.param(*values, marks=deep)
+
+
+# uvloop is what runs where it is to be had; the others' own loop is tried there in a deep run.
+LOOPS = (
+    pytest.param(False, id="asyncio", marks=[deep] if find_spec("uvloop") else []),
+    pytest.param(True, id="uvloop"),
+)

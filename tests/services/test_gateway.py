@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests import fakes
+from tests.deep import IS_DEEP
 from tests.upstream import Heard, Script, answer, http, scripted
 
 from kimi_proxy.core.config import parse
@@ -89,8 +90,8 @@ class TestKeeping:
         assert first == second
         assert read_mask(text_of(first)) is not None
 
-    async def test_thousands_of_long_texts_share_a_few_commits_and_are_all_masked(self, tmp_path: Path):
-        blocks: JsonValue = [{"type": "text", "text": f"{n} " + "word " * 1000} for n in range(600)]
+    async def test_hundreds_of_long_texts_share_a_few_commits_and_are_all_masked(self, tmp_path: Path):
+        blocks: JsonValue = [{"type": "text", "text": f"{n} " + "word " * 1000} for n in range(300)]
         store = await open_store(tmp_path / "store", ttl_s=3600, max_bytes=2**30, timeout_s=60)
         try:
             async with (
@@ -103,8 +104,8 @@ class TestKeeping:
             await store.close()
 
         shown = response["result"]["content"]  # type: ignore[index,call-overload]
-        assert len({read_mask(block["text"]).mask_id for block in shown}) == 600
-        assert usage.originals == 600 and usage.commits < 60
+        assert len({read_mask(block["text"]).mask_id for block in shown}) == 300
+        assert usage.originals == 300 and usage.commits < 30
 
     async def test_a_store_that_fails_lets_the_answer_out_whole(self, tmp_path: Path):
         store = fakes.MemoryOriginals()
@@ -177,8 +178,8 @@ async def test_what_was_found_for_the_goal_is_not_masked_again(tmp_path: Path):
 class TestFaults:
     """Every cell of the fault matrix that the transports' own tests do not hold already."""
 
-    async def test_fifty_megabytes_are_masked(self, tmp_path: Path):
-        text = "0123456789" * 5_000_000
+    async def test_megabytes_are_masked(self, tmp_path: Path):
+        text = "0123456789" * (5_000_000 if IS_DEEP else 1_000_000)
         async with scripted(says(text)) as upstream, gateway(at(upstream.port), tmp_path) as made:
             shown = text_of(await made.answer("s", call()))
             marker = read_mask(shown)
@@ -432,7 +433,7 @@ def test_masked_texts_add_up():
 
 LARGE_SERVER = """
 import json, sys
-rows = json.dumps({"content": [], "structuredContent": {"rows": [{"id": 7, "name": "a name", "of": [1, 2]}] * 600_000}})
+rows = json.dumps({"content": [], "structuredContent": {"rows": [{"id": 7, "name": "a name", "of": [1, 2]}] * 200_000}})
 for line in sys.stdin:
     message = json.loads(line)
     if "id" in message:
@@ -443,7 +444,7 @@ for line in sys.stdin:
 """
 
 
-async def test_a_result_of_30_megabytes_leaves_the_event_loop_to_others(tmp_path: Path):
+async def test_a_result_of_ten_megabytes_leaves_the_event_loop_to_others(tmp_path: Path):
     program = tmp_path / "large_server.py"
     program.write_text(LARGE_SERVER)
     toml = f'[mcp.servers.s]\ncommand = "{sys.executable}"\nargs = ["-I", "-S", "{program}"]\ntimeout_s = 300\n'
@@ -453,7 +454,7 @@ async def test_a_result_of_30_megabytes_leaves_the_event_loop_to_others(tmp_path
         # CPU time of all threads between two turns of the loop: what it waited for, however busy the machine is.
         before = time.process_time()
         while True:
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)
             now = time.process_time()
             held.append(now - before)
             before = now
@@ -468,6 +469,6 @@ async def test_a_result_of_30_megabytes_leaves_the_event_loop_to_others(tmp_path
     result = decode_deep(raw)["result"]  # type: ignore[index,call-overload]
     at_once = time.process_time() - began
 
-    assert len(raw) > 25_000_000
-    assert len(result["structuredContent"]["rows"]) == 600_000  # type: ignore[index,call-overload,arg-type]
+    assert len(raw) > 8_000_000
+    assert len(result["structuredContent"]["rows"]) == 200_000  # type: ignore[index,call-overload,arg-type]
     assert max(held) < at_once / 2

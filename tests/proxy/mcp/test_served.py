@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.deep import LOOPS
 from tests.processes import runs, until
 
 from kimi_proxy.core.errors import UpstreamTimeout, UpstreamUnreachable
@@ -24,7 +25,7 @@ PATIENCE_S = 60.0
 LIST: JsonObject = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 
 
-@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
+@pytest.fixture(params=LOOPS)
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
     return "asyncio", {"use_uvloop": request.param}
 

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.deep import LOOPS
 from tests.processes import is_guard, parent_of, runs, until
 
 from kimi_proxy.core import jsonrpc
@@ -23,7 +24,7 @@ SCRIPT = str(Path(__file__).parents[2] / "stdio_server.py")
 PATIENCE_S = 60.0
 
 
-@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
+@pytest.fixture(params=LOOPS)
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
     """Child processes are where event loops differ."""
     return "asyncio", {"use_uvloop": request.param}
