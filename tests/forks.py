@@ -246,12 +246,29 @@ def _forked(order: Order, fds: list[int], worker: socket.socket | None, not_thei
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     if worker:
         _fork_for(worker, fds)
-        _run(*order, fds)
+        streams = fds
     else:
         *streams, tell = fds
         _fork_once_more(tell)
+    try:
         _run(*order, streams)
+    except SystemExit as ended:
+        _leave(ended.code)
+        raise
+    _leave(0)
     return True
+
+
+def _leave(code: object) -> None:
+    """End as Python does, but for freeing all that was loaded, which takes half of a short command's time."""
+    if not isinstance(code, int | None):
+        return
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    with suppress(OSError, ValueError):  # else Python has to say so
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit((code or 0) & 0xFF)
 
 
 def _fork_once_more(tell: int) -> None:
