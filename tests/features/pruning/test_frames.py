@@ -173,6 +173,17 @@ BRACKET = framing(
 )
 
 
+# A function within a function: what goes with the inner one is judged by whether the outer one tells something yet.
+NESTED = framing(
+    ["x = 1"] * 5,
+    Outline(
+        nest([Span(1, 5, 2, "function"), Span(2, 4, 3, "function")], 5), ("", "signature", "signature", "", ""), ""
+    ),
+)
+
+
+@example((NESTED, [5.0, 1.0, 0.0, 0.0, 1.0], [50, 10, 0, 50, 10], [False, True, False, False, False]), 0.1)
+@example((NESTED, [0.0, 0.0, 0.0, 1.0, 5.0], [60, 60, 10, 10, 50], [False, False, False, True, False]), 0.1)
 @example((BRACKET, [0.0, 0.0, 0.0, 1.0], [0, 50, 60, 0], [False, False, True, False]), 0.1)
 @example((FUNCTION, [0.0] * 6, [0, 1, 0, 0, 40, 0], [False] * 5 + [True]), 0.0625)
 @given(problems(), st.floats(1e-4, 0.1))
