@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -128,6 +129,7 @@ def _serve(settings: LoadedSettings, listeners: Sequence[Listener]) -> None:
     async def life() -> None:
         with stop_on_signals() as stop:
             async with giving_back(), running_with_logs(config) as runtime:
+                gc.freeze()  # what was loaded stays: to look for garbage in it takes 100 ms, in which nothing else runs
                 await listen(runtime, listeners, stop, remark, lambda addresses: _welcome(settings, addresses))
 
     run(life())
