@@ -184,6 +184,7 @@ NESTED = framing(
 
 @example((NESTED, [5.0, 1.0, 0.0, 0.0, 1.0], [50, 10, 0, 50, 10], [False, True, False, False, False]), 0.1)
 @example((NESTED, [0.0, 0.0, 0.0, 1.0, 5.0], [60, 60, 10, 10, 50], [False, False, False, True, False]), 0.1)
+@example((BRACKET, [0.0, 0.0, 0.0, 20.0], [0, 50, 60, 0], [False] * 4), 0.1)
 @example((BRACKET, [0.0, 0.0, 0.0, 1.0], [0, 50, 60, 0], [False, False, True, False]), 0.1)
 @example((FUNCTION, [0.0] * 6, [0, 1, 0, 0, 40, 0], [False] * 5 + [True]), 0.0625)
 @given(problems(), st.floats(1e-4, 0.1))
