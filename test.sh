@@ -1,7 +1,7 @@
 #!/bin/sh
 # Set up what is missing, then run every check and every test.
-#   ./test.sh --deep          20,000 examples for each property instead of 50 (5,000 of the slow ones), and the long
-#                             fault runs; about two hours on two cores
+#   ./test.sh --deep          5,000 examples for each promise instead of 50, and the long fault runs; about an hour
+#                             on two cores
 #   ./test.sh [pytest args]   for instance: ./test.sh tests/core -k lines
 set -eu
 CDPATH='' cd -- "$(dirname -- "$0")"

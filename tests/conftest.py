@@ -11,7 +11,7 @@ from tests.forks import warm_workers
 settings.register_profile(
     "quick", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
-settings.register_profile("deep", max_examples=20_000, deadline=None, suppress_health_check=list(HealthCheck))
+settings.register_profile("deep", max_examples=2_500, deadline=None, suppress_health_check=list(HealthCheck))
 settings.register_profile("mutants", parent=settings.get_profile("quick"), derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 

@@ -319,7 +319,7 @@ def test_no_request_that_can_be_written_gets_a_server_error_or_an_answer_that_is
             cases = [operation.as_strategy(mode) for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)]
             cases += [operation.as_strategy(path_parameters=real)] if real else []
 
-            @settings(max_examples=500 if IS_DEEP else 4, suppress_health_check=list(HealthCheck))
+            @settings(max_examples=300 if IS_DEEP else 4, suppress_health_check=list(HealthCheck))
             @given(st.one_of(cases))
             def conforms(case: schemathesis.Case) -> None:
                 nonlocal count

@@ -6,7 +6,6 @@ import time
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.deep import slow
 
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import (
@@ -42,13 +41,11 @@ DEEP = 5900  # times two levels: the parsers in C give up at 1,000 or 10,000, by
 FEW = settings(max_examples=max(10, settings.default.max_examples // 200))  # each is thousands of levels deep
 
 
-@slow
 @given(VALUES)
 def test_what_is_written_is_read_again(value: JsonValue):
     assert decode(encode(value)) == value
 
 
-@slow
 @given(VALUES)
 def test_the_standard_library_agrees(value: JsonValue):
     assert decode(json.dumps(value).encode()) == value

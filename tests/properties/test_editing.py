@@ -4,7 +4,7 @@ import re
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.deep import slow
+from tests.deep import often
 from tests.properties.config_files import ENTRIES, JSON, TOML, json_files, toml_files
 
 from kimi_proxy.core.json import JsonObject
@@ -47,13 +47,13 @@ def is_within(part: str, whole: str) -> bool:
     return all(character in characters for character in part if not character.isspace())
 
 
-@slow
+@often
 @given(json_files(), ENTRIES)
 def test_any_json_keeps_all_it_says(text: str, entry: JsonObject):
     check(JSON, text, entry)
 
 
-@slow
+@often
 @given(toml_files(), ENTRIES)
 def test_any_toml_keeps_all_it_says(text: str, entry: JsonObject):
     check(TOML, text, entry)

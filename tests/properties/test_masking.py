@@ -4,7 +4,7 @@ import json
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.deep import slow
+from tests.deep import often
 
 from kimi_proxy.core.config.servers import MaskingSettings
 from kimi_proxy.core.json import JsonValue
@@ -67,7 +67,7 @@ def is_json(text: str) -> bool:
     return True
 
 
-@slow
+@often
 @given(VALUES, LIMITS)
 def test_keys_order_and_everything_but_strings_survive(value: JsonValue, limits: MaskingSettings):
     masked, _ = mask(value, limits)
@@ -75,7 +75,7 @@ def test_keys_order_and_everything_but_strings_survive(value: JsonValue, limits:
     assert json.dumps(shape(masked)) == json.dumps(shape(value))
 
 
-@slow
+@often
 @given(VALUES, LIMITS)
 def test_no_string_gets_longer_and_short_ones_are_the_same(value: JsonValue, limits: MaskingSettings):
     masked, _ = mask(value, limits)
@@ -84,7 +84,7 @@ def test_no_string_gets_longer_and_short_ones_are_the_same(value: JsonValue, lim
         assert after is before or (len(before) > limits.max_chars and len(after) < len(before))
 
 
-@slow
+@often
 @given(VALUES, LIMITS)
 def test_a_text_that_is_json_stays_json(value: JsonValue, limits: MaskingSettings):
     masked, _ = mask(value, limits)
@@ -94,7 +94,7 @@ def test_a_text_that_is_json_stays_json(value: JsonValue, limits: MaskingSetting
             assert is_json(after)
 
 
-@slow
+@often
 @given(VALUES, LIMITS)
 def test_masking_what_is_masked_changes_nothing(value: JsonValue, limits: MaskingSettings):
     masked, _ = mask(value, limits)
@@ -102,13 +102,13 @@ def test_masking_what_is_masked_changes_nothing(value: JsonValue, limits: Maskin
     assert plan(masked, limits).cuts == ()
 
 
-@slow
+@often
 @given(VALUES, LIMITS)
 def test_the_same_value_is_masked_the_same_way(value: JsonValue, limits: MaskingSettings):
     assert mask(value, limits) == mask(value, limits)
 
 
-@slow
+@often
 @given(VALUES, LIMITS)
 def test_every_marker_leads_back_to_exactly_what_stood_there(value: JsonValue, limits: MaskingSettings):
     masked, originals = mask(value, limits)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.deep import slow
+from tests.deep import often
 
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import markers, tokens
@@ -127,7 +127,7 @@ def rebuilt(question: Question, pruned: Pruned) -> str:
     return "\n".join(out)
 
 
-@slow
+@often
 @given(QUESTIONS)
 def test_kept_lines_stay_identical_and_in_order_with_each_marker_where_its_lines_were(question: Question) -> None:
     pruned = engine.prune(question, PRUNE_ID)
@@ -135,7 +135,7 @@ def test_kept_lines_stay_identical_and_in_order_with_each_marker_where_its_lines
     assert pruned.text == rebuilt(question, pruned)
 
 
-@slow
+@often
 @given(QUESTIONS)
 def test_no_more_lines_go_than_the_ratio_allows(question: Question) -> None:
     pruned = engine.prune(question, PRUNE_ID)
@@ -143,7 +143,7 @@ def test_no_more_lines_go_than_the_ratio_allows(question: Question) -> None:
     assert pruned.pruned_lines <= math.floor(pruned.original_lines * question.options.max_prune_ratio)
 
 
-@slow
+@often
 @given(QUESTIONS)
 def test_the_floor_of_kept_lines_holds_or_nothing_is_cut_and_that_is_said(question: Question) -> None:
     pruned = engine.prune(question, PRUNE_ID)
@@ -156,7 +156,7 @@ def test_the_floor_of_kept_lines_holds_or_nothing_is_cut_and_that_is_said(questi
         assert kept >= question.options.min_keep_lines
 
 
-@slow
+@often
 @given(QUESTIONS)
 def test_every_annotation_is_told_by_its_marker_and_cuts_never_touch(question: Question) -> None:
     pruned = engine.prune(question, PRUNE_ID)
@@ -171,7 +171,7 @@ def test_every_annotation_is_told_by_its_marker_and_cuts_never_touch(question: Q
         end = cut.end
 
 
-@slow
+@often
 @given(QUESTIONS)
 def test_the_answer_never_costs_more_tokens_than_the_text(question: Question) -> None:
     pruned = engine.prune(question, PRUNE_ID)
@@ -180,7 +180,7 @@ def test_the_answer_never_costs_more_tokens_than_the_text(question: Question) ->
     assert pruned.tokens_after == tokens.count(pruned.text) <= pruned.tokens_before
 
 
-@slow
+@often
 @given(QUESTIONS)
 def test_the_same_question_gets_the_same_answer_however_it_is_shown(question: Question) -> None:
     pruned = engine.prune(question, PRUNE_ID)
@@ -192,7 +192,7 @@ def test_the_same_question_gets_the_same_answer_however_it_is_shown(question: Qu
         assert shown.annotations == pruned.annotations
 
 
-@slow
+@often
 @given(QUESTIONS)
 def test_what_was_cut_and_what_was_kept_make_up_the_text(question: Question) -> None:
     pruned = engine.prune(question, PRUNE_ID)
@@ -210,7 +210,7 @@ def test_what_was_cut_and_what_was_kept_make_up_the_text(question: Question) -> 
     assert text_lines.join((kept | recovered)[n] for n in sorted(kept | recovered)) == question.text
 
 
-@slow
+@often
 @given(QUESTIONS)
 def test_a_marker_that_stands_in_the_input_is_a_line_like_any_other(question: Question) -> None:
     disarmed = question.text.replace("⟦PRUNÉ:", "⟦pruné:")
@@ -221,7 +221,7 @@ def test_a_marker_that_stands_in_the_input_is_a_line_like_any_other(question: Qu
         assert cut_lines(armed) == cut_lines(plain)
 
 
-@slow
+@often
 @given(QUESTIONS)
 def test_the_goal_is_never_told_in_a_reason(question: Question) -> None:
     secret = "zanzibar quokka"
@@ -230,7 +230,7 @@ def test_the_goal_is_never_told_in_a_reason(question: Question) -> None:
     assert not any("quokka" in a.cut.reason for a in told.annotations)
 
 
-@slow
+@often
 @given(QUESTIONS)
 def test_nothing_between_no_prune_directives_goes(question: Question) -> None:
     lines = text_lines.split(question.text)
@@ -245,7 +245,7 @@ def test_nothing_between_no_prune_directives_goes(question: Question) -> None:
             protected = False
 
 
-@slow
+@often
 @given(QUESTIONS, st.lists(st.floats(0, 1), min_size=2, max_size=5))
 def test_a_higher_limit_never_saves_less(question: Question, ratios: list[float]) -> None:
     saved = 0

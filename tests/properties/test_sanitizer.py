@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import outputs
 from tests.conversations import Assistant, Call, Item, Result, User, request
+from tests.deep import IS_DEEP
 from tests.fakes import MemoryDecisions, MemoryOriginals
 
 from kimi_proxy.core import tokens
@@ -33,7 +34,7 @@ from kimi_proxy.services.workers.pool import Workers
 THRESHOLD = 150
 SETTINGS = Settings(threshold_tokens=THRESHOLD, preview_length=40, budget_ms=60_000)
 # An example is a whole conversation: fewer of them go as far.
-FEW = settings(max_examples=max(10, settings.default.max_examples // 5))
+FEW = settings(max_examples=1_000 if IS_DEEP else 10)
 
 CACHED: dict[str, JsonValue] = {"cache_control": {"type": "ephemeral"}}  # without it Anthropic caches nothing
 LONG = POLICIES["default"].old_tokens

@@ -1,7 +1,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.deep import slow
 
 from kimi_proxy.features.pruning.select import (
     PRICES,
@@ -79,7 +78,6 @@ def problems(draw: st.DrawFn) -> tuple[list[float], list[int], list[bool], int]:
     return worth, costs, forced, draw(st.integers(0, n))
 
 
-@slow
 @given(problems())
 def test_the_floor_and_forced_lines_always_hold(problem: tuple[list[float], list[int], list[bool], int]) -> None:
     worth, costs, forced, floor = problem
@@ -89,7 +87,6 @@ def test_the_floor_and_forced_lines_always_hold(problem: tuple[list[float], list
     assert all(stays for stays, must in zip(keep, forced, strict=True) if must)
 
 
-@slow
 @given(problems(), st.floats(1e-6, 1.0))
 def test_no_other_set_of_gaps_is_better_at_the_same_price(
     problem: tuple[list[float], list[int], list[bool], int], price: float

@@ -3,7 +3,6 @@
 from hypothesis import given
 from hypothesis import strategies as st
 from tests import outputs
-from tests.deep import slow
 
 from kimi_proxy.core.lines import split
 from kimi_proxy.features.pruning.engine import outline
@@ -38,7 +37,6 @@ def test_a_short_log_is_looked_at_as_a_whole():
     assert notable_rows(few, UNMARKED[: len(few)], "") == list(range(len(few)))
 
 
-@slow
 @given(st.lists(st.sampled_from([*LOG[:30], "", "ERROR x", "Traceback", "a" * 900, "B" * 900, "é→"]), min_size=200))
 def test_every_protected_line_is_looked_at(lines: list[str]):
     protected = ["error" if "ERROR" in line else "" for line in lines]
