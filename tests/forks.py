@@ -189,8 +189,11 @@ def warm_workers() -> None:
     """Have the workers of every server that is started from here on be forks, too (tests/warm)."""
     started = commands()
     if isinstance(started, Forks) and hasattr(os, "pidfd_open"):
-        os.environ["TESTS_FORKS"] = str(started.address)
-        os.environ["PYTHONPATH"] = str(Path(__file__).with_name("warm"))
+        os.environ.update(_warm(started.address))
+
+
+def _warm(address: Path | str) -> dict[str, str]:
+    return {"TESTS_FORKS": str(address), "PYTHONPATH": str(Path(__file__).with_name("warm"))}
 
 
 def _feed(pipe: int, content: bytes) -> None:
@@ -311,6 +314,8 @@ def _run(args: Sequence[str], cwd: str, env: Mapping[str, str], ignores_hangup: 
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
+    if "KIMI_PROXY_DEEP" not in os.environ:
+        os.environ.update(_warm(sys.argv[2]))  # for the workers that it starts
     time.tzset()
     tempfile.tempdir = None  # $TMPDIR may be another one
     sys.path[0] = cwd
