@@ -138,6 +138,16 @@ def test_a_standing_fork_that_was_killed_while_it_waited_is_made_anew(standing: 
     assert asked(standing, b"ab") == b"ba"
 
 
+def test_an_answer_of_which_a_part_is_missing_is_none(standing: StandingFork) -> None:
+    child = int(asked(standing, b"pid") or b"")
+    with standing.doing(b"x" * 3_000_000, 10) as answered:
+        time.sleep(0.1)  # by now it has begun to write more than a pipe holds
+        os.kill(child, signal.SIGKILL)
+        assert answered() is None
+
+    assert asked(standing, b"ab") == b"ba"
+
+
 def test_a_standing_fork_ends_with_the_process_that_made_it(standing: StandingFork) -> None:
     source, sink = os.pipe()
     maker = os.fork()

@@ -74,6 +74,15 @@ class _Child:
         while left:
             left = left[os.write(self.jobs, left) :]
 
+    def answer(self) -> bytes | None:
+        """Return what it answers; None if it ends before it has written all of it."""
+        header = self.answers.read(_ANSWER.size)
+        if len(header) < _ANSWER.size:
+            return None
+        (size,) = _ANSWER.unpack(header)
+        found = self.answers.read(size)
+        return found if len(found) == size else None
+
     def end(self) -> None:
         os.close(self.jobs)
         self.answers.close()
@@ -103,8 +112,7 @@ class StandingFork:
 
         def answered() -> bytes | None:
             nonlocal found
-            size = child.answers.read(_ANSWER.size)
-            found = child.answers.read(*_ANSWER.unpack(size)) if size else None
+            found = child.answer()
             return found
 
         try:

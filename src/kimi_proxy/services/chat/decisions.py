@@ -36,8 +36,8 @@ WRITE_AGAIN_S = 1.0
 # A server's own reasons for sending a result whole, which give way to what another server has decided.
 YIELDING = frozenset[AnyReason]({"switched_off", "not_worth_resending"})
 AT_ONCE = 64  # results of one request: thousands would keep the event loop from its other turns
-# Some ten conversations of a hundred cut results each are in memory; others are read from disk.
-REMEMBER_MAX, REMEMBER_BYTES = 10_000, 8 * 1024**2
+# Enough for a hundred live conversations of two hundred results, a third of them cut; older ones are read from disk.
+REMEMBER_MAX, REMEMBER_BYTES = 20_000, 16 * 1024**2
 PENDING_BYTES = 4 * 1024**2
 
 Item = TypeVar("Item")

@@ -53,9 +53,7 @@ class ChatObserver:
 
 
 SessionAfter = Callable[[str], Awaitable[Session | None]]  # returns the session of an answer, by its id
-SessionBegun = Callable[
-    [Session, chat.Request], Awaitable[Session]
-]  # returns which of the sessions with this beginning it is
+SessionBegun = Callable[[Session, chat.Request], Awaitable[Session]]  # returns which session with this beginning it is
 
 
 Owns = Callable[[str], Awaitable[bool]]  # returns whether a session is the caller's, or no one's
