@@ -6,7 +6,7 @@ import pkgutil
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -131,6 +131,32 @@ def test_no_pattern_takes_more_than_linear_time() -> None:
             if found is not None:
                 slow.append(f"{where}: {written!r} by {method} of {found[0]!r} and many {found[1]!r}")
     assert slow == []
+
+
+def possessive_groups(part: object) -> Iterator[str]:
+    """Yield the groups that keep what they have matched, as in `(?:ab?)*+`; single characters may."""
+    if isinstance(part, tuple | list | re._parser.SubPattern):  # type: ignore[attr-defined]
+        match tuple(part):
+            case (operator, (_, _, repeated)) if str(operator) == "POSSESSIVE_REPEAT" and not is_character(repeated):
+                yield str(repeated)
+            case (operator, _) if str(operator) == "ATOMIC_GROUP":
+                yield str(part)
+        for inner in part:
+            yield from possessive_groups(inner)
+
+
+def is_character(repeated: Sequence[tuple[object, object]]) -> bool:
+    return len(repeated) == 1 and str(repeated[0][0]) in ("LITERAL", "NOT_LITERAL", "IN", "ANY")
+
+
+def test_every_python_matches_the_same() -> None:
+    """Before 3.11.5 (Debian 12 has 3.11.2), a possessive group that fails in its middle goes on from there."""
+    parse = re._parser.parse  # type: ignore[attr-defined]
+    assert list(possessive_groups(parse(r'"(?:[^"]|"(?=x))*+')))
+    assert list(possessive_groups(parse(r"a(?>b|c)")))
+    assert not list(possessive_groups(parse(r"a*+[bc]++(?:d\w*+)*")))
+    found = {where for where, pattern in patterns().values() if list(possessive_groups(parse(pattern.pattern)))}
+    assert found == set()
 
 
 @pytest.mark.parametrize("pattern", ONCE_SLOW, ids=lambda pattern: pattern.pattern[:20])

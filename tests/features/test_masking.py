@@ -409,3 +409,8 @@ def test_what_is_not_read_is_masked_as_what_is(result: JsonValue):
     masked = mask(unread(result), SHORT_LIMITS)
 
     assert json.loads(deepjson.encode(masked)) == mask(result, SHORT_LIMITS)
+
+
+def test_brackets_in_strings_of_the_tail_are_no_brackets():
+    text = json.dumps([""] * 19 + ["{"])
+    assert middle_members(text, 1, 10) == (1, len(text) - 10, "array")

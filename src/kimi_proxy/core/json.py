@@ -40,7 +40,7 @@ _BACKSLASH = ord("\\")
 _ESCAPE_BYTES = 6
 _HALF = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}")  # the first of two escapes that are one character
 _CLOSINGS = {"{": "}", "[": "]"}
-_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
 _COMMA, _COMMA_OF_CONTAINERS = re.compile(rb","), re.compile(rb"(?<=[}\]]),(?=\s*+[{\[])")
 _EMPTY_ARRAY = re.compile(rb"\[\s*+\]")
 _BRACKET = ord("[")

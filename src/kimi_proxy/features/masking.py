@@ -75,9 +75,9 @@ Kind: TypeAlias = Literal["array", "object"]
 MAX_LEVELS = 32
 
 # A string that the head breaks off runs to the end of it, an escape possibly torn.
-_FORWARD = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\],]', re.DOTALL)
+_FORWARD = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*(?:"|\\?\Z)|[{}\[\],]', re.DOTALL)
 # Read backwards, a quote inside a string has its backslash behind it; the opening quote never has.
-_BACKWARD = re.compile(r'"(?:[^"]|"(?=\\))*+(?:"|\Z)|[{}\[\],]', re.DOTALL)
+_BACKWARD = re.compile(r'"[^"]*+(?:"(?=\\)[^"]*+)*(?:"|\Z)|[{}\[\],]', re.DOTALL)
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ _TRIVIA = re.compile(r"(?:[ \t\r\n]+|//[^\r\n]*|/\*.*?\*/)*", re.S)
 _SCALAR = re.compile(
     r'"(?:[^"\\\x00-\x1f]|\\.)*"|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null', re.A | re.S
 )
-_REST_OF_LINE = re.compile(r"(?:[ \t]++|/\*(?:(?!\*/)[^\n])*+\*/)*+(?://[^\r\n]*+)?(?=[\r\n]|\Z)")
+_REST_OF_LINE = re.compile(r"(?:[ \t]++|/\*[^*\n]*+(?:\*(?!/)[^*\n]*+)*\*/)*(?://[^\r\n]*+)?(?=[\r\n]|\Z)")
 _FIRST_MEMBER = re.compile(r"\{\s*?\n([ \t]+)\S")
 
 Path = tuple[str, ...]

@@ -24,7 +24,7 @@ TRANSLATED = 0.9  # what a word counts that the goal has in French
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_A-Za-z]+")
 _QUOTED = re.compile(r"`([^`\n]{2,80})`|\"([^\"\n]{2,80})\"|'([^'\n]{2,80})'|«([^«»\n]{2,90})»")
 # Each begins where a word does: from every letter of a long word on it would take quadratic time.
-_PATHLIKE = re.compile(r"(?<![\w.~-])[\w.~-]*+(?:/[\w.-]++)++|(?<!\w)\w++(?:\.\w++)++")
+_PATHLIKE = re.compile(r"(?<![\w.~-])[\w.~-]*+(?:/[\w.-]++)+|(?<!\w)\w++(?:\.\w++)+")
 # A file, by its folders or its suffix: it says where, not what. `read/write` and `app.cache` are words.
 _FILE = re.compile(
     r"(?<![\w/.~@+-])(?:(?:~|\.{1,2})?/[\w.@+-]+(?:/[\w.@+-]+)*/?|[\w.@+-]+(?:/[\w.@+-]+){2,}/?"
