@@ -224,17 +224,25 @@ def serve() -> None:
     while True:
         ready, _, _ = select.select([line, listening], [], [])
         asked = line if line in ready else listening.accept()[0]
-        size, fds, _, _ = socket.recv_fds(asked, _SIZE_BYTES, 4)
-        if not size and asked is line:
+        order, fds = _received(asked)
+        if order and _forked(order, fds, None if asked is line else asked, (line, listening)):
             return
-        if size:
-            order = json.loads(asked.recv(int.from_bytes(size), socket.MSG_WAITALL))
-            if _forked(order, fds, None if asked is line else asked, (line, listening)):
-                return
+        if not order and asked is line:
+            return
         for fd in fds:
             os.close(fd)
         if asked is not line:
             asked.close()
+
+
+def _received(asked: socket.socket) -> tuple[Order | None, list[int]]:
+    """Return an order with its files; None at the end, or if who gave it was killed before it was whole."""
+    with suppress(ConnectionResetError):
+        start, fds, _, _ = socket.recv_fds(asked, _SIZE_BYTES, 4)
+        size = int.from_bytes(start)
+        text = asked.recv(size, socket.MSG_WAITALL) if size else b""
+        return (json.loads(text) if text and len(text) == size else None), fds
+    return None, []
 
 
 def _forked(order: Order, fds: list[int], worker: socket.socket | None, not_theirs: Sequence[socket.socket]) -> bool:
