@@ -56,6 +56,8 @@ async def _keep_giving_back(every_s: float) -> None:
 
 def resident_bytes() -> int:
     """Return how much memory this process has; 0 where the system does not say."""
+    if sys.platform != "linux":
+        return 0
     try:
         pages = Path("/proc/self/statm").read_bytes().split()[1]
     except OSError:

@@ -86,8 +86,9 @@ class _Child:
     def end(self) -> None:
         os.close(self.jobs)
         self.answers.close()
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
+        if sys.platform != "win32":  # where none is made
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
 
 
 class StandingFork:
@@ -143,6 +144,8 @@ class StandingFork:
         return child
 
     def _forked(self) -> _Child:
+        if sys.platform == "win32":
+            raise OSError("there is no fork")
         job_source, job_sink = os.pipe()
         answer_source, answer_sink = os.pipe()
         pid = os.fork()
