@@ -22,8 +22,8 @@ from tests.evil import Evil, evil
 
 pytestmark = pytest.mark.timeout(INSTALL_S + 600)
 
-PACKAGES = ("@anthropic-ai/claude-code@2", "@openai/codex@0.166")
-PLACE = "coding-agents"
+PACKAGES = agents.PACKAGES  # the versions that docs/clients.md names: what an older one sends back differs
+PLACE = f"coding-{agents.NAME}"
 
 
 def program(name: str) -> str:
