@@ -168,7 +168,8 @@ def string(value: JsonValue) -> str:
 
 
 def number(value: JsonValue) -> int:
-    return int(value) if isinstance(value, _NUMBER) and value > 0 else 0
+    """Return a count; 0 for what is none, such as a number too large to be finite."""
+    return int(value) if isinstance(value, _NUMBER) and 0 < value < float("inf") else 0
 
 
 def text_of(content: JsonValue) -> str:
