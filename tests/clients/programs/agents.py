@@ -144,7 +144,10 @@ def _aider(place: Place) -> Command:
     offline = ("--no-check-update", "--analytics-disable", "--no-show-model-warnings", "--no-show-release-notes")
     quiet = ("--no-git", "--no-pretty", "--yes-always", "--map-tokens", "0", "--edit-format", "whole")
     tests = ("--auto-test", "--test-cmd", "cat app.log; test -e made.txt")
-    argv = (python, "-m", "aider", "--model", f"openai/{MODEL}", *offline, *quiet, *tests, "--message", TASK)
+    # It summarizes a longer history in a thread, and how often depends on how fast the machine is.
+    whole = ("--max-chat-history-tokens", "1000000")
+    options = (*offline, *quiet, *tests, *whole)
+    argv = (python, "-m", "aider", "--model", f"openai/{MODEL}", *options, "--message", TASK)
     return Command(argv, {"OPENAI_API_KEY": "sk-x", "OPENAI_API_BASE": f"{place.url}/v1"})
 
 
