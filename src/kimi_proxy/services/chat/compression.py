@@ -54,7 +54,7 @@ _ON_DEMAND: tuple[OnDemand, ...] = ("compress", "simulate")
 AskElsewhere: TypeAlias = Callable[[str, str], Awaitable[JsonObject]]
 
 # Returns the recall results that a session's model reads beside the results of these calls.
-PendingResults: TypeAlias = Callable[[str, Iterable[str]], Awaitable[Mapping[str, str]]]
+PendingResults: TypeAlias = Callable[[str, Sequence[str]], Awaitable[Mapping[str, str]]]
 
 
 async def no_pending_results(session: str, calls: Iterable[str]) -> Mapping[str, str]:

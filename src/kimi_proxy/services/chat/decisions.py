@@ -180,15 +180,22 @@ class ChatDecisions:
         self._recent_pending.forget(record.key)
         await self._stored.add(caller.scope(), [record])
 
-    async def pending_results(self, session: str, calls: Iterable[str]) -> dict[str, str]:
+    async def pending_results(self, session: str, calls: Sequence[str]) -> dict[str, str]:
         """Return the recall results that the model reads beside the results of these calls."""
-        keys = {_key("owed", session, call): call for call in calls}
-        known = {key: self._recent_pending.get(key) for key in keys}
+        keys: dict[bytes, str] = {}
+        known: dict[bytes, str | None] = {}
+        for some in batched(calls, AT_ONCE):
+            named = {_key("owed", session, call): call for call in some}
+            keys |= named
+            known |= {key: self._recent_pending.get(key) for key in named}
+            await asyncio.sleep(0)
         unread = [key for key, text in known.items() if text is None]
         records = await self._stored.get(caller.scope(), unread) if unread else {}
-        for key in unread:
-            known[key] = text = decoded(records[key].shown or b"") if key in records else ""
-            self._recent_pending.put(key, text, sys.getsizeof(text))
+        for part in batched(unread, AT_ONCE):
+            for key in part:
+                known[key] = text = decoded(records[key].shown or b"") if key in records else ""
+                self._recent_pending.put(key, text, sys.getsizeof(text))
+            await asyncio.sleep(0)
         return {keys[key]: text for key, text in known.items() if text}
 
     async def save_response_id(self, shown: str, real: str) -> None:
