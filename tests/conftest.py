@@ -7,6 +7,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tests.forks import warm_workers
 
+gc.disable()  # until all is collected: what collecting makes stays to the end
+
 # The quick examples are the same on every run, so that a change is judged by what it changed; deep ones differ.
 settings.register_profile(
     "quick", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
@@ -25,8 +27,8 @@ LONG = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Load once, beside the collecting, what several hundred commands and workers need."""
-    if hasattr(config, "workerinput") and "KIMI_PROXY_DEEP" not in os.environ:
+    """Load once, beside the collecting of the workers, what several hundred commands and servers need."""
+    if getattr(config.option, "numprocesses", None) and "KIMI_PROXY_DEEP" not in os.environ:
         warm_workers()
 
 
@@ -56,6 +58,7 @@ def pytest_collection_finish() -> None:
     """Leave what collecting has made out of every garbage collection from here on: it stays to the end."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,11 @@ deep = pytest.mark.skipif(not IS_DEEP, reason="one of its kind runs; the others 
 often = settings(max_examples=5_000 if IS_DEEP else settings.default.max_examples)  # for what is promised
 
 
+def places(length: int, every: int = 5) -> range:
+    """Return where to cut a text of some length: everywhere in a deep run, else at every `every`th place."""
+    return range(0, length + 1, 1 if IS_DEEP else every)
+
+
 def too(*values: object) -> object:
     """A case of `parametrize` for --deep."""
     return pytest.param(*values, marks=deep)

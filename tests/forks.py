@@ -39,11 +39,11 @@ _LOADED_LATE = ("aiohttp", "httpx", "starlette", "tomlkit", "uvicorn", "uvloop",
 class Fork:
     """A command that runs, with what the tests use of `subprocess.Popen`; its streams are not buffered."""
 
-    def __init__(self, line: socket.socket, args: Sequence[str], cwd: Path, env: Mapping[str, str]) -> None:
+    def __init__(self, address: Path, args: Sequence[str], cwd: Path, env: Mapping[str, str]) -> None:
         streams = [os.pipe() for _ in range(3)]
         hear, tell = os.pipe()
         ends = [streams[0][0], streams[1][1], streams[2][1], tell]
-        socket.send_fds(line, [_order(args, cwd, env)], ends)
+        _ask(address, _order(args, cwd, env), ends)
         for end in ends:
             os.close(end)
         self.args = args
@@ -94,8 +94,7 @@ class Fork:
 
 
 class Forks:
-    def __init__(self, line: socket.socket, address: Path) -> None:
-        self._line = line
+    def __init__(self, address: Path) -> None:
         self.address = address
 
     def run(
@@ -105,7 +104,7 @@ class Forks:
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             take, give = os.pipe()
             hear, tell = os.pipe()
-            socket.send_fds(self._line, [_order(args, cwd, env)], [take, out.fileno(), err.fileno(), tell])
+            _ask(self.address, _order(args, cwd, env), [take, out.fileno(), err.fileno(), tell])
             os.close(take)
             os.close(tell)
             feeding = threading.Thread(target=_feed, args=(give, stdin), daemon=True)
@@ -119,12 +118,18 @@ class Forks:
     @contextmanager
     def started(self, args: Sequence[str], cwd: Path, env: Mapping[str, str]) -> Iterator[Fork]:
         """A command that runs until it is told to stop; killed if the test forgets."""
-        process = Fork(self._line, args, cwd, env)
+        process = Fork(self.address, args, cwd, env)
         try:
             yield process
         finally:
             process.kill()
             process.close()
+
+
+def _ask(address: Path, order: bytes, fds: Sequence[int]) -> None:
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(str(address))
+        socket.send_fds(line, [order], fds)
 
 
 def _order(args: Sequence[str], cwd: Path, env: Mapping[str, str]) -> bytes:
@@ -159,9 +164,15 @@ def _command(args: Sequence[str]) -> list[str]:
 
 @cache
 def commands() -> Forks | FreshProcesses:
-    """Those of this process, which load once and end with it."""
+    """Those of whoever started this worker of the tests, else of this process, which load once and end with it."""
     if not hasattr(os, "fork"):
         return FreshProcesses()
+    address = os.environ.get("TESTS_FORKS")
+    return Forks(Path(address) if address else _served())
+
+
+def _served() -> Path:
+    """Start a process that forks, and return where it is asked."""
     ours, theirs = socket.socketpair()
     address = Path(tempfile.mkdtemp(), "forks")
     program = [sys.executable, "-c", "from tests.forks import serve; serve()", str(theirs.fileno()), str(address)]
@@ -182,14 +193,21 @@ def commands() -> Forks | FreshProcesses:
         shutil.rmtree(address.parent)
 
     atexit.register(end)
-    return Forks(ours, address)
+    while loaded.poll() is None and not address.exists():
+        time.sleep(0.01)
+    return address
 
 
 def warm_workers() -> None:
-    """Have the workers of every server that is started from here on be forks, too (tests/warm)."""
+    """Have every server that is started from here on be a fork, and its workers, too (tests/warm)."""
     started = commands()
     if isinstance(started, Forks) and hasattr(os, "pidfd_open"):
         os.environ.update(_warm(started.address))
+
+
+def warmth() -> dict[str, str]:
+    """Return what tells a command where the forks are, for a client that hands on nothing else."""
+    return {name: os.environ[name] for name in _warm("") if "TESTS_FORKS" in os.environ}
 
 
 def _warm(address: Path | str) -> dict[str, str]:
@@ -214,25 +232,24 @@ def _code(pipe: int) -> int:
 
 
 def serve() -> None:
-    """Fork for each order until there are no more; a fork returns too, when its command has ended."""
+    """Fork for each order until nobody is left to give one; a fork returns too, when its command has ended."""
     line = socket.socket(fileno=int(sys.argv[1]))
-    _load()
     listening = socket.socket(socket.AF_UNIX)
-    listening.bind(sys.argv[2])  # only now: a worker that comes earlier starts by itself
+    listening.bind(f"{sys.argv[2]}.new")
     listening.listen(100)
+    Path(f"{sys.argv[2]}.new").rename(sys.argv[2])
+    _load()  # whoever asks meanwhile waits
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody has to wait for what was forked
     while True:
-        ready, _, _ = select.select([line, listening], [], [])
-        asked = line if line in ready else listening.accept()[0]
-        order, fds = _received(asked)
-        if order and _forked(order, fds, None if asked is line else asked, (line, listening)):
+        if line in select.select([line, listening], [], [])[0]:
             return
-        if not order and asked is line:
+        asked = listening.accept()[0]
+        order, fds = _received(asked)
+        if order and _forked(order, fds, asked, (line, listening)):
             return
         for fd in fds:
             os.close(fd)
-        if asked is not line:
-            asked.close()
+        asked.close()
 
 
 def _received(asked: socket.socket) -> tuple[Order | None, list[int]]:
@@ -245,8 +262,11 @@ def _received(asked: socket.socket) -> tuple[Order | None, list[int]]:
     return None, []
 
 
-def _forked(order: Order, fds: list[int], worker: socket.socket | None, not_theirs: Sequence[socket.socket]) -> bool:
-    """Run a command in a fork, or a worker for the process behind `worker`; True in the fork, when it has ended."""
+def _forked(order: Order, fds: list[int], asked: socket.socket, not_theirs: Sequence[socket.socket]) -> bool:
+    """Run a command in a fork; True there, when it has ended.
+
+    Who asks sends the command's streams, and either a pipe that is told how it ends, or waits for that on the line.
+    """
     match order[0]:
         case ["-m", module, *_]:
             importlib.import_module(module)  # so that the next fork has what it imports
@@ -255,12 +275,12 @@ def _forked(order: Order, fds: list[int], worker: socket.socket | None, not_thei
     for one in not_theirs:
         one.close()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    if worker:
-        _fork_for(worker, fds)
-        streams = fds
+    streams, told = fds[:3], fds[3:]
+    if told:
+        asked.close()
+        _fork_once_more(*told)
     else:
-        *streams, tell = fds
-        _fork_once_more(tell)
+        _fork_for(asked, streams)
     try:
         _run(*order, streams)
     except SystemExit as ended:

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from tests.api import wire, world
+from tests.deep import too
 from tests.processes import within
 
 from kimi_proxy.api.server import AT_ONCE, is_loopback, refuse_exposure, run, serve
@@ -242,7 +243,7 @@ def process() -> Iterator[tuple[subprocess.Popen[str], int]]:
         started.communicate(timeout=60)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, too(signal.SIGINT)])
 def test_a_signal_stops_the_server_cleanly(process: tuple[subprocess.Popen[str], int], number: signal.Signals):
     server, port = process
     assert wire.ask(port, "GET", "/health").status == 200

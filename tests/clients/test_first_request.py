@@ -4,7 +4,6 @@ What it sends to its own server is recorded over TLS on loopback. Our recall too
 """
 
 import json
-import os
 import re
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from tests.api.proxy_world import proxy
 from tests.clients import agents
 from tests.clients.first_party import Recorded, first_party, provider
 from tests.clients.servers import INSTALL_S
+from tests.deep import deep
 
 from kimi_proxy.features.clients import proxied
 from kimi_proxy.features.clients.proxied import ProxyTarget
@@ -51,6 +51,7 @@ async def through_us(folder: Path, is_anthropic: bool) -> Recorded:
     return recorded
 
 
+@deep
 async def test_tools_and_system_are_those_of_a_direct_request_token_for_token(tmp_path: Path):
     with first_party(tmp_path) as direct:
         await run(tmp_path, **direct.env)
@@ -66,7 +67,7 @@ async def test_tools_and_system_are_those_of_a_direct_request_token_for_token(tm
     assert relayed.headers[0]["x-api-key"] == "sk-of-the-client"
 
 
-@pytest.mark.skipif(not os.environ.get("KIMI_PROXY_DEEP"), reason="./test.sh --deep compares this as well")
+@deep
 async def test_before_another_provider_nothing_is_claimed(tmp_path: Path):
     recorded = await through_us(tmp_path, is_anthropic=False)
 

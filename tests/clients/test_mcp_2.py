@@ -11,6 +11,7 @@ from tests.clients import sdks
 from tests.clients.conftest import STDIO
 from tests.clients.text import EVERYTHING, LOG, QUESTION
 from tests.deep import too
+from tests.forks import warmth
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -34,7 +35,8 @@ FEWER = [*WAYS[:6], *(too(*way) for way in WAYS[6:])]
 
 @asynccontextmanager
 async def connected(door: str, mode: str, port: int, home: Path) -> AsyncIterator["Client"]:
-    command = sdks.mcp.StdioServerParameters(command=STDIO[0], args=STDIO[1:], env={"KIMI_PROXY_HOME": str(home)})
+    env = {"KIMI_PROXY_HOME": str(home), **warmth()}
+    command = sdks.mcp.StdioServerParameters(command=STDIO[0], args=STDIO[1:], env=env)
     server = command if door == "stdio" else f"http://127.0.0.1:{port}{door}"
     async with sdks.mcp.Client(server, mode=mode, read_timeout_seconds=60) as client:
         yield client

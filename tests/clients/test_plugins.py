@@ -65,6 +65,7 @@ def test_both_plugins_teach_the_same_skill():
     assert (CLAUDE / skill).read_text() == (CODEX / skill).read_text()
 
 
+@deep  # test_codex_installs_the_plugin_and_its_server runs
 def test_claude_code_accepts_the_marketplace_and_installs_the_plugin(tmp_path: Path):
     claude, market = agents.claude(), checkout(tmp_path / "market")
     for path in (market, market / "plugins" / "claude-code"):

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -61,34 +62,48 @@ def run(home: Path, *before: str, **env: str) -> subprocess.CompletedProcess[str
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=150)
 
 
-@pytest.fixture
-def trapped(tmp_path: Path) -> dict[str, str]:
-    (tmp_path / "trap").mkdir()
-    (tmp_path / "trap" / "sitecustomize.py").write_text(TRAP)
-    return {"PYTHONPATH": str(tmp_path / "trap"), "TRAP_LOG": str(tmp_path / "trap.log")}
+def trapped(folder: Path) -> dict[str, str]:
+    (folder / "trap").mkdir()
+    (folder / "trap" / "sitecustomize.py").write_text(TRAP)
+    return {"PYTHONPATH": str(folder / "trap"), "TRAP_LOG": str(folder / "trap.log")}
 
 
-def test_pruning_asks_nothing_of_the_network_and_a_key_alone_is_no_opt_in(
-    tmp_path: Path, trapped: dict[str, str]
-) -> None:
-    ran = run(tmp_path / "home", **trapped, DEEPINFRA_API_KEY="sk")
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "done\n", "")
-    assert not Path(trapped["TRAP_LOG"]).exists()
+@dataclass(frozen=True)
+class Watched:
+    ran: subprocess.CompletedProcess[str]
+    caught: Path  # by the trap
+    calls: Path  # of the kernel that have to do with the network, if strace may trace
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
+    """One run with the trap, before the eyes of the kernel, too."""
+    folder = tmp_path_factory.mktemp("watched")
+    env, calls = trapped(folder), folder / "calls"
+    strace = ("strace", "-f", "-qq", "-e", "trace=network", "-o", str(calls)) if shutil.which("strace") else ()
+    ran = run(folder / "home", *strace, **env, DEEPINFRA_API_KEY="sk")
+    if strace and (not calls.exists() or "ptrace" in ran.stderr):
+        calls.unlink(missing_ok=True)
+        ran = run(folder / "home", **env, DEEPINFRA_API_KEY="sk")
+    return Watched(ran, Path(env["TRAP_LOG"]), calls)
+
+
+def test_pruning_asks_nothing_of_the_network_and_a_key_alone_is_no_opt_in(watched: Watched) -> None:
+    assert (watched.ran.returncode, watched.ran.stdout, watched.ran.stderr) == (0, "done\n", "")
+    assert not watched.caught.exists()
 
 
 @deep
-def test_the_trap_would_have_caught_it(tmp_path: Path, trapped: dict[str, str]) -> None:
+def test_the_trap_would_have_caught_it(tmp_path: Path) -> None:
+    env = trapped(tmp_path)
     endpoint = "http://127.0.0.1:9/"
     opted_in = {"KIMI_PRUNING_BACKEND": "deepinfra", "DEEPINFRA_API_KEY": "sk", "DEEPINFRA_ENDPOINT_URL": endpoint}
-    assert run(tmp_path / "home", **trapped, **opted_in).returncode == 97
-    assert "127.0.0.1" in Path(trapped["TRAP_LOG"]).read_text()
+    assert run(tmp_path / "home", **env, **opted_in).returncode == 97
+    assert "127.0.0.1" in Path(env["TRAP_LOG"]).read_text()
 
 
-@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
-def test_the_kernel_sees_no_internet_socket(tmp_path: Path) -> None:
-    calls = tmp_path / "calls"
-    ran = run(tmp_path / "home", "strace", "-f", "-qq", "-e", "trace=network", "-o", str(calls))
-    if not calls.exists() or "ptrace" in ran.stderr:
-        pytest.skip("strace may not trace here")
-    assert (ran.returncode, ran.stdout) == (0, "done\n")
-    assert [line for line in calls.read_text().splitlines() if "AF_INET" in line] == []
+def test_the_kernel_sees_no_internet_socket(watched: Watched) -> None:
+    if not watched.calls.exists():
+        pytest.skip("strace is not installed, or may not trace here")
+    assert (watched.ran.returncode, watched.ran.stdout) == (0, "done\n")
+    assert [line for line in watched.calls.read_text().splitlines() if "AF_INET" in line] == []

@@ -1,7 +1,7 @@
-"""Every Python below the tests reads this as it starts: one that is to be a worker lets a fork be it (tests/forks.py).
+"""Every Python below the tests reads this as it starts: a worker or MCP server of ours lets a fork be it.
 
-A worker's imports take over half a second of CPU, and the tests start some hundreds of workers. The process that was
-started stays in the fork's place: what ends one ends the other.
+Their imports take over half a second of CPU, and the tests start some hundreds of them. The process that was started
+stays in the fork's place: what ends one ends the other (tests/forks.py).
 """
 
 import os
@@ -10,7 +10,18 @@ import sys
 WORKERS = "kimi_proxy.services.workers"
 
 
-def _stand_in(address: str) -> None:
+def _arguments() -> list[str]:
+    """Return what a fork is to run in this process's place, or nothing."""
+    match [argument for argument in sys.orig_argv[1:] if argument != "-P"]:
+        case ["-m", "kimi_proxy", "pruner" | "tools", *_] as server:
+            return server[2:]
+        # As the pool starts a worker: python -P -m, or in tests of the pool python -P -c.
+        case ["-m" | "-c", program] as worker if WORKERS in program and "-P" in sys.orig_argv:
+            return worker
+    return []
+
+
+def _stand_in(arguments: list[str], address: str) -> None:
     """Have a fork do this process's work, and end as it ends. Return if there are no forks to be had."""
     import _signal
     import _socket
@@ -23,16 +34,19 @@ def _stand_in(address: str) -> None:
         return
     for number in (_signal.SIGTERM, _signal.SIGINT):
         _signal.signal(number, lambda number, _: line.send(bytes([number])))
-    order = json.dumps([sys.orig_argv[2:], os.getcwd(), dict(os.environ), False]).encode()  # noqa: PTH109 - pathlib costs time
+    order = json.dumps([arguments, os.getcwd(), dict(os.environ), False]).encode()  # noqa: PTH109 - pathlib costs time
     streams = b"".join(fd.to_bytes(4, sys.byteorder) for fd in (0, 1, 2))
     line.sendmsg([len(order).to_bytes(4)], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
     line.sendall(order)
     for fd in (0, 1, 2):
         os.close(fd)  # the other end has to see when the fork closes them
     status = line.recv(16)
-    os._exit(os.waitstatus_to_exitcode(int(status)) & 0x7F if status else 1)
+    code = os.waitstatus_to_exitcode(int(status)) if status else 1
+    if code < 0:
+        _signal.signal(-code, _signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
 
 
-# As the pool starts a worker: python -P -m, or in tests of the pool python -P -c.
-if "TESTS_FORKS" in os.environ and sys.orig_argv[1:2] == ["-P"] and WORKERS in sys.orig_argv[-1]:
-    _stand_in(os.environ["TESTS_FORKS"])
+if "TESTS_FORKS" in os.environ and (arguments := _arguments()):
+    _stand_in(arguments, os.environ["TESTS_FORKS"])

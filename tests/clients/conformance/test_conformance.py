@@ -73,13 +73,13 @@ async def test_the_pruner_conforms(version: str, suite: list[str], port: int):
     await assert_conforms(suite, f"http://127.0.0.1:{port}/mcp", version, "pruner")
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", [too(VERSIONS[0]), VERSIONS[1]])
 async def test_the_doors_of_the_pruner_conform_whatever_is_behind_them(version: str, suite: list[str]):
     async with fixtures_on_a_port() as port:
         await assert_conforms(suite, f"http://127.0.0.1:{port}/mcp", version, "fixtures")
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", [VERSIONS[0], too(VERSIONS[1])])
 async def test_the_gateway_conforms(version: str, suite: list[str], tmp_path: Path):
     era = "stateless" if version == "2026-07-28" else "handshake"
     args = json.dumps([str(HERE / "fixture_server.py"), era])

@@ -5,6 +5,7 @@ import zlib
 
 import pytest
 from tests.core.chat.streams import DONE, STOP, STREAMS, USAGE_ALONE, Stream, delta, line, said
+from tests.deep import places
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.chat.reply import MAX_HELD_BYTES, EventBuffer, ReplyFacts, ReplyReader, Usage
@@ -28,7 +29,7 @@ def test_there_are_forty_streams_with_names_of_their_own():
 
 @pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.name)
 def test_a_stream_cut_at_any_byte_passes_unchanged_and_is_understood(stream: Stream):
-    for at in range(len(stream.raw) + 1):
+    for at in places(len(stream.raw)):
         pieces = stream.raw[:at], stream.raw[at:]
         assert passed(EventBuffer(), *pieces) == stream.raw
         assert understood(stream.wire, *pieces) == stream.facts
@@ -46,7 +47,7 @@ def test_a_stream_in_single_bytes_passes_unchanged_and_is_understood(stream: Str
 def test_hiding_usage_hides_the_same_wherever_a_stream_is_cut(stream: Stream):
     whole = passed(EventBuffer(Wire.CHAT.format.hide_usage), stream.raw)
 
-    for at in range(len(stream.raw) + 1):
+    for at in places(len(stream.raw)):
         shown = passed(EventBuffer(Wire.CHAT.format.hide_usage), stream.raw[:at], stream.raw[at:])
         # Half of a CRLF may be hidden with the event that it was cut from: a lone CR ends a line as well.
         assert list(SseParser().feed(shown)) == list(SseParser().feed(whole))
