@@ -51,7 +51,7 @@ def python() -> str:
 
 
 @pytest.mark.timeout(2 * INSTALL_S + 600)
-@pytest.mark.parametrize("door", [too("/mcp"), "/rpc", "stdio"])
+@pytest.mark.parametrize("door", [too("/mcp"), too("/rpc"), "stdio"])
 def test_an_older_client_prunes_and_recovers(door: str, python: str, port: int, home: Path):
     target = STDIO if door == "stdio" else [f"http://127.0.0.1:{port}{door}"]
     done = subprocess.run(

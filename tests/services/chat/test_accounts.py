@@ -8,6 +8,7 @@ import pytest
 from tests import outputs
 from tests.conversations import Assistant, Item, Result, User, body
 from tests.conversations import Call as Asked
+from tests.deep import too
 from tests.evil import Evil, Heard, Line, Script, evil, http
 from tests.model import Call, Says, events
 from tests.model import body as answer_body
@@ -52,7 +53,7 @@ async def noted(runtime: Runtime) -> list[Metric]:
     return [metric async for page in runtime.sessions.metrics(None) for metric in page]
 
 
-@pytest.mark.parametrize("name", ["debugging", "refactoring", "log-hunt"])
+@pytest.mark.parametrize("name", ["debugging", too("refactoring"), too("log-hunt")])
 async def test_what_doing_nothing_would_have_cost_is_what_it_did_cost_when_nothing_was_done(name: str, tmp_path: Path):
     recorded = recording(name)
     wire = recorded.requests[0].wire
