@@ -45,7 +45,13 @@ async def test_a_lock_held_by_another_process_costs_a_bounded_time(tmp_path: Pat
             began = time.monotonic()
             refusals = await asyncio.gather(*(refusal(store) for _ in range(20)))
             assert time.monotonic() - began < 20  # one after the other would take 40 s
-            assert any("another program holds it locked" in words for words in refusals)
+            # On a machine that is too busy the time is over before anybody has looked at the lock.
+            for _ in range(20):
+                if any("another program holds it locked" in words for words in refusals):
+                    break
+                refusals = [await refusal(store)]
+            else:
+                raise AssertionError(refusals)
             with pytest.raises(StoreUnavailable):
                 await store.originals.get("local", before.id)
             assert "locked" in (await store.usage()).state

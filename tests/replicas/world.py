@@ -15,7 +15,7 @@ from tests.services.store.postgres_server import url_of
 from kimi_proxy.core.chat import Wire, parse
 
 # The machine may be busy with other tests: nothing goes whole because it was late.
-SETTINGS = "[sanitizer]\nbudget_ms = 20000\n"
+SETTINGS = "[sanitizer]\nbudget_ms = 60000\n"
 STORE = "[store]\ntimeout_ms = 60000\n"
 
 
