@@ -31,7 +31,7 @@ MESSAGES: list[JsonValue] = [
     {"role": "assistant", "content": None, "tool_calls": [CALL]},
     {"role": "tool", "tool_call_id": "call_1", "content": LOG},
 ]
-PATIENT = "[sanitizer]\nbudget_ms = 20000\n"
+PATIENT = "[sanitizer]\nbudget_ms = 60000\n"
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -145,7 +145,7 @@ async def litellm(folder: Path, provider: str, compressor: str) -> AsyncIterator
 async def test_a_conversation_through_litellm_is_cut_by_us_and_read_back_by_the_model(tmp_path: Path):
     with model() as (provider, requests):
         async with (
-            proxy(tmp_path / "state", "[sanitizer]\nbudget_ms = 20000\n") as p,
+            proxy(tmp_path / "state", "[sanitizer]\nbudget_ms = 60000\n") as p,
             litellm(tmp_path, provider, f"http://127.0.0.1:{p.port}") as url,
             httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http,
         ):

@@ -32,7 +32,7 @@ SETTINGS = """
 [access]
 allowed_hosts = ["127.0.0.1:{balancer}"]
 [sanitizer]
-budget_ms = 20000
+budget_ms = 60000
 threshold_tokens = 300
 [providers.openai-evil]
 type = "openai"
