@@ -49,6 +49,12 @@ def test_a_member_is_removed_and_comments_stay(before: str, after: str):
     assert jsonc.remove(before, ("b",)) == after
 
 
+def test_members_that_replace_all_others_stand_as_those_did():
+    merged = jsonc.merge('{"a":{\r\n    "url": 1\r\n}}', ("a",), {"command": 2}, ["url"])
+
+    assert merged == '{"a":{\r\n    "command": 2\r\n}}'
+
+
 @pytest.mark.parametrize(
     "text",
     ["{", "[1", '{"a" 1}', '{"a": 1 "b": 2}', "{'a': 1}", '{"a": NaN}', '{"a": 01}', "{} {}", '{"a": "\\x"}', "/* {}"],

@@ -61,11 +61,11 @@ def merge(text: str, path: Path, values: Mapping[str, JsonValue], dropped: Seque
     """Return `text` with `values` in the object at `path`, and without the keys in `dropped`."""
     if not isinstance(get(text, path), dict):
         return put(text, path, dict(values))
-    for key in dropped:
-        text = remove(text, (*path, key))
     for key, value in values.items():
         if get(text, (*path, key)) != value:
             text = put(text, (*path, key), value)
+    for key in dropped:  # last: what is new has lines of its own where these have them
+        text = remove(text, (*path, key))
     return text
 
 
