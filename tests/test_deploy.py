@@ -12,6 +12,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 from tests.checkout import clean_env
+from tests.deep import deep
 from tests.processes import within
 
 from kimi_proxy.services.metrics import Metrics
@@ -110,6 +111,7 @@ def image_settings() -> Iterator[tuple[str, str]]:
         yield name, value
 
 
+@deep
 def test_what_the_image_runs_is_ready_and_stops_by_sigterm(tmp_path: Path):
     """Run the image's command with its settings: all that it writes is in the folder that the image keeps."""
     (health,) = re.findall(r"^    CMD (\[.*\])$", DOCKERFILE, re.M)

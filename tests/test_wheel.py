@@ -12,7 +12,7 @@ from urllib.request import urlopen
 
 import pytest
 from tests.checkout import LISTENS, PATIENCE_S, ROOT, clean_env, copy_to
-from tests.deep import deep, too
+from tests.deep import deep
 from tests.texts import a_log
 
 pytestmark = pytest.mark.timeout(2 * PATIENCE_S)
@@ -94,7 +94,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _build(copy_to(folder / "source"), folder / "dist")
 
 
-@pytest.mark.parametrize("version", [HERE, *map(too, OTHERS)])
+@deep  # test_start.py sets up and runs a fresh copy
+@pytest.mark.parametrize("version", [HERE, *OTHERS])
 def test_it_installs_and_runs_in_an_empty_environment(version: str, wheel: Path, tmp_path: Path):
     interpreter = _python(version)
     env = clean_env(tmp_path / "home")

@@ -11,7 +11,7 @@ import pytest
 from tests.clients.conftest import STDIO
 from tests.clients.servers import installed
 from tests.clients.text import LOG, QUESTION
-from tests.deep import too
+from tests.deep import deep
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("one_client.py")
@@ -50,8 +50,9 @@ def python() -> str:
     return str(installed(f"mcp1-{version}", install) / "bin" / "python")
 
 
+@deep  # test_mcp_2.py shows it with the client of today
 @pytest.mark.timeout(2 * INSTALL_S + 600)
-@pytest.mark.parametrize("door", [too("/mcp"), too("/rpc"), "stdio"])
+@pytest.mark.parametrize("door", ["/mcp", "/rpc", "stdio"])
 def test_an_older_client_prunes_and_recovers(door: str, python: str, port: int, home: Path):
     target = STDIO if door == "stdio" else [f"http://127.0.0.1:{port}{door}"]
     done = subprocess.run(

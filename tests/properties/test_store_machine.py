@@ -166,7 +166,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 TestStoreMachine = pytest.mark.timeout(7200 if DEEP else 600)(StoreMachine.TestCase)
 TestStoreMachine.settings = settings(
-    max_examples=2000 if DEEP else 15,
+    max_examples=2000 if DEEP else 10,
     stateful_step_count=50 if DEEP else 30,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from tests.deep import deep
 from tests.services.store import making, postgres_server
 from tests.services.store.making import a_metric, a_session, an_original
 
@@ -120,6 +121,7 @@ async def _in_thread(file: Path, url: str, progress: CopyProgress = _no_bar) -> 
     return await asyncio.to_thread(copy_store, file, url, progress)
 
 
+@deep
 async def test_a_copy_that_was_interrupted_goes_on_where_it_was(server: str, tmp_path: Path):
     originals = await _filled(tmp_path)
     url = postgres_server.url_of(server, tmp_path)

@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import psycopg
+from tests.deep import deep
 from tests.services.store.making import TTL_S, a_session, an_original
 from tests.services.store.postgres_server import controlled, opened
 
@@ -18,6 +19,7 @@ def _run(*command: str | Path) -> None:
     subprocess.run(command, check=True, timeout=120)
 
 
+@deep
 async def test_a_restored_dump_serves_old_ids(tmp_path: Path) -> None:
     originals = [an_original(f"text {number}\n\0".encode()) for number in range(20)]
     with controlled() as server:
