@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from tests.api.proxy_world import proxy
@@ -29,14 +30,14 @@ LIST: JsonObject = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    outside = tmp_path_factory.mktemp("servers")
-    folder = outside / "folder"
-    folder.mkdir()
-    (folder / "big.txt").write_bytes(TEXT.encode())
-    (outside / "secret.txt").write_text("secret")
-    (folder / "link.txt").symlink_to(outside / "secret.txt")
-    return folder
+def folder() -> Iterator[Path]:
+    with TemporaryDirectory() as outside:  # not among the folders of the other tests: one server reads below /tmp only
+        folder = Path(outside, "folder")
+        folder.mkdir()
+        (folder / "big.txt").write_bytes(TEXT.encode())
+        Path(outside, "secret.txt").write_text("secret")
+        (folder / "link.txt").symlink_to(Path(outside, "secret.txt"))
+        yield folder
 
 
 def command(server: str, folder: Path) -> list[str]:
