@@ -1,4 +1,4 @@
-"""Cases that ./test.sh --deep adds: of the same kind as one that always runs, and slow."""
+"""Cases that ./test.sh --deep adds: slow ones, nearly all of the same kind as one that always runs."""
 
 import os
 from importlib.util import find_spec
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import settings
 
 IS_DEEP = "KIMI_PROXY_DEEP" in os.environ
-deep = pytest.mark.skipif(not IS_DEEP, reason="one of its kind runs; the others with ./test.sh --deep")
+deep = pytest.mark.skipif(not IS_DEEP, reason="slow: it runs with ./test.sh --deep")
 often = settings(max_examples=5_000 if IS_DEEP else settings.default.max_examples)  # for what is promised
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import psycopg
 from tests.conversations import Assistant, Item
-from tests.deep import deep
 from tests.replicas.fleet import cut_ids
 from tests.replicas.world import ReplicaWorld, replicated, turn
 from tests.services.store.postgres_server import controlled, standby
@@ -21,7 +20,6 @@ async def _is_cut(here: ReplicaWorld, at: int, number: int) -> list[str]:
     return cut_ids(here.provider.heard[-1].body)
 
 
-@deep
 async def test_a_standby_that_takes_over_serves_old_ids_and_cutting_goes_on(tmp_path: Path) -> None:
     items: list[Item] = []
     short = "[store]\ntimeout_ms = 2000\n"

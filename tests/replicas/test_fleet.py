@@ -16,7 +16,7 @@ from kimi_proxy.core.chat import Wire
 
 pytestmark = pytest.mark.timeout(1800 if IS_DEEP else 600)
 
-TURNS = 100 if IS_DEEP else 30
+TURNS = 100
 KILLS = 3  # of each server once; many more in test_kills.py, where a server starts in no time
 PATIENCE_S = 60
 RESUMES_S = 5.0
