@@ -176,7 +176,7 @@ _LIKENESS = re.compile(
     )""",
     re.VERBOSE,
 )
-_ACCESS = re.compile(r"(?:public|private|protected|internal)\s+(?:[^(=;]{0,120}?(?P<name>\w+)\s*\()?")
+_ACCESS = re.compile(r"(?:public|private|protected|internal)\s+(?:[^(=;]{0,120}?(?<!\w)(?P<name>\w++)\s*+\()?")
 # At the margin, as in C: a type, a name, parameters, and no semicolon.
 _MARGIN = re.compile(r"[A-Za-z_][\w\s*&:<>,~]{0,120}?[\s*&](?P<name>[\w:~]+)\s*\([^;=]{0,250}$")
 _STATEMENTS = frozenset(
