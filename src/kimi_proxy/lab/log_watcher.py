@@ -54,7 +54,7 @@ _COUNT = re.compile(r"[Uu]pdating token count in context: (\d{1,13})\s*\Z", re.A
 _USAGE_ROLE = '"_usage"'
 # Of Kimi Code's, and of Continue's on the command line.
 _MEASURED = '"token_counting.measured"'
-_CHECKED = re.compile(r"Context usage check (\{.*\})\s*\Z")
+_CHECKED = "Context usage check {"
 
 
 class LineFeed:
@@ -191,8 +191,8 @@ class ContinueCliLog(LogReader):
     """`… [debug]: Context usage check {"inputTokens": 881, "contextLimit": 200000, …}`, of `cn --verbose`."""
 
     def feed(self, line: str) -> LogCount | None:
-        found = _CHECKED.search(line)
-        match _record(found[1]) if found else None:
+        _, found, checked = line.partition(_CHECKED)
+        match _record("{" + checked) if found else None:
             case {"inputTokens": int(tokens), "contextLimit": int(window)} if tokens and is_count(tokens):
                 return LogCount(CONTINUE_CLI_SOURCE, tokens, window if is_count(window) and window else None)
         return None
