@@ -34,6 +34,7 @@ class Worker:
     observed: bytes = b""  # what stands before a result that is told as text
     replies: tuple[str, ...] = ()  # to an agent without tools: what the model says after so many results
     breaks: int = 0  # so many answers of the conversation break off in mid-stream
+    events_before_break: int = 4
     recalls: bool = True
     requests: list[bytes] = field(default_factory=list)
     recovered: list[str] = field(default_factory=list)
@@ -46,7 +47,8 @@ class Worker:
         says = self._says(wire, heard.body) if is_ours else Says("A title")
         if is_ours and self.breaks > 0:
             self.breaks -= 1
-            await line.stream(*events(wire, Says("I shall print the log and then read it."))[:4], ends=False)
+            begun = events(wire, Says("I shall print the log and then read it."))[: self.events_before_break]
+            await line.stream(*begun, ends=False)
             line.reset()
             return
         await say(wire, says, heard, line)
