@@ -3,11 +3,19 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from tests.api.pruner_world import pruner
 
 STDIO = [sys.executable, "-m", "kimi_proxy", "pruner", "--stdio"]
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Return a folder on the disk: agents run commands where /dev/shm, with the folders of other tests, is empty."""
+    with TemporaryDirectory(prefix="kimi-proxy-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="session")
