@@ -182,6 +182,14 @@ NESTED = framing(
 )
 
 
+# A fence without words in it tells nothing either.
+FENCE = framing(
+    ["x = 1", "x = 1", "x = 1", "}", "}", "x = 1"],
+    Outline(nest([Span(0, 5, 1, "function"), Span(3, 5, 4, "fence")], 6), ("signature", *[""] * 5), ""),
+)
+
+
+@example((FENCE, [0.0] * 6, [0, 1, 40, 0, 0, 0], [False] * 6), 0.0625)
 @example((NESTED, [5.0, 1.0, 0.0, 0.0, 1.0], [50, 10, 0, 50, 10], [False, True, False, False, False]), 0.1)
 @example((NESTED, [0.0, 0.0, 0.0, 1.0, 5.0], [60, 60, 10, 10, 50], [False, False, False, True, False]), 0.1)
 @example((BRACKET, [0.0, 0.0, 0.0, 20.0], [0, 50, 60, 0], [False] * 4), 0.1)

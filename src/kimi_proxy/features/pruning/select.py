@@ -227,7 +227,7 @@ class Search:
             if act == ROWS:
                 states.rows(gains[start:end], self._bare[start:end], may_go)
             elif act == WHOLE:
-                states.rows((until[end] - until[start],), (False,), may_go)
+                states.rows((until[end] - until[start],), (all(self._bare[start:end]),), may_go)
             elif act == HEADER:
                 states.rows((gains[start],), (True,), False)
             elif act == ENTER:
