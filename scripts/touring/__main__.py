@@ -59,7 +59,7 @@ def a_summary(page: Page) -> None:
 
 
 def an_example(page: Page) -> None:
-    page.get_by_role("button", name="Take an example").click()
+    page.get_by_role("button", name="Use an example").click()
     page.locator(".line.gap").first.wait_for()
     page.locator(".line.kept", has_text="ERROR").first.click()
 

@@ -1,4 +1,4 @@
-"""An MCP server on standard input and output whose every word is one of the payloads."""
+"""An MCP server on stdio whose every word is one of the payloads."""
 
 import json
 import sys

@@ -113,7 +113,7 @@ def test_nothing_serious_is_found_where_a_cut_is_shown(judged: Window):
 @themes("light")
 def test_nothing_serious_is_found_while_the_playground_folds(judged: Window):
     page = settled(judged, "playground").page
-    judged.button("Take an example").click()
+    judged.button("Use an example").click()
     page.locator(".line.gap").first.wait_for()
 
     assert serious(judged) == []

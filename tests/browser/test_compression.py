@@ -34,10 +34,10 @@ def test_a_full_window_is_compressed_and_taken_back(window: Window, shop: Produc
     window.button("Compress now").click()
     page.get_by_role("dialog").get_by_role("button", name="Compress", exact=True).click()
     page.get_by_text("This session is compressed.").wait_for()
-    page.locator(".past li", has_text="in force").wait_for()
+    page.locator(".past li", has_text="active").wait_for()
     assert shop.get("/api/compress/red/stats")["active"] is not None
 
-    window.button("Undo the last").click()
+    window.button("Undo the last compression").click()
     page.locator(".past li", has_text="undone").wait_for()
     assert shop.get("/api/compress/red/stats")["active"] is None
 
@@ -45,16 +45,16 @@ def test_a_full_window_is_compressed_and_taken_back(window: Window, shop: Produc
 def test_each_compression_of_the_past_unfolds_to_its_summary(window: Window, shop: Product):
     page = opened(window, INVOICE).page
     entry = page.locator(".past li").first
-    expect(entry.locator("summary")).to_contain_text(re.compile(r"by hand\s*[\d.]+\s?k → [\d.]+\s?k tokens"))
+    expect(entry.locator("summary")).to_contain_text(re.compile(r"manual\s*[\d.]+\s?k → [\d.]+\s?k tokens"))
     expect(entry.locator("pre")).to_be_hidden()
     entry.locator("summary").press("Enter")
 
-    told = entry.get_by_role("region", name="In the place of the old messages")
+    told = entry.get_by_role("region", name="Summary sent instead of the old messages")
     expect(told.locator("pre")).to_contain_text("Goal: mend the VAT of invoices")
     expect(told).to_contain_text("written by the model")
     facts = " ".join(entry.locator(".facts").inner_text().split())
-    assert re.search(r"Before 1\d,\d{3} tokens After 1\d,\d{3} tokens Messages replaced \d+ State in force", facts)
-    told.get_by_role("link", name="The messages as they were").click()
+    assert re.search(r"Before 1\d,\d{3} tokens After 1\d,\d{3} tokens Messages replaced \d+ State active", facts)
+    told.get_by_role("link", name="The original messages").click()
     expect(page.get_by_role("region", name="Original", exact=True)).to_contain_text("A customer says that invoice 1147")
 
 
@@ -74,7 +74,7 @@ def test_one_that_was_undone_twice_in_haste_is_undone_once(window: Window, shop:
     assert shop.chat("haste", exchanges(9, 2200)) == 200
     assert shop.ask("POST", "/api/compress/haste", {"force": True}).status_code == 200
     page = opened(window, "haste").page
-    window.button("Undo the last").dblclick()
+    window.button("Undo the last compression").dblclick()
 
     expect(page.locator(".past li", has_text="undone")).to_be_visible()
     expect(page.locator(".failure")).to_have_count(0)

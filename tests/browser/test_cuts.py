@@ -70,10 +70,10 @@ def test_each_line_says_why(window: Window):
     page = opened(window).page
 
     page.locator(".line.kept").first.click()
-    assert re.search(r"Line 1 stayed: .*(header|import)", page.locator(".lines-why").inner_text())
+    assert re.search(r"Line 1 was kept: .*(header|import)", page.locator(".lines-why").inner_text())
     page.locator(".windowed").focus()
     page.keyboard.press("ArrowDown")
-    assert "Line 2 stayed" in page.locator(".lines-why").inner_text()
+    assert "Line 2 was kept" in page.locator(".lines-why").inner_text()
 
 
 def test_the_original_is_copied_and_recovered_whole(window: Window, shop: Product):
@@ -85,7 +85,7 @@ def test_the_original_is_copied_and_recovered_whole(window: Window, shop: Produc
     page.get_by_text("Copied").wait_for()
     copied = page.evaluate("navigator.clipboard.readText()")
     with page.expect_download() as download:
-        window.button("Recover into a file").click()
+        window.button("Save the original to a file").click()
 
     assert copied == original
     assert download.value.path().read_text("utf-8") == original
@@ -129,13 +129,13 @@ def test_a_search_without_hits_says_so(window: Window):
     page.get_by_role("searchbox").fill("xyzzy-is-nowhere")
     window.button("Find").click()
 
-    page.get_by_text("No original that was searched holds this.").wait_for()
+    page.get_by_text("No original contains this text.").wait_for()
 
 
 def test_an_id_that_nobody_gave_is_told(window: Window):
     page = window.open("cuts", "prn_0000000000000000").page
 
-    page.get_by_text("This original is not kept any more, or never was.").wait_for()
+    page.get_by_text("This original has expired or never existed.").wait_for()
 
 
 def test_it_speaks_french(fenetre: Window):
@@ -161,7 +161,7 @@ def test_an_original_that_cannot_be_copied_is_told(window: Window):
     page.route("**/api/mask/*", lambda route: route.abort())
     window.button("Copy the original").click()
 
-    page.get_by_text("Could not be copied").wait_for()
+    page.get_by_text("Copy failed").wait_for()
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +198,7 @@ def test_what_is_cut_meanwhile_takes_nothing_out_of_the_list(busy: Window, works
     for number in range(55):
         pruned(workshop, text, f"question {number:03}")
     page = busy.open("cuts").page
-    busy.button("Show older ones").click()
+    busy.button("Show older cuts").click()
     expect(page.locator("tbody tr", has_text="question 000")).to_be_visible()
     pruned(workshop, text, "question 055")
     expect(page.locator("tbody tr", has_text="question 055")).to_be_visible()

@@ -9,7 +9,7 @@ from tests.browser.product import INVOICE, NOTES, Product
 from tests.browser.window import Window, Windows
 from tests.deep import deep
 
-PRICE = "Cache that was lost, texts that the model read back, summaries that were asked for."
+PRICE = "Prompt cache lost, text the model read back, and summaries."
 PRIX = "Cache perdu, textes relus par le modèle, résumés demandés."
 
 
@@ -27,8 +27,8 @@ def phone(windows: Windows, shop: Product) -> Iterator[Window]:
 
 
 def test_the_keyboard_reaches_an_explanation_and_escape_closes_it(live: Page):
-    asked = live.get_by_role("button", name="What saving cost")
-    live.get_by_role("button", name="Left out of requests").focus()
+    asked = live.get_by_role("button", name="Overhead")
+    live.get_by_role("button", name="Tokens removed").focus()
     live.keyboard.press("Tab")
 
     expect(asked).to_be_focused()
@@ -43,7 +43,7 @@ def test_the_keyboard_reaches_an_explanation_and_escape_closes_it(live: Page):
 
 
 def test_whoever_hears_the_page_hears_the_explanation_with_its_number(live: Page):
-    expect(live.get_by_role("button", name="What saving cost")).to_have_accessible_description(PRICE)
+    expect(live.get_by_role("button", name="Overhead")).to_have_accessible_description(PRICE)
     tokens = live.get_by_role("columnheader", name="Tokens").get_by_role("button")
     expect(tokens).to_have_accessible_description(re.compile("≈ marks our own estimate"))
 
@@ -55,20 +55,20 @@ def test_the_badge_of_memory_stands_beside_a_long_title_and_says_what_it_counts(
     live.keyboard.press("Tab")
 
     expect(badge).to_be_focused()
-    expect(live.get_by_role("tooltip")).to_have_text(re.compile(r"^\d+ tokens of memory from MCP servers"))
+    expect(live.get_by_role("tooltip")).to_have_text(re.compile(r"^This request carries \d+ tokens of memory"))
     ends = [each.evaluate("(node) => node.getBoundingClientRect().right") for each in (badge, cell)]
     assert ends[0] <= ends[1]
 
 
 def test_a_pointer_opens_it_and_may_rest_on_it_and_escape_closes_it_too(live: Page):
-    live.get_by_role("button", name="What saving cost").hover()
+    live.get_by_role("button", name="Overhead").hover()
     tip = live.get_by_role("tooltip")
     expect(tip).to_have_text(PRICE)
     tip.hover()
     expect(tip).to_be_visible()
     live.keyboard.press("Escape")
     expect(tip).to_have_count(0)
-    live.get_by_role("button", name="What saving cost").hover()
+    live.get_by_role("button", name="Overhead").hover()
     live.mouse.move(5, 5)
     expect(tip).to_have_count(0)
 

@@ -28,20 +28,20 @@ def test_alerts_badges_and_memory_are_there_after_a_reload(windows: Windows, tmp
 
         page = window.open("live").page
         expect(page.locator("tbody tr", has_text="long").locator(".badge.memory")).to_have_text("MCP")
-        expect(page.get_by_text("The window of mystery is not known.")).to_be_visible()
+        expect(page.get_by_text("The context window of mystery is unknown.")).to_be_visible()
         expect(page.get_by_text('[models."mystery"]')).to_be_visible()
         page.locator("tbody tr", has_text="long").get_by_role("button").first.click()
-        expect(page.get_by_text("The instructions are buried.")).to_be_visible()
+        expect(page.get_by_text("The system prompt is far from the end.")).to_be_visible()
         page.reload()
         page.locator("tbody tr", has_text="long").get_by_role("button").first.click()
-        expect(page.get_by_text("The instructions are buried.")).to_be_visible()
+        expect(page.get_by_text("The system prompt is far from the end.")).to_be_visible()
 
         page = window.open("settings").page
         memory = page.get_by_role("textbox", name="Project memory")
         expect(page.get_by_role("button", name="Save")).to_be_disabled()
         memory.fill("Prices are in cents.")
         page.get_by_role("button", name="Save").click()
-        expect(page.get_by_text("It counts from the next conversation on.")).to_be_visible()
+        expect(page.get_by_text("Takes effect with the next conversation.")).to_be_visible()
         page.reload()
         expect(memory).to_have_value("Prices are in cents.")
         page.screenshot(path=str(tmp_path / "settings.png"), full_page=True)

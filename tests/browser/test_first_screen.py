@@ -13,7 +13,7 @@ from tests.browser.window import SharedWindow, Window, Windows
 from tests.deep import deep, too
 from tests.processes import within
 
-REQUESTS = "Requests as they stream"
+REQUESTS = "Live requests"
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +65,8 @@ def test_a_newcomer_is_told_what_to_do(windows: Windows, tmp_path: Path):
     with started(tmp_path, "") as empty, windows.opened(empty.address) as window:
         page = window.open("live").page
 
-        expect(page.get_by_text("Nothing has passed through yet")).to_be_visible()
-        expect(page.get_by_text("There is no key for a provider yet.")).to_be_visible()
+        expect(page.get_by_text("No requests yet")).to_be_visible()
+        expect(page.get_by_text("No provider key is set.")).to_be_visible()
         expect(page.get_by_text(f"OPENAI_BASE_URL={empty.address}/v1")).to_be_visible()
 
 
@@ -101,7 +101,7 @@ def test_the_gauge_and_the_parts_are_those_of_the_newest_request(live: Window, p
     expect(page.get_by_role("meter")).to_have_attribute("aria-valuenow", "42")
     expect(page.locator(".live-under")).to_have_text("4,200 of 10 k tokens · 5,800 free")
     for part in ("System", "Memory", "Tools", "Chat"):
-        row = live.card("What fills it?").locator(".legend-row", has_text=part)
+        row = live.card("What fills it").locator(".legend-row", has_text=part)
         expect(row.locator(".legend-value")).to_have_text(f"{metrics[0][f'{part.lower()}_tokens']:,}")
 
 
@@ -110,11 +110,11 @@ def test_tokens_and_cost_are_drawn_estimated_and_real(live: Window, product: Pro
         say(product, f"draw {turn}", session="drawn")
     page = pinned(live, product, "drawn").page
 
-    for title in ("Tokens per request", "Cost, added up"):
+    for title in ("Tokens per request", "Cumulative cost"):
         expect(live.card(title).locator("canvas")).to_be_visible()
         expect(live.card(title).locator(".chart-key", has_text="Real")).to_be_visible()
         expect(live.card(title).locator(".chart-key", has_text="Estimated")).to_be_visible()
-    expect(live.card("Cost, added up").locator(".chart-key", has_text="Real")).to_contain_text("$0.00034")
+    expect(live.card("Cumulative cost").locator(".chart-key", has_text="Real")).to_contain_text("$0.00034")
     painted = page.evaluate(
         """[...document.querySelectorAll("canvas")].map((canvas) =>
              canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.some((value) => value > 0))"""
@@ -130,7 +130,7 @@ def test_the_cost_of_a_request_that_ends_after_a_later_one_is_drawn_too(live: Wi
     asking = Thread(target=say, args=(product, "slow"), kwargs={"session": "crossed"})
     asking.start()
     rows = live.card(REQUESTS).locator("tbody tr", has_text="crossed")
-    cost = live.card("Cost, added up").locator(".chart-key", has_text="Real")
+    cost = live.card("Cumulative cost").locator(".chart-key", has_text="Real")
     try:
         expect(rows.locator(".badge.running")).to_have_count(1)
         assert within(60, lambda: len(told.asked) > before)
@@ -167,8 +167,8 @@ def test_requests_stay_in_place_while_somebody_points_at_them(live: Window, prod
     rows.first.hover()
     before = rows.count()
     say(product, "second", session="pointed-at")
-    expect(page.get_by_text("still while you point at it")).to_be_visible()
-    expect(live.card("How full is the window?")).to_be_visible()
+    expect(page.get_by_text("paused while you hover")).to_be_visible()
+    expect(live.card("Context window")).to_be_visible()
     assert rows.count() == before
 
     page.locator("h1").hover()
@@ -176,7 +176,7 @@ def test_requests_stay_in_place_while_somebody_points_at_them(live: Window, prod
 
 
 LEVELS = (
-    (8_000, "caution", "plan a compression"),
+    (8_000, "caution", "finish the current step, then compress"),
     (9_000, "warning", "compress this session soon"),
     (9_500, "critical", "compress this session now"),
 )
@@ -190,7 +190,7 @@ def test_a_window_that_fills_up_is_told_with_what_to_do(live: Window, product: P
         chosen(live, product, f"full-{tokens}")
 
         banner = page.locator(f".banner.{level}", has_text=what)
-        expect(banner).to_contain_text(f"The window is {tokens // 100}% full.")
+        expect(banner).to_contain_text(f"The context window is {tokens // 100}% full.")
         expect(page.locator(f".gauge.{level}")).to_be_visible()
         banner.get_by_role("link", name="Compression").click()
         expect(page.get_by_role("heading", name="Compress this session")).to_be_visible()
@@ -212,18 +212,18 @@ def test_other_sessions_that_fill_up_or_fail_are_told_too(windows: Windows, told
         told.tokens, told.status = 100, 200
         say(product, "fine", session="calm")
         page = pinned(window, product, "calm").page
-        expect(page.locator(".banner.ok")).to_contain_text("All is well.")
+        expect(page.locator(".banner.ok")).to_contain_text("Everything is fine.")
         told.tokens = 9_700
         say(product, "full", session="another")
         told.status = 500
         say(product, "fails", session="third")
 
-        expect(page.get_by_text("another: the window is 97% full.")).to_be_visible()
+        expect(page.get_by_text("another: the context window is 97% full.")).to_be_visible()
         expect(page.get_by_text("1 request of another session failed.")).to_be_visible()
         expect(page.locator(".banner.ok")).to_have_count(0)
 
 
-FAILURES = ((401, "check the key"), (404, "does not know the model"), (429, "a pause"), (500, "try again"))
+FAILURES = ((401, "rejected the key"), (404, "does not know this model"), (429, "limiting requests"), (500, "try again"))
 
 
 def test_a_request_that_failed_is_told_with_what_to_do(live: Window, product: Product, told: Provider):
@@ -245,7 +245,7 @@ def test_a_provider_that_is_not_there_is_told(windows: Windows, tmp_path: Path):
         say(product, "anybody?", session="alone")
         page = pinned(window, product, "alone").page
 
-        banner = page.locator(".banner.critical", has_text="The last request failed: not reached")
+        banner = page.locator(".banner.critical", has_text="The last request failed: unreachable")
         expect(banner).to_contain_text("Check the network and the provider's base_url")
 
 
@@ -267,7 +267,7 @@ def test_a_server_that_is_gone_is_told(windows: Windows, tmp_path: Path):
             expect(page.locator(".state.live")).to_be_visible()
             running.close()
 
-            expect(page.locator(".banner.critical")).to_contain_text("The connection to kimi-proxy is lost.")
+            expect(page.locator(".banner.critical")).to_contain_text("Connection to kimi-proxy lost.")
             window.faults.clear()  # the browser tells too that nobody answers
 
 
@@ -327,7 +327,7 @@ def test_what_kimi_proxy_did_is_told_in_a_sentence(live: Window, product: Produc
     page = pinned(live, product, "calm").page
     product.ask("PATCH", "/api/settings", {"sanitizer.enabled": False})
     try:
-        expect(live.card("What kimi-proxy did")).to_contain_text("A setting was changed")
+        expect(live.card("Activity")).to_contain_text("A setting was changed")
         expect(page.get_by_text("The sanitizer is off.")).to_be_visible()
     finally:
         product.ask("PATCH", "/api/settings", {"sanitizer.enabled": True})
@@ -344,7 +344,7 @@ def test_the_view_follows_the_busiest_until_one_is_pinned(live: Window, product:
     picker.select_option(label="idle")
     live.page.reload()
     expect(picker.locator("option:checked")).to_have_text("idle")
-    live.button("Follow the busiest again").click()
+    live.button("Follow the busiest session again").click()
     expect(picker.locator("option:checked")).to_contain_text("Busiest:")
 
 

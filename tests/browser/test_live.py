@@ -12,7 +12,7 @@ from tests.deep import deep
 
 def test_the_day_is_listed_request_by_request(window: Window):
     page = window.open("live").page
-    card = window.card("Requests as they stream")
+    card = window.card("Live requests")
     card.locator("tbody tr").nth(10).wait_for()
 
     assert "demo/apprentice" in card.locator("tbody td:nth-child(3)").all_inner_texts()
@@ -24,15 +24,15 @@ def test_a_day_with_a_compression_has_saved_more_than_it_sent(window: Window):
     page = window.open("live").page
     page.get_by_role("button", name=INVOICE).first.click()
 
-    assert re.search(r"[\d.,]+\s?k\s+tokens in this session", window.card("What did I save?").inner_text())
-    assert all(part in window.card("What fills it?").inner_text() for part in ("System", "Memory", "Tools", "Chat"))
+    assert re.search(r"[\d.,]+\s?k\s+tokens in this session", window.card("Savings").inner_text())
+    assert all(part in window.card("What fills it").inner_text() for part in ("System", "Memory", "Tools", "Chat"))
 
 
 def test_a_conversation_that_outgrew_its_model_went_on_with_a_larger_one(window: Window, shop: Product):
     page = window.open("live").page
     page.get_by_role("button", name="Some labels come out of the printer twice").first.click()
     page.get_by_label("only this session").check()
-    rows = window.card("Requests as they stream").locator("tbody tr")
+    rows = window.card("Live requests").locator("tbody tr")
     expect(rows).to_have_count(5)
 
     models = rows.locator("td:nth-child(3)").all_inner_texts()
@@ -41,7 +41,7 @@ def test_a_conversation_that_outgrew_its_model_went_on_with_a_larger_one(window:
 
 
 ROUTED = {
-    "en-GB": r"demo/liner answers instead of demo/ferry, whose window would be 9\d\s?% full",
+    "en-GB": r"Routed to demo/liner: the context window of demo/ferry would be 9\d\s?% full",
     "fr-FR": r"demo/liner répond à la place de demo/ferry, dont la fenêtre serait pleine à 9\d\s?%",
 }
 

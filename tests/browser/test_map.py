@@ -35,7 +35,7 @@ def test_a_message_tells_what_was_sent_and_what_it_was(window: Window):
     page = opened(window).page
     page.locator(".message-row button", has_text="KIMI_PROXY_HISTORY_SUMMARIZED").click()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_text("As it was sent").wait_for()
+    dialog.get_by_text("Sent", exact=True).wait_for()
 
     assert "mend the VAT of invoices" in dialog.inner_text()
     page.keyboard.press("Escape")
@@ -50,9 +50,9 @@ def test_a_message_that_gave_way_tells_what_it_was_and_what_was_sent_in_its_plac
     expect(folded).to_have_attribute("aria-expanded", "true")
     page.locator(".message-row.gone button", has_text="A customer says that invoice 1147").click()
 
-    dialog = page.get_by_role("dialog", name="Message 1 of the client · User · not sent")
-    expect(dialog.get_by_role("region", name="As it came")).to_contain_text("Find out where the VAT is rounded")
-    sent = dialog.get_by_role("region", name="Sent in its place: the summary")
+    dialog = page.get_by_role("dialog", name="Message 1 from the client · User · not sent")
+    expect(dialog.get_by_role("region", name="Received")).to_contain_text("Find out where the VAT is rounded")
+    sent = dialog.get_by_role("region", name="Sent instead: the summary")
     expect(sent).to_contain_text("Goal: mend the VAT of invoices")
     page.keyboard.press("Escape")
     folded.click()
@@ -78,7 +78,7 @@ def described(name: str, words: int) -> JsonObject:
     [
         (
             "en-GB",
-            "Tools that every request describes",
+            "Tool definitions in every request",
             [["issues (MCP, 2 tools)", "never called"], ["Bash", "1"], ["Read", "never called"]],
         ),
         too(
@@ -140,8 +140,8 @@ def restarted(windows: Windows, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.mark.parametrize(
     ("locale", "words", "place"),
     [
-        too("en-GB", "what people say is kept in memory only", "In the place of the old messages"),
-        ("fr-FR", "ce que les gens disent n’est gardé qu’en mémoire", "À la place des anciens messages"),
+        too("en-GB", "conversations are kept in memory only", "Summary sent instead of the old messages"),
+        ("fr-FR", "les conversations ne sont gardées qu’en mémoire", "À la place des anciens messages"),
     ],
 )
 def test_after_a_restart_it_says_why_it_is_empty_and_leads_to_the_summary(

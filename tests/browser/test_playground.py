@@ -22,7 +22,7 @@ def opened(window: Window) -> Page:
 
 def example(window: Window) -> Window:
     opened(window)
-    window.button("Take an example").click()
+    window.button("Use an example").click()
     window.page.locator(".line.gap").first.wait_for()
     return window
 
@@ -32,7 +32,7 @@ def test_lines_fold_and_the_failure_stays(window: Window):
 
     shown = page.locator(".lines").inner_text()
     assert "Unbalanced" in shown
-    assert re.search(r"\d+ of \d+ lines stay", window.text)
+    assert re.search(r"\d+ of \d+ lines kept", window.text)
 
 
 def test_another_goal_and_another_ratio_fold_other_lines(window: Window):
@@ -49,7 +49,7 @@ def test_a_line_says_why(window: Window):
     page = example(window).page
     page.locator(".line.kept", has_text="Unbalanced").last.click()
 
-    assert re.search(r"Line \d+ stayed: .*(error|traceback|trouble)", page.locator(".lines-why").inner_text())
+    assert re.search(r"Line \d+ was kept: .*(error|traceback|trouble)", page.locator(".lines-why").inner_text())
 
 
 def test_a_file_is_read(window: Window, files: Path):
@@ -60,7 +60,7 @@ def test_a_file_is_read(window: Window, files: Path):
     page.locator("input[type=file]").set_input_files(file)
     page.locator(".line.gap").first.wait_for()
 
-    assert page.get_by_role("combobox", name="Read as").input_value() == "logs"
+    assert page.get_by_role("combobox", name="Treat as").input_value() == "logs"
     assert "the disk is full" in page.locator(".lines").inner_text()
 
 
@@ -110,7 +110,7 @@ def test_a_folder_that_is_dropped_is_refused_in_words(window: Window):
     opened(window)
     dropped(window, "folder")
 
-    window.page.get_by_text("This file cannot be read.").wait_for()
+    window.page.get_by_text("Cannot read this file.").wait_for()
 
 
 def test_words_that_are_dropped_are_left_to_the_browser(window: Window):

@@ -38,26 +38,26 @@ ENGLISH = Language(
     locale="en-GB",
     nothing="nothing in it was long enough to be worth cutting.",
     simulate="Simulate",
-    too_short="That did not work: what came before the last exchanges is too short, or its summary would be as long",
-    server="Last failure: there is no answer at this address, or its program does not run.",
-    server_failed="broken did not answer: there is no answer at this address, or its program does not run",
-    said="What the server said",
-    switch="Shorten long outputs of tools",
-    problem="The configuration file holds something that the next start would refuse: mend it first.",
-    gone="That did not work: this session does not exist any more",
+    too_short="Failed: the history before the last exchanges is too short to compress",
+    server="Last failure: the upstream server cannot be reached.",
+    server_failed="broken failed: the upstream server cannot be reached",
+    said="Server message",
+    switch="Shorten long tool results",
+    problem="The configuration file contains an invalid setting: fix it first.",
+    gone="Failed: this session no longer exists",
 )
 FRENCH = Language(
     locale="fr-FR",
     nothing="rien n’y était assez long pour valoir une coupe.",
     simulate="Simuler",
     too_short=(
-        "Cela n’a pas fonctionné : ce qui précède les derniers échanges est trop court, ou son résumé serait aussi long"
+        "Cela n’a pas fonctionné : l’historique avant les derniers échanges est trop court"
     ),
     server="Dernier échec : il n’y a pas de réponse à cette adresse, ou son programme ne tourne pas.",
     server_failed="broken n’a pas répondu : il n’y a pas de réponse à cette adresse, ou son programme ne tourne pas",
-    said="Ce que le serveur a dit (en anglais)",
+    said="Message du serveur (en anglais)",
     switch="Raccourcir les longues sorties d’outils",
-    problem="Le fichier de configuration contient ce que le prochain démarrage refuserait : corrigez-le d’abord.",
+    problem="Le fichier de configuration contient un réglage non valide : corrigez-le d’abord.",
     gone="Cela n’a pas fonctionné : cette session n’existe plus",
 )
 

@@ -36,14 +36,14 @@ def test_it_is_restarted(window: Window, shop: Product):
 def test_its_log_is_shown(window: Window):
     page = window.open("servers").page
     page.get_by_role("button", name=f"Log: {DESK}").click()
-    dialog = page.get_by_role("dialog", name=f"What {DESK} said")
+    dialog = page.get_by_role("dialog", name=f"Log of {DESK}")
     dialog.wait_for()
     page.keyboard.press("Escape")
     dialog.wait_for(state="detached")
 
 
 def test_what_is_switched_off_is_named(window: Window):
-    window.open("servers").page.get_by_text(re.compile("Switched off:.*task-master")).wait_for()
+    window.open("servers").page.get_by_text(re.compile("Disabled:.*task-master")).wait_for()
 
 
 def test_it_speaks_french(fenetre: Window):

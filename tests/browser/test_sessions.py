@@ -46,8 +46,8 @@ def test_one_is_renamed(window: Window, shop: Product):
 
 def test_two_are_compared(window: Window):
     page = window.open("sessions").page
-    page.get_by_label(f"Choose {INVOICE}").check()
-    page.get_by_label(f"Choose {NOTES}").check()
+    page.get_by_label(f"Select {INVOICE}").check()
+    page.get_by_label(f"Select {NOTES}").check()
     window.button("Compare").click()
     dialog = page.get_by_role("dialog")
     dialog.wait_for()
@@ -58,7 +58,7 @@ def test_two_are_compared(window: Window):
 
 def test_requests_are_taken_away_as_files(window: Window):
     page = window.open("sessions").page
-    page.get_by_label(f"Choose {INVOICE}").check()
+    page.get_by_label(f"Select {INVOICE}").check()
     with page.expect_download() as table:
         window.button("CSV").click()
     with page.expect_download() as document:
@@ -159,7 +159,7 @@ def test_a_session_without_requests_has_no_empty_chart(windows: Windows, crowd: 
         unheard = str(crowd.get("/api/sessions/visitor-128")["id"])
         page.get_by_label("Session", exact=True).select_option(unheard)
 
-        expect(window.card("Cost, added up")).to_contain_text("Waiting for the first request.")
+        expect(window.card("Cumulative cost")).to_contain_text("Waiting for the first request.")
 
 
 @deep

@@ -7,7 +7,7 @@ from tests.browser.product import Product, started
 from tests.browser.window import Window, Windows
 from tests.deep import deep
 
-SANITIZER = "Shorten long outputs of tools"
+SANITIZER = "Shorten long tool results"
 TOML = """\
 # ours since March
 [sanitizer]
@@ -31,7 +31,7 @@ def test_a_switch_counts_at_once_and_the_file_keeps_its_comments(windows: Window
 
         (tmp_path / "config.toml").write_text("[sanitizer]\nnonsense = 1\n")
         switch.click()
-        window.page.get_by_text("It counts until the next start only.").wait_for()
+        window.page.get_by_text("Lost at the next restart.").wait_for()
         assert product.get("/api/sanitizer/stats")["enabled"] is True
         assert "nonsense" in (tmp_path / "config.toml").read_text()
 
@@ -44,12 +44,12 @@ def test_every_switch_is_named_and_another_window_follows(window: Window, window
     assert len(names) >= 4
     assert not [name for name in names if "." in name]  # each has words of its own, not its key
 
-    automatic = page.get_by_role("switch", name="Compress by itself")
+    automatic = page.get_by_role("switch", name="Compress automatic")
     with windows.opened(shop.address) as other:
-        other.open("settings").page.get_by_role("switch", name="Compress by itself").click()
-        page.locator(".switch", has_text="Compress by itself").get_by_text("On", exact=True).wait_for()
-        other.page.get_by_role("switch", name="Compress by itself").click()
-        page.locator(".switch", has_text="Compress by itself").get_by_text("Off", exact=True).wait_for()
+        other.open("settings").page.get_by_role("switch", name="Compress automatic").click()
+        page.locator(".switch", has_text="Compress automatic").get_by_text("On", exact=True).wait_for()
+        other.page.get_by_role("switch", name="Compress automatic").click()
+        page.locator(".switch", has_text="Compress automatic").get_by_text("Off", exact=True).wait_for()
     assert not automatic.is_checked()
 
 
@@ -59,7 +59,7 @@ def test_what_is_in_force_is_shown_and_no_secret(window: Window):
     page.get_by_text("threshold_tokens").wait_for()
 
     assert "KIMI_API_KEY Not set" in " ".join(page.locator(".secrets").inner_text().split())
-    assert "config.toml" in window.card("All settings in force").inner_text()
+    assert "config.toml" in window.card("All settings").inner_text()
 
 
 def test_it_speaks_french(fenetre: Window):

@@ -128,7 +128,7 @@ def test_a_view_with_a_fault_says_so_and_the_others_go_on(shell: Window):
     page.route("**/views/settings.js", lambda route: route.fulfill(content_type="text/javascript", body=fault))
     page.goto(f"{shell.address}/#/settings")
 
-    expect(page.get_by_text("This view met a fault of its own: a fault")).to_be_visible()
+    expect(page.get_by_text("This view failed: a fault")).to_be_visible()
     page.get_by_role("link", name="Sessions").click()
     expect(page.get_by_role("heading", name="All sessions")).to_be_visible()
     shell.faults.clear()
@@ -146,10 +146,10 @@ def test_a_server_with_a_token_asks_for_it_and_opens(windows: Windows, guarded: 
     with windows.opened(guarded.address) as window:
         page = window.page
         page.goto(guarded.address)
-        dialog = page.get_by_role("dialog", name="This server asks for its token")
+        dialog = page.get_by_role("dialog", name="This server requires a token")
         dialog.get_by_label("Token").fill("wrong")
         dialog.get_by_role("button", name="Enter").click()
-        expect(dialog.get_by_role("alert")).to_have_text("The server did not accept it.")
+        expect(dialog.get_by_role("alert")).to_have_text("The server rejected the token.")
 
         dialog.get_by_label("Token").fill(TOKEN)
         dialog.get_by_role("button", name="Enter").click()
@@ -180,7 +180,7 @@ def test_the_question_for_the_token_cannot_be_waved_away(windows: Windows, guard
     with windows.opened(guarded.address) as window:
         page = window.page
         page.goto(guarded.address)
-        dialog = page.get_by_role("dialog", name="This server asks for its token")
+        dialog = page.get_by_role("dialog", name="This server requires a token")
         expect(dialog).to_be_visible()
         for _ in range(3):  # a browser lets a page refuse this only once
             page.keyboard.press("Escape")
@@ -189,7 +189,7 @@ def test_the_question_for_the_token_cannot_be_waved_away(windows: Windows, guard
         # No header can carry this one, so that the server never sees it.
         dialog.get_by_label("Token").fill("“a-token”")
         dialog.get_by_role("button", name="Enter").click()
-        expect(dialog.get_by_role("alert")).to_have_text("The server did not accept it.")
+        expect(dialog.get_by_role("alert")).to_have_text("The server rejected the token.")
         dialog.get_by_label("Token").fill(TOKEN)
         dialog.get_by_role("button", name="Enter").click()
         expect(page.locator(".state.live")).to_be_visible()
@@ -215,7 +215,7 @@ def test_a_text_that_cannot_be_copied_is_told(shell: Window):
     page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('denied')); }")
     shell.button("Copy as curl").click()
 
-    expect(page.get_by_text("Could not be copied")).to_be_visible()
+    expect(page.get_by_text("Copy failed")).to_be_visible()
 
 
 @deep
@@ -259,5 +259,5 @@ def test_an_answer_that_is_not_kimi_proxys_is_no_answer(windows: Windows, shop: 
         )
         for view in ("sessions", "map", "cuts", "servers", "settings"):
             page.goto(f"{window.address}/#/{view}")
-            expect(page.get_by_text("kimi-proxy does not answer.")).to_be_visible()
+            expect(page.get_by_text("kimi-proxy is not responding.")).to_be_visible()
         window.open("live")

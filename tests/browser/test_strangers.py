@@ -182,7 +182,7 @@ def test_what_servers_say(watched: Window):
     page.get_by_role("button", name="Log: evil").click()
     page.get_by_role("dialog").get_by_text(PAYLOADS[0]).first.wait_for()
     page.keyboard.press("Escape")
-    watched.card("broken").get_by_text("What the server said").click()
+    watched.card("broken").get_by_text("Server message").click()
 
     assert PAYLOADS[10] in watched.card("broken").inner_text()
 

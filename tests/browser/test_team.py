@@ -51,7 +51,7 @@ def team(tmp_path_factory: pytest.TempPathFactory, windows: Windows) -> Iterator
 def test_an_admin_sees_what_everyone_used_and_who_did_what(windows: Windows, team: TeamProduct):
     with windows.opened(team.product.address) as window:
         window.page.add_init_script(f'sessionStorage.setItem("kimi-proxy.token", "{TOKEN}")')
-        used = window.open("team").card("What was used")
+        used = window.open("team").card("Usage")
         expect(used.get_by_role("row").nth(1)).to_contain_text("ben")
         expect(used.get_by_role("row").nth(1)).to_contain_text("$7.50")
         used.get_by_label("By").select_option("team,day")

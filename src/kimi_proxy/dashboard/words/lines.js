@@ -1,16 +1,16 @@
 export default {
   en: {
     original: "Original",
-    sent: "As it was sent",
+    sent: "Sent text",
     was_cut: "Cut:",
     cut_lines: { one: "{n} line cut ({start})", other: "{n} lines cut ({start}–{end})" },
-    kept_because: "Line {line} stayed:",
-    cut_because: "Line {line} went:",
+    kept_because: "Line {line} was kept:",
+    cut_because: "Line {line} was cut:",
     score: "score {score}",
     blocks: { one: "{n} block was cut", other: "{n} blocks were cut" },
     previous: "Previous cut",
     next: "Next cut",
-    choose_a_line: "Choose a line to see why it stayed or went.",
+    choose_a_line: "Select a line to see why it was kept or cut.",
   },
   fr: {
     original: "Original",

@@ -1,18 +1,18 @@
 // What the pruner warns of, by the codes of core/errors.py.
 export default {
   en: {
-    constraints_unmet: "the limits leave nothing to cut",
+    constraints_unmet: "nothing can be cut within the limits",
     scorer_refused: "scored without the trained model",
-    cache_hit: "answered from memory",
-    recovery_unavailable: "whole, because the original could not be kept",
-    timeout: "whole, because time was up",
+    cache_hit: "answered from the cache",
+    recovery_unavailable: "uncut: the original could not be stored",
+    timeout: "uncut: timed out",
     input_too_large: "too long for the pruner",
-    internal_error: "whole, after a fault of ours",
-    deepinfra_error: "scored here: the reranker failed",
-    deepinfra_docs_truncated: "not all lines went to the reranker",
-    deepinfra_http_error: "the reranker did not answer",
-    deepinfra_config_error: "the reranker is not set up",
-    deepinfra_parse_error: "the reranker’s answer made no sense",
+    internal_error: "uncut: internal error",
+    deepinfra_error: "scored locally: the reranker failed",
+    deepinfra_docs_truncated: "some lines were not sent to the reranker",
+    deepinfra_http_error: "the reranker is not responding",
+    deepinfra_config_error: "the reranker is not configured",
+    deepinfra_parse_error: "the reranker’s answer is not readable",
   },
   fr: {
     constraints_unmet: "les limites ne laissent rien à couper",
