@@ -1,6 +1,7 @@
 """A provider that answers at once, as cheaply as can be: `python fake_provider.py` prints its port and serves.
 
-Requests whose body holds `"stream":true` get `"n":<chunks>` chunks, each in a packet of its own. The usage of any other
+Requests whose body holds `"stream":true` get `"n":<chunks>` chunks, each in a packet of its own, or with
+`"fast":true` as fast as they are read. The usage of any other
 answer says how many bytes the request had: a proxy may have shortened it.
 """
 
@@ -33,6 +34,8 @@ class Provider(asyncio.Protocol):
         self.received = bytearray()
         self.missing = -1
         self.streaming: asyncio.Task[None] | None = None
+        self.may_write = asyncio.Event()
+        self.may_write.set()
 
     def data_received(self, data: bytes) -> None:
         self.received += data
@@ -48,9 +51,30 @@ class Provider(asyncio.Protocol):
     def answer(self, request: bytes) -> None:
         found = _CHUNKS.search(request[-200:])
         if b'"stream":true' in request and found:
-            self.streaming = asyncio.ensure_future(self.stream(int(found[1])))
+            is_fast = b'"fast":true' in request[-200:]
+            self.streaming = asyncio.ensure_future((self.stream_fast if is_fast else self.stream)(int(found[1])))
         else:
             self.transport.write(WHOLE + BODY % (len(request) - request.index(b"\r\n\r\n") - 4))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.streaming:
+            self.streaming.cancel()
+
+    def pause_writing(self) -> None:
+        self.may_write.clear()
+
+    def resume_writing(self) -> None:
+        self.may_write.set()
+
+    async def stream_fast(self, chunks: int) -> None:
+        self.transport.write(HEAD)
+        for _ in range(chunks // 100):
+            await self.may_write.wait()
+            if self.transport.is_closing():
+                return
+            self.transport.write(CHUNK * 100)
+            await asyncio.sleep(0)
+        self.transport.write(LAST)
 
     async def stream(self, chunks: int) -> None:
         self.transport.write(HEAD)

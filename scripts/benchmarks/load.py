@@ -5,14 +5,20 @@ import contextlib
 import os
 import signal
 import time
+import urllib.request
 
 import relay
 import uvloop
-from timing import p95, table
+from timing import median, p95, table
 
 STREAMS, CHUNKS = 200, 100
 OVERLOAD = 3_000  # connections that ask at once; a server takes 1,000
 STOPPED_STREAMS = 20
+FAST_STREAMS, FAST_CHUNKS, HEALTH_CALLS = (
+    (30, 100),
+    3_000_000,
+    10,
+)  # as many chunks as they can take, until they are left
 READY = b"HTTP/1.1 200"
 
 
@@ -35,11 +41,37 @@ async def _loaded(base_url: str) -> list[tuple[str, str]]:
         pass
     recovered = time.perf_counter() - began
     kinds = {kind: answers.count(kind) for kind in sorted(set(answers))}
+    fast = [
+        (f"/health beside {n} fast streams", f"median {await _health_beside(base_url, n):.0f} ms") for n in FAST_STREAMS
+    ]
     return [
+        *fast,
         (f"{STREAMS} streams at once", f"{STREAMS - len(took)} failed, p95 {p95(took):.0f} ms"),
         (f"{OVERLOAD} connections at once", ", ".join(f"{count} {kind}" for kind, count in kinds.items())),
         ("answers again after", f"{recovered:.1f} s"),
     ]
+
+
+async def _health_beside(base_url: str, streams: int) -> float:
+    """Return the median milliseconds of a health check while streams come as fast as they are read."""
+    readers = [asyncio.create_task(_read_fast(base_url)) for _ in range(streams)]
+    await asyncio.sleep(2)
+    took = []
+    for _ in range(HEALTH_CALLS):
+        began = time.perf_counter()
+        await asyncio.to_thread(urllib.request.urlopen, base_url.removesuffix("/v1") + "/health")
+        took.append((time.perf_counter() - began) * 1000)
+    for reader in readers:
+        reader.cancel()
+    await asyncio.gather(*readers, return_exceptions=True)
+    return median(took)
+
+
+async def _read_fast(base_url: str) -> None:
+    async with relay.Line(base_url) as line:
+        line._writer.write(line.request(relay.stream_body(FAST_CHUNKS).replace(b'"stream"', b'"fast":true,"stream"')))
+        while await line._reader.read(1 << 20):
+            pass
 
 
 async def _stream(base_url: str) -> float | None:

@@ -1,6 +1,7 @@
 """Asks a provider, and hands over its answer piece by piece as it comes."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
@@ -27,13 +28,45 @@ from kimi_proxy.proxy.headers import UpstreamRequest
 KEEP_ALIVE_S = 15.0  # shorter than servers keep a connection, so that it is rarely closed under our hands
 LIST_S = 20.0
 MAX_LIST_BYTES = 16 * 1024**2
+SLICE_BYTES = 16 * 1024
+SLICES_PER_TURN = 4  # of all answers, in one turn of the event loop: a few milliseconds of work
+
+
+class FairTurns:
+    """Makes answers that arrive faster than they can be relayed take turns, in the order in which they ask.
+
+    At most `per_turn` of them go on in one turn of the event loop, so that other requests are served in between.
+    """
+
+    def __init__(self, per_turn: int = SLICES_PER_TURN) -> None:
+        self._per_turn = per_turn
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def take(self) -> None:
+        loop = asyncio.get_running_loop()
+        turn = loop.create_future()
+        self._waiting.append(turn)
+        if len(self._waiting) == 1:
+            loop.call_soon(self._grant, loop)
+        await turn
+
+    def _grant(self, loop: asyncio.AbstractEventLoop) -> None:
+        for _ in range(min(self._per_turn, len(self._waiting))):
+            turn = self._waiting.popleft()
+            if not turn.done():  # a client that hung up has cancelled its own
+                turn.set_result(None)
+        if self._waiting:
+            loop.call_soon(self._grant, loop)
 
 
 class ProviderReply:
     """An answer whose status and headers are known, and whose body is on its way."""
 
-    def __init__(self, response: aiohttp.ClientResponse, name: str, provider: Provider, asked_at: float) -> None:
+    def __init__(
+        self, response: aiohttp.ClientResponse, name: str, provider: Provider, asked_at: float, turns: FairTurns
+    ) -> None:
         self._response = response
+        self._turns = turns
         self._name = name
         self._idle_s = provider.idle_timeout_s
         self._first_by = asked_at + provider.first_token_timeout_s
@@ -55,10 +88,12 @@ class ProviderReply:
         content, now, is_first = self._response.content, asyncio.get_running_loop().time, True
         patience = Deadline(min(self._first_by, self._all_by), self._give_up, http.ConnectionCheck(self._response))
         try:
-            while piece := await content.readany():
+            while piece := await content.read(SLICE_BYTES):
                 # While the client takes its time, the provider is not to blame.
                 patience.at, is_first = self._all_by, False
                 yield piece
+                if len(piece) == SLICE_BYTES:
+                    await self._turns.take()
                 patience.at = min(now() + self._idle_s, self._all_by)
         except TimeoutError as e:
             what = "sent no first token in time" if is_first else "fell silent, or took too long"
@@ -89,6 +124,7 @@ class Upstreams:
         self._proxies = {name: _proxy_of(provider) for name, provider in self._providers.items()}
         self._usual = http.client(aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S))
         self._fresh = http.client(aiohttp.TCPConnector(limit=0, force_close=True))
+        self._turns = FairTurns()
 
     async def close(self) -> None:
         await self._usual.close()
@@ -103,7 +139,7 @@ class Upstreams:
         try:
             if 300 <= response.status < 400 or response.status < 200:
                 raise UpstreamUnreadable(f"{name} answered HTTP {response.status}: correct its base_url")
-            yield ProviderReply(response, name, provider, asked_at)
+            yield ProviderReply(response, name, provider, asked_at, self._turns)
         finally:
             response.close()
 
