@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
 from kimi_proxy.services.store.protocols import DecisionRecord, Decisions, Original, Originals, StoredText
 
@@ -31,9 +32,9 @@ class MemoryOriginals(Originals):
         self.is_stuck = False
         self.keeps = 0
 
-    async def find(self, scope: str, key: bytes) -> str | None:
+    async def find(self, who: Caller, key: bytes) -> str | None:
         await self._answer()
-        found = [o.id for o in self.kept.values() if (o.scope, o.key) == (scope, key)]
+        found = [o.id for o in self.kept.values() if (o.scope, o.key) == (who.scope, key)]
         return found[-1] if found else None
 
     async def keep(self, original: Original) -> None:
@@ -44,19 +45,22 @@ class MemoryOriginals(Originals):
         self.keeps += 1
         self.kept[original.scope, original.id] = original
 
-    async def get(self, scope: str, id: str) -> Original:
+    async def get(self, who: Caller, id: str) -> Original:
         await self._answer()
-        if (scope, id) not in self.kept:
+        found = next((self.kept[scope, id] for scope in who.scopes if (scope, id) in self.kept), None)
+        if found is None:
             raise PruneIdNotFound(id, "unknown")
-        return self.kept[scope, id]
+        return found
 
-    async def live(self, scope: str, ids: Collection[str]) -> frozenset[str]:
+    async def live(self, who: Caller, ids: Collection[str]) -> frozenset[str]:
         await self._answer()
-        return frozenset(id for id in ids if (scope, id) in self.kept)
+        return frozenset(id for id in ids if any((scope, id) in self.kept for scope in who.scopes))
 
-    async def texts(self, scope: str, before: int, limit: int) -> Sequence[StoredText]:
+    async def texts(self, who: Caller, before: int, limit: int) -> Sequence[StoredText]:
         await self._answer()
-        numbered = [StoredText(seq, o.id, o.text) for seq, o in enumerate(self.kept.values(), 1) if o.scope == scope]
+        numbered = [
+            StoredText(seq, o.id, o.text) for seq, o in enumerate(self.kept.values(), 1) if o.scope in who.scopes
+        ]
         return [one for one in reversed(numbered) if one.seq < before][:limit]
 
     def fall_ill(self, ill: bool) -> None:
@@ -80,27 +84,27 @@ class MemoryDecisions(Decisions):
         self.records: dict[tuple[str, bytes], DecisionRecord] = {}
         self._made = 0.0
 
-    async def get(self, scope: str, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
-        return {key: self.records[scope, key] for key in keys if (scope, key) in self.records}
+    async def get(self, who: Caller, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
+        return {key: self.records[who.scope, key] for key in keys if (who.scope, key) in self.records}
 
-    async def times(self, scope: str, keys: Sequence[bytes]) -> Mapping[bytes, float]:
-        return {key: record.created for key, record in (await self.get(scope, keys)).items()}
+    async def times(self, who: Caller, keys: Sequence[bytes]) -> Mapping[bytes, float]:
+        return {key: record.created for key, record in (await self.get(who, keys)).items()}
 
     async def add(
         self,
-        scope: str,
+        who: Caller,
         new: Sequence[DecisionRecord],
         forget: Sequence[bytes] = (),
         replaces: Mapping[bytes, float] = MappingProxyType({}),
     ) -> Mapping[bytes, DecisionRecord]:
-        current = await self.times(scope, list(replaces))
+        current = await self.times(who, list(replaces))
         for key in (*forget, *(key for key, made in replaces.items() if current.get(key) == made)):
-            self.records.pop((scope, key), None)
+            self.records.pop((who.scope, key), None)
         for record in new:
             self._made += 1.0
-            self.records.setdefault((scope, record.key), replace(record, created=self._made))
-        return await self.get(scope, [record.key for record in new])
+            self.records.setdefault((who.scope, record.key), replace(record, created=self._made))
+        return await self.get(who, [record.key for record in new])
 
-    async def of_original(self, scope: str, id: str) -> DecisionRecord | None:
-        found = (one for (at, _), one in self.records.items() if at == scope and one.original_ids[:1] == (id,))
+    async def of_original(self, who: Caller, id: str) -> DecisionRecord | None:
+        found = (one for (at, _), one in self.records.items() if at in who.scopes and one.original_ids[:1] == (id,))
         return next(found, None)

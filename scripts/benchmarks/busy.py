@@ -19,6 +19,7 @@ sys.path.append(str(Path(__file__).parents[2]))
 from tests import outputs
 
 from kimi_proxy.core import tokens
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.features.models import Target
@@ -27,7 +28,7 @@ from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.store import open_store
+from kimi_proxy.services.store.sqlite.store import SqliteStore
 from kimi_proxy.services.workers.pool import Workers
 
 LOOPS = 8  # beside which everything is measured a second time
@@ -87,7 +88,7 @@ async def _measured() -> dict[str, Figures]:
     await workers.warm()
     await asyncio.sleep(2)  # as a server has had the time to
     with tempfile.TemporaryDirectory() as home:
-        store = await open_store(Path(home), ttl_s=86_400, max_bytes=1 << 30)
+        store = await SqliteStore.open(Path(home), ttl_s=86_400, max_bytes=1 << 30, timeout_s=2.0)
         decisions = ChatDecisions(store.originals, store.decisions)
         stage = Sanitizer(Settings(), "http://127.0.0.1:8000", decisions, workers, Metrics())
         for turn in range(TIMES):
@@ -104,7 +105,7 @@ async def _turn(stage: Sanitizer, name: str, turn: int, figures: Figures) -> Non
     said = [sanitizer.user(Wire.CHAT, f"{printed.goal} ({turn})")]
     said += sanitizer.called(Wire.CHAT, f"call_{name}_{turn}", tool, dict(arguments), printed.text)
     request = parse(sanitizer.body(Wire.CHAT, said), Wire.CHAT)
-    draft = Draft(request, Target("kimi", "kimi-k2"), Session(f"{name} {turn}"))
+    draft = Draft(request, Target("kimi", "kimi-k2"), Session(f"{name} {turn}"), LOCAL)
     began = time.perf_counter()
     left = await stage.shorten(draft)
     figures.waited_ms.append((time.perf_counter() - began) * 1000)

@@ -19,6 +19,7 @@ from pathlib import Path
 from timing import median, table
 
 from kimi_proxy.core import json as deepjson
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.config.servers import MaskingSettings
 from kimi_proxy.core.json import JsonValue
@@ -259,7 +260,7 @@ async def held_rows() -> list[tuple[str, str]]:
     with tempfile.TemporaryDirectory() as home:
         toml = f"[mcp.servers.echo]\ncommand = {json.dumps(UPSTREAM[0])}\nargs = {json.dumps(UPSTREAM[1:])}\n"
         async with running(parse(toml, {}, Path(home))) as runtime:
-            await runtime.gateway.answer("echo", message(100))
+            await runtime.gateway.answer(LOCAL, "echo", message(100))
             return [
                 await held(runtime.gateway, "a text, which is masked", "echo"),
                 await held(runtime.gateway, "many members, which pass whole", "rows"),
@@ -271,7 +272,7 @@ async def held(gateway: Gateway, what: str, tool: str) -> tuple[str, str]:
     for _ in range(HELD_ROUNDS):
         turns: list[float] = []
         watching = asyncio.create_task(watch(turns))
-        deepjson.encode_in_pieces(await gateway.answer("echo", message(HELD_CHARS, tool=tool)))
+        deepjson.encode_in_pieces(await gateway.answer(LOCAL, "echo", message(HELD_CHARS, tool=tool)))
         await asyncio.sleep(0)
         watching.cancel()
         longest.append(max(turns))

@@ -16,7 +16,7 @@ import corpus
 from timing import median, p95, table
 
 from kimi_proxy.core import tokens
-from kimi_proxy.core.caller import LOCAL_SCOPE
+from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -27,7 +27,7 @@ from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.prompt_cache import PromptCaches, never
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.store import open_store
+from kimi_proxy.services.store.sqlite.store import SqliteStore
 from kimi_proxy.services.workers.pool import Workers
 
 TURNS = 25
@@ -90,24 +90,24 @@ async def _session(wire: Wire, seed: int, home: Path, workers: Workers, figures:
     before: list[bytes] = []
     requests = list(_requests(wire, seed))
     for part, last_request in ((requests[:RESTART_AT], never), (requests[RESTART_AT:], _just_now)):
-        store = await open_store(home, ttl_s=DAY_S, max_bytes=1 << 30)
+        store = await SqliteStore.open(home, ttl_s=DAY_S, max_bytes=1 << 30, timeout_s=2.0)
         decisions = ChatDecisions(store.originals, store.decisions)
         caches = PromptCaches(last_request)
         sanitizer = Sanitizer(Settings(), "http://127.0.0.1:8000", decisions, workers, Metrics(), caches)
         for request in part:
             before = await _turn(request, sanitizer, before, figures)
-        decided = await store.decisions.totals(LOCAL_SCOPE)
+        decided = await store.decisions.totals(LOCAL)
         await store.close()
     figures.late += decided.outputs.get("out_of_time", 0)
 
 
-async def _just_now(session: str) -> float:
+async def _just_now(who: Caller, session: str) -> float:
     """The restart is short enough for the provider's prompt cache to outlive it."""
     return time.time()
 
 
 async def _turn(request: Request, sanitizer: Sanitizer, before: list[bytes], figures: Figures) -> list[bytes]:
-    draft = Draft(request, Target("kimi", "kimi-k2"), Session("bench"))
+    draft = Draft(request, Target("kimi", "kimi-k2"), Session("bench"), LOCAL)
     began = time.perf_counter()
     left = await sanitizer.shorten(draft)
     figures.added_ms.append((time.perf_counter() - began) * 1000)

@@ -11,6 +11,7 @@ from pathlib import Path
 import sanitizer
 from timing import median, p95, table
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.chat.edit import with_system
 from kimi_proxy.core.config import Config
@@ -19,7 +20,7 @@ from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.tokens import count
 from kimi_proxy.features.context import tokens_of
 from kimi_proxy.features.pipeline import Draft, name_of, run_stages
-from kimi_proxy.features.sessions import session_of
+from kimi_proxy.features.sessions import LOCAL_IDS, session_of
 from kimi_proxy.services.runtime import Runtime, running
 
 SIZES = (100_000, 1_000_000)
@@ -63,7 +64,7 @@ async def _row(wire: Wire, size: int, threshold: int) -> Sequence[object]:
     with tempfile.TemporaryDirectory() as folder:
         home, body = Path(folder), _body(wire, said)
         async with running(_config(wire, 10 * size, home, WHOLE)) as runtime:
-            await runtime.project_memory.save("We write tabs.")
+            await runtime.project_memory.save(LOCAL, "We write tabs.")
             await _once(runtime, wire, _body(wire, said[:1]))  # the session begins
             done, _ = await _once(runtime, wire, body)
             tokens = tokens_of(done.request, count)
@@ -124,7 +125,7 @@ def _draft(runtime: Runtime, wire: Wire, body: bytes) -> Draft:
     """As a client's next request: nothing of it has been read yet."""
     request = parse(body + b" " * next(_numbers), wire)
     target = runtime.chat.models.target("p/small", wire)
-    return Draft(request, target, session_of(request, {}, target.provider), request)
+    return Draft(request, target, session_of(request, {}, target.provider, LOCAL_IDS), LOCAL, request)
 
 
 _numbers = itertools.count(1)  # no two requests are the same bytes

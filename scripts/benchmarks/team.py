@@ -30,6 +30,7 @@ from tests.replicas.fleet import PATH, SETTINGS, Provider, Replica
 from tests.services.store.making import an_original
 from tests.services.store.postgres_server import controlled, url_of
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.services.store.postgres.store import PostgresStore
 
@@ -207,7 +208,7 @@ async def originals(url: str) -> list[Sequence[object]]:
         filled = time.perf_counter() - began
         keeps = [await _timed(store.originals.keep(an_original(os.urandom(20_000)))) for _ in range(KEPT)]
         chosen = random.Random(7).choices(range(EXPIRED + 1, ORIGINALS + 1), k=READS)  # from all over the table
-        reads = [await _timed(store.originals.get("local", id)) for id in map(_generated, chosen)]
+        reads = [await _timed(store.originals.get(LOCAL, id)) for id in map(_generated, chosen)]
         with psycopg.connect(url, autocommit=True) as connection:
             size = connection.execute("SELECT pg_database_size(current_database())").fetchone()
             connection.execute(

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from kimi_proxy.cli.console import load
 from kimi_proxy.core import json
+from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.services.chat.messages import ShortenedMessages
-from kimi_proxy.services.runtime import running
-from kimi_proxy.services.store import own_store
+from kimi_proxy.services.runtime import Runtime, running
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,16 +44,22 @@ async def acompress(
 ) -> ShortenedMessages:
     """Do what `compress` does, in a running event loop."""
     plain = json.decode(json.encode(list(messages)))
-    async with running(load(env).config) as runtime, own_store(runtime.config, runtime.store):
+    async with running(load(env).config) as runtime:
+        who = await _caller(runtime)
         await runtime.pruner.warm()
-        return await runtime.messages.shorten(plain, model, session)
+        return await runtime.messages.shorten(who, plain, model, session)
 
 
 def original(hashed: str, env: Mapping[str, str] = os.environ) -> str:
     """Return the text behind one of the `hashes` of a result. Raise PruneIdNotFound if it has expired."""
 
     async def read() -> str:
-        async with running(load(env).config) as runtime, own_store(runtime.config, runtime.store):
-            return await runtime.messages.original(hashed)
+        async with running(load(env).config) as runtime:
+            return await runtime.messages.original(await _caller(runtime), hashed)
 
     return asyncio.run(read())
+
+
+async def _caller(runtime: Runtime) -> Caller:
+    """Return whom this program works for: in a team the person of its token, whom AccessDenied says to name."""
+    return await runtime.team.people.of_token(runtime.config.token) if runtime.team else LOCAL

@@ -10,6 +10,7 @@ from tests.api.watching import MODEL, Watcher, World, models, watching, world
 from tests.deep import too
 from tests.texts import a_log, a_question
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.services.store.sqlite.store import store_path
 
@@ -46,7 +47,7 @@ async def talk(w: World, watcher: Watcher, requests: int) -> None:
             body["messages"] = SECRETS["user"]
         await w.proxy.http.post("/v1/chat/completions", json=body, headers=headers)
     await w.proxy.http.post("/v1/chat/completions", content=f'{{"model": "{SECRETS["user"]}', headers=headers)
-    await w.proxy.runtime.pruner.prune(a_question(f"{SECRETS['tool']}\n{a_log(300)}", SECRETS["goal"]))
+    await w.proxy.runtime.pruner.prune(LOCAL, a_question(f"{SECRETS['tool']}\n{a_log(300)}", SECRETS["goal"]))
     await w.proxy.rpc(
         "pruner", {"jsonrpc": "2.0", "id": 1, "method": SECRETS["user"], "params": {"x": SECRETS["tool"]}}
     )

@@ -13,6 +13,7 @@ from tests.api import world
 from kimi_proxy.api.mcp import Catalog, stdio
 from kimi_proxy.api.mcp.stdio import LoadTools, converse
 from kimi_proxy.core import json
+from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.json import JsonObject, JsonValue
 
 PATIENCE_S = 60
@@ -263,10 +264,10 @@ async def test_the_tools_are_loaded_when_the_first_answer_is_out():
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     @asynccontextmanager
-    async def load() -> AsyncIterator[Catalog]:
+    async def load() -> AsyncIterator[tuple[Catalog, Caller]]:
         begun.set()
         await go_on.wait()
-        yield world.catalog(world.Signals())
+        yield world.catalog(world.Signals()), LOCAL
 
     async with client(load) as talk:
         assert not begun.is_set()
@@ -284,9 +285,9 @@ async def test_the_tools_are_loaded_when_the_first_answer_is_out():
 
 async def test_tools_that_cannot_be_loaded_end_the_conversation():
     @asynccontextmanager
-    async def load() -> AsyncIterator[Catalog]:
+    async def load() -> AsyncIterator[tuple[Catalog, Caller]]:
         raise OSError("no such disk")
-        yield world.catalog(world.Signals())
+        yield world.catalog(world.Signals()), LOCAL
 
     with pytest.raises(OSError, match="no such disk"):
         async with client(load) as talk:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from tests.api.proxy_world import proxy
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.prune import Options, Question
 
 TEXT = "\n".join(["def needle():", "    return 1", "", *(f"def other_{n}():\n    return {n}\n" for n in range(80))])
@@ -13,7 +14,7 @@ QUESTION = Question(TEXT, "where is the needle?", "code", Options(0.8, 5, 60_000
 
 async def test_a_cut_is_listed_shown_and_found(tmp_path: Path):
     async with proxy(tmp_path, "") as p:
-        id = (await p.runtime.pruner.prune(QUESTION)).prune_id
+        id = (await p.runtime.pruner.prune(LOCAL, QUESTION)).prune_id
         listed = (await p.http.get("/api/cuts", params={"limit": 5})).json()
         one = (await p.http.get(f"/api/cuts/{id}", params={"from": 1, "lines": 2})).json()
         found = (await p.http.get("/api/cuts/search", params={"q": "needle"})).json()

@@ -13,6 +13,7 @@ from tests.fakes import MemoryDecisions, MemoryOriginals
 
 import kimi_proxy
 from kimi_proxy.core import chat
+from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -20,6 +21,7 @@ from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sanitizer.shorten import Task, shorten
 from kimi_proxy.services.chat.decisions import ChatDecisions
+from kimi_proxy.services.chat.handler import local_session
 from kimi_proxy.services.chat.messages import Messages, ShortenedMessages
 from kimi_proxy.services.store.protocols import DecisionRecord
 
@@ -112,13 +114,13 @@ async def test_a_name_that_cannot_be_kept_is_not_given_out(tmp_path: Path):
         return replace(draft, request=request)
 
     class FullDecisions(MemoryDecisions):
-        async def get(self, scope: str, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
+        async def get(self, who: Caller, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
             raise StoreUnavailable("the disk is full")
 
     async def shortened(decisions: MemoryDecisions) -> ShortenedMessages:
         originals = MemoryOriginals()
         kept = ChatDecisions(originals, decisions)
-        return await Messages(cut, originals, kept, lambda stage, error: None).shorten(MESSAGES)
+        return await Messages(cut, local_session, originals, kept, lambda stage, error: None).shorten(LOCAL, MESSAGES)
 
     done, again = await shortened(MemoryDecisions()), await shortened(FullDecisions())
 

@@ -17,6 +17,7 @@ from tests.texts import a_log, a_question
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.services.events import HISTORY, MAX_VIEWERS, Hub
 
 TOKEN = "a-token/that+is-long-enough"
@@ -68,7 +69,7 @@ async def test_who_comes_back_goes_on_where_it_left(tmp_path: Path):
 @pytest.mark.parametrize("since", ["0", "99999999999999", "x", "-1", "", "1e3", "٣"])
 async def test_who_knows_nothing_that_is_still_known_begins_again(tmp_path: Path, since: str):
     async with world(tmp_path) as w:
-        w.proxy.runtime.hub.publish("metric", {})
+        w.proxy.runtime.hub.publish(LOCAL, "metric", {})
         async with watching(w.proxy.port, f"?since={since}") as watcher:
             await watcher.until("init")
     assert watcher.types == ["init"]
@@ -79,7 +80,7 @@ async def test_who_was_away_too_long_begins_again(tmp_path: Path):
         async with watching(w.proxy.port) as watcher:
             await watcher.until("init")
         for _ in range(HISTORY + 1):
-            w.proxy.runtime.hub.publish("metric", {})
+            w.proxy.runtime.hub.publish(LOCAL, "metric", {})
         async with watching(w.proxy.port, f"?since={seqs(watcher)[0]}") as again:
             await again.until("init")
 
@@ -87,7 +88,7 @@ async def test_who_was_away_too_long_begins_again(tmp_path: Path):
 async def test_prunes_are_seen(tmp_path: Path):
     async with world(tmp_path) as w, watching(w.proxy.port) as watcher:
         await watcher.until("init")
-        answer = await w.proxy.runtime.pruner.prune(a_question(a_log(300)))
+        answer = await w.proxy.runtime.pruner.prune(LOCAL, a_question(a_log(300)))
         (event,) = await watcher.until("prune_event")
     assert (event["prune_id"], event["outcome"]) == (answer.prune_id, "pruned")
     assert event["pruned_lines"] == answer.pruned.pruned_lines
@@ -150,7 +151,7 @@ async def test_what_a_viewer_says_is_passed_over_unless_it_is_too_much(tmp_path:
         await watcher.until("init")
         for word in ("hello", b"\x00\xff", '{"type": "metric"}'):
             await watcher.socket.send(word)
-        w.proxy.runtime.hub.publish("metric", {})
+        w.proxy.runtime.hub.publish(LOCAL, "metric", {})
         await watcher.until("metric")
         await watcher.socket.send("x" * 100_000)
         await watcher.socket.wait_closed()
@@ -160,7 +161,7 @@ async def test_what_a_viewer_says_is_passed_over_unless_it_is_too_much(tmp_path:
 async def test_a_crowd_is_turned_away(tmp_path: Path):
     async with world(tmp_path) as w, AsyncExitStack() as crowd:
         for _ in range(MAX_VIEWERS):
-            crowd.enter_context(w.proxy.runtime.hub.joined())
+            crowd.enter_context(w.proxy.runtime.hub.joined(LOCAL))
         with pytest.raises(InvalidStatus) as refused:
             async with connect(f"ws://127.0.0.1:{w.proxy.port}/ws", proxy=None):
                 pass
@@ -211,7 +212,7 @@ class Audience:
         began = time.monotonic()
         for _ in range(events):
             self._told += 1
-            self._hub.publish("metric", {"n": self._told, "padding": "x" * 3000})
+            self._hub.publish(LOCAL, "metric", {"n": self._told, "padding": "x" * 3000})
         await until(lambda: all(watcher.events[-1].get("n") == self._told for watcher in self._watchers))
         took = time.monotonic() - began
         await asyncio.sleep(max(0.0, 0.025 - took))
@@ -245,7 +246,7 @@ async def test_a_viewer_who_takes_no_event_for_five_seconds_is_evicted_and_that_
             began = time.monotonic()
             await until(lambda: w.proxy.runtime.hub.viewers == 1)
             for _ in range(400):
-                w.proxy.runtime.hub.publish("metric", {"padding": "x" * 100_000})
+                w.proxy.runtime.hub.publish(LOCAL, "metric", {"padding": "x" * 100_000})
             await until(lambda: is_cut(frozen))
             took = time.monotonic() - began
         assert evicted.value == 1

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from tests.api.proxy_world import proxy
 
+from kimi_proxy.core.caller import LOCAL
+
 TEXT = "\n".join(["def needle():", "    return 1", "", *(f"def other_{n}():\n    return {n}\n" for n in range(80))])
 OPTIONS = {
     "max_prune_ratio": 0.7,
@@ -20,7 +22,7 @@ async def test_it_answers_as_prune_text_would_and_keeps_nothing(tmp_path: Path):
     async with proxy(tmp_path, "") as p:
         tried = (await p.http.post("/api/playground/prune", json={**ASKED, "explain": True})).json()
         kept = (await p.runtime.store.usage()).originals
-        real = (await p.runtime.tools["prune_text"].call(ASKED)).structured
+        real = (await p.runtime.tools["prune_text"].call(LOCAL, ASKED)).structured
 
     assert real is not None
     assert tried["prune_id"] is None

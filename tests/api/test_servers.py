@@ -27,7 +27,7 @@ async def test_every_server_of_the_settings_is_told(path: str, tmp_path: Path):
         "sequential-thinking": "off",
         "fast-filesystem": "off",
         "json-query": "off",
-        "pruner": "off",
+        "pruner": "ready",
         "shrimp-task-manager": "off",
         "task-master": "off",
         "good": "idle",

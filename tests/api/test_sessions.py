@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from tests.api.watching import MODEL, World, watching, world
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.json import JsonObject, JsonValue
 
 
@@ -220,7 +221,7 @@ async def test_a_viewer_is_told_what_all_sessions_come_to(tmp_path: Path):
         await w.ask("hi", name="mine")
         await w.ask("hello", name="yours")
         sessions = await w.sessions(2)
-        told = await w.proxy.runtime.sessions.snapshot()
+        told = await w.proxy.runtime.sessions.snapshot(LOCAL)
 
     totals = told["totals"]
     assert isinstance(totals, dict)

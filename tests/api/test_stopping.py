@@ -12,6 +12,7 @@ from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
 from kimi_proxy.api.apps import PROGRAMS_END_S, Listener, listen
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import parse
 from kimi_proxy.proxy.process import born
 from kimi_proxy.services.runtime import Runtime, running
@@ -53,7 +54,7 @@ async def test_a_stubborn_program_is_asked_to_end_before_the_last_request_is_cut
 
     ready: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
     async with running(config) as runtime:
-        await runtime.gateway.answer("s", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+        await runtime.gateway.answer(LOCAL, "s", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
         pid = int((tmp_path / "pid").read_text())
         listener = Listener("pruner", "127.0.0.1", 0, app, "", "")
         serving = asyncio.create_task(

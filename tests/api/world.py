@@ -18,6 +18,7 @@ from kimi_proxy.api.guard import Rules
 from kimi_proxy.api.mcp import Catalog
 from kimi_proxy.api.server import serve
 from kimi_proxy.core import json
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import InvalidRange, PruneIdNotFound, StoreUnavailable
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.tool import AnyTool, Tool, ToolAnswer
@@ -62,11 +63,11 @@ def said(value: JsonObject) -> ToolAnswer:
     return ToolAnswer(json.encode(value).decode(), value)
 
 
-async def prune_text(arguments: PruneText) -> ToolAnswer:
+async def prune_text(who: Caller, arguments: PruneText) -> ToolAnswer:
     return said({"pruned_text": arguments.text, "chars": len(arguments.text)})
 
 
-async def recover_text(arguments: RecoverText) -> ToolAnswer:
+async def recover_text(who: Caller, arguments: RecoverText) -> ToolAnswer:
     match arguments.prune_id:
         case "prn_expired":
             raise PruneIdNotFound(arguments.prune_id, "expired")
@@ -80,20 +81,20 @@ async def recover_text(arguments: RecoverText) -> ToolAnswer:
             raise PruneIdNotFound(unknown, "unknown")
 
 
-async def health(arguments: Nothing) -> ToolAnswer:
+async def health(who: Caller, arguments: Nothing) -> ToolAnswer:
     return said(HEALTH)
 
 
-async def broken(arguments: Nothing) -> ToolAnswer:
+async def broken(who: Caller, arguments: Nothing) -> ToolAnswer:
     raise RuntimeError("a secret of the inside")
 
 
-async def plain(arguments: Nothing) -> ToolAnswer:
+async def plain(who: Caller, arguments: Nothing) -> ToolAnswer:
     return ToolAnswer("only text", is_error=True)
 
 
 def slow(signals: Signals) -> Tool[Nothing]:
-    async def wait(arguments: Nothing) -> ToolAnswer:
+    async def wait(who: Caller, arguments: Nothing) -> ToolAnswer:
         signals.begun.set()
         try:
             while not signals.go_on.is_set():  # noqa: ASYNC110 - a test in another thread sets it

@@ -16,8 +16,8 @@ from tests.browser.window import Window, Windows
 from tests.deep import IS_DEEP, deep
 
 from kimi_proxy.features.metering import Metric
-from kimi_proxy.services.store import open_store
 from kimi_proxy.services.store.protocols import SessionRecord
+from kimi_proxy.services.store.sqlite.store import SqliteStore
 
 REQUESTS = 10_000
 SESSIONS = 200
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.timeout(WATCHED_S + 600)
 
 async def remember(home: Path) -> None:
     """A history such as a month of work leaves."""
-    store = await open_store(home, ttl_s=86_400, max_bytes=10**9, timeout_s=60)
+    store = await SqliteStore.open(home, ttl_s=86_400, max_bytes=10**9, timeout_s=60)
     now = time.time()
     ids = [f"ses_{number:016d}" for number in range(SESSIONS)]
     sessions = [SessionRecord(id, f"agent-{id[-4:]}", "", "local", MODEL, now, now) for id in ids]

@@ -12,13 +12,13 @@ import pytest
 
 from kimi_proxy.features.accounting import Account
 from kimi_proxy.features.metering import Metric
-from kimi_proxy.features.sessions import session_named
-from kimi_proxy.services.store import open_store
+from kimi_proxy.features.sessions import LOCAL_IDS
+from kimi_proxy.services.store.sqlite.store import SqliteStore
 
 from .conftest import Cli
 
 DAY_S = 86_400
-MINE = session_named("day-1").id
+MINE = LOCAL_IDS.named("day-1").id
 
 
 def metric(
@@ -39,7 +39,7 @@ def kept(cli: Cli) -> Cli:
     """Three sessions, one of them a month old."""
 
     async def write() -> None:
-        store = await open_store(Path(cli.env["KIMI_PROXY_HOME"]), ttl_s=DAY_S, max_bytes=2**30, timeout_s=60)
+        store = await SqliteStore.open(Path(cli.env["KIMI_PROXY_HOME"]), ttl_s=DAY_S, max_bytes=2**30, timeout_s=60)
         await store.sessions.write(
             (),
             [

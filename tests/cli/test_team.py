@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import anyio
+from tests.services.store import postgres_server
 from tests.services.store.making import a_metric, opened
 from tests.texts import a_log
 
@@ -71,3 +72,53 @@ def test_the_report_adds_up_by_the_columns_that_are_asked_for(cli: Cli):
     assert own[0].startswith("person,model,requests,") and own[1].startswith("ada,'=kimi,1,") and len(own) == 2
     assert b"cost USD" in cli("report", "--by", "day", env=admin).stdout
     assert b"list some of person, team, model, day" in cli("report", "--by", "colour", env=admin).stderr
+
+
+def said(cli: Cli, command: str, tool: str, arguments: dict[str, object], env: dict[str, str]) -> tuple[int, str, str]:
+    """Call a tool over standard input; return the exit code, the answer and what was said beside it."""
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
+    done = cli(command, "--stdio", stdin=json.dumps(call).encode() + b"\n", env=env)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+PRUNE = {
+    "text": a_log(400),
+    "goal_hint": "what failed?",
+    "source_type": "logs",
+    "options": {
+        "max_prune_ratio": 0.9,
+        "min_keep_lines": 1,
+        "timeout_ms": 60_000,
+        "annotate_lines": False,
+        "include_markers": True,
+    },
+}
+EVERYTHING = [{"start_line": 1, "end_line": 400}]
+
+
+def test_over_stdio_the_tools_act_for_the_person_of_the_token_and_for_nobody_without_one(cli: Cli):
+    ada, ben = ({**ON, TOKEN: added(cli, name)} for name in ("ada", "ben"))
+    _, answer, problem = said(cli, "pruner", "prune_text", PRUNE, ada)
+    prune_id = json.loads(answer)["result"]["structuredContent"]["prune_id"]
+    asked: dict[str, object] = {"prune_id": prune_id, "ranges": EVERYTHING}
+    for command in ("pruner", "tools"):
+        recovered = json.loads(said(cli, command, "recover_text", asked, ada)[1])["result"]
+        assert recovered["structuredContent"]["raw_text"] == a_log(400)
+        assert json.loads(said(cli, command, "recover_text", asked, ben)[1])["result"]["isError"]
+        for stranger in (ON, {**ON, TOKEN: "kpt_guessed"}):
+            code, answer, problem = said(cli, command, "recover_text", asked, stranger)
+            assert (code, answer) == (2, "")
+            assert "this store is a team's: set KIMI_PROXY_TOKEN to your own token" in problem
+    log = [json.loads(line) for line in cli("team", "audit-log", env=ON).stdout.splitlines()]
+    assert {entry["person"] for entry in log if entry["subject"] == prune_id} == {"ada", "ben"}
+
+
+def test_over_stdio_the_tools_use_the_database_of_the_settings(cli: Cli, tmp_path: Path):
+    with postgres_server.serving() as server:
+        env = {"KIMI_PROXY_DATABASE_URL": postgres_server.url_of(server, tmp_path)}
+        _, answer, _ = said(cli, "pruner", "prune_text", PRUNE, env)
+        prune_id = json.loads(answer)["result"]["structuredContent"]["prune_id"]
+        asked: dict[str, object] = {"prune_id": prune_id, "ranges": EVERYTHING}
+        assert not json.loads(said(cli, "tools", "recover_text", asked, env)[1])["result"]["isError"]
+        assert cli("recover", prune_id, env=env).stdout.decode() == a_log(400)
+        assert json.loads(said(cli, "tools", "recover_text", asked, {})[1])["result"]["isError"]

@@ -6,12 +6,13 @@ from hashlib import sha256
 from pathlib import Path
 
 from kimi_proxy.core import json
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.chat import parse as read
 from kimi_proxy.core.config import parse
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, run_stages
-from kimi_proxy.features.sessions import session_of
+from kimi_proxy.features.sessions import LOCAL_IDS, session_of
 from kimi_proxy.services.runtime import running
 
 SETTINGS = """
@@ -36,12 +37,12 @@ def a_turn(turn: int) -> Draft:
     if turn:
         said += [{"role": "assistant", "content": "word " * TURNS[turn]}, {"role": "user", "content": "on"}]
     request = read(json.encode({"model": "p/small", "messages": said}), Wire.CHAT)
-    return Draft(request, Target("p", "small", "p/small"), session_of(request, {}, "p"))
+    return Draft(request, Target("p", "small", "p/small"), session_of(request, {}, "p", LOCAL_IDS), LOCAL)
 
 
 async def send(home: Path, memory: str, turns: list[int]) -> None:
     async with running(parse(SETTINGS, {}, home), thread_max_chars=10**9) as runtime:
-        await runtime.project_memory.save(memory)
+        await runtime.project_memory.save(LOCAL, memory)
         for turn in turns:
             done = await run_stages(a_turn(turn), runtime.chat.stages, _failed)
             print(turn, done.target.key, sha256(done.request.body).hexdigest(), flush=True)

@@ -8,16 +8,17 @@ import json
 import sys
 from pathlib import Path
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.chat.reply import ReplyFacts, Usage
 from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.sessions import session_of
+from kimi_proxy.features.sessions import LOCAL_IDS, session_of
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.journal import Journal
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.store import open_store
+from kimi_proxy.services.store.sqlite.store import SqliteStore
 
 SESSIONS = 3
 AT_ONCE = 40
@@ -26,11 +27,11 @@ AT_ONCE = 40
 def a_draft(number: int) -> Draft:
     body = {"model": "m", "messages": [{"role": "user", "content": f"conversation {number % SESSIONS}"}]}
     request = parse(json.dumps(body).encode(), Wire.CHAT)
-    return Draft(request, Target("p", "m"), session_of(request, {}, "p"))
+    return Draft(request, Target("p", "m"), session_of(request, {}, "p", LOCAL_IDS), LOCAL)
 
 
 async def note_without_end(home: Path) -> None:
-    store = await open_store(home, ttl_s=3600, max_bytes=2 * 1024**3, timeout_s=60)
+    store = await SqliteStore.open(home, ttl_s=3600, max_bytes=2 * 1024**3, timeout_s=60)
     journal = Journal(store.sessions, Models({}, {}), TokenCounter(len), Metrics())
     noted = 0
     while True:

@@ -12,6 +12,7 @@ from tests import outputs
 from tests.conversations import Assistant, Call, Item, Result, User, request
 from tests.services.chat.sanitizing import Clock, world
 
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Wire
 
 TURNS = 12
@@ -25,7 +26,7 @@ def conversation() -> list[Item]:
     return items
 
 
-async def just_now(session: str) -> float:
+async def just_now(who: Caller, session: str) -> float:
     """After a kill the store has the time of the last request."""
     return Clock.now
 

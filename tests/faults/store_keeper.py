@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from kimi_proxy.core.markers import new_id
-from kimi_proxy.services.store import open_store
 from kimi_proxy.services.store.protocols import Original, Store
+from kimi_proxy.services.store.sqlite.store import SqliteStore
 
 AT_ONCE = 8
 
@@ -31,7 +31,7 @@ async def keep_one(store: Store, acknowledged: int) -> None:
 
 async def keep(home: Path, acknowledged: int, count: int) -> None:
     """Keep `count` originals, a few at a time, and write each id to `acknowledged` once it is safe."""
-    store = await open_store(home, ttl_s=3600, max_bytes=2 * 1024**3, timeout_s=60)
+    store = await SqliteStore.open(home, ttl_s=3600, max_bytes=2 * 1024**3, timeout_s=60)
 
     async def keep_share() -> None:
         for _ in range(count // AT_ONCE):

@@ -5,7 +5,6 @@ import os
 from pathlib import Path
 
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.services.store import open_store
 from kimi_proxy.services.store.protocols import Original
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 
@@ -13,7 +12,7 @@ assert SqliteStore  # loaded before we become another user, who may not read the
 
 
 async def main() -> None:
-    store = await open_store(Path("/"), ttl_s=600, max_bytes=64 * 1024**2, timeout_s=60)
+    store = await SqliteStore.open(Path("/"), ttl_s=600, max_bytes=64 * 1024**2, timeout_s=60)
     try:
         await store.originals.keep(Original("prn_a", "local", b"a" * 32, b"text", b"{}"))
     except StoreUnavailable as e:

@@ -7,9 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.services.store import open_store
 from kimi_proxy.services.store.protocols import Original, Store
+from kimi_proxy.services.store.sqlite.store import SqliteStore
 
 
 def mount(*options: str) -> None:
@@ -31,14 +32,14 @@ async def fill(store: Store) -> tuple[list[Original], str]:
 
 async def check(store: Store, kept: list[Original]) -> None:
     for original in kept:
-        assert await store.originals.get("local", original.id) == original
+        assert await store.originals.get(LOCAL, original.id) == original
 
 
 async def main(home: Path) -> None:
     mount("-t", "tmpfs", "-o", "size=2m", "tmpfs", str(home))
     ballast = home / "ballast"
     ballast.write_bytes(b"x" * 800_000)
-    store = await open_store(home, ttl_s=600, max_bytes=64 * 1024**2, timeout_s=60)
+    store = await SqliteStore.open(home, ttl_s=600, max_bytes=64 * 1024**2, timeout_s=60)
     kept, refusal = await fill(store)
     assert "full: free some space" in refusal, refusal
     assert "full" in (await store.usage()).state

@@ -6,13 +6,14 @@ import resource
 import sys
 from pathlib import Path
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.services.store import open_store
 from kimi_proxy.services.store.protocols import Original
+from kimi_proxy.services.store.sqlite.store import SqliteStore
 
 
 async def main(home: Path) -> None:
-    store = await open_store(home, ttl_s=600, max_bytes=64 * 1024**2, timeout_s=60)
+    store = await SqliteStore.open(home, ttl_s=600, max_bytes=64 * 1024**2, timeout_s=60)
     kept = Original("prn_a", "local", b"a" * 32, os.urandom(50_000), b"{}")
     await store.originals.keep(kept)
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -23,11 +24,11 @@ async def main(home: Path) -> None:
     except StoreUnavailable:
         assert (await store.usage()).state.startswith("degraded: ")
         print("refused", end=", ")
-    assert await store.originals.get("local", "prn_a") == kept
+    assert await store.originals.get(LOCAL, "prn_a") == kept
     print("read", end=", ")
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
     await store.originals.keep(large)
-    assert await store.originals.get("local", "prn_b") == large
+    assert await store.originals.get(LOCAL, "prn_b") == large
     assert (await store.usage()).state == "ok"
     print("healed")
     await store.close()

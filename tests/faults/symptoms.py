@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.services.store.making import an_original
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.store.protocols import Original
 from kimi_proxy.services.store.sqlite.database import connect
@@ -44,5 +45,5 @@ async def refusal(store: SqliteStore, original: Original | None = None) -> str:
 async def keeps_again(store: SqliteStore) -> None:
     original = an_original(os.urandom(100_000))
     await store.originals.keep(original)
-    assert await store.originals.get("local", original.id) == original
+    assert await store.originals.get(LOCAL, original.id) == original
     assert (await store.usage()).state == "ok"

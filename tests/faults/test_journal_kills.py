@@ -12,6 +12,7 @@ from tests.faults.lives import lines, living
 from tests.faults.symptoms import integrity
 from tests.services.store.making import opened
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.services.store.sqlite.store import store_path
 
 LIVES = 60 if IS_DEEP else 3
@@ -40,7 +41,7 @@ async def test_a_killed_proxy_loses_only_what_was_not_written_yet_and_breaks_not
 
 async def count(home: Path) -> int:
     async with opened(home) as store:
-        return sum(session.requests for session in await store.sessions.newest(SESSIONS + 1))
+        return sum(session.requests for session in await store.sessions.newest(LOCAL, SESSIONS + 1))
 
 
 def sums(path: Path) -> list[tuple[object, ...]]:

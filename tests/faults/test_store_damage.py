@@ -8,6 +8,7 @@ import pytest
 from tests.faults.symptoms import keeps_again
 from tests.services.store.making import an_original, opened
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.store.sqlite.database import set_aside_files
 from kimi_proxy.services.store.sqlite.store import store_path
@@ -50,7 +51,7 @@ async def test_several_that_find_the_same_damage_set_it_aside_once(tmp_path: Pat
             outcomes = await asyncio.gather(*(s.originals.keep(o) for s, o in kept), return_exceptions=True)
             for (store, original), outcome in zip(kept, outcomes, strict=True):
                 if outcome is None:
-                    assert await store.originals.get("local", original.id) == original
+                    assert await store.originals.get(LOCAL, original.id) == original
                 else:
                     assert isinstance(outcome, StoreUnavailable)
             assert None in outcomes
@@ -69,10 +70,10 @@ async def test_one_damaged_text_hurts_no_other_and_is_mended_when_kept_again(tmp
             file.seek(at)
             file.write(b"\x00" * 100)
         with pytest.raises(StoreUnavailable, match="damaged"):
-            await store.originals.get("local", bad.id)
-        assert await store.originals.get("local", good.id) == good
+            await store.originals.get(LOCAL, bad.id)
+        assert await store.originals.get(LOCAL, good.id) == good
         await store.originals.keep(an_original(text, key=b"again"))
-        assert await store.originals.get("local", bad.id) == bad
+        assert await store.originals.get(LOCAL, bad.id) == bad
 
 
 @pytest.mark.parametrize("at", [3, 9, 14])
@@ -88,5 +89,5 @@ async def test_a_schema_that_is_no_text_any_more_is_damage_too(tmp_path: Path, a
     kept = an_original(b"after it")
     async with opened(tmp_path) as store:
         await store.originals.keep(kept)
-        assert (await store.originals.get("local", kept.id)).text == b"after it"
+        assert (await store.originals.get(LOCAL, kept.id)).text == b"after it"
     assert len(set_aside_files(file)) == 1

@@ -13,6 +13,7 @@ import pytest
 from tests.faults.symptoms import Disk, keeps_again, refusal
 from tests.services.store.making import an_original, opened, reason
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.store.sqlite.schema import VERSION
 from kimi_proxy.services.store.sqlite.store import SqliteStore, store_path
@@ -33,7 +34,7 @@ async def test_a_full_disk_refuses_and_still_reads_and_heals(tmp_path: Path) -> 
         disk.is_full = True
         lost = an_original(os.urandom(100_000))
         assert "full: free some space" in await refusal(store, lost)
-        assert await store.originals.get("local", before.id) == before
+        assert await store.originals.get(LOCAL, before.id) == before
         assert await reason(store.originals, lost.id) == "unknown"
         assert (await store.usage()).state.startswith("degraded: ")
         disk.is_full = False
@@ -46,7 +47,7 @@ async def test_a_read_only_disk_refuses_and_still_reads_and_heals(tmp_path: Path
         await store.originals.keep(before)
         disk.is_read_only = True
         assert "may not be written" in await refusal(store)
-        assert await store.originals.get("local", before.id) == before
+        assert await store.originals.get(LOCAL, before.id) == before
         assert "may not be written" in (await store.usage()).state
         disk.is_read_only = False
         await keeps_again(store)
@@ -91,8 +92,8 @@ async def test_a_newer_schema_is_read_but_never_written(tmp_path: Path) -> None:
         await store.originals.keep(original)
         set_version(store_path(tmp_path), "PRAGMA user_version = 99")
         assert "newer kimi-proxy (schema 99" in await refusal(store)
-        assert await store.originals.get("local", original.id) == original
-        assert await store.originals.find("local", original.key) == original.id
+        assert await store.originals.get(LOCAL, original.id) == original
+        assert await store.originals.find(LOCAL, original.key) == original.id
         assert "newer kimi-proxy" in (await store.usage()).state
         assert await asyncio.to_thread(store_path(tmp_path).exists)
         set_version(store_path(tmp_path), f"PRAGMA user_version = {VERSION}")
@@ -105,7 +106,7 @@ async def test_a_newer_schema_that_we_cannot_read_says_so(tmp_path: Path) -> Non
         await store.originals.keep(original)
         set_version(store_path(tmp_path), "ALTER TABLE text RENAME COLUMN frame TO chunk")
         with pytest.raises(StoreUnavailable):
-            await store.originals.get("local", original.id)
+            await store.originals.get(LOCAL, original.id)
 
 
 def set_version(path: Path, statement: str) -> None:
@@ -119,7 +120,7 @@ async def test_a_store_whose_directory_is_deleted_starts_afresh(tmp_path: Path) 
         await store.originals.keep(original)
         shutil.rmtree(tmp_path / "home")
         assert await reason(store.originals, original.id) == "unknown"
-        assert await store.originals.find("local", original.key) is None
+        assert await store.originals.find(LOCAL, original.key) is None
         await keeps_again(store)
 
 

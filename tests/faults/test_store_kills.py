@@ -12,6 +12,7 @@ from tests.faults.store_keeper import original_of
 from tests.faults.symptoms import integrity, keeps_again
 from tests.services.store.making import an_original, opened
 
+from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.services.store.sqlite.store import store_path
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +25,7 @@ def python(*arguments: str) -> list[str]:
 async def all_come_back(home: Path, ids: list[str]) -> None:
     async with opened(home) as store:
         for original in map(original_of, ids):
-            assert await store.originals.get(original.scope, original.id) == original
+            assert await store.originals.get(Caller(original.scope), original.id) == original
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked processes")
@@ -58,7 +59,7 @@ async def test_an_unfinished_write_of_a_killed_process_is_undone(tmp_path: Path)
         await store.originals.keep(original)
         kill_in_the_middle_of_a_write(store_path(tmp_path))
         assert store_path(tmp_path).with_name("originals.sqlite3-journal").stat().st_size > 0
-        assert await store.originals.get("local", original.id) == original
+        assert await store.originals.get(LOCAL, original.id) == original
         assert (await store.usage()).originals == 1
         await keeps_again(store)
 

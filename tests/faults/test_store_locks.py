@@ -12,6 +12,7 @@ import pytest
 from tests.faults.symptoms import keeps_again, refusal
 from tests.services.store.making import an_original, opened
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.store.sqlite.store import store_path
 
@@ -53,10 +54,10 @@ async def test_a_lock_held_by_another_process_costs_a_bounded_time(tmp_path: Pat
             else:
                 raise AssertionError(refusals)
             with pytest.raises(StoreUnavailable):
-                await store.originals.get("local", before.id)
+                await store.originals.get(LOCAL, before.id)
             assert "locked" in (await store.usage()).state
     async with opened(tmp_path) as store:
-        assert await store.originals.get("local", before.id) == before
+        assert await store.originals.get(LOCAL, before.id) == before
         await keeps_again(store)
 
 
@@ -70,7 +71,7 @@ async def test_a_store_that_is_locked_from_the_start_opens_and_works_once_it_is_
             assert "locked" in (await store.usage()).state
             await refusal(store)
         await keeps_again(store)
-        assert await store.originals.get("local", original.id) == original
+        assert await store.originals.get(LOCAL, original.id) == original
 
 
 async def test_a_short_lock_is_waited_for(tmp_path: Path) -> None:
@@ -81,4 +82,4 @@ async def test_a_short_lock_is_waited_for(tmp_path: Path) -> None:
             await asyncio.sleep(0.2)
             assert not keeping.done()
         await keeping
-        assert await store.originals.get("local", original.id) == original
+        assert await store.originals.get(LOCAL, original.id) == original

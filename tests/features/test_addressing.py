@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.config.providers import Provider
 from kimi_proxy.features.models import Target
@@ -10,7 +11,7 @@ from kimi_proxy.features.sessions import Session
 
 
 def draft(body: bytes, model: str = "m") -> Draft:
-    return Draft(parse(body, Wire.CHAT), Target("p", model), Session("s"))
+    return Draft(parse(body, Wire.CHAT), Target("p", model), Session("s"), LOCAL)
 
 
 def providers(include_usage: bool) -> Mapping[str, Provider]:

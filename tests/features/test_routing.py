@@ -2,6 +2,7 @@
 
 import pytest
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.models.routing import ModelWindow, Route, chosen, routed
@@ -40,7 +41,7 @@ def test_there_may_be_none():
 
 
 def a_draft() -> Draft:
-    return Draft(parse(b'{"model": "p/m100", "messages": []}', Wire.CHAT), SMALL.target, Session("ses_1"))
+    return Draft(parse(b'{"model": "p/m100", "messages": []}', Wire.CHAT), SMALL.target, Session("ses_1"), LOCAL)
 
 
 def test_whoever_asked_is_told_where_the_request_went():

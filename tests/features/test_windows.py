@@ -38,26 +38,26 @@ def test_sessions_have_a_level_each():
 
 def test_those_who_talked_long_ago_are_forgotten_first():
     windows = WindowLevels()
-    windows.meet(f"ses_{n}" for n in range(MAX_SESSIONS))
+    windows.meet(("local", f"ses_{n}") for n in range(MAX_SESSIONS))
     windows.rise(a_metric(1, "ses_0"))
-    windows.meet(["ses_new"])
+    windows.meet([("local", "ses_new")])
 
-    assert ["ses_0" in windows, "ses_1" in windows, "ses_new" in windows] == [True, False, True]
+    assert [("local", f"ses_{which}") in windows for which in (0, 1, "new")] == [True, False, True]
 
 
-def test_a_session_can_be_forgotten_and_so_can_all():
+def test_a_session_can_be_forgotten_and_so_can_all_of_a_person():
     windows = WindowLevels()
-    windows.meet(["ses_a", "ses_b", "ses_c"])
-    windows.forget("ses_a")
-    assert ["ses_a" in windows, "ses_b" in windows] == [False, True]
-    windows.forget(None)
-    assert "ses_b" not in windows
+    windows.meet([("local", "ses_a"), ("local", "ses_b"), ("person/ada", "ses_a")])
+    windows.forget("local", "ses_a")
+    assert [("local", "ses_a") in windows, ("local", "ses_b") in windows] == [False, True]
+    windows.forget("local", None)
+    assert [("local", "ses_b") in windows, ("person/ada", "ses_a") in windows] == [False, True]
 
 
 def test_instructions_that_are_buried_are_told_of_once_until_they_come_up_again():
     windows = WindowLevels()
-    told = [windows.sinks("s", is_sunk) for is_sunk in (False, True, True, False, True)]
-    windows.forget("s")
+    told = [windows.sinks(a_metric(1, "s"), is_sunk) for is_sunk in (False, True, True, False, True)]
+    windows.forget("local", "s")
 
     assert told == [False, True, False, False, True]
-    assert windows.sinks("s", True)
+    assert windows.sinks(a_metric(1, "s"), True)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from kimi_proxy.features.metering import LogCount, Metric
-from kimi_proxy.features.sessions import session_named
+from kimi_proxy.features.sessions import LOCAL_IDS
 from kimi_proxy.lab.log_watcher import CountMatcher
 
 COUNT = LogCount("continue", 5_000, 32_768)
@@ -44,10 +44,10 @@ def test_a_named_conversation_is_the_one_whose_requests_bear_the_name():
 
 def test_a_session_that_its_client_named_is_known_by_that_name_too():
     belonging = CountMatcher()
-    belonging.talked(session_named("7e2c").id, 100.0)
+    belonging.talked(LOCAL_IDS.named("7e2c").id, 100.0)
     belonging.talked("b", 100.0)
 
-    assert belonging.take(replace(COUNT, conversation="7e2c"), 101.0) == session_named("7e2c").id
+    assert belonging.take(replace(COUNT, conversation="7e2c"), 101.0) == LOCAL_IDS.named("7e2c").id
 
 
 def test_a_count_is_worth_more_than_ours_for_five_seconds():

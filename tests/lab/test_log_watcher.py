@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.processes import until
 
+from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.config.sections import LogWatcherSettings as Settings
 from kimi_proxy.core.json import JsonValue
@@ -31,7 +32,7 @@ class Heard:
     def __init__(self) -> None:
         self.counts: list[tuple[JsonValue, JsonValue, JsonValue]] = []
 
-    def publish(self, event: str, fields: Mapping[str, JsonValue]) -> None:
+    def publish(self, who: Caller, event: str, fields: Mapping[str, JsonValue]) -> None:
         assert event == "log_count"
         self.counts.append((fields["source"], fields["session_id"], fields["tokens"]))
 
@@ -94,7 +95,7 @@ def open_files() -> list[str]:
 
 def talk(watcher: LogWatcher, session: str, key: str = "") -> None:
     body = b'{"model": "m", "prompt_cache_key": "%s", "messages": []}' % key.encode()
-    draft = Draft(parse(body, Wire.CHAT), Target("p", "m"), Session(session))
+    draft = Draft(parse(body, Wire.CHAT), Target("p", "m"), Session(session), LOCAL)
     watcher.on_start(draft, draft)
 
 

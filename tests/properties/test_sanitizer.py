@@ -14,7 +14,7 @@ from tests.deep import IS_DEEP
 from tests.fakes import MemoryDecisions, MemoryOriginals
 
 from kimi_proxy.core import tokens
-from kimi_proxy.core.caller import LOCAL_SCOPE
+from kimi_proxy.core.caller import LOCAL, LOCAL_SCOPE, Caller
 from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.core.json import JsonValue, is_container
@@ -113,11 +113,11 @@ class World:
         decisions, caches = ChatDecisions(self.store, self.stored_decisions), PromptCaches(self.last_request)
         self.sanitizer = Sanitizer(SETTINGS, "http://127.0.0.1:8000", decisions, self.workers, Metrics(), caches)
 
-    async def last_request(self, session: str) -> float | None:
+    async def last_request(self, who: Caller, session: str) -> float | None:
         return self.last
 
     async def send(self, request: Request) -> Draft:
-        draft = Draft(request, Target("kimi", "kimi-k2"), Session("s"))
+        draft = Draft(request, Target("kimi", "kimi-k2"), Session("s"), LOCAL)
         left = await self.sanitizer.shorten(draft)
         self.last = time.time()
         return left
@@ -187,11 +187,11 @@ async def _check_parts(came: Request, left: Request, world: World) -> None:
         pin = world.stored_decisions.records.get((LOCAL_SCOPE, output.key))
         if pin is not None and pin.shown is not None:
             assert output.whole_because != "recovered"
-            assert (await world.store.get(LOCAL_SCOPE, pin.original_ids[0])).text == output.text.encode(
+            assert (await world.store.get(LOCAL, pin.original_ids[0])).text == output.text.encode(
                 "utf-8", "surrogatepass"
             )
             for id in pin.original_ids:
-                assert await world.store.get(LOCAL_SCOPE, id)
+                assert await world.store.get(LOCAL, id)
 
 
 @FEW
@@ -225,7 +225,7 @@ async def _with_illness(wire: Wire, turns: list[list[Item]], ill_at: int) -> Non
 def test_the_draft_is_the_same_object_if_nothing_was_done():
     async def run() -> None:
         world = World()
-        draft = Draft(request(Wire.CHAT, [User("hi")], tools=()), Target("kimi", "m"), Session("s"))
+        draft = Draft(request(Wire.CHAT, [User("hi")], tools=()), Target("kimi", "m"), Session("s"), LOCAL)
         assert await world.sanitizer.shorten(draft) == replace(draft)
         assert (await world.sanitizer.shorten(draft)).request is draft.request
         await world.workers.close()

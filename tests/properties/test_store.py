@@ -15,6 +15,7 @@ from tests.fakes import Clock
 from tests.services.store import postgres_server
 from tests.services.store.making import MAX_BYTES
 
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import PruneIdNotFound
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.services.store.postgres.store import PostgresStore
@@ -55,8 +56,8 @@ def test_whatever_is_kept_comes_back_byte_for_byte(open_it: OpenStore) -> None:
         def holds(text: bytes, scope: str, key: bytes, about: bytes) -> None:
             original = Original(new_id("prn"), scope, key, text, about)
             runner.run(store.originals.keep(original))
-            assert runner.run(store.originals.get(scope, original.id)) == original
-            assert runner.run(store.originals.find(scope, key)) == original.id
+            assert runner.run(store.originals.get(Caller(scope), original.id)) == original
+            assert runner.run(store.originals.find(Caller(scope), key)) == original.id
 
         try:
             holds()
@@ -99,7 +100,7 @@ class History:
 
     def recall(self, n: int) -> None:
         try:
-            found: object = self.runner.run(self.store.originals.get(self.scope, self.name(n)))
+            found: object = self.runner.run(self.store.originals.get(Caller(self.scope), self.name(n)))
         except PruneIdNotFound as e:
             found = e.reason
         if n not in self.used:
@@ -111,7 +112,7 @@ class History:
             self.used[n] = self.clock()
 
     def find(self, n: int) -> None:
-        found = self.runner.run(self.store.originals.find(self.scope, b"%d" % n))
+        found = self.runner.run(self.store.originals.find(Caller(self.scope), b"%d" % n))
         if n in self.used and self.is_live(n):
             assert found == self.name(n)
             self.used[n] = self.clock()

@@ -15,6 +15,7 @@ from tests.fakes import Clock
 from tests.faults.symptoms import Disk, integrity
 from tests.services.store.making import MAX_BYTES, an_original
 
+from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
 from kimi_proxy.services.store.protocols import Original
 from kimi_proxy.services.store.sqlite.database import connect
@@ -76,7 +77,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def check(self, id: str) -> None:
         try:
-            assert self.runner.run(self.store.originals.get("local", id)) == self.kept[id]
+            assert self.runner.run(self.store.originals.get(LOCAL, id)) == self.kept[id]
         except StoreUnavailable:
             assert self.disk.is_locked
         except PruneIdNotFound as e:
@@ -145,14 +146,14 @@ class StoreMachine(RuleBasedStateMachine):
         self.sweep()
         for id in sorted(self.kept):
             with pytest.raises(PruneIdNotFound):
-                self.runner.run(self.store.originals.get("local", id))
+                self.runner.run(self.store.originals.get(LOCAL, id))
             self.forget(id)
 
     @invariant()
     def nobody_knows_another_scope(self) -> None:
         if self.is_healthy and self.kept:
             with pytest.raises(PruneIdNotFound, match="never given out"):
-                self.runner.run(self.store.originals.get("other", next(iter(self.kept))))
+                self.runner.run(self.store.originals.get(Caller("other"), next(iter(self.kept))))
 
     def teardown(self) -> None:
         if not self.is_healthy:

@@ -18,7 +18,7 @@ from tests.processes import until
 from tests.replicas.world import STORE, ReplicaWorld, replicated, turn
 from tests.services.store.postgres_server import opened, serving
 
-from kimi_proxy.core.caller import Caller, acting
+from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft
@@ -89,11 +89,11 @@ async def test_a_decision_that_one_replica_replaces_is_repeated_by_the_others(se
 async def _renewed(here: ReplicaWorld, shown: bytes) -> list[bytes]:
     """Replace the one decision about a cut."""
     store = here.replicas[1].runtime.store
-    (listed,) = await store.originals.page("local", 2**62, 9)
-    decision = await store.decisions.of_original("local", listed.id)
+    (listed,) = await store.originals.page(LOCAL, 2**62, 9)
+    decision = await store.decisions.of_original(LOCAL, listed.id)
     assert decision is not None
-    made = await store.decisions.times("local", [decision.key])
-    await store.decisions.add("local", [replace(decision, shown=shown)], replaces=made)
+    made = await store.decisions.times(LOCAL, [decision.key])
+    await store.decisions.add(LOCAL, [replace(decision, shown=shown)], replaces=made)
     return list(made)
 
 
@@ -257,7 +257,7 @@ async def test_a_prompt_cache_that_another_replica_keeps_warm_is_warm(server: st
     async def send(caches: PromptCaches, number: int) -> None:
         items = [User("Hello"), Assistant("Hi"), User(f"And {number}?")]
         sent = request(Wire.MESSAGES, items, metadata={"cache_control": {"type": "ephemeral"}})
-        draft = Draft(sent, Target("kimi", "kimi-k2"), Session("s-1"))
+        draft = Draft(sent, Target("kimi", "kimi-k2"), Session("s-1"), LOCAL)
         cold.append((await caches.observe(draft)).is_cold)
         clock.advance(240)
 
@@ -286,12 +286,11 @@ async def test_a_viewer_sees_of_other_replicas_only_what_is_theirs(server: str, 
     ada, bea = (Caller(scope, is_admin=False) for scope in ("person:ada", "person:bea"))
     async with replicated(server, tmp_path) as here, asyncio.timeout(60):
         one, other = (replica.runtime.hub for replica in here.replicas)
-        with acting(bea), other.joined() as viewer:
+        with other.joined(bea) as viewer:
             seen = asyncio.create_task(viewer.next())
             while not seen.done():  # again, because the other one may not listen yet
                 for who in (ada, bea):
-                    with acting(who):
-                        one.publish("prune_event", {"of": who.scope})
+                    one.publish(who, "prune_event", {"of": who.scope})
                 await asyncio.wait([seen], timeout=0.2)
 
     assert json.loads(await seen)["of"] == bea.scope

@@ -1,7 +1,9 @@
 """Two versions side by side: what a newer server does to the tables, and how one of the version before goes on."""
 
+import asyncio
 import re
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import psycopg
@@ -11,10 +13,14 @@ from tests.api.proxy_world import proxy
 from tests.api.watching import listed
 from tests.replicas.fleet import cut_ids
 from tests.replicas.world import replicated, turn
-from tests.services.store.postgres_server import serving, url_of
+from tests.services.store.postgres_server import opened, serving, url_of
 
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import ConfigError
+from kimi_proxy.features.sessions import SessionIds
+from kimi_proxy.services.chat.session_lookup import SessionNames
 from kimi_proxy.services.store.postgres.schema import MIGRATIONS, SchemaTooNew, bring_up
+from kimi_proxy.services.store.protocols import CompressionRecord
 
 # Whatever takes something away that a server of the version before still reads or writes.
 TAKES_AWAY = re.compile(r"\b(DROP|RENAME|TYPE|TRUNCATE|SET NOT NULL|ADD (CONSTRAINT|CHECK|UNIQUE|FOREIGN|PRIMARY))\b")
@@ -75,6 +81,39 @@ async def test_tables_of_every_version_before_are_brought_up(server: str, tmp_pa
                 await bring_up(connection, MIGRATIONS[:before])
             rows = await connection.execute("SELECT version FROM schema_version ORDER BY version")
             assert [row[0] for row in await rows.fetchall()] == list(range(1, len(MIGRATIONS) + 1))
+
+
+ADA = Caller("person/ada", "ada", is_admin=False)
+BEN = Caller("person/ben", "ben", is_admin=False)
+OLD_SESSION = """INSERT INTO sessions (id, name, title, provider, model, created, last_used, scope, person)
+  VALUES (%s, %s, 'a plan', 'p', 'm', 1, 1, %s, 'ada')"""
+OLD_COMPRESSION = """INSERT INTO compression_log (handle, session_id, timestamp, original_tokens, compressed_tokens,
+    cut, kept, fingerprint, hash, frame, original, summary_by, kind, automatic, undone, compression_ratio)
+  SELECT %s, session_id, 1, 9, 1, 0, '', '', hash, frame, '', 'm', 'k', false, NULL, 0 FROM compression_log LIMIT 1"""
+
+
+async def test_a_server_of_the_version_before_writes_on_while_sessions_have_secret_ids(
+    server: str, tmp_path: Path
+) -> None:
+    url, public = url_of(server, tmp_path), SessionIds(ADA.scope).named("plan").id
+    async with await AsyncConnection.connect(url, autocommit=True) as old, AsyncExitStack() as alive:
+        await bring_up(old, MIGRATIONS[:8])
+        await old.execute(OLD_SESSION.encode(), (public, "plan", ADA.scope))
+        stores = [await alive.enter_async_context(opened(server, tmp_path)) for _ in range(2)]
+        first, second = (SessionNames(store.sessions) for store in stores)
+        # Of two servers that start at once, both have the one secret.
+        secrets = await asyncio.gather(*(store.sessions.secret() for store in stores))
+        made = CompressionRecord("cmp_1", public, 1.0, 9, 1, 0, (), b"", "words", "words", "", "m", "k", False)
+        assert await stores[0].decisions.add_compression(ADA, made)
+        await old.execute(OLD_SESSION.encode(), (SessionIds(ADA.scope).named("late").id, "late", ADA.scope))
+        await old.execute(OLD_COMPRESSION.encode(), ("cmp_2",))
+
+        found = [await names.id_of(ADA, "plan") for names in (first, second)]
+        listed = [one.id for one in await stores[1].decisions.compressions(ADA, public)]
+        assert (secrets[0], found) == (secrets[1], [public, public])
+        assert (listed, await stores[1].decisions.compressions(BEN, public)) == (["cmp_2", "cmp_1"], [])
+        assert await first.id_of(ADA, "new") == await second.id_of(ADA, "new")
+        assert await first.id_of(BEN, "plan") not in (public, SessionIds(BEN.scope).named("plan").id)
 
 
 @pytest.mark.parametrize("step", MIGRATIONS[1:], ids=range(2, len(MIGRATIONS) + 1))

@@ -11,6 +11,7 @@ import pytest
 from tests.services.store.making import opened
 
 from kimi_proxy.core import json
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import PrunerSettings
 from kimi_proxy.core.errors import InvalidParams, PruneIdNotFound
 from kimi_proxy.core.json import JsonObject
@@ -33,12 +34,12 @@ class World:
     store: SqliteStore
 
     async def pruned(self, text: str = TEXT, goal: str = "where is the needle?") -> str:
-        answer = await self.pruner.prune(Question(text, goal, "code", OPTIONS))
+        answer = await self.pruner.prune(LOCAL, Question(text, goal, "code", OPTIONS))
         assert answer.prune_id is not None
         return answer.prune_id
 
     async def listed(self, limit: int = 50, before: int | None = None) -> list[JsonObject]:
-        rows = (await self.cuts.page(limit, before))["cuts"]
+        rows = (await self.cuts.page(LOCAL, limit, before))["cuts"]
         assert isinstance(rows, list)
         return [row for row in rows if isinstance(row, dict)]
 
@@ -78,10 +79,10 @@ async def test_what_was_asked_and_not_cut_is_not_listed(tmp_path: Path):
 async def test_pages_go_on_where_the_last_one_ended(tmp_path: Path):
     async with world(tmp_path) as w:
         ids = [await w.pruned(TEXT + f"\n# {n}") for n in range(5)]
-        first = await w.cuts.page(2, None)
+        first = await w.cuts.page(LOCAL, 2, None)
         before = first["before"]
         assert isinstance(before, int)
-        rest = await w.cuts.page(10, before)
+        rest = await w.cuts.page(LOCAL, 10, before)
 
     found = [row["id"] for page in (first, rest) for row in page["cuts"]]  # type: ignore[union-attr,index,call-overload]
     assert found == ids[::-1]
@@ -90,7 +91,7 @@ async def test_pages_go_on_where_the_last_one_ended(tmp_path: Path):
 
 async def test_one_is_told_line_by_line_with_a_reason_for_each(tmp_path: Path):
     async with world(tmp_path) as w:
-        told = await w.cuts.one(await w.pruned(), 1, 10_000)
+        told = await w.cuts.one(LOCAL, await w.pruned(), 1, 10_000)
 
     lines = told["lines"]
     assert isinstance(lines, list)
@@ -105,14 +106,14 @@ async def test_one_is_told_line_by_line_with_a_reason_for_each(tmp_path: Path):
 
 async def test_a_part_of_the_lines_can_be_asked_for(tmp_path: Path):
     async with world(tmp_path) as w:
-        told = await w.cuts.one(await w.pruned(), 10, 3)
+        told = await w.cuts.one(LOCAL, await w.pruned(), 10, 3)
 
     assert [line["line"] for line in told["lines"]] == [10, 11, 12]  # type: ignore[union-attr,index,call-overload]
 
 
 async def test_a_line_without_end_does_not_keep_the_others_from_being_shown(tmp_path: Path):
     async with world(tmp_path) as w:
-        told = await w.cuts.one(await w.pruned(TEXT + "\n" + "x" * 900_000), 1, 10_000)
+        told = await w.cuts.one(LOCAL, await w.pruned(TEXT + "\n" + "x" * 900_000), 1, 10_000)
 
     lines = told["lines"]
     assert isinstance(lines, list)
@@ -129,9 +130,9 @@ async def test_an_output_of_a_conversation_is_told_with_what_was_sent(tmp_path: 
         record = DecisionRecord(
             b"p" * 32, "masked", b"a ... answer", (id, "msk_1123456789abcdef"), "a long", "ses_1", 900, 90
         )
-        await w.store.decisions.add("local", [record])
+        await w.store.decisions.add(LOCAL, [record])
         (row,) = await w.listed()
-        told = await w.cuts.one(id, 1, 10)
+        told = await w.cuts.one(LOCAL, id, 1, 10)
 
     assert (row["door"], row["why"], row["session_id"], row["tokens_before"]) == ("chat", "masked", "ses_1", 900)
     assert (told["by"], told["original"], told["sent"]) == ("text", "a long answer", "a ... answer")
@@ -139,7 +140,7 @@ async def test_an_output_of_a_conversation_is_told_with_what_was_sent(tmp_path: 
 
 async def test_an_output_of_a_command_is_listed_under_the_tools(tmp_path: Path):
     async with world(tmp_path) as w:
-        await Keeper(w.store.originals).keep_text(b"the middle of what it printed", "output")
+        await Keeper(w.store.originals).keep_text(LOCAL, b"the middle of what it printed", "output")
         (row,) = await w.listed()
 
     assert (row["kind"], row["door"], row["session_id"]) == ("output", "tools", "")
@@ -162,7 +163,7 @@ async def test_a_masked_answer_is_told_as_it_was_sent(tmp_path: Path):
     async with world(tmp_path) as w:
         await w.store.originals.keep(Original(id, "local", b"k" * 32, text.encode(), json.encode(note)))
         (row,) = await w.listed()
-        told = await w.cuts.one(id, 1, 10)
+        told = await w.cuts.one(LOCAL, id, 1, 10)
 
     assert (row["kind"], row["server"], row["chars"], row["tokens_before"]) == ("mask", "files", 5000, 1250)
     sent = str(told["sent"])
@@ -175,7 +176,7 @@ async def test_a_note_of_another_version_is_listed_with_what_is_known(tmp_path: 
     async with world(tmp_path) as w:
         await w.store.originals.keep(Original("msk_0123456789abcdef", "local", b"k" * 32, b"text", note))
         (row,) = await w.listed()
-        told = await w.cuts.one("msk_0123456789abcdef", 1, 10)
+        told = await w.cuts.one(LOCAL, "msk_0123456789abcdef", 1, 10)
 
     assert row["tokens_before"] is None
     assert (told["original"], told["sent"]) == ("text", None)
@@ -185,13 +186,13 @@ async def test_a_note_of_another_version_is_listed_with_what_is_known(tmp_path: 
 async def test_an_id_that_nobody_gave_is_refused(tmp_path: Path, id: str):
     async with world(tmp_path) as w:
         with pytest.raises(PruneIdNotFound):
-            await w.cuts.one(id, 1, 10)
+            await w.cuts.one(LOCAL, id, 1, 10)
 
 
 async def test_originals_are_searched_whatever_the_case(tmp_path: Path):
     async with world(tmp_path) as w:
         id = await w.pruned()
-        found = await w.cuts.search("DEF NEEDLE", 10)
+        found = await w.cuts.search(LOCAL, "DEF NEEDLE", 10)
 
     assert found == {"hits": [{"id": id, "line": 1, "text": "def needle():"}], "searched": 1, "stopped": None}
 
@@ -199,7 +200,7 @@ async def test_originals_are_searched_whatever_the_case(tmp_path: Path):
 async def test_a_search_says_when_it_has_enough(tmp_path: Path):
     async with world(tmp_path) as w:
         await w.pruned()
-        found = await w.cuts.search("return", 3)
+        found = await w.cuts.search(LOCAL, "return", 3)
 
     assert len(found["hits"]) == 3  # type: ignore[arg-type]
     assert found["stopped"] == "enough"
@@ -211,7 +212,7 @@ async def test_a_search_says_when_its_time_is_over(tmp_path: Path):
         for n in range(45):
             note = json.encode({"what": "output"})
             await w.store.originals.keep(Original(f"prn_{n:016d}", "local", bytes([n]) * 32, b"text %d" % n, note))
-        found = await w.cuts.search("nowhere at all", 3)
+        found = await w.cuts.search(LOCAL, "nowhere at all", 3)
 
     assert (found["hits"], found["searched"], found["stopped"]) == ([], 40, "time")
 
@@ -227,7 +228,7 @@ async def test_a_search_goes_on_behind_an_original_that_is_damaged(tmp_path: Pat
                 "UPDATE text SET frame = x'00' WHERE seq = (SELECT text FROM record WHERE id = ?)",
                 (b"msk_%016d" % 20,),
             )
-        found = await w.cuts.search("def needle", 3)
+        found = await w.cuts.search(LOCAL, "def needle", 3)
 
     assert found["hits"] == [{"id": oldest, "line": 1, "text": "def needle():"}]
 
@@ -235,4 +236,4 @@ async def test_a_search_goes_on_behind_an_original_that_is_damaged(tmp_path: Pat
 async def test_nothing_is_no_search(tmp_path: Path):
     async with world(tmp_path) as w:
         with pytest.raises(InvalidParams):
-            await w.cuts.search("  ", 3)
+            await w.cuts.search(LOCAL, "  ", 3)

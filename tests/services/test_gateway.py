@@ -15,6 +15,8 @@ from tests import fakes
 from tests.deep import IS_DEEP
 from tests.upstream import Heard, Script, answer, http, scripted
 
+from kimi_proxy.core import jsonrpc
+from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.errors import (
     CallRefused,
@@ -29,8 +31,8 @@ from kimi_proxy.features.gateway import CallStats
 from kimi_proxy.services.gateway import Gateway
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner
-from kimi_proxy.services.store import open_store
 from kimi_proxy.services.store.protocols import Originals
+from kimi_proxy.services.store.sqlite.store import SqliteStore
 from kimi_proxy.services.workers.pool import Workers
 
 LONG = "".join(f"line {i} é\n" for i in range(20_000))
@@ -42,7 +44,7 @@ async def gateway(
     toml: str, home: Path, originals: Originals | None = None, now: Callable[[], float] | None = None, **env: str
 ) -> AsyncIterator[Gateway]:
     config = parse(toml, env, home)
-    store = await open_store(home, ttl_s=3600, max_bytes=2**30, timeout_s=60)
+    store = await SqliteStore.open(home, ttl_s=3600, max_bytes=2**30, timeout_s=60)
     kept = originals or store.originals
     workers, metrics = Workers(thread_max_chars=10**9), Metrics()
     pruner = Pruner(config.mcp_pruner, kept, workers, metrics=metrics)
@@ -76,29 +78,29 @@ class TestKeeping:
         text = LONG + "\ud800 \x00 \r\n\x0c"
         async with scripted(says(text)) as upstream:
             async with gateway(at(upstream.port), tmp_path) as first:
-                marker = read_mask(text_of(await first.answer("s", call())))
+                marker = read_mask(text_of(await first.answer(LOCAL, "s", call())))
             assert marker is not None
             async with gateway(at(upstream.port), tmp_path) as second:
-                got = await second.answer("s", call("recover_text", id=marker.mask_id))
+                got = await second.answer(LOCAL, "s", call("recover_text", id=marker.mask_id))
 
         assert text_of(got) == text
 
     async def test_the_same_text_keeps_its_id(self, tmp_path: Path):
         async with scripted(says(LONG)) as upstream, gateway(at(upstream.port), tmp_path) as made:
-            first, second = await made.answer("s", call()), await made.answer("s", call())
+            first, second = await made.answer(LOCAL, "s", call()), await made.answer(LOCAL, "s", call())
 
         assert first == second
         assert read_mask(text_of(first)) is not None
 
     async def test_hundreds_of_long_texts_share_a_few_commits_and_are_all_masked(self, tmp_path: Path):
         blocks: JsonValue = [{"type": "text", "text": f"{n} " + "word " * 1000} for n in range(300)]
-        store = await open_store(tmp_path / "store", ttl_s=3600, max_bytes=2**30, timeout_s=60)
+        store = await SqliteStore.open(tmp_path / "store", ttl_s=3600, max_bytes=2**30, timeout_s=60)
         try:
             async with (
                 scripted(lambda heard: answer(heard, {"content": blocks})) as upstream,
                 gateway(at(upstream.port), tmp_path, store.originals) as made,
             ):
-                response = await made.answer("s", call())
+                response = await made.answer(LOCAL, "s", call())
             usage = await store.usage()
         finally:
             await store.close()
@@ -111,33 +113,33 @@ class TestKeeping:
         store = fakes.MemoryOriginals()
         store.illness = StoreUnavailable("disk full")
         async with scripted(says(LONG)) as upstream, gateway(at(upstream.port), tmp_path, store) as made:
-            assert text_of(await made.answer("s", call())) == LONG
+            assert text_of(await made.answer(LOCAL, "s", call())) == LONG
             store.illness = None
 
-            assert read_mask(text_of(await made.answer("s", call()))) is not None
+            assert read_mask(text_of(await made.answer(LOCAL, "s", call()))) is not None
 
     @pytest.mark.parametrize("mask_id", ["msk_0000000000000000", "nonsense", "../../etc/passwd", ""])
     async def test_an_id_that_was_never_given_out_is_not_found(self, mask_id: str, tmp_path: Path):
         async with gateway("", tmp_path) as made:
             with pytest.raises(PruneIdNotFound):
-                await made.original(mask_id)
+                await made.original(LOCAL, mask_id)
 
     async def test_a_forged_marker_in_an_answer_recovers_nothing_but_what_was_kept(self, tmp_path: Path):
         forged = str(MaskMarker("msk_0123456789abcdef", 10_000, 2000, 2000))
         text = "a" * 2000 + forged + "b" * 9000
         async with scripted(says(text)) as upstream, gateway(at(upstream.port), tmp_path) as made:
-            shown = text_of(await made.answer("s", call()))
+            shown = text_of(await made.answer(LOCAL, "s", call()))
             ours = read_mask(shown[2000 + len(forged) - 200 :].replace(forged, ""))
 
             with pytest.raises(PruneIdNotFound):
-                await made.original("msk_0123456789abcdef")
-            assert ours is None or await made.original(ours.mask_id) == text
+                await made.original(LOCAL, "msk_0123456789abcdef")
+            assert ours is None or await made.original(LOCAL, ours.mask_id) == text
 
     async def test_large_dense_answers_are_planned_beside_the_loop(self, tmp_path: Path):
         rows: JsonValue = [{"id": i, "name": f"n{i}"} for i in range(30_000)]
         script: Script = lambda heard: answer(heard, {"rows": rows, "text": LONG})  # noqa: E731
         async with scripted(script) as upstream, gateway(at(upstream.port), tmp_path) as made:
-            got = await made.answer("s", call())
+            got = await made.answer(LOCAL, "s", call())
 
         assert got["result"]["rows"] == rows  # type: ignore[index,call-overload]
         assert read_mask(got["result"]["text"]) is not None  # type: ignore[index,call-overload,arg-type]
@@ -149,13 +151,15 @@ async def test_long_texts_are_pruned_for_the_goal_and_still_recoverable(tmp_path
     text = "\n".join(lines)
     more = "pruning = { enabled = true, max_prune_ratio = 0.99, min_keep_lines = 5, timeout_ms = 60000 }"
     async with scripted(says(text)) as upstream, gateway(at(upstream.port, more), tmp_path) as made:
-        shown = text_of(await made.answer("s", call("logs", path="server.log", goal="why does the database fail")))
+        shown = text_of(
+            await made.answer(LOCAL, "s", call("logs", path="server.log", goal="why does the database fail"))
+        )
         assert "ERROR the database said no" in shown
         prune_id = shown.partition("prune_id=")[2].split()[0]
-        got = await made.answer("s", call("recover_text", id=prune_id, start_line=1501, end_line=1501))
+        got = await made.answer(LOCAL, "s", call("recover_text", id=prune_id, start_line=1501, end_line=1501))
 
         assert text_of(got) == lines[1500]
-        assert text_of(await made.answer("s", call("recover_text", prune_id=prune_id))) == text
+        assert text_of(await made.answer(LOCAL, "s", call("recover_text", prune_id=prune_id))) == text
     assert len(shown) < 8000
 
 
@@ -168,7 +172,9 @@ async def test_what_was_found_for_the_goal_is_not_masked_again(tmp_path: Path):
     assert len(text) > 170_000
     more = "pruning = { enabled = true, timeout_ms = 60000 }"
     async with scripted(says(text)) as upstream, gateway(at(upstream.port, more), tmp_path) as made:
-        shown = text_of(await made.answer("s", call("report", goal="why did the payment gateway time out at checkout")))
+        shown = text_of(
+            await made.answer(LOCAL, "s", call("report", goal="why did the payment gateway time out at checkout"))
+        )
 
     assert [line for line in wanted if line not in shown] == []
     assert len(shown) <= 4000
@@ -181,18 +187,18 @@ class TestFaults:
     async def test_megabytes_are_masked(self, tmp_path: Path):
         text = "0123456789" * (5_000_000 if IS_DEEP else 1_000_000)
         async with scripted(says(text)) as upstream, gateway(at(upstream.port), tmp_path) as made:
-            shown = text_of(await made.answer("s", call()))
+            shown = text_of(await made.answer(LOCAL, "s", call()))
             marker = read_mask(shown)
             assert marker is not None
             assert len(shown) < 4200
-            assert await made.original(marker.mask_id) == text
+            assert await made.original(LOCAL, marker.mask_id) == text
 
     async def test_ten_thousand_levels_are_masked_at_the_bottom(self, tmp_path: Path):
         depth = 10_000
         inner = "[" * depth + json.dumps("x" * 9000) + "]" * depth
         script: Script = lambda heard: http(f'{{"jsonrpc":"2.0","id":1,"result":{inner}}}'.encode())  # noqa: E731
         async with scripted(script) as upstream, gateway(at(upstream.port), tmp_path) as made:
-            got = await made.answer("s", call())
+            got = await made.answer(LOCAL, "s", call())
         assert got is not None
         value = got["result"]
         while isinstance(value, list):
@@ -204,7 +210,7 @@ class TestFaults:
         error = {"code": -32000, "message": "failed", "data": {"trace": "x" * 5_000_000}}
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "error": error}).encode()
         async with scripted(lambda _: http(body)) as upstream, gateway(at(upstream.port), tmp_path) as made:
-            got = await made.answer("s", call())
+            got = await made.answer(LOCAL, "s", call())
 
         assert len(json.dumps(got)) < 5000
 
@@ -216,28 +222,28 @@ class TestFaults:
         async with gateway(at(port), tmp_path, now=clock) as made:
             for _ in range(5):
                 with pytest.raises(UpstreamUnreachable, match="cannot be reached"):
-                    await made.answer("s", call())
+                    await made.answer(LOCAL, "s", call())
             with pytest.raises(UpstreamUnreachable, match=r"failed too often: it is tried again in 5\.0 s") as caught:
-                await made.answer("s", call())
+                await made.answer(LOCAL, "s", call())
             assert caught.value.retry_after_s == 5
             async with scripted(says("back"), port):
                 clock.advance(5.1)
 
-                assert text_of(await made.answer("s", call())) == "back"
-                assert text_of(await made.answer("s", call())) == "back"
+                assert text_of(await made.answer(LOCAL, "s", call())) == "back"
+                assert text_of(await made.answer(LOCAL, "s", call())) == "back"
 
     async def test_a_server_that_answers_nonsense_is_not_left_alone(self, tmp_path: Path):
         async with scripted(lambda _: http(b"<html>")) as upstream, gateway(at(upstream.port), tmp_path) as made:
             for _ in range(8):
                 with pytest.raises(UpstreamUnreadable):
-                    await made.answer("s", call())
+                    await made.answer(LOCAL, "s", call())
 
     async def test_a_recovery_needs_no_server(self, tmp_path: Path):
         async with scripted(says(LONG)) as upstream, gateway(at(upstream.port), tmp_path) as made:
-            marker = read_mask(text_of(await made.answer("s", call())))
+            marker = read_mask(text_of(await made.answer(LOCAL, "s", call())))
         assert marker is not None
         async with gateway(at(upstream.port), tmp_path) as made:
-            assert text_of(await made.answer("s", call("recover_text", id=marker.mask_id))) == LONG
+            assert text_of(await made.answer(LOCAL, "s", call("recover_text", id=marker.mask_id))) == LONG
 
 
 class TestRoot:
@@ -251,7 +257,7 @@ class TestRoot:
         async with scripted(note) as upstream:
             more = f"root = {json.dumps(str(root))}"
             async with gateway(at(upstream.port, more), home) as made:
-                await made.answer("s", call("read", **arguments))
+                await made.answer(LOCAL, "s", call("read", **arguments))
         return seen
 
     @pytest.fixture
@@ -315,7 +321,7 @@ class TestRoot:
         keeps = f"root = {json.dumps(str(root))}"
         async with scripted(lambda heard: answer(heard, {})) as up, gateway(at(up.port, keeps), tmp_path / "h") as made:
             with pytest.raises(CallRefused, match="leads out of the workspace"):
-                await made.answer("s", message)
+                await made.answer(LOCAL, "s", message)
 
     @pytest.mark.parametrize(
         ("method", "params"),
@@ -331,7 +337,7 @@ class TestRoot:
         message: JsonObject = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         keeps = f"root = {json.dumps(str(root))}"
         async with scripted(lambda heard: answer(heard, {})) as up, gateway(at(up.port, keeps), tmp_path / "h") as made:
-            assert await made.answer("s", message) is not None
+            assert await made.answer(LOCAL, "s", message) is not None
 
     async def test_every_path_of_a_call_counts(self, root: Path, tmp_path: Path):
         with pytest.raises(CallRefused):
@@ -342,9 +348,9 @@ async def test_eighty_calls_of_several_clients_with_one_id_over_one_program(tmp_
     toml = f'[mcp.servers.s]\ncommand = "{sys.executable}"\nargs = ["-I", "-S", "{STDIO_SERVER}"]\n'
     async with gateway(toml, tmp_path) as made:
         asked = [call("text", piece=f"{n:03d} ", times=3000) for n in range(80)]
-        got = await asyncio.gather(*(made.answer("s", message) for message in asked))
+        got = await asyncio.gather(*(made.answer(LOCAL, "s", message) for message in asked))
         ids = [read_mask(text_of(response)) for response in got]
-        texts = await asyncio.gather(*(made.original(marker.mask_id) for marker in ids if marker))
+        texts = await asyncio.gather(*(made.original(LOCAL, marker.mask_id) for marker in ids if marker))
 
     assert texts == [f"{n:03d} " * 3000 for n in range(80)]
 
@@ -360,7 +366,7 @@ async def test_a_program_sees_only_the_variables_it_may(tmp_path: Path):
     workers = Workers(thread_max_chars=10**9)
     made = Gateway(config, store, Pruner(config.mcp_pruner, store, workers), Metrics(), env)
     try:
-        got = await made.answer("s", call("environment"))
+        got = await made.answer(LOCAL, "s", call("environment"))
     finally:
         await made.close()
         await workers.close()
@@ -382,7 +388,7 @@ async def test_a_tool_that_changes_its_description_is_reported(tmp_path: Path, c
     async with scripted(script) as upstream, gateway(at(upstream.port), tmp_path) as made:
         reports = []
         for _ in range(3):
-            await made.answer("s", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+            await made.answer(LOCAL, "s", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
             reports.append([record.message for record in caplog.records])
 
     assert reports == [[], [], ["mcp tool changed"]]
@@ -393,20 +399,38 @@ async def test_the_pruner_is_found_on_the_port_that_it_was_given(tmp_path: Path)
         scripted(lambda heard: answer(heard, {"pruner": "here"})) as upstream,
         gateway("", tmp_path, MCP_PRUNER_PORT=str(upstream.port)) as made,
     ):
-        got = await made.answer("pruner", call())
+        got = await made.answer(LOCAL, "pruner", call())
 
     assert got == {"jsonrpc": "2.0", "id": 1, "result": {"pruner": "here"}}
 
 
-async def test_our_token_goes_to_our_pruner_and_to_nobody_else(tmp_path: Path):
+async def test_our_own_pruner_is_called_here_as_whoever_calls_and_our_token_goes_to_nobody(tmp_path: Path):
+    called: list[tuple[Caller, JsonObject]] = []
+    ada = Caller("person/ada", "ada", is_admin=False)
+
+    async def own_pruner(who: Caller, message: JsonObject) -> JsonObject:
+        called.append((who, message))
+        return jsonrpc.success(jsonrpc.id_of(message), {})
+
     async with scripted(lambda heard: answer(heard, {})) as upstream:
         env = {"KIMI_PROXY_TOKEN": "secret-token", "MCP_PRUNER_PORT": str(upstream.port)}
         async with gateway(at(upstream.port), tmp_path, **env) as made:
-            await made.answer("pruner", call())
-            await made.answer("mcp-pruner", call())
-            await made.answer("s", call())
+            made.own_pruner = own_pruner
+            for name in ("pruner", "mcp-pruner", "s"):
+                await made.answer(ada, name, call())
 
-    assert [heard.headers.get("authorization") for heard in upstream.heard] == ["Bearer secret-token"] * 2 + [None]
+    assert called == [(ada, call())] * 2
+    assert [heard.headers.get("authorization") for heard in upstream.heard] == [None]
+
+
+async def test_a_pruner_at_an_address_of_the_file_is_a_server_like_any_other(tmp_path: Path):
+    async with scripted(lambda heard: answer(heard, {})) as upstream:
+        other = f'[mcp.servers.pruner]\nurl = "http://127.0.0.1:{upstream.port}/rpc"\n'
+        async with gateway(at(upstream.port) + other, tmp_path) as made:
+            made.own_pruner = None
+            await made.answer(LOCAL, "pruner", call())
+
+    assert len(upstream.heard) == 1
 
 
 # What is known of a server from its traffic.
@@ -460,9 +484,9 @@ async def test_a_result_of_ten_megabytes_leaves_the_event_loop_to_others(tmp_pat
             before = now
 
     async with gateway(toml, tmp_path) as made:
-        await made.answer("s", {**call(), "method": "ping"})
+        await made.answer(LOCAL, "s", {**call(), "method": "ping"})
         watching = asyncio.create_task(watch())
-        answer = await made.answer("s", call())
+        answer = await made.answer(LOCAL, "s", call())
         raw = encode(answer)
         watching.cancel()
     began = time.process_time()

@@ -11,17 +11,19 @@ import pytest
 from tests import fakes
 
 from kimi_proxy.core import tokens
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.sanitizer.shorten import Task, shorten
+from kimi_proxy.services.chat.session_lookup import SessionNames
 from kimi_proxy.services.cuts import Cuts
 from kimi_proxy.services.hooks import ToolHooks
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner
-from kimi_proxy.services.store import open_store
 from kimi_proxy.services.store.protocols import Original, Originals
+from kimi_proxy.services.store.sqlite.store import SqliteStore
 from kimi_proxy.services.workers.pool import Workers
 
 LOG = "\n".join(f"2026-01-01 12:00:{n % 60:02} INFO item {n} of batch {n % 17} was stored" for n in range(400))
@@ -54,7 +56,7 @@ class World:
             "tool_response": response,
             "tool_use_id": call,
         }
-        answer = await self.hooks.answer(event)
+        answer = await self.hooks.answer(LOCAL, event)
         specific = answer.get("hookSpecificOutput")
         assert specific is None or isinstance(specific, dict)
         return None if specific is None else specific["updatedToolOutput"]
@@ -63,11 +65,15 @@ class World:
 @asynccontextmanager
 async def world(home: Path, toml: str = PATIENT, originals: Originals | None = None) -> AsyncIterator[World]:
     config = parse(toml, {}, home)
-    store, workers, metrics = await open_store(home, ttl_s=3600, max_bytes=2**30, timeout_s=60), Workers(), Metrics()
+    store, workers, metrics = (
+        await SqliteStore.open(home, ttl_s=3600, max_bytes=2**30, timeout_s=60),
+        Workers(),
+        Metrics(),
+    )
     kept = originals or store.originals
     try:
         pruner = Pruner(config.mcp_pruner, kept, workers, metrics=metrics)
-        hooks = ToolHooks(config.hooks, config.sanitizer, kept, workers, metrics)
+        hooks = ToolHooks(config.hooks, config.sanitizer, kept, SessionNames(store.sessions), workers, metrics)
         yield World(hooks, pruner, Cuts(store.originals, store.decisions, pruner))
     finally:
         await workers.close()
@@ -86,20 +92,20 @@ async def test_an_output_is_cut_in_its_own_shape_and_read_back_exactly(tmp_path:
         assert found
         lines = LOG.split("\n")[int(found[2]) - 1 : int(found[3])]
 
-        assert await w.pruner.recover(found[1], [(int(found[2]), int(found[3]))], False) == "\n".join(lines)
+        assert await w.pruner.recover(LOCAL, found[1], [(int(found[2]), int(found[3]))], False) == "\n".join(lines)
 
 
 async def test_a_cut_is_listed_as_made_by_a_hook(tmp_path: Path):
     async with world(tmp_path) as w:
         await w.ran("Bash", {"stdout": HUGE, "stderr": ""}, command="cat a.py")
-        page = await w.cuts.page(10, None)
+        page = await w.cuts.page(LOCAL, 10, None)
         assert isinstance(page["cuts"], list)
         (cut,) = page["cuts"]
         assert isinstance(cut, dict)
 
         assert (cut["door"], cut["server"], cut["original_lines"]) == ("hooks", "Bash", 4000)
         assert cut["tokens_before"] == tokens.count(HUGE)
-        assert isinstance(await w.cuts.one(str(cut["id"]), 1, 10), dict)
+        assert isinstance(await w.cuts.one(LOCAL, str(cut["id"]), 1, 10), dict)
 
 
 @pytest.mark.parametrize(
@@ -188,9 +194,9 @@ async def test_the_same_call_gets_the_same_answer_and_a_repeated_question_the_wh
 async def test_the_user_s_prompt_is_the_goal(tmp_path: Path):
     async with world(tmp_path) as w:
         prompt: JsonObject = {"hook_event_name": "UserPromptSubmit", "session_id": "s", "prompt": "find batch 16"}
-        assert await w.hooks.answer(prompt) == {}
+        assert await w.hooks.answer(LOCAL, prompt) == {}
         await w.ran("Bash", {"stdout": LOG, "stderr": ""}, command="cat app.log")
-        page = await w.cuts.page(10, None)
+        page = await w.cuts.page(LOCAL, 10, None)
         assert isinstance(page["cuts"], list)
         (cut,) = page["cuts"]
 

@@ -3,13 +3,14 @@
 import asyncio
 import json
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.services.events import HISTORY, MAX_VIEWERS, QUEUE, Hub, Viewer
 
 
 def tell(hub: Hub, *numbers: int) -> None:
     for number in numbers:
-        hub.publish("metric", {"n": number})
+        hub.publish(LOCAL, "metric", {"n": number})
 
 
 async def heard(viewer: Viewer, count: int) -> list[JsonObject]:
@@ -27,7 +28,7 @@ def a_hub() -> Hub:
 
 async def test_every_viewer_hears_every_event_in_its_order():
     hub = a_hub()
-    with hub.joined() as one, hub.joined() as other:
+    with hub.joined(LOCAL) as one, hub.joined(LOCAL) as other:
         tell(hub, 1, 2, 3)
 
         assert await heard(one, 3) == await heard(other, 3)
@@ -37,7 +38,7 @@ async def test_every_viewer_hears_every_event_in_its_order():
 
 async def test_who_waits_is_woken():
     hub = a_hub()
-    with hub.joined() as viewer:
+    with hub.joined(LOCAL) as viewer:
         waiting = asyncio.create_task(viewer.next())
         await asyncio.sleep(0)
         tell(hub, 1)
@@ -47,7 +48,7 @@ async def test_who_waits_is_woken():
 
 async def test_who_falls_behind_loses_the_oldest_and_is_told():
     hub = a_hub()
-    with hub.joined() as viewer:
+    with hub.joined(LOCAL) as viewer:
         tell(hub, *range(QUEUE + 10))
         gap, first = await heard(viewer, 2)
 
@@ -58,13 +59,13 @@ async def test_who_falls_behind_loses_the_oldest_and_is_told():
 
 async def test_who_comes_back_gets_what_it_missed():
     hub = a_hub()
-    with hub.joined() as viewer:
+    with hub.joined(LOCAL) as viewer:
         tell(hub, 1, 2)
         last = (await heard(viewer, 1))[0]["seq"]
     tell(hub, 3)
 
     assert isinstance(last, int)
-    with hub.joined(last) as again:
+    with hub.joined(LOCAL, last) as again:
         assert again.is_up_to_date
         tell(hub, 4)
         assert await numbers(again, 3) == [2, 3, 4]
@@ -73,7 +74,7 @@ async def test_who_comes_back_gets_what_it_missed():
 async def test_who_missed_nothing_hears_only_news():
     hub = a_hub()
     tell(hub, 1)
-    with hub.joined(5001) as viewer:
+    with hub.joined(LOCAL, 5001) as viewer:
         assert viewer.is_up_to_date
         tell(hub, 2)
         assert await numbers(viewer, 1) == [2]
@@ -84,7 +85,7 @@ async def test_who_was_away_too_long_has_to_begin_again():
     tell(hub, *range(HISTORY + 5))
 
     for since in (5000, 5000 + HISTORY - QUEUE):
-        with hub.joined(since) as viewer:
+        with hub.joined(LOCAL, since) as viewer:
             assert not viewer.is_up_to_date
 
 
@@ -95,13 +96,13 @@ async def test_a_number_of_another_life_is_not_taken_for_one_of_this():
 
     assert before is not after
     for since in (5003, 0, 10**14):
-        with after.joined(since) as viewer:
+        with after.joined(LOCAL, since) as viewer:
             assert not viewer.is_up_to_date
 
 
 async def test_who_left_is_told_nothing_more():
     hub = a_hub()
-    with hub.joined() as viewer:
+    with hub.joined(LOCAL) as viewer:
         pass
     tell(hub, 1)
     try:
@@ -114,7 +115,7 @@ async def test_who_left_is_told_nothing_more():
 
 async def test_a_crowd_is_noticed():
     hub = a_hub()
-    watching = [hub.joined() for _ in range(MAX_VIEWERS)]
+    watching = [hub.joined(LOCAL) for _ in range(MAX_VIEWERS)]
     for viewer in watching:
         assert not hub.is_crowded
         viewer.__enter__()

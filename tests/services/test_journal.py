@@ -14,6 +14,7 @@ from tests.services.store.making import a_metric, opened
 from tests.texts import a_log
 
 from kimi_proxy.core import tokens
+from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.chat.reply import ReplyFacts, Usage
 from kimi_proxy.core.config.providers import Model
@@ -21,7 +22,7 @@ from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import Draft, Note
-from kimi_proxy.features.sessions import Session, session_of
+from kimi_proxy.features.sessions import LOCAL_IDS, Session, session_of
 from kimi_proxy.services import journal as journals
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.relay import Exchange
@@ -54,7 +55,7 @@ class World:
         return dropped(self.metrics, reason)
 
     async def written(self) -> list[str]:
-        return [metric.id for _, metric in await self.store.sessions.metrics(None, 0, 100_000)]
+        return [metric.id for _, metric in await self.store.sessions.metrics(LOCAL, None, 0, 100_000)]
 
 
 @asynccontextmanager
@@ -62,7 +63,7 @@ async def noting(home: Path, clock: Clock | None = None, counting: TokenCounter 
     async with opened(home, timeout_s=60) as store:
         metrics, events = Metrics(), list[tuple[str, Mapping[str, JsonValue]]]()
 
-        def publish(event: str, fields: Mapping[str, JsonValue]) -> None:
+        def publish(who: Caller, event: str, fields: Mapping[str, JsonValue]) -> None:
             events.append((event, fields))
 
         counting = counting or TokenCounter()
@@ -80,7 +81,7 @@ def a_draft(text: str = "hi", session: Session | None = None, model: str = "p/m"
     body = json.dumps({"model": model, "messages": [{"role": "user", "content": text}]}).encode()
     request = parse(body, Wire.CHAT)
     key = model if model in MODELS else None
-    return Draft(request, Target("p", "m", key), session or session_of(request, {}, "p"))
+    return Draft(request, Target("p", "m", key), session or session_of(request, {}, "p", LOCAL_IDS), LOCAL)
 
 
 def ended(draft: Draft, input_tokens: int = 0, outcome: str = "ok") -> Exchange:
@@ -128,7 +129,7 @@ async def test_a_session_is_created_once_also_across_restarts(tmp_path: Path):
         note(world, a_draft("something else"))
         await world.journal.caught_up()
         assert world.names.count("session_created") == 1
-        assert len(await world.store.sessions.newest(10)) == 2
+        assert len(await world.store.sessions.newest(LOCAL, 10)) == 2
         assert len(await world.written()) == 4
 
 
@@ -137,13 +138,13 @@ async def test_a_new_session_gets_a_title_and_its_folder_and_keeps_what_a_person
     async with noting(tmp_path) as world:
         note(world, draft)
         await world.journal.caught_up()
-        (session,) = await world.store.sessions.newest(10)
+        (session,) = await world.store.sessions.newest(LOCAL, 10)
         assert (session.title, session.directory) == ("Working directory: /work/shop with •••", "/work/shop")
-        await world.store.sessions.rename(session.id, "mine")
+        await world.store.sessions.rename(LOCAL, session.id, "mine")
     async with noting(tmp_path) as world:
         note(world, draft)
         await world.journal.caught_up()
-        (session,) = await world.store.sessions.newest(10)
+        (session,) = await world.store.sessions.newest(LOCAL, 10)
         assert session.title == "mine"
 
 
@@ -155,7 +156,7 @@ async def test_what_a_stage_saved_is_estimated_from_both_requests(tmp_path: Path
         world.journal.on_end(ended(leaves))
         await world.journal.caught_up()
 
-        (metric,) = (metric for _, metric in await world.store.sessions.metrics(None, 0, 10))
+        (metric,) = (metric for _, metric in await world.store.sessions.metrics(LOCAL, None, 0, 10))
         assert metric.tokens_saved == tokens.count(a_log(200)) - tokens.count(a_log(20))
         assert metric.reasons == ()
         assert world.said("sanitizer_event") == [{"session_id": metric.session, "request_id": metric.id, "outputs": 1}]
@@ -166,7 +167,7 @@ async def test_a_request_that_nothing_was_saved_of_says_why(tmp_path: Path):
     async with noting(tmp_path) as world:
         note(world, draft)
         await world.journal.caught_up()
-        (metric,) = (metric for _, metric in await world.store.sessions.metrics(None, 0, 10))
+        (metric,) = (metric for _, metric in await world.store.sessions.metrics(LOCAL, None, 0, 10))
     assert (metric.tokens_saved, metric.reasons) == (0, ("below_threshold", "nothing_to_cut"))
 
 
@@ -202,7 +203,7 @@ async def test_an_unknown_window_has_no_share_and_no_alert(tmp_path: Path):
     async with noting(tmp_path) as world:
         note(world, draft, 10**6)
         await world.journal.caught_up()
-        (metric,) = (metric for _, metric in await world.store.sessions.metrics(None, 0, 10))
+        (metric,) = (metric for _, metric in await world.store.sessions.metrics(LOCAL, None, 0, 10))
     assert (metric.percent, metric.cost_usd, metric.input_tokens) == (None, None, 10**6)
     assert "context_alert" not in world.names
 
@@ -216,7 +217,7 @@ async def test_requests_of_two_conversations_that_interleave_stay_apart(tmp_path
             for draft in (other, one):
                 world.journal.on_end(ended(draft, 10 if draft is one else 20))
         await world.journal.caught_up()
-        sums = {session.id: session.input_tokens for session in await world.store.sessions.newest(10)}
+        sums = {session.id: session.input_tokens for session in await world.store.sessions.newest(LOCAL, 10)}
     assert sums == {one.session.id: 50, other.session.id: 100}
 
 
@@ -225,12 +226,12 @@ async def test_a_session_that_somebody_deletes_while_it_talks_begins_again(tmp_p
     async with noting(tmp_path) as world:
         world.journal.on_start(draft, draft)
         await world.journal.caught_up()
-        await world.store.sessions.delete([draft.session.id])
-        world.journal.forget(draft.session.id)
+        await world.store.sessions.delete(LOCAL, [draft.session.id])
+        world.journal.forget(LOCAL, draft.session.id)
         world.journal.on_end(ended(draft, 10))
         await world.journal.caught_up()
         assert world.names.count("session_created") == 2
-        assert [session.requests for session in await world.store.sessions.newest(10)] == [1]
+        assert [session.requests for session in await world.store.sessions.newest(LOCAL, 10)] == [1]
 
 
 async def test_what_cannot_be_written_waits_for_the_disk_to_heal(tmp_path: Path):
@@ -287,7 +288,7 @@ async def test_large_requests_do_not_pile_up_in_memory_and_are_judged_by_their_l
             note(world, draft)
         await until(lambda: world.concluded == 5, within_s=60)
         await world.journal.caught_up()
-        estimates = [metric.tokens_estimated for _, metric in await world.store.sessions.metrics(None, 0, 10)]
+        estimates = [metric.tokens_estimated for _, metric in await world.store.sessions.metrics(LOCAL, None, 0, 10)]
     assert estimates[1:] == [size // journals.BYTES_PER_TOKEN] * 4
     assert estimates[0] != estimates[1]
     assert world.dropped("busy") == 0
@@ -312,4 +313,4 @@ async def test_closing_writes_what_waits(tmp_path: Path):
         for _ in range(30):
             note(world, a_draft(), 10)
     async with opened(tmp_path) as store:
-        assert len(await store.sessions.metrics(None, 0, 100)) == 30
+        assert len(await store.sessions.metrics(LOCAL, None, 0, 100)) == 30

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import asyncio, sys
 from pathlib import Path
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import parse
 from kimi_proxy.services.runtime import running
 from tests.texts import a_log, a_question
@@ -26,11 +27,11 @@ async def main():
         for source_type in ("code", "logs", "docs"):
             for lines in (300, 2_000):  # in a thread, and in a child
                 text = a_log(lines)
-                answer = await runtime.pruner.prune(a_question(text, source_type=source_type, timeout_ms=60_000))
+                answer = await runtime.pruner.prune(LOCAL, a_question(text, source_type=source_type, timeout_ms=60_000))
                 assert not answer.pruned.used_fallback, answer.pruned.warnings
-                assert await runtime.pruner.recover(answer.prune_id, [(1, lines)], False) == text
-                await runtime.pruner.explain(answer.prune_id)
-        await runtime.tools["health"].call({})
+                assert await runtime.pruner.recover(LOCAL, answer.prune_id, [(1, lines)], False) == text
+                await runtime.pruner.explain(LOCAL, answer.prune_id)
+        await runtime.tools["health"].call(LOCAL, {})
 
 asyncio.run(main())
 print("done")

@@ -8,7 +8,7 @@ from tests.fakes import Clock, MemoryOriginals
 from tests.services.test_workers import scripted, started
 from tests.texts import a_log, a_question
 
-from kimi_proxy.core.caller import Caller, acting
+from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.config import PrunerSettings
 from kimi_proxy.core.errors import InvalidParams, InvalidRange, PruneIdNotFound, StoreUnavailable
 from kimi_proxy.core.markers import is_id
@@ -55,7 +55,7 @@ def is_whole(answer: PruneAnswer, question: Question, *warnings: str) -> bool:
 
 async def recovered(pruner: Pruner, answer: PruneAnswer) -> str:
     assert answer.prune_id
-    return await pruner.recover(answer.prune_id, [(1, 10**9)], False)
+    return await pruner.recover(LOCAL, answer.prune_id, [(1, 10**9)], False)
 
 
 # What a prune gives.
@@ -63,7 +63,7 @@ async def recovered(pruner: Pruner, answer: PruneAnswer) -> str:
 
 async def test_a_prune_is_what_the_engine_says_under_an_id_that_recovers_the_text(pruner: Pruner) -> None:
     question = a_question(LOG)
-    answer = await pruner.prune(question)
+    answer = await pruner.prune(LOCAL, question)
     assert answer.prune_id and is_id(answer.prune_id)
     assert answer.pruned == engine.prune(question, answer.prune_id)
     assert answer.pruned.pruned_lines > 100
@@ -72,7 +72,7 @@ async def test_a_prune_is_what_the_engine_says_under_an_id_that_recovers_the_tex
 
 async def test_a_large_text_is_pruned_in_a_child_with_the_same_promises(pruner: Pruner) -> None:
     question = a_question(LONG)
-    answer = await pruner.prune(question)
+    answer = await pruner.prune(LOCAL, question)
     assert answer.prune_id
     assert answer.pruned == engine.prune(question, answer.prune_id)
     assert await recovered(pruner, answer) == LONG
@@ -80,7 +80,7 @@ async def test_a_large_text_is_pruned_in_a_child_with_the_same_promises(pruner: 
 
 @pytest.mark.parametrize("text", ["", "one line", "\n", "\ud800\x00\r\n\x0c\u2028", "a\n" * 50])
 async def test_a_text_with_nothing_to_cut_comes_back_as_it_is_with_an_id(pruner: Pruner, text: str) -> None:
-    answer = await pruner.prune(a_question(text, min_keep_lines=0))
+    answer = await pruner.prune(LOCAL, a_question(text, min_keep_lines=0))
     assert (answer.pruned.text, answer.pruned.used_fallback) == (text, False)
     assert answer.prune_id
     if text:
@@ -89,13 +89,13 @@ async def test_a_text_with_nothing_to_cut_comes_back_as_it_is_with_an_id(pruner:
 
 async def test_limits_that_cannot_be_met_leave_the_text_whole(pruner: Pruner) -> None:
     question = a_question(LOG, min_keep_lines=401)
-    answer = await pruner.prune(question)
+    answer = await pruner.prune(LOCAL, question)
     assert is_whole(answer, question, "constraints_unmet")
     assert await recovered(pruner, answer) == LOG
 
 
 async def test_the_original_is_on_disk_before_the_answer_is_given(store: MemoryOriginals, pruner: Pruner) -> None:
-    answer = await pruner.prune(a_question(LOG))
+    answer = await pruner.prune(LOCAL, a_question(LOG))
     assert [o.text for o in store.kept.values()] == [LOG.encode()]
     assert [o.id for o in store.kept.values()] == [answer.prune_id]
 
@@ -104,18 +104,18 @@ async def test_the_original_is_on_disk_before_the_answer_is_given(store: MemoryO
 
 
 async def test_the_same_question_gets_the_same_answer_from_the_cache(pruner: Pruner) -> None:
-    first = await pruner.prune(a_question(LOG))
-    again = await pruner.prune(a_question(LOG))
+    first = await pruner.prune(LOCAL, a_question(LOG))
+    again = await pruner.prune(LOCAL, a_question(LOG))
     assert again.prune_id == first.prune_id
     assert again.pruned == first.pruned.warned("cache_hit")
     assert again.pruned.warnings == ("cache_hit",)
-    third = await pruner.prune(a_question(LOG))
+    third = await pruner.prune(LOCAL, a_question(LOG))
     assert third.pruned.warnings == ("cache_hit",)
 
 
 async def test_the_time_allowed_is_no_part_of_the_question(pruner: Pruner) -> None:
-    first = await pruner.prune(a_question(LOG, timeout_ms=120_000))
-    again = await pruner.prune(a_question(LOG, timeout_ms=130_000))
+    first = await pruner.prune(LOCAL, a_question(LOG, timeout_ms=120_000))
+    again = await pruner.prune(LOCAL, a_question(LOG, timeout_ms=130_000))
     assert again.prune_id == first.prune_id
     assert "cache_hit" in again.pruned.warnings
 
@@ -133,8 +133,8 @@ async def test_the_time_allowed_is_no_part_of_the_question(pruner: Pruner) -> No
     ],
 )
 async def test_another_question_gets_another_id(pruner: Pruner, other: Question) -> None:
-    first = await pruner.prune(a_question(LOG))
-    second = await pruner.prune(other)
+    first = await pruner.prune(LOCAL, a_question(LOG))
+    second = await pruner.prune(LOCAL, other)
     assert second.prune_id != first.prune_id
     assert "cache_hit" not in second.pruned.warnings
 
@@ -142,51 +142,49 @@ async def test_another_question_gets_another_id(pruner: Pruner, other: Question)
 async def test_the_cache_forgets_and_the_store_remembers(store: MemoryOriginals, workers: Workers) -> None:
     clock = Clock()
     pruner = Pruner(PrunerSettings(cache_ttl_s=30), store, workers, now=clock)
-    first = await pruner.prune(a_question(LOG))
+    first = await pruner.prune(LOCAL, a_question(LOG))
     clock.advance(31)
-    later = await pruner.prune(a_question(LOG))
+    later = await pruner.prune(LOCAL, a_question(LOG))
     assert later.prune_id == first.prune_id
     assert later.pruned == first.pruned
 
 
 async def test_after_a_restart_the_same_question_gets_the_same_id(store: MemoryOriginals, workers: Workers) -> None:
-    first = await Pruner(PrunerSettings(), store, workers).prune(a_question(LOG))
-    later = await Pruner(PrunerSettings(), store, workers).prune(a_question(LOG))
+    first = await Pruner(PrunerSettings(), store, workers).prune(LOCAL, a_question(LOG))
+    later = await Pruner(PrunerSettings(), store, workers).prune(LOCAL, a_question(LOG))
     assert (later.prune_id, later.pruned) == (first.prune_id, first.pruned)
     assert len(store.kept) == 1
 
 
 async def test_an_id_that_is_no_longer_honoured_is_not_given_out_again(store: MemoryOriginals, pruner: Pruner) -> None:
-    first = await pruner.prune(a_question(LOG))
+    first = await pruner.prune(LOCAL, a_question(LOG))
     assert first.prune_id
     store.forget(first.prune_id)
-    second = await pruner.prune(a_question(LOG))
+    second = await pruner.prune(LOCAL, a_question(LOG))
     assert second.prune_id != first.prune_id
     assert second.pruned.warnings == ()
     assert await recovered(pruner, second) == LOG
 
 
 async def test_scopes_share_nothing(pruner: Pruner) -> None:
-    with acting(Caller("mine")):
-        mine = await pruner.prune(a_question(LOG))
-    with acting(Caller("yours")):
-        yours = await pruner.prune(a_question(LOG))
-        assert mine.prune_id and yours.prune_id != mine.prune_id
-        assert yours.pruned.warnings == ()
-        with pytest.raises(PruneIdNotFound):
-            await pruner.recover(mine.prune_id, [(1, 1)], False)
+    mine = await pruner.prune(Caller("mine"), a_question(LOG))
+    yours = await pruner.prune(Caller("yours"), a_question(LOG))
+    assert mine.prune_id and yours.prune_id != mine.prune_id
+    assert yours.pruned.warnings == ()
+    with pytest.raises(PruneIdNotFound):
+        await pruner.recover(Caller("yours"), mine.prune_id, [(1, 1)], False)
 
 
 async def test_equal_questions_at_the_same_time_are_answered_once(store: MemoryOriginals, pruner: Pruner) -> None:
-    answers = await asyncio.gather(*(pruner.prune(a_question(LONG)) for _ in range(6)))
+    answers = await asyncio.gather(*(pruner.prune(LOCAL, a_question(LONG)) for _ in range(6)))
     assert len({a.prune_id for a in answers}) == 1
     assert all(a.pruned == answers[0].pruned for a in answers)
     assert (store.keeps, len(store.kept)) == (1, 1)
 
 
 async def test_a_caller_who_hangs_up_does_not_take_the_others_answer_along(pruner: Pruner) -> None:
-    hasty = asyncio.create_task(pruner.prune(a_question(LONG)))
-    patient = asyncio.create_task(pruner.prune(a_question(LONG)))
+    hasty = asyncio.create_task(pruner.prune(LOCAL, a_question(LONG)))
+    patient = asyncio.create_task(pruner.prune(LOCAL, a_question(LONG)))
     await asyncio.sleep(0.05)
     hasty.cancel()
     answer = await patient
@@ -203,21 +201,21 @@ async def test_a_text_that_is_too_large_stays_whole_and_can_be_recovered(
 ) -> None:
     pruner = Pruner(PrunerSettings(max_input_chars=1000), store, workers)
     question = a_question(LOG)
-    answer = await pruner.prune(question)
+    answer = await pruner.prune(LOCAL, question)
     assert is_whole(answer, question, "input_too_large")
     assert await recovered(pruner, answer) == LOG
-    assert (await pruner.prune(question)).prune_id == answer.prune_id
+    assert (await pruner.prune(LOCAL, question)).prune_id == answer.prune_id
 
 
 async def test_a_text_of_just_the_limit_is_pruned(store: MemoryOriginals, workers: Workers) -> None:
     pruner = Pruner(PrunerSettings(max_input_chars=len(LOG)), store, workers)
-    assert (await pruner.prune(a_question(LOG))).pruned.pruned_lines > 0
+    assert (await pruner.prune(LOCAL, a_question(LOG))).pruned.pruned_lines > 0
 
 
 @pytest.mark.parametrize("text", [LOG, LONG])
 async def test_one_millisecond_is_kept_too(pruner: Pruner, text: str) -> None:
     question = a_question(text, timeout_ms=1)
-    answer = await pruner.prune(question)
+    answer = await pruner.prune(LOCAL, question)
     assert answer.elapsed_ms < 30_000
     assert is_whole(answer, question, "timeout")
     assert await recovered(pruner, answer) == text
@@ -228,32 +226,32 @@ async def test_a_prune_that_takes_too_long_stays_whole_in_time(store: MemoryOrig
     pruner = Pruner(PrunerSettings(), store, workers)
     await started(workers)
     question = a_question(LONG, timeout_ms=300)
-    answer = await pruner.prune(question)
+    answer = await pruner.prune(LOCAL, question)
     await workers.close()
     assert is_whole(answer, question, "timeout")
     assert 300 <= answer.elapsed_ms < 30_000
-    assert answer.prune_id and (await store.get("local", answer.prune_id)).text == LONG.encode()
+    assert answer.prune_id and (await store.get(LOCAL, answer.prune_id)).text == LONG.encode()
 
 
 async def test_a_question_that_timed_out_is_pruned_under_the_same_id_later(pruner: Pruner) -> None:
-    early = await pruner.prune(a_question(LONG, timeout_ms=1))
-    later = await pruner.prune(a_question(LONG))
+    early = await pruner.prune(LOCAL, a_question(LONG, timeout_ms=1))
+    later = await pruner.prune(LOCAL, a_question(LONG))
     assert early.prune_id and early.prune_id == later.prune_id
     assert later.pruned.pruned_lines > 0
     assert later.pruned.warnings == ()
-    explained = await pruner.explain(early.prune_id)
+    explained = await pruner.explain(LOCAL, early.prune_id)
     assert sum(not line.kept for line in explained.lines) == later.pruned.pruned_lines
 
 
 async def test_a_question_that_times_out_later_keeps_its_explanation(store: MemoryOriginals, workers: Workers) -> None:
     clock = Clock()
     pruner = Pruner(PrunerSettings(), store, workers, now=clock)
-    early = await pruner.prune(a_question(LONG))
+    early = await pruner.prune(LOCAL, a_question(LONG))
     clock.advance(1_000)
-    later = await pruner.prune(a_question(LONG, timeout_ms=1))
+    later = await pruner.prune(LOCAL, a_question(LONG, timeout_ms=1))
     assert is_whole(later, a_question(LONG), "timeout")
     assert early.prune_id and early.prune_id == later.prune_id
-    assert list((await pruner.explain(early.prune_id)).cuts) == [a.cut for a in early.pruned.annotations]
+    assert list((await pruner.explain(LOCAL, early.prune_id)).cuts) == [a.cut for a in early.pruned.annotations]
 
 
 @pytest.mark.parametrize("script", ["raise RuntimeError('x')", "os._exit(3)", too("os.abort()")])
@@ -261,7 +259,7 @@ async def test_a_fault_of_the_engine_leaves_the_text_whole_and_is_counted(store:
     workers, metrics = Workers(limit=1, command=scripted(script)), Metrics()
     pruner = Pruner(PrunerSettings(), store, workers, metrics=metrics)
     question = a_question(LONG)
-    answer = await pruner.prune(question)
+    answer = await pruner.prune(LOCAL, question)
     await workers.close()
     assert is_whole(answer, question, "internal_error")
     assert await recovered(pruner, answer) == LONG
@@ -275,7 +273,7 @@ async def test_an_answer_that_a_fault_caused_is_not_remembered(store: MemoryOrig
     broken = Workers(limit=1, command=("/nonexistent",))
     pruner = Pruner(PrunerSettings(), store, broken)
     for _ in range(2):
-        answer = await pruner.prune(a_question(LONG))
+        answer = await pruner.prune(LOCAL, a_question(LONG))
         assert is_whole(answer, a_question(LONG), "internal_error")
     await broken.close()
 
@@ -287,11 +285,11 @@ ILLNESSES = [StoreUnavailable("the disk is full"), OSError(5, "Input/output erro
 async def test_without_a_store_nothing_is_cut(store: MemoryOriginals, pruner: Pruner, illness: Exception) -> None:
     store.illness = illness
     question = a_question(LOG)
-    answer = await pruner.prune(question)
+    answer = await pruner.prune(LOCAL, question)
     assert is_whole(answer, question, "recovery_unavailable")
     assert answer.prune_id is None
     store.illness = None
-    healed = await pruner.prune(question)
+    healed = await pruner.prune(LOCAL, question)
     assert healed.prune_id
     assert healed.pruned.pruned_lines > 0
 
@@ -299,16 +297,16 @@ async def test_without_a_store_nothing_is_cut(store: MemoryOriginals, pruner: Pr
 async def test_a_cached_answer_is_not_given_when_its_original_cannot_be_vouched_for(
     store: MemoryOriginals, pruner: Pruner
 ) -> None:
-    await pruner.prune(a_question(LOG))
+    await pruner.prune(LOCAL, a_question(LOG))
     store.illness = StoreUnavailable("gone")
-    answer = await pruner.prune(a_question(LOG))
+    answer = await pruner.prune(LOCAL, a_question(LOG))
     assert is_whole(answer, a_question(LOG), "recovery_unavailable")
 
 
 async def test_a_store_that_hangs_does_not_hold_the_answer(store: MemoryOriginals, pruner: Pruner) -> None:
     store.is_stuck = True
     question = a_question(LOG, timeout_ms=300)
-    answer = await pruner.prune(question)
+    answer = await pruner.prune(LOCAL, question)
     assert answer.elapsed_ms < 30_000
     assert is_whole(answer, question, "timeout", "recovery_unavailable")
     assert answer.prune_id is None
@@ -317,14 +315,14 @@ async def test_a_store_that_hangs_does_not_hold_the_answer(store: MemoryOriginal
 async def test_a_text_that_timed_out_without_a_store_says_both(store: MemoryOriginals, pruner: Pruner) -> None:
     store.illness = StoreUnavailable("no")
     question = a_question(LONG, timeout_ms=1)
-    assert is_whole(await pruner.prune(question), question, "timeout", "recovery_unavailable")
+    assert is_whole(await pruner.prune(LOCAL, question), question, "timeout", "recovery_unavailable")
 
 
 async def test_what_is_logged_of_a_fault_tells_nothing_of_the_text(
     store: MemoryOriginals, caplog: pytest.LogCaptureFixture
 ) -> None:
     workers = Workers(limit=1, thread_max_chars=0, command=scripted("raise ValueError(question.text)"))
-    await Pruner(PrunerSettings(), store, workers).prune(a_question("the user's secret\n" * 50, "a secret goal"))
+    await Pruner(PrunerSettings(), store, workers).prune(LOCAL, a_question("the user's secret\n" * 50, "a secret goal"))
     await workers.close()
     told = " ".join(str(vars(record)) for record in caplog.records)
     assert "ValueError" in told
@@ -337,16 +335,16 @@ async def test_what_is_logged_of_a_fault_tells_nothing_of_the_text(
 async def test_recovery_counts_what_it_did(store: MemoryOriginals, workers: Workers) -> None:
     metrics = Metrics()
     pruner = Pruner(PrunerSettings(), store, workers, metrics=metrics)
-    answer = await pruner.prune(a_question(LOG))
+    answer = await pruner.prune(LOCAL, a_question(LOG))
     assert answer.prune_id
-    assert await pruner.recover(answer.prune_id, [(2, 3), (1, 1)], True) == "\n".join(
+    assert await pruner.recover(LOCAL, answer.prune_id, [(2, 3), (1, 1)], True) == "\n".join(
         f"{n}│ {LOG.split(chr(10))[n - 1]}" for n in (2, 3, 1)
     )
     with pytest.raises(InvalidRange) as beyond:
-        await pruner.recover(answer.prune_id, [(401, 402)], False)
+        await pruner.recover(LOCAL, answer.prune_id, [(401, 402)], False)
     assert beyond.value.max_line == 400
     with pytest.raises(PruneIdNotFound):
-        await pruner.recover("prn_0000000000000000", [(1, 1)], False)
+        await pruner.recover(LOCAL, "prn_0000000000000000", [(1, 1)], False)
     counted = metrics.text().decode()
     for outcome in ("ok", "invalid_range", "prune_id_not_found"):
         assert f'kimi_proxy_recoveries_total{{outcome="{outcome}"}} 1.0' in counted
@@ -360,24 +358,24 @@ async def test_what_is_not_an_id_recovers_nothing_and_never_reaches_the_store(
 ) -> None:
     store.illness = AssertionError("asked")
     with pytest.raises(PruneIdNotFound) as refused:
-        await pruner.recover(forged, [(1, 1)], False)
+        await pruner.recover(LOCAL, forged, [(1, 1)], False)
     assert refused.value.reason == "unknown"
 
 
 async def test_a_store_that_cannot_read_says_so(store: MemoryOriginals, pruner: Pruner) -> None:
-    answer = await pruner.prune(a_question(LOG))
+    answer = await pruner.prune(LOCAL, a_question(LOG))
     store.illness = StoreUnavailable("locked")
     assert answer.prune_id
     with pytest.raises(StoreUnavailable, match="locked"):
-        await pruner.recover(answer.prune_id, [(1, 1)], False)
+        await pruner.recover(LOCAL, answer.prune_id, [(1, 1)], False)
 
 
 @pytest.mark.parametrize("text", [LOG, LONG])
 async def test_an_explanation_tells_of_every_line_why_it_stayed_or_went(pruner: Pruner, text: str) -> None:
     question = a_question(text)
-    answer = await pruner.prune(question)
+    answer = await pruner.prune(LOCAL, question)
     assert answer.prune_id
-    explained = await pruner.explain(answer.prune_id)
+    explained = await pruner.explain(LOCAL, answer.prune_id)
     assert explained.question == replace(question, options=replace(question.options, timeout_ms=0))
     assert list(explained.cuts) == [a.cut for a in answer.pruned.annotations]
     assert [line.line for line in explained.lines] == list(range(1, text.count("\n") + 2))
@@ -390,4 +388,4 @@ async def test_an_original_that_was_not_pruned_for_a_goal_has_no_explanation(
 ) -> None:
     await store.keep(Original("msk_0000000000000000", "local", bytes(32), b"text", b"{}"))
     with pytest.raises(InvalidParams, match="was not pruned for a goal"):
-        await pruner.explain("msk_0000000000000000")
+        await pruner.explain(LOCAL, "msk_0000000000000000")

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from tests.services.store.making import opened
 
-from kimi_proxy.core import caller
-from kimi_proxy.core.caller import Caller
+from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.errors import CompressionRefused, NothingSeen, StoreUnavailable
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.sanitizer.policy import SentPrefix
@@ -52,20 +51,20 @@ class Line:
 
 
 def a_server(bus: Bus, decisions: Decisions, work: Work, *sessions: str, taken_s: float = 60.0) -> ReplicaCalls:
-    made = ReplicaCalls(bus.line(), decisions, {"greet": work}, sessions.__contains__, 60.0, taken_s)
+    made = ReplicaCalls(bus.line(), decisions, {"greet": work}, lambda who, session: session in sessions, 60.0, taken_s)
     bus.servers.append(made)
     return made
 
 
-async def no_work(session: str) -> JsonObject:
+async def no_work(who: Caller, session: str) -> JsonObject:
     raise AssertionError("this server has no such session")
 
 
 async def test_one_of_the_servers_that_have_a_session_answers_as_who_asked(tmp_path: Path) -> None:
     done: list[tuple[str, Caller]] = []
 
-    async def greet(session: str) -> JsonObject:
-        done.append((session, caller.current()))
+    async def greet(who: Caller, session: str) -> JsonObject:
+        done.append((session, who))
         return {"hello": session}
 
     bus = Bus()
@@ -73,8 +72,7 @@ async def test_one_of_the_servers_that_have_a_session_answers_as_who_asked(tmp_p
         asking = a_server(bus, store.decisions, no_work)
         for _ in range(3):
             a_server(bus, store.decisions, greet, "ses_a")
-        with caller.acting(ADA):
-            assert await asking.ask("greet", "ses_a") == {"hello": "ses_a"}
+        assert await asking.ask(ADA, "greet", "ses_a") == {"hello": "ses_a"}
         for server in bus.servers:
             await server.close()
 
@@ -84,7 +82,7 @@ async def test_one_of_the_servers_that_have_a_session_answers_as_who_asked(tmp_p
 
 @pytest.mark.parametrize("error", [CompressionRefused("kept_by_provider", "begin a new one"), StoreUnavailable("full")])
 async def test_what_another_server_raises_is_raised_here(tmp_path: Path, error: Exception) -> None:
-    async def fail(session: str) -> JsonObject:
+    async def fail(who: Caller, session: str) -> JsonObject:
         raise error
 
     bus = Bus()
@@ -92,7 +90,7 @@ async def test_what_another_server_raises_is_raised_here(tmp_path: Path, error: 
         asking = a_server(bus, store.decisions, no_work)
         a_server(bus, store.decisions, fail, "ses_a")
         with pytest.raises(type(error), match=str(error)) as raised:
-            await asking.ask("greet", "ses_a")
+            await asking.ask(LOCAL, "greet", "ses_a")
 
     assert getattr(raised.value, "reason", None) == getattr(error, "reason", None)
 
@@ -101,7 +99,7 @@ async def test_a_question_that_comes_too_late_is_not_answered_any_more(tmp_path:
     """Who asked was refused meanwhile: a compression that began now would surprise them."""
     done: list[str] = []
 
-    async def greet(session: str) -> JsonObject:
+    async def greet(who: Caller, session: str) -> JsonObject:
         done.append(session)
         return {}
 
@@ -111,11 +109,11 @@ async def test_a_question_that_comes_too_late_is_not_answered_any_more(tmp_path:
         late = a_server(bus, store.decisions, greet, "ses_a")
         bus.is_down = True
         with pytest.raises(NothingSeen):
-            await asking.ask("greet", "ses_a")
+            await asking.ask(LOCAL, "greet", "ses_a")
         (question,) = bus.kept
         assert (question.name, late.receive(question)) == (QUESTION, True)
         await asyncio.sleep(0)
-        await store.decisions.add("local", [DecisionRecord(b"later" * 6, "whole")])  # one after the other
+        await store.decisions.add(LOCAL, [DecisionRecord(b"later" * 6, "whole")])  # one after the other
         await asyncio.sleep(0.05)
         await late.close()
 

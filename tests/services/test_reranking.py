@@ -13,6 +13,7 @@ from tests.services.test_workers import scripted as scripted_worker
 from tests.texts import a_log, a_question
 from tests.upstream import Heard, Script, http, scripted
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import PrunerSettings
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.prune import Question
@@ -53,7 +54,7 @@ def stats_of(answer: PruneAnswer) -> JsonObject:
 async def test_the_rerankers_taste_decides_what_stays() -> None:
     question = a_question(LOG, max_prune_ratio=0.7)
     async with scripted(prefers_late) as server, deepinfra(server.url, deepinfra_max_docs=512) as pruner:
-        answer = await pruner.prune(question)
+        answer = await pruner.prune(LOCAL, question)
     cut = {n for a in answer.pruned.annotations for n in range(a.cut.start, a.cut.end + 1)}
     assert answer.pruned.pruned_lines > 100
     assert not cut & set(range(201, 241))
@@ -65,7 +66,7 @@ async def test_the_rerankers_taste_decides_what_stays() -> None:
 
 async def test_the_answer_tells_about_the_reranker_in_the_words_of_the_contract() -> None:
     async with scripted(prefers_late) as server, deepinfra(server.url, deepinfra_max_docs=512) as pruner:
-        answer = await pruner.prune(a_question(LOG))
+        answer = await pruner.prune(LOCAL, a_question(LOG))
     stats = answer.stats()
     assert list(stats)[8:] == [
         "backend",
@@ -87,7 +88,7 @@ async def test_the_answer_tells_about_the_reranker_in_the_words_of_the_contract(
 
 async def test_lines_beyond_the_maximum_keep_their_local_score_and_the_answer_says_so() -> None:
     async with scripted(prefers_late) as server, deepinfra(server.url, deepinfra_max_docs=10) as pruner:
-        answer = await pruner.prune(a_question(LOG))
+        answer = await pruner.prune(LOCAL, a_question(LOG))
     sent = json.loads(server.heard[0].body)["documents"]
     assert len(sent) == 10
     assert any("payment" in line for line in sent), "the best by local score are asked about"
@@ -100,7 +101,7 @@ async def test_lines_beyond_the_maximum_keep_their_local_score_and_the_answer_sa
 async def test_blank_lines_are_never_sent() -> None:
     text = a_log(200).replace("\n", "\n\n  \n")
     async with scripted(prefers_late) as server, deepinfra(server.url, deepinfra_max_docs=512) as pruner:
-        answer = await pruner.prune(a_question(text))
+        answer = await pruner.prune(LOCAL, a_question(text))
     assert all(line.strip() for line in json.loads(server.heard[0].body)["documents"])
     assert (answer.stats()["deepinfra_docs_scored"], answer.stats()["deepinfra_docs_total"]) == (200, 200)
 
@@ -108,7 +109,7 @@ async def test_blank_lines_are_never_sent() -> None:
 @pytest.mark.parametrize("text", ["", " \n\n\t\n"])
 async def test_a_text_without_words_asks_nobody(text: str) -> None:
     async with scripted(stall) as server, deepinfra(server.url) as pruner:
-        answer = await pruner.prune(a_question(text, min_keep_lines=0))
+        answer = await pruner.prune(LOCAL, a_question(text, min_keep_lines=0))
     assert server.heard == []
     assert answer.pruned.text == text
     assert (answer.pruned.warnings, answer.pruned.used_fallback) == ((), False)
@@ -117,11 +118,11 @@ async def test_a_text_without_words_asks_nobody(text: str) -> None:
 async def test_a_repeated_question_is_answered_from_the_cache_without_a_call() -> None:
     clock = Clock()
     async with scripted(prefers_late) as server, deepinfra(server.url, clock=clock, cache_ttl_s=30) as pruner:
-        first = await pruner.prune(a_question(LOG))
-        again = await pruner.prune(a_question(LOG))
+        first = await pruner.prune(LOCAL, a_question(LOG))
+        again = await pruner.prune(LOCAL, a_question(LOG))
         assert len(server.heard) == 1
         clock.advance(31)
-        later = await pruner.prune(a_question(LOG))
+        later = await pruner.prune(LOCAL, a_question(LOG))
         assert len(server.heard) == 2
     assert again.prune_id == first.prune_id == later.prune_id
     assert "cache_hit" in again.pruned.warnings
@@ -160,16 +161,16 @@ async def test_a_reranker_that_fails_leaves_the_work_to_the_local_engine(
 ) -> None:
     question = a_question(LOG)
     async with scripted(script) as server, deepinfra(server.url) as pruner:
-        assert is_heuristic(await pruner.prune(question), question, warning, status)
+        assert is_heuristic(await pruner.prune(LOCAL, question), question, warning, status)
         # A failure is not remembered: the next attempt may succeed.
-        assert "cache_hit" not in (await pruner.prune(question)).pruned.warnings
+        assert "cache_hit" not in (await pruner.prune(LOCAL, question)).pruned.warnings
         assert len(server.heard) == 2
 
 
 async def test_without_a_key_the_local_engine_does_it_and_nothing_is_sent() -> None:
     question = a_question(LOG)
     async with scripted(stall) as server, deepinfra(server.url, key=None) as pruner:
-        assert is_heuristic(await pruner.prune(question), question, "deepinfra_config_error", None)
+        assert is_heuristic(await pruner.prune(LOCAL, question), question, "deepinfra_config_error", None)
     assert server.heard == []
 
 
@@ -177,7 +178,7 @@ async def test_a_reranker_that_stalls_leaves_time_for_the_local_engine() -> None
     question = a_question(LOG, timeout_ms=5000)
     async with scripted(stall) as server, deepinfra(server.url) as pruner:
         began = time.monotonic()
-        answer = await pruner.prune(question)
+        answer = await pruner.prune(LOCAL, question)
         assert time.monotonic() - began < 50
     assert is_heuristic(answer, question, "deepinfra_http_error", None)
 
@@ -186,7 +187,7 @@ async def test_the_reranker_has_a_limit_of_its_own() -> None:
     question = a_question(LOG, timeout_ms=60_000)
     async with scripted(stall) as server, deepinfra(server.url, deepinfra_timeout_ms=200) as pruner:
         began = time.monotonic()
-        answer = await pruner.prune(question)
+        answer = await pruner.prune(LOCAL, question)
         assert time.monotonic() - began < 50
     assert is_heuristic(answer, question, "deepinfra_http_error", None)
 
@@ -194,18 +195,18 @@ async def test_the_reranker_has_a_limit_of_its_own() -> None:
 async def test_the_promises_hold_with_the_reranker_too() -> None:
     async with scripted(prefers_late) as server, deepinfra(server.url, deepinfra_max_docs=20) as pruner:
         for ratio, floor in ((0.5, 1), (0.9, 100), (0.0, 0), (1.0, 300), (1.0, 301)):
-            answer = await pruner.prune(a_question(LOG, max_prune_ratio=ratio, min_keep_lines=floor))
+            answer = await pruner.prune(LOCAL, a_question(LOG, max_prune_ratio=ratio, min_keep_lines=floor))
             kept = answer.pruned.original_lines - answer.pruned.pruned_lines
             assert answer.pruned.pruned_lines <= 300 * ratio
             assert kept >= min(floor, 300)
             assert answer.prune_id
-            assert await pruner.recover(answer.prune_id, [(1, 300)], False) == LOG
+            assert await pruner.recover(LOCAL, answer.prune_id, [(1, 300)], False) == LOG
 
 
 async def test_a_large_text_goes_through_the_reranker_in_a_child() -> None:
     question = a_question(a_log(5_000))
     async with scripted(prefers_late) as server, deepinfra(server.url) as pruner:
-        answer = await pruner.prune(question)
+        answer = await pruner.prune(LOCAL, question)
     assert answer.pruned.warnings == ("deepinfra_docs_truncated",)
     assert answer.pruned.pruned_lines > 0
 
@@ -213,7 +214,7 @@ async def test_a_large_text_goes_through_the_reranker_in_a_child() -> None:
 async def test_an_engine_that_dies_after_the_reranker_still_leaves_the_text_whole() -> None:
     workers = Workers(limit=1, thread_max_chars=0, command=scripted_worker("os._exit(1)"))
     async with scripted(prefers_late) as server, deepinfra(server.url, workers=workers) as pruner:
-        answer = await pruner.prune(a_question(LOG))
+        answer = await pruner.prune(LOCAL, a_question(LOG))
     assert answer.pruned.text == LOG
     assert answer.pruned.warnings == ("internal_error",)
     assert answer.stats()["backend"] == "deepinfra"

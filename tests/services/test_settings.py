@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import Config, FileSettings, parse
 from kimi_proxy.core.errors import FileRefused, InvalidParams
 from kimi_proxy.core.json import JsonValue
@@ -42,7 +43,7 @@ def settings(home: Path, toml: str | None = WRITTEN, **env: str) -> tuple[LiveSe
 async def test_a_change_counts_at_once_and_keeps_comments_and_order(tmp_path: Path):
     changing, lamp = settings(tmp_path)
 
-    told = await changing.change({"sanitizer.enabled": False})
+    told = await changing.change(LOCAL, {"sanitizer.enabled": False})
 
     assert (lamp.is_on, told["saved"], told["problem"]) == (False, True, None)
     assert told["switches"] == {"sanitizer.enabled": False}
@@ -52,7 +53,7 @@ async def test_a_change_counts_at_once_and_keeps_comments_and_order(tmp_path: Pa
 async def test_a_file_that_is_not_there_is_written(tmp_path: Path):
     changing, _ = settings(tmp_path, None)
 
-    assert (await changing.change({"sanitizer.enabled": False}))["saved"] is True
+    assert (await changing.change(LOCAL, {"sanitizer.enabled": False}))["saved"] is True
     assert (tmp_path / "config.toml").read_text() == "[sanitizer]\nenabled = false\n"
 
 
@@ -60,7 +61,7 @@ async def test_a_table_of_which_only_an_inner_one_is_written_gets_a_header(tmp_p
     inner = "[sanitizer.routing]\nheavy_duty_fallback = true  # ours\n"
     changing, _ = settings(tmp_path, inner)
 
-    told = await changing.change({"sanitizer.enabled": False})
+    told = await changing.change(LOCAL, {"sanitizer.enabled": False})
     assert (told["saved"], told["problem_code"]) == (True, None)
     assert (tmp_path / "config.toml").read_text() == inner + "\n[sanitizer]\nenabled = false\n"
 
@@ -69,7 +70,7 @@ async def test_a_table_of_which_only_an_inner_one_is_written_gets_a_header(tmp_p
 async def test_what_cannot_be_written_down_is_told_and_counts_all_the_same(tmp_path: Path, toml: str):
     changing, lamp = settings(tmp_path, toml)
 
-    told = await changing.change({"sanitizer.enabled": False})
+    told = await changing.change(LOCAL, {"sanitizer.enabled": False})
 
     assert (lamp.is_on, told["saved"]) == (False, False)
     assert "[sanitizer]" in str(told["problem"])
@@ -81,7 +82,7 @@ async def test_a_file_that_somebody_broke_meanwhile_is_left_as_it_is(tmp_path: P
     changing, _ = settings(tmp_path)
     (tmp_path / "config.toml").write_text("[sanitizer]\nenabled = true\nmisspelt = 1\n")
 
-    told = await changing.change({"sanitizer.enabled": False})
+    told = await changing.change(LOCAL, {"sanitizer.enabled": False})
 
     assert "misspelt" in str(told["problem"])
     assert told["problem_code"] == "file_unreadable"
@@ -95,7 +96,7 @@ async def test_a_disk_that_refuses_is_told(tmp_path: Path):
     lamp = Lamp()
     changing = LiveSettings(config(tmp_path), {"sanitizer.enabled": lamp}, {}, replace=refuse)
 
-    assert (await changing.change({"sanitizer.enabled": False}))["problem"] == "the disk is full"
+    assert (await changing.change(LOCAL, {"sanitizer.enabled": False}))["problem"] == "the disk is full"
     assert not lamp.is_on
 
 
@@ -103,7 +104,7 @@ async def test_what_may_not_be_switched_is_refused_and_nothing_changes(tmp_path:
     changing, lamp = settings(tmp_path)
 
     with pytest.raises(InvalidParams, match=r"sanitizer\.enabled"):
-        await changing.change({"sanitizer.enabled": False, "proxy.port": True})
+        await changing.change(LOCAL, {"sanitizer.enabled": False, "proxy.port": True})
 
     assert lamp.is_on
     assert (tmp_path / "config.toml").read_text() == WRITTEN
@@ -112,10 +113,10 @@ async def test_what_may_not_be_switched_is_refused_and_nothing_changes(tmp_path:
 async def test_viewers_are_told(tmp_path: Path):
     heard: list[tuple[str, Mapping[str, JsonValue]]] = []
     changing = LiveSettings(
-        config(tmp_path), {"sanitizer.enabled": Lamp()}, {}, lambda event, fields: heard.append((event, fields))
+        config(tmp_path), {"sanitizer.enabled": Lamp()}, {}, lambda who, event, fields: heard.append((event, fields))
     )
 
-    await changing.change({"sanitizer.enabled": False})
+    await changing.change(LOCAL, {"sanitizer.enabled": False})
 
     assert heard == [("settings_event", {"switches": {"sanitizer.enabled": False}})]
 

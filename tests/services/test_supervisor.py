@@ -16,6 +16,7 @@ from tests.fakes import MemoryOriginals
 from tests.processes import runs, until, with_variable
 from tests.upstream import answer, handshake, scripted
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.errors import BadRequest, UnknownServer
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -155,7 +156,7 @@ async def test_down_ends_it_and_calls_say_how_to_start_it(tmp_path: Path):
     async with supervised(stdio(), tmp_path) as (supervisor, gateway):
         first = await in_state(supervisor, "s", "ready")
         (down,) = await supervisor.down(["s"])
-        refused = await gateway.handle_rpc("s", call("pid"))
+        refused = await gateway.handle_rpc(LOCAL, "s", call("pid"))
         await asyncio.sleep(0.2)
         still = await status_of(supervisor, "s")
 
@@ -164,7 +165,7 @@ async def test_down_ends_it_and_calls_say_how_to_start_it(tmp_path: Path):
         assert "kimi-proxy mcp up s" in refused["error"]["message"]  # type: ignore[index,call-overload]
 
         (up,) = await supervisor.up(["s"])
-        answered = await gateway.handle_rpc("s", call("pid"))
+        answered = await gateway.handle_rpc(LOCAL, "s", call("pid"))
 
     assert up["state"] == "ready"
     assert answered["result"] == up["pid"]  # type: ignore[index,call-overload]
@@ -174,10 +175,10 @@ async def test_calls_work_at_once_after_up_however_many_failed_before(tmp_path: 
     async with supervised(stdio(), tmp_path) as (supervisor, gateway):
         await supervisor.down()
         for _ in range(12):
-            await gateway.handle_rpc("s", call("pid"))
+            await gateway.handle_rpc(LOCAL, "s", call("pid"))
         blocked = await status_of(supervisor, "s")
         await supervisor.up()
-        answered = await gateway.handle_rpc("s", call("pid"))
+        answered = await gateway.handle_rpc(LOCAL, "s", call("pid"))
 
     assert float(str(blocked["retry_in_s"])) > 0
     assert "result" in answered  # type: ignore[operator]
@@ -194,8 +195,8 @@ async def test_restart_is_a_new_process(tmp_path: Path):
 
 async def test_what_was_masked_and_what_went_wrong_is_counted(tmp_path: Path):
     async with supervised(stdio(), tmp_path) as (supervisor, gateway):
-        await gateway.answer("s", call("text", piece="0123456789", times=1000))
-        await gateway.handle_rpc("s", call("die"))
+        await gateway.answer(LOCAL, "s", call("text", piece="0123456789", times=1000))
+        await gateway.handle_rpc(LOCAL, "s", call("die"))
         status = await in_state(supervisor, "s", "ready")
 
     assert (status["calls"], status["failures"]) == (2, 1)

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 
 from kimi_proxy.api.openapi.bodies import ErrorBody
 from kimi_proxy.core import json
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import InvalidParams, KimiProxyError
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.tool import checked
@@ -103,6 +104,19 @@ def header_values(request: Request, header: str) -> set[str]:
     """Return the values that a header lists, without parameters, and without those of weight 0."""
     values = (each.strip().partition(";") for each in request.headers.get(header, "").split(","))
     return {value.strip() for value, _, weight in values if not _REFUSED.fullmatch(weight)}
+
+
+def caller_of(request: HTTPConnection) -> Caller:
+    """Return who calls, as the guard found out."""
+    return caller_in(request.scope)
+
+
+def caller_in(scope: Scope) -> Caller:
+    """Return who calls. Raise KeyError if no guard stands before the application."""
+    who = scope["state"]["caller"]
+    if not isinstance(who, Caller):
+        raise TypeError("the caller of a request is not what the guard put there")
+    return who
 
 
 def query(request: Request, model: type[M]) -> M:

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 
 from kimi_proxy import __version__
 from kimi_proxy.api import chat, context, dashboard, gateway, hooks, metrics, pruning, sessions, settings, team
-from kimi_proxy.api.answers import DescribedRoute, RouteSpec, json_route
+from kimi_proxy.api.answers import DescribedRoute, RouteSpec, caller_of, json_route
 from kimi_proxy.api.catalogs import pruner_catalog, tools_catalog
 from kimi_proxy.api.errors import on_fault, on_http_exception, on_own_error
 from kimi_proxy.api.guard import LOOPBACK, Guard, Headers, Refusal, Rules, cookie_in, tokens_in
@@ -183,7 +183,7 @@ def proxy_app(runtime: Runtime) -> ASGIApp:
     routes: list[BaseRoute] = [
         *dashboard.routes(),
         *chat.routes(runtime.chat),
-        *gateway.routes(runtime.gateway),
+        *gateway.routes(runtime.gateway, pruner_catalog(runtime)),
         *gateway.server_routes(runtime.supervisor),
         *sessions.SessionRoutes(runtime.sessions).routes(),
         *settings.provider_routes(runtime.config, runtime.chat, runtime.model_windows),
@@ -277,7 +277,7 @@ def _with_logins(rules: Rules, logins: Logins | None) -> Rules:
 
 def _pruner_health(runtime: Runtime) -> Route:
     async def health(request: Request) -> JsonObject:
-        answer = await runtime.tools["health"].call({})
+        answer = await runtime.tools["health"].call(caller_of(request), {})
         # Without its store the pruner is still healthy: texts are sent whole then.
         return {**(answer.structured or {}), **await _store_problem(runtime.store)}
 

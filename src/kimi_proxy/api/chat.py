@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from kimi_proxy.api.answers import DescribedRoute, RouteSpec, json_answer, json_route
+from kimi_proxy.api.answers import DescribedRoute, RouteSpec, caller_in, json_answer, json_route
 from kimi_proxy.api.errors import refusal
 from kimi_proxy.api.openapi.bodies import OpenObject
 from kimi_proxy.core.chat.wires import BY_PATH, COUNT_PATHS, Wire, wire_of_client
@@ -118,9 +118,8 @@ class ChatEndpoint:
         self._wire = wire
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        incoming = ChatRequest(
-            self._wire, await _body(receive), tuple(scope["headers"]), scope["query_string"].decode("latin-1")
-        )
+        body, query = await _body(receive), scope["query_string"].decode("latin-1")
+        incoming = ChatRequest(caller_in(scope), self._wire, body, tuple(scope["headers"]), query)
         async with until_disconnect(receive, send) as client, self._ask(incoming) as answer:
             await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
             await _send_body(answer, client)

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from kimi_proxy.api.answers import RequestBody, RouteSpec, body, json_answer, json_route, query
+from kimi_proxy.api.answers import RequestBody, RouteSpec, body, caller_of, json_answer, json_route, query
 from kimi_proxy.api.openapi import bodies, session_bodies
 from kimi_proxy.core.errors import CompressionRefused, FileRefused, InvalidParams, NothingSeen, SessionNotFound
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -83,20 +83,27 @@ def _preset_routes(path: str, preset: Preset, compressions: SessionCompressions)
     async def compress(request: Request) -> JsonObject | Response:
         asked = await body(request, Compress, 'send {"force": true}, or nothing')
         is_forced = asked.force or query(request, CompressQuery).force.lower() in ("1", "true")
-        fullness = await compressions.fullness(_session(request), preset)
+        fullness = await compressions.fullness(caller_of(request), _session(request), preset)
         if fullness.is_below and not is_forced:
             return json_answer(fullness.to_json(), 400)
-        return await compressions.compress(_session(request), preset)
+        return await compressions.compress(caller_of(request), _session(request), preset)
+
+    async def simulate(request: Request) -> JsonObject:
+        return await compressions.simulate(caller_of(request), _session(request), preset)
+
+    async def undo(request: Request) -> JsonObject:
+        return await compressions.undo(caller_of(request), _session(request))
+
+    async def stats(request: Request) -> JsonObject:
+        return await compressions.stats(caller_of(request), _session(request))
 
     one = f"{path}/{{session_id}}"
     return [
-        json_route("GET", f"{path}/stats", lambda _: compressions.stats(), STATS),
+        json_route("GET", f"{path}/stats", lambda request: compressions.stats(caller_of(request)), STATS),
         json_route("POST", one, compress, COMPRESS),
-        json_route(
-            "POST", f"{one}/simulate", lambda request: compressions.simulate(_session(request), preset), SIMULATE
-        ),
-        json_route("POST", f"{one}/undo", lambda request: compressions.undo(_session(request)), UNDO),
-        json_route("GET", f"{one}/stats", lambda request: compressions.stats(_session(request)), SESSION_STATS),
+        json_route("POST", f"{one}/simulate", simulate, SIMULATE),
+        json_route("POST", f"{one}/undo", undo, UNDO),
+        json_route("GET", f"{one}/stats", stats, SESSION_STATS),
     ]
 
 
@@ -108,11 +115,11 @@ def memory_routes(memory: ProjectMemory, sessions: Sessions) -> list[Route]:
     async def save(request: Request) -> JsonObject:
         asked = await body(request, SaveMemory, 'send {"content": "what every new conversation should know"}')
         content: JsonValue = asked.content
-        return await memory.save(content)
+        return await memory.save(caller_of(request), content)
 
     return [
-        json_route("GET", "/api/memory/stats", lambda _: sessions.memory_stats(), MEMORY_STATS),
-        json_route("GET", "/api/memory/load", lambda _: memory.load(), LOAD),
+        json_route("GET", "/api/memory/stats", lambda request: sessions.memory_stats(caller_of(request)), MEMORY_STATS),
+        json_route("GET", "/api/memory/load", lambda request: memory.load(caller_of(request)), LOAD),
         json_route("POST", "/api/memory/save", save, SAVE),
     ]
 
@@ -121,14 +128,15 @@ def sanitizer_routes(sanitizer: Sanitizer, settings: LiveSettings) -> list[Route
     async def toggle(request: Request) -> JsonObject:
         """Nothing is written: the next start reads the settings again."""
         asked = await body(request, ToggleSanitizer, 'send {"enabled": true}, {"enabled": false}, or nothing')
-        settings.switch({"sanitizer.enabled": not sanitizer.is_on if asked.enabled is None else asked.enabled})
+        is_on = not sanitizer.is_on if asked.enabled is None else asked.enabled
+        settings.switch(caller_of(request), {"sanitizer.enabled": is_on})
         return {"enabled": sanitizer.is_on}
 
     async def masks(request: Request) -> JsonObject:
-        return {"masks": await sanitizer.masks(query(request, MaskLimit).limit)}
+        return {"masks": await sanitizer.masks(caller_of(request), query(request, MaskLimit).limit)}
 
     return [
-        json_route("GET", "/api/sanitizer/stats", lambda _: sanitizer.stats(), SANITIZER),
+        json_route("GET", "/api/sanitizer/stats", lambda request: sanitizer.stats(caller_of(request)), SANITIZER),
         json_route("POST", "/api/sanitizer/toggle", toggle, TOGGLE),
         json_route("GET", "/api/mask", masks, MASKS),
     ]
@@ -138,16 +146,16 @@ def context_routes(sessions: Sessions, latest: LatestRequests) -> list[Route]:
     """The map of a session's context window, as its latest request filled it."""
 
     async def session_id(request: Request) -> str:
-        return (await sessions.session(_session(request))).id
+        return (await sessions.session(caller_of(request), _session(request))).id
 
     async def context(request: Request) -> JsonObject:
-        return await latest.context(await session_id(request))
+        return await latest.context(caller_of(request), await session_id(request))
 
     async def message(request: Request) -> JsonObject:
-        return await latest.message(await session_id(request), request.path_params["index"])
+        return await latest.message(caller_of(request), await session_id(request), request.path_params["index"])
 
     async def summarized(request: Request) -> JsonObject:
-        return await latest.summarized(await session_id(request), request.path_params["index"])
+        return await latest.summarized(caller_of(request), await session_id(request), request.path_params["index"])
 
     path = "/api/sessions/{session_id}/context"
     return [

@@ -12,11 +12,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from kimi_proxy.api import mcp
-from kimi_proxy.api.answers import DescribedRoute, RouteSpec, body, json_route, query
-from kimi_proxy.api.mcp import NOTHING, RpcReply, rpc_failure
+from kimi_proxy.api.answers import DescribedRoute, RouteSpec, body, caller_of, json_route, query
+from kimi_proxy.api.mcp import NOTHING, Catalog, RpcReply, rpc_failure
 from kimi_proxy.api.mcp.http import EVENTS, json_reply, names_version, rpc_spec, unless_gone, with_notices
 from kimi_proxy.api.openapi import bodies
 from kimi_proxy.core import json, jsonrpc
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import (
     BadRequest,
     InvalidParams,
@@ -52,7 +53,14 @@ CALL = replace(
 )
 
 
-def routes(gateway: Gateway) -> list[DescribedRoute]:
+def routes(gateway: Gateway, pruner: Catalog) -> list[DescribedRoute]:
+    """Return the routes of the gateway; it calls `pruner` in this process, for the person who calls."""
+
+    async def call_pruner(who: Caller, message: JsonObject) -> JsonObject | None:
+        answer = (await mcp.reply_to(who, message, mcp.IN_PROCESS, pruner)).value
+        return answer if isinstance(answer, dict) else None
+
+    gateway.own_pruner = call_pruner
     return [
         DescribedRoute("POST", f"{PATH}/rpc", _endpoint(gateway, mcp.RPC), CALL),
         DescribedRoute("POST", f"{PATH}/mcp", _endpoint(gateway, mcp.MCP), CALL),
@@ -62,7 +70,7 @@ def routes(gateway: Gateway) -> list[DescribedRoute]:
 def _endpoint(gateway: Gateway, versions: mcp.ProtocolVersions) -> Endpoint:
     async def post(request: Request) -> Response:
         headers, raw = request.scope["headers"], await request.body()
-        work = reply(gateway, request.path_params["server_name"], raw, versions, headers)
+        work = reply(caller_of(request), gateway, request.path_params["server_name"], raw, versions, headers)
         # With a handshake a lost connection says nothing; without one it takes the request back.
         work = unless_gone(work, request.receive) if names_version(headers, STATELESS_VERSIONS) else work
         # A client that wants notices of progress says so.
@@ -74,18 +82,18 @@ def _endpoint(gateway: Gateway, versions: mcp.ProtocolVersions) -> Endpoint:
 
 
 async def reply(
-    gateway: Gateway, server: str, raw: bytes, versions: mcp.ProtocolVersions, headers: mcp.Headers
+    who: Caller, gateway: Gateway, server: str, raw: bytes, versions: mcp.ProtocolVersions, headers: mcp.Headers
 ) -> RpcReply:
     message: JsonValue = None
     try:
         message = json.decode(raw)
         gateway.check(server)
         if isinstance(message, list):
-            answers = await gateway.handle_rpc(server, message)
+            answers = await gateway.handle_rpc(who, server, message)
             status = 200 if isinstance(answers, list) else BadRequest.http_status
             return NOTHING if answers is None else RpcReply(answers, status)
         version = _version(message, versions, headers)
-        answer = await gateway.answer(server, message)
+        answer = await gateway.answer(who, server, message)
         if answer is None:
             return NOTHING
         # A server's own error is an answer like any other, except where the protocol ties it to a status.
@@ -178,7 +186,7 @@ def original_route(gateway: Gateway) -> Route:
             **_span(asked.lines, "lines", "line"),
             **_span(asked.chars, "chars", "char"),
         }
-        text = await gateway.original(mask_id)
+        text = await gateway.original(caller_of(request), mask_id)
         part = recovery.part(text, checked(Recover, arguments))
         return {"id": mask_id, "original_chars": len(text), "text": part}
 

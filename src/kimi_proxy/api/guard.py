@@ -20,7 +20,7 @@ from functools import lru_cache
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kimi_proxy.api.errors import RefusalCode, refusal
-from kimi_proxy.core.caller import LOCAL, Caller, acting
+from kimi_proxy.core.caller import ANONYMOUS, LOCAL, Caller
 from kimi_proxy.core.config.team import CALLBACK
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.proxy import peer
@@ -136,8 +136,8 @@ class Guard:
                 await self._slow_down(admitted)
                 await _refuse(admitted, scope, receive, send)
             else:
-                with acting(admitted.caller):
-                    await self.app(scope, admitted.receive, send)
+                scope["state"] = {**scope.get("state", {}), "caller": admitted.caller}
+                await self.app(scope, admitted.receive, send)
         finally:
             held.release()
 
@@ -168,9 +168,11 @@ class Guard:
         return body if isinstance(body, Refusal) else Admission(_replayed(body, receive), who)
 
     async def _caller(self, scope: Scope) -> Caller | Refusal:
-        """Return who calls; where no token is needed that is LOCAL, to whom nothing of a team's is given."""
-        if self.rules.identify is None or _is_open(scope["path"]):
+        """Return who calls; in a team that is ANONYMOUS where no token is needed."""
+        if self.rules.identify is None:
             return LOCAL
+        if _is_open(scope["path"]):
+            return ANONYMOUS
         try:
             who = await self.rules.identify(scope["headers"])
         except StoreUnavailable:

@@ -3,8 +3,9 @@
 from starlette.requests import Request
 from starlette.routing import Route
 
-from kimi_proxy.api.answers import RouteSpec, json_route, object_in
+from kimi_proxy.api.answers import RouteSpec, caller_of, json_route, object_in
 from kimi_proxy.api.openapi.bodies import CompressedMessagesBody, OpenObject, RetrievedBody
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import PruneIdNotFound
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.services.chat.messages import Messages, figures
@@ -17,7 +18,7 @@ RETRIEVE = RouteSpec("Return an original by its hash", RetrievedBody, raises=(Pr
 
 def routes(hooks: ToolHooks) -> list[Route]:
     async def claude(request: Request) -> JsonObject:
-        return await hooks.answer(await object_in(request, "send what Claude Code gives to a hook"))
+        return await hooks.answer(caller_of(request), await object_in(request, "send what Claude Code gives to a hook"))
 
     return [json_route("POST", "/api/hooks/claude", claude, CLAUDE)]
 
@@ -26,16 +27,16 @@ def guardrail_routes(messages: Messages) -> list[Route]:
     """`/v1/compress` and `/v1/retrieve`, as LiteLLM's guardrail and Portkey's webhooks call them."""
 
     async def compress(request: Request) -> JsonObject:
-        given = await object_in(request, "send an object with messages")
+        who, given = caller_of(request), await object_in(request, "send an object with messages")
         if (body := _webhook_body(given)) is not None:
-            return await _transformed(messages, body)
-        done = await messages.shorten(given.get("messages"), _text(given, "model"), _text(given, "session_id"))
+            return await _transformed(who, messages, body)
+        done = await messages.shorten(who, given.get("messages"), _text(given, "model"), _text(given, "session_id"))
         more: JsonObject = {"warnings": [*done.warnings]} if done.warnings else {}
         return {"messages": done.messages, **figures(done), "ccr_hashes": [*done.hashes], **more}
 
     async def retrieve(request: Request) -> JsonObject:
         hashed = str(request.path_params["hash"]).lower()
-        return {"hash": hashed, "original_content": await messages.original(hashed)}
+        return {"hash": hashed, "original_content": await messages.original(caller_of(request), hashed)}
 
     return [
         json_route("POST", "/v1/compress", compress, COMPRESS),
@@ -43,9 +44,9 @@ def guardrail_routes(messages: Messages) -> list[Route]:
     ]
 
 
-async def _transformed(messages: Messages, body: JsonObject) -> JsonObject:
+async def _transformed(who: Caller, messages: Messages, body: JsonObject) -> JsonObject:
     """Return a webhook's verdict, which never refuses, with the request as it should go on."""
-    done = await messages.shorten(body["messages"], _text(body, "model"))
+    done = await messages.shorten(who, body["messages"], _text(body, "model"))
     changed: JsonObject = {**body, "messages": done.messages}
     return {"verdict": True, "data": figures(done), "transformedData": {"request": {"json": changed}}}
 

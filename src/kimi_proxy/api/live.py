@@ -8,9 +8,10 @@ from contextlib import suppress
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from kimi_proxy.api.answers import caller_of
 from kimi_proxy.api.errors import refusal
 from kimi_proxy.api.guard import PROTOCOL, Identify
-from kimi_proxy.core import caller
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.events import Hub, Viewer, frame
 from kimi_proxy.services.metrics import Metrics
@@ -40,7 +41,7 @@ class Live:
             await socket.send_denial_response(refusal(503, "crowded", "too many viewers: close one of them"))
             return
         await socket.accept(PROTOCOL if PROTOCOL in socket.scope["subprotocols"] else None)
-        with self._hub.joined(_since(socket)) as viewer:
+        with self._hub.joined(caller_of(socket), _since(socket)) as viewer:
             tasks = [asyncio.create_task(self._send_events(socket, viewer)), asyncio.create_task(_listen(socket))]
             if self._identify is not None:
                 tasks.append(asyncio.create_task(_until_unknown(socket, self._identify)))
@@ -58,17 +59,17 @@ class Live:
         with suppress(WebSocketDisconnect):
             try:
                 if not viewer.is_up_to_date:
-                    await _send(socket, await self._init(viewer))
+                    await _send(socket, await self._init(caller_of(socket), viewer))
                 while True:
                     await _send(socket, await viewer.next())
             except TimeoutError:
                 self._metrics.viewers_evicted.inc()
                 log.info("viewer evicted", extra={"why": f"took no event for {SEND_S:g} s"})
 
-    async def _init(self, viewer: Viewer) -> str:
+    async def _init(self, who: Caller, viewer: Viewer) -> str:
         """Return the first frame: the state now; what happens later follows as events."""
         try:
-            known = await self._sessions.snapshot()
+            known = await self._sessions.snapshot(who)
         except StoreUnavailable:
             known = {"sessions": [], "metrics": [], "store": StoreUnavailable.code}
         return frame("init", viewer.joined_at, time.time(), known)
@@ -81,7 +82,7 @@ async def _send(socket: WebSocket, text: str) -> None:
 
 async def _until_unknown(socket: WebSocket, identify: Identify) -> None:
     """Disconnect a viewer who may not look any more, or of whom that cannot be said."""
-    came_as = caller.current()
+    came_as = caller_of(socket)
     with suppress(StoreUnavailable):
         while await identify(socket.scope["headers"]) == came_as:  # noqa: ASYNC110 - it may end on another server
             await asyncio.sleep(CHECK_S)

@@ -4,7 +4,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.routing import Route
 
-from kimi_proxy.api.answers import RouteSpec, body, json_route, query
+from kimi_proxy.api.answers import RouteSpec, body, caller_of, json_route, query
 from kimi_proxy.api.openapi import bodies
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import InvalidParams, PruneIdNotFound
@@ -57,15 +57,15 @@ def cut_routes(cuts: Cuts) -> list[Route]:
 
     async def page(request: Request) -> JsonObject:
         asked = query(request, CutPage)
-        return await cuts.page(asked.limit, asked.before)
+        return await cuts.page(caller_of(request), asked.limit, asked.before)
 
     async def one(request: Request) -> JsonObject:
         asked = query(request, CutLines)
-        return await cuts.one(str(request.path_params["cut_id"]), asked.start, asked.lines)
+        return await cuts.one(caller_of(request), str(request.path_params["cut_id"]), asked.start, asked.lines)
 
     async def search(request: Request) -> JsonObject:
         asked = query(request, CutSearch)
-        return await cuts.search(asked.q, asked.limit)
+        return await cuts.search(caller_of(request), asked.q, asked.limit)
 
     return [
         json_route("GET", "/api/cuts", page, PAGE, compressed=True),
@@ -89,6 +89,6 @@ def swe_prune_route(pruner: Pruner) -> Route:
         value = json.decode(await request.body())
         if not isinstance(value, dict):
             raise InvalidParams("body", "must be an object with code and query")
-        return await pruning.prune(checked(SwePrune, value), pruner)
+        return await pruning.prune(caller_of(request), checked(SwePrune, value), pruner)
 
     return json_route("POST", "/prune", prune, SWE_PRUNE)

@@ -12,9 +12,10 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from kimi_proxy.api.answers import RequestBody, RouteSpec, body, json_answer, json_route, query, whole_number
+from kimi_proxy.api.answers import RequestBody, RouteSpec, body, caller_of, json_answer, json_route, query, whole_number
 from kimi_proxy.api.openapi import session_bodies as bodies
 from kimi_proxy.core import json
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import InvalidParams, SessionNotFound
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.metering import Metric
@@ -96,51 +97,55 @@ class SessionRoutes:
 
     async def _list(self, request: Request) -> JsonObject:
         asked = checked(SessionPage, {**request.query_params, **whole_number(request, "limit")})
-        after = None
+        who, after = caller_of(request), None
         if asked.q:
-            found = await self._sessions.matching(asked.q, asked.limit)
+            found = await self._sessions.matching(who, asked.q, asked.limit)
             total = len(found)
         else:
-            found, total = await self._sessions.page(asked.limit, await self._cursor(asked.after))
+            found, total = await self._sessions.page(who, asked.limit, await self._cursor(who, asked.after))
             after = found[-1].id if len(found) == asked.limit else None
         return {"sessions": [serialize.session(each) for each in found], "total": total, "after": after}
 
-    async def _cursor(self, after: str) -> Cursor | None:
+    async def _cursor(self, who: Caller, after: str) -> Cursor | None:
         if not after:
             return None
-        last = await self._sessions.session(after)
+        last = await self._sessions.session(who, after)
         return last.last_used, last.id
 
     async def _create(self, request: Request) -> Response:
         asked = await body(request, NewSession, ADVICE)
-        return json_answer(serialize.session(await self._sessions.create(asked.external_session_id, asked.title)), 201)
+        made = await self._sessions.create(caller_of(request), asked.external_session_id, asked.title)
+        return json_answer(serialize.session(made), 201)
 
     async def _delete_many(self, request: Request) -> JsonObject:
         asked = await body(request, DeleteSessions, ADVICE)
         if asked.all == bool(asked.ids):
             raise InvalidParams("ids", 'name the sessions, {"ids": ["ses_…"]}, or say {"all": true}')
-        return {"deleted": await (self._sessions.delete_all() if asked.all else self._sessions.delete(asked.ids))}
+        who = caller_of(request)
+        work = self._sessions.delete_all(who) if asked.all else self._sessions.delete(who, asked.ids)
+        return {"deleted": await work}
 
     async def _show(self, request: Request) -> JsonObject:
-        return serialize.session(await self._sessions.session(_id(request)))
+        return serialize.session(await self._sessions.session(caller_of(request), _id(request)))
 
     async def _rename(self, request: Request) -> JsonObject:
         asked = await body(request, RenameSession, ADVICE)
-        return serialize.session(await self._sessions.rename(_id(request), asked.title))
+        return serialize.session(await self._sessions.rename(caller_of(request), _id(request), asked.title))
 
     async def _delete(self, request: Request) -> JsonObject:
-        session = await self._sessions.session(_id(request))
-        return {"deleted": await self._sessions.delete([session.id])}
+        who = caller_of(request)
+        session = await self._sessions.session(who, _id(request))
+        return {"deleted": await self._sessions.delete(who, [session.id])}
 
     async def _metrics(self, request: Request) -> JsonObject:
-        found = await self._sessions.history(_id(request), _limit(request))
+        found = await self._sessions.history(caller_of(request), _id(request), _limit(request))
         return {"metrics": [serialize.metric(each) for each in found]}
 
     async def _health(self, request: Request) -> JsonObject:
-        return await self._sessions.health(_id(request))
+        return await self._sessions.health(caller_of(request), _id(request))
 
     async def _memory(self, request: Request) -> JsonObject:
-        return await self._sessions.memory(_id(request), _limit(request))
+        return await self._sessions.memory(caller_of(request), _id(request), _limit(request))
 
 
 def _id(request: Request) -> str:
@@ -186,7 +191,7 @@ def export_routes(sessions: Sessions) -> list[Route]:
 
 
 async def _export(sessions: Sessions, format: ExportFormat, request: Request) -> Response:
-    pages = sessions.metrics(query(request, ExportQuery).session)
+    pages = sessions.metrics(caller_of(request), query(request, ExportQuery).session)
     # Only before the first byte can an error be answered with its status.
     first = await anext(pages, None) or ()
     headers = {"content-disposition": f'attachment; filename="kimi-proxy-metrics.{format.name}"'}

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, RootModel
 from starlette.requests import Request
 from starlette.routing import Route
 
-from kimi_proxy.api.answers import RouteSpec, json_route, object_in, query
+from kimi_proxy.api.answers import RouteSpec, caller_of, json_route, object_in, query
 from kimi_proxy.api.openapi import bodies
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.providers import Provider
@@ -57,7 +57,7 @@ def settings_routes(settings: LiveSettings) -> list[Route]:
         wanted = await object_in(request, ADVICE)
         if not wanted:
             raise InvalidParams("body", ADVICE)
-        return await settings.change(checked(ChangeSettings, wanted).root)
+        return await settings.change(caller_of(request), checked(ChangeSettings, wanted).root)
 
     return [json_route("GET", "/api/settings", show, SHOW), json_route("PATCH", "/api/settings", change, CHANGE)]
 
@@ -68,7 +68,7 @@ def provider_routes(config: Config, chat: Chat, windows: ModelWindows) -> list[R
 
     async def list_models(request: Request) -> JsonObject:
         configured = [_configured_model(name, config, chat.models) for name in config.models]
-        found: JsonObject = {"models": configured, "unknown": windows.unknown()}
+        found: JsonObject = {"models": configured, "unknown": windows.unknown(caller_of(request))}
         if query(request, ModelsWanted).all:
             found["known"] = [_known_model(row) for row in table()]
         return found

@@ -9,9 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from kimi_proxy.api.answers import RouteSpec, json_answer, json_route, query
+from kimi_proxy.api.answers import RouteSpec, caller_of, json_answer, json_route, query
 from kimi_proxy.api.guard import LOGIN, cookie_in
-from kimi_proxy.core import caller
 from kimi_proxy.core.config.team import CALLBACK
 from kimi_proxy.core.errors import InvalidParams, KimiProxyError, LoginFailed, LoginReason, StoreUnavailable
 from kimi_proxy.core.json import JsonObject
@@ -133,12 +132,12 @@ AUDIT_LOG = RouteSpec("List who did what", AuditLogBody, query=AuditPage)
 
 def routes(store: Store, team: Team | None, sessions: Sessions) -> list[Route]:
     async def me(request: Request) -> JsonObject:
-        who = caller.current()
+        who = caller_of(request)
         role = "admin" if who.is_admin else "member"
         return {"is_team": team is not None, "person": who.person, "team": who.team, "role": role}
 
     async def show_report(request: Request) -> JsonObject:
-        asked, who = query(request, ReportQuery), caller.current()
+        asked, who = query(request, ReportQuery), caller_of(request)
         by = report.columns(asked.by)
         since = (datetime.now(UTC) - timedelta(days=asked.days - 1)).date().isoformat()
         await sessions.caught_up()

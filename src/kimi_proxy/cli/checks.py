@@ -13,6 +13,7 @@ from typing import Literal
 
 from kimi_proxy.api.server import is_loopback
 from kimi_proxy.cli.console import load
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.environment import PREFIX, VARIABLES
 from kimi_proxy.core.errors import ConfigError, KimiProxyError
@@ -179,9 +180,7 @@ def _existing(path: Path) -> Path:
 async def store(config: Config) -> Check:
     """Store an original and read it back, as a prune would."""
     try:
-        opened = await open_store(
-            config.home, ttl_s=config.mcp_pruner.prune_id_ttl_s, max_bytes=config.store.max_bytes, url=config.store.url
-        )
+        opened = await open_store(config)
         try:
             return await _round_trip(opened)
         finally:
@@ -192,10 +191,11 @@ async def store(config: Config) -> Check:
 
 
 async def _round_trip(opened: Store) -> Check:
-    sent = Original(new_id("prn"), "doctor", os.urandom(32), b"one\ntwo\n", b"{}")
+    doctor = Caller("doctor")
+    sent = Original(new_id("prn"), doctor.scope, os.urandom(32), b"one\ntwo\n", b"{}")
     await opened.originals.keep(sent)
     usage = await opened.usage()
-    if (await opened.originals.get(sent.scope, sent.id)).text != sent.text:
+    if (await opened.originals.get(doctor, sent.id)).text != sent.text:
         return Check("store", "error", f"{usage.path} gave back another text", "move the file away and report this")
     if usage.set_aside:
         files = ", ".join(usage.set_aside)

@@ -73,7 +73,7 @@ def status(as_json: JsonOption = False) -> None:
     settings = load(here=Path())
     where = settings.config.mcp_pruner
     found = port_owner(where.host, where.port)
-    usage = with_store(lambda store: store.usage())
+    usage = with_store(lambda store, who: store.usage())
     running = found is not None and bool(found.server)
     if as_json:
         write_json(

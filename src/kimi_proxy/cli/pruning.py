@@ -31,6 +31,7 @@ from kimi_proxy.quick import TEXT_SAMPLE, is_binary, savings
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from kimi_proxy.core.caller import Caller
     from kimi_proxy.features.pruning.explain import LineWhy
     from kimi_proxy.services.pruner import Pruner
     from kimi_proxy.services.store.protocols import Store
@@ -73,39 +74,37 @@ def progress(what: str, chars: int) -> AbstractContextManager[object]:
 T = TypeVar("T")
 
 
-def with_store(job: Callable[[Store], Awaitable[T]]) -> T:
-    """Return the result of `job` on the store of these settings, which is opened for it and closed again."""
+def with_store(job: Callable[[Store, Caller], Awaitable[T]]) -> T:
+    """Return the result of `job` on the store of these settings, which is opened for it and closed again.
+
+    It works for the one person of a store without a team, else for the person of KIMI_PROXY_TOKEN.
+    """
     import asyncio
 
-    from kimi_proxy.services.store import open_store, own_store
+    from kimi_proxy.services.store import own_store
 
     log_errors_only()
     config = load().config
 
     async def opened() -> T:
-        ttl_s, max_bytes = config.mcp_pruner.prune_id_ttl_s, config.store.max_bytes
-        store = await open_store(config.home, ttl_s=ttl_s, max_bytes=max_bytes, url=config.store.url)
-        try:
-            async with own_store(config, store) as own:
-                return await job(own)
-        finally:
-            await store.close()
+        async with own_store(config) as (store, who):
+            return await job(store, who)
 
     return asyncio.run(opened())
 
 
-def with_pruner(job: Callable[[Pruner], Awaitable[T]]) -> T:
+def with_pruner(job: Callable[[Pruner, Caller], Awaitable[T]]) -> T:
     """Return the result of `job` on a pruner with its store; nothing else of the servers is loaded."""
     from kimi_proxy.services.pruner import Pruner, reranker
     from kimi_proxy.services.workers.pool import Workers
 
     config = load().config
 
-    async def with_workers(store: Store) -> T:
+    async def with_workers(store: Store, who: Caller) -> T:
         # A worker would have to load all that this process has loaded, for one answer.
         workers, rerank = Workers(thread_max_chars=LARGE_CHARS), reranker(config)
         try:
-            return await job(Pruner(config.mcp_pruner, store.originals, workers, rerank))
+            return await job(Pruner(config.mcp_pruner, store.originals, workers, rerank), who)
         finally:
             await workers.close()
             if rerank is not None:
@@ -148,7 +147,7 @@ def prune(
     kind = guess(file.name, text) if source_type == "auto" else source_type
     question = Question(text, goal, kind, Options(max_prune_ratio, min_keep_lines, timeout_ms, annotate, markers))
     with progress("pruning", len(text)):
-        answer = with_pruner(lambda pruner: pruner.prune(question)).json()
+        answer = with_pruner(lambda pruner, who: pruner.prune(who, question)).json()
     for line in savings(answer, kind):
         remark(line)
     write_json(answer) if as_json else write(str(answer["pruned_text"]))
@@ -166,7 +165,7 @@ def recover(
     """
     from kimi_proxy.features.recovery import recover as pick
 
-    text = with_store(lambda store: _original(store, prune_id))
+    text = with_store(lambda store, who: _original(store, who, prune_id))
     last = len(split(text))
     chosen = parse(ranges, last) if ranges else whole(last)
     raw = pick(text, chosen, numbers) if chosen else ""
@@ -179,11 +178,10 @@ def recover(
         write(raw + "\n" if chosen and chosen[-1][1] < last else raw)
 
 
-async def _original(store: Store, prune_id: str) -> str:
-    from kimi_proxy.core import caller
+async def _original(store: Store, who: Caller, prune_id: str) -> str:
     from kimi_proxy.core.lines import decoded
 
-    return decoded((await store.originals.get(caller.scope(), prune_id)).text)
+    return decoded((await store.originals.get(who, prune_id)).text)
 
 
 def explain(prune_id: PruneId, as_json: JsonOption = False) -> None:
@@ -191,7 +189,7 @@ def explain(prune_id: PruneId, as_json: JsonOption = False) -> None:
 
     Each line has its number, + if it stayed or - if it went, and its score for the goal, between 0 and 1.
     """
-    explanation = with_pruner(lambda pruner: pruner.explain(prune_id))
+    explanation = with_pruner(lambda pruner, who: pruner.explain(who, prune_id))
     if as_json:
         question = explanation.question
         origin = {"goal_hint": question.goal, "source_type": question.source_type}

@@ -14,6 +14,7 @@ from kimi_proxy.cli.console import JsonOption, write, write_json
 from kimi_proxy.cli.pruning import with_store
 
 if TYPE_CHECKING:
+    from kimi_proxy.core.caller import Caller
     from kimi_proxy.features.accounting import SavingsLine
     from kimi_proxy.services.store.protocols import Store
     from kimi_proxy.services.store.team import UsageSum
@@ -53,7 +54,7 @@ def report(
             raise click.BadParameter("days are counted for all sessions together", param_hint="--session")
         _print_usage(by, moment, as_json, as_csv)
         return
-    lines = with_store(lambda store: _lines(store, moment, session))
+    lines = with_store(lambda store, who: _lines(store, who, moment, session))
     since_text = moment.isoformat(timespec="seconds").replace("+00:00", "Z") if moment else None
     if as_json:
         write_json(accounting.as_json(lines, since_text))
@@ -63,14 +64,12 @@ def report(
 
 def _print_usage(by: str, since: datetime | None, as_json: bool, as_csv: bool) -> None:
     """Print what was used; in a team a member sees their own, an admin everyone's."""
-    from kimi_proxy.core import caller
     from kimi_proxy.services.store.team import day_of
     from kimi_proxy.services.team import report
 
     chosen = report.columns(by)
 
-    async def usage(store: Store) -> list[tuple[tuple[str, ...], UsageSum]]:
-        who = caller.current()
+    async def usage(store: Store, who: Caller) -> list[tuple[tuple[str, ...], UsageSum]]:
         people = None if who.is_admin else [who.person]
         return report.grouped(await store.team.usage(day_of(since.timestamp()) if since else "", people), chosen)
 
@@ -81,12 +80,11 @@ def _print_usage(by: str, since: datetime | None, as_json: bool, as_csv: bool) -
         write(report.as_csv(rows, chosen) if as_csv else report.as_text(rows, chosen))
 
 
-async def _lines(store: Store, since: datetime | None, session: str) -> Sequence[SavingsLine]:
-    from kimi_proxy.features.sessions import session_named
+async def _lines(store: Store, who: Caller, since: datetime | None, session: str) -> Sequence[SavingsLine]:
+    from kimi_proxy.services.chat.session_lookup import SessionNames
 
-    return await store.sessions.accounts(
-        since.timestamp() if since else 0.0, session_named(session).id if session else None
-    )
+    chosen = await SessionNames(store.sessions).id_of(who, session) if session else None
+    return await store.sessions.accounts(who, since.timestamp() if since else 0.0, chosen)
 
 
 def moment_of(since: str) -> datetime | None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from kimi_proxy.api.apps import Listener
     from kimi_proxy.api.mcp import Catalog
+    from kimi_proxy.core.caller import Caller
     from kimi_proxy.core.config import Config
     from kimi_proxy.services.pruner import Pruner
     from kimi_proxy.services.runtime import Runtime
@@ -89,12 +90,12 @@ def serve_tools(
     write_to_stderr(config.log)
 
     @asynccontextmanager
-    async def load() -> AsyncIterator[Catalog]:
+    async def load() -> AsyncIterator[tuple[Catalog, Caller]]:
         await asyncio.to_thread(import_module, "kimi_proxy.services.tools.standalone")
         from kimi_proxy.services.tools.standalone import running_tools
 
         async with running_tools(config) as runtime, warming(runtime.pruner) if is_warmed else nullcontext():
-            yield catalog(runtime)
+            yield catalog(runtime), runtime.caller
 
     asyncio.run(serve_stdio(introduction, load))
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 from kimi_proxy.cli.commands import Argument, CommandGroup, Option
 from kimi_proxy.cli.console import JsonOption, load, log_errors_only, remark, write, write_json
 from kimi_proxy.cli.report import moment_of
+from kimi_proxy.core.caller import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -36,8 +37,7 @@ def _with_team(job: Callable[[Team], Awaitable[T]]) -> T:
         remark("[team] enabled is false in these settings: tokens of people are not asked for until it is true")
 
     async def opened() -> T:
-        ttl_s, max_bytes = config.mcp_pruner.prune_id_ttl_s, config.store.max_bytes
-        store = await open_store(config.home, ttl_s=ttl_s, max_bytes=max_bytes, url=config.store.url)
+        store = await open_store(config)
         try:
             made = Team(config, store)
             try:
@@ -61,7 +61,7 @@ def add(
 
     async def job(team: Team) -> NewToken:
         made = await team.people.add(name, role, of_team)
-        team.audit.add("add_person", name, role)
+        team.audit.add(LOCAL, "add_person", name, role)
         return made
 
     _print_token(_with_team(job), as_json)
@@ -73,7 +73,7 @@ def rotate(name: NameArgument, as_json: JsonOption = False) -> None:
 
     async def job(team: Team) -> NewToken:
         made = await team.people.rotate(name)
-        team.audit.add("rotate_token", name)
+        team.audit.add(LOCAL, "rotate_token", name)
         return made
 
     _print_token(_with_team(job), as_json)
@@ -85,7 +85,7 @@ def revoke(name: NameArgument) -> None:
 
     async def job(team: Team) -> None:
         await team.people.revoke(name)
-        team.audit.add("revoke_token", name)
+        team.audit.add(LOCAL, "revoke_token", name)
 
     _with_team(job)
     remark(f"{name}'s token is revoked; servers notice within 2 seconds")
@@ -112,7 +112,7 @@ def audit_log(
     async def job(team: Team) -> None:
         async for entry in team.audit.entries(moment.timestamp() if moment else 0.0, PAGE):
             write(json.encode(audit_line(entry)).decode() + "\n")
-        team.audit.add("export_audit_log")
+        team.audit.add(LOCAL, "export_audit_log")
 
     _with_team(job)
 

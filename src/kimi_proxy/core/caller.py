@@ -1,12 +1,8 @@
 """Who calls: the person behind a request, and the scope of all that is kept for them.
 
-Without a team there is one caller, LOCAL. With one, the guard names the caller of every request; what runs without
-naming one is LOCAL still, to whom the store of a team gives nothing (services/team/store.py).
+The guard makes this value for every request, and it is passed on from there, in the open, to the SQL of the store.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 
 LOCAL_SCOPE = "local"
@@ -27,27 +23,11 @@ class Caller:
         """Return every scope whose texts this person may read."""
         return (self.scope, *self.also_reads)
 
-
-LOCAL = Caller()
-
-_CURRENT: ContextVar[Caller] = ContextVar("caller", default=LOCAL)
-
-
-def current() -> Caller:
-    """Return who calls, in the request or the task that runs now; LOCAL if that was not said."""
-    return _CURRENT.get()
+    @property
+    def counts(self) -> tuple[str, ...] | None:
+        """Return every scope whose figures this person may see; None for all of them."""
+        return None if self.is_admin else self.scopes
 
 
-def scope() -> str:
-    """Return the scope in which texts are kept now."""
-    return _CURRENT.get().scope
-
-
-@contextmanager
-def acting(caller: Caller) -> Iterator[None]:
-    """Let `caller` be who calls, inside the block and in the tasks that are made in it."""
-    before = _CURRENT.set(caller)
-    try:
-        yield
-    finally:
-        _CURRENT.reset(before)
+LOCAL = Caller()  # the one person of a server without a team
+ANONYMOUS = Caller("", is_admin=False)  # of a request that needs no token in a team: nothing is kept for it

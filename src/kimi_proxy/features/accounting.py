@@ -206,7 +206,7 @@ class PromptCacheBelief:
     """Whether a model's provider has a prompt cache at all; believed until several requests in a row have missed it."""
 
     def __init__(self) -> None:
-        self._misses: LruCache[str, int] = LruCache(MAX_MODELS, shared=True)
+        self._misses: LruCache[str, int] = LruCache(MAX_MODELS)
 
     def __getitem__(self, model: str) -> bool:
         return (self._misses.get(model) or 0) < MISSES
@@ -272,7 +272,7 @@ class PrefixTracker:
     """A prompt cache knows the beginning of a request, and a model; whenever we change either, it is lost."""
 
     def __init__(self) -> None:
-        self._known: LruCache[str, str] = LruCache(MAX_SESSIONS, shared=True)
+        self._known: LruCache[str, str] = LruCache(MAX_SESSIONS)
 
     def changes(self, session: str, prefix: str) -> bool:
         """Return whether a session's requests begin otherwise than before; False for a new one."""

@@ -131,40 +131,48 @@ _NEW = _WindowLevel("ok", "estimate")
 
 
 class WindowLevels:
-    """Which sessions are known, how full their context windows are, and in which instructions are buried."""
+    """Which sessions are known, how full their context windows are, and in which instructions are buried.
+
+    They are known by scope and id.
+    """
 
     def __init__(self) -> None:
-        self._levels: LruCache[str, _WindowLevel] = LruCache(MAX_SESSIONS, shared=True)
-        self._sunk: LruCache[str, bool] = LruCache(MAX_SESSIONS, shared=True)
+        self._levels: LruCache[tuple[str, str], _WindowLevel] = LruCache(MAX_SESSIONS)
+        self._sunk: LruCache[tuple[str, str], bool] = LruCache(MAX_SESSIONS)
 
-    def __contains__(self, session: str) -> bool:
+    def __contains__(self, session: tuple[str, str]) -> bool:
         return session in self._levels
 
-    def meet(self, sessions: Iterable[str]) -> None:
+    def meet(self, sessions: Iterable[tuple[str, str]]) -> None:
         for session in sessions:
             if session not in self._levels:
                 self._levels.put(session, _NEW)
 
-    def sinks(self, session: str, is_sunk: bool) -> bool:
+    def sinks(self, metric: Metric, is_sunk: bool) -> bool:
         """Return whether the instructions of a session have just been buried."""
+        session = metric.scope, metric.session
         was_sunk = self._sunk.pop(session) is not None
         if is_sunk:
             self._sunk.put(session, True)
         return is_sunk and not was_sunk
 
-    def forget(self, session: str | None) -> None:
-        """Forget one of them, or all."""
+    def forget(self, scope: str, session: str | None) -> None:
+        """Forget one of them, or all in a scope."""
         for cache in (self._levels, self._sunk):
-            cache.clear() if session is None else cache.forget(session)
+            if session is None:
+                cache.forget_where(lambda key: key[0] == scope)
+            else:
+                cache.forget((scope, session))
 
     def rise(self, metric: Metric) -> str | None:
         """Return the level that a request has brought its session to, if it is worse than before."""
-        before = self._levels.get(metric.session) or _NEW
+        session = metric.scope, metric.session
+        before = self._levels.get(session) or _NEW
         now = _WindowLevel(level(metric.percent), metric.counted_by)
         is_worse = is_worse_level(now.name, before.name)
         # Estimates and counts differ: going from one to the other must not look like a way back.
         if is_worse or (now.counted_by, before.counted_by) != ("estimate", "provider"):
-            self._levels.put(metric.session, now)
+            self._levels.put(session, now)
         return now.name if is_worse else None
 
 

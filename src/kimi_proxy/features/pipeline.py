@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Request, Wire, edit
 from kimi_proxy.core.config.providers import Provider, maker_at
 from kimi_proxy.core.errors import AnyReason, OtherReason, location
@@ -44,6 +45,7 @@ class Draft:
     request: Request
     target: Target
     session: Session
+    caller: Caller  # whose request it is
     came: Request | None = field(default=None, repr=False)  # as the client sent it; None if that is `request`
     headers: tuple[Header, ...] = field(default=(), repr=False)  # the client's: secrets are among them
     answer_headers: tuple[Header, ...] = ()  # that the answer has beside the provider's

@@ -1,11 +1,12 @@
 """The session that a request belongs to, its title and the folder it works in."""
 
+import hmac
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
-from kimi_proxy.core import caller
+from kimi_proxy.core.caller import LOCAL_SCOPE
 from kimi_proxy.core.chat import Part, Request, read
 from kimi_proxy.core.markers import new_id
 
@@ -34,35 +35,75 @@ _VOLATILE = "x-anthropic-billing-header"
 class Session:
     """A conversation, known by the name that its client gives it or by what it began with.
 
-    The id is a hash of that alone, so that every process finds the same one, with a store or without; but for a further
-    conversation that begins in the same words, which is known by its answers.
+    The id is a hash of that, so that every process finds the same one; but for a further conversation that begins in
+    the same words, which is known by its answers.
     """
 
     id: str
     name: str = ""  # what its client calls it
     parent: str = ""  # the id of the session that it helps, as a sub-agent or with requests on the side
-    is_given: bool = field(default=False, compare=False)  # its client sent the id itself, which may be another's
     beginning: str = ""  # where nothing names it, the id of what it began with: another one may begin in the same words
 
 
-def session_of(request: Request, headers: Mapping[bytes, bytes], provider: str) -> Session:
+@dataclass(frozen=True, slots=True)
+class SessionIds:
+    """Makes the ids of the sessions of one person.
+
+    Two people of a team who say the same, or give the same name, have two sessions. With a secret no one can work out
+    what the id of another's session will be; without one, everyone can.
+    """
+
+    scope: str = LOCAL_SCOPE
+    person: str = ""
+    secret: bytes = b""
+
+    def make(self, *pieces: bytes) -> str:
+        own = () if self.scope == LOCAL_SCOPE else (self.scope.encode(),)
+        if self.secret:
+            framed = b"".join(_framed(piece) for piece in (*own, self.person.encode(), *pieces))
+            digest = hmac.digest(self.secret, framed, "sha256")
+        else:
+            hashed = blake2b()
+            for piece in (*own, *pieces):
+                hashed.update(_framed(piece))
+            digest = hashed.digest()
+        return new_id("ses", lambda size: digest[:size])
+
+    def named(self, name: str) -> Session:
+        """Return the session that a client calls `name`; without a secret, one of our own ids is that session."""
+        name = name.encode("utf-8", "replace").decode()  # half of a surrogate pair can neither be hashed nor stored
+        if not is_session_id(name):
+            return Session(self.make(b"named", name.encode()), name)
+        return Session(self.make(b"named", name.encode()) if self.secret else name)
+
+
+LOCAL_IDS = SessionIds()
+
+
+def _framed(piece: bytes) -> bytes:
+    return len(piece).to_bytes(8, "big") + piece
+
+
+def session_of(request: Request, headers: Mapping[bytes, bytes], provider: str, ids: SessionIds) -> Session:
     """Return the session of a request; two clients share one only if both name it or begin in the same words."""
     if name := _name(request, headers):
-        return _helping(session_named(name), _header(headers, _THREADS) if _header(headers, _THREAD) == name else "")
+        parent = _header(headers, _THREADS) if _header(headers, _THREAD) == name else ""
+        return _helping(ids, ids.named(name), parent)
     if name := _agent_name(request, headers):
-        return _agent_session(request, headers, name)
+        return _agent_session(request, headers, name, ids)
     if request.is_continued:
-        return Session(_id(b"continued", provider.encode(), _kept_by_provider(request)))
+        return Session(ids.make(b"continued", provider.encode(), _kept_by_provider(request)))
     key = read.string(request.members.get("prompt_cache_key"))
     if _CONVERSATION.fullmatch(key):
-        return _with_side(session_named(key[:MAX_NAME_CHARS]), request)
-    began = _id(b"began", *_beginning(request, provider), *([key.encode("utf-8", "replace")] if key else []))
+        return _with_side(ids.named(key[:MAX_NAME_CHARS]), request, ids)
+    began = ids.make(b"began", *_beginning(request, provider), *([key.encode("utf-8", "replace")] if key else []))
     return Session(began, beginning=began)
 
 
-def another(beginning: Session, mark: bytes) -> Session:
+def another(scope: str, beginning: Session, mark: bytes) -> Session:
     """Return a further session that begins in the same words; the same one for the same mark."""
-    return Session(_id(b"again", beginning.id.encode(), mark), beginning=beginning.id)
+    # Only its person knows the id of the beginning: what follows from it needs no key of its own.
+    return Session(SessionIds(scope).make(b"again", beginning.id.encode(), mark), beginning=beginning.id)
 
 
 def answers_in(request: Request) -> tuple[bytes, ...]:
@@ -73,17 +114,6 @@ def answers_in(request: Request) -> tuple[bytes, ...]:
     hashes = [_said(message.parts) for message in request.messages if message.role == "assistant"]
     said = [each for each in hashes if each]
     return tuple(dict.fromkeys((*said[:1], *said[: -NEWEST_ANSWERS - 1 : -1])))
-
-
-def session_named(name: str) -> Session:
-    """Return the session that a client calls `name`; one of our own ids is that session."""
-    name = name.encode("utf-8", "replace").decode()  # half of a surrogate pair can neither be hashed nor stored
-    return Session(name, is_given=True) if is_session_id(name) else Session(_id(b"named", name.encode()), name)
-
-
-def own_session(session: Session) -> Session:
-    """Return the caller's own session in place of one whose id their client sent, and that is another person's."""
-    return replace(session, id=_id(b"named", session.id.encode()), is_given=False)
 
 
 def is_session_id(text: str) -> bool:
@@ -111,22 +141,22 @@ def _agent_name(request: Request, headers: Mapping[bytes, bytes]) -> str:
     return read.string((members or {}).get("session_id"))[:MAX_NAME_CHARS].strip()
 
 
-def _agent_session(request: Request, headers: Mapping[bytes, bytes], name: str) -> Session:
+def _agent_session(request: Request, headers: Mapping[bytes, bytes], name: str, ids: SessionIds) -> Session:
     """Return the session of Claude Code itself, or that of the sub-agent which sends the request."""
     agent, parent = _header(headers, _AGENT), _header(headers, _PARENT_AGENT)
     if agent:
-        return _helping(session_named(f"{name}/{agent}"), f"{name}/{parent}" if parent else name)
-    return _with_side(session_named(name), request)
+        return _helping(ids, ids.named(f"{name}/{agent}"), f"{name}/{parent}" if parent else name)
+    return _with_side(ids.named(name), request, ids)
 
 
-def _with_side(session: Session, request: Request) -> Session:
+def _with_side(session: Session, request: Request, ids: SessionIds) -> Session:
     """Return a session beside that of an agent for what it asks without its tools: a title, a commit message."""
     is_side = not request.tool_names and not request.is_continued
-    return _helping(session_named(f"{session.name}/{SIDE}"), session.name) if is_side else session
+    return _helping(ids, ids.named(f"{session.name}/{SIDE}"), session.name) if is_side else session
 
 
-def _helping(session: Session, parent: str) -> Session:
-    return replace(session, parent=session_named(parent).id) if parent and parent != session.name else session
+def _helping(ids: SessionIds, session: Session, parent: str) -> Session:
+    return replace(session, parent=ids.named(parent).id) if parent and parent != session.name else session
 
 
 def _header(headers: Mapping[bytes, bytes], name: bytes) -> str:
@@ -175,14 +205,6 @@ def _said(parts: Iterable[Part]) -> bytes:
 def _head(text: str) -> bytes:
     """Return the beginning and the length of a text: enough to know it from others, and fast for long ones."""
     return f"{len(text)} {text[:MAX_HEAD_CHARS]}".encode("utf-8", "surrogatepass")
-
-
-def _id(*pieces: bytes) -> str:
-    digest, scope = blake2b(), caller.scope()
-    # Two people of a team who say the same, or give the same name, have two sessions.
-    for piece in pieces if scope == caller.LOCAL_SCOPE else (scope.encode(), *pieces):
-        digest.update(len(piece).to_bytes(8, "big") + piece)
-    return new_id("ses", lambda size: digest.digest()[:size])
 
 
 # What a session is called and where it works, by the first words of its conversation.

@@ -7,6 +7,7 @@ from typing import Annotated, Generic, Protocol, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ValidationError
 
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.core.json import JsonObject, JsonValue
 
@@ -39,14 +40,14 @@ class Tool(Generic[Arguments]):
     description: str
     schema: JsonObject
     arguments: type[Arguments]
-    function: Callable[[Arguments], Awaitable[ToolAnswer]]
+    function: Callable[[Caller, Arguments], Awaitable[ToolAnswer]]
     title: str = ""
     aliases: tuple[str, ...] = ()
     read_only: bool = True
 
-    async def call(self, arguments: Mapping[str, JsonValue]) -> ToolAnswer:
+    async def call(self, who: Caller, arguments: Mapping[str, JsonValue]) -> ToolAnswer:
         """Check `arguments` and run the tool; InvalidParams names the field that is wrong."""
-        return await self.function(checked(self.arguments, arguments))
+        return await self.function(who, checked(self.arguments, arguments))
 
 
 class AnyTool(Protocol):
@@ -63,7 +64,7 @@ class AnyTool(Protocol):
     @property
     def read_only(self) -> bool: ...
 
-    async def call(self, arguments: Mapping[str, JsonValue]) -> ToolAnswer: ...
+    async def call(self, who: Caller, arguments: Mapping[str, JsonValue]) -> ToolAnswer: ...
 
 
 def checked(model: type[Arguments], arguments: Mapping[str, JsonValue]) -> Arguments:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kimi_proxy.core import json
 from kimi_proxy.core.cache import LruCache
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import read
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.sections import LogWatcherSettings as Settings
@@ -20,7 +21,7 @@ from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features import metering
 from kimi_proxy.features.metering import LogCount, Metric, is_count, is_fresh
 from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.sessions import session_named
+from kimi_proxy.features.sessions import LOCAL_IDS
 from kimi_proxy.services.chat.handler import ChatObserver
 from kimi_proxy.services.events import Hub, Publish, no_op
 from kimi_proxy.services.runtime import Runtime, running
@@ -243,7 +244,7 @@ class CountMatcher:
 
     def _session(self, count: LogCount, at: float) -> str | None:
         if count.conversation:
-            known = self._names.get(count.conversation) or session_named(count.conversation).id
+            known = self._names.get(count.conversation) or LOCAL_IDS.named(count.conversation).id
             return known if known in self._talked else None
         lately = [session for session, when in self._talked.items() if at - when <= LATELY_S]
         return lately[0] if len(lately) == 1 else None
@@ -370,7 +371,8 @@ class LogWatcher(ChatObserver):
 
     def on_start(self, came: Draft, leaves: Draft) -> None:
         """A session talks. Kimi CLI and Kimi Code name it in the request, as the key of the prompt cache."""
-        if self._watching is not None:
+        # The logs of this machine are about its own user's conversations, and no one's of a team.
+        if self._watching is not None and came.caller == LOCAL:
             key = read.string(came.request.members.get("prompt_cache_key"))
             self._matcher.talked(came.session.id, self._now(), key[:200])
 
@@ -419,6 +421,7 @@ class LogWatcher(ChatObserver):
     def _report(self, count: LogCount) -> None:
         session = self._matcher.take(count, self._now())
         self._publish(
+            LOCAL,
             EVENT,
             {
                 "source": count.source,

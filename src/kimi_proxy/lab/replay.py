@@ -16,6 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from kimi_proxy.core import tokens
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Part, Request, Wire
 from kimi_proxy.core.chat.reply import Usage
 from kimi_proxy.core.config import Config
@@ -388,7 +389,7 @@ class Replay:
                 providers: dict[Wire, CachingProvider] = {}
                 for taken, request, written in self._turns():
                     clock.at = taken.at
-                    whole = Draft(request, Target(NAME, request.model, NAME), _SESSION, request)
+                    whole = Draft(request, Target(NAME, request.model, NAME), _SESSION, LOCAL, request)
                     draft = await run_stages(whole, stages, _failed)
                     _add_summaries(draft, outcome)
                     provider = providers.setdefault(taken.wire, CachingProvider(taken.wire, self._count))
@@ -423,6 +424,13 @@ class Replay:
         outcome.add_extra_turn(provider.ask(again, output, taken.at))
 
 
+def _with_own_store(config: Config, home: Path) -> Config:
+    """Return the settings with a file under `home` as the store, whatever database they name."""
+    kept = config.store.model_copy(update={"url": "", "max_bytes": STORE_BYTES})
+    lasting = config.mcp_pruner.model_copy(update={"prune_id_ttl_s": STORE_TTL_S})
+    return config.model_copy(update={"home": home, "store": kept, "mcp_pruner": lasting})
+
+
 @asynccontextmanager
 async def _stages(
     policy: str, config: Config, window: int | None, home: Path, clock: RecordingClock
@@ -432,7 +440,7 @@ async def _stages(
         yield ()
         return
     async with AsyncExitStack() as alive:
-        store = await open_store(home, ttl_s=STORE_TTL_S, max_bytes=STORE_BYTES)
+        store = await open_store(_with_own_store(config, home))
         alive.push_async_callback(store.close)
         workers, metrics, counter = Workers(), Metrics(), TokenCounter()
         alive.push_async_callback(workers.close)

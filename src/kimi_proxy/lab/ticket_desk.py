@@ -8,6 +8,7 @@ from kimi_proxy import __version__
 from kimi_proxy.api.mcp import Catalog
 from kimi_proxy.api.mcp.stdio import serve_stdio
 from kimi_proxy.api.server import run
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.tool import Tool, ToolAnswer
 from kimi_proxy.lab import demo_texts
@@ -25,10 +26,10 @@ class Chapter(BaseModel):
 
 
 def catalog() -> Catalog:
-    async def find_tickets(asked: Subject) -> ToolAnswer:
+    async def find_tickets(who: Caller, asked: Subject) -> ToolAnswer:
         return ToolAnswer(demo_texts.tickets(Random(SEED)))  # noqa: S311 - a story, no secret
 
-    async def read_runbook(asked: Chapter) -> ToolAnswer:
+    async def read_runbook(who: Caller, asked: Chapter) -> ToolAnswer:
         return ToolAnswer(demo_texts.runbook(Random(SEED)))  # noqa: S311
 
     tools = (

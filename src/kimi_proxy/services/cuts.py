@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from kimi_proxy.core import caller, json, lines
+from kimi_proxy.core import json, lines
 from kimi_proxy.core.cache import LruCache
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.servers import MaskingSettings
 from kimi_proxy.core.errors import InvalidParams, ParseError, PruneIdNotFound
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -61,16 +62,16 @@ class Cuts:
         self._pruner = pruner
         self._now = now
         # The dashboard reads a text page by page while it is scrolled.
-        self._explained: LruCache[str, Explanation] = LruCache(
+        self._explained: LruCache[tuple[str, str], Explanation] = LruCache(
             ttl_s=REMEMBERED_S, max_entries=REMEMBERED, max_bytes=REMEMBERED_BYTES, now=now
         )
 
-    async def page(self, limit: int, before: int | None) -> JsonObject:
+    async def page(self, who: Caller, limit: int, before: int | None) -> JsonObject:
         """Return what was cut, newest first, and where the next page begins; None if there is none."""
         found: list[JsonValue] = []
         at = NEWEST if before is None else before
         for _ in range(SCAN):
-            originals = await self._originals.page(caller.scope(), at, limit)
+            originals = await self._originals.page(who, at, limit)
             for original in originals:
                 at = original.seq
                 if (row := _row(original)) is not None:
@@ -81,22 +82,22 @@ class Cuts:
                 return {"cuts": found, "before": None}
         return {"cuts": found, "before": at}
 
-    async def one(self, id: str, start: int, count: int) -> JsonObject:
+    async def one(self, who: Caller, id: str, start: int, count: int) -> JsonObject:
         """Return an original beside what was sent of it: line by line where lines were cut, else as two texts.
 
         Raise PruneIdNotFound if it is unknown or has expired.
         """
         if not is_id(id):
             raise PruneIdNotFound(id, "unknown")
-        original = await self._originals.get(caller.scope(), id)
-        decision = await self._decisions.of_original(caller.scope(), id)
+        original = await self._originals.get(who, id)
+        decision = await self._decisions.of_original(who, id)
         note, text = read_note(id, original.about, decision), decoded(original.text)
         about: JsonObject = {"id": id, **_to_json(note, decision), "chars": len(text)}
         if note.cuts:
-            return {**about, "by": "lines", **await self._by_lines(id, start, count)}
+            return {**about, "by": "lines", **await self._by_lines(who, id, start, count)}
         return {**about, "by": "text", **_beside(id, text, note, decision)}
 
-    async def search(self, wanted: str, limit: int) -> JsonObject:
+    async def search(self, who: Caller, wanted: str, limit: int) -> JsonObject:
         """Return lines of the newest originals that hold `wanted` in any case; `stopped` says why there may be more."""
         if not wanted.strip():
             raise InvalidParams("q", "give some text to look for")
@@ -104,7 +105,7 @@ class Cuts:
         hits: list[JsonValue] = []
         searched, at, stopped = 0, NEWEST, ""
         while not stopped:
-            batch = await self._originals.texts(caller.scope(), at, BATCH)
+            batch = await self._originals.texts(who, at, BATCH)
             found = islice(_hits(batch, wanted.casefold()), limit - len(hits))
             hits += await asyncio.to_thread(list, found)
             at, searched = batch[-1].seq if batch else 0, searched + len(batch)
@@ -118,11 +119,13 @@ class Cuts:
                 stopped = "time"
         return {"hits": hits, "searched": searched, "stopped": stopped}
 
-    async def _by_lines(self, id: str, start: int, count: int) -> JsonObject:
-        explained = self._explained.get(id)
+    async def _by_lines(self, who: Caller, id: str, start: int, count: int) -> JsonObject:
+        explained = self._explained.get((who.scope, id))
         if explained is None:
-            explained = await self._pruner.explain(id)
-            self._explained.put(id, explained, 4 * len(explained.question.text) + 200 * len(explained.lines))
+            explained = await self._pruner.explain(who, id)
+            self._explained.put(
+                (who.scope, id), explained, 4 * len(explained.question.text) + 200 * len(explained.lines)
+            )
         texts = lines.split(explained.question.text)
         rows = explained.lines[start - 1 : start - 1 + count]
         return {

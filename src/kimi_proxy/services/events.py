@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from secrets import randbelow
 
-from kimi_proxy.core import caller, json
+from kimi_proxy.core import json
 from kimi_proxy.core.caller import LOCAL_SCOPE, Caller
 from kimi_proxy.core.json import JsonValue
 
@@ -19,11 +19,11 @@ HISTORY = 1024  # events that a viewer who comes back can still have
 MAX_VIEWERS = 100
 SERVERS = 512  # whose numbers differ
 
-# Called with an event's name and its fields: counts, ids and reasons; never a prompt, a key or a tool result.
-Publish = Callable[[str, Mapping[str, JsonValue]], None]
+# Called with whose event it is, its name and its fields: counts, ids and reasons; never a prompt or a tool result.
+Publish = Callable[[Caller, str, Mapping[str, JsonValue]], None]
 
 
-def no_op(event: str, fields: Mapping[str, JsonValue]) -> None:
+def no_op(who: Caller, event: str, fields: Mapping[str, JsonValue]) -> None:
     """Publish nothing."""
 
 
@@ -77,9 +77,9 @@ class HubEvent:
 class Viewer:
     """The events that wait for one viewer; when they are too many, the oldest goes, and the viewer gets a gap event."""
 
-    def __init__(self, joined_at: int, missed: list[HubEvent] | None, step: int = 1) -> None:
+    def __init__(self, who: Caller, joined_at: int, missed: list[HubEvent] | None, step: int = 1) -> None:
         self._step = step  # between the numbers of two events
-        self._caller = caller.current()
+        self._who = who
         self.joined_at = joined_at  # the number of the newest event when it came
         self.is_up_to_date = missed is not None  # it knows all that came before what waits for it
         self._waiting: deque[HubEvent] = deque(filter(self._sees, missed or ()))
@@ -89,7 +89,7 @@ class Viewer:
             self._news.set()
 
     def _sees(self, event: HubEvent) -> bool:
-        return event.shown_to(self._caller) is not None
+        return event.shown_to(self._who) is not None
 
     def push(self, event: HubEvent) -> None:
         if not self._sees(event):
@@ -108,7 +108,7 @@ class Viewer:
         event = self._waiting.popleft()
         if not self._waiting:
             self._news.clear()
-        return event.shown_to(self._caller) or ""
+        return event.shown_to(self._who) or ""
 
 
 class Hub:
@@ -121,14 +121,10 @@ class Hub:
         self._step = 1
         self._pass_on: Callable[[HubEvent], None] | None = None
 
-    def publish(self, event: str, fields: Mapping[str, JsonValue]) -> None:
-        published = self._show(event, self._now(), fields)
+    def publish(self, who: Caller, event: str, fields: Mapping[str, JsonValue]) -> None:
+        published = self.show(who.scope, event, self._now(), fields)
         if self._pass_on is not None:
             self._pass_on(published)
-
-    def receive(self, event: str, at: float, fields: Mapping[str, JsonValue]) -> None:
-        """Show an event of another server."""
-        self._show(event, at, fields)
 
     def share(self, pass_on: Callable[[HubEvent], None], draw: Callable[[int], int] = randbelow) -> None:
         """Pass events on to the viewers of other servers too, before there are any.
@@ -139,9 +135,10 @@ class Hub:
         self._step, self._pass_on = SERVERS, pass_on
         self._seq = self._seq * SERVERS + draw(SERVERS)
 
-    def _show(self, event: str, at: float, fields: Mapping[str, JsonValue]) -> HubEvent:
+    def show(self, scope: str, event: str, at: float, fields: Mapping[str, JsonValue]) -> HubEvent:
+        """Show an event, which may be another server's, to the viewers of this one."""
         self._seq += self._step
-        published = HubEvent(self._seq, event, at, fields, caller.scope())
+        published = HubEvent(self._seq, event, at, fields, scope)
         self._history.append(published)
         for viewer in self._viewers:
             viewer.push(published)
@@ -156,9 +153,9 @@ class Hub:
         return self.viewers >= MAX_VIEWERS
 
     @contextmanager
-    def joined(self, since: int | None = None) -> Iterator[Viewer]:
+    def joined(self, who: Caller, since: int | None = None) -> Iterator[Viewer]:
         """Yield a viewer of all events after the one numbered `since`, if that is still known, else from now on."""
-        viewer = Viewer(self._seq, None if since is None else self._after(since), self._step)
+        viewer = Viewer(who, self._seq, None if since is None else self._after(since), self._step)
         self._viewers.add(viewer)
         try:
             yield viewer

@@ -8,13 +8,14 @@ import logging
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TypeAlias
 
-from kimi_proxy.core import caller, json, jsonrpc, mcp
+from kimi_proxy.core import json, jsonrpc, mcp
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.servers import ALIASES, PRUNER, MaskingSettings, McpServer, McpSettings, PruningSettings
 from kimi_proxy.core.errors import (
@@ -58,6 +59,8 @@ KEEP_S, KEEP_EACH_S = 5.0, 0.005  # for an answer and for each text of it: it do
 
 AnyProgram: TypeAlias = ServerProgram[StdioProcess, ServerIntroduction] | ServerProgram[ServerProcess, McpClient]
 
+OwnPruner: TypeAlias = Callable[[Caller, JsonObject], Awaitable[JsonObject | None]]
+
 log = logging.getLogger(__name__)
 
 
@@ -72,10 +75,11 @@ class Gateway:
         now: Callable[[], float] = time.monotonic,
         publish: Publish = no_op,
     ) -> None:
-        self.servers, headers = _with_own_pruner(config)
+        self.servers, self._is_own_pruner = _with_own_pruner(config)
+        self.own_pruner: OwnPruner | None = None  # by JSON-RPC; the server that offers it sets it
         self.named = config.named_servers
         self._switched_on = self.servers.switched_on()
-        self.clients = McpClients(self.servers, os.environ if env is None else env, headers)
+        self.clients = McpClients(self.servers, os.environ if env is None else env)
         self.call_stats: defaultdict[str, CallStats] = defaultdict(CallStats)
         self._originals = originals
         self._pruner = pruner
@@ -89,22 +93,22 @@ class Gateway:
     async def close(self) -> None:
         await self.clients.close()
 
-    async def handle_rpc(self, server_name: str, request_json: JsonValue) -> JsonValue:
+    async def handle_rpc(self, who: Caller, server_name: str, request_json: JsonValue) -> JsonValue:
         """Return the response to a request, a notification (None) or a batch; errors are responses too."""
         if not isinstance(request_json, list):
-            return await self._response(server_name, request_json)
+            return await self._response(who, server_name, request_json)
         if not 0 < len(request_json) <= jsonrpc.MAX_BATCH:
             return jsonrpc.failure_of(None, InvalidRequest(f"a batch holds 1 to {jsonrpc.MAX_BATCH} messages"))
-        responses = [await self._response(server_name, message) for message in request_json]
+        responses = [await self._response(who, server_name, message) for message in request_json]
         return [response for response in responses if response is not None] or None
 
-    async def _response(self, server_name: str, message: JsonValue) -> JsonObject | None:
+    async def _response(self, who: Caller, server_name: str, message: JsonValue) -> JsonObject | None:
         try:
-            return await self.answer(server_name, message)
+            return await self.answer(who, server_name, message)
         except KimiProxyError as e:
             return jsonrpc.failure_of(jsonrpc.id_of(message), e)
 
-    async def answer(self, server_name: str, message: JsonValue) -> JsonObject | None:
+    async def answer(self, who: Caller, server_name: str, message: JsonValue) -> JsonObject | None:
         """Return the response to one message, None where none is due; our errors are raised."""
         server = self.check(server_name)
         call = jsonrpc.read(message)
@@ -112,11 +116,11 @@ class Gateway:
             return None  # a response: we asked nothing
         if call.method == "tools/call":
             if self._is_recovery(server_name, server, call):
-                return await self._recovered(message, call)
+                return await self._recovered(who, message, call)
             gateway.check_call(server, call)
         await _check_paths(server.root, call)
-        answer = await self._forward(server_name, message)
-        return None if answer is None else await self._shown(server_name, server, call, answer)
+        answer = await self._forward(who, server_name, message)
+        return None if answer is None else await self._shown(who, server_name, server, call, answer)
 
     def check(self, name: str) -> McpServer:
         """Return the server of that name; raise UnknownServer if there is none."""
@@ -124,17 +128,17 @@ class Gateway:
             raise UnknownServer(name, self.servers.names)
         return self._switched_on[name]
 
-    async def original(self, mask_id: str) -> str:
+    async def original(self, who: Caller, mask_id: str) -> str:
         """Return the text behind a marker; raise PruneIdNotFound if it was never kept, or has expired."""
         if not is_id(mask_id):
             raise PruneIdNotFound(mask_id, "unknown")
-        return decoded((await self._originals.get(caller.scope(), mask_id)).text)
+        return decoded((await self._originals.get(who, mask_id)).text)
 
     async def apply_observation_masking(
-        self, payload: JsonValue, limits: MaskingSettings | None = None, server_name: str = ""
+        self, who: Caller, payload: JsonValue, limits: MaskingSettings | None = None, server_name: str = ""
     ) -> JsonValue:
         """Return `payload` with its long strings masked, wherever they are in it; what cannot be kept stays whole."""
-        return await self._masked(server_name, limits or MaskingSettings(), payload)
+        return await self._masked(who, server_name, limits or MaskingSettings(), payload)
 
     def blocked_for(self, name: str) -> float:
         """Return the seconds until a server that failed too often is tried again; 0 if it may be now."""
@@ -156,11 +160,11 @@ class Gateway:
         is_taken = recovery.NAME in self._listed_tools.get(server_name, ())
         return recovery.SPARE_NAME if is_taken else recovery.NAME
 
-    async def _recovered(self, message: JsonObject, call: RpcCall) -> JsonObject:
+    async def _recovered(self, who: Caller, message: JsonObject, call: RpcCall) -> JsonObject:
         arguments = call.params.get("arguments")
         try:
             asked = checked(Recover, arguments if isinstance(arguments, dict) else {})
-            text, is_error = recovery.part(await self.original(asked.id), asked), False
+            text, is_error = recovery.part(await self.original(who, asked.id), asked), False
         except KimiProxyError as e:
             # A model reads the text of a result; of an error it may see the code alone.
             text, is_error = f"{e.code}: {e}", True
@@ -185,7 +189,7 @@ class Gateway:
 
     # Forward.
 
-    async def _forward(self, server_name: str, message: JsonObject) -> JsonObject | None:
+    async def _forward(self, who: Caller, server_name: str, message: JsonObject) -> JsonObject | None:
         name = ALIASES.get(server_name, server_name)
         wait_s = self.blocked_for(name)
         if wait_s > 0:
@@ -194,24 +198,36 @@ class Gateway:
         self._circuits[name] = self._circuits.get(name, CLOSED).tried(began)
         stats.calls += 1
         try:
-            answer = await self.clients.forward_jsonrpc(name, message)
+            answer = await self.send(who, name, message)
         except KimiProxyError as e:
-            self._failed(name, e)
+            self._failed(who, name, e)
             raise
         stats.took(self._now() - began)
         self._circuits[name] = CLOSED
         self._metrics.gateway_calls.labels(name, "ok").inc()
-        self._publish("gateway_event", {"server": name, "outcome": "ok", "ms": round((self._now() - began) * 1000)})
+        about: JsonObject = {"server": name, "outcome": "ok", "ms": round((self._now() - began) * 1000)}
+        self._publish(who, "gateway_event", about)
         if answer is not None and message.get("method") == "tools/list":
             self._compare_tools(name, answer)
         return answer
 
-    def _failed(self, name: str, error: KimiProxyError) -> None:
+    async def send(self, who: Caller, name: str, message: JsonObject) -> JsonObject | None:
+        """Return what a server answers. Our own pruner is called in this process, for the person who calls."""
+        if name != PRUNER or self.own_pruner is None or not self._is_own_pruner:
+            return await self.clients.forward_jsonrpc(name, message)
+        timeout_s = self._switched_on[name].timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self.own_pruner(who, message)
+        except TimeoutError as e:
+            raise UpstreamTimeout(f"{name} has not answered within {timeout_s:g} s") from e
+
+    def _failed(self, who: Caller, name: str, error: KimiProxyError) -> None:
         """Count a failure. Only a server that cannot be reached gets a rest; one that answers nonsense is there."""
         is_down = isinstance(error, UpstreamUnreachable | UpstreamTimeout)
         self._circuits[name] = self._circuits[name].failed(self._now()) if is_down else CLOSED
         self._metrics.gateway_calls.labels(name, error.code).inc()
-        self._publish("gateway_event", {"server": name, "outcome": error.code})
+        self._publish(who, "gateway_event", {"server": name, "outcome": error.code})
         self.call_stats[name].failures += 1
         self.call_stats[name].failed(error.code, str(error), self._now())
         log.warning("mcp server failed", extra={"server": name, "code": error.code, "what": str(error)[:300]})
@@ -231,11 +247,11 @@ class Gateway:
 
     # Prune and mask, originals first.
 
-    async def _shown(self, name: str, server: McpServer, call: RpcCall, answer: JsonObject) -> JsonObject:
+    async def _shown(self, who: Caller, name: str, server: McpServer, call: RpcCall, answer: JsonObject) -> JsonObject:
         """Return the server's answer as the agent sees it; unchanged, it is the same object."""
         error, result = answer.get("error"), answer.get("result")
         if isinstance(error, dict) and "data" in error:
-            data = await self._masked(name, server.masking, error["data"])
+            data = await self._masked(who, name, server.masking, error["data"])
             return answer if data is error["data"] else {**answer, "error": {**error, "data": data}}
         if not isinstance(result, dict | list | str | UnreadObject):
             return answer
@@ -248,11 +264,12 @@ class Gateway:
             shown = self._with_recovery_tool(name, server, call, result)
         elif gateway.is_maskable(call):
             goal = gateway.goal_of(call) if server.pruning.enabled else None
-            shown = await self._masked(name, server.masking, result, server.pruning, goal)
+            shown = await self._masked(who, name, server.masking, result, server.pruning, goal)
         return answer if shown is result else {**answer, "result": shown}
 
     async def _masked(
         self,
+        who: Caller,
         name: str,
         limits: MaskingSettings,
         value: JsonValue,
@@ -268,29 +285,31 @@ class Gateway:
         shown: dict[str, str] = {}
         if pruning is not None and goal is not None:
             texts = [cut.text for cut in plan.cuts if cut.among is None]
-            shown = await self._pruned(pruning, goal, texts, limits.max_chars)
+            shown = await self._pruned(who, pruning, goal, texts, limits.max_chars)
             # A text that is still too long after it was pruned has lines that are: it is masked as well.
             left = (
                 (text, masking.plan_text(shown[text], limits) if text in shown else cut) for text, cut in cuts.items()
             )
             cuts = {text: cut for text, cut in left if isinstance(cut, MaskCut)}
         # No text is replaced by a marker before its original is on disk.
-        ids = await self._keep(name, list(cuts.values()))
+        ids = await self._keep(who, name, list(cuts.values()))
         shown |= {text: cut.shown(ids[cut.text]) for text, cut in cuts.items() if cut.text in ids}
         return masking.apply(plan, shown)
 
     async def _pruned(
-        self, settings: PruningSettings, goal: CallGoal, texts: Sequence[str], max_chars: int
+        self, who: Caller, settings: PruningSettings, goal: CallGoal, texts: Sequence[str], max_chars: int
     ) -> dict[str, str]:
         """Return each text that could be pruned for the goal, as it is then."""
         pruned: dict[str, str] = {}
         for text in texts:
-            shorter = await self._pruned_to_fit(settings, goal, text, max_chars)
+            shorter = await self._pruned_to_fit(who, settings, goal, text, max_chars)
             if shorter is not None:
                 pruned[text] = shorter
         return pruned
 
-    async def _pruned_to_fit(self, settings: PruningSettings, goal: CallGoal, text: str, max_chars: int) -> str | None:
+    async def _pruned_to_fit(
+        self, who: Caller, settings: PruningSettings, goal: CallGoal, text: str, max_chars: int
+    ) -> str | None:
         """Return `text` pruned until it fits; None if it cannot be pruned.
 
         A mask on top would hide the lines that were found. So the limits of the settings hold as long as the text fits
@@ -302,7 +321,7 @@ class Gateway:
             ratio, keep = 1 - aim / len(text), 1
         for _ in range(PRUNES_TO_FIT):
             options = Options(ratio, keep, settings.timeout_ms, False, True)
-            answer = await self._pruner.prune(Question(text, goal.text, kind, options))
+            answer = await self._pruner.prune(who, Question(text, goal.text, kind, options))
             if not answer.pruned.annotations:
                 return shorter
             shorter = answer.pruned.text
@@ -311,32 +330,34 @@ class Gateway:
             ratio, keep = 1 - (1 - ratio) * aim / len(shorter), 1
         return shorter
 
-    async def _keep(self, server_name: str, cuts: Sequence[MaskCut]) -> Mapping[str, str]:
+    async def _keep(self, who: Caller, server_name: str, cuts: Sequence[MaskCut]) -> Mapping[str, str]:
         """Return the ids of the texts that are on disk; what is not there goes out whole."""
         kept: dict[str, str] = {}
         try:
             async with asyncio.timeout(KEEP_S + KEEP_EACH_S * len(cuts)):
                 for at in range(0, len(cuts), AT_ONCE):  # together, so that they share the store's commits
-                    await asyncio.gather(*(self._keep_one(server_name, cut, kept) for cut in cuts[at : at + AT_ONCE]))
+                    await asyncio.gather(
+                        *(self._keep_one(who, server_name, cut, kept) for cut in cuts[at : at + AT_ONCE])
+                    )
         except (StoreUnavailable, TimeoutError) as e:
             log.warning("masking needs the store", extra={"server": server_name, "what": str(e)[:300]})
             self._metrics.gateway_masked.labels(server_name, "recovery_unavailable").inc(len(cuts) - len(kept))
         self._metrics.gateway_masked.labels(server_name, "masked").inc(len(kept))
         if kept:
             counts: JsonObject = {"outcome": "masked", "texts": len(kept), "chars": sum(map(len, kept))}
-            self._publish("gateway_event", {"server": server_name, "ids": list(kept.values()), **counts})
+            self._publish(who, "gateway_event", {"server": server_name, "ids": list(kept.values()), **counts})
         self.call_stats[ALIASES.get(server_name, server_name)].masked(kept)
         return kept
 
-    async def _keep_one(self, server_name: str, cut: MaskCut, kept: dict[str, str]) -> None:
-        kept[cut.text] = await self._kept(server_name, cut)
+    async def _keep_one(self, who: Caller, server_name: str, cut: MaskCut, kept: dict[str, str]) -> None:
+        kept[cut.text] = await self._kept(who, server_name, cut)
 
-    async def _kept(self, server_name: str, cut: MaskCut) -> str:
+    async def _kept(self, who: Caller, server_name: str, cut: MaskCut) -> str:
         """Return the id of a text on disk: the same text gets the same id again, as long as that one lives."""
         text = cut.text
         # What takes less than a millisecond is done sooner than a thread is asked to.
         raw, key = _keyed(text) if len(text) < SHORT_CHARS else await asyncio.to_thread(_keyed, text)
-        found = await self._originals.find(caller.scope(), key)
+        found = await self._originals.find(who, key)
         if found is not None:
             return found
         # By the note a person can be shown later what was left of the text.
@@ -345,22 +366,16 @@ class Gateway:
         size: JsonObject = {"chars": len(text), "lines": text.count("\n") + 1}
         note = json.encode({"what": "mask", "server": server_name, **size, "limits": limits})
         mask_id = new_id("msk")
-        await self._originals.keep(Original(mask_id, caller.scope(), key, raw, note))
+        await self._originals.keep(Original(mask_id, who.scope, key, raw, note))
         return mask_id
 
 
 class McpClients:
-    """One client for each server, made when it is first needed and kept until the end.
+    """One client for each server, made when it is first needed and kept until the end."""
 
-    `headers` are what a server of ours needs from us, by its name; nothing of a client's goes along.
-    """
-
-    def __init__(
-        self, settings: McpSettings, env: Mapping[str, str], headers: Mapping[str, Mapping[str, str]] | None = None
-    ) -> None:
+    def __init__(self, settings: McpSettings, env: Mapping[str, str]) -> None:
         self._servers = settings.switched_on()
         self._env = env
-        self._headers = headers or {}
         self._orphans = OrphanCleanup()
         self._clients: dict[str, McpClient] = {}
 
@@ -398,12 +413,11 @@ class McpClients:
         return self._over_http(name, server)
 
     def _over_http(self, name: str, server: McpServer) -> McpClient:
-        headers = self._headers.get(name)
         from kimi_proxy.proxy.mcp.http import PlainHttp, StreamableHttp  # the HTTP client takes 0.2 s to load
 
         if server.way == "plain":
-            return PlainHttp(name, server.url, headers)
-        return StreamableHttp(name, server.url, server.start_timeout_s, headers)
+            return PlainHttp(name, server.url)
+        return StreamableHttp(name, server.url, server.start_timeout_s)
 
 
 def _keyed(text: str) -> tuple[bytes, bytes]:
@@ -444,14 +458,10 @@ def _first_escape(root: str, arguments: Sequence[PathArgument]) -> PathArgument 
     return None
 
 
-def _with_own_pruner(config: Config) -> tuple[McpSettings, Mapping[str, Mapping[str, str]]]:
-    """Return the servers, with our pruner where it really listens, and the headers that it wants from us.
-
-    No other server gets our token, nor does the pruner at an address that the file names.
-    """
+def _with_own_pruner(config: Config) -> tuple[McpSettings, bool]:
+    """Return the servers, with our pruner where it really listens, and whether the pruner is ours."""
     known, where = config.mcp.servers[PRUNER], config.mcp_pruner
     if known.url != McpSettings().servers[PRUNER].url:
-        return config.mcp, {}
+        return config.mcp, False
     ours = known.model_copy(update={"url": f"{local_url(where.host, where.port)}/rpc"})
-    token = {} if config.token is None else {"authorization": f"Bearer {config.token.get_secret_value()}"}
-    return config.mcp.model_copy(update={"servers": {**config.mcp.servers, PRUNER: ours}}), {PRUNER: token}
+    return config.mcp.model_copy(update={"servers": {**config.mcp.servers, PRUNER: ours}}), True

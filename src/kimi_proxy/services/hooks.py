@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 
-from kimi_proxy.core import caller, json, tokens
+from kimi_proxy.core import json, tokens
 from kimi_proxy.core.cache import LruCache
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.sections import HookSettings, SanitizerSettings
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.json import JsonObject
@@ -21,9 +22,9 @@ from kimi_proxy.features.sanitizer.lossless import bounded_form, head_form, loss
 from kimi_proxy.features.sanitizer.plan import HUGE_CHARS, LongOutput, is_recovery_tool, prompt_goal
 from kimi_proxy.features.sanitizer.policy import POLICIES
 from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, Hidden, ShortenedText, Task
-from kimi_proxy.features.sessions import session_named
 from kimi_proxy.services.chat.decisions import cut_note
 from kimi_proxy.services.chat.sanitizer import BUSY_FACTOR
+from kimi_proxy.services.chat.session_lookup import SessionNames
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store.protocols import Original, Originals
@@ -53,6 +54,7 @@ class ToolHooks:
         settings: HookSettings,
         sanitizer: SanitizerSettings,
         originals: Originals,
+        names: SessionNames,
         workers: Workers,
         metrics: Metrics,
         publish: Publish = no_op,
@@ -65,15 +67,16 @@ class ToolHooks:
         self._entry_tokens = sanitizer.threshold_tokens
         self._preview_chars = sanitizer.preview_length
         self._originals = originals
+        self._names = names
         self._workers = workers
         self._metrics = metrics
         self._publish = publish
         self._now = now
         self._secret = draw(SECRET_BYTES)  # the same call gets the same ids, which no one else can guess
-        self._goals: LruCache[str, str] = LruCache(MAX_SESSIONS, ttl_s=DAY_S, now=now)
+        self._goals: LruCache[tuple[str, str], str] = LruCache(MAX_SESSIONS, ttl_s=DAY_S, now=now)
         self._seen: LruCache[bytes, str] = LruCache(MAX_TEXTS, ttl_s=DAY_S, now=now)
 
-    async def answer(self, given: JsonObject) -> JsonObject:
+    async def answer(self, who: Caller, given: JsonObject) -> JsonObject:
         """Return the answer to a hook: the tool's output with its long texts cut, or {} if it stays as it is.
 
         Originals are on disk by then. Whatever fails or needs more CPU time than the budget leaves the output whole; a
@@ -81,7 +84,7 @@ class ToolHooks:
         """
         event = hooks.parse(given)
         if event.name == AFTER_PROMPT:
-            self._goals.put(event.session, prompt_goal(event.prompt))
+            self._goals.put((who.scope, event.session), prompt_goal(event.prompt))
             return {}
         if not self.is_on or not event.texts or is_recovery_tool(event.origin.tool):
             return {}
@@ -89,42 +92,45 @@ class ToolHooks:
         deadline = self._now() + within_s
         try:
             async with asyncio.timeout(within_s):
-                cuts = await self._cuts(event, deadline)
+                cuts = await self._cuts(who, event, deadline)
         except (TimeoutError, StoreUnavailable, ChildProcessError) as e:
             self._whole("out_of_time" if isinstance(e, TimeoutError) else "failed", str(e))
             return {}
         if not cuts:
             return {}
-        self._account(event, cuts)
+        self._account(who, cuts)
         return hooks.answer(hooks.replaced(event.response, [(cut.steps, cut.form.shown) for cut in cuts]))
 
-    async def _cuts(self, event: HookEvent, deadline: float) -> list[HookCut]:
+    async def _cuts(self, who: Caller, event: HookEvent, deadline: float) -> list[HookCut]:
         cuts: list[HookCut] = []
         for steps, text in event.texts:
-            form = await self._form(event, text, deadline)
+            form = await self._form(who, event, text, deadline)
             if form is not None and form.hidden:
-                await asyncio.gather(*(self._kept(event, hidden, form) for hidden in form.hidden))
+                await asyncio.gather(*(self._kept(who, event, hidden, form) for hidden in form.hidden))
                 cuts.append(HookCut(steps, form))
         return cuts
 
-    async def _form(self, event: HookEvent, text: str, deadline: float) -> ShortenedText | None:
+    async def _form(self, who: Caller, event: HookEvent, text: str, deadline: float) -> ShortenedText | None:
         """Return what is shown of a text; None if it stays whole."""
         limit = self._entry_tokens or self._policy.entry_cut(event.origin.tool, edits_by_quoting=True).over_tokens
-        if len(text) <= limit or (event.is_read and not self._reads) or await self._is_cut(text):
+        if len(text) <= limit or (event.is_read and not self._reads) or await self._is_cut(who, text):
             return None
-        key = sha256(b"hook\0" + encoded(event.session) + b"\0" + encoded(text)).digest()
+        pieces = (b"hook", encoded(who.scope), encoded(event.session), encoded(text))
+        key = sha256(b"\0".join(pieces)).digest()
         if self._asked_again(key, event.call_id, text):
             return None
         output = LongOutput((0, 0), 0, len(text), text, event.origin, event.call_id, is_unread=True, key=key)
         if event.is_read:
             return await asyncio.to_thread(head_form, output, self._seed(key), HUGE_TOKENS)
-        form = await self._shortened(event, output, limit, deadline)
+        form = await self._shortened(who, event, output, limit, deadline)
         return await self._bounded(output, form) if len(form.shown) > HUGE_TOKENS else form
 
-    async def _shortened(self, event: HookEvent, output: LongOutput, limit: int, deadline: float) -> ShortenedText:
+    async def _shortened(
+        self, who: Caller, event: HookEvent, output: LongOutput, limit: int, deadline: float
+    ) -> ShortenedText:
         task = Task(
             text=output.text,
-            goal=self._goals.get(event.session) or "",
+            goal=self._goals.get((who.scope, event.session)) or "",
             origin=event.origin,
             is_unread=True,
             threshold_tokens=limit,
@@ -145,10 +151,10 @@ class ToolHooks:
         seed, before = self._seed(output.key), form.tokens_before
         return await asyncio.to_thread(bounded_form, output, seed, HUGE_TOKENS, tokens_before=before)
 
-    async def _is_cut(self, text: str) -> bool:
+    async def _is_cut(self, who: Caller, text: str) -> bool:
         """Return whether a marker with an id that we gave out stands in the text."""
         ids = quoted_ids(text)
-        return bool(ids) and bool(await self._originals.live(caller.scope(), ids))
+        return bool(ids) and bool(await self._originals.live(who, ids))
 
     def _asked_again(self, key: bytes, call_id: str, text: str) -> bool:
         """Return whether another call of the session printed the same: the model missed something in what was left."""
@@ -159,14 +165,14 @@ class ToolHooks:
     def _seed(self, key: bytes) -> bytes:
         return sha256(self._secret + key).digest()
 
-    async def _kept(self, event: HookEvent, hidden: Hidden, form: ShortenedText) -> None:
+    async def _kept(self, who: Caller, event: HookEvent, hidden: Hidden, form: ShortenedText) -> None:
         """Return once the original is on disk. Raise StoreUnavailable if it is not."""
-        raw, goal = encoded(hidden.text), self._goals.get(event.session) or ""
+        raw, goal = encoded(hidden.text), self._goals.get((who.scope, event.session)) or ""
         note = json.decode(cut_note(hidden, goal))
         about: JsonObject = {
             "door": "hooks",
             "tool": event.origin.tool[:100],
-            "session": session_named(event.session).id,
+            "session": await self._names.id_of(who, event.session),
             "why": form.why,
             "chars": len(hidden.text),
             "lines": hidden.text.count("\n") + 1,
@@ -175,9 +181,9 @@ class ToolHooks:
         }
         both = {**note, **about} if isinstance(note, dict) else about
         key = sha256(b"hook\0" + encoded(hidden.id) + raw).digest()
-        await self._originals.keep(Original(hidden.id, caller.scope(), key, raw, json.encode(both)))
+        await self._originals.keep(Original(hidden.id, who.scope, key, raw, json.encode(both)))
 
-    def _account(self, event: HookEvent, cuts: list[HookCut]) -> None:
+    def _account(self, who: Caller, cuts: list[HookCut]) -> None:
         before = sum(cut.form.tokens_before for cut in cuts)
         after = sum(cut.form.tokens_after for cut in cuts)
         self._metrics.hook_outputs.labels("cut").inc(len(cuts))
@@ -190,9 +196,8 @@ class ToolHooks:
                 "pruned_lines": max(0, count - cut.form.shown.count("\n") - 1),
             }
             sizes: JsonObject = {"tokens_est_before": cut.form.tokens_before, "tokens_est_after": cut.form.tokens_after}
-            self._publish(
-                "prune_event", {"prune_id": hidden.id, "outcome": "pruned", "door": "hooks", **lines, **sizes}
-            )
+            about: JsonObject = {"prune_id": hidden.id, "outcome": "pruned", "door": "hooks"}
+            self._publish(who, "prune_event", {**about, **lines, **sizes})
 
     def _whole(self, why: str, what: str) -> None:
         self._metrics.hook_outputs.labels(why).inc()

@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 
-from kimi_proxy.core import caller
-from kimi_proxy.core.caller import LOCAL, Caller, acting
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.core.errors import AnyReason, Reason, StoreUnavailable, location
@@ -178,12 +178,12 @@ class JournalEntry:
     wire: Wire
     target: Target
     session: Session
+    caller: Caller
     notes: tuple[Note, ...]
     reasons: tuple[AnyReason, ...]
     start: AccountStart
     metric: Metric | None = None  # once it is announced
     sent: Sent | None = None
-    caller: Caller = LOCAL
     title: str = ""  # of its session, if that is new
     directory: str = ""
 
@@ -209,7 +209,7 @@ class Journal(ChatObserver):
         self._publish = publish
         self._now = now
         self._running: dict[int, JournalEntry] = {}  # by the identity of the draft that left
-        self._queue: asyncio.Queue[tuple[Work, int, Caller]] = asyncio.Queue(MAX_QUEUED)
+        self._queue: asyncio.Queue[tuple[Work, int]] = asyncio.Queue(MAX_QUEUED)
         self._queued_bytes = 0
         self._windows = WindowLevels()
         self._accounts = Accounts(models, metrics)
@@ -219,10 +219,10 @@ class Journal(ChatObserver):
 
     def on_start(self, came: Draft, leaves: Draft) -> None:
         # All of the draft but its request, which may be large.
-        kept = leaves.request.wire, leaves.target, leaves.session, leaves.notes, leaves.reasons
+        kept = leaves.request.wire, leaves.target, leaves.session, leaves.caller, leaves.notes, leaves.reasons
         start = self._accounts.start(came, leaves)
-        entry = JournalEntry(new_id("req"), round(self._now(), 3), *kept, start, caller=caller.current())
-        if leaves.session.id not in self._windows:
+        entry = JournalEntry(new_id("req"), round(self._now(), 3), *kept, start)
+        if (leaves.caller.scope, leaves.session.id) not in self._windows:
             entry.title, entry.directory = title_of(came.request), directory_of(came.request)
         requests = came.request, leaves.request
         size = sum(len(request.body) for request in requests)
@@ -243,29 +243,28 @@ class Journal(ChatObserver):
             ending = Ending(*end, exchange.recalled, exchange.events)
             self._later(lambda: self._conclude(entry, ending))
 
-    def introduce(self, session: SessionRecord) -> None:
-        """Write a new session of the caller's down and publish it."""
-        who = caller.current()
+    def introduce(self, who: Caller, session: SessionRecord) -> None:
+        """Write a new session of a person's down and publish it."""
         session = replace(session, scope=who.scope, person=who.person, team=who.team)
-        self._windows.meet([session.id])
+        self._windows.meet([(who.scope, session.id)])
         self._unwritten.open_session(session)
-        self._publish(CREATED, {"session": serialize.session(session)})
+        self._publish(who, CREATED, {"session": serialize.session(session)})
 
-    def renamed(self, session: SessionRecord) -> None:
-        self._publish("session_renamed", {"session": serialize.session(session)})
+    def renamed(self, who: Caller, session: SessionRecord) -> None:
+        self._publish(who, "session_renamed", {"session": serialize.session(session)})
 
-    def forget(self, session: str | None) -> None:
-        """Forget a session that was deleted, or all: if it comes back, it is new."""
-        self._windows.forget(session)
-        self._publish(DELETED, {"session_id": session})
+    def forget(self, who: Caller, session: str | None) -> None:
+        """Forget a session that was deleted, or all of a person's: if it comes back, it is new."""
+        self._windows.forget(who.scope, session)
+        self._publish(who, DELETED, {"session_id": session})
 
-    def follow(self, event: str, fields: Mapping[str, JsonValue]) -> None:
+    def follow(self, who: Caller, event: str, fields: Mapping[str, JsonValue]) -> None:
         """Do what another server has done to its sessions, without publishing it again."""
         match event, fields:
             case str(name), {"session": {"id": str(session)}} if name == CREATED:
-                self._windows.meet([session])
+                self._windows.meet([(who.scope, session)])
             case str(name), {"session_id": str() | None as session} if name == DELETED:
-                self._windows.forget(session)
+                self._windows.forget(who.scope, session)
 
     async def caught_up(self) -> None:
         """Wait for what has happened to be noted and written, for a while."""
@@ -290,16 +289,15 @@ class Journal(ChatObserver):
             self._metrics.journal_dropped.labels("busy").inc()
             return False
         self._queued_bytes += size
-        self._queue.put_nowait((work, size, caller.current()))
+        self._queue.put_nowait((work, size))
         return True
 
     async def _note(self) -> None:
         while True:
-            work, size, who = await self._queue.get()
+            work, size = await self._queue.get()
             self._queued_bytes -= size
             try:
-                with acting(who):
-                    await work()
+                await work()
             except Exception as e:  # noqa: BLE001 - a note that can't be taken is no reason to take no more
                 log.warning("journal failed", extra={"what": location(e)})
                 self._metrics.journal_dropped.labels("fault").inc()
@@ -339,13 +337,14 @@ class Journal(ChatObserver):
             team=entry.caller.team,
         )
         await self._meet(metric, entry)
-        self._publish("metric", LazyFields(lambda: {"metric": serialize.metric(metric)}))
+        publish = partial(self._publish, entry.caller)
+        publish("metric", LazyFields(lambda: {"metric": serialize.metric(metric)}))
         for note in entry.notes:
-            self._publish(note.event, {"session_id": metric.session, "request_id": metric.id, **note.fields})
+            publish(note.event, {"session_id": metric.session, "request_id": metric.id, **note.fields})
         if context is not None and context.layout is not None:
-            self._publish("memory_metrics_update", LazyFields(lambda: serialize.memory(metric, context)))
-            if self._windows.sinks(metric.session, context.layout.is_sunk):
-                self._publish("attention_sink_alert", serialize.sink(metric, context.layout.sink))
+            publish("memory_metrics_update", LazyFields(lambda: serialize.memory(metric, context)))
+            if self._windows.sinks(metric, context.layout.is_sunk):
+                publish("attention_sink_alert", serialize.sink(metric, context.layout.sink))
 
     async def _conclude(self, entry: JournalEntry, ending: Ending) -> None:
         """Settle the account of a request that is over, and publish it."""
@@ -355,18 +354,18 @@ class Journal(ChatObserver):
         metric = self._accounts.settled(ended, entry.start, entry.sent, ending)
         self._unwritten.add(metric)
         await self._meet(metric, entry)
-        self._publish("metric_updated", LazyFields(lambda: {"metric": serialize.metric(metric)}))
+        self._publish(entry.caller, "metric_updated", LazyFields(lambda: {"metric": serialize.metric(metric)}))
         if level := self._windows.rise(metric):
-            self._publish("context_alert", serialize.alert(metric, level))
+            self._publish(entry.caller, "context_alert", serialize.alert(metric, level))
 
     async def _meet(self, metric: Metric, entry: JournalEntry) -> None:
         """Introduce the session of a request if it is new."""
         if asyncio.get_running_loop().time() >= self._reads_at:
             await self._read_known()
-        if metric.session not in self._windows:
+        if (metric.scope, metric.session) not in self._windows:
             session, at = entry.session, metric.at
             record = SessionRecord(session.id, session.name, entry.title, metric.provider, metric.model, at, at)
-            self.introduce(replace(record, parent=session.parent, directory=entry.directory))
+            self.introduce(entry.caller, replace(record, parent=session.parent, directory=entry.directory))
 
     async def _read_known(self) -> None:
         """Read the sessions of earlier processes; once, because reading the disk costs as much as a whole request."""

@@ -9,7 +9,8 @@ from hashlib import sha256
 
 from pydantic import BaseModel, ValidationError
 
-from kimi_proxy.core import caller, json
+from kimi_proxy.core import json
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import PrunerSettings
 from kimi_proxy.core.errors import InvalidParams, ParseError, StoreUnavailable
 from kimi_proxy.core.markers import new_id
@@ -106,21 +107,21 @@ class Keeper:
     def __init__(self, originals: Originals) -> None:
         self._originals = originals
 
-    async def id_for(self, key: bytes) -> str:
+    async def id_for(self, who: Caller, key: bytes) -> str:
         """Return the live id of what was kept under `key`, else a new one."""
         try:
-            found = await self._originals.find(caller.scope(), key)
+            found = await self._originals.find(who, key)
         except StoreUnavailable:
             found = None
         return found or new_id("prn")
 
-    async def keep(self, prune_id: str, key: bytes, text: bytes, note: bytes) -> None:
+    async def keep(self, who: Caller, prune_id: str, key: bytes, text: bytes, note: bytes) -> None:
         """Return once `text` is on disk; raise StoreUnavailable if it is not."""
-        await self._originals.keep(Original(prune_id, caller.scope(), key, text, note))
+        await self._originals.keep(Original(prune_id, who.scope, key, text, note))
 
-    async def keep_text(self, text: bytes, what: str) -> str:
+    async def keep_text(self, who: Caller, text: bytes, what: str) -> str:
         """Keep `text` under an id of its own, and return the id."""
         key = await asyncio.to_thread(text_fingerprint, what.encode(), text)
-        prune_id = await self.id_for(key)
-        await self.keep(prune_id, key, text, json.encode({"what": what}))
+        prune_id = await self.id_for(who, key)
+        await self.keep(who, prune_id, key, text, json.encode({"what": what}))
         return prune_id

@@ -13,9 +13,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
-from kimi_proxy.core import caller, tokens
 from kimi_proxy.core import lines as text_lines
+from kimi_proxy.core import tokens
 from kimi_proxy.core.cache import LruCache
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config, PrunerSettings
 from kimi_proxy.core.errors import (
     InvalidParams,
@@ -171,7 +172,7 @@ class PruneRequest:
     """A question on its way, with what identifies it and its deadline."""
 
     question: Question
-    scope: str
+    who: Caller
     text: bytes
     key: bytes
     deadline: float
@@ -242,7 +243,7 @@ class Pruner:
         """Load what the first question to a server would otherwise wait for."""
         await self._workers.warm()
 
-    async def prune(self, question: Question) -> PruneAnswer:
+    async def prune(self, who: Caller, question: Question) -> PruneAnswer:
         """Return the lines that matter for the goal, or the whole text: a fault of ours never reaches the caller."""
         began = time.monotonic()
 
@@ -250,27 +251,28 @@ class Pruner:
             return PruneAnswer(None, _whole(question, code), self._no_reranking()).without_id(question.text)
 
         timeout_s = _timeout_s(question)
-        work = _within(timeout_s + LATE_S, self._shared(question, caller.scope(), deadline=began + timeout_s))
+        work = _within(timeout_s + LATE_S, self._shared(who, question, deadline=began + timeout_s))
         answer = await self._fail_open("prune", work, unrecoverable)
         answer = replace(answer, elapsed_ms=round((time.monotonic() - began) * 1000))
         self._count(question, answer)
-        self._publish("prune_event", {"prune_id": answer.prune_id, "outcome": answer.outcome, **answer.stats()})
+        about = {"prune_id": answer.prune_id, "outcome": answer.outcome, **answer.stats()}
+        self._publish(who, "prune_event", about)
         return answer
 
-    async def _shared(self, question: Question, scope: str, deadline: float) -> PruneAnswer:
+    async def _shared(self, who: Caller, question: Question, deadline: float) -> PruneAnswer:
         """Answer equal questions that arrive at the same time once."""
 
         def identify() -> PruneRequest:
             text = encoded(question.text)
-            return PruneRequest(question, scope, text, fingerprint(question, text, self._config), deadline)
+            return PruneRequest(question, who, text, fingerprint(question, text, self._config), deadline)
 
         request = await _aside(len(question.text), identify)
-        key = (scope, request.key, question.options.timeout_ms)
+        key = (who.scope, request.key, question.options.timeout_ms)
         return await self._in_flight.share(key, lambda: self._answer(request))
 
     async def _answer(self, request: PruneRequest) -> PruneAnswer:
         live_id = await self._live_id(request)
-        cache_key = (request.scope, request.key)
+        cache_key = (request.who.scope, request.key)
         cached = self._cache.get(cache_key)
         if cached and cached.prune_id == live_id:
             return cached.from_cache()
@@ -283,7 +285,7 @@ class Pruner:
 
     async def _live_id(self, request: PruneRequest) -> str | None:
         """Return the id that this question was given before, if it is still honoured."""
-        found = _within(request.left_s + FIND_GRACE_S, self._originals.find(request.scope, request.key))
+        found = _within(request.left_s + FIND_GRACE_S, self._originals.find(request.who, request.key))
         return await self._fail_open("find", found, lambda code: None)
 
     async def _selected(self, request: PruneRequest, prune_id: str) -> PendingAnswer:
@@ -341,7 +343,7 @@ class Pruner:
         if is_known and pending.is_whole_by_fault:
             return answer  # it is on disk with an earlier note, which still explains the markers given then
         note = originals.encode_note(request.question, answer.pruned, answer.backend)
-        original = Original(pending.prune_id, request.scope, request.key, request.text, note)
+        original = Original(pending.prune_id, request.who.scope, request.key, request.text, note)
 
         async def keep() -> PruneAnswer:
             await _within(request.left_s + COMMIT_GRACE_S, self._originals.keep(original))
@@ -367,11 +369,11 @@ class Pruner:
         log.warning("prune fell back", extra={"step": step, "code": code, "what": what})
         return fallback(code)
 
-    async def recover(self, prune_id: str, ranges: Sequence[LineRange], with_numbers: bool) -> str:
+    async def recover(self, who: Caller, prune_id: str, ranges: Sequence[LineRange], with_numbers: bool) -> str:
         """Return the original lines of each range, byte for byte, in the order of `ranges`."""
         try:
             recovery.check(ranges)
-            text = (await self._original(prune_id)).text
+            text = (await self._original(who, prune_id)).text
             raw = await _aside(len(text), lambda: recovery.recover(decoded(text), ranges, with_numbers))
         except KimiProxyError as e:
             self._count_recovery(e.code)
@@ -379,9 +381,9 @@ class Pruner:
         self._count_recovery("ok")
         return raw
 
-    async def explain(self, prune_id: str) -> Explanation:
+    async def explain(self, who: Caller, prune_id: str) -> Explanation:
         """Return why each line stayed or went; raise PruneIdNotFound, or InvalidParams if it was not pruned."""
-        original = await self._original(prune_id)
+        original = await self._original(who, prune_id)
         note = originals.decode_note(original.about, prune_id)
         if len(original.text) > 4 * self._config.max_input_chars:
             raise InvalidParams("prune_id", f"{prune_id} is too large to judge its lines: it was never pruned")
@@ -407,10 +409,10 @@ class Pruner:
         work = self._workers.local_scores(question, _timeout_s(question))
         return await self._fail_open("scores", work, lambda code: [])
 
-    async def _original(self, prune_id: str) -> Original:
+    async def _original(self, who: Caller, prune_id: str) -> Original:
         if not is_id(prune_id):
             raise PruneIdNotFound(prune_id, "unknown")
-        return await self._originals.get(caller.scope(), prune_id)
+        return await self._originals.get(who, prune_id)
 
     def _count_recovery(self, outcome: str) -> None:
         if self._metrics is not None:

@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from kimi_proxy.core import caller
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config
 from kimi_proxy.features.compression import presets
@@ -20,7 +19,7 @@ from kimi_proxy.services.chat.compression import AutoCompression, Compressor, Se
 from kimi_proxy.services.chat.context import LatestRequests, Reinjection
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.decisions import ChatDecisions
-from kimi_proxy.services.chat.handler import Chat, ChatObserver, admit_all, owns_all
+from kimi_proxy.services.chat.handler import Chat, ChatObserver, admit_all
 from kimi_proxy.services.chat.memory import ProjectMemory
 from kimi_proxy.services.chat.messages import Messages
 from kimi_proxy.services.chat.models import ModelWindows, Routing
@@ -28,7 +27,7 @@ from kimi_proxy.services.chat.prompt_cache import PromptCaches, last_request_in
 from kimi_proxy.services.chat.providers import LazyUpstreams, RateLimiter, TranslatingClient
 from kimi_proxy.services.chat.recall import Recall
 from kimi_proxy.services.chat.sanitizer import Sanitizer
-from kimi_proxy.services.chat.session_lookup import Conversations, SessionsByAnswer, SessionsByResponse
+from kimi_proxy.services.chat.session_lookup import Conversations, SessionNames, SessionsByAnswer, SessionsByResponse
 from kimi_proxy.services.chat.summaries import Summaries
 from kimi_proxy.services.cuts import Cuts
 from kimi_proxy.services.events import Hub
@@ -122,9 +121,11 @@ async def running(
     """
     metrics, hub = Metrics(), hub or Hub()
     async with AsyncExitStack() as alive:
-        kept = _closed(alive, await _opened_store(config))
-        team = _closed(alive, Team(config, kept, hub.publish)) if config.team.enabled else None
-        store = team.store if team else kept
+        store = _closed(alive, await open_store(config))
+        team = _closed(alive, Team(config, store, hub.publish)) if config.team.enabled else None
+        names = SessionNames(store.sessions)
+        if team:
+            await names.read_secret()
         workers = _closed(alive, Workers(thread_max_chars=thread_max_chars))
         pruner = _pruner(alive, config, store, workers, metrics, hub)
         gateway = _closed(alive, Gateway(config, store.originals, pruner, metrics, publish=hub.publish))
@@ -139,7 +140,7 @@ async def running(
         summaries = Summaries(client, rate_limiter, metrics, config.compression.summary_timeout_s)
         stages = _stages(config, store, workers, metrics, hub, counter, models, decisions, summaries)
 
-        journal = _closed(alive, Journal(kept.sessions, models, counter, metrics, hub.publish))
+        journal = _closed(alive, Journal(store.sessions, models, counter, metrics, hub.publish))
         latest = LatestRequests(counter, models)
         by_answer = _closed(alive, SessionsByAnswer(store.decisions, decisions.is_shared))
         by_response, conversations = SessionsByResponse(by_answer, decisions.is_shared), Conversations(by_answer)
@@ -151,7 +152,7 @@ async def running(
 
         recall = Recall(store.originals, decisions, metrics, config.sanitizer.recover_rounds)
         forgetters = stages.compressor.forget, latest.forget
-        sessions = Sessions(store.sessions, journal, forgetters, newer_count=newer_count)
+        sessions = Sessions(store.sessions, names, journal, forgetters, newer_count=newer_count)
         publish = team.audit.publishing(hub.publish) if team else hub.publish
         settings = LiveSettings(config, stages.switches, os.environ, publish)
         both = presets(config.compression, config.compaction)
@@ -174,7 +175,7 @@ async def running(
             chat=Chat(
                 *(config, client, metrics, stages.in_order, observers, recall, rate_limiter, models),
                 session_after=by_response.session_after,
-                owns=team.store.sessions.owns if team else owns_all,
+                session_of=names.session_of,
                 admit=team.budgets.admit if team else admit_all,
                 session_begun=conversations.session,
             ),
@@ -183,21 +184,13 @@ async def running(
             latest_requests=latest,
             compressions=compressions,
             project_memory=stages.memory,
-            messages=Messages(stages.sanitizer.shorten, store.originals, decisions, metrics.count_fault),
-            hooks=ToolHooks(config.hooks, config.sanitizer, store.originals, workers, metrics, hub.publish),
+            messages=Messages(
+                stages.sanitizer.shorten, names.session_of, store.originals, decisions, metrics.count_fault
+            ),
+            hooks=ToolHooks(config.hooks, config.sanitizer, store.originals, names, workers, metrics, hub.publish),
             model_windows=model_windows,
             team=team,
         )
-
-
-async def _opened_store(config: Config) -> Store:
-    return await open_store(
-        config.home,
-        ttl_s=config.mcp_pruner.prune_id_ttl_s,
-        max_bytes=config.store.max_bytes,
-        url=config.store.url,
-        timeout_s=config.store.timeout_ms / 1000,
-    )
 
 
 def _pruner(
@@ -279,12 +272,11 @@ async def _following(
     def receive(event: StoredEvent) -> None:
         if calls.receive(event):
             return
-        with caller.acting(Caller(event.scope, is_admin=False)):
-            hub.receive(event.name, event.at, event.fields)
-            sessions.follow(event.name, event.fields)
-            settings.follow(event.name, event.fields)
+        hub.show(event.scope, event.name, event.at, event.fields)
+        sessions.follow(Caller(event.scope, is_admin=False), event.name, event.fields)
+        settings.follow(event.name, event.fields)
 
-    hub.share(lambda event: replicas.publish(StoredEvent(event.name, event.at, dict(event.fields), caller.scope())))
+    hub.share(lambda event: replicas.publish(StoredEvent(event.name, event.at, dict(event.fields), event.scope)))
     task = asyncio.create_task(replicas.follow(receive))
     try:
         yield

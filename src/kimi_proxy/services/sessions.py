@@ -3,18 +3,20 @@
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import SessionNotFound
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features import metering
 from kimi_proxy.features.metering import Metric, NewerCount, fill, no_newer_count
-from kimi_proxy.features.sessions import Session, session_named
+from kimi_proxy.features.sessions import is_session_id
 from kimi_proxy.services import serialize
+from kimi_proxy.services.chat.session_lookup import SessionNames
 from kimi_proxy.services.events import iso_time
 from kimi_proxy.services.journal import DELETED, Journal
 from kimi_proxy.services.store.protocols import Cursor, SessionRecord, SessionStore
 
-Forget = Callable[[str | None], None]  # one session, or all
+Forget = Callable[[Caller, str | None], None]  # one session, or all of a person's
 
 PAGE = 500  # requests read at once
 SHOWN_SESSIONS, SHOWN_METRICS = 50, 100  # to a viewer that has just connected
@@ -33,12 +35,14 @@ class Sessions:
     def __init__(
         self,
         session_store: SessionStore,
+        names: SessionNames,
         journal: Journal,
         forgetters: Sequence[Forget] = (),  # of what else is remembered about sessions
         now: Callable[[], float] = time.time,
         newer_count: NewerCount = no_newer_count,
     ) -> None:
         self._session_store = session_store
+        self._names = names
         self._journal = journal
         self._forgetters = forgetters
         self._now = now
@@ -48,77 +52,77 @@ class Sessions:
         """Wait for what has happened to be noted and written, for a while."""
         await self._journal.caught_up()
 
-    async def create(self, name: str, title: str) -> SessionRecord:
+    async def create(self, who: Caller, name: str, title: str) -> SessionRecord:
         """Return a new session that requests can name; without a name, its id is one."""
-        session = session_named(name) if name else Session(new_id("ses"))
+        id = await self._names.own_id(who, name) if name else new_id("ses")
         now = round(self._now(), 3)
-        self._journal.introduce(SessionRecord(session.id, session.name, title, "", "", now, now))
+        self._journal.introduce(who, SessionRecord(id, "" if is_session_id(name) else name, title, "", "", now, now))
         await self._journal.flush()
-        return await self.session(session.id)
+        return await self.session(who, id)
 
-    async def session(self, id_or_name: str) -> SessionRecord:
+    async def session(self, who: Caller, id_or_name: str) -> SessionRecord:
         await self._journal.caught_up()
-        found = await self._session_store.get(session_named(id_or_name).id)
+        found = await self._session_store.get(who, await self._names.id_of(who, id_or_name))
         if found is None:
             raise SessionNotFound(id_or_name)
         return found
 
-    async def page(self, limit: int, after: Cursor | None) -> tuple[Sequence[SessionRecord], int]:
+    async def page(self, who: Caller, limit: int, after: Cursor | None) -> tuple[Sequence[SessionRecord], int]:
         """Return some sessions, the last used first, and how many there are in all."""
         await self._journal.caught_up()
-        return await self._session_store.newest(limit, after), await self._session_store.count()
+        return await self._session_store.newest(who, limit, after), await self._session_store.count(who)
 
-    async def matching(self, words: str, limit: int) -> Sequence[SessionRecord]:
+    async def matching(self, who: Caller, words: str, limit: int) -> Sequence[SessionRecord]:
         """Return sessions with `words` in their title, name, id, model or provider."""
         await self._journal.caught_up()
-        return await self._session_store.search(words, limit)
+        return await self._session_store.search(who, words, limit)
 
-    async def history(self, id_or_name: str, limit: int) -> Sequence[Metric]:
+    async def history(self, who: Caller, id_or_name: str, limit: int) -> Sequence[Metric]:
         """Return the newest requests of a session, the newest last."""
-        return await self._session_store.newest_metrics(limit, (await self.session(id_or_name)).id)
+        return await self._session_store.newest_metrics(who, limit, (await self.session(who, id_or_name)).id)
 
-    async def rename(self, id_or_name: str, title: str) -> SessionRecord:
-        session = await self.session(id_or_name)
-        await self._session_store.rename(session.id, title)
-        renamed = await self.session(session.id)
-        self._journal.renamed(renamed)
+    async def rename(self, who: Caller, id_or_name: str, title: str) -> SessionRecord:
+        session = await self.session(who, id_or_name)
+        if not await self._session_store.rename(who, session.id, title):
+            raise SessionNotFound(id_or_name)
+        renamed = await self.session(who, session.id)
+        self._journal.renamed(who, renamed)
         return renamed
 
-    async def delete(self, ids: Sequence[str]) -> int:
+    async def delete(self, who: Caller, ids: Sequence[str]) -> int:
         """Return how many of these there were."""
         await self._journal.caught_up()
-        known = [session_named(each).id for each in ids]
-        deleted = await self._session_store.delete(known)
-        for id in known:
-            self._forget(id)
-        return deleted
+        deleted = await self._session_store.delete(who, [await self._names.id_of(who, each) for each in ids])
+        for id in deleted:
+            self._forget(who, id)
+        return len(deleted)
 
-    async def delete_all(self) -> int:
+    async def delete_all(self, who: Caller) -> int:
         await self._journal.caught_up()
-        deleted = await self._session_store.delete_all()
-        self._forget(None)
-        return deleted
+        deleted = await self._session_store.delete_all(who)
+        self._forget(who, None)
+        return len(deleted)
 
-    def follow(self, event: str, fields: Mapping[str, JsonValue]) -> None:
+    def follow(self, who: Caller, event: str, fields: Mapping[str, JsonValue]) -> None:
         """Do what another server has done to its sessions."""
-        self._journal.follow(event, fields)
+        self._journal.follow(who, event, fields)
         deleted = fields.get("session_id", "")
         if event == DELETED and (deleted is None or isinstance(deleted, str)):
-            self._forget_more(deleted)
+            self._forget_more(who, deleted)
 
-    def _forget(self, session: str | None) -> None:
-        self._journal.forget(session)
-        self._forget_more(session)
+    def _forget(self, who: Caller, session: str | None) -> None:
+        self._journal.forget(who, session)
+        self._forget_more(who, session)
 
-    def _forget_more(self, session: str | None) -> None:
+    def _forget_more(self, who: Caller, session: str | None) -> None:
         for forget in self._forgetters:
-            forget(session)
+            forget(who, session)
 
-    async def health(self, id_or_name: str) -> JsonObject:
+    async def health(self, who: Caller, id_or_name: str) -> JsonObject:
         """Return how full the context window is by the newest request, what fills it, and what is buried in it."""
-        session = await self.session(id_or_name)
-        newest = await self._session_store.newest_metric(session.id)
-        _, layout = await self._session_store.newest_context(session.id)
+        session = await self.session(who, id_or_name)
+        newest = await self._session_store.newest_metric(who, session.id)
+        _, layout = await self._session_store.newest_context(who, session.id)
         noted = layout if isinstance(layout, Mapping) else {}
         filled = fill(newest, self._newer_count(newest, session.id))
         level = metering.level(filled.percent) if newest else "ok"
@@ -140,48 +144,48 @@ class Sessions:
             **{name: noted.get(name) for name in ("distribution", "attention_sink")},
         }
 
-    async def memory(self, id_or_name: str, limit: int) -> JsonObject:
+    async def memory(self, who: Caller, id_or_name: str, limit: int) -> JsonObject:
         """Return how much of a session's newest requests was memory, the newest last."""
-        session = await self.session(id_or_name)
+        session = await self.session(who, id_or_name)
         history: list[JsonValue] = [
             {"at": iso_time(one.at), "tokens": one.tokens_estimated, **serialize.memory(one, one.context)}
-            for one in await self._session_store.newest_metrics(limit, session.id)
+            for one in await self._session_store.newest_metrics(who, limit, session.id)
             if one.context is not None
         ]
-        memory, _ = await self._session_store.newest_context(session.id)
+        memory, _ = await self._session_store.newest_context(who, session.id)
         return {"session_id": session.id, "memory_context": memory, "history": history}
 
-    async def memory_stats(self) -> JsonObject:
+    async def memory_stats(self, who: Caller) -> JsonObject:
         """Return how much of all requests was memory."""
         await self._journal.caught_up()
-        return serialize.memory_sums(await self._session_store.memory_totals())
+        return serialize.memory_sums(await self._session_store.memory_totals(who))
 
-    async def metrics(self, id_or_name: str | None) -> AsyncIterator[Sequence[Metric]]:
+    async def metrics(self, who: Caller, id_or_name: str | None) -> AsyncIterator[Sequence[Metric]]:
         """Return the requests of a session, or of all, some at a time; no read is a long one."""
-        session = None if id_or_name is None else (await self.session(id_or_name)).id
+        session = None if id_or_name is None else (await self.session(who, id_or_name)).id
         await self._journal.caught_up()
         after = 0
-        while page := await self._session_store.metrics(session, after, PAGE):
+        while page := await self._session_store.metrics(who, session, after, PAGE):
             after = page[-1][0]
             yield [metric for _, metric in page]
 
-    async def _sink_alert(self, session: str) -> JsonObject | None:
+    async def _sink_alert(self, who: Caller, session: str) -> JsonObject | None:
         """Return the alert of a session whose instructions are buried, as it was published once."""
-        _, layout = await self._session_store.newest_context(session)
+        _, layout = await self._session_store.newest_context(who, session)
         sink = layout.get("attention_sink") if isinstance(layout, Mapping) else None
         if not isinstance(sink, Mapping) or not sink.get("is_sunk"):
             return None
         return {"type": "attention_sink_alert", "session_id": session, **sink}
 
-    async def snapshot(self) -> JsonObject:
+    async def snapshot(self, who: Caller) -> JsonObject:
         """Return what a viewer needs before it can make sense of events."""
         await self._journal.caught_up()
-        sessions = await self._session_store.newest(SHOWN_SESSIONS)
-        metrics = await self._session_store.newest_metrics(SHOWN_METRICS)
-        alerts = [alert for each in sessions[:ALERTED_SESSIONS] if (alert := await self._sink_alert(each.id))]
+        sessions = await self._session_store.newest(who, SHOWN_SESSIONS)
+        metrics = await self._session_store.newest_metrics(who, SHOWN_METRICS)
+        alerts = [alert for each in sessions[:ALERTED_SESSIONS] if (alert := await self._sink_alert(who, each.id))]
         return {
             "alerts": alerts,
             "sessions": [serialize.session(each) for each in sessions],
             "metrics": [serialize.metric(each) for each in metrics],
-            "totals": serialize.sums(await self._session_store.totals()),
+            "totals": serialize.sums(await self._session_store.totals(who)),
         }

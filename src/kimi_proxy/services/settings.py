@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal, Protocol
 
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config, FileSettings, parse
 from kimi_proxy.core.errors import ConfigError, FileRefused, InvalidParams
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -49,22 +50,22 @@ class LiveSettings:
             "settings": _shown(self._config),
         }
 
-    async def change(self, wanted: Mapping[str, bool]) -> JsonObject:
+    async def change(self, who: Caller, wanted: Mapping[str, bool]) -> JsonObject:
         """Switch at once, then write it down; `problem` says why it lasts until the next start only."""
         for name in wanted:
             if name not in self._switches:
                 raise InvalidParams(name, f"only these can be changed while it runs: {', '.join(self._switches)}")
         async with self._writing:
-            self.switch(wanted)
+            self.switch(who, wanted)
             problem = await asyncio.to_thread(self._write, wanted)
         code, text = problem or (None, None)
         return {**self.to_json(), "saved": problem is None, "problem": text, "problem_code": code}
 
-    def switch(self, wanted: Mapping[str, bool]) -> None:
+    def switch(self, who: Caller, wanted: Mapping[str, bool]) -> None:
         """Switch until the next start, on every server that shares the store."""
         for name, is_on in wanted.items():
             self._switches[name].is_on = is_on
-        self._publish(EVENT, {"switches": self._values()})
+        self._publish(who, EVENT, {"switches": self._values()})
 
     def follow(self, event: str, fields: Mapping[str, JsonValue]) -> None:
         """Switch what another server has switched; a restart reads the file again."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
+from kimi_proxy.core.caller import ANONYMOUS
 from kimi_proxy.core.config.servers import ALIASES, McpServer
 from kimi_proxy.core.errors import KimiProxyError, ServerNotRun, UnknownServer, UpstreamTimeout
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -65,7 +66,7 @@ class ServerStatus:
             began = self._now()
             params: JsonObject = {} if cursor is None else {"cursor": cursor}
             message: JsonObject = {"jsonrpc": "2.0", "id": page, "method": "tools/list", "params": params}
-            answer = await self._gateway.clients.forward_jsonrpc(name, message)
+            answer = await self._gateway.send(ANONYMOUS, name, message)
             stats.took(self._now() - began)
             result = answer.get("result") if answer else None
             listed: JsonObject = result if isinstance(result, dict) else {}

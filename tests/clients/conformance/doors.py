@@ -13,6 +13,7 @@ from kimi_proxy.api.guard import Rules
 from kimi_proxy.api.mcp import HANDSHAKE, STATELESS, Catalog, Method, ProtocolVersions
 from kimi_proxy.api.mcp.http import endpoint
 from kimi_proxy.api.server import serve
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import BadRequest
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.mcp import HANDSHAKE_VERSIONS, STATELESS_VERSIONS
@@ -34,7 +35,7 @@ class Refused(BadRequest):
 
 
 def method(work: Callable[[JsonObject], JsonObject]) -> Method:
-    async def serve_it(catalog: Catalog, params: JsonObject) -> JsonObject:
+    async def serve_it(who: Caller, catalog: Catalog, params: JsonObject) -> JsonObject:
         try:
             return work(params)
         except Refusal as e:

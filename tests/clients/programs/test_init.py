@@ -15,6 +15,7 @@ from tests.clients.programs.worker import LOG, MARKER
 from tests.deep import deep
 from tests.evil import evil
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.features.clients import CLIENTS, Connection, server_entry
 from kimi_proxy.services.clients.places import HookTarget, Wanted
@@ -35,7 +36,7 @@ async def test_a_plugin_cuts_what_a_command_printed(tmp_path: Path, case: AgentC
         found = MARKER.search(model.requests[1])
         assert found, (outcome, model.requests[1][-3000:])
         lines = int(found[2]), int(found[3])
-        hidden = await p.runtime.pruner.recover(found[1].decode(), [lines], False)
+        hidden = await p.runtime.pruner.recover(LOCAL, found[1].decode(), [lines], False)
 
     assert outcome.is_success, outcome
     assert hidden and hidden in LOG.text

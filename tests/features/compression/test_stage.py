@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conversations import SYSTEM, Assistant, Call, Item, Result, User, request, texts
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.features.compression import CompressionPlan, History, Preset, can_compress, compressed, plan
 from kimi_proxy.features.models import Target
@@ -19,7 +20,7 @@ EXCHANGE: list[Item] = [User("ask"), Assistant("", (Call("a"),)), Result("a", "x
 
 
 def draft(request: Request) -> Draft:
-    return Draft(request, Target("p", "m"), Session("s"))
+    return Draft(request, Target("p", "m"), Session("s"), LOCAL)
 
 
 def decided(request: Request, cut: int, kept: tuple[int, ...] = ()) -> ActiveCompression:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.services.store.making import opened
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Request
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.features.models import Target
@@ -40,7 +41,7 @@ class World:
 
     async def send(self, request: Request, session: str = "s-1") -> Draft:
         """The draft as it would leave."""
-        draft = Draft(request, Target("kimi", "kimi-k2"), Session(session))
+        draft = Draft(request, Target("kimi", "kimi-k2"), Session(session), LOCAL)
         return await run_stages(draft, (self.sanitizer.shorten,), lambda step, error: None)
 
 

@@ -14,6 +14,7 @@ from tests.model import Call, Says, events
 from tests.model import body as answer_body
 from tests.recordings.agent import Model as Counting
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.errors import StoreUnavailable
@@ -45,12 +46,12 @@ def toml(provider: Evil, wire: Wire, model: str, more: str = "") -> str:
 
 
 async def ask(runtime: Runtime, wire: Wire, raw: bytes) -> None:
-    async with runtime.chat.answer(ChatRequest(wire, raw)) as answer:
+    async with runtime.chat.answer(ChatRequest(LOCAL, wire, raw)) as answer:
         _ = [piece async for piece in answer.rest] if answer.rest else []
 
 
 async def noted(runtime: Runtime) -> list[Metric]:
-    return [metric async for page in runtime.sessions.metrics(None) for metric in page]
+    return [metric async for page in runtime.sessions.metrics(LOCAL, None) for metric in page]
 
 
 @pytest.mark.parametrize("name", ["debugging", too("refactoring"), too("log-hunt")])
@@ -161,7 +162,7 @@ async def test_an_answer_that_the_client_broke_off_is_charged_by_estimate(tmp_pa
         running(parse(toml(upstream, wire, "kimi-k2"), {}, tmp_path)) as runtime,
     ):
         raw = body(wire, [User("tell me " * 1000)], tools=(), stream=True)
-        async with runtime.chat.answer(ChatRequest(wire, raw)) as given:
+        async with runtime.chat.answer(ChatRequest(LOCAL, wire, raw)) as given:
             assert given.rest is not None
             await anext(given.rest)
         (metric,) = await noted(runtime)
@@ -182,7 +183,7 @@ async def test_a_request_that_nobody_changed_has_an_account_of_nothing_saved(tmp
     ):
         await ask(runtime, Wire.CHAT, body(Wire.CHAT, [User("hello")], tools=()))
         (metric,) = await noted(runtime)
-        session = await runtime.sessions.session(metric.session)
+        session = await runtime.sessions.session(LOCAL, metric.session)
 
     assert metric.account == Account(100, 100, cost_before_usd=metric.cost_usd, net_saved_usd=0.0)
     assert (session.net_saved_tokens, session.net_saved_usd, session.cost_before_usd) == (0, 0.0, metric.cost_usd)
@@ -216,7 +217,7 @@ async def talked(script: Script, said: list[Item], tmp_path: Path) -> AsyncItera
 async def test_a_compression_by_hand_is_on_the_account_of_the_first_request_that_carries_it(tmp_path: Path):
     said = a_long_talk()
     async with talked(talks_and_summarises, said, tmp_path) as (runtime, first):
-        await runtime.compressions.compress(first.session, runtime.compressions.usual)
+        await runtime.compressions.compress(LOCAL, first.session, runtime.compressions.usual)
         for more in ("again?", "and again?"):
             await ask(runtime, Wire.CHAT, body(Wire.CHAT, [*said, User("and?"), Assistant("So."), User(more)]))
         accounts = [metric.account for metric in await noted(runtime)]
@@ -243,7 +244,7 @@ async def test_a_summary_that_came_to_nothing_is_on_the_account_of_the_next_requ
 
     async with talked(breaks_the_disk, said, tmp_path) as (runtime, first):
         with pytest.raises(StoreUnavailable):
-            await runtime.compressions.compress(first.session, runtime.compressions.usual)
+            await runtime.compressions.compress(LOCAL, first.session, runtime.compressions.usual)
         file.rmdir()
         (tmp_path / "away").rename(file)
         await ask(runtime, Wire.CHAT, body(Wire.CHAT, [*said, User("and?"), Assistant("So."), User("again?")]))
@@ -257,8 +258,8 @@ async def test_each_summary_between_two_requests_is_on_the_account(tmp_path: Pat
     said = a_long_talk()
     async with talked(talks_and_summarises, said, tmp_path) as (runtime, first):
         for _ in range(2):
-            await runtime.compressions.compress(first.session, runtime.compressions.usual)
-            await runtime.compressions.undo(first.session)
+            await runtime.compressions.compress(LOCAL, first.session, runtime.compressions.usual)
+            await runtime.compressions.undo(LOCAL, first.session)
         await ask(runtime, Wire.CHAT, body(Wire.CHAT, [*said, User("and?"), Assistant("So."), User("again?")]))
         account = (await noted(runtime))[-1].account
 
@@ -299,7 +300,7 @@ async def test_a_summary_is_on_an_account_even_if_the_request_that_carries_it_is
             await talks_and_summarises(heard, line)
 
     async with talked(refuses_at_last, said, tmp_path) as (runtime, first):
-        await runtime.compressions.compress(first.session, runtime.compressions.usual)
+        await runtime.compressions.compress(LOCAL, first.session, runtime.compressions.usual)
         await ask(runtime, Wire.CHAT, body(Wire.CHAT, [*said, User("and?"), Assistant("So."), User("again?")]))
         refused = (await noted(runtime))[-1]
 

@@ -8,6 +8,7 @@ import pytest
 from tests.evil import Heard, Line, evil, http
 from tests.model import Says, body
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.config import parse as parse_config
 from kimi_proxy.core.json import JsonObject
@@ -60,7 +61,7 @@ async def test_a_model_that_is_not_anthropic_s_hits_its_cache_in_every_turn(
             async with running(parse_config(toml, {}, tmp_path)) as runtime:
                 for number in turns:
                     headers = ((b"x-claude-code-session-id", b"3fe3571c"),)
-                    async with runtime.chat.answer(ChatRequest(Wire.MESSAGES, turn(number), headers)):
+                    async with runtime.chat.answer(ChatRequest(LOCAL, Wire.MESSAGES, turn(number), headers)):
                         pass
 
     assert model.read_anew == read_anew

@@ -12,13 +12,14 @@ from tests.model import Says, events
 from tests.model import body as answer_body
 
 from kimi_proxy.core import tokens
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.config import parse as parse_config
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.context import tokens_of
 from kimi_proxy.features.sanitizer.lossless import readable_before
 from kimi_proxy.features.sanitizer.plan import plan
-from kimi_proxy.features.sessions import session_named
+from kimi_proxy.features.sessions import LOCAL_IDS
 from kimi_proxy.services.chat.handler import ChatRequest
 from kimi_proxy.services.runtime import running
 
@@ -49,9 +50,9 @@ async def test_the_account_is_of_what_was_sent_and_the_window_of_what_was_read(s
     async with evil(cleared) as provider:
         toml = f"{provider.toml('anthropic')}[sanitizer]\nbudget_ms = 60000\nthreshold_tokens = 1000\n"
         async with running(parse_config(toml, {}, tmp_path)) as runtime:
-            async with runtime.chat.answer(ChatRequest(Wire.MESSAGES, raw)) as answer:
+            async with runtime.chat.answer(ChatRequest(LOCAL, Wire.MESSAGES, raw)) as answer:
                 _ = [piece async for piece in answer.rest] if answer.rest else []
-            (metric,) = [metric async for page in runtime.sessions.metrics(None) for metric in page]
+            (metric,) = [metric async for page in runtime.sessions.metrics(LOCAL, None) for metric in page]
 
     account = metric.account
     assert account is not None
@@ -91,7 +92,7 @@ async def test_a_compaction_that_codex_asks_for_passes_untouched(tmp_path: Path)
         toml = f"{provider.toml()}[reinjection]\nenabled = true\nthreshold = 0.01\n"
         async with (
             running(parse_config(toml, {}, tmp_path)) as runtime,
-            runtime.chat.answer(ChatRequest(Wire.RESPONSES, raw)),
+            runtime.chat.answer(ChatRequest(LOCAL, Wire.RESPONSES, raw)),
         ):
             pass
 
@@ -148,10 +149,10 @@ async def test_a_cut_in_what_was_compacted_is_repeated_and_saves_nothing_any_mor
         toml = f"{provider.toml(kind)}[sanitizer]\nbudget_ms = 60000\nthreshold_tokens = 1000\n"
         async with running(parse_config(toml, {}, tmp_path)) as runtime:
             for value in (first, then):
-                async with runtime.chat.answer(ChatRequest(wire, json.dumps(value).encode())) as answer:
+                async with runtime.chat.answer(ChatRequest(LOCAL, wire, json.dumps(value).encode())) as answer:
                     _ = [piece async for piece in answer.rest] if answer.rest else []
-            stats = await runtime.sanitizer.stats()
-            both = [metric async for page in runtime.sessions.metrics(None) for metric in page]
+            stats = await runtime.sanitizer.stats(LOCAL)
+            both = [metric async for page in runtime.sessions.metrics(LOCAL, None) for metric in page]
 
     before, after = (parse(heard.body, wire) for heard in provider.heard)
     (cut,), (repeated,) = (
@@ -189,12 +190,12 @@ async def test_a_compaction_of_its_own_is_in_the_account_of_its_session(tmp_path
         await line.send(http(json.dumps({**compacted, "usage": usage}).encode()))
 
     async with evil(compact) as provider, running(parse_config(provider.toml(), {}, tmp_path)) as runtime:
-        asked = ChatRequest(Wire.RESPONSES, raw, ((b"session-id", b"mine"),))
+        asked = ChatRequest(LOCAL, Wire.RESPONSES, raw, ((b"session-id", b"mine"),))
         async with runtime.chat.relay(asked, "POST", "/v1/responses/compact") as answer:
             shown = json.loads(answer.body)
-        (metric,) = [metric async for page in runtime.sessions.metrics(None) for metric in page]
+        (metric,) = [metric async for page in runtime.sessions.metrics(LOCAL, None) for metric in page]
 
     assert shown["output"] == compacted["output"]
     assert [(heard.target, heard.body) for heard in provider.heard] == [("/v1/responses/compact", raw)]
-    assert (metric.session, metric.tokens) == (session_named("mine").id, 40_000)
+    assert (metric.session, metric.tokens) == (LOCAL_IDS.named("mine").id, 40_000)
     assert metric.tokens_saved == 0

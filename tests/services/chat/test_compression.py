@@ -9,6 +9,7 @@ import pytest
 from tests.conversations import Assistant, Item, User, request
 from tests.services.store.making import opened
 
+from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.chat.reply import Usage
 from kimi_proxy.core.errors import StoreUnavailable
@@ -41,13 +42,13 @@ class Late(SqliteDecisions):
         self.is_written = asyncio.Event()
         self.hangs = False
 
-    async def add_compression(self, made: CompressionRecord, after: str | None = None) -> bool:
-        await super().add_compression(made, after)
+    async def add_compression(self, who: Caller, made: CompressionRecord, after: str | None = None) -> bool:
+        await super().add_compression(who, made, after)
         await self._then()
         return True
 
-    async def undo_compression(self, id: str, at: float) -> None:
-        await super().undo_compression(id, at)
+    async def undo_compression(self, who: Caller, id: str, at: float) -> None:
+        await super().undo_compression(who, id, at)
         await self._then()
 
     async def _then(self) -> None:
@@ -62,7 +63,7 @@ def talk() -> Draft:
     for n in range(12):
         said += [User(f"question {n}: {'tell me more about it ' * 60}"), Assistant(f"answer {n}: {'so it is ' * 60}")]
     whole = request(Wire.CHAT, [*said, User("and?")])
-    return Draft(whole, Target("p", "m"), SESSION, whole)
+    return Draft(whole, Target("p", "m"), SESSION, LOCAL, whole)
 
 
 @asynccontextmanager
@@ -86,7 +87,7 @@ async def test_what_the_disk_did_after_nobody_waited_any_more_is_what_stands(tmp
             await compressor.compress(talk(), PRESET)
         after = await sent(compressor)
         with pytest.raises(StoreUnavailable):
-            await compressor.undo(SESSION.id)
+            await compressor.undo(LOCAL, SESSION.id)
         undone = await sent(compressor)
 
     assert [draft.compression is None for draft in (before, after, undone)] == [True, False, True]
@@ -112,7 +113,7 @@ async def test_a_last_request_counts_with_what_was_cut_from_it(tmp_path: Path):
     small = talk().request
     async with world(tmp_path) as (compressor, _):
         for name in ("ses_1", "ses_2", "ses_3", "ses_4"):
-            await compressor.repeat(Draft(small, Target("p", "m"), Session(name), came))
-        seen = [compressor.has_seen(name) for name in ("ses_1", "ses_2", "ses_3", "ses_4")]
+            await compressor.repeat(Draft(small, Target("p", "m"), Session(name), LOCAL, came))
+        seen = [compressor.has_seen(LOCAL, name) for name in ("ses_1", "ses_2", "ses_3", "ses_4")]
 
     assert seen == [False, True, True, True]

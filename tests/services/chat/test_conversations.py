@@ -11,6 +11,7 @@ from tests.evil import Heard, Line, evil, http
 from tests.model import Says
 from tests.model import body as answer_body
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
 from kimi_proxy.services.chat.handler import ChatRequest
@@ -37,9 +38,9 @@ async def world(home: Path) -> AsyncIterator[Runtime]:
 async def ask(runtime: Runtime, items: Sequence[Item], tools: Sequence[str] = ("bash",), user: str = "") -> str:
     """Return the session of the request."""
     raw = body(Wire.CHAT, items, tools=tuple(tools), **({"user": user} if user else {}))
-    async with runtime.chat.answer(ChatRequest(Wire.CHAT, raw)) as answer:
+    async with runtime.chat.answer(ChatRequest(LOCAL, Wire.CHAT, raw)) as answer:
         _ = [piece async for piece in answer.rest] if answer.rest else []
-    newest = [metric async for page in runtime.sessions.metrics(None) for metric in page]
+    newest = [metric async for page in runtime.sessions.metrics(LOCAL, None) for metric in page]
     return max(newest, key=lambda metric: metric.at).session
 
 
@@ -107,8 +108,8 @@ async def test_a_conversation_of_named_sessions_is_as_its_client_says(tmp_path: 
         raw = json.loads(body(Wire.CHAT, FIRST, tools=("bash",)))
         for _ in range(2):
             named = json.dumps({**raw, "metadata": {"session_id": "mine"}}).encode()
-            async with runtime.chat.answer(ChatRequest(Wire.CHAT, named)):
+            async with runtime.chat.answer(ChatRequest(LOCAL, Wire.CHAT, named)):
                 pass
-        both = {metric.session async for page in runtime.sessions.metrics(None) for metric in page}
+        both = {metric.session async for page in runtime.sessions.metrics(LOCAL, None) for metric in page}
 
     assert len(both) == 1

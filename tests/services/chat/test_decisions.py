@@ -8,6 +8,7 @@ import pytest
 from tests.fakes import Clock
 from tests.services.store.making import opened
 
+from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.sanitizer.plan import LongOutput
@@ -29,14 +30,14 @@ class CountedDecisions:
         self._stored_decisions = store.decisions
         self.reads = 0
 
-    async def get(self, scope: str, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
+    async def get(self, who: Caller, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
         self.reads += 1
-        return await self._stored_decisions.get(scope, keys)
+        return await self._stored_decisions.get(who, keys)
 
     async def add(
-        self, scope: str, new: Sequence[DecisionRecord], forget: Sequence[bytes] = ()
+        self, who: Caller, new: Sequence[DecisionRecord], forget: Sequence[bytes] = ()
     ) -> Mapping[bytes, DecisionRecord]:
-        return await self._stored_decisions.add(scope, new, forget)
+        return await self._stored_decisions.add(who, new, forget)
 
 
 class LateDecisions(CountedDecisions):
@@ -45,9 +46,9 @@ class LateDecisions(CountedDecisions):
     is_late = False
 
     async def add(
-        self, scope: str, new: Sequence[DecisionRecord], forget: Sequence[bytes] = ()
+        self, who: Caller, new: Sequence[DecisionRecord], forget: Sequence[bytes] = ()
     ) -> Mapping[bytes, DecisionRecord]:
-        written = await super().add(scope, new, forget)
+        written = await super().add(who, new, forget)
         if self.is_late:
             self.is_late = False
             raise StoreUnavailable("the disk has not answered")
@@ -59,11 +60,11 @@ async def test_a_decision_is_looked_up_once_in_a_while(tmp_path: Path):
     async with opened(tmp_path) as store:
         stored_decisions = CountedDecisions(store)
         decisions = ChatDecisions(store.originals, stored_decisions, 60, clock)
-        await decisions.commit([CUT], "ses_1")
-        told = [await decisions.known([OUTPUT]) for _ in range(3)]
+        await decisions.commit(LOCAL, [CUT], "ses_1")
+        told = [await decisions.known(LOCAL, [OUTPUT]) for _ in range(3)]
         before = stored_decisions.reads
         clock.advance(61)
-        told.append(await decisions.known([OUTPUT]))
+        told.append(await decisions.known(LOCAL, [OUTPUT]))
 
     assert [decision[OUTPUT.key].shown for decision in told] == ["te…"] * 4
     assert (before, stored_decisions.reads) == (0, 1)
@@ -72,10 +73,10 @@ async def test_a_decision_is_looked_up_once_in_a_while(tmp_path: Path):
 async def test_what_went_whole_since_counts_for_more_than_what_is_remembered(tmp_path: Path):
     async with opened(tmp_path) as store:
         decisions = ChatDecisions(store.originals, store.decisions, 60, Clock(0.0))
-        await decisions.commit([CUT], "ses_1")
-        await decisions.known([OUTPUT])
-        decisions.went_whole([OUTPUT], "store_unavailable")
-        told = await decisions.known([OUTPUT])
+        await decisions.commit(LOCAL, [CUT], "ses_1")
+        await decisions.known(LOCAL, [OUTPUT])
+        decisions.went_whole(LOCAL, [OUTPUT], "store_unavailable")
+        told = await decisions.known(LOCAL, [OUTPUT])
 
     assert told[OUTPUT.key].shown is None
 
@@ -84,10 +85,10 @@ async def test_what_is_owed_to_a_call_whose_id_was_used_before_is_told(tmp_path:
     async with opened(tmp_path) as store:
         stored_decisions = CountedDecisions(store)
         decisions = ChatDecisions(store.originals, stored_decisions, 60, Clock(0.0))
-        nothing = [await decisions.pending_results("ses_1", ["call_1"]) for _ in range(2)]
+        nothing = [await decisions.pending_results(LOCAL, "ses_1", ["call_1"]) for _ in range(2)]
         before = stored_decisions.reads
-        await decisions.save_pending_result("ses_1", "call_1", "recovered lines")
-        owed = [await decisions.pending_results("ses_1", ["call_1"]) for _ in range(2)]
+        await decisions.save_pending_result(LOCAL, "ses_1", "call_1", "recovered lines")
+        owed = [await decisions.pending_results(LOCAL, "ses_1", ["call_1"]) for _ in range(2)]
 
     assert nothing == [{}, {}]
     assert owed == [{"call_1": "recovered lines"}] * 2
@@ -100,10 +101,10 @@ async def test_a_cut_that_was_written_too_late_is_taken_back_on_disk_before_a_re
         decisions = ChatDecisions(store.originals, late)
         late.is_late = True
         with pytest.raises(StoreUnavailable):
-            await decisions.commit([CUT], "ses_1")
-        sent = await decisions.known([OUTPUT])
+            await decisions.commit(LOCAL, [CUT], "ses_1")
+        sent = await decisions.known(LOCAL, [OUTPUT])
         await decisions.close()
-        after_restart = await ChatDecisions(store.originals, store.decisions).known([OUTPUT])
+        after_restart = await ChatDecisions(store.originals, store.decisions).known(LOCAL, [OUTPUT])
 
     assert sent[OUTPUT.key].shown is None
     assert after_restart[OUTPUT.key].shown is None
@@ -114,14 +115,14 @@ async def test_what_was_sent_stays_when_its_replacement_is_written_too_late(tmp_
     async with opened(tmp_path) as store:
         late = LateDecisions(store)
         decisions = ChatDecisions(store.originals, late, 60, Clock(0.0))
-        await decisions.commit([CUT], "ses_1")
+        await decisions.commit(LOCAL, [CUT], "ses_1")
         late.is_late = True
         with pytest.raises(StoreUnavailable):
-            await decisions.commit([shorter], "ses_1", replaces=True)
-        sent = await decisions.known([OUTPUT])
+            await decisions.commit(LOCAL, [shorter], "ses_1", replaces=True)
+        sent = await decisions.known(LOCAL, [OUTPUT])
         await decisions.close()
-        after_restart = await ChatDecisions(store.originals, store.decisions).known([OUTPUT])
-        again = await decisions.commit([shorter], "ses_1", replaces=True)
+        after_restart = await ChatDecisions(store.originals, store.decisions).known(LOCAL, [OUTPUT])
+        again = await decisions.commit(LOCAL, [shorter], "ses_1", replaces=True)
 
     assert [told[OUTPUT.key].shown for told in (sent, after_restart, again)] == ["te…", "te…", "…"]
 
@@ -135,9 +136,9 @@ async def test_memory_holds_decisions_by_the_room_that_their_text_takes(tmp_path
     ]
     async with opened(tmp_path) as store:
         decisions = ChatDecisions(store.originals, store.decisions, 60)
-        await decisions.commit(cut, "ses_1")
-        in_memory = decisions.remembered(outputs)
-        known = await decisions.known(outputs)
+        await decisions.commit(LOCAL, cut, "ses_1")
+        in_memory = decisions.remembered(LOCAL, outputs)
+        known = await decisions.known(LOCAL, outputs)
 
     assert list(in_memory) == [output.key for output in outputs[1:]]
     assert {key: decision.shown for key, decision in known.items()} == {output.key: shown for output in outputs}

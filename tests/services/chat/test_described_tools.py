@@ -2,6 +2,7 @@
 
 from tests.conversations import Assistant, Call, Result, User, request
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import Draft
@@ -13,11 +14,11 @@ from kimi_proxy.services.chat.counting import TokenCounter
 async def test_each_tool_has_its_tokens_and_its_calls_and_servers_are_summed_up():
     items = [User("go"), Assistant("", (Call("c1", "bash"),)), Result("c1", "done")]
     came = request(Wire.CHAT, items, tools=("bash", "todowrite", "mcp__a__list", "mcp__a__close"))
-    draft, counter = Draft(came, Target("kimi", "kimi-k2"), Session("s-1")), TokenCounter()
+    draft, counter = Draft(came, Target("kimi", "kimi-k2"), Session("s-1"), LOCAL), TokenCounter()
     latest = LatestRequests(counter, Models({}, {}))
     latest.on_start(draft, draft)
     try:
-        shown = (await latest.context("s-1"))["described_tools"]
+        shown = (await latest.context(LOCAL, "s-1"))["described_tools"]
     finally:
         counter.close()
 

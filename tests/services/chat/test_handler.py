@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.evil import Evil, answering, evil, http
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, edit
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.errors import NoProvider
@@ -45,7 +46,7 @@ async def world(*stages: Stage) -> AsyncIterator[tuple[Chat, Evil, Metrics]]:
 
 
 async def ask(chat: Chat, body: bytes = BODY) -> Answer:
-    async with chat.answer(ChatRequest(Wire.CHAT, body)) as answer:
+    async with chat.answer(ChatRequest(LOCAL, Wire.CHAT, body)) as answer:
         return answer
 
 

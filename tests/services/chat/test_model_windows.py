@@ -1,11 +1,11 @@
 """A window that is not known is asked for once, after the model has answered, and reported once if it stays unknown."""
 
 import asyncio
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.chat.reply import ReplyFacts
 from kimi_proxy.core.config import parse as settings
@@ -28,11 +28,8 @@ class World:
         self.asked: list[tuple[str, tuple[tuple[bytes, bytes], ...]]] = []
         self.events: list[tuple[str, JsonObject]] = []
         self.windows = ModelWindows(
-            self.models, self.list_models, lambda name, it: self.events.append((name, dict(it)))
+            self.models, self.list_models, lambda who, name, it: self.events.append((name, dict(it)))
         )
-
-    def publish(self, event: str, fields: Mapping[str, JsonValue]) -> None:
-        self.events.append((event, dict(fields)))
 
     async def list_models(self, provider: str, question: UpstreamRequest) -> JsonValue:
         self.asked.append((provider, question.headers))
@@ -40,7 +37,7 @@ class World:
 
     async def answered(self, target: Target, status: int = 200) -> None:
         request = parse(b'{"model": "m", "messages": []}', Wire.CHAT)
-        draft = Draft(request, target, Session("ses_1"), headers=((b"authorization", b"Bearer own"),))
+        draft = Draft(request, target, Session("ses_1"), LOCAL, headers=((b"authorization", b"Bearer own"),))
         self.windows.on_end(Exchange(draft, status, "ok", ReplyFacts(), 0.1, 0.1))
         for _ in range(5):
             await asyncio.sleep(0)
@@ -52,7 +49,7 @@ async def test_the_providers_own_list_gives_the_window_of_a_model_that_the_table
     await w.answered(target)
 
     assert w.asked == [("mine", ((b"authorization", b"Bearer own"),))]
-    assert (w.models.window(target), w.windows.unknown(), w.events) == (64_000, [], [])
+    assert (w.models.window(target), w.windows.unknown(LOCAL), w.events) == (64_000, [], [])
 
 
 async def test_a_model_that_stays_unknown_is_reported_once_with_the_lines_to_paste(caplog: pytest.LogCaptureFixture):
@@ -62,7 +59,7 @@ async def test_a_model_that_stays_unknown_is_reported_once_with_the_lines_to_pas
 
     lines = '[models."mystery"]\nprovider = "mine"\nmax_context_size = 131072  # replace it by the model\'s own\n'
     unknown = {"provider": "mine", "model": "mystery", "lines": lines}
-    assert (len(w.asked), w.events, w.windows.unknown()) == (1, [("model_unknown", unknown)], [unknown])
+    assert (len(w.asked), w.events, w.windows.unknown(LOCAL)) == (1, [("model_unknown", unknown)], [unknown])
     assert [record.message for record in caplog.records] == ["a model's window is not known: paste these lines"]
 
 
@@ -92,4 +89,4 @@ async def test_a_list_that_cannot_be_read_leaves_the_table_in_force():
     w, target = World(None), Target("ollama", "llama3.1:8b")
     await w.answered(target)
 
-    assert (w.models.window(target), w.windows.unknown()) == (128_000, [])
+    assert (w.models.window(target), w.windows.unknown(LOCAL)) == (128_000, [])

@@ -9,6 +9,7 @@ from tests.conversations import SYSTEM, Assistant, Item, User, request
 from tests.fakes import Clock
 from tests.services.store.making import opened
 
+from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.config.sections import MemorySettings as Settings
 from kimi_proxy.core.errors import StoreUnavailable
@@ -35,7 +36,7 @@ class World:
         def failed(name: str, error: Exception) -> None:
             raise error
 
-        draft = Draft(request(wire, items), Target("p", "m"), Session(session))
+        draft = Draft(request(wire, items), Target("p", "m"), Session(session), LOCAL)
         return await run_stages(draft, (self.memory.inject,), failed)
 
 
@@ -53,7 +54,7 @@ def told(asked: Request) -> list[str]:
 @pytest.mark.parametrize("wire", Wire)
 async def test_a_new_conversation_is_told_by_the_system_wherever_the_api_puts_it(tmp_path: Path, wire: Wire):
     async with world(tmp_path) as w:
-        await w.memory.save("tabs, not spaces")
+        await w.memory.save(LOCAL, "tabs, not spaces")
         first, later = await w.send(FIRST, wire=wire), await w.send(LATER, wire=wire)
 
     assert told(first.request) == told(later.request) == [f"{SYSTEM}\n\n{BLOCK}"]
@@ -62,9 +63,9 @@ async def test_a_new_conversation_is_told_by_the_system_wherever_the_api_puts_it
 
 async def test_it_stays_the_same_after_an_edit_a_restart_and_when_it_is_switched_off(tmp_path: Path):
     async with world(tmp_path) as w:
-        await w.memory.save("tabs, not spaces")
+        await w.memory.save(LOCAL, "tabs, not spaces")
         first = await w.send(FIRST)
-        await w.memory.save("spaces, not tabs")
+        await w.memory.save(LOCAL, "spaces, not tabs")
         edited, other = await w.send(LATER), await w.send(FIRST, "ses_2")
     async with world(tmp_path) as w:
         restarted = await w.send(LATER)
@@ -80,7 +81,7 @@ async def test_it_stays_the_same_after_an_edit_a_restart_and_when_it_is_switched
 async def test_a_conversation_that_began_without_it_goes_on_without_it(tmp_path: Path):
     async with world(tmp_path) as w:
         without = await w.send(FIRST)
-        await w.memory.save("tabs, not spaces")
+        await w.memory.save(LOCAL, "tabs, not spaces")
         in_the_middle, later = await w.send(LATER, "ses_2"), await w.send(LATER)
         again = await w.send(FIRST)
     async with world(tmp_path) as w:
@@ -92,7 +93,7 @@ async def test_a_conversation_that_began_without_it_goes_on_without_it(tmp_path:
 
 async def test_a_session_with_requests_behind_it_is_not_new(tmp_path: Path):
     async with world(tmp_path) as w:
-        await w.memory.save("tabs, not spaces")
+        await w.memory.save(LOCAL, "tabs, not spaces")
         await w.store.sessions.write((), [Metric("req_1", "ses_1", 1.0, "p", "m", "chat", 1, 0, (), None)])
         draft = await w.send(FIRST)
 
@@ -101,7 +102,7 @@ async def test_a_session_with_requests_behind_it_is_not_new(tmp_path: Path):
 
 async def test_it_is_off_unless_somebody_switches_it_on(tmp_path: Path):
     async with world(tmp_path, Settings()) as w:
-        await w.memory.save("tabs, not spaces")
+        await w.memory.save(LOCAL, "tabs, not spaces")
         before = await w.send(FIRST)
         w.memory.is_on = True
         after = await w.send(FIRST, "ses_2")
@@ -112,7 +113,7 @@ async def test_it_is_off_unless_somebody_switches_it_on(tmp_path: Path):
 
 async def test_what_stands_in_the_memory_cannot_end_its_block(tmp_path: Path):
     async with world(tmp_path) as w:
-        await w.memory.save("a</mcp-memory>b<MCP-memory>")
+        await w.memory.save(LOCAL, "a</mcp-memory>b<MCP-memory>")
         draft = await w.send(FIRST)
 
     assert told(draft.request)[0].endswith("\na< /mcp-memory>b< MCP-memory>\n</mcp-memory>")
@@ -120,7 +121,7 @@ async def test_what_stands_in_the_memory_cannot_end_its_block(tmp_path: Path):
 
 async def test_what_is_no_text_is_told_as_json(tmp_path: Path):
     async with world(tmp_path) as w:
-        shown = await w.memory.save({"style": "tabs"})
+        shown = await w.memory.save(LOCAL, {"style": "tabs"})
         draft = await w.send(FIRST)
 
     assert shown["content"] == {"style": "tabs"}
@@ -130,7 +131,7 @@ async def test_what_is_no_text_is_told_as_json(tmp_path: Path):
 async def test_a_broken_file_is_told_and_nothing_is_injected(tmp_path: Path):
     (tmp_path / "project_memory.json").write_bytes(b"{")
     async with world(tmp_path) as w:
-        shown, draft = await w.memory.load(), await w.send(FIRST)
+        shown, draft = await w.memory.load(LOCAL), await w.send(FIRST)
 
     assert "not JSON" in str(shown["trouble"])
     assert told(draft.request) == [SYSTEM]
@@ -143,13 +144,13 @@ class SickDecisions:
         self._stored_decisions = store.decisions
         self.is_sick = True
 
-    async def get(self, scope: str, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
-        return await self._stored_decisions.get(scope, keys)
+    async def get(self, who: Caller, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
+        return await self._stored_decisions.get(who, keys)
 
     async def add(
-        self, scope: str, new: Sequence[DecisionRecord], forget: Sequence[bytes] = ()
+        self, who: Caller, new: Sequence[DecisionRecord], forget: Sequence[bytes] = ()
     ) -> Mapping[bytes, DecisionRecord]:
-        standing = await self._stored_decisions.add(scope, new, forget)
+        standing = await self._stored_decisions.add(who, new, forget)
         if self.is_sick:
             raise StoreUnavailable("the disk has not answered in time")
         return standing
@@ -159,7 +160,7 @@ async def test_who_began_without_because_the_disk_was_slow_goes_on_without(tmp_p
     async with world(tmp_path) as w:
         stored_decisions = SickDecisions(w.store)
         slow = World(ProjectMemory(tmp_path, ON, stored_decisions, w.store.sessions), w.store)
-        await slow.memory.save("tabs, not spaces")
+        await slow.memory.save(LOCAL, "tabs, not spaces")
         first = await slow.send(FIRST)
         stored_decisions.is_sick = False
         later, other = await slow.send(LATER), await slow.send(FIRST, "ses_2")

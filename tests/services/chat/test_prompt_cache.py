@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 from tests.conversations import Assistant, Item, User, request
 
+from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.models import Target
@@ -19,14 +20,14 @@ BEGUN: Sequence[Item] = [User("go"), Assistant("Done."), User("next")]
 def last_at(at: float | None) -> PromptCaches:
     """Caches of a process that has just started; the session last sent something at that time."""
 
-    async def last_request(session: str) -> float | None:
+    async def last_request(who: Caller, session: str) -> float | None:
         return at
 
     return PromptCaches(last_request, now=lambda: NOW)
 
 
 async def is_cold(caches: PromptCaches, items: Sequence[Item], wire: Wire = Wire.CHAT, **more: JsonValue) -> bool:
-    draft = Draft(request(wire, items, **more), Target("kimi", "kimi-k2"), Session("s-1"))
+    draft = Draft(request(wire, items, **more), Target("kimi", "kimi-k2"), Session("s-1"), LOCAL)
     return (await caches.observe(draft)).is_cold
 
 

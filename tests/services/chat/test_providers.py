@@ -13,6 +13,7 @@ from tests.clients.provider import CHAT
 from tests.core.chat.streams import said
 from tests.evil import Evil, Heard, Line, Script, answering, evil, http
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.errors import InvalidParams, NoProvider, UpstreamDisconnected
@@ -67,7 +68,7 @@ async def ask(
 ) -> tuple[Answer, bytes]:
     """The answer, and all of its body."""
     body: JsonObject = {**BODIES[wire], **more}
-    question = ChatRequest(wire, json.dumps(body).encode(), headers, "beta=true")
+    question = ChatRequest(LOCAL, wire, json.dumps(body).encode(), headers, "beta=true")
     async with chat.answer(question) as answer:
         rest = [piece async for piece in answer.rest] if answer.rest else []
         return answer, answer.body + b"".join(rest)
@@ -155,7 +156,7 @@ async def test_what_only_the_responses_api_has_is_not_sent_to_a_provider_that_do
     body = b'{"model":"m","input":[]}'
     async with world(ok(), translate=BOTH) as (chat, provider, _):
         with pytest.raises(NoProvider):
-            async with chat.relay(ChatRequest(Wire.RESPONSES, body), "POST", "/v1/responses/compact"):
+            async with chat.relay(ChatRequest(LOCAL, Wire.RESPONSES, body), "POST", "/v1/responses/compact"):
                 pass
         with pytest.raises(InvalidParams, match="previous_response_id"):
             await ask(chat, wire=Wire.RESPONSES, previous_response_id="resp_1")
@@ -221,7 +222,7 @@ async def test_where_translation_is_switched_off_the_client_is_refused():
 
 async def test_tokens_for_such_a_provider_are_counted_here():
     body = b'{"model":"m","messages":[{"role":"user","content":"hello"}]}'
-    async with world(ok()) as (chat, provider, _), chat.count_tokens(ChatRequest(Wire.MESSAGES, body)) as answer:
+    async with world(ok()) as (chat, provider, _), chat.count_tokens(ChatRequest(LOCAL, Wire.MESSAGES, body)) as answer:
         counted = json.loads(answer.body)
 
     assert counted["input_tokens"] > 0

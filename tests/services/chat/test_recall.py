@@ -16,6 +16,7 @@ from tests.evil import Evil, Heard, Line, evil, http
 from tests.model import Call, Says, body, events
 from tests.texts import a_question
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.chat.reply import ReplyReader
 from kimi_proxy.core.config import parse as parse_config
@@ -72,7 +73,7 @@ async def world(home: Path, model: Model, more: str = "") -> AsyncIterator[tuple
 async def ask(runtime: Runtime, wire: Wire, items: Sequence[Item] = ITEMS, stream: bool = True) -> tuple[int, bytes]:
     options: JsonObject = {"stream_options": {"include_usage": True}} if stream and wire is Wire.CHAT else {}
     raw = request_body(wire, items, stream=stream, **options)
-    async with runtime.chat.answer(ChatRequest(wire, raw)) as answer:
+    async with runtime.chat.answer(ChatRequest(LOCAL, wire, raw)) as answer:
         came = answer.body
         with suppress(UpstreamError):  # upon which the connection is dropped
             async for piece in answer.rest or _nothing():
@@ -187,7 +188,7 @@ async def test_an_id_that_belongs_to_no_conversation_can_be_read_back_in_one_tha
     """A tool's output may name what another tool of the same person cut."""
     model = Model(Wire.CHAT, [])
     async with world(tmp_path, model) as (runtime, _):
-        named = (await runtime.pruner.prune(a_question(LOG.text))).prune_id
+        named = (await runtime.pruner.prune(LOCAL, a_question(LOG.text))).prune_id
         assert named is not None
         model.says = [Says("", (Call("own_1", "recover_text", {"id": named, "end_line": 1}),)), Says("ok")]
         await ask(runtime, Wire.CHAT, [*ITEMS[:-1], Result("call_a1", f"{named}\n{LOG.text}")], stream=False)
@@ -203,7 +204,7 @@ async def test_a_conversation_that_goes_on_from_nothing_cannot_either(tmp_path: 
     call = Call("own_1", "recover_text", {"id": foreign.decode()})
     model = Model(Wire.RESPONSES, [Says("", (call,)), Says("Never mind.")])
     raw = request_body(Wire.RESPONSES, [User("another question"), *ITEMS[1:]], previous_response_id=None)
-    async with world(tmp_path, model) as (runtime, _), runtime.chat.answer(ChatRequest(Wire.RESPONSES, raw)):
+    async with world(tmp_path, model) as (runtime, _), runtime.chat.answer(ChatRequest(LOCAL, Wire.RESPONSES, raw)):
         pass
 
     assert "never given out here" in json.loads(model.requests[1])["input"][-1]["output"]
@@ -274,7 +275,7 @@ async def test_a_client_that_hangs_up_ends_all_of_it(tmp_path: Path):
     model = Model(Wire.CHAT, [Says("Hm.", (recovering(),)), Says("A long answer. " * 500)])
     async with world(tmp_path, model) as (runtime, provider):
         raw = request_body(Wire.CHAT, ITEMS, stream=True)
-        async with runtime.chat.answer(ChatRequest(Wire.CHAT, raw)) as answer:
+        async with runtime.chat.answer(ChatRequest(LOCAL, Wire.CHAT, raw)) as answer:
             assert answer.rest is not None
             assert await anext(answer.rest)
         assert len(provider.heard) <= 2
@@ -286,7 +287,7 @@ async def test_whoever_goes_on_from_an_answer_by_its_id_goes_on_from_its_last_ro
     async with world(tmp_path, model) as (runtime, _):
         _, answer = await ask(runtime, Wire.RESPONSES)
         raw = request_body(Wire.RESPONSES, [User("And?")], previous_response_id="resp_1")
-        async with runtime.chat.answer(ChatRequest(Wire.RESPONSES, raw)):
+        async with runtime.chat.answer(ChatRequest(LOCAL, Wire.RESPONSES, raw)):
             pass
 
     assert b'"id":"resp_2"' not in answer.replace(b" ", b"")
@@ -335,12 +336,12 @@ async def test_of_a_history_that_gave_way_it_goes_with_the_next_request_too(tmp_
     later: list[Item] = [*said, Assistant("Both.", (Asked("call_b2"),)), Result("call_b2", "a.py")]
     async with world(tmp_path, model, "[compression]\nask_provider = false\n") as (runtime, _):
         await ask(runtime, wire, said[:-2], stream=False)
-        ((session, *_),) = [[metric.session for metric in page] async for page in runtime.sessions.metrics(None)]
-        await runtime.compressions.compress(session, runtime.compressions.usual)
+        ((session, *_),) = [[metric.session for metric in page] async for page in runtime.sessions.metrics(LOCAL, None)]
+        await runtime.compressions.compress(LOCAL, session, runtime.compressions.usual)
         _, answer = await ask(runtime, wire, said, stream=False)
         for _ in range(2):
             await ask(runtime, wire, later, stream=False)
-        await runtime.compressions.undo(session)
+        await runtime.compressions.undo(LOCAL, session)
         await ask(runtime, wire, later, stream=False)
 
     assert b"recover_text" not in answer and b"call_b2" in answer
@@ -361,7 +362,7 @@ async def test_whoever_goes_on_by_id_brings_a_result_for_our_call_too(tmp_path: 
         await ask(runtime, Wire.RESPONSES, stream=stream)
     async with world(tmp_path, model) as (runtime, _):
         for _ in range(2):
-            async with runtime.chat.answer(ChatRequest(Wire.RESPONSES, json.dumps(asked).encode())):
+            async with runtime.chat.answer(ChatRequest(LOCAL, Wire.RESPONSES, json.dumps(asked).encode())):
                 pass
 
     told = [json.loads(raw)["input"] for raw in model.requests[1:]]

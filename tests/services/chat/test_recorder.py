@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.conversations import Assistant, Item, User, request
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.chat.reply import ReplyFacts, Usage
 from kimi_proxy.core.config.providers import Model
@@ -24,7 +25,7 @@ ON = RecordSettings(enabled=True)
 
 
 def sent(recorder: Recorder, asked: Request, session: str = "ses_a") -> None:
-    draft = Draft(asked, Target("p", "m", "kimi"), Session(session))
+    draft = Draft(asked, Target("p", "m", "kimi"), Session(session), LOCAL)
     recorder.on_start(draft, draft)
     recorder.on_end(Exchange(draft, 200, "ok", ReplyFacts(usage=Usage(10, 2, 5)), 0.1, 0.2))
 

@@ -4,6 +4,7 @@ import pytest
 from tests.conversations import SYSTEM, Assistant, Call, Item, Result, User, request
 
 from kimi_proxy.core import tokens
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.chat.edit import with_system
 from kimi_proxy.core.config.providers import Model, Provider
@@ -27,7 +28,7 @@ LONG: list[Item] = [
 async def sent(asked: Request, settings: Settings | None = None) -> Draft:
     counting = TokenCounter(len)
     step = Reinjection(settings or Settings(enabled=True), MODELS, counting)
-    draft = Draft(asked, Target("p", "m", "p/m"), Session("ses_1"))
+    draft = Draft(asked, Target("p", "m", "p/m"), Session("ses_1"), LOCAL)
 
     def failed(name: str, error: Exception) -> None:
         raise error

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 from tests.conversations import User, request
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.errors import UpstreamDisconnected
 from kimi_proxy.features.models import Target
@@ -41,7 +42,7 @@ class Breaking:
     ids=["long", "packed", "stream"],
 )
 async def test_a_provider_that_breaks_off_is_not_noted_as_a_client_that_hung_up(reply: Breaking):
-    relay = Relay(Draft(request(Wire.CHAT, [User("hi")]), Target("p", "m"), Session("ses_1")))
+    relay = Relay(Draft(request(Wire.CHAT, [User("hi")]), Target("p", "m"), Session("ses_1"), LOCAL))
     answer = await relay.answer(reply)
     assert answer.rest is not None
     try:

@@ -9,6 +9,7 @@ import pytest
 from tests.services.store.making import opened
 
 from kimi_proxy.core import json
+from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.core.config.providers import Model, Provider
 from kimi_proxy.core.config.sections import RoutingSettings as Settings
@@ -53,7 +54,7 @@ class World:
         """A request of that many tokens, with the four of its message."""
         messages = [{"role": "user", "content": letter * (chars - 4)}]
         request = parse(json.encode({"model": model, "messages": messages}), Wire.CHAT)
-        draft = Draft(request, self._models.target(model, Wire.CHAT), Session(session))
+        draft = Draft(request, self._models.target(model, Wire.CHAT), Session(session), LOCAL)
         return await run_stages(draft, (self.routing.route,), self._failed)
 
     def _failed(self, step: str, error: Exception) -> None:
@@ -209,10 +210,10 @@ async def test_pictures_count_though_their_address_is_short(tmp_path: Path):
 
 
 class SickDecisions:
-    async def get(self, scope: str, keys: object) -> dict[bytes, DecisionRecord]:
+    async def get(self, who: Caller, keys: object) -> dict[bytes, DecisionRecord]:
         raise StoreUnavailable("sick")
 
-    async def add(self, scope: str, new: object, forget: object = ()) -> dict[bytes, DecisionRecord]:
+    async def add(self, who: Caller, new: object, forget: object = ()) -> dict[bytes, DecisionRecord]:
         raise StoreUnavailable("sick")
 
 

@@ -15,7 +15,7 @@ from tests.fakes import MemoryDecisions, MemoryOriginals
 from tests.services.chat.sanitizing import PATIENT, Clock, World, world
 
 from kimi_proxy.core import tokens
-from kimi_proxy.core.caller import LOCAL_SCOPE
+from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.core.errors import StoreUnavailable
@@ -44,7 +44,7 @@ BEGUN: list[Item] = [User(LOG.goal), *asked("call_a1", LOG.text, command="pytest
 
 async def original(world: World, shown: str) -> str:
     (found,) = set(ID.findall(shown))
-    return decoded((await world.store.originals.get(LOCAL_SCOPE, found)).text)
+    return decoded((await world.store.originals.get(LOCAL, found)).text)
 
 
 @WIRES
@@ -189,7 +189,7 @@ async def test_old_results_are_cut_when_the_prompt_cache_is_cold_anyway(tmp_path
         clock.now += 3601
         cold = await here.send(request(wire, [*items, Assistant("Done."), User("And now the tests.")], **CACHED))
         (found,) = set(ID.findall(results(cold.request)["r0"]))
-        kept = decoded((await here.store.originals.get(LOCAL_SCOPE, found)).text)
+        kept = decoded((await here.store.originals.get(LOCAL, found)).text)
 
     assert len(shown_whole(warm)) == 8
     assert shown_whole(cold) == ["r5", "r6", "r7"]
@@ -235,7 +235,7 @@ async def test_a_cut_that_another_has_replaced_is_listed_with_its_session(tmp_pa
         entered = await here.send(request(Wire.CHAT, BEGUN))
         clock.now += 7200
         aged = await here.send(request(Wire.CHAT, [*BEGUN, *later]))
-        listed = {one.id: one for one in await here.store.originals.page(LOCAL_SCOPE, NEWEST, 50)}
+        listed = {one.id: one for one in await here.store.originals.page(LOCAL, NEWEST, 50)}
 
     ids = [set(ID.findall(results(draft.request)["call_a1"])) for draft in (entered, aged)]
     notes = [read_note(id, listed[id].about, listed[id].decision) for (id,) in ids]
@@ -278,7 +278,7 @@ async def test_a_file_that_is_read_again_is_shown_by_what_changed(tmp_path: Path
         draft = await here.send(request(Wire.CHAT, again, EDITOR))
         shown = results(draft.request)["c2"]
         (found,) = set(ID.findall(shown))
-        kept = decoded((await here.store.originals.get(LOCAL_SCOPE, found)).text)
+        kept = decoded((await here.store.originals.get(LOCAL, found)).text)
 
     assert "    # a line that was added" in shown and len(shown) < 400
     assert "déjà montré plus haut : read_file a.py" in shown
@@ -356,10 +356,10 @@ class Ailing(MemoryDecisions):
 
     is_ill = False
 
-    async def get(self, scope: str, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
+    async def get(self, who: Caller, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
         if self.is_ill:
             raise StoreUnavailable("unreadable")
-        return await super().get(scope, keys)
+        return await super().get(who, keys)
 
 
 async def test_what_was_cut_is_repeated_from_memory_while_the_store_cannot_be_read(tmp_path: Path):
@@ -380,19 +380,19 @@ class Watched(MemoryDecisions):
         super().__init__()
         self.asked: list[str] = []
 
-    async def get(self, scope: str, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
+    async def get(self, who: Caller, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
         self.asked.append("get")
-        return await super().get(scope, keys)
+        return await super().get(who, keys)
 
     async def add(
         self,
-        scope: str,
+        who: Caller,
         new: Sequence[DecisionRecord],
         forget: Sequence[bytes] = (),
         replaces: Mapping[bytes, float] = MappingProxyType({}),
     ) -> Mapping[bytes, DecisionRecord]:
         self.asked.append("add")
-        return await super().add(scope, new, forget, replaces)
+        return await super().add(who, new, forget, replaces)
 
 
 async def test_what_was_decided_before_is_read_before_our_tool_is_written(tmp_path: Path):
@@ -435,7 +435,7 @@ class Silent(Decisions):
     def __init__(self, fault: Exception | None = None) -> None:
         self._fault = fault
 
-    async def get(self, scope: str, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
+    async def get(self, who: Caller, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
         if self._fault:
             raise self._fault
         await asyncio.Event().wait()
@@ -557,7 +557,7 @@ async def test_what_is_owed_stands_beside_its_result_from_then_on(tmp_path: Path
     later: list[Item] = [*BEGUN, *asked("c2", "ok")]
     async with world(tmp_path) as here:
         await here.send(request(Wire.CHAT, BEGUN))
-        await here.decisions.save_pending_result("s-1", "c2", "[recover_text …]\nline 7")
+        await here.decisions.save_pending_result(LOCAL, "s-1", "c2", "[recover_text …]\nline 7")
         first = await here.send(request(Wire.CHAT, later))
     async with world(tmp_path) as here:
         again = await here.send(request(Wire.CHAT, [*later, Assistant("ok")]))
@@ -574,7 +574,7 @@ async def test_many_outputs_of_one_conversation_are_all_remembered(tmp_path: Pat
     async with world(tmp_path) as here:
         first = await here.send(request(Wire.MESSAGES, items))
         again = await here.send(request(Wire.MESSAGES, items))
-        kept = await here.store.originals.page(LOCAL_SCOPE, NEWEST, 100)
+        kept = await here.store.originals.page(LOCAL, NEWEST, 100)
 
     assert first.request.body == again.request.body
     # All but the newest three are old, and the newest has just come.

@@ -16,6 +16,7 @@ from tests.model import Says
 from tests.model import body as answer_body
 from tests.processes import until
 
+from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
 from kimi_proxy.features.metering import Metric
@@ -50,13 +51,13 @@ class Keeping:
 async def ask(runtime: Runtime, items: Sequence[Item], after: str | None = None) -> str:
     """Return the id of the answer."""
     more = {"previous_response_id": after} if after else {}
-    async with runtime.chat.answer(ChatRequest(Wire.RESPONSES, body(Wire.RESPONSES, items, **more))) as answer:
+    async with runtime.chat.answer(ChatRequest(LOCAL, Wire.RESPONSES, body(Wire.RESPONSES, items, **more))) as answer:
         rest = [piece async for piece in answer.rest] if answer.rest else []
         return str(json.loads(answer.body + b"".join(rest))["id"])
 
 
 async def noted(runtime: Runtime) -> list[Metric]:
-    return [metric async for page in runtime.sessions.metrics(None) for metric in page]
+    return [metric async for page in runtime.sessions.metrics(LOCAL, None) for metric in page]
 
 
 def settings(provider: Evil) -> str:
@@ -116,31 +117,31 @@ class CountedDecisions(MemoryDecisions):
 
     async def add(
         self,
-        scope: str,
+        who: Caller,
         new: Sequence[DecisionRecord],
         forget: Sequence[bytes] = (),
         replaces: Mapping[bytes, float] = MappingProxyType({}),
     ) -> Mapping[bytes, DecisionRecord]:
         self.written += 1
-        return await super().add(scope, new, forget, replaces)
+        return await super().add(who, new, forget, replaces)
 
 
 async def test_what_leads_to_a_session_is_written_together_and_not_lost_by_a_stop():
     stored = CountedDecisions()
     sessions = SessionsByAnswer(stored)
     for key in (b"began", b"said"):
-        sessions.put(key, Session("s-1", "a name", "", beginning="b"))
+        sessions.put(LOCAL, key, Session("s-1", "a name", "", beginning="b"))
     await asyncio.sleep(0)
     assert stored.written == 0  # while the request goes on
     await sessions.close()
 
     assert stored.written == 1
-    assert await SessionsByAnswer(stored).get(b"said") == Session("s-1", "a name", "", beginning="b")
+    assert await SessionsByAnswer(stored).get(LOCAL, b"said") == Session("s-1", "a name", "", beginning="b")
 
 
 async def test_servers_that_share_a_store_write_at_once_what_leads_to_a_session():
     stored = CountedDecisions()
     sessions = SessionsByAnswer(stored, is_shared=True)
-    sessions.put(b"said", Session("s-1"))
+    sessions.put(LOCAL, b"said", Session("s-1"))
     await until(lambda: stored.written == 1)
     await sessions.close()

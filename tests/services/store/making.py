@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.errors import PruneIdNotFound
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features.metering import Metric
@@ -44,7 +45,7 @@ async def opened(
 
 async def reason(originals: Originals, id: str, scope: str = "local") -> str:
     with pytest.raises(PruneIdNotFound) as error:
-        await originals.get(scope, id)
+        await originals.get(Caller(scope), id)
     return error.value.reason
 
 
@@ -78,4 +79,4 @@ def a_metric(id: str = "req_1", session: str = "ses_a", at: float = 100.0) -> Me
 
 
 async def all_metrics(sessions: SessionStore, session: str | None = None) -> list[Metric]:
-    return [metric for _, metric in await sessions.metrics(session, 0, 10_000)]
+    return [metric for _, metric in await sessions.metrics(LOCAL, session, 0, 10_000)]

@@ -13,6 +13,7 @@ from tests.deep import deep
 from tests.services.store import making, postgres_server
 from tests.services.store.making import a_metric, a_session, an_original
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.errors import ConfigError, StoreUnavailable
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.services.store.copy import CopyProgress, CopyResult, copy_store, sqlite_file
@@ -53,8 +54,8 @@ async def _filled(home: Path, count: int = COUNT) -> list[Original]:
     async with making.opened(home, ttl_s=1e9) as store:
         for original in originals:
             await store.originals.keep(original)
-        await store.decisions.add("local", [DECISION])
-        await store.decisions.add_compression(MADE)
+        await store.decisions.add(LOCAL, [DECISION])
+        await store.decisions.add_compression(LOCAL, MADE)
         await store.sessions.write([a_session()], [replace(a_metric(), person="ada", team="platform")])
         await store.team.add_person(ADA, b"hash of a token")
         await store.team.admit(USE, [UsageRange(USE.day)], lambda spent: True)
@@ -68,11 +69,11 @@ async def test_every_id_works_in_the_database_afterwards(server: str, tmp_path: 
     done = await _in_thread(sqlite_file(str(tmp_path)), url, lambda what, at, total: shown.add((what, at, total)))
     again = await _in_thread(sqlite_file(f"sqlite://{tmp_path}/store/originals.sqlite3"), url)
     async with postgres_server.opened(server, tmp_path, ttl_s=1e9) as store, making.opened(tmp_path, ttl_s=1e9) as old:
-        found = [await store.originals.get("local", each.id) for each in originals[::10]]
-        decided = await store.decisions.get("local", [DECISION.key])
-        compressions = await store.decisions.compressions("ses_a")
-        sessions = await store.sessions.newest(9), await store.sessions.newest_metrics(9)
-        before = await old.sessions.newest(9), await old.sessions.newest_metrics(9)
+        found = [await store.originals.get(LOCAL, each.id) for each in originals[::10]]
+        decided = await store.decisions.get(LOCAL, [DECISION.key])
+        compressions = await store.decisions.compressions(LOCAL, "ses_a")
+        sessions = await store.sessions.newest(LOCAL, 9), await store.sessions.newest_metrics(LOCAL, 9)
+        before = await old.sessions.newest(LOCAL, 9), await old.sessions.newest_metrics(LOCAL, 9)
         usage = await store.usage()
         team = await _team(store), await _team(old)
 

@@ -6,6 +6,7 @@ from tests.fakes import MemoryOriginals
 from tests.texts import a_log
 from tests.tool_schemas import PRUNE_SCHEMA
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import PrunerSettings
 from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -52,14 +53,14 @@ async def test_the_tool_says_what_it_is(tool: Tool[PruneText]) -> None:
 
 
 async def test_the_answer_is_the_same_json_as_text_and_as_structure(tool: Tool[PruneText]) -> None:
-    answer = await tool.call(arguments())
+    answer = await tool.call(LOCAL, arguments())
     assert answer.structured is not None
     assert json.loads(answer.text) == answer.structured
     assert not answer.is_error
 
 
 async def test_the_answer_has_the_fields_of_the_contract_in_its_order(tool: Tool[PruneText]) -> None:
-    answer = json.loads((await tool.call(arguments())).text)
+    answer = json.loads((await tool.call(LOCAL, arguments())).text)
     assert list(answer) == ["prune_id", "pruned_text", "annotations", "stats", "warnings"]
     assert list(answer["stats"]) == [
         "original_lines",
@@ -89,23 +90,23 @@ async def test_the_answer_has_the_fields_of_the_contract_in_its_order(tool: Tool
 
 async def test_lone_surrogates_survive_the_journey(tool: Tool[PruneText]) -> None:
     text = "\ud800 \x00\n" + a_log(300)
-    answer = await tool.call(arguments(text=text, goal_hint="payment \udfff"))
+    answer = await tool.call(LOCAL, arguments(text=text, goal_hint="payment \udfff"))
     assert json.loads(answer.text) == answer.structured
 
 
 @pytest.mark.parametrize("ratio", [0, 1, 0.5, 1.0, 0.0])
 async def test_whole_numbers_are_ratios_too(tool: Tool[PruneText], ratio: float) -> None:
-    assert (await tool.call(arguments(max_prune_ratio=ratio))).structured
+    assert (await tool.call(LOCAL, arguments(max_prune_ratio=ratio))).structured
 
 
 @pytest.mark.parametrize("huge", [2**63, 10**40, 1e30])
 async def test_numbers_beyond_all_measure_are_understood(tool: Tool[PruneText], huge: float) -> None:
-    answer = (await tool.call(arguments(min_keep_lines=huge, timeout_ms=huge, text=a_log(2000)))).structured
+    answer = (await tool.call(LOCAL, arguments(min_keep_lines=huge, timeout_ms=huge, text=a_log(2000)))).structured
     assert answer and answer["warnings"] == ["constraints_unmet"]
 
 
 async def test_a_whole_number_may_be_written_as_a_float(tool: Tool[PruneText]) -> None:
-    answer = (await tool.call(arguments(min_keep_lines=3.0, timeout_ms=1500.0))).structured
+    answer = (await tool.call(LOCAL, arguments(min_keep_lines=3.0, timeout_ms=1500.0))).structured
     assert answer and answer["warnings"] == []
 
 
@@ -140,7 +141,7 @@ WRONG: list[tuple[str, JsonObject]] = [
 @pytest.mark.parametrize(("field", "changed"), WRONG)
 async def test_a_wrong_argument_is_named(tool: Tool[PruneText], field: str, changed: JsonObject) -> None:
     with pytest.raises(InvalidParams) as refused:
-        await tool.call(arguments(**changed))
+        await tool.call(LOCAL, arguments(**changed))
     assert refused.value.field == field
 
 
@@ -149,7 +150,7 @@ async def test_a_missing_argument_is_named(tool: Tool[PruneText], missing: str) 
     given = arguments()
     del given[missing]
     with pytest.raises(InvalidParams) as refused:
-        await tool.call(given)
+        await tool.call(LOCAL, given)
     assert refused.value.field == missing
 
 
@@ -159,8 +160,8 @@ async def test_every_option_is_required_and_no_other_is_known(tool: Tool[PruneTe
     for name in options:
         fewer = {n: v for n, v in options.items() if n != name}
         with pytest.raises(InvalidParams) as refused:
-            await tool.call(arguments(options=fewer))
+            await tool.call(LOCAL, arguments(options=fewer))
         assert refused.value.field == f"options.{name}"
     with pytest.raises(InvalidParams) as refused:
-        await tool.call(arguments(options={**options, "aggressive": True}))
+        await tool.call(LOCAL, arguments(options={**options, "aggressive": True}))
     assert refused.value.field == "options.aggressive"

@@ -5,6 +5,7 @@ import pytest
 from tests.fakes import MemoryOriginals
 from tests.tool_schemas import RECOVER_SCHEMA
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import PrunerSettings
 from kimi_proxy.core.errors import InvalidParams, InvalidRange, PruneIdNotFound
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -46,7 +47,7 @@ async def test_the_tool_says_what_it_is(tool: Tool[RecoverText]) -> None:
 
 
 async def test_lines_come_with_their_numbers_and_what_was_asked(tool: Tool[RecoverText]) -> None:
-    answer = await tool.call(arguments((4, 99), (1, 2), numbers=True))
+    answer = await tool.call(LOCAL, arguments((4, 99), (1, 2), numbers=True))
     assert answer.structured == {
         "raw_text": "4│ four\ud800\n5│ \n1│ one\n2│ two \r",
         "metadata": {
@@ -59,7 +60,7 @@ async def test_lines_come_with_their_numbers_and_what_was_asked(tool: Tool[Recov
 
 
 async def test_all_lines_are_the_text_to_the_byte(tool: Tool[RecoverText]) -> None:
-    answer = (await tool.call(arguments((1, 5)))).structured
+    answer = (await tool.call(LOCAL, arguments((1, 5)))).structured
     assert answer and answer["raw_text"] == TEXT
 
 
@@ -68,13 +69,13 @@ async def test_ranges_that_mean_nothing_are_invalid_ranges(
     tool: Tool[RecoverText], ranges: list[tuple[int, int]]
 ) -> None:
     with pytest.raises(InvalidRange):
-        await tool.call(arguments(*ranges))
+        await tool.call(LOCAL, arguments(*ranges))
 
 
 @pytest.mark.parametrize("unknown", ["prn_zzzzzzzzzzzzzzzz", "nonsense", "", "⟦PRUNÉ: prune_id=prn_0123456789abcdef⟧"])
 async def test_an_unknown_id_is_told_to_be_unknown(tool: Tool[RecoverText], unknown: str) -> None:
     with pytest.raises(PruneIdNotFound) as refused:
-        await tool.call(arguments((1, 1), prune_id=unknown))
+        await tool.call(LOCAL, arguments((1, 1), prune_id=unknown))
     assert refused.value.reason == "unknown"
 
 
@@ -96,12 +97,12 @@ async def test_an_unknown_id_is_told_to_be_unknown(tool: Tool[RecoverText], unkn
 )
 async def test_a_wrong_argument_is_named(tool: Tool[RecoverText], field: str, given: JsonObject) -> None:
     with pytest.raises(InvalidParams) as refused:
-        await tool.call(given)
+        await tool.call(LOCAL, given)
     assert refused.value.field == field
 
 
 async def test_a_whole_number_may_be_written_as_a_float(tool: Tool[RecoverText]) -> None:
-    answer = (await tool.call(arguments((1.0, 1.0)))).structured
+    answer = (await tool.call(LOCAL, arguments((1.0, 1.0)))).structured
     assert answer and answer["raw_text"] == "one"
 
 
@@ -114,5 +115,5 @@ async def test_a_whole_number_may_be_written_as_a_float(tool: Tool[RecoverText])
     ],
 )
 async def test_what_a_model_would_write_is_accepted(tool: Tool[RecoverText], given: JsonObject) -> None:
-    answer = (await tool.call(given)).structured
+    answer = (await tool.call(LOCAL, given)).structured
     assert answer and answer["raw_text"] == "one\ntwo \r"

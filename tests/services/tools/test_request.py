@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from kimi_proxy.core import jsonrpc
+from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.errors import InvalidParams, PruneFailed, ToolFailed
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.prune import Annotation, Cut, SourceType
@@ -276,10 +277,10 @@ ROWS = [
 
 def tool(row: Row) -> AgentTool[Arguments]:
     @asynccontextmanager
-    async def run(asked: Arguments) -> AsyncIterator[ToolOutput]:
+    async def run(who: Caller, asked: Arguments) -> AsyncIterator[ToolOutput]:
         yield row.run(asked)
 
-    async def shorten(text: str, question: str, source_type: SourceType) -> PrunedOutput:
+    async def shorten(who: Caller, text: str, question: str, source_type: SourceType) -> PrunedOutput:
         return row.shorten(text)
 
     pruning = Pruning(shorten, row.enabled, "local", row.max_input_bytes)
@@ -288,7 +289,7 @@ def tool(row: Row) -> AgentTool[Arguments]:
 
 async def answer(row: Row) -> ToolAnswer:
     listeners = jsonrpc.collect()
-    found = await tool(row).call(row.arguments)
+    found = await tool(row).call(LOCAL, row.arguments)
     jsonrpc.report(listeners, row.sent)
     return found
 

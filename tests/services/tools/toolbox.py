@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.fakes import MemoryOriginals
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.tool import AnyTool, ToolAnswer
@@ -24,10 +25,10 @@ class Toolbox:
     pruner: Pruner
 
     async def call(self, name: str, **arguments: JsonValue) -> ToolAnswer:
-        return await self.tools[name].call(arguments)
+        return await self.tools[name].call(LOCAL, arguments)
 
     async def recovered(self, prune_id: str, start: int = 1, end: int = 10**9) -> str:
-        return await self.pruner.recover(prune_id, [(start, end)], False)
+        return await self.pruner.recover(LOCAL, prune_id, [(start, end)], False)
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kimi_proxy.core import json, jsonrpc, mcp
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import (
     HeaderMismatch,
     InvalidParams,
@@ -69,11 +70,11 @@ class Catalog:
             raise InvalidParams("name", f"no tool {name[:80]!r} here; there are {', '.join(self.tools)}")
         return found
 
-    async def call(self, tool: AnyTool, arguments: JsonObject) -> ToolAnswer:
+    async def call(self, who: Caller, tool: AnyTool, arguments: JsonObject) -> ToolAnswer:
         """Return the tool's answer, and count its outcome."""
         start, outcome = time.perf_counter(), "failed"
         try:
-            answer = await tool.call(arguments)
+            answer = await tool.call(who, arguments)
             outcome = "error" if answer.is_error else "ok"
         except KimiProxyError as e:
             outcome = e.code
@@ -85,10 +86,10 @@ class Catalog:
 
 # The methods of the protocol.
 
-Method = Callable[[Catalog, JsonObject], Awaitable[JsonObject]]
+Method = Callable[[Caller, Catalog, JsonObject], Awaitable[JsonObject]]
 
 
-async def initialize(catalog: Catalog, params: JsonObject) -> JsonObject:
+async def initialize(who: Caller, catalog: Catalog, params: JsonObject) -> JsonObject:
     wanted, versions = params.get("protocolVersion"), mcp.HANDSHAKE_VERSIONS
     roots.initialized(params)
     return {
@@ -99,7 +100,7 @@ async def initialize(catalog: Catalog, params: JsonObject) -> JsonObject:
     }
 
 
-async def discover(catalog: Catalog, params: JsonObject) -> JsonObject:
+async def discover(who: Caller, catalog: Catalog, params: JsonObject) -> JsonObject:
     return {
         "supportedVersions": mcp.STATELESS_VERSIONS,
         "capabilities": SERVER_CAPABILITIES,
@@ -107,11 +108,11 @@ async def discover(catalog: Catalog, params: JsonObject) -> JsonObject:
     }
 
 
-async def ping(catalog: Catalog, params: JsonObject) -> JsonObject:
+async def ping(who: Caller, catalog: Catalog, params: JsonObject) -> JsonObject:
     return {}
 
 
-async def list_tools(catalog: Catalog, params: JsonObject) -> JsonObject:
+async def list_tools(who: Caller, catalog: Catalog, params: JsonObject) -> JsonObject:
     """Return the tools as clients see them, in the catalog's own order."""
     return {"tools": [_described(tool) for name, tool in catalog.tools.items() if name == tool.name]}
 
@@ -127,14 +128,14 @@ def _described(tool: AnyTool) -> JsonObject:
 
 
 def empty(key: str) -> Method:
-    async def list_none(catalog: Catalog, params: JsonObject) -> JsonObject:
+    async def list_none(who: Caller, catalog: Catalog, params: JsonObject) -> JsonObject:
         return {key: []}
 
     return list_none
 
 
 def nothing_at(field: str, kind: str) -> Method:
-    async def refuse(catalog: Catalog, params: JsonObject) -> JsonObject:
+    async def refuse(who: Caller, catalog: Catalog, params: JsonObject) -> JsonObject:
         raise NotOffered(field, kind, params.get(field))
 
     return refuse
@@ -151,18 +152,18 @@ class NotOffered(InvalidParams):
         return {**super().data(), self.field: self.wanted}
 
 
-async def call_tool(catalog: Catalog, params: JsonObject) -> JsonObject:
+async def call_tool(who: Caller, catalog: Catalog, params: JsonObject) -> JsonObject:
     """Run a tool; what is wrong with the call is an error of the protocol."""
-    return _tool_result(await catalog.call(*_chosen(catalog, params)))
+    return _tool_result(await catalog.call(who, *_chosen(catalog, params)))
 
 
-async def call_tool_kindly(catalog: Catalog, params: JsonObject) -> JsonObject:
+async def call_tool_kindly(who: Caller, catalog: Catalog, params: JsonObject) -> JsonObject:
     """Run a tool; what is wrong with its arguments is a result that the model reads, so that it can mend them."""
     tool, arguments = _chosen(catalog, params)
     if (question := await roots.required(tool.name, params)) is not None:
         return question
     try:
-        return _tool_result(await catalog.call(tool, arguments))
+        return _tool_result(await catalog.call(who, tool, arguments))
     except KimiProxyError as e:
         return _tool_result(ToolAnswer(advice(e), is_error=True))
 
@@ -188,9 +189,9 @@ def _tool_result(answer: ToolAnswer) -> JsonObject:
 def tool_as_method(name: str) -> Method:
     """Return a method that takes a tool's arguments and returns the tool's own object, without MCP's wrapping."""
 
-    async def call(catalog: Catalog, params: JsonObject) -> JsonObject:
+    async def call(who: Caller, catalog: Catalog, params: JsonObject) -> JsonObject:
         arguments = {key: value for key, value in params.items() if key != "_meta"}
-        answer = await catalog.call(catalog.tool(name), arguments)
+        answer = await catalog.call(who, catalog.tool(name), arguments)
         return {"text": answer.text} if answer.structured is None else answer.structured
 
     return call
@@ -216,7 +217,7 @@ class ProtocolVersion:
             case _:
                 return 200
 
-    async def serve(self, call: RpcCall, catalog: Catalog, headers: Headers | None) -> JsonObject:
+    async def serve(self, who: Caller, call: RpcCall, catalog: Catalog, headers: Headers | None) -> JsonObject:
         """Return the result of `call`, in the form that this version expects."""
         if self.enveloped:
             check_envelope(call, headers, self.versions)
@@ -226,7 +227,7 @@ class ProtocolVersion:
             method = tool_as_method(call.method)
         else:
             raise MethodNotFound(call.method)
-        result = await method(catalog, call.params)
+        result = await method(who, catalog, call.params)
         return _enveloped_result(call.method, result, catalog) if self.enveloped else result
 
 
@@ -330,6 +331,7 @@ class ProtocolVersions:
 
 RPC = ProtocolVersions(PLAIN)
 MCP = ProtocolVersions(HANDSHAKE, STATELESS)
+IN_PROCESS = ProtocolVersions(PLAIN, STATELESS)  # of a server that the gateway calls without a connection
 
 
 # The dispatch.
@@ -346,22 +348,24 @@ class RpcReply:
 NOTHING = RpcReply(None, 202)
 
 
-async def reply(raw: bytes, versions: ProtocolVersions, catalog: Catalog, headers: Headers | None = None) -> RpcReply:
+async def reply(
+    who: Caller, raw: bytes, versions: ProtocolVersions, catalog: Catalog, headers: Headers | None = None
+) -> RpcReply:
     """Answer one JSON text; `headers` are those it came with, if it came over HTTP."""
     try:
         message = json.decode(raw)
     except ParseError as e:
         log_unreadable(e)
         return _refusal(None, e, versions.default)
-    return await reply_to(message, versions, catalog, headers)
+    return await reply_to(who, message, versions, catalog, headers)
 
 
 async def reply_to(
-    message: JsonValue, versions: ProtocolVersions, catalog: Catalog, headers: Headers | None = None
+    who: Caller, message: JsonValue, versions: ProtocolVersions, catalog: Catalog, headers: Headers | None = None
 ) -> RpcReply:
     try:
         if isinstance(message, list):
-            return await _reply_to_all(message, versions.default, catalog)
+            return await _reply_to_all(who, message, versions.default, catalog)
         call = jsonrpc.read(message)
     except InvalidRequest as e:
         return _refusal(jsonrpc.id_of(message), e, versions.default)
@@ -369,16 +373,16 @@ async def reply_to(
         roots.received(message)
         return NOTHING
     version = versions.of(call, headers or ())
-    response = await _answer(call, version, catalog, headers)
+    response = await _answer(who, call, version, catalog, headers)
     return RpcReply(response, version.status_of(response))
 
 
 async def _answer(
-    call: RpcCall, version: ProtocolVersion, catalog: Catalog, headers: Headers | None = None
+    who: Caller, call: RpcCall, version: ProtocolVersion, catalog: Catalog, headers: Headers | None = None
 ) -> JsonObject:
     """Return the response to a call: its result, or what was wrong with it."""
     try:
-        result = await version.serve(call, catalog, headers)
+        result = await version.serve(who, call, catalog, headers)
     except KimiProxyError as e:
         return rpc_failure(call.id, e)
     except Exception as e:  # the caller waits for this id: it gets an answer, whatever broke
@@ -387,7 +391,9 @@ async def _answer(
     return jsonrpc.success(call.id, result)
 
 
-async def _reply_to_all(messages: Sequence[JsonValue], version: ProtocolVersion, catalog: Catalog) -> RpcReply:
+async def _reply_to_all(
+    who: Caller, messages: Sequence[JsonValue], version: ProtocolVersion, catalog: Catalog
+) -> RpcReply:
     if not 0 < len(messages) <= jsonrpc.MAX_BATCH:
         raise InvalidRequest(f"a batch holds 1 to {jsonrpc.MAX_BATCH} messages")
     responses: list[JsonValue] = []
@@ -400,7 +406,7 @@ async def _reply_to_all(messages: Sequence[JsonValue], version: ProtocolVersion,
             if call is None or call.notification:
                 roots.received(message)
             else:
-                responses.append(await _answer(call, version, catalog))
+                responses.append(await _answer(who, call, version, catalog))
     return RpcReply(responses, 200) if responses else NOTHING
 
 

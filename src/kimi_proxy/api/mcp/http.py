@@ -8,7 +8,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from kimi_proxy.api import mcp
-from kimi_proxy.api.answers import RouteSpec
+from kimi_proxy.api.answers import RouteSpec, caller_of
 from kimi_proxy.api.guard import is_own_client
 from kimi_proxy.api.mcp import Catalog, ProtocolVersions, RpcReply
 from kimi_proxy.api.openapi.bodies import OpenObject, RpcBody, RpcMessage
@@ -48,7 +48,7 @@ def endpoint(versions: ProtocolVersions, catalog: Catalog) -> Callable[[Request]
     async def answered(request: Request, is_asked: bool) -> Response:
         headers = request.scope["headers"]
         listeners = [] if is_asked else jsonrpc.collect()
-        work = mcp.reply(await request.body(), versions, catalog, headers)
+        work = mcp.reply(caller_of(request), await request.body(), versions, catalog, headers)
         stateless = versions.stateless
         # With a handshake a lost connection says nothing; without one it takes the request back. But no command, read
         # or search goes on when its caller is gone.

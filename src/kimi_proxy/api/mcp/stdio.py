@@ -19,6 +19,7 @@ from typing import TypeAlias
 from kimi_proxy.api import mcp
 from kimi_proxy.api.mcp import MCP, Catalog, rpc_failure
 from kimi_proxy.core import json, jsonrpc
+from kimi_proxy.core.caller import ANONYMOUS, LOCAL, Caller
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonValue
 
@@ -30,7 +31,8 @@ CHECK_S = 0.2
 INTRODUCTIONS = frozenset({"initialize", "ping", "server/discover"})  # need no tool
 DRAIN_S = 30.0  # input that ended still wants its answers; a client that left kills us sooner
 
-LoadTools: TypeAlias = Callable[[], AbstractAsyncContextManager[Catalog]]
+# Gives the tools, and whom they work for.
+LoadTools: TypeAlias = Callable[[], AbstractAsyncContextManager[tuple[Catalog, Caller]]]
 
 
 class LineSplitter:
@@ -195,8 +197,8 @@ async def converse(catalog: Catalog, stdin: FileIO, stdout: FileIO, load: LoadTo
 
 def _loaded(catalog: Catalog) -> LoadTools:
     @asynccontextmanager
-    async def load() -> AsyncIterator[Catalog]:
-        yield catalog
+    async def load() -> AsyncIterator[tuple[Catalog, Caller]]:
+        yield catalog, LOCAL
 
     return load
 
@@ -206,7 +208,7 @@ class LateCatalog:
 
     def __init__(self, load: LoadTools) -> None:
         self._load = load
-        self._catalog: asyncio.Future[Catalog] = asyncio.get_running_loop().create_future()
+        self._catalog: asyncio.Future[tuple[Catalog, Caller]] = asyncio.get_running_loop().create_future()
         self._wanted, self._ended = asyncio.Event(), asyncio.Event()
 
     def begin(self) -> None:
@@ -227,8 +229,8 @@ class LateCatalog:
         finally:
             self._catalog.cancel()  # who waits for it gets no answer: the process ends
 
-    async def get(self) -> Catalog:
-        """Return the tools. Raise CancelledError if they could not be loaded."""
+    async def get(self) -> tuple[Catalog, Caller]:
+        """Return the tools, and whom they work for. Raise CancelledError if they could not be loaded."""
         self.begin()
         return await asyncio.shield(self._catalog)
 
@@ -274,7 +276,8 @@ class StdioConversation:
                 await self._answer_request(message, method, request)
                 self._late.begin()
             case _:
-                await self._send((await mcp.reply_to(message, MCP, await self._late.get())).value)
+                catalog, who = await self._late.get()
+                await self._send((await mcp.reply_to(who, message, MCP, catalog)).value)
 
     async def _answer_request(self, message: JsonValue, method: str, request: str | int) -> None:
         key = (type(request), request)  # 1 and "1" are two requests
@@ -283,8 +286,9 @@ class StdioConversation:
             self._by_id[key] = task
         listeners = jsonrpc.collect()
         try:
-            catalog = self._introduction if method in INTRODUCTIONS else await self._late.get()
-            reply = await mcp.reply_to(message, MCP, catalog)
+            is_known = method in INTRODUCTIONS
+            catalog, who = (self._introduction, ANONYMOUS) if is_known else await self._late.get()
+            reply = await mcp.reply_to(who, message, MCP, catalog)
         finally:
             self._by_id.pop(key, None)
         jsonrpc.report(listeners, await self._send(reply.value))

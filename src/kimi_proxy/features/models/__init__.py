@@ -67,8 +67,8 @@ class Models:
         for target in map(self.configured, models):
             self._by_name.setdefault(target.model, []).append(target)
         # Windows by the providers' own lists.
-        self._listed: LruCache[tuple[str, str], int] = LruCache(MAX_NAMES, shared=True)
-        self._known: LruCache[Target, tuple[Model | None]] = LruCache(MAX_NAMES, shared=True)
+        self._listed: LruCache[tuple[str, str], int] = LruCache(MAX_NAMES)
+        self._known: LruCache[Target, tuple[Model | None]] = LruCache(MAX_NAMES)
 
     @classmethod
     def of(cls, config: Config) -> "Models":
@@ -124,7 +124,7 @@ class Models:
     def learn(self, target: Target, window: int) -> None:
         """Remember a window that the provider itself lists."""
         self._listed.put((target.provider, target.model), window)
-        self._known.clear()
+        self._known.forget_where(lambda _: True)
 
     def siblings(self, target: Target) -> Iterator[Target]:
         """Return the other models of the same provider that a request may go to.

@@ -9,8 +9,9 @@ from hashlib import sha256
 from typing import Literal, TypeAlias
 from weakref import WeakValueDictionary
 
-from kimi_proxy.core import caller, json
+from kimi_proxy.core import json
 from kimi_proxy.core.cache import LruCache
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Request
 from kimi_proxy.core.config.sections import CompressionSettings
 from kimi_proxy.core.errors import CompressionRefusal, CompressionRefused, NothingSeen, Reason, StoreUnavailable
@@ -51,13 +52,13 @@ OnDemand = Literal["compress", "simulate"]
 _ON_DEMAND: tuple[OnDemand, ...] = ("compress", "simulate")
 
 # Returns what another server did with a session of this id that it relayed.
-AskElsewhere: TypeAlias = Callable[[str, str], Awaitable[JsonObject]]
+AskElsewhere: TypeAlias = Callable[[Caller, str, str], Awaitable[JsonObject]]
 
 # Returns the recall results that a session's model reads beside the results of these calls.
-PendingResults: TypeAlias = Callable[[str, Sequence[str]], Awaitable[Mapping[str, str]]]
+PendingResults: TypeAlias = Callable[[Caller, str, Sequence[str]], Awaitable[Mapping[str, str]]]
 
 
-async def no_pending_results(session: str, calls: Iterable[str]) -> Mapping[str, str]:
+async def no_pending_results(who: Caller, session: str, calls: Iterable[str]) -> Mapping[str, str]:
     return {}
 
 
@@ -74,6 +75,9 @@ def _state(rows: Sequence[CompressionRecord]) -> CompressionState:
     live = [one for one in rows if one.undone is None]
     is_paused = bool(rows) and rows[0].undone is not None
     return CompressionState(live[0] if live else None, is_paused, tuple(one.at for one in live if one.is_automatic))
+
+
+ScopedSession = tuple[str, str]  # a scope, and the id of a session in it
 
 
 class Compressor:
@@ -103,48 +107,48 @@ class Compressor:
         self._now = now
         self._pending_results = pending_results
         # In memory, because a look at the disk costs as much as a whole request.
-        self._states: LruCache[str, CompressionState] = LruCache(MAX_SESSIONS, ttl_s=DAY_S, now=now)
+        self._states: LruCache[ScopedSession, CompressionState] = LruCache(MAX_SESSIONS, ttl_s=DAY_S, now=now)
         # The last request of a session, uncompressed; in memory only, because people wrote it.
-        self._last: LruCache[str, Draft] = LruCache(MAX_LAST, max_bytes=MAX_LAST_BYTES, ttl_s=DAY_S, now=now)
+        self._last: LruCache[ScopedSession, Draft] = LruCache(MAX_LAST, max_bytes=MAX_LAST_BYTES, ttl_s=DAY_S, now=now)
         # What summaries cost that no request has carried yet.
-        self._pending_costs: LruCache[str, tuple[Note, ...]] = LruCache(
+        self._pending_costs: LruCache[ScopedSession, tuple[Note, ...]] = LruCache(
             MAX_SESSIONS, max_bytes=MAX_SESSIONS, ttl_s=DAY_S, now=now
         )
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[ScopedSession, asyncio.Lock] = WeakValueDictionary()
 
     async def repeat(self, draft: Draft) -> Draft:
         """Return `draft` with the active compression applied, in the same bytes as in the request before."""
-        session = draft.session.id
+        place = draft.caller.scope, draft.session.id
         last = _unparsed(draft)
-        self._last.put(session, last, last.size)
-        active = (await self.state(session)).active
-        costs = self._pending_costs.pop(session)
+        self._last.put(place, last, last.size)
+        active = (await self.state(draft.caller, draft.session.id)).active
+        costs = self._pending_costs.pop(place)
         return await self._compressed(replace(draft, notes=(*draft.notes, *costs)) if costs else draft, active)
 
-    async def state(self, session: str) -> CompressionState:
+    async def state(self, who: Caller, session: str) -> CompressionState:
         """Return what is on disk; raise StoreUnavailable if that cannot be read, and was not before."""
-        known = self._states.get(session)
+        known = self._states.get((who.scope, session))
         if known is not None and not self._is_shared:
             return known
         try:
-            found = _state(await self._decisions.compressions(session))
+            found = _state(await self._decisions.compressions(who, session))
         except StoreUnavailable:
             if known is None:
                 raise
             return known
-        self._states.put(session, found)
+        self._states.put((who.scope, session), found)
         return found
 
-    def last(self, session: str) -> Draft:
+    def last(self, who: Caller, session: str) -> Draft:
         """Return the last request of a session, uncompressed; raise NothingSeen if there was none."""
-        draft = self._last.get(session)
+        draft = self._last.get((who.scope, session))
         if draft is None:
             raise NothingSeen(session)
         return draft
 
-    def has_seen(self, session: str) -> bool:
+    def has_seen(self, who: Caller, session: str) -> bool:
         """Return whether a request of this session passed here, and is still in memory."""
-        return self._last.get(session) is not None
+        return self._last.get((who.scope, session)) is not None
 
     def window(self, draft: Draft) -> int | None:
         return self._models.window(draft.target)
@@ -154,11 +158,10 @@ class Compressor:
 
     async def now_sent(self, draft: Draft) -> Draft:
         """Return `draft` as it would leave now: with the active compression, if there is one."""
-        return await self._compressed(draft, (await self.state(draft.session.id)).active)
+        return await self._compressed(draft, (await self.state(draft.caller, draft.session.id)).active)
 
-    async def simulate(self, session: str, preset: Preset) -> JsonObject:
+    async def simulate(self, draft: Draft, preset: Preset) -> JsonObject:
         """Return what would become of the session; no provider is asked, and nothing changes."""
-        draft = self.last(session)
         proposal, now_tokens = await self._proposed(draft, preset)
         summary = await self._summaries.outlined(await self._task(draft, proposal))
         _, made = await self._made(draft, proposal, summary, now_tokens, preset, is_automatic=False)
@@ -167,9 +170,9 @@ class Compressor:
 
     async def compress(self, draft: Draft, preset: Preset, is_automatic: bool = False) -> JsonObject:
         """Compress a session for good; raise CompressionRefused if that would save too little."""
-        session = draft.session.id
-        async with self._lock(session):
-            active = (await self.state(session)).active
+        who, session = draft.caller, draft.session.id
+        async with self._lock(who, session):
+            active = (await self.state(who, session)).active
             proposal, now_tokens = await self._proposed(draft, preset)
             task = await self._task(draft, proposal)
             summarize = (
@@ -179,68 +182,73 @@ class Compressor:
             try:
                 original, made = await self._made(draft, proposal, summary, now_tokens, preset, is_automatic)
                 await self._originals.keep(original)
-                if not await self._decisions.add_compression(made, active.id if active else None):
+                if not await self._decisions.add_compression(who, made, active.id if active else None):
                     raise CompressionRefused("compressed_meanwhile", "another server has compressed this session now")
             except (CompressionRefused, StoreUnavailable, asyncio.CancelledError):
-                self._charge(session, summary)
+                self._charge(who, session, summary)
                 raise
             finally:
                 # A write that we no longer wait for may succeed all the same.
-                self._states.forget(session)
+                self._states.forget((who.scope, session))
         done = {**_made_to_json(made, proposal), **summary.cost_to_json()}
         if not is_automatic:
-            self._charge(session, summary)
-            self._publish(EVENT, event_of(done))
+            self._charge(who, session, summary)
+            self._publish(who, EVENT, event_of(done))
         return done
 
-    async def summary(self, session: str, id: JsonValue) -> str:
+    async def summary(self, who: Caller, session: str, id: JsonValue) -> str:
         """Return the words of a compression that is kept; "" if it is not."""
-        self._states.forget(session)
-        return next((one.summary for one in await self._decisions.compressions(session) if one.id == id), "")
+        self._states.forget((who.scope, session))
+        return next((one.summary for one in await self._decisions.compressions(who, session) if one.id == id), "")
 
-    async def undo(self, session: str) -> JsonObject:
+    async def undo(self, who: Caller, session: str) -> JsonObject:
         """Undo the newest: the next request leaves as if it had never been."""
-        async with self._lock(session):
-            live = [one for one in await self._decisions.compressions(session) if one.undone is None]
+        async with self._lock(who, session):
+            live = [one for one in await self._decisions.compressions(who, session) if one.undone is None]
             if not live:
                 raise CompressionRefused("nothing_to_undo", "this session is not compressed")
             try:
-                await self._decisions.undo_compression(live[0].id, round(self._now(), 3))
+                await self._decisions.undo_compression(who, live[0].id, round(self._now(), 3))
             finally:
-                self._states.forget(session)
+                self._states.forget((who.scope, session))
         active = live[1].id if len(live) > 1 else None
         done: JsonObject = {"session_id": session, "undone": live[0].id, "active": active}
-        self._publish(EVENT, {**done, "event": "undone"})
+        self._publish(who, EVENT, {**done, "event": "undone"})
         return done
 
-    async def stats(self, session: str | None = None) -> JsonObject:
-        totals = await self._decisions.compression_totals(session)
+    async def stats(self, who: Caller, session: str | None = None) -> JsonObject:
+        totals = await self._decisions.compression_totals(who, session)
         counts: JsonObject = {"compressions": totals.compressions, "undone": totals.undone}
         counts |= _saving(totals.original_tokens, totals.compressed_tokens)
         if session is None:
             return counts
-        rows = await self._decisions.compressions(session)
+        rows = await self._decisions.compressions(who, session)
         active = next((one.id for one in rows if one.undone is None), None)
         history: list[JsonValue] = [_past_to_json(one) for one in rows]
         return {"session_id": session, **counts, "active": active, "history": history}
 
-    def forget(self, session: str | None) -> None:
-        """Forget a session that was deleted, or all."""
+    def forget(self, who: Caller, session: str | None) -> None:
+        """Forget a session that was deleted, or all of a person's."""
         for cache in (self._states, self._last):
-            cache.clear() if session is None else cache.forget(session)
+            if session is None:
+                cache.forget_where(lambda place: place[0] == who.scope)
+            else:
+                cache.forget((who.scope, session))
 
-    def _lock(self, session: str) -> asyncio.Lock:
-        lock = self._locks.get(session)
+    def _lock(self, who: Caller, session: str) -> asyncio.Lock:
+        place = who.scope, session
+        lock = self._locks.get(place)
         if lock is None:
-            lock = self._locks[session] = asyncio.Lock()
+            lock = self._locks[place] = asyncio.Lock()
         return lock
 
-    def _charge(self, session: str, summary: Summary) -> None:
+    def _charge(self, who: Caller, session: str, summary: Summary) -> None:
         """Let the next request of the session carry the cost; outlines cost nothing."""
         if summary.usage is not None:
             note = Note("compression_paid", summary.cost_to_json())
-            costs = (*(self._pending_costs.get(session) or ()), note)
-            self._pending_costs.put(session, costs, len(costs))
+            place = who.scope, session
+            costs = (*(self._pending_costs.get(place) or ()), note)
+            self._pending_costs.put(place, costs, len(costs))
 
     async def _compressed(self, draft: Draft, active: CompressionRecord | None) -> Draft:
         """Return the draft with the summary of the active compression in place of its old messages."""
@@ -262,7 +270,7 @@ class Compressor:
         if not self._offers_tool or any(note.event == SANITIZED for note in draft.notes):
             return {}
         try:
-            return await self._pending_results(draft.session.id, result_call_ids(draft.request))
+            return await self._pending_results(draft.caller, draft.session.id, result_call_ids(draft.request))
         except StoreUnavailable:
             return {}
 
@@ -272,7 +280,7 @@ class Compressor:
             raise CompressionRefused(
                 "kept_by_provider", "the provider keeps the history of this conversation: begin a new one there"
             )
-        active = (await self.state(draft.session.id)).active
+        active = (await self.state(draft.caller, draft.session.id)).active
         sent = await self.now_sent(draft)
         after = active.cut if active and sent.request is not draft.request else 0
         now_tokens, window = await self.tokens(sent.request), self.window(draft)
@@ -285,7 +293,7 @@ class Compressor:
         return found, now_tokens
 
     async def _task(self, draft: Draft, proposal: Proposal) -> SummaryTask:
-        active = (await self.state(draft.session.id)).active if proposal.after else None
+        active = (await self.state(draft.caller, draft.session.id)).active if proposal.after else None
         before = active.summary if active else ""
         return SummaryTask(proposal.unsummarized, before, proposal.plan.summary_tokens, self.window(draft))
 
@@ -306,7 +314,7 @@ class Compressor:
             *(plan.cut, plan.kept, proposal.fingerprint, message, summary.text),
             *(id, summary.by, preset.kind, is_automatic),
         )
-        return Original(id, caller.scope(), sha256(b"history\0" + raw).digest(), raw, about), made
+        return Original(id, draft.caller.scope, sha256(b"history\0" + raw).digest(), raw, about), made
 
 
 def _unparsed(draft: Draft) -> Draft:
@@ -333,12 +341,14 @@ class AutoCompression:
         self._compressor = compressor
         self._session_store = session_store
         self._now = now
-        self._tried: LruCache[str, float] = LruCache(MAX_SESSIONS)  # sessions for which it did not help, and when
+        self._tried: LruCache[ScopedSession, float] = LruCache(
+            MAX_SESSIONS
+        )  # sessions for which it did not help, and when
 
     async def compress(self, draft: Draft) -> Draft:
         if not self.is_on or not await self._is_full(draft):
             return draft
-        reason = self._why_not(await self._compressor.state(draft.session.id), draft.session.id)
+        reason = self._why_not(await self._compressor.state(draft.caller, draft.session.id), draft)
         if reason:
             # Another request, or another server, may have compressed it since this one was read.
             sent = draft if draft.uncompressed else await self._compressor.now_sent(draft)
@@ -349,16 +359,16 @@ class AutoCompression:
         limit = (self._compressor.window(draft) or 0) * self._preset.threshold_percentage / 100
         if not limit or is_certainly_below(draft.request, limit):
             return False
-        ratio = await count_ratio(self._session_store, draft.session.id, draft.request.is_cleared)
+        ratio = await count_ratio(self._session_store, draft)
         return await self._compressor.tokens(draft.request) * ratio >= limit
 
-    def _why_not(self, state: CompressionState, session: str) -> Reason | Literal[""]:
+    def _why_not(self, state: CompressionState, draft: Draft) -> Reason | Literal[""]:
         """Return why there is no automatic compression now; empty if there may be one."""
         now = self._now()
         if state.is_paused:
             return "compression_taken_back"
         # A time in the future was written before the clock was corrected: it counts as long ago.
-        last = (*state.automatic[:1], self._tried.get(session) or 0.0)
+        last = (*state.automatic[:1], self._tried.get((draft.caller.scope, draft.session.id)) or 0.0)
         if any(0 <= now - at < self._settings.cooldown_s for at in last):
             return "compression_cooldown"
         in_a_row = sum(1 for at in state.automatic if 0 <= now - at < ROW_S)
@@ -372,7 +382,7 @@ class AutoCompression:
             notes = (Note(EVENT, event_of(done)),)
         except (CompressionRefused, StoreUnavailable) as e:
             reasons = (e.reason if isinstance(e, CompressionRefused) else "store_unavailable",)
-            self._tried.put(uncompressed.session.id, self._now())
+            self._tried.put((uncompressed.caller.scope, uncompressed.session.id), self._now())
         # Another request may have compressed it meanwhile: what is active now is what leaves.
         sent = await self._compressor.now_sent(uncompressed)
         return replace(sent, notes=(*sent.notes, *notes), reasons=(*sent.reasons, *reasons))
@@ -399,53 +409,54 @@ class SessionCompressions:
         self._sessions = sessions
         self._session_store = session_store
 
-    async def fullness(self, id_or_name: str, preset: Preset) -> WindowFullness:
-        session = await self._id(id_or_name)
-        newest = await self._session_store.newest_metric(session)
+    async def fullness(self, who: Caller, id_or_name: str, preset: Preset) -> WindowFullness:
+        session = await self._id(who, id_or_name)
+        newest = await self._session_store.newest_metric(who, session)
         if newest is not None:
             return WindowFullness(newest.percent, preset.threshold_percentage)
-        draft = await self._compressor.now_sent(self._compressor.last(session))
+        draft = await self._compressor.now_sent(self._compressor.last(who, session))
         share = window_percent(await self._compressor.tokens(draft.request), self._compressor.window(draft))
         return WindowFullness(share, preset.threshold_percentage)
 
-    async def compress(self, id_or_name: str, preset: Preset) -> JsonObject:
-        return await self._here_or_elsewhere("compress", await self._id(id_or_name), preset)
+    async def compress(self, who: Caller, id_or_name: str, preset: Preset) -> JsonObject:
+        return await self._here_or_elsewhere("compress", who, await self._id(who, id_or_name), preset)
 
-    async def simulate(self, id_or_name: str, preset: Preset) -> JsonObject:
-        return await self._here_or_elsewhere("simulate", await self._id(id_or_name), preset)
+    async def simulate(self, who: Caller, id_or_name: str, preset: Preset) -> JsonObject:
+        return await self._here_or_elsewhere("simulate", who, await self._id(who, id_or_name), preset)
 
     @property
-    def works(self) -> Mapping[str, Callable[[str], Awaitable[JsonObject]]]:
+    def works(self) -> Mapping[str, Callable[[Caller, str], Awaitable[JsonObject]]]:
         """Return what this server does for others, by name; the summary's words are left out of the answers."""
         kinds = [preset for preset in (self.usual, self.light) if preset is not None]
         return {
             f"{what} {preset.kind}": partial(self._for_another, what, preset) for what in _ON_DEMAND for preset in kinds
         }
 
-    async def _for_another(self, what: OnDemand, preset: Preset, session: str) -> JsonObject:
-        done = await self._here(what, session, preset)
+    async def _for_another(self, what: OnDemand, preset: Preset, who: Caller, session: str) -> JsonObject:
+        done = await self._here(what, who, session, preset)
         return {name: value for name, value in done.items() if name != "summary"}
 
-    async def _here(self, what: OnDemand, session: str, preset: Preset) -> JsonObject:
+    async def _here(self, what: OnDemand, who: Caller, session: str, preset: Preset) -> JsonObject:
+        draft = self._compressor.last(who, session)
         if what == "simulate":
-            return await self._compressor.simulate(session, preset)
-        return await self._compressor.compress(self._compressor.last(session), preset)
+            return await self._compressor.simulate(draft, preset)
+        return await self._compressor.compress(draft, preset)
 
-    async def _here_or_elsewhere(self, what: OnDemand, session: str, preset: Preset) -> JsonObject:
-        if self.elsewhere is None or self._compressor.has_seen(session):
-            return await self._here(what, session, preset)
-        done = await self.elsewhere(f"{what} {preset.kind}", session)
-        return {**done, "summary": await self._compressor.summary(session, done.get("compression_id"))}
+    async def _here_or_elsewhere(self, what: OnDemand, who: Caller, session: str, preset: Preset) -> JsonObject:
+        if self.elsewhere is None or self._compressor.has_seen(who, session):
+            return await self._here(what, who, session, preset)
+        done = await self.elsewhere(who, f"{what} {preset.kind}", session)
+        return {**done, "summary": await self._compressor.summary(who, session, done.get("compression_id"))}
 
-    async def undo(self, id_or_name: str) -> JsonObject:
-        return await self._compressor.undo(await self._id(id_or_name))
+    async def undo(self, who: Caller, id_or_name: str) -> JsonObject:
+        return await self._compressor.undo(who, await self._id(who, id_or_name))
 
-    async def stats(self, id_or_name: str | None = None) -> JsonObject:
-        session = None if id_or_name is None else await self._id(id_or_name)
-        return {"threshold": self.usual.threshold_percentage, **await self._compressor.stats(session)}
+    async def stats(self, who: Caller, id_or_name: str | None = None) -> JsonObject:
+        session = None if id_or_name is None else await self._id(who, id_or_name)
+        return {"threshold": self.usual.threshold_percentage, **await self._compressor.stats(who, session)}
 
-    async def _id(self, id_or_name: str) -> str:
-        return (await self._sessions.session(id_or_name)).id
+    async def _id(self, who: Caller, id_or_name: str) -> str:
+        return (await self._sessions.session(who, id_or_name)).id
 
 
 def event_of(done: JsonObject) -> JsonObject:

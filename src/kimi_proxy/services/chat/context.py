@@ -8,6 +8,7 @@ from itertools import islice
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.cache import LruCache
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Message, Request
 from kimi_proxy.core.config.sections import ReinjectionSettings as Settings
 from kimi_proxy.core.errors import InvalidParams, NothingSeen
@@ -74,29 +75,35 @@ class LatestRequests(ChatObserver):
         self._counter = counter
         self._models = models
         self._now = now
-        self._requests: LruCache[str, LatestRequest] = LruCache(MAX_SESSIONS, max_bytes=MAX_BYTES, ttl_s=DAY_S, now=now)
+        # By scope and session.
+        self._requests: LruCache[tuple[str, str], LatestRequest] = LruCache(
+            MAX_SESSIONS, max_bytes=MAX_BYTES, ttl_s=DAY_S, now=now
+        )
 
     def on_start(self, came: Draft, leaves: Draft) -> None:
         # Only the bytes: what was parsed from them takes several times their room.
         before, after = (Request(draft.request.wire, draft.request.body) for draft in (came, leaves))
         latest = LatestRequest(self._now(), leaves.target, before, after, leaves.compression, id(leaves))
-        self._requests.put(leaves.session.id, latest, latest.size)
+        self._requests.put((leaves.caller.scope, leaves.session.id), latest, latest.size)
 
     def on_end(self, exchange: Exchange) -> None:
-        session = exchange.draft.session.id
-        latest = self._requests.get(session)
+        place = exchange.draft.caller.scope, exchange.draft.session.id
+        latest = self._requests.get(place)
         if latest is None or latest.draft_id != id(exchange.draft):
             return
         usage = exchange.recalled.first or exchange.reply.usage
         ended = replace(latest, draft_id=0, counted=usage.input_tokens if usage else None)
-        self._requests.put(session, ended, ended.size)
+        self._requests.put(place, ended, ended.size)
 
-    def forget(self, session: str | None) -> None:
-        self._requests.clear() if session is None else self._requests.forget(session)
+    def forget(self, who: Caller, session: str | None) -> None:
+        if session is None:
+            self._requests.forget_where(lambda place: place[0] == who.scope)
+        else:
+            self._requests.forget((who.scope, session))
 
-    async def context(self, session: str) -> JsonObject:
+    async def context(self, who: Caller, session: str) -> JsonObject:
         """Return the messages of the newest request, to scale."""
-        latest = self._latest(session)
+        latest = self._latest(who, session)
         weighed, window = await self._counter.composition(latest.leaves), self._models.window(latest.target)
         total = latest.counted or weighed.total
         weighed = scaled_to(weighed, total)  # so that all views show the one count
@@ -126,9 +133,9 @@ class LatestRequests(ChatObserver):
             ],
         }
 
-    async def message(self, session: str, index: int) -> JsonObject:
+    async def message(self, who: Caller, session: str, index: int) -> JsonObject:
         """Return what was sent in a place, and what came in it."""
-        pairs = self._latest(session).pairs
+        pairs = self._latest(who, session).pairs
         if not 0 <= index < len(pairs):
             raise InvalidParams("index", f"the newest request has {len(pairs)} messages, counted from 0")
         pair = pairs[index]
@@ -143,9 +150,9 @@ class LatestRequests(ChatObserver):
             "is_shortened": max(len(sent), len(came)) > MAX_CHARS,
         }
 
-    async def summarized(self, session: str, index: int) -> JsonObject:
+    async def summarized(self, who: Caller, session: str, index: int) -> JsonObject:
         """Return a message that was not sent, and the summary that stands for it and its neighbours."""
-        latest = self._latest(session)
+        latest = self._latest(who, session)
         message = latest.summarized.get(index)
         if message is None:
             raise InvalidParams("index", "a summary has replaced no message of this index in the newest request")
@@ -160,8 +167,8 @@ class LatestRequests(ChatObserver):
             "is_shortened": max(len(sent), len(came)) > MAX_CHARS,
         }
 
-    def _latest(self, session: str) -> LatestRequest:
-        latest = self._requests.get(session)
+    def _latest(self, who: Caller, session: str) -> LatestRequest:
+        latest = self._requests.get((who.scope, session))
         if latest is None:
             raise NothingSeen(session)
         return latest

@@ -35,7 +35,7 @@ class TokenCounter:
 
     def __init__(self, count: Callable[[str], int] = tokens.count) -> None:
         self._count = count
-        self._known: LruCache[tuple[int, int], TextWeight] = LruCache(MAX_KNOWN, shared=True)
+        self._known: LruCache[tuple[int, int], TextWeight] = LruCache(MAX_KNOWN)
         self._lock = threading.Lock()
         # Several stages ask about the same request; it is forgotten with it.
         self._compositions: WeakKeyDictionary[Request, Composition] = WeakKeyDictionary()

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TypeVar
 
-from kimi_proxy.core import caller, json
+from kimi_proxy.core import json
 from kimi_proxy.core.cache import LruCache
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import AnyReason, OtherReason, PruneIdNotFound, Reason, StoreUnavailable
 from kimi_proxy.core.lines import decoded, encoded
 from kimi_proxy.core.markers import quoted_ids
@@ -54,6 +55,9 @@ class ShortenedOutput:
     shortened: ShortenedText
 
 
+ScopedKey = tuple[str, bytes]  # a scope, and the key of a decision in it
+
+
 class ChatDecisions:
     """How tool results were first sent, and what else has to be repeated in later requests, in memory and on disk."""
 
@@ -70,69 +74,74 @@ class ChatDecisions:
         self._stored = decisions
         # Repeated from memory while the store cannot be read: the provider's prompt cache depends on it.
         # As it is on disk: a marker in a text makes every character take two bytes, and to decode it takes no time.
-        self._last: LruCache[bytes, DecisionRecord] = LruCache(REMEMBER_MAX, max_bytes=REMEMBER_BYTES)
-        self._checked: LruCache[bytes, float] = LruCache(REMEMBER_MAX, ttl_s=remember_s, now=now)  # when it was made
+        self._last: LruCache[ScopedKey, DecisionRecord] = LruCache(REMEMBER_MAX, max_bytes=REMEMBER_BYTES)
+        self._checked: LruCache[ScopedKey, float] = LruCache(
+            REMEMBER_MAX, ttl_s=remember_s, now=now
+        )  # when it was made
         # Empty where none is pending: a call comes back with its result when the answer that made it is over.
-        self._recent_pending: LruCache[bytes, str] = LruCache(
+        self._recent_pending: LruCache[ScopedKey, str] = LruCache(
             REMEMBER_MAX, max_bytes=PENDING_BYTES, ttl_s=0 if is_shared else remember_s, now=now
         )
         # How outputs went out, by scope, which is not on disk yet; it counts for more than what is. Most went whole.
         self._unwritten_of: dict[str, dict[bytes, DecisionRecord]] = {}
         self._writing: dict[str, asyncio.Task[None]] = {}
 
-    @property
-    def _unwritten(self) -> dict[bytes, DecisionRecord]:
-        return self._unwritten_of.setdefault(caller.scope(), {})
+    def _unwritten(self, who: Caller) -> dict[bytes, DecisionRecord]:
+        return self._unwritten_of.setdefault(who.scope, {})
 
-    async def known(self, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
+    async def known(self, who: Caller, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
         """Return how these outputs were sent before, as far as they were; StoreUnavailable if that cannot be read."""
         if self.is_shared:
-            await self._forget_replaced([output.key for output in outputs if output.key in self._checked])
+            await self._forget_replaced(who, [one.key for one in outputs if (who.scope, one.key) in self._checked])
         # Not looked up: the disk may say otherwise until it is written, which may be while we read.
-        unwritten = self._as_unwritten(outputs)
-        found = self.remembered([output for output in outputs if output.key in self._checked]) | unwritten
+        unwritten = self._as_unwritten(who, outputs)
+        checked = [output for output in outputs if (who.scope, output.key) in self._checked]
+        found = self.remembered(who, checked) | unwritten
         unread = [output for output in outputs if output.key not in found]
-        found |= await self._looked_up(unread) if unread else {}
-        return self._as_unwritten(outputs, yielding=True) | found | self._as_unwritten(outputs)
+        found |= await self._looked_up(who, unread) if unread else {}
+        return self._as_unwritten(who, outputs, yielding=True) | found | self._as_unwritten(who, outputs)
 
-    async def _forget_replaced(self, keys: Sequence[bytes]) -> None:
+    async def _forget_replaced(self, who: Caller, keys: Sequence[bytes]) -> None:
         """Forget what another server has decided anew, or has forgotten."""
-        made = await self._stored.times(caller.scope(), keys) if keys else {}
+        made = await self._stored.times(who, keys) if keys else {}
         for key in keys:
-            if made.get(key) != self._checked.get(key):
-                self._checked.forget(key)
+            if made.get(key) != self._checked.get((who.scope, key)):
+                self._checked.forget((who.scope, key))
 
-    def remembered(self, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
+    def remembered(self, who: Caller, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
         """Return how these outputs were sent last, as far as that is in memory."""
-        records = (self._last.get(output.key) for output in outputs)
+        records = (self._last.get((who.scope, output.key)) for output in outputs)
         found = {record.key: _decision(record) for record in records if record is not None}
-        return self._as_unwritten(outputs, yielding=True) | found | self._as_unwritten(outputs)
+        return self._as_unwritten(who, outputs, yielding=True) | found | self._as_unwritten(who, outputs)
 
-    def _as_unwritten(self, outputs: Sequence[LongOutput], yielding: bool = False) -> dict[bytes, Decision]:
-        records = (self._unwritten[output.key] for output in outputs if output.key in self._unwritten)
+    def _as_unwritten(
+        self, who: Caller, outputs: Sequence[LongOutput], yielding: bool = False
+    ) -> dict[bytes, Decision]:
+        unwritten = self._unwritten(who)
+        records = (unwritten[output.key] for output in outputs if output.key in unwritten)
         return {record.key: _decision(record) for record in records if self._yields(record) is yielding}
 
     def _yields(self, record: DecisionRecord) -> bool:
         """Whether what is on disk counts for more than `record`, which is not."""
         return self.is_shared and record.why in YIELDING
 
-    def _remember(self, record: DecisionRecord) -> Decision:
-        self._last.put(record.key, replace(record, preview=""), len(record.shown or b""))
-        self._checked.put(record.key, record.created)
+    def _remember(self, who: Caller, record: DecisionRecord) -> Decision:
+        self._last.put((who.scope, record.key), replace(record, preview=""), len(record.shown or b""))
+        self._checked.put((who.scope, record.key), record.created)
         return _decision(record)
 
-    async def _looked_up(self, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
-        records = dict(await self._stored.get(caller.scope(), [output.key for output in outputs]))
+    async def _looked_up(self, who: Caller, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
+        records = dict(await self._stored.get(who, [output.key for output in outputs]))
         ids = [id for record in records.values() for id in record.original_ids]
-        live = await self._originals.live(caller.scope(), ids) if ids else frozenset[str]()
+        live = await self._originals.live(who, ids) if ids else frozenset[str]()
         for output in outputs:
             record = records.get(output.key)
-            if record and not live.issuperset(record.original_ids) and not await self._kept_again(output, record):
-                records[output.key] = self._went_whole(output, "expired")
-        return {key: self._remember(record) for key, record in records.items()}
+            if record and not live.issuperset(record.original_ids) and not await self._kept_again(who, output, record):
+                records[output.key] = self._went_whole(who, output, "expired")
+        return {key: self._remember(who, record) for key, record in records.items()}
 
     async def commit(
-        self, shortened: Sequence[ShortenedOutput], session: str, replaces: bool = False
+        self, who: Caller, shortened: Sequence[ShortenedOutput], session: str, replaces: bool = False
     ) -> dict[bytes, Decision]:
         """Put decisions and originals on disk, and return what is decided; StoreUnavailable if that failed.
 
@@ -141,123 +150,122 @@ class ChatDecisions:
         """
         kept: list[bool] = []
         for some in batched(shortened, AT_ONCE):
-            kept += await asyncio.gather(*(self._kept(one, session) for one in some))
+            kept += await asyncio.gather(*(self._kept(who, one, session) for one in some))
         records: list[DecisionRecord] = []
         for pairs in batched(list(zip(shortened, kept, strict=True)), AT_ONCE):
             records += [_record(made, is_kept, session) for made, is_kept in pairs]
             await asyncio.sleep(0)
-        on_disk = await self._added(records, replaces)
-        own = {record.key: self._remember(on_disk[record.key]) for record in records if record.key in on_disk}
+        on_disk = await self._added(who, records, replaces)
+        own = {record.key: self._remember(who, on_disk[record.key]) for record in records if record.key in on_disk}
         return {key: replace(decision, is_new=True) for key, decision in own.items()}
 
-    async def _added(self, records: Sequence[DecisionRecord], replaces: bool) -> Mapping[bytes, DecisionRecord]:
+    async def _added(
+        self, who: Caller, records: Sequence[DecisionRecord], replaces: bool
+    ) -> Mapping[bytes, DecisionRecord]:
         """Write decisions, and what is not on disk yet; return what is then decided for all of them."""
         keys = [record.key for record in records]
-        before = await self._stored.get(caller.scope(), keys) if replaces else {}
-        late = tuple(record for key, record in self._unwritten.items() if not replaces or key not in keys)
+        before = await self._stored.get(who, keys) if replaces else {}
+        unwritten = self._unwritten(who)
+        late = tuple(record for key, record in unwritten.items() if not replaces or key not in keys)
         forget = [record.key for record in late if not self._yields(record)]
         # Of two servers that replace the same decision, the first one does.
-        read = {key: made for key in keys if (made := self._checked.get(key)) is not None}
+        read = {key: made for key in keys if (made := self._checked.get((who.scope, key))) is not None}
         how = {"replaces": read} if self.is_shared and replaces else {}
         forget += keys if replaces and not self.is_shared else []
         try:
-            on_disk = await self._stored.add(caller.scope(), [*late, *records], forget=forget, **how)
+            on_disk = await self._stored.add(who, [*late, *records], forget=forget, **how)
         except BaseException:
             # The write may still come about. What counts is how the results are sent now.
             for key in keys:
-                self._add_unwritten(before.get(key) or DecisionRecord(key, "store_unavailable"))
-            self._write_soon()
+                self._add_unwritten(who, before.get(key) or DecisionRecord(key, "store_unavailable"))
+            self._write_soon(who)
             raise
         for record in late:
-            self._unwritten.pop(record.key, None)
+            unwritten.pop(record.key, None)
         for key in keys if replaces else ():
-            self._unwritten.pop(key, None)
+            unwritten.pop(key, None)
         return on_disk
 
-    async def save_pending_result(self, session: str, call: str, text: str) -> None:
+    async def save_pending_result(self, who: Caller, session: str, call: str, text: str) -> None:
         """Remember a recall result that the model reads beside the result of this call, from the next request on."""
         record = DecisionRecord(_key("owed", session, call), "owed", encoded(text), session=session)
-        self._recent_pending.forget(record.key)
-        await self._stored.add(caller.scope(), [record])
+        self._recent_pending.forget((who.scope, record.key))
+        await self._stored.add(who, [record])
 
-    async def pending_results(self, session: str, calls: Sequence[str]) -> dict[str, str]:
+    async def pending_results(self, who: Caller, session: str, calls: Sequence[str]) -> dict[str, str]:
         """Return the recall results that the model reads beside the results of these calls."""
         keys: dict[bytes, str] = {}
         known: dict[bytes, str | None] = {}
         for some in batched(calls, AT_ONCE):
             named = {_key("owed", session, call): call for call in some}
             keys |= named
-            known |= {key: self._recent_pending.get(key) for key in named}
+            known |= {key: self._recent_pending.get((who.scope, key)) for key in named}
             await asyncio.sleep(0)
         unread = [key for key, text in known.items() if text is None]
-        records = await self._stored.get(caller.scope(), unread) if unread else {}
+        records = await self._stored.get(who, unread) if unread else {}
         for part in batched(unread, AT_ONCE):
             for key in part:
                 known[key] = text = decoded(records[key].shown or b"") if key in records else ""
-                self._recent_pending.put(key, text, sys.getsizeof(text))
+                self._recent_pending.put((who.scope, key), text, sys.getsizeof(text))
             await asyncio.sleep(0)
         return {keys[key]: text for key, text in known.items() if text}
 
-    async def save_response_id(self, shown: str, real: str) -> None:
+    async def save_response_id(self, who: Caller, shown: str, real: str) -> None:
         """Remember which response is meant by an id that the client knows."""
-        await self._stored.add(caller.scope(), [DecisionRecord(_key("renamed", shown), "renamed", encoded(real))])
+        await self._stored.add(who, [DecisionRecord(_key("renamed", shown), "renamed", encoded(real))])
 
-    async def real_response_id(self, shown: str) -> str | None:
-        return await self._text_of(_key("renamed", shown))
+    async def real_response_id(self, who: Caller, shown: str) -> str | None:
+        return await self._text_of(who, _key("renamed", shown))
 
-    async def save_open_results(self, response_id: str, results: Mapping[str, str]) -> None:
+    async def save_open_results(self, who: Caller, response_id: str, results: Mapping[str, str]) -> None:
         """Remember recall results for a response that the provider keeps, by the ids of their calls."""
         text = json.encode(results).decode()
-        await self._stored.add(caller.scope(), [DecisionRecord(_key("open", response_id), "open", encoded(text))])
+        await self._stored.add(who, [DecisionRecord(_key("open", response_id), "open", encoded(text))])
 
-    async def open_results(self, response_id: str) -> Mapping[str, str]:
+    async def open_results(self, who: Caller, response_id: str) -> Mapping[str, str]:
         """Return the results that the first request after a response has to carry."""
-        text = await self._text_of(_key("open", response_id))
+        text = await self._text_of(who, _key("open", response_id))
         results = None if text is None else json.decode(encoded(text))
         return {id: str(text) for id, text in results.items()} if isinstance(results, Mapping) else {}
 
-    async def _text_of(self, key: bytes) -> str | None:
-        record = (await self._stored.get(caller.scope(), [key])).get(key)
+    async def _text_of(self, who: Caller, key: bytes) -> str | None:
+        record = (await self._stored.get(who, [key])).get(key)
         return None if record is None or record.shown is None else decoded(record.shown)
 
-    async def has_tool(self, conversation: bytes) -> bool:
+    async def has_tool(self, who: Caller, conversation: bytes) -> bool:
         """Return whether our tool is in the tools of a conversation."""
-        return bool(await self._stored.get(caller.scope(), [_key("tool", conversation.hex())]))
+        return bool(await self._stored.get(who, [_key("tool", conversation.hex())]))
 
-    async def save_has_tool(self, conversation: bytes) -> None:
-        await self._stored.add(caller.scope(), [DecisionRecord(_key("tool", conversation.hex()), "tool", b"offered")])
+    async def save_has_tool(self, who: Caller, conversation: bytes) -> None:
+        await self._stored.add(who, [DecisionRecord(_key("tool", conversation.hex()), "tool", b"offered")])
 
-    async def save_handed_over(self, hashes: Sequence[str]) -> None:
+    async def save_handed_over(self, who: Caller, hashes: Sequence[str]) -> None:
         """Remember that another gateway was given these names of originals, and may read them."""
         keys = [_key("handed over", hashed) for hashed in hashes]
-        known = await self._stored.get(caller.scope(), keys)
+        known = await self._stored.get(who, keys)
         new = [DecisionRecord(key, "handed_over", b"offered") for key in keys if key not in known]
         if new:
-            await self._stored.add(caller.scope(), new)
+            await self._stored.add(who, new)
 
-    async def is_handed_over(self, hashed: str) -> bool:
+    async def is_handed_over(self, who: Caller, hashed: str) -> bool:
         """Return whether another gateway was given this name of an original."""
-        return bool(await self._stored.get(caller.scope(), [_key("handed over", hashed)]))
+        return bool(await self._stored.get(who, [_key("handed over", hashed)]))
 
-    async def totals(self) -> DecisionTotals:
-        return await self._stored.totals(caller.scope())
+    async def totals(self, who: Caller) -> DecisionTotals:
+        return await self._stored.totals(who)
 
-    async def newest(self, limit: int) -> Sequence[ListedOriginal]:
+    async def newest(self, who: Caller, limit: int) -> Sequence[ListedOriginal]:
         """Return what was cut last, in chats and elsewhere."""
-        return await self._originals.page(caller.scope(), NEWEST, limit)
+        return await self._originals.page(who, NEWEST, limit)
 
-    async def marked(self, outputs: Sequence[LongOutput], session: Session) -> list[LongOutput]:
+    async def marked(self, who: Caller, outputs: Sequence[LongOutput], session: Session) -> list[LongOutput]:
         """Return the outputs, those with a marker of this conversation as already cut.
 
         A marker with an id that we never gave out, or gave to another conversation, is text like any other.
         """
         named = {output.key: ids for output in outputs if (ids := quoted_ids(output.text))}
-        real = (
-            await self._originals.live(caller.scope(), frozenset().union(*named.values()))
-            if named
-            else frozenset[str]()
-        )
-        ours = {id for id in real if await self._is_given_to(session, id)}
+        real = await self._originals.live(who, frozenset().union(*named.values())) if named else frozenset[str]()
+        ours = {id for id in real if await self._is_given_to(who, session, id)}
         return [
             output
             if output.whole_because or ours.isdisjoint(named.get(output.key, ()))
@@ -265,43 +273,45 @@ class ChatDecisions:
             for output in outputs
         ]
 
-    async def _is_given_to(self, session: Session, id: str) -> bool:
+    async def _is_given_to(self, who: Caller, session: Session, id: str) -> bool:
         try:
-            about = (await self._originals.get(caller.scope(), id)).about
+            about = (await self._originals.get(who, id)).about
         except PruneIdNotFound:
             return False
         return originals.session_of(about) in ("", session.id, session.parent)
 
-    def went_whole(self, outputs: Iterable[LongOutput], why: Reason) -> dict[bytes, Decision]:
+    def went_whole(self, who: Caller, outputs: Iterable[LongOutput], why: Reason) -> dict[bytes, Decision]:
         """Remember that these went out whole, and must again."""
-        return {output.key: _decision(self._went_whole(output, why)) for output in outputs}
+        return {output.key: _decision(self._went_whole(who, output, why)) for output in outputs}
 
-    def _went_whole(self, output: LongOutput, why: Reason) -> DecisionRecord:
-        return self._add_unwritten(DecisionRecord(output.key, why))
+    def _went_whole(self, who: Caller, output: LongOutput, why: Reason) -> DecisionRecord:
+        return self._add_unwritten(who, DecisionRecord(output.key, why))
 
-    def _add_unwritten(self, record: DecisionRecord) -> DecisionRecord:
-        if len(self._unwritten) >= UNWRITTEN_MAX:
-            self._unwritten.pop(next(iter(self._unwritten)))
-        return self._unwritten.setdefault(record.key, record)
+    def _add_unwritten(self, who: Caller, record: DecisionRecord) -> DecisionRecord:
+        unwritten = self._unwritten(who)
+        if len(unwritten) >= UNWRITTEN_MAX:
+            unwritten.pop(next(iter(unwritten)))
+        return unwritten.setdefault(record.key, record)
 
-    def _write_soon(self) -> None:
+    def _write_soon(self, who: Caller) -> None:
         """Correct what is on disk as soon as that can be written: until then a crash would bring it back."""
-        task = self._writing.get(caller.scope())
+        task = self._writing.get(who.scope)
         if task is None or task.done():
-            self._writing[caller.scope()] = asyncio.create_task(self._write_unwritten())  # in the scope of its maker
+            self._writing[who.scope] = asyncio.create_task(self._write_unwritten(who))
 
-    async def _write_unwritten(self) -> None:
-        while late := tuple(self._unwritten.values()):
+    async def _write_unwritten(self, who: Caller) -> None:
+        unwritten = self._unwritten(who)
+        while late := tuple(unwritten.values()):
             try:
                 forget = [record.key for record in late if not self._yields(record)]
-                on_disk = await self._stored.add(caller.scope(), late, forget=forget)
+                on_disk = await self._stored.add(who, late, forget=forget)
             except StoreUnavailable:
                 await asyncio.sleep(WRITE_AGAIN_S)
                 continue
             for record in late:
-                if self._unwritten.get(record.key) is record:
-                    self._remember(on_disk.get(record.key, record))
-                    del self._unwritten[record.key]
+                if unwritten.get(record.key) is record:
+                    self._remember(who, on_disk.get(record.key, record))
+                    del unwritten[record.key]
 
     async def close(self) -> None:
         """Write what could not be written, if that takes no time now."""
@@ -311,23 +321,23 @@ class ChatDecisions:
                 task.cancel()
             await asyncio.wait(tasks)
 
-    async def _kept_again(self, output: LongOutput, record: DecisionRecord) -> bool:
+    async def _kept_again(self, who: Caller, output: LongOutput, record: DecisionRecord) -> bool:
         """Keep an original that has expired again under its id: it comes with every request."""
         if len(record.original_ids) > 1:
             return False
         try:
             await self._originals.keep(
-                _original(Hidden(record.original_ids[0], output.text), output, "", record.session)
+                _original(who, Hidden(record.original_ids[0], output.text), output, "", record.session)
             )
         except StoreUnavailable:
             return False
         return True
 
-    async def _kept(self, made: ShortenedOutput, session: str) -> bool:
+    async def _kept(self, who: Caller, made: ShortenedOutput, session: str) -> bool:
         """Keep all that would be hidden; return whether that is on disk."""
         try:
             for hidden in made.shortened.hidden:
-                original = await asyncio.to_thread(_original, hidden, made.output, made.goal, session)
+                original = await asyncio.to_thread(_original, who, hidden, made.output, made.goal, session)
                 await self._originals.keep(original)
         except StoreUnavailable as e:
             log.warning("cutting needs the store", extra={"what": str(e)[:300]})
@@ -344,10 +354,10 @@ def _key(kind: str, *names: str) -> bytes:
     return sha256(b"\0".join(map(encoded, (kind, *names)))).digest()
 
 
-def _original(hidden: Hidden, output: LongOutput, goal: str, session: str) -> Original:
+def _original(who: Caller, hidden: Hidden, output: LongOutput, goal: str, session: str) -> Original:
     raw = encoded(hidden.text)
     key = sha256(b"output\0" + output.key + raw).digest()
-    return Original(hidden.id, caller.scope(), key, raw, cut_note(hidden, goal, session))
+    return Original(hidden.id, who.scope, key, raw, cut_note(hidden, goal, session))
 
 
 def cut_note(hidden: Hidden, goal: str, session: str = "") -> bytes:

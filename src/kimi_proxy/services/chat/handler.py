@@ -3,21 +3,22 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ParamSpec
 
 from kimi_proxy.core import chat, json, tokens
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Wire, edit
 from kimi_proxy.core.config import Config
-from kimi_proxy.core.errors import KimiProxyError, NoProvider, StoreUnavailable, location
+from kimi_proxy.core.errors import KimiProxyError, NoProvider, location
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.context import tokens_of
 from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import Draft, Stage, ask_usage, name_model, pin_attribution, run_stages
-from kimi_proxy.features.sessions import Session, own_session, session_of
+from kimi_proxy.features.sessions import LOCAL_IDS, Session, session_of
 from kimi_proxy.proxy.headers import Header, UpstreamRequest, credential
 from kimi_proxy.services.chat.providers import RateLimiter
 from kimi_proxy.services.chat.recall import OnRecall, Recall
@@ -36,6 +37,7 @@ MAX_MODEL_CHARS = 200  # of a model's name, as it is counted
 class ChatRequest:
     """A request as it came."""
 
+    caller: Caller
     wire: Wire
     body: bytes
     headers: tuple[Header, ...] = ()
@@ -52,32 +54,33 @@ class ChatObserver:
         """The request of `exchange.draft`, which was `leaves` in `on_start`, is over."""
 
 
-SessionAfter = Callable[[str], Awaitable[Session | None]]  # returns the session of an answer, by its id
-SessionBegun = Callable[[Session, chat.Request], Awaitable[Session]]  # returns which session with this beginning it is
+# Returns the session that a request names, or begins as.
+SessionOf = Callable[[Caller, chat.Request, Mapping[bytes, bytes], str], Awaitable[Session]]
+SessionAfter = Callable[[Caller, str], Awaitable[Session | None]]  # returns the session of an answer, by its id
+# Returns which session with this beginning it is.
+SessionBegun = Callable[[Caller, Session, chat.Request], Awaitable[Session]]
 
 
-Owns = Callable[[str], Awaitable[bool]]  # returns whether a session is the caller's, or no one's
+async def local_session(who: Caller, request: chat.Request, headers: Mapping[bytes, bytes], provider: str) -> Session:
+    """Return the session of a request where there is one person."""
+    return session_of(request, headers, provider, LOCAL_IDS)
 
 
-async def owns_all(session: str) -> bool:
-    """Return True: where there is one person, every session is theirs."""
-    return True
+# Counts a request to a model; returns headers of its answer.
+Admit = Callable[[Caller, str], Awaitable[tuple[Header, ...]]]
 
 
-Admit = Callable[[str], Awaitable[tuple[Header, ...]]]  # counts a request to a model; returns headers of its answer
-
-
-async def admit_all(model: str) -> tuple[Header, ...]:
+async def admit_all(who: Caller, model: str) -> tuple[Header, ...]:
     """Return no headers: without budgets every request is let through."""
     return ()
 
 
-async def no_session_after(response_id: str) -> Session | None:
+async def no_session_after(who: Caller, response_id: str) -> Session | None:
     """Return None: here no answers are remembered."""
     return None
 
 
-async def by_beginning(beginning: Session, request: chat.Request) -> Session:
+async def by_beginning(who: Caller, beginning: Session, request: chat.Request) -> Session:
     """Return `beginning`: here conversations that begin in the same words are one session."""
     return beginning
 
@@ -97,7 +100,7 @@ class Chat:
         models: Models | None = None,
         now: Callable[[], float] = time.monotonic,
         session_after: SessionAfter = no_session_after,
-        owns: Owns = owns_all,
+        session_of: SessionOf = local_session,
         admit: Admit = admit_all,
         session_begun: SessionBegun = by_beginning,
     ) -> None:
@@ -111,7 +114,7 @@ class Chat:
         self._recall = recall
         self._now = now
         self._session_after = session_after
-        self._owns = owns
+        self._session_of = session_of
         self._admit = admit
         self._session_begun = session_begun
 
@@ -122,7 +125,7 @@ class Chat:
         target = self.models.target(request.model, incoming.wire, self._credential(incoming), translate=True)
         session = await self._session(request, incoming, target)
         spoken = self.models.upstream_wire(target, incoming.wire)
-        came = Draft(request, target, session, request, incoming.headers, upstream_wire=spoken)
+        came = Draft(request, target, session, incoming.caller, request, incoming.headers, upstream_wire=spoken)
         # A stage commits the originals of what it cuts before it returns: no marker without a way back.
         leaves = await run_stages(came, self._stages_for(came), self._metrics.count_fault)
         for observer in self._observers:
@@ -143,8 +146,7 @@ class Chat:
             counted = await asyncio.to_thread(tokens_of, request, tokens.count)
             yield _json(incoming.wire.format.token_count(counted))
             return
-        session = session_of(request, dict(incoming.headers), target.provider)
-        draft = Draft(edit.with_model(request, target.model), target, session)
+        draft = Draft(edit.with_model(request, target.model), target, Session(""), incoming.caller)
         path = incoming.wire.format.paths[0] + incoming.wire.format.count_tokens
         async with self._relayed(draft, _outgoing(incoming, draft.request.body, path)) as answer:
             yield answer
@@ -158,7 +160,8 @@ class Chat:
         # To compact a conversation the provider reads all of it: the cost is in the account of its session.
         is_compaction = bool(model) and path == incoming.wire.format.compaction
         session = await self._session(request, incoming, target) if is_compaction else Session("")
-        draft = Draft(edit.with_model(request, target.model) if model else request, target, session)
+        asked = edit.with_model(request, target.model) if model else request
+        draft = Draft(asked, target, session, incoming.caller)
         observers = self._observers if is_compaction else ()
         for observer in observers:
             self._call(observer.on_start, draft, draft)
@@ -172,7 +175,7 @@ class Chat:
         relay = Relay(draft, self._now)
         try:
             await self.rate_limiter.take(draft.target.provider)
-            budgets = await self._admit(draft.target.name[:MAX_MODEL_CHARS])
+            budgets = await self._admit(draft.caller, draft.target.name[:MAX_MODEL_CHARS])
             async with self._reply(draft, outgoing, relay.on_recall) as reply:
                 answer, ours = await relay.answer(reply), (*draft.answer_headers, *budgets)
                 yield replace(answer, headers=(*answer.headers, *ours)) if ours else answer
@@ -195,19 +198,12 @@ class Chat:
 
     async def _session(self, request: chat.Request, incoming: ChatRequest, target: Target) -> Session:
         """Return the session of a request; one that goes on from an answer is in that of the answer."""
-        found = session_of(request, dict(incoming.headers), target.provider)
-        if found.is_given and not await self._is_own(found.id):
-            found = own_session(found)
+        who = incoming.caller
+        found = await self._session_of(who, request, dict(incoming.headers), target.provider)
         previous = request.previous_response_id
         if found.beginning and not request.is_crowded:
-            return await self._session_begun(found, request)
-        return found if found.name or not previous else await self._session_after(previous) or found
-
-    async def _is_own(self, session: str) -> bool:
-        try:
-            return await self._owns(session)
-        except StoreUnavailable:
-            return False
+            return await self._session_begun(who, found, request)
+        return found if found.name or not previous else await self._session_after(who, previous) or found
 
     def _reply(
         self, draft: Draft, outgoing: UpstreamRequest, on_recall: OnRecall

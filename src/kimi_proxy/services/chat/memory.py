@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from kimi_proxy.core import caller, json, tokens
+from kimi_proxy.core import json, tokens
 from kimi_proxy.core.cache import LruCache
+from kimi_proxy.core.caller import LOCAL_SCOPE, Caller
 from kimi_proxy.core.config.sections import MemorySettings as Settings
 from kimi_proxy.core.errors import FileRefused, InvalidParams, ParseError, StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -108,81 +109,83 @@ class ProjectMemory:
         self._decisions = decisions
         self._session_store = session_store
         self._now = now
-        self._blocks: LruCache[str, str] = LruCache(MAX_SESSIONS)  # by session; empty if it began without
+        self._blocks: LruCache[tuple[str, str], str] = LruCache(
+            MAX_SESSIONS
+        )  # by scope and session; empty if it began without
         # Scopes and decision keys of sessions that began without it because the disk failed.
         self._unsure: set[tuple[str, bytes]] = set()
 
-    @property
-    def _file(self) -> MemoryFile:
-        """Return the caller's file: in a team everyone has their own."""
-        scope = caller.scope()
-        if scope == caller.LOCAL_SCOPE:
+    def _file(self, who: Caller) -> MemoryFile:
+        """Return a person's file: in a team everyone has their own."""
+        if who.scope == LOCAL_SCOPE:
             return self._shared_file
-        return MemoryFile(self._home / "team" / sha256(encoded(scope)).hexdigest(), self._max_bytes)
+        return MemoryFile(self._home / "team" / sha256(encoded(who.scope)).hexdigest(), self._max_bytes)
 
-    async def load(self) -> JsonObject:
-        return self._shown(await asyncio.to_thread(self._file.read))
+    async def load(self, who: Caller) -> JsonObject:
+        return self._shown(who, await asyncio.to_thread(self._file(who).read))
 
-    async def save(self, content: JsonValue) -> JsonObject:
-        return self._shown(await asyncio.to_thread(self._file.write, content, self._now()))
+    async def save(self, who: Caller, content: JsonValue) -> JsonObject:
+        return self._shown(who, await asyncio.to_thread(self._file(who).write, content, self._now()))
 
     async def inject(self, draft: Draft) -> Draft:
         """Return `draft` with the block that its conversation began with, or itself if that began without."""
-        block = self._blocks.get(draft.session.id)
+        block = self._blocks.get((draft.caller.scope, draft.session.id))
         if block is not None:
             return with_memory(draft, block)
         # Conversations that began with memory keep it when it is switched off; without a file there is none of them.
-        if not self.is_on and not self._file.path.exists():
+        if not self.is_on and not self._file(draft.caller).path.exists():
             return draft
         try:
             return await self._first_seen(draft)
         except StoreUnavailable as e:
             log.warning("project memory is not injected", extra={"what": str(e)[:300]})
             if self.is_on and is_new_conversation(draft.request):
-                self._go_without(draft.session.id)
+                self._go_without(draft)
             return draft
 
     async def _first_seen(self, draft: Draft) -> Draft:
         """Inject into a conversation that this process has not seen before."""
-        if unsure := {place for place in self._unsure if place[0] == caller.scope()}:
-            await self._decisions.add(caller.scope(), [], forget=[key for _, key in unsure])
+        who = draft.caller
+        if unsure := {place for place in self._unsure if place[0] == who.scope}:
+            await self._decisions.add(who, [], forget=[key for _, key in unsure])
             self._unsure -= unsure
         session, decision_key = draft.session.id, _decision_key(draft.session.id)
-        record = (await self._decisions.get(caller.scope(), [decision_key])).get(decision_key)
+        record = (await self._decisions.get(who, [decision_key])).get(decision_key)
         if record is not None and record.shown is not None:
             return self._injected(draft, decoded(record.shown))
-        if not self.is_on or not is_new_conversation(draft.request) or await self._has_begun(session):
+        if not self.is_on or not is_new_conversation(draft.request) or await self._has_begun(who, session):
             return self._injected(draft, "")
-        text = memory_block((await asyncio.to_thread(self._file.read)).content)
+        text = memory_block((await asyncio.to_thread(self._file(who).read)).content)
         # On disk before it is sent: the next process has to send the same.
         records = await self._decisions.add(
-            caller.scope(), [DecisionRecord(decision_key, "memory", encoded(text), session=session)]
+            who, [DecisionRecord(decision_key, "memory", encoded(text), session=session)]
         )
         text = decoded(records[decision_key].shown or b"")
         return self._injected(draft, text, tokens.count(text))
 
     def _injected(self, draft: Draft, block: str, tokens: int | None = None) -> Draft:
-        self._blocks.put(draft.session.id, block)
+        self._blocks.put((draft.caller.scope, draft.session.id), block)
         return with_memory(draft, block, tokens)
 
-    async def _has_begun(self, session: str) -> bool:
-        known = await self._session_store.get(session)
+    async def _has_begun(self, who: Caller, session: str) -> bool:
+        known = await self._session_store.get(who, session)
         return known is not None and known.requests > 0
 
-    def _go_without(self, session: str) -> None:
+    def _go_without(self, draft: Draft) -> None:
         """It began without memory, and goes on without; a block on disk, if there is one, is deleted later."""
-        self._blocks.put(session, "")
+        scope, session = draft.caller.scope, draft.session.id
+        self._blocks.put((scope, session), "")
         if len(self._unsure) < MAX_SESSIONS:
-            self._unsure.add((caller.scope(), _decision_key(session)))
+            self._unsure.add((scope, _decision_key(session)))
 
-    def _shown(self, remembered: MemoryContent) -> JsonObject:
+    def _shown(self, who: Caller, remembered: MemoryContent) -> JsonObject:
         text = memory_block(remembered.content)
         return {
             "content": remembered.content,
             "updated_at": None if remembered.updated is None else iso_time(remembered.updated),
             "tokens": tokens.count(text) if text else 0,
             "inject": self.is_on,
-            "path": str(self._file.path),
+            "path": str(self._file(who).path),
             **({"trouble": remembered.trouble} if remembered.trouble else {}),
         }
 

@@ -5,7 +5,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kimi_proxy.core import caller, chat, json, tokens
+from kimi_proxy.core import chat, json, tokens
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.errors import InvalidParams, PruneIdNotFound, StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -14,8 +15,8 @@ from kimi_proxy.core.markers import ALPHABET
 from kimi_proxy.features.context import tokens_of
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, OnFault, Stage, run_stages
-from kimi_proxy.features.sessions import session_of
 from kimi_proxy.services.chat.decisions import ChatDecisions
+from kimi_proxy.services.chat.handler import SessionOf
 from kimi_proxy.services.store.protocols import Originals
 
 HASH_DIGITS = 20  # 80 bits, as an id has
@@ -40,13 +41,21 @@ class ShortenedMessages:
 class Messages:
     """Shortens messages for other gateways, and gives the originals back."""
 
-    def __init__(self, shorten: Stage, originals: Originals, decisions: ChatDecisions, on_fault: OnFault) -> None:
+    def __init__(
+        self,
+        shorten: Stage,
+        session_of: SessionOf,
+        originals: Originals,
+        decisions: ChatDecisions,
+        on_fault: OnFault,
+    ) -> None:
+        self._session_of = session_of
         self._shorten = shorten
         self._originals = originals
         self._decisions = decisions
         self._on_fault = on_fault
 
-    async def shorten(self, messages: JsonValue, model: str = "", session: str = "") -> ShortenedMessages:
+    async def shorten(self, who: Caller, messages: JsonValue, model: str = "", session: str = "") -> ShortenedMessages:
         """Return the messages of a chat request with long tool results cut; a fault of ours leaves them as they are.
 
         Raise InvalidParams if they are no list of messages. Calls that begin with the same user's words belong to one
@@ -57,7 +66,8 @@ class Messages:
         body = json.encode({"model": model or UNNAMED, "messages": messages})
         request = chat.parse(body, Wire.CHAT)
         headers = {b"x-session-id": session.encode()} if session else {}
-        came = Draft(request, Target("", model), session_of(request, headers, ""), request)
+        found_session = await self._session_of(who, request, headers, "")
+        came = Draft(request, Target("", model), found_session, who, request)
         leaves = await run_stages(came, (self._shorten,), self._on_fault)
         before = await asyncio.to_thread(tokens_of, request, tokens.count)
         if leaves.request.body == body:
@@ -68,22 +78,22 @@ class Messages:
             return ShortenedMessages(messages, before, before, warnings=("failed",))
         shown, hashes = _with_hashes(messages, found)
         try:
-            await self._decisions.save_handed_over(hashes)
+            await self._decisions.save_handed_over(who, hashes)
         except StoreUnavailable as e:
             return ShortenedMessages(messages, before, before, warnings=(e.code,))
         after = chat.parse(json.encode({"model": model or UNNAMED, "messages": shown}), Wire.CHAT)
         return ShortenedMessages(shown, before, await asyncio.to_thread(tokens_of, after, tokens.count), hashes)
 
-    async def original(self, hashed: str) -> str:
+    async def original(self, who: Caller, hashed: str) -> str:
         """Return the text behind a hash that `shorten` gave out. Raise PruneIdNotFound if it did not, or has expired.
 
         What a chat session or a tool kept is not for other gateways: they name it by its id, and here it is unknown.
         """
-        is_known = _HASH.fullmatch(hashed) and await self._decisions.is_handed_over(hashed)
+        is_known = _HASH.fullmatch(hashed) and await self._decisions.is_handed_over(who, hashed)
         ids = [f"{prefix}_{_digits(hashed)}" for prefix in PREFIXES] if is_known else []
         for id in ids:
             try:
-                return decoded((await self._originals.get(caller.scope(), id)).text)
+                return decoded((await self._originals.get(who, id)).text)
             except PruneIdNotFound as e:
                 if e.reason == "expired":
                     raise

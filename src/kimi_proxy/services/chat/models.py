@@ -7,8 +7,8 @@ import asyncio
 import logging
 from hashlib import sha256
 
-from kimi_proxy.core import caller
 from kimi_proxy.core.cache import LruCache
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.sections import RoutingSettings as Settings
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.json import JsonObject
@@ -39,19 +39,19 @@ SHOWN = 50  # models whose window is unknown
 log = logging.getLogger(__name__)
 
 
-async def count_ratio(session_store: SessionStore, session: str, is_cleared: bool = False) -> float:
-    """Return how much more the provider counted than we estimated, by the last request of a session.
+async def count_ratio(session_store: SessionStore, draft: Draft) -> float:
+    """Return how much more the provider counted than we estimated, by the last request of the session.
 
     It is never less than one, so that nothing overflows because of it; unless the provider clears what we count.
     """
     try:
         async with asyncio.timeout(DISK_S):
-            last = await session_store.newest_metric(session)
+            last = await session_store.newest_metric(draft.caller, draft.session.id)
     except (StoreUnavailable, TimeoutError):
         return 1.0
     if last is None or last.input_tokens is None or not last.tokens_estimated:
         return 1.0
-    return min(MOST_OFF, max(0.0 if is_cleared else 1.0, last.tokens / last.tokens_estimated))
+    return min(MOST_OFF, max(0.0 if draft.request.is_cleared else 1.0, last.tokens / last.tokens_estimated))
 
 
 class Routing:
@@ -74,8 +74,10 @@ class Routing:
         self._counter = counter
         self._decisions = decisions
         self._session_store = session_store
-        self._routes: LruCache[bytes, str] = LruCache(MAX_SESSIONS)  # the model where a conversation is
-        self._stranded: LruCache[bytes, bool] = LruCache(MAX_SESSIONS)  # conversations without a larger model
+        self._routes: LruCache[tuple[str, bytes], str] = LruCache(MAX_SESSIONS)  # the model where a conversation is
+        self._stranded: LruCache[tuple[str, bytes], bool] = LruCache(
+            MAX_SESSIONS
+        )  # conversations without a larger model
 
     async def route(self, draft: Draft) -> Draft:
         wanted = self._window(draft.target)
@@ -87,9 +89,10 @@ class Routing:
     async def _route(self, draft: Draft, wanted: ModelWindow) -> Route | None:
         """Return the model whose window fits the request; None if it certainly fits the one that was asked for."""
         decision_key = _decision_key(draft)
-        now = await self._current(decision_key, wanted)
+        place = draft.caller.scope, decision_key
+        now = await self._current(draft, decision_key, wanted)
         if now is wanted and is_certainly_below(draft.request, wanted.size * self._threshold):
-            self._stranded.forget(decision_key)
+            self._stranded.forget(place)
             return None
         try:
             tokens = await self._tokens(draft, wanted)
@@ -100,15 +103,15 @@ class Routing:
             return Route(wanted, now, len(draft.request.body) // BYTES_PER_TOKEN)
         to = self._next(tokens, now, wanted)
         if to is not now:
-            await self._remember(decision_key, STAYS if to is wanted else to.target.name)
+            await self._remember(draft, decision_key, STAYS if to is wanted else to.target.name)
             names = {"from": wanted.target.name, "to": to.target.name}
             log.warning(
                 "routed", extra={"session": draft.session.id, **names, "tokens": tokens, "max_context": to.size}
             )
         is_tight = tokens >= to.size * self._threshold
-        was_tight = self._stranded.pop(decision_key) is not None
+        was_tight = self._stranded.pop(place) is not None
         if is_tight:
-            self._stranded.put(decision_key, True)
+            self._stranded.put(place, True)
         return Route(wanted, to, tokens, to is not now, is_tight, is_tight and not was_tight)
 
     async def _tokens(self, draft: Draft, wanted: ModelWindow) -> int:
@@ -118,7 +121,7 @@ class Routing:
             matters = counted * MOST_OFF >= self._lower(wanted)
             if not matters:
                 return counted
-            return round(counted * await count_ratio(self._session_store, draft.session.id, draft.request.is_cleared))
+            return round(counted * await count_ratio(self._session_store, draft))
 
     def _next(self, tokens: int, now: ModelWindow, wanted: ModelWindow) -> ModelWindow:
         """Return where a conversation goes that is in `now`."""
@@ -139,32 +142,32 @@ class Routing:
         """Return the tokens below which a conversation goes back to the model that it asks for."""
         return wanted.size * self._threshold * RETURN_SHARE
 
-    async def _current(self, decision_key: bytes, wanted: ModelWindow) -> ModelWindow:
+    async def _current(self, draft: Draft, decision_key: bytes, wanted: ModelWindow) -> ModelWindow:
         """Return where a conversation has been, in this process or in an earlier one."""
-        key = self._routes.get(decision_key)
-        key = await self._read(decision_key) if key is None or self._is_shared else key
+        key = self._routes.get((draft.caller.scope, decision_key))
+        key = await self._read(draft, decision_key) if key is None or self._is_shared else key
         siblings = self._models.siblings(wanted.target)
         was = (self._window(each) for each in siblings if each.name == key and self._may_answer(each, wanted))
         return next((window for window in was if window is not None and window.size > wanted.size), wanted)
 
-    async def _read(self, decision_key: bytes) -> str:
+    async def _read(self, draft: Draft, decision_key: bytes) -> str:
         """Return the route on disk; if it cannot be read now, the next request looks again."""
         try:
             async with asyncio.timeout(ROUTING_DISK_S):
-                record = (await self._decisions.get(caller.scope(), [decision_key])).get(decision_key)
+                record = (await self._decisions.get(draft.caller, [decision_key])).get(decision_key)
         except (StoreUnavailable, TimeoutError) as e:
             log.warning("a route cannot be read", extra={"what": str(e)[:300]})
-            return self._routes.get(decision_key) or STAYS
+            return self._routes.get((draft.caller.scope, decision_key)) or STAYS
         key = STAYS if record is None or record.shown is None else decoded(record.shown)
-        self._routes.put(decision_key, key)
+        self._routes.put((draft.caller.scope, decision_key), key)
         return key
 
-    async def _remember(self, decision_key: bytes, key: str) -> None:
-        self._routes.put(decision_key, key)
+    async def _remember(self, draft: Draft, decision_key: bytes, key: str) -> None:
+        self._routes.put((draft.caller.scope, decision_key), key)
         try:
             async with asyncio.timeout(ROUTING_DISK_S):
                 new = [] if key == STAYS else [DecisionRecord(decision_key, "routed", encoded(key))]
-                await self._decisions.add(caller.scope(), new, forget=[decision_key])
+                await self._decisions.add(draft.caller, new, forget=[decision_key])
         except (StoreUnavailable, TimeoutError) as e:
             log.warning("a route is not written down", extra={"what": str(e)[:300]})
 
@@ -189,8 +192,8 @@ class ModelWindows(ChatObserver):
         self._models = models
         self._list_models = list_models
         self._publish = publish
-        self._asked: LruCache[tuple[str, str], bool] = LruCache(MAX_MODELS, shared=True)
-        self._unknown: LruCache[Target, str] = LruCache(SHOWN)
+        self._asked: LruCache[tuple[str, str], bool] = LruCache(MAX_MODELS)
+        self._unknown: LruCache[tuple[str, Target], str] = LruCache(SHOWN)
         self._asking: set[asyncio.Task[None]] = set()
 
     def on_end(self, exchange: Exchange) -> None:
@@ -202,13 +205,14 @@ class ModelWindows(ChatObserver):
             return
         self._asked.put((target.provider, target.model), True)
         question = UpstreamRequest(draft.request.wire, b"", draft.headers)
-        task = asyncio.create_task(self._ask(target, question))
+        task = asyncio.create_task(self._ask(draft.caller, target, question))
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 
-    def unknown(self) -> list[JsonObject]:
-        """Return the models whose window is not known, the last seen last."""
-        targets = [target for target, _ in self._unknown.items() if self._models.window(target) is None]
+    def unknown(self, who: Caller) -> list[JsonObject]:
+        """Return the models that a person used whose window is not known, the last seen last."""
+        places = (place for place, _ in self._unknown.items())
+        targets = [one for scope, one in places if scope == who.scope and self._models.window(one) is None]
         return [_to_json(target) for target in targets]
 
     async def close(self) -> None:
@@ -216,16 +220,16 @@ class ModelWindows(ChatObserver):
             task.cancel()
         await asyncio.gather(*self._asking, return_exceptions=True)
 
-    async def _ask(self, target: Target, question: UpstreamRequest) -> None:
+    async def _ask(self, who: Caller, target: Target, question: UpstreamRequest) -> None:
         window = window_in(await self._list_models(target.provider, question), target.model)
         names = {"provider": target.provider, "model": target.name[:200]}
         if window is not None:
             self._models.learn(target, window)
             log.info("window learned from the provider", extra={**names, "max_context": window})
         elif self._models.window(target) is None:
-            self._unknown.put(target, "")
+            self._unknown.put((who.scope, target), "")
             log.warning("a model's window is not known: paste these lines", extra={**names, "lines": _line(target)})
-            self._publish("model_unknown", _to_json(target))
+            self._publish(who, "model_unknown", _to_json(target))
 
 
 def _to_json(target: Target) -> JsonObject:

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from hashlib import sha256
 
-from kimi_proxy.core import caller
 from kimi_proxy.core.cache import LruCache
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Request
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.lines import encoded
@@ -17,7 +17,7 @@ from kimi_proxy.services.store.protocols import Replicas, SessionStore
 
 MAX_CONVERSATIONS = 10_000
 
-LastRequest = Callable[[str], Awaitable[float | None]]  # when a session last sent something, in seconds
+LastRequest = Callable[[Caller, str], Awaitable[float | None]]  # when a session last sent something, in seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class PromptCacheState:
     is_cold: bool  # nothing of it is cached any more: the provider writes whatever we send anew
 
 
-async def never(session: str) -> float | None:
+async def never(who: Caller, session: str) -> float | None:
     """Return None: no other process has sent a request of this session."""
     return None
 
@@ -36,9 +36,9 @@ async def never(session: str) -> float | None:
 def last_request_in(sessions: SessionStore) -> LastRequest:
     """Return a look-up for sessions that were last seen by another process."""
 
-    async def last_request(session: str) -> float | None:
+    async def last_request(who: Caller, session: str) -> float | None:
         try:
-            record = await sessions.get(session)
+            record = await sessions.get(who, session)
         except StoreUnavailable:
             return None
         return record.last_used if record else None
@@ -58,7 +58,7 @@ class PromptCaches:
         self._last_request = last_request
         self._now = now
         self._replicas = replicas
-        self._sent: LruCache[bytes, SentPrefix] = LruCache(MAX_CONVERSATIONS)
+        self._sent: LruCache[tuple[str, bytes], SentPrefix] = LruCache(MAX_CONVERSATIONS)
 
     async def observe(self, draft: Draft) -> PromptCacheState:
         """Return the state of the conversation that `draft` belongs to, and note that it is sent now."""
@@ -69,20 +69,25 @@ class PromptCaches:
         # The cache is that of the API which the provider speaks.
         life_s = (draft.upstream_wire or request.wire).format.prompt_cache_life_s(request.json)
         now = SentPrefix(self._now(), life_s, _beginning(request))
-        before = self._sent.get(conversation)
+        place = draft.caller.scope, conversation
+        before = self._sent.get(place)
         # One without an answer is new, however busy its session is: a helper of the agent, or after a compaction.
         # Nor is there one where the provider keeps the conversation, which had our tool when it began.
-        if before is None and _is_answered(request) and (last := await self._last_request(session)) is not None:
+        if (
+            before is None
+            and _is_answered(request)
+            and (last := await self._last_request(draft.caller, session)) is not None
+        ):
             before = SentPrefix(last, now.life_s)
-        self._sent.put(conversation, now)
-        return PromptCacheState(conversation, await self._is_cold(conversation, before, now, request.body))
+        self._sent.put(place, now)
+        return PromptCacheState(conversation, await self._is_cold(place, before, now, request.body))
 
-    async def _is_cold(self, conversation: bytes, before: SentPrefix | None, now: SentPrefix, body: bytes) -> bool:
+    async def _is_cold(self, place: tuple[str, bytes], before: SentPrefix | None, now: SentPrefix, body: bytes) -> bool:
         """Return whether the cache is cold, by what other servers have sent too; while the store is away, by ours."""
         by_ours = is_cold(before, now)
         if self._replicas is None:
             return by_ours
-        own = sha256(encoded(caller.scope()) + b"\0" + conversation).digest()
+        own = sha256(encoded(place[0]) + b"\0" + place[1]).digest()
         try:
             return await self._replicas.is_cold(own, now, sha256(body).digest(), by_ours)
         except StoreUnavailable:

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import replace
 from functools import reduce
 
-from kimi_proxy.core import caller, json
+from kimi_proxy.core import json
 from kimi_proxy.core.chat import Request, edit
 from kimi_proxy.core.chat.reply import EventSplitter, Usage
 from kimi_proxy.core.chat.wires.recall import RecallCall, RecallRounds, RecallStream
@@ -195,7 +195,7 @@ class Recall:
             recover = checked(Recover, arguments)
             if not is_id(recover.id) or not progress.knows(recover.id):
                 raise PruneIdNotFound(recover.id, "unknown")
-            original = await self._originals.get(caller.scope(), recover.id)
+            original = await self._originals.get(progress.draft.caller, recover.id)
             if not progress.may_read(recover.id, session_of(original.about)):
                 raise PruneIdNotFound(recover.id, "unknown")
             part = recovery.part(decoded(original.text), recover)
@@ -221,14 +221,16 @@ class Recall:
                 progress.count(rounds)
                 beside = unique_call_id(draft.came or draft.request, calls.others[-1])
                 texts = [f"[{draft.own_tool} {call.arguments}]\n{text}" for call, text in results]
-                await self._decisions.save_pending_result(draft.session.id, beside, "\n\n".join(texts))
+                await self._decisions.save_pending_result(draft.caller, draft.session.id, beside, "\n\n".join(texts))
                 if is_stored:
-                    await self._decisions.save_open_results(rounds.id, {call.id: text for call, text in results})
+                    await self._decisions.save_open_results(
+                        draft.caller, rounds.id, {call.id: text for call, text in results}
+                    )
             except StoreUnavailable as e:
                 log.warning("what was recovered is not passed on", extra={"what": str(e)[:300]})
         if rounds.id != rounds.real_id:
             try:
-                await self._decisions.save_response_id(rounds.id, rounds.real_id)
+                await self._decisions.save_response_id(draft.caller, rounds.id, rounds.real_id)
             except StoreUnavailable as e:
                 log.warning("a stored answer cannot be continued", extra={"what": str(e)[:300]})
 

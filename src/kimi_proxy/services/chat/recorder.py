@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from kimi_proxy.core import caller
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.config.sections import RecordSettings
 from kimi_proxy.core.errors import location
@@ -57,12 +56,12 @@ class Recorder(ChatObserver):
         self._loop = asyncio.get_running_loop()
         self._waiting = 0
         self._running: dict[int, _Running] = {}  # by the identity of the draft that left
-        self._written_before: LruCache[str, _Written] = LruCache(MAX_KNOWN)
+        self._written_before: LruCache[Path, _Written] = LruCache(MAX_KNOWN)
 
     def on_start(self, came: Draft, leaves: Draft) -> None:
         model = self._models.model(came.target)
         head = RecordingHead(came.target.name, model.max_context_size if model else None, prices_of(model))
-        self._running[id(leaves)] = _Running(round(self._now(), 3), came, head, caller.current().person)
+        self._running[id(leaves)] = _Running(round(self._now(), 3), came, head, leaves.caller.person)
 
     def on_end(self, exchange: Exchange) -> None:
         """Write the request as it came."""
@@ -77,14 +76,14 @@ class Recorder(ChatObserver):
         taken = RecordedRequest(running.at, request.wire, body, exchange.status, exchange.usage)
         self._waiting += len(body)
         path = self._folder / running.person / f"{session}.jsonl"  # in a team everyone has a folder
-        self._thread.submit(self._written, path, session, running.head, taken)
+        self._thread.submit(self._written, path, running.head, taken)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._thread.shutdown)
 
-    def _written(self, path: Path, session: str, head: RecordingHead, taken: RecordedRequest) -> None:
+    def _written(self, path: Path, head: RecordingHead, taken: RecordedRequest) -> None:
         try:
-            self._write(path, session, head, taken)
+            self._write(path, head, taken)
         except OSError as e:
             log.warning("a request was not recorded", extra={"what": location(e)})
         finally:
@@ -93,11 +92,11 @@ class Recorder(ChatObserver):
     def _leave(self, size: int) -> None:
         self._waiting -= size
 
-    def _write(self, path: Path, session: str, head: RecordingHead, taken: RecordedRequest) -> None:
+    def _write(self, path: Path, head: RecordingHead, taken: RecordedRequest) -> None:
         path.parent.mkdir(0o700, parents=True, exist_ok=True)
         with open(path, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
             size = file.tell()
-            known = self._written_before.get(session)
+            known = self._written_before.get(path)
             # Another process may have written to the file, or taken it away: then its last line is not known.
             before = known.body if known and known.size == size else ""
             text = (b"" if size else head_line(head)) + line(taken, before)
@@ -109,4 +108,4 @@ class Recorder(ChatObserver):
             except OSError:
                 file.truncate(size)
                 raise
-        self._written_before.put(session, _Written(size + len(text), taken.body))
+        self._written_before.put(path, _Written(size + len(text), taken.body))

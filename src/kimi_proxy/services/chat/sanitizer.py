@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.cache import LruCache
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat.edit import Place
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.core.errors import Reason, StoreUnavailable
@@ -43,7 +45,7 @@ from kimi_proxy.features.sanitizer.policy import (
 )
 from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, ShortenedText, Task
 from kimi_proxy.features.sanitizer.stage import EVENT, Decision, RequestDecisions, result_call_ids, sanitize
-from kimi_proxy.services.chat.decisions import AT_ONCE, ChatDecisions, ShortenedOutput, batched
+from kimi_proxy.services.chat.decisions import AT_ONCE, ChatDecisions, ScopedKey, ShortenedOutput, batched
 from kimi_proxy.services.chat.handler import IN_LOOP_MAX_BYTES
 from kimi_proxy.services.chat.prompt_cache import PromptCaches, PromptCacheState
 from kimi_proxy.services.metrics import Metrics
@@ -115,12 +117,12 @@ class Sanitizer:
         self._cpu_s = settings.budget_ms / 1000
         self._grace_s = COMMIT_GRACE_S + self._cpu_s
         self._policy = POLICIES[settings.policy]
-        self._rows: LruCache[bytes, array[int]] = LruCache(MAX_SMALL, max_bytes=ROWS_BYTES)
+        self._rows: LruCache[ScopedKey, array[int]] = LruCache(MAX_SMALL, max_bytes=ROWS_BYTES)
         self._rows_lock = threading.Lock()  # long results are looked at in threads
-        self._has_tool: LruCache[bytes, bool] = LruCache(MAX_SMALL)
+        self._has_tool: LruCache[ScopedKey, bool] = LruCache(MAX_SMALL)
         self._since_start: Counter[str] = Counter()
         # Tool results below the threshold: to count their tokens again with every request would be a waste.
-        self._small: LruCache[bytes, bool] = LruCache(MAX_SMALL, ttl_s=DAY_S, now=now)
+        self._small: LruCache[ScopedKey, bool] = LruCache(MAX_SMALL, ttl_s=DAY_S, now=now)
 
     async def shorten(self, draft: Draft) -> Draft:
         """Return `draft` with long tool results cut, as they were cut before; the originals are on disk by then."""
@@ -130,9 +132,9 @@ class Sanitizer:
         self._count(decided, done)
         return done
 
-    async def stats(self) -> JsonObject:
+    async def stats(self, who: Caller) -> JsonObject:
         """Return the settings, all tool results that were cut, and what requests saved since the start."""
-        settings, totals = self._settings, await self._decisions.totals()
+        settings, totals = self._settings, await self._decisions.totals(who)
         saved = totals.tokens_before - totals.tokens_after
         return {
             "enabled": self.is_on,
@@ -148,9 +150,9 @@ class Sanitizer:
             "since_start": {name: self._since_start[name] for name in ("requests", *_SUMMED)},
         }
 
-    async def masks(self, limit: int) -> list[JsonObject]:
+    async def masks(self, who: Caller, limit: int) -> list[JsonObject]:
         """Return what was cut last, in chats and elsewhere."""
-        return [_mask_to_json(mask) for mask in await self._decisions.newest(limit)]
+        return [_mask_to_json(mask) for mask in await self._decisions.newest(who, limit)]
 
     def _count(self, decided: RequestDecisions, done: Draft) -> None:
         self._since_start["requests"] += 1
@@ -179,41 +181,43 @@ class Sanitizer:
         long = tuple(output for output in found if output.key in decisions)
         pending: dict[str, str] = {}
         if any(one.shown is not None for one in decisions.values()):
-            results = self._decisions.pending_results(draft.session.id, result_call_ids(draft.request))
+            results = self._decisions.pending_results(draft.caller, draft.session.id, result_call_ids(draft.request))
             pending = await self._read(results, pending)
         decided = RequestDecisions(long, decisions, offers_tool, pending, rewritten_tokens=rewritten)
         response_id = draft.request.previous_response_id
-        return await self._with_previous_response(decided, response_id) if response_id else decided
+        return await self._with_previous_response(draft.caller, decided, response_id) if response_id else decided
 
     # Our tool
 
     async def _tool_offer(self, draft: Draft, cache: PromptCacheState) -> ToolOffer:
         """Return whether our tool is in this conversation: it joins only while the prompt cache has nothing to lose."""
-        request, conversation = draft.request, cache.conversation
+        request, who = draft.request, draft.caller
+        place = who.scope, cache.conversation
         if not self._settings.recover_tool or not offer.may_offer_tool(request):
             return ToolOffer(False)
-        has_tool = self._has_tool.get(conversation)
+        has_tool = self._has_tool.get(place)
         if not has_tool and self.is_on and cache.is_cold and not offer.is_offered(request):
             # At once, for an equal request that comes while this one waits for the disk.
-            self._has_tool.put(conversation, True)
-            return ToolOffer(True, lambda: self._joined(conversation))
+            self._has_tool.put(place, True)
+            return ToolOffer(True, lambda: self._joined(who, cache.conversation))
         if has_tool is None:
-            has_tool = await self._read(self._decisions.has_tool(conversation), False)
-        return ToolOffer(self._remembered_has_tool(conversation, has_tool))
+            has_tool = await self._read(self._decisions.has_tool(who, cache.conversation), False)
+        return ToolOffer(self._remembered_has_tool(place, has_tool))
 
-    async def _joined(self, conversation: bytes) -> bool:
+    async def _joined(self, who: Caller, conversation: bytes) -> bool:
         """Save that our tool joins, and return whether that is on disk."""
-        return self._remembered_has_tool(conversation, await self._read(self._saved_has_tool(conversation), False))
+        is_saved = await self._read(self._saved_has_tool(who, conversation), False)
+        return self._remembered_has_tool((who.scope, conversation), is_saved)
 
-    def _remembered_has_tool(self, conversation: bytes, has_tool: bool) -> bool:
+    def _remembered_has_tool(self, place: ScopedKey, has_tool: bool) -> bool:
         if has_tool or not self._decisions.is_shared:
-            self._has_tool.put(conversation, has_tool)
+            self._has_tool.put(place, has_tool)
         else:
-            self._has_tool.forget(conversation)  # another server may let it join
+            self._has_tool.forget(place)  # another server may let it join
         return has_tool
 
-    async def _saved_has_tool(self, conversation: bytes) -> bool:
-        await self._decisions.save_has_tool(conversation)
+    async def _saved_has_tool(self, who: Caller, conversation: bytes) -> bool:
+        await self._decisions.save_has_tool(who, conversation)
         return True
 
     def _may_cut(self, draft: Draft, offers_tool: bool) -> bool:
@@ -235,7 +239,7 @@ class Sanitizer:
             return {}, 0
         try:
             async with self._store_answers(BUSY_FACTOR * self._cpu_s):
-                return await self._decisions.commit(shortened, draft.session.id, replaces=True), rewritten
+                return await self._decisions.commit(draft.caller, shortened, draft.session.id, replaces=True), rewritten
         except (StoreUnavailable, TimeoutError) as e:
             self._fell_back("settle", "store_unavailable", str(e))
             return {}, 0
@@ -259,25 +263,33 @@ class Sanitizer:
         hint = self._hint(draft)
         forms = [(output, aged_form(output, self._draw(SEED_BYTES), hint)) for output in old]
         gone = {output.key for output, form in forms if form}
-        renewed = self._renewed(outputs, decisions, gone, hint) if gone else ()
+        renewed = self._renewed(draft.caller, outputs, decisions, gone, hint) if gone else ()
         return [ShortenedOutput(output, "", form) for output, form in (*forms, *renewed) if form], rewritten
 
     def _renewed(
-        self, outputs: Sequence[LongOutput], decisions: Mapping[bytes, Decision], gone: Collection[bytes], hint: str
+        self,
+        who: Caller,
+        outputs: Sequence[LongOutput],
+        decisions: Mapping[bytes, Decision],
+        gone: Collection[bytes],
+        hint: str,
     ) -> Iterator[tuple[LongOutput, ShortenedText]]:
         """What points to an old result that goes is shown again."""
+        rows_of = partial(self._rows_of, who)
         for at, output in enumerate(outputs):
             decision = decisions.get(output.key)
             if decision is not None and decision.why == "repeated" and output.key not in gone:
-                earlier = readable_before(outputs[:at], decisions, output, self._rows_of, gone)
+                earlier = readable_before(outputs[:at], decisions, output, rows_of, gone)
                 form = lossless_form(output, earlier, self._draw(SEED_BYTES), hint)
                 yield output, self._bounded(output, form or _whole(output, "asked_again"), hint)
 
-    async def _with_previous_response(self, decided: RequestDecisions, response_id: str) -> RequestDecisions:
+    async def _with_previous_response(
+        self, who: Caller, decided: RequestDecisions, response_id: str
+    ) -> RequestDecisions:
         """Return `decided` with the recall results that `previous_response_id` still waits for."""
         nothing: Mapping[str, str] = {}
-        results = await self._read(self._decisions.open_results(response_id), nothing)
-        previous = await self._read(self._decisions.real_response_id(response_id), None)
+        results = await self._read(self._decisions.open_results(who, response_id), nothing)
+        previous = await self._read(self._decisions.real_response_id(who, response_id), None)
         return replace(decided, previous_response=previous, results=results)
 
     async def _read(self, work: Awaitable[Value], fallback: Value) -> Value:
@@ -309,36 +321,37 @@ class Sanitizer:
         self, draft: Draft, outputs: Sequence[LongOutput], tool: ToolOffer, deadline: float
     ) -> dict[bytes, Decision]:
         """Return a decision for each result that is long enough to need one."""
-        every, outputs = outputs, [output for output in outputs if self._small.get(output.key) is None]
+        who, every = draft.caller, outputs
+        outputs = [output for output in outputs if self._small.get((who.scope, output.key)) is None]
         if not outputs:
             return {}
         try:
             # Whatever the rest took: what was cut before would come back, and with it all that it had saved.
             async with self._store_answers(max(0.0, deadline - self._now())):
-                known = await self._decisions.known(outputs)
+                known = await self._decisions.known(who, outputs)
         except (StoreUnavailable, TimeoutError) as e:
             self._fell_back("remember", "store_unavailable", str(e))
-            return self._as_remembered(outputs)
+            return self._as_remembered(who, outputs)
         # What the model has read, it has read whole: it is left to the next moment at which cutting is free.
         new = [output for output in outputs if output.key not in known and output.is_unread]
         if not new:
             return known
         if not self.is_on:
-            return known | self._decisions.went_whole(new, "switched_off")
+            return known | self._decisions.went_whole(who, new, "switched_off")
         if not self._may_cut(draft, tool.is_likely):
-            return known | self._decisions.went_whole(new, "not_worth_resending")
-        marked = await self._read(self._decisions.marked(new, draft.session), new)
+            return known | self._decisions.went_whole(who, new, "not_worth_resending")
+        marked = await self._read(self._decisions.marked(who, new, draft.session), new)
         tool.begin_saving()
         shortened = await self._shortened(draft, every, marked, known, deadline)
         if not self._may_cut(draft, await tool.holds()):
-            return known | self._decisions.went_whole(new, "not_worth_resending")
+            return known | self._decisions.went_whole(who, new, "not_worth_resending")
         return known | await self._committed(draft, shortened, deadline)
 
-    def _as_remembered(self, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
+    def _as_remembered(self, who: Caller, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
         """Return decisions without the store: those in memory, else whole. What the model has not read was not sent."""
-        known = self._decisions.remembered(outputs)
+        known = self._decisions.remembered(who, outputs)
         others = [output for output in outputs if output.key not in known]
-        unread = self._decisions.went_whole((output for output in others if output.is_unread), "store_unavailable")
+        unread = self._decisions.went_whole(who, (one for one in others if one.is_unread), "store_unavailable")
         return known | {output.key: Decision("store_unavailable") for output in others} | unread
 
     async def _shortened(
@@ -363,12 +376,12 @@ class Sanitizer:
             scored += await asyncio.gather(*tasks)
         # Earlier results are looked at too, for what a new one repeats of them.
         if sum(len(output.text) for output in outputs) <= IN_LOOP_MAX_CHARS:
-            forms = self._forms(outputs, new, scored, known, hint)
+            forms = self._forms(draft.caller, outputs, new, scored, known, hint)
         else:
-            forms = await asyncio.to_thread(self._forms, outputs, new, scored, known, hint)
+            forms = await asyncio.to_thread(self._forms, draft.caller, outputs, new, scored, known, hint)
         for output, form in zip(new, forms, strict=True):
             if form.why == "below_threshold":
-                self._small.put(output.key, True)
+                self._small.put((draft.caller.scope, output.key), True)
         done = zip(new, forms, strict=True)
         return [ShortenedOutput(output, about, form) for output, form in done if form.why != "below_threshold"]
 
@@ -382,6 +395,7 @@ class Sanitizer:
 
     def _forms(
         self,
+        who: Caller,
         outputs: Sequence[LongOutput],
         new: Sequence[LongOutput],
         scored: Sequence[ShortenedText],
@@ -389,23 +403,24 @@ class Sanitizer:
         hint: str,
     ) -> list[ShortenedText]:
         """Return the shortest form of each new result. What this request cuts cannot be pointed to by a later one."""
-        decisions = dict(known)
+        decisions, rows_of = dict(known), partial(self._rows_of, who)
         at = {output.key: place for place, output in enumerate(outputs)}
         forms: list[ShortenedText] = []
         for output, by_score in zip(new, scored, strict=True):
-            earlier = readable_before(outputs[: at[output.key]], decisions, output, self._rows_of)
+            earlier = readable_before(outputs[: at[output.key]], decisions, output, rows_of)
             form = self._best(output, by_score, earlier, hint)
             decisions[output.key] = Decision(form.why, form.shown if form.hidden else None)
             forms.append(form)
         return forms
 
-    def _rows_of(self, output: LongOutput) -> "array[int]":
+    def _rows_of(self, who: Caller, output: LongOutput) -> "array[int]":
+        place = who.scope, output.key
         with self._rows_lock:
-            known = self._rows.get(output.key)
+            known = self._rows.get(place)
         if known is None:
             known = rows_of(output)
             with self._rows_lock:
-                self._rows.put(output.key, known, known.itemsize * len(known))
+                self._rows.put(place, known, known.itemsize * len(known))
         return known
 
     def _best(self, output: LongOutput, scored: ShortenedText, earlier: Sequence[Earlier], hint: str) -> ShortenedText:
@@ -462,10 +477,10 @@ class Sanitizer:
             return {}
         try:
             async with self._store_answers(max(0.0, deadline - self._now())):
-                return await self._decisions.commit(shortened, draft.session.id)
+                return await self._decisions.commit(draft.caller, shortened, draft.session.id)
         except (StoreUnavailable, TimeoutError) as e:
             self._fell_back("settle", "store_unavailable", str(e))
-            return self._decisions.went_whole((one.output for one in shortened), "store_unavailable")
+            return self._decisions.went_whole(draft.caller, (one.output for one in shortened), "store_unavailable")
 
     def _hint(self, draft: Draft) -> str:
         """Return how a model without our tool gets at what was cut; empty if it has the tool."""

@@ -1,22 +1,31 @@
-"""The session of a request that names none: found by the answers that the request continues."""
+"""The session of a request: by the name that its client gives, by how it begins, or by the answers it continues."""
 
 import asyncio
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from kimi_proxy.core import caller, json
+from kimi_proxy.core import json
 from kimi_proxy.core.cache import LruCache
+from kimi_proxy.core.caller import LOCAL_SCOPE, Caller
 from kimi_proxy.core.chat import Request
 from kimi_proxy.core.errors import ParseError, StoreUnavailable
 from kimi_proxy.core.lines import encoded
-from kimi_proxy.features.sessions import Session, another, answers_in
+from kimi_proxy.features.sessions import (
+    LOCAL_IDS,
+    Session,
+    SessionIds,
+    another,
+    answers_in,
+    is_session_id,
+    session_of,
+)
 from kimi_proxy.services.chat.handler import ChatObserver
 from kimi_proxy.services.chat.relay import Exchange
-from kimi_proxy.services.store.protocols import DecisionRecord, Decisions
+from kimi_proxy.services.store.protocols import DecisionRecord, Decisions, SessionStore
 
 MAX_KNOWN = 10_000
 MAX_STARTS = 4  # conversations that began in the same words, and have not gone on yet
@@ -25,6 +34,74 @@ WRITE_AFTER_S = 0.25  # during a commit nothing can be read, and the client's ne
 KIND = "answered"
 
 log = logging.getLogger(__name__)
+
+
+class SessionNames:
+    """Which session is meant, by the name that its client gives it or by how it begins.
+
+    Without a team, ids are hashes as they always were. In a team they are keyed with a secret of the store, so that
+    no one can begin another's session before it does; sessions that began before that keep their ids.
+    """
+
+    def __init__(self, session_store: SessionStore) -> None:
+        self._session_store = session_store
+        self._secret = b""
+        self._makeshift = secrets.token_bytes(32)  # the secret while the store cannot be read
+        self._in_use: LruCache[tuple[str, str], str] = LruCache(MAX_KNOWN)  # by scope and keyed id
+        self._derived: LruCache[tuple[str, str], bool] = LruCache(MAX_KNOWN)  # ids that may not have a row yet
+
+    async def session_of(self, who: Caller, request: Request, headers: Mapping[bytes, bytes], provider: str) -> Session:
+        """Return the session of a request. An id that the client sends counts only if that session is the caller's."""
+        if who.scope == LOCAL_SCOPE:
+            return session_of(request, headers, provider, LOCAL_IDS)
+        keyed = session_of(request, headers, provider, await self._ids(who))
+        ids = [keyed.id, *([keyed.parent] if keyed.parent else [])]
+        if any((who.scope, id) not in self._in_use for id in ids):
+            public = session_of(request, headers, provider, SessionIds(who.scope))
+            await self._look_up(who, {keyed.id: public.id, **({keyed.parent: public.parent} if keyed.parent else {})})
+        id = self._id(who, keyed.id)
+        parent = self._id(who, keyed.parent) if keyed.parent else ""
+        return replace(keyed, id=id, parent=parent, beginning=id if keyed.beginning else "")
+
+    async def id_of(self, who: Caller, id_or_name: str) -> str:
+        """Return the id of the session that is meant; whether the person may see it, the store decides."""
+        return id_or_name if is_session_id(id_or_name) else await self.own_id(who, id_or_name)
+
+    async def own_id(self, who: Caller, name: str) -> str:
+        """Return the id of the person's own session of that name; an id of another's is a name like any other."""
+        if who.scope == LOCAL_SCOPE:
+            return LOCAL_IDS.named(name).id
+        keyed = (await self._ids(who)).named(name).id
+        if (who.scope, keyed) not in self._in_use:
+            await self._look_up(who, {keyed: SessionIds(who.scope).named(name).id})
+        return self._id(who, keyed)
+
+    def _id(self, who: Caller, keyed: str) -> str:
+        found = self._in_use.get((who.scope, keyed)) or keyed
+        self._derived.put((who.scope, found), True)
+        return found
+
+    async def _look_up(self, who: Caller, public: Mapping[str, str]) -> None:
+        """Remember which id is in use: the one that anyone can work out, if the person has a session of that id."""
+        try:
+            own = await self._session_store.own(who, list(public.values()))
+        except StoreUnavailable as e:
+            log.warning("the id of a session cannot be looked up", extra={"what": str(e)[:300]})
+            return
+        for keyed, id in public.items():
+            is_own = id in own or (who.scope, id) in self._derived
+            self._in_use.put((who.scope, keyed), id if is_own else keyed)
+
+    async def read_secret(self) -> None:
+        """Read the secret of the store; if that cannot be done now, the next request tries again."""
+        try:
+            self._secret = self._secret or await self._session_store.secret()
+        except StoreUnavailable as e:
+            log.warning("the secret of sessions cannot be read", extra={"what": str(e)[:300]})
+
+    async def _ids(self, who: Caller) -> SessionIds:
+        await self.read_secret()
+        return SessionIds(who.scope, who.person, self._secret or self._makeshift)
 
 
 class SessionsByAnswer:
@@ -41,48 +118,48 @@ class SessionsByAnswer:
         self._writing: set[asyncio.Task[None]] = set()
         self._closing = asyncio.Event()
 
-    def remembered(self, key: bytes) -> Session | None:
+    def remembered(self, who: Caller, key: bytes) -> Session | None:
         """Return the session in memory."""
-        return self._known.get((caller.scope(), key))
+        return self._known.get((who.scope, key))
 
-    def remember(self, key: bytes, session: Session) -> None:
+    def remember(self, who: Caller, key: bytes, session: Session) -> None:
         """Keep it in memory alone."""
-        self._known.put((caller.scope(), key), session)
+        self._known.put((who.scope, key), session)
 
-    async def get(self, key: bytes, waits_s: Sequence[float] = (0.0,)) -> Session | None:
+    async def get(self, who: Caller, key: bytes, waits_s: Sequence[float] = (0.0,)) -> Session | None:
         """Return the session; None if it is not known, or cannot be read in time. `waits_s` come before each try."""
-        known = self.remembered(key)
+        known = self.remembered(who, key)
         if known is not None:
             return known
         try:
             async with asyncio.timeout(DISK_S):
-                record = await self._look_up(key, waits_s)
+                record = await self._look_up(who, key, waits_s)
         except (StoreUnavailable, TimeoutError) as e:
             log.warning("the session of an answer cannot be read", extra={"what": str(e)[:300]})
             return None
         found = None if record is None else _session(record.shown or b"")
         if found is not None:
-            self.remember(key, found)
+            self.remember(who, key, found)
         return found
 
-    async def _look_up(self, key: bytes, waits_s: Sequence[float]) -> DecisionRecord | None:
+    async def _look_up(self, who: Caller, key: bytes, waits_s: Sequence[float]) -> DecisionRecord | None:
         for wait_s in waits_s:
             await asyncio.sleep(wait_s)
-            record = (await self._decisions.get(caller.scope(), [key])).get(key)
+            record = (await self._decisions.get(who, [key])).get(key)
             if record is not None:
                 return record
         return None
 
-    def put(self, key: bytes, session: Session) -> None:
+    def put(self, who: Caller, key: bytes, session: Session) -> None:
         """Keep it in memory, and write it together with what else comes soon."""
-        self.remember(key, session)
+        self.remember(who, key, session)
         names = ("id", "name", "parent", "beginning")
         record = DecisionRecord(key, KIND, json.encode({name: getattr(session, name) for name in names}))
-        if waiting := self._unwritten.get(caller.scope()):
+        if waiting := self._unwritten.get(who.scope):
             waiting.append(record)
             return
-        self._unwritten[caller.scope()] = [record]
-        task = asyncio.get_running_loop().create_task(self._write())
+        self._unwritten[who.scope] = [record]
+        task = asyncio.get_running_loop().create_task(self._write(who))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
 
@@ -91,12 +168,12 @@ class SessionsByAnswer:
         self._closing.set()
         await asyncio.gather(*self._writing)
 
-    async def _write(self) -> None:
+    async def _write(self, who: Caller) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._write_after_s):
                 await self._closing.wait()
         try:
-            await self._decisions.add(caller.scope(), self._unwritten.pop(caller.scope()))
+            await self._decisions.add(who, self._unwritten.pop(who.scope))
         except StoreUnavailable as e:
             log.warning("the session of an answer is not written down", extra={"what": str(e)[:300]})
 
@@ -112,11 +189,12 @@ class SessionsByResponse(ChatObserver):
     def on_end(self, exchange: Exchange) -> None:
         request, response_id = exchange.draft.request, exchange.reply.response_id
         if response_id and request.is_kept:
-            self._sessions.put(_key(b"answered", encoded(response_id)), exchange.draft.session)
+            key = _key(b"answered", encoded(response_id))
+            self._sessions.put(exchange.draft.caller, key, exchange.draft.session)
 
-    async def session_after(self, response_id: str) -> Session | None:
+    async def session_after(self, who: Caller, response_id: str) -> Session | None:
         """Return the session of an answer; None if it is not known, or cannot be read in time."""
-        return await self._sessions.get(_key(b"answered", encoded(response_id)), self._waits_s)
+        return await self._sessions.get(who, _key(b"answered", encoded(response_id)), self._waits_s)
 
 
 @dataclass(slots=True)
@@ -144,47 +222,47 @@ class Conversations(ChatObserver):
         is_answered = exchange.outcome == "ok" and exchange.status == 200
         if not session.beginning or not is_answered or not request.tool_names:
             return
-        for start in self._starts.get((caller.scope(), session.beginning)) or ():
+        for start in self._starts.get((exchange.draft.caller.scope, session.beginning)) or ():
             start.is_answered = start.is_answered or start.session.id == session.id
 
-    async def session(self, beginning: Session, request: Request) -> Session:
+    async def session(self, who: Caller, beginning: Session, request: Request) -> Session:
         """Return the session of a request that is known by its beginning alone."""
         answers = answers_in(request)
         if not answers:
-            return await self._started(beginning)
+            return await self._started(who, beginning)
         keys = [_key(b"said", beginning.id.encode(), answer) for answer in answers]
-        found = await self._of_answers(keys)
+        found = await self._of_answers(who, keys)
         if found is None:
-            found = await self._going_on(beginning, answers[0])
-            self._sessions.put(_key(b"began", beginning.id.encode()), found)
-        if self._sessions.remembered(keys[0]) is None:
-            self._sessions.put(keys[0], found)
+            found = await self._going_on(who, beginning, answers[0])
+            self._sessions.put(who, _key(b"began", beginning.id.encode()), found)
+        if self._sessions.remembered(who, keys[0]) is None:
+            self._sessions.put(who, keys[0], found)
         for key in keys[1:]:
-            self._sessions.remember(key, found)
+            self._sessions.remember(who, key, found)
         return found
 
-    async def _started(self, beginning: Session) -> Session:
+    async def _started(self, who: Caller, beginning: Session) -> Session:
         """Return the session of a first request: a new one, unless the client may be repeating one that failed."""
-        starts = self._starts.get((caller.scope(), beginning.id)) or []
+        starts = self._starts.get((who.scope, beginning.id)) or []
         if starts and not starts[-1].is_answered:
             return starts[-1].session
-        is_known = bool(starts) or await self._sessions.get(_key(b"began", beginning.id.encode())) is not None
-        session = another(beginning, secrets.token_bytes(16)) if is_known else beginning
-        self._starts.put((caller.scope(), beginning.id), [*starts, _Start(session)][-MAX_STARTS:])
+        is_known = bool(starts) or await self._sessions.get(who, _key(b"began", beginning.id.encode())) is not None
+        session = another(who.scope, beginning, secrets.token_bytes(16)) if is_known else beginning
+        self._starts.put((who.scope, beginning.id), [*starts, _Start(session)][-MAX_STARTS:])
         return session
 
-    async def _of_answers(self, keys: Sequence[bytes]) -> Session | None:
-        in_memory = (known for key in keys if (known := self._sessions.remembered(key)) is not None)
-        return next(in_memory, None) or await self._sessions.get(keys[0])
+    async def _of_answers(self, who: Caller, keys: Sequence[bytes]) -> Session | None:
+        in_memory = (known for key in keys if (known := self._sessions.remembered(who, key)) is not None)
+        return next(in_memory, None) or await self._sessions.get(who, keys[0])
 
-    async def _going_on(self, beginning: Session, answer: bytes) -> Session:
+    async def _going_on(self, who: Caller, beginning: Session, answer: bytes) -> Session:
         """Return the session of a second request: the newest that began so and has had only its first."""
-        starts = self._starts.get((caller.scope(), beginning.id)) or []
+        starts = self._starts.get((who.scope, beginning.id)) or []
         if starts:
-            self._starts.put((caller.scope(), beginning.id), starts[:-1])
+            self._starts.put((who.scope, beginning.id), starts[:-1])
             return starts[-1].session
-        is_known = await self._sessions.get(_key(b"began", beginning.id.encode())) is not None
-        return another(beginning, answer) if is_known else beginning
+        is_known = await self._sessions.get(who, _key(b"began", beginning.id.encode())) is not None
+        return another(who.scope, beginning, answer) if is_known else beginning
 
 
 def _key(kind: bytes, *pieces: bytes) -> bytes:

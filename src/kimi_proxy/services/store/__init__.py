@@ -5,13 +5,12 @@ Another database is one new folder beside them, and one line here.
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
-from pathlib import Path
+from contextlib import AsyncExitStack, asynccontextmanager
 from sqlite3 import sqlite_version
 from typing import TYPE_CHECKING
 
-from kimi_proxy.core import caller
-from kimi_proxy.core.errors import AccessDenied, ConfigError
+from kimi_proxy.core.caller import LOCAL, Caller
+from kimi_proxy.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -22,43 +21,41 @@ if TYPE_CHECKING:
 __all__ = ["file_usage", "open_store", "own_store", "sqlite_version"]
 
 
-async def open_store(home: Path, *, ttl_s: float, max_bytes: int, url: str = "", timeout_s: float = 2.0) -> Store:
-    """Return the store in the database at `url`, else under `home`, made if it is missing.
+async def open_store(config: Config) -> Store:
+    """Return the store of these settings: in the database that they name, else under their home, made if it is missing.
 
-    One that is sick or away says so, and heals by itself. No call to it takes longer than `timeout_s`: it then raises
-    StoreUnavailable. Raise ConfigError if what the database needs is not installed, or if a newer version
+    One that is sick or away says so, and heals by itself. No call to it takes longer than `store.timeout_ms`: it then
+    raises StoreUnavailable. Raise ConfigError if what the database needs is not installed, or if a newer version
     has written its tables.
     """
     # `kimi-proxy status` looks at a file through this package without any of it.
     from kimi_proxy.services.store.sqlite.store import SqliteStore
 
-    if url:
-        return await _postgres(url, ttl_s, max_bytes, timeout_s)
-    return await SqliteStore.open(home, ttl_s=ttl_s, max_bytes=max_bytes, timeout_s=timeout_s)
+    ttl_s, max_bytes = config.mcp_pruner.prune_id_ttl_s, config.store.max_bytes
+    timeout_s = config.store.timeout_ms / 1000
+    if config.store.url:
+        return await _postgres(config.store.url, ttl_s, max_bytes, timeout_s)
+    return await SqliteStore.open(config.home, ttl_s=ttl_s, max_bytes=max_bytes, timeout_s=timeout_s)
 
 
 @asynccontextmanager
-async def own_store(config: Config, store: Store) -> AsyncIterator[Store]:
-    """Yield `store` as the person sees it whose token is in KIMI_PROXY_TOKEN; without a team that is all of it.
+async def own_store(config: Config) -> AsyncIterator[tuple[Store, Caller]]:
+    """Yield the store and whom a command works for: the person of KIMI_PROXY_TOKEN in a team, else LOCAL.
 
-    For commands, which serve one person. Raise AccessDenied if the token is no one's.
+    Raise AccessDenied if the token is no one's.
     """
-    if not config.team.enabled:
-        yield store
-        return
-    # What a team needs takes as long to load as a whole command without one.
-    from kimi_proxy.services.team import Team
+    async with AsyncExitStack() as alive:
+        store = await open_store(config)
+        alive.push_async_callback(store.close)
+        if not config.team.enabled:
+            yield store, LOCAL
+            return
+        # What a team needs takes as long to load as a whole command without one.
+        from kimi_proxy.services.team import Team
 
-    team = Team(config, store)
-    try:
-        token = config.token.get_secret_value() if config.token else ""
-        who = await team.people.identify([token.encode()])
-        if who is None:
-            raise AccessDenied("this store is a team's: set KIMI_PROXY_TOKEN to your own token")
-        with caller.acting(who):
-            yield team.store
-    finally:
-        await team.close()
+        team = Team(config, store)
+        alive.push_async_callback(team.close)
+        yield store, await team.people.of_token(config.token)
 
 
 def file_usage(home: str, max_bytes: int) -> dict[str, object]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
-from kimi_proxy.core.caller import LOCAL_SCOPE
+from kimi_proxy.core.caller import LOCAL_SCOPE, Caller
 from kimi_proxy.core.json import JsonValue
 
 if TYPE_CHECKING:  # a command that reads one original does not load what counts requests
@@ -19,8 +19,8 @@ if TYPE_CHECKING:  # a command that reads one original does not load what counts
     from kimi_proxy.features.sanitizer.policy import SentPrefix
     from kimi_proxy.services.store.team import TeamTables
 
-# Whose sessions and requests; None: everyone's. A list of none finds nothing.
-Scopes = Sequence[str] | None
+# Called with what a person does to texts that are kept: an action, and the id that it is done to.
+AuditNote = Callable[[Caller, str, str], None]
 
 NEWEST = 2**62  # as `before`: from the newest original on
 
@@ -194,37 +194,37 @@ class StoreUsage:
 
 
 class Originals(Protocol):
-    """Originals by scope and id; a caller who knows one scope learns nothing of another."""
+    """Originals by person and id; an id of another person is as unknown as one that was never given out."""
 
-    async def find(self, scope: str, key: bytes) -> str | None:
+    async def find(self, who: Caller, key: bytes) -> str | None:
         """Return the newest live id for `key`. Giving an id out again counts as use."""
 
     async def keep(self, original: Original) -> None:
         """Commit `original`. An id may be kept again for the same key and text: the newer note replaces the older."""
 
-    async def get(self, scope: str, id: str) -> Original:
+    async def get(self, who: Caller, id: str) -> Original:
         """Return what was kept under `id`, byte for byte. Counts as use.
 
         Raise PruneIdNotFound, whose reason is "unknown" or "expired".
         """
 
-    async def live(self, scope: str, ids: Collection[str]) -> frozenset[str]:
+    async def live(self, who: Caller, ids: Collection[str]) -> frozenset[str]:
         """Return those of `ids` that can be recovered. Counts as use."""
 
-    async def page(self, scope: str, before: int, limit: int) -> Sequence[ListedOriginal]:
+    async def page(self, who: Caller, before: int, limit: int) -> Sequence[ListedOriginal]:
         """Return the originals before the one numbered `before`, newest first. Does not count as use."""
 
-    async def texts(self, scope: str, before: int, limit: int) -> Sequence[StoredText]:
+    async def texts(self, who: Caller, before: int, limit: int) -> Sequence[StoredText]:
         """Return the texts of the same originals, without those that are damaged. Does not count as use."""
 
 
 class Decisions(Protocol):
-    """What was decided for parts of conversations, by scope and key, and for the histories of sessions."""
+    """What was decided for parts of conversations, by person and key, and for the histories of sessions."""
 
-    async def get(self, scope: str, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
+    async def get(self, who: Caller, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
         """Return the decisions for `keys`, as far as there are any. Counts as use."""
 
-    async def times(self, scope: str, keys: Sequence[bytes]) -> Mapping[bytes, float]:
+    async def times(self, who: Caller, keys: Sequence[bytes]) -> Mapping[bytes, float]:
         """Return when the decisions for `keys` were made, by which a server sees that another one replaced them.
 
         Does not count as use.
@@ -232,7 +232,7 @@ class Decisions(Protocol):
 
     async def add(
         self,
-        scope: str,
+        who: Caller,
         new: Sequence[DecisionRecord],
         forget: Sequence[bytes] = (),
         replaces: Mapping[bytes, float] = MappingProxyType({}),
@@ -243,66 +243,80 @@ class Decisions(Protocol):
         that was made at that time.
         """
 
-    async def of_original(self, scope: str, id: str) -> DecisionRecord | None:
+    async def of_original(self, who: Caller, id: str) -> DecisionRecord | None:
         """Return the decision for the part that is kept under `id`."""
 
-    async def totals(self, scope: str) -> DecisionTotals: ...
+    async def totals(self, who: Caller) -> DecisionTotals: ...
 
-    async def add_compression(self, made: CompressionRecord, after: str | None = None) -> bool:
+    async def add_compression(self, who: Caller, made: CompressionRecord, after: str | None = None) -> bool:
         """Add a compression and return True; return False if another one than `after` is active: the first one wins."""
 
-    async def compressions(self, session: str) -> Sequence[CompressionRecord]:
+    async def compressions(self, who: Caller, session: str) -> Sequence[CompressionRecord]:
         """Return the newest 20 of a session, newest first."""
 
-    async def undo_compression(self, id: str, at: float) -> None: ...
+    async def undo_compression(self, who: Caller, id: str, at: float) -> None: ...
 
-    async def compression_totals(self, session: str | None = None, scopes: Scopes = None) -> CompressionTotals: ...
+    async def compression_totals(self, who: Caller, session: str | None = None) -> CompressionTotals: ...
 
 
 class SessionStore(Protocol):
-    """Sessions, their requests, and what these saved and cost; where `scopes` are given, only theirs."""
+    """Sessions, their requests, and what these saved and cost.
+
+    An admin sees everyone's as figures: of others neither a title nor what was said.
+    """
+
+    async def secret(self) -> bytes:
+        """Return the key of the ids of sessions: made once, the same for every server that has this store."""
+
+    async def own(self, who: Caller, ids: Collection[str]) -> frozenset[str]:
+        """Return those of `ids` that are sessions in the person's scope."""
 
     async def write(self, sessions: Sequence[SessionRecord], metrics: Sequence[Metric]) -> None:
-        """Write all of it or nothing; what is written twice is there once."""
+        """Write all of it or nothing; what is written twice is there once.
 
-    async def get(self, id: str) -> SessionRecord | None: ...
+        Each says itself whose it is. What would change a session in another scope changes nothing there.
+        """
 
-    async def newest(self, limit: int, after: Cursor | None = None, scopes: Scopes = None) -> Sequence[SessionRecord]:
+    async def get(self, who: Caller, id: str) -> SessionRecord | None: ...
+
+    async def newest(self, who: Caller, limit: int, after: Cursor | None = None) -> Sequence[SessionRecord]:
         """Return sessions, the last used first."""
 
-    async def newest_ids(self, limit: int) -> Sequence[str]: ...
+    async def newest_ids(self, limit: int) -> Sequence[tuple[str, str]]:
+        """Return scope and id of everyone's newest sessions, by which a server knows those that began before it."""
 
-    async def search(self, words: str, limit: int, scopes: Scopes = None) -> Sequence[SessionRecord]:
-        """Return those whose title, name, id, model or provider holds `words`, the last used first."""
+    async def search(self, who: Caller, words: str, limit: int) -> Sequence[SessionRecord]:
+        """Return those whose title, name, id, model or provider holds `words`, the last used first.
 
-    async def count(self, scopes: Scopes = None) -> int: ...
+        Of others not even an admin may learn whether a title holds some words.
+        """
 
-    async def totals(self, scopes: Scopes = None) -> SessionTotals: ...
+    async def count(self, who: Caller) -> int: ...
 
-    async def memory_totals(self, scopes: Scopes = None) -> MemoryTotals: ...
+    async def totals(self, who: Caller) -> SessionTotals: ...
 
-    async def newest_context(self, session: str) -> tuple[JsonValue, JsonValue]:
+    async def memory_totals(self, who: Caller) -> MemoryTotals: ...
+
+    async def newest_context(self, who: Caller, session: str) -> tuple[JsonValue, JsonValue]:
         """Return the memory and the layout of the newest request of a session, each None if it was not measured."""
 
-    async def rename(self, id: str, title: str) -> bool:
+    async def rename(self, who: Caller, id: str, title: str) -> bool:
         """Return False if there is no such session."""
 
-    async def delete(self, ids: Sequence[str]) -> int:
-        """Delete sessions with their requests and compressions; return how many of them there were."""
+    async def delete(self, who: Caller, ids: Sequence[str]) -> Sequence[str]:
+        """Delete sessions with their requests and compressions; return the ids of those that there were."""
 
-    async def delete_all(self, scopes: Scopes = None) -> int: ...
+    async def delete_all(self, who: Caller) -> Sequence[str]: ...
 
-    async def newest_metric(self, session: str) -> Metric | None: ...
+    async def newest_metric(self, who: Caller, session: str) -> Metric | None: ...
 
-    async def newest_metrics(self, limit: int, session: str | None = None, scopes: Scopes = None) -> Sequence[Metric]:
+    async def newest_metrics(self, who: Caller, limit: int, session: str | None = None) -> Sequence[Metric]:
         """Return the requests of one session or of all, the newest last."""
 
-    async def metrics(
-        self, session: str | None, after: int, limit: int, scopes: Scopes = None
-    ) -> Sequence[tuple[int, Metric]]:
+    async def metrics(self, who: Caller, session: str | None, after: int, limit: int) -> Sequence[tuple[int, Metric]]:
         """Return requests in the order in which they were written, each with its number, from `after` on."""
 
-    async def accounts(self, since: float, session: str | None = None, scopes: Scopes = None) -> Sequence[SavingsLine]:
+    async def accounts(self, who: Caller, since: float, session: str | None = None) -> Sequence[SavingsLine]:
         """Return what requests since `since` saved and cost, by session and model."""
 
 
@@ -349,6 +363,9 @@ class Store(Protocol):
     def sessions(self) -> SessionStore: ...
     @property
     def team(self) -> TeamTables: ...
+
+    def audit_by(self, note: AuditNote) -> None:
+        """Have `note` called whenever a person recovers, searches, exports, compresses or deletes something."""
 
     async def usage(self) -> StoreUsage:
         """Never raises: a store that does not work says so in `state`."""

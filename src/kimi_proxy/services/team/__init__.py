@@ -7,11 +7,10 @@ from kimi_proxy.services.team.audit import AuditLog
 from kimi_proxy.services.team.budgets import Budgets
 from kimi_proxy.services.team.logins import Logins
 from kimi_proxy.services.team.people import People
-from kimi_proxy.services.team.store import TeamStore
 
 
 class Team:
-    """The people that share a server, and the store as they see it."""
+    """The people that share a server. What they do to texts that are kept is in the audit log."""
 
     def __init__(self, config: Config, store: Store, publish: Publish = no_op) -> None:
         settings = config.team
@@ -23,7 +22,7 @@ class Team:
             else None
         )
         self.budgets = Budgets(settings.budgets, store.team, publish)
-        self.store = TeamStore(store, self.audit.add)
+        store.audit_by(self.audit.add)
 
     async def close(self) -> None:
         await self.audit.close()

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 
-from kimi_proxy.core import caller
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.services.events import Publish
@@ -37,23 +37,23 @@ class AuditLog:
         self._turn = asyncio.Lock()
         self._writing = asyncio.create_task(self._keep_writing())
 
-    def add(self, action: str, subject: str = "", detail: str = "") -> None:
-        """Note what the caller does. Never blocks or raises; `subject` is an id, `detail` no one's words."""
+    def add(self, who: Caller, action: str, subject: str = "", detail: str = "") -> None:
+        """Note what a person does. Never blocks or raises; `subject` is an id, `detail` no one's words."""
         if len(self._waiting) >= MAX_WAITING:
             log.error("audit entries are lost", extra={"what": "the store has been away for too long"})
             self._waiting.popleft()
         plain = [text.encode("ascii", "replace").decode()[:MAX_CHARS] for text in (subject, detail)]
-        self._waiting.append(AuditEntry(round(self._now(), 3), caller.current().person, action, *plain))
+        self._waiting.append(AuditEntry(round(self._now(), 3), who.person, action, *plain))
 
     def publishing(self, publish: Publish) -> Publish:
         """Return `publish`, with those events noted that are in the log."""
 
-        def noted(event: str, fields: Mapping[str, JsonValue]) -> None:
+        def noted(who: Caller, event: str, fields: Mapping[str, JsonValue]) -> None:
             if action := AUDITED.get(event):
                 switches = fields.get("switches")
                 on = switches.items() if isinstance(switches, Mapping) else ()
-                self.add(action, detail=", ".join(name for name, is_on in on if is_on))
-            publish(event, fields)
+                self.add(who, action, detail=", ".join(name for name, is_on in on if is_on))
+            publish(who, event, fields)
 
         return noted
 

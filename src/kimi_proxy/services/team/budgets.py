@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from kimi_proxy.core import caller
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.team import EACH, BudgetSettings
@@ -88,16 +87,16 @@ class Budgets:
         self._tables = tables
         self._publish = publish
         self._now = now
-        self._alerted: LruCache[tuple[str, UsageRange], bool] = LruCache(MAX_ALERTS, shared=True)
+        self._alerted: LruCache[tuple[str, UsageRange], bool] = LruCache(MAX_ALERTS)
 
-    async def admit(self, model: str) -> tuple[Header, ...]:
-        """Count a request of the caller's; return what its answer says of budgets that are nearly used.
+    async def admit(self, who: Caller, model: str) -> tuple[Header, ...]:
+        """Count a request of a person's; return what its answer says of budgets that are nearly used.
 
         Raise BudgetExceeded if one is. While the store is away, requests go on and are not counted here: what they
         cost is, as soon as it is back.
         """
         at = self._now()
-        who, now = caller.current(), datetime.fromtimestamp(at, UTC)
+        now = datetime.fromtimestamp(at, UTC)
         budgets = budgets_for(self._settings, who, model, now)
         if not budgets:
             return ()
@@ -112,19 +111,20 @@ class Budgets:
             log.warning("a request was not counted for its budget", extra={"what": str(e)[:300]})
             return ()
         for budget, one in zip(budgets, spent, strict=True):
-            self._alert(budget, one)
+            self._alert(who, budget, one)
             if budget.is_over(one):
                 raise BudgetExceeded(budget.name, budget.what, (budget.resets_at - now).total_seconds())
         near = [(budget, one) for budget, one in zip(budgets, spent, strict=True) if _is_near(budget, one)]
         return tuple((HEADER, f"{budget.name}; used={_percent(budget, one)}%".encode()) for budget, one in near)
 
-    def _alert(self, budget: Budget, spent: Spent) -> None:
+    def _alert(self, who: Caller, budget: Budget, spent: Spent) -> None:
         """Publish once in a period, by each server, that a budget is nearly used, and once that it is."""
         for reached, name in ((1.0, "used"), (budget.settings.warn_at, "near")):
             place = f"{budget.name} {name}", budget.counts
             if budget.share(spent) >= reached and place not in self._alerted:
                 self._alerted.put(place, True)
                 self._publish(
+                    who,
                     EVENT,
                     {
                         "budget": budget.name,

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from hashlib import sha256
 from typing import get_args
 
-from kimi_proxy.core import caller
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import CompressionRefusal, CompressionRefused, KimiProxyError, NothingSeen, StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -23,7 +22,7 @@ CLAIM = "claimed"  # why the decision about a question was made
 _REFUSALS: Mapping[str, CompressionRefusal] = {reason: reason for reason in get_args(CompressionRefusal)}
 
 # Does what its name says with the session of this id; raises KimiProxyError.
-Work = Callable[[str], Awaitable[JsonObject]]
+Work = Callable[[Caller, str], Awaitable[JsonObject]]
 
 
 class ReplicaCalls:
@@ -34,7 +33,7 @@ class ReplicaCalls:
         replicas: Replicas,
         decisions: Decisions,
         works: Mapping[str, Work],
-        has: Callable[[str], bool],
+        has: Callable[[Caller, str], bool],
         answer_s: float,
         taken_s: float = TAKEN_S,
     ) -> None:
@@ -48,15 +47,15 @@ class ReplicaCalls:
         self._asked: dict[str, asyncio.Queue[StoredEvent]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def ask(self, work: str, session: str) -> JsonObject:
+    async def ask(self, who: Caller, work: str, session: str) -> JsonObject:
         """Return what a server that relayed `session` answers. Raise NothingSeen if none did, or what it raises."""
-        id, who = new_id("ask"), caller.current()
+        id = new_id("ask")
         answers = self._asked[id] = asyncio.Queue[StoredEvent]()
         try:
             asks = {"person": who.person, "team": who.team, "also_reads": list(who.also_reads)}
-            self._publish(QUESTION, id, {"work": work, "session_id": session, **asks})
+            self._publish(who, QUESTION, id, {"work": work, "session_id": session, **asks})
             answer = await _next(answers, self._taken_s)
-            if answer is None and await self._claims(id):
+            if answer is None and await self._claims(who, id):
                 raise NothingSeen(session)
             while answer is None or answer.name != ANSWER:
                 answer = await _next(answers, self._answer_s)
@@ -74,11 +73,12 @@ class ReplicaCalls:
                     self._asked[id].put_nowait(event)
             case {"call": str(id), "work": str(work), "session_id": str(session), **who} if event.name == QUESTION:
                 # What is in memory is by caller, too: one who has no request here is as unknown as elsewhere.
-                with caller.acting(_caller(event.scope, who)):
-                    if work in self._works and self._has(session):
-                        task = asyncio.get_running_loop().create_task(self._answer(id, self._works[work], session))
-                        self._tasks.add(task)
-                        task.add_done_callback(self._tasks.discard)
+                asking = _caller(event.scope, who)
+                if work in self._works and self._has(asking, session):
+                    answering = self._answer(asking, id, self._works[work], session)
+                    task = asyncio.get_running_loop().create_task(answering)
+                    self._tasks.add(task)
+                    task.add_done_callback(self._tasks.discard)
             case _:
                 return False
         return True
@@ -89,24 +89,24 @@ class ReplicaCalls:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _answer(self, id: str, work: Work, session: str) -> None:
+    async def _answer(self, who: Caller, id: str, work: Work, session: str) -> None:
         try:
-            if await self._claims(id):
-                self._publish(TAKEN, id, {})
-                self._publish(ANSWER, id, {"done": await work(session)})
+            if await self._claims(who, id):
+                self._publish(who, TAKEN, id, {})
+                self._publish(who, ANSWER, id, {"done": await work(who, session)})
         except CompressionRefused as e:
-            self._publish(ANSWER, id, {"refused": e.reason, "message": str(e)})
+            self._publish(who, ANSWER, id, {"refused": e.reason, "message": str(e)})
         except KimiProxyError as e:
-            self._publish(ANSWER, id, {"failed": str(e)})
+            self._publish(who, ANSWER, id, {"failed": str(e)})
 
-    async def _claims(self, id: str) -> bool:
+    async def _claims(self, who: Caller, id: str) -> bool:
         """Return whether this server claims a question first: no other answers it then, however late it comes."""
         key = sha256(b"call\0" + id.encode()).digest()
-        made = await self._decisions.add(caller.scope(), [DecisionRecord(key, CLAIM, self._origin)])
+        made = await self._decisions.add(who, [DecisionRecord(key, CLAIM, self._origin)])
         return made[key].shown == self._origin
 
-    def _publish(self, name: str, id: str, fields: Mapping[str, JsonValue]) -> None:
-        self._replicas.publish(StoredEvent(name, time.time(), {"call": id, **fields}, caller.scope()))
+    def _publish(self, who: Caller, name: str, id: str, fields: Mapping[str, JsonValue]) -> None:
+        self._replicas.publish(StoredEvent(name, time.time(), {"call": id, **fields}, who.scope))
 
 
 async def _next(answers: asyncio.Queue[StoredEvent], within_s: float) -> StoredEvent | None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
-from kimi_proxy.core import caller, json
+from kimi_proxy.core import json
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.team import OidcSettings
 from kimi_proxy.core.errors import ConfigError, InvalidParams, LoginFailed
@@ -132,16 +132,14 @@ class Logins:
         if who is None:
             return False
         await self._tables.take_login(hashed)
-        with caller.acting(who):
-            self._audit.add("logout")
+        self._audit.add(who, "logout")
         return True
 
     async def _logged_in(self, person: PersonRecord, place: str) -> MadeLogin:
         # A token that was made on a server whose clock is ahead must not end a login that comes after it.
         id, began = secrets.token_urlsafe(ID_BYTES), max(round(self._now(), 3), person.rotated)
         await self._tables.keep_login(LoginRecord(_hash(id), began, began + self.lasts_s, person.name))
-        with caller.acting(self._people.caller(person)):
-            self._audit.add("login")
+        self._audit.add(self._people.caller(person), "login")
         return MadeLogin(id, place)
 
     async def _person(self, claims: JsonObject) -> PersonRecord:
@@ -170,8 +168,7 @@ class Logins:
             added = await self._people.add(name)  # the token is shown to no one; `team rotate` makes one for a client
         except InvalidParams as e:
             raise LoginFailed("taken", "the name is that of another person") from e
-        with caller.acting(self._people.caller(added.person)):
-            self._audit.add("add_person", name, "by login")
+        self._audit.add(self._people.caller(added.person), "add_person", name, "by login")
         return added.person
 
     def _role(self, claims: JsonObject, found: PersonRecord) -> str:

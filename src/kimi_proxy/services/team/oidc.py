@@ -65,8 +65,8 @@ class Issuer:
         self._secret = secret.get_secret_value() if secret else ""
         self._now = now
         self._monotonic = monotonic
-        self._endpoints: LruCache[str, Endpoints] = LruCache(1, ttl_s=REMEMBER_S, now=monotonic, shared=True)
-        self._keys: LruCache[str, _Keys] = LruCache(1, ttl_s=REMEMBER_S, now=monotonic, shared=True)
+        self._endpoints: LruCache[str, Endpoints] = LruCache(1, ttl_s=REMEMBER_S, now=monotonic)
+        self._keys: LruCache[str, _Keys] = LruCache(1, ttl_s=REMEMBER_S, now=monotonic)
 
     async def login_url(self, redirect_uri: str, state: str, nonce: str, verifier: str) -> str:
         """Return where a browser is sent to log in. Raise LoginFailed if the issuer is away."""

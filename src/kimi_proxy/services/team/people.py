@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
-from kimi_proxy.core.errors import InvalidParams, StoreUnavailable
+from kimi_proxy.core.errors import AccessDenied, InvalidParams, StoreUnavailable
 from kimi_proxy.proxy.headers import TEAM_TOKEN
 from kimi_proxy.services.store.team import PersonRecord, TeamTables
 
@@ -57,8 +57,8 @@ class People:
         self._admin_hash = None if not admin or admin.startswith(TEAM_TOKEN) else _hash(admin)
         self._shares = shares
         self._now = now
-        self._fresh: LruCache[bytes, Caller] = LruCache(MAX_KNOWN, ttl_s=CHECK_S, now=monotonic, shared=True)
-        self._known: LruCache[bytes, Caller] = LruCache(MAX_KNOWN, ttl_s=REMEMBER_S, now=monotonic, shared=True)
+        self._fresh: LruCache[bytes, Caller] = LruCache(MAX_KNOWN, ttl_s=CHECK_S, now=monotonic)
+        self._known: LruCache[bytes, Caller] = LruCache(MAX_KNOWN, ttl_s=REMEMBER_S, now=monotonic)
 
     async def identify(self, tokens: Iterable[bytes]) -> Caller | None:
         """Return who has one of these tokens; None if no one has. Raise StoreUnavailable if that cannot be said."""
@@ -71,6 +71,13 @@ class People:
             if (found := await self._with(hashed, self._tables.person_with)) is not None:
                 return found
         return None
+
+    async def of_token(self, token: SecretStr | None) -> Caller:
+        """Return whose token this is, for a command that works for one person. Raise AccessDenied if it is no one's."""
+        who = await self.identify([token.get_secret_value().encode()]) if token else None
+        if who is None:
+            raise AccessDenied("this store is a team's: set KIMI_PROXY_TOKEN to your own token")
+        return who
 
     async def logged_in(self, id_hash: bytes) -> Caller | None:
         """Return whose login to the dashboard this is, as `identify` does for tokens."""

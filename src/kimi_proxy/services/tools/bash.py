@@ -13,6 +13,7 @@ from pydantic import Field
 
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import tokens
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.sections import MAX_BASH_TIMEOUT_MS, ToolSettings
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.json import JsonObject
@@ -34,7 +35,7 @@ PART_BYTES = 4 * 1024**2
 LISTED_PARTS = 8  # more parts are listed in an original of their own
 
 
-async def shown(spool: Spool, keeper: Keeper, max_tokens: int) -> str:
+async def shown(who: Caller, spool: Spool, keeper: Keeper, max_tokens: int) -> str:
     """Return the whole output if it has so many tokens, else its two ends."""
     if spool.size <= max_tokens * READ_BYTES_PER_TOKEN and not spool.lost:
         text = text_lines.decode(spool.end(spool.size))
@@ -44,7 +45,7 @@ async def shown(spool: Spool, keeper: Keeper, max_tokens: int) -> str:
     if len(head) + len(tail) >= spool.size:
         return text_lines.decode(spool.end(spool.size))
     try:
-        return await _abbreviated(spool, keeper, head, tail)
+        return await _abbreviated(who, spool, keeper, head, tail)
     except StoreUnavailable as e:
         if spool.size <= WHOLE_BYTES and not spool.lost:
             return text_lines.decode(spool.end(spool.size))
@@ -52,14 +53,14 @@ async def shown(spool: Spool, keeper: Keeper, max_tokens: int) -> str:
         return _joined(head, f"[kimi-proxy] {missing} bytes are missing here: {e}", tail)
 
 
-async def _abbreviated(spool: Spool, keeper: Keeper, head: bytes, tail: bytes) -> str:
+async def _abbreviated(who: Caller, spool: Spool, keeper: Keeper, head: bytes, tail: bytes) -> str:
     end = min(spool.kept, spool.size - len(tail))
     markers: list[str] = []
     async for part in _parts(spool, len(head), end):
-        prune_id = await keeper.keep_text(part, "output")
+        prune_id = await keeper.keep_text(who, part, "output")
         markers.append(str(PruneMarker(prune_id, 1, part.count(b"\n") + 1, "suite de la sortie")))
     if len(markers) > LISTED_PARTS:
-        prune_id = await keeper.keep_text(text_lines.join(markers).encode(), "contents")
+        prune_id = await keeper.keep_text(who, text_lines.join(markers).encode(), "contents")
         reason = f"sommaire de {len(markers)} parties de la sortie"
         markers = [str(PruneMarker(prune_id, 1, len(markers), reason))]
     if spool.lost:
@@ -134,14 +135,14 @@ def tool(
     shell = shutil.which("bash", path=env.get("PATH")) or "sh"
 
     @asynccontextmanager
-    async def bash(asked: Bash) -> AsyncIterator[ToolOutput]:
+    async def bash(who: Caller, asked: Bash) -> AsyncIterator[ToolOutput]:
         timeout_ms = asked.timeout_ms or settings.bash_timeout_ms
         cwd = seen_by_client(workspace).directory(asked.cwd)
         command = Command((shell, "-c", asked.command), child_env, cwd)
         with Spool(spool_bytes) as spool:
             run = partial(commands.run_guarded, command, timeout_ms / 1000, settings.max_processes, spool.write)
             outcome = await commands.in_thread(run, threads)
-            shows = partial(shown, spool, keeper, asked.max_tokens or settings.max_tokens)
+            shows = partial(shown, who, spool, keeper, asked.max_tokens or settings.max_tokens)
             yield _output(outcome, spool, shows, _problem(outcome, timeout_ms, settings.max_processes))
 
     return AgentTool("bash", "Run a command", DESCRIPTION, SCHEMA, Bash, bash, pruning, read_only=False)

@@ -4,6 +4,7 @@ import asyncio
 
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import tokens
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.markers import PruneMarker
 from kimi_proxy.services.originals import Keeper
@@ -41,7 +42,7 @@ def _fitting(pieces: list[bytes], max_tokens: int) -> int:
     return size
 
 
-async def shown(text: str, first_line: int | None, keeper: Keeper, max_tokens: int) -> str:
+async def shown(who: Caller, text: str, first_line: int | None, keeper: Keeper, max_tokens: int) -> str:
     """Return a text of a file as it goes out: whole if it has so many tokens, else its ends.
 
     `first_line` is that of a window, whose lines are numbered.
@@ -50,7 +51,7 @@ async def shown(text: str, first_line: int | None, keeper: Keeper, max_tokens: i
     if parts is not None:
         begin, middle, end, rows = parts
         try:
-            prune_id = await keeper.keep_text(text_lines.encoded(middle), "contents")
+            prune_id = await keeper.keep_text(who, text_lines.encoded(middle), "contents")
         except StoreUnavailable:
             parts = None
     if parts is None:

@@ -15,6 +15,7 @@ from typing import Annotated
 from pydantic import Field, ValidationInfo, field_validator
 
 from kimi_proxy.core import lines as text_lines
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import ToolFailed
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.tool import Integer
@@ -156,7 +157,7 @@ def tool(
     child_env = commands.child_env(env)
 
     @asynccontextmanager
-    async def grep(asked: Grep) -> AsyncIterator[ToolOutput]:
+    async def grep(who: Caller, asked: Grep) -> AsyncIterator[ToolOutput]:
         yield await commands.in_thread(partial(_grep, asked, seen_by_client(workspace), child_env, rg), threads)
 
     return AgentTool("grep", "Search files", DESCRIPTION, SCHEMA, Grep, grep, pruning)

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from kimi_proxy import __version__
 from kimi_proxy.core import json
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.prune import SOURCE_TYPES, Options, Question, SourceType
 from kimi_proxy.features.pruning.model import Scorers, installed
@@ -80,9 +81,9 @@ class PruneText(BaseModel):
 
 
 def tool(pruner: Pruner) -> Tool[PruneText]:
-    async def prune_text(asked: PruneText) -> ToolAnswer:
+    async def prune_text(who: Caller, asked: PruneText) -> ToolAnswer:
         question = Question(asked.text, asked.goal_hint, asked.source_type, asked.options.plain())
-        answer = (await pruner.prune(question)).json()
+        answer = (await pruner.prune(who, question)).json()
         return ToolAnswer(json.encode(answer).decode(), answer)
 
     return Tool("prune_text", DESCRIPTION, SCHEMA, PruneText, prune_text, title="Prune a text")
@@ -102,7 +103,7 @@ def _local_time() -> datetime:
 
 
 def health_tool(now: Callable[[], datetime] = _local_time, scorers: Callable[[], Scorers] = installed) -> Tool[Health]:
-    async def health(asked: Health) -> ToolAnswer:
+    async def health(who: Caller, asked: Health) -> ToolAnswer:
         fault = (await asyncio.to_thread(scorers)).fault
         answer: JsonObject = {
             "status": "healthy",

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import tokens
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.sections import ToolSettings
 from kimi_proxy.core.errors import PruneFailed, StoreUnavailable
 from kimi_proxy.core.json import JsonObject
@@ -49,11 +50,11 @@ class SwePrune(BaseModel):
     chunk_overlap_tokens: int = 50
 
 
-async def prune(asked: SwePrune, pruner: Pruner) -> JsonObject:
+async def prune(who: Caller, asked: SwePrune, pruner: Pruner) -> JsonObject:
     ratio = min(GREED * asked.threshold, MAX_RATIO)
     options = Options(ratio, 0, TIMEOUT_MS, annotate_lines=False, include_markers=True)
     question = Question(asked.code, asked.query, source_type.guess("", asked.code), options)
-    answer = await pruner.prune(question)
+    answer = await pruner.prune(who, question)
     scores = await pruner.line_scores(question)
     return await asyncio.to_thread(_answered, asked, answer, scores)
 
@@ -122,7 +123,7 @@ class PrunedOutput:
         return render(lines, self.annotations, _PLAIN)
 
 
-Shorten = Callable[[str, str, SourceType], Awaitable[PrunedOutput]]
+Shorten = Callable[[Caller, str, str, SourceType], Awaitable[PrunedOutput]]
 
 _PLAIN = Options(1.0, 0, 0, annotate_lines=False, include_markers=True)
 
@@ -159,9 +160,9 @@ def _question(text: str, question: str, source_type: SourceType, settings: ToolS
 
 
 async def _shorten_here(
-    pruner: Pruner, settings: ToolSettings, text: str, question: str, source_type: SourceType
+    pruner: Pruner, settings: ToolSettings, who: Caller, text: str, question: str, source_type: SourceType
 ) -> PrunedOutput:
-    answer = await pruner.prune(_question(text, question, source_type, settings))
+    answer = await pruner.prune(who, _question(text, question, source_type, settings))
     pruned = answer.pruned
     if pruned.used_fallback and not pruned.annotations:
         reason = "timeout" if "timeout" in pruned.warnings else pruned.warnings[0]
@@ -172,12 +173,18 @@ async def _shorten_here(
 
 
 async def _shorten_there(
-    endpoint: Endpoint, keeper: Keeper, settings: ToolSettings, text: str, question: str, source_type: SourceType
+    endpoint: Endpoint,
+    keeper: Keeper,
+    settings: ToolSettings,
+    who: Caller,
+    text: str,
+    question: str,
+    source_type: SourceType,
 ) -> PrunedOutput:
     kept = await endpoint.prune(text, question, settings.pruner_timeout_ms / 1000)
     raw = encoded(text)
     key = text_fingerprint(b"swe-pruner", settings.pruner_endpoint.encode(), encoded(question), raw)
-    prune_id = await keeper.id_for(key)
+    prune_id = await keeper.id_for(who, key)
     found = await asyncio.to_thread(_with_markers, text, kept, prune_id)
     if not found.applied:
         return found
@@ -185,7 +192,7 @@ async def _shorten_there(
     note = originals.encode_note(_question(text, question, source_type, settings), pruned, "swe-pruner")
     try:
         # No text is replaced by a marker before its original is on disk.
-        await keeper.keep(prune_id, key, raw, note)
+        await keeper.keep(who, prune_id, key, raw, note)
     except StoreUnavailable as e:
         raise PruneFailed(e.code, str(e)) from e
     return found

@@ -13,6 +13,7 @@ from typing import Annotated
 from pydantic import Field, ValidationInfo, field_validator
 
 from kimi_proxy.core import lines as text_lines
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import ToolFailed
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.pruning import source_type
@@ -95,10 +96,10 @@ def tool(workspace: Workspace, keeper: Keeper, pruning: Pruning, threads: Execut
     """`max_tokens` is what an answer without a question has, unless the caller says how many."""
 
     @asynccontextmanager
-    async def read(asked: Read) -> AsyncIterator[ToolOutput]:
+    async def read(who: Caller, asked: Read) -> AsyncIterator[ToolOutput]:
         output = await in_thread(partial(_read, asked, seen_by_client(workspace)), threads)
         limit = asked.max_tokens or max_tokens
-        yield replace(output, shown=lambda: ends.shown(output.text(), output.first_line, keeper, limit))
+        yield replace(output, shown=lambda: ends.shown(who, output.text(), output.first_line, keeper, limit))
 
     return AgentTool("read", "Read a file", DESCRIPTION, SCHEMA, Read, read, pruning)
 

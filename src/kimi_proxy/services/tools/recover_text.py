@@ -3,6 +3,7 @@
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from kimi_proxy.core import json
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.recovery import RANGES, LinesArgument
 from kimi_proxy.features.tool import Tool, ToolAnswer
@@ -49,10 +50,10 @@ class RecoverText(BaseModel):
 
 
 def tool(pruner: Pruner) -> Tool[RecoverText]:
-    async def recover_text(asked: RecoverText) -> ToolAnswer:
+    async def recover_text(who: Caller, asked: RecoverText) -> ToolAnswer:
         ranges = [(lines.start_line, lines.end_line) for lines in asked.ranges]
         answer: JsonObject = {
-            "raw_text": await pruner.recover(asked.prune_id, ranges, asked.include_line_numbers),
+            "raw_text": await pruner.recover(who, asked.prune_id, ranges, asked.include_line_numbers),
             "metadata": {
                 "prune_id": asked.prune_id,
                 "ranges": [lines.model_dump() for lines in asked.ranges],

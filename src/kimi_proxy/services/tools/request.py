@@ -9,6 +9,7 @@ from typing import Annotated, Generic
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import InvalidParams, KimiProxyError, PruneFailed, ToolFailed
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.jsonrpc import when_sent
@@ -126,22 +127,22 @@ class AgentTool(Generic[Arguments]):
     description: str
     schema: JsonObject
     arguments: type[Arguments]
-    run: Callable[[Arguments], AbstractAsyncContextManager[ToolOutput]]
+    run: Callable[[Caller, Arguments], AbstractAsyncContextManager[ToolOutput]]
     pruning: Pruning
     read_only: bool = True
     aliases: tuple[str, ...] = ()
 
-    async def call(self, arguments: Mapping[str, JsonValue]) -> ToolAnswer:
+    async def call(self, who: Caller, arguments: Mapping[str, JsonValue]) -> ToolAnswer:
         request = ToolRequest(self.name)
         try:
-            return await self._answer(request, arguments)
+            return await self._answer(who, request, arguments)
         except KimiProxyError:
             raise
         except Exception:
             request.fail()
             raise
 
-    async def _answer(self, request: ToolRequest, arguments: Mapping[str, JsonValue]) -> ToolAnswer:
+    async def _answer(self, who: Caller, request: ToolRequest, arguments: Mapping[str, JsonValue]) -> ToolAnswer:
         """Check the arguments, run the tool, prune its output, answer."""
         request.step(RequestEvent.ACCEPTED)
         try:
@@ -153,7 +154,7 @@ class AgentTool(Generic[Arguments]):
         request.lap_ms()
         async with AsyncExitStack() as stack:
             try:
-                output = await stack.enter_async_context(self.run(checked_arguments))
+                output = await stack.enter_async_context(self.run(who, checked_arguments))
             except ToolFailed as e:
                 return _failed(request, e.reason, str(e), {})
             problem = output.problem
@@ -172,9 +173,9 @@ class AgentTool(Generic[Arguments]):
             if len(question) > MAX_CHARS:
                 cut = f"of the question of {len(question)} characters the first {MAX_CHARS} were used"
                 output = replace(output, remarks=(*output.remarks, cut))
-            return await self._pruned(request, output, question[:MAX_CHARS])
+            return await self._pruned(who, request, output, question[:MAX_CHARS])
 
-    async def _pruned(self, request: ToolRequest, output: ToolOutput, question: str) -> ToolAnswer:
+    async def _pruned(self, who: Caller, request: ToolRequest, output: ToolOutput, question: str) -> ToolAnswer:
         """Return the output pruned for the question; if that cannot be done, as it is."""
         pruning: JsonObject
         why_not = self._ineligible(output, question)
@@ -185,7 +186,7 @@ class AgentTool(Generic[Arguments]):
             return _answered(request, output, await output.shown(), pruning, remark)
         request.step(RequestEvent.ELIGIBLE, endpoint=self.pruning.endpoint)
         try:
-            found = await self.pruning.shorten(output.text(), question, output.source_type)
+            found = await self.pruning.shorten(who, output.text(), question, output.source_type)
         except PruneFailed as e:
             event = _PRUNER_EVENTS.get(e.reason, RequestEvent.PRUNER_FAULT)
             request.step(event, reason=e.reason, duration_ms=request.lap_ms())

@@ -9,6 +9,7 @@ from tests.fakes import Clock
 from tests.services.store.contract.conftest import Opening
 from tests.services.store.making import TTL_S, an_original, reason
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.errors import StoreUnavailable
 
 HOUR_S = 3600.0
@@ -24,7 +25,7 @@ async def test_a_text_outlives_the_first_of_two_records_that_share_it(tmp_path: 
         clock.advance(TTL_S - 1)
         assert await store.sweep() == 1
         assert await reason(store.originals, first.id) == "expired"
-        assert await store.originals.get("local", second.id) == second
+        assert await store.originals.get(LOCAL, second.id) == second
 
 
 async def test_an_original_expires_when_it_was_idle_for_longer_than_its_ttl(tmp_path: Path, opened: Opening) -> None:
@@ -32,9 +33,9 @@ async def test_an_original_expires_when_it_was_idle_for_longer_than_its_ttl(tmp_
     async with opened(tmp_path, clock) as store:
         await store.originals.keep(original)
         clock.advance(TTL_S)
-        assert await store.originals.find("local", original.key) == original.id
+        assert await store.originals.find(LOCAL, original.key) == original.id
         clock.advance(TTL_S + 1)
-        assert await store.originals.find("local", original.key) is None
+        assert await store.originals.find(LOCAL, original.key) is None
         assert await reason(store.originals, original.id) == "expired"
 
 
@@ -45,7 +46,7 @@ async def test_every_use_restarts_the_idle_time(tmp_path: Path, opened: Opening)
         for _ in range(5):
             clock.advance(TTL_S)
             assert await store.sweep() == 0
-            assert await store.originals.get("local", original.id) == original
+            assert await store.originals.get(LOCAL, original.id) == original
 
 
 async def test_uses_are_written_for_other_processes_and_later_starts_to_see(tmp_path: Path, opened: Opening) -> None:
@@ -53,10 +54,10 @@ async def test_uses_are_written_for_other_processes_and_later_starts_to_see(tmp_
     async with opened(tmp_path, clock) as store:
         await store.originals.keep(original)
         clock.advance(TTL_S)
-        await store.originals.get("local", original.id)
+        await store.originals.get(LOCAL, original.id)
     clock.advance(TTL_S)
     async with opened(tmp_path, clock) as store:
-        assert await store.originals.get("local", original.id) == original
+        assert await store.originals.get(LOCAL, original.id) == original
 
 
 async def test_expired_stays_apart_from_unknown_after_the_sweep_and_a_restart(tmp_path: Path, opened: Opening) -> None:
@@ -79,12 +80,12 @@ async def test_tombstones_go_after_some_weeks(tmp_path: Path, opened: Opening) -
         await store.sweep()
         for _ in range(29 * 24):
             clock.advance(HOUR_S)
-            await store.originals.find("local", b"")
+            await store.originals.find(LOCAL, b"")
         await store.sweep()
         assert await reason(store.originals, original.id) == "expired"
         for _ in range(2 * 24):
             clock.advance(HOUR_S)
-            await store.originals.find("local", b"")
+            await store.originals.find(LOCAL, b"")
         await store.sweep()
         assert await reason(store.originals, original.id) == "unknown"
 
@@ -96,10 +97,10 @@ async def test_the_longest_idle_go_first_when_the_budget_is_full(tmp_path: Path,
         for original in originals:
             clock.advance(1)
             await store.originals.keep(original)
-            await store.originals.get("local", originals[0].id)
+            await store.originals.get(LOCAL, originals[0].id)
         usage = await store.usage()
         assert usage.bytes_on_disk <= budget
-        alive = [o for o in originals if await store.originals.find("local", o.key)]
+        alive = [o for o in originals if await store.originals.find(LOCAL, o.key)]
         assert alive == [originals[0], *originals[-(usage.originals - 1) :]]
         assert len(alive) >= 15
         assert await reason(store.originals, originals[1].id) == "expired"
@@ -113,7 +114,7 @@ async def test_a_text_too_large_for_the_budget_is_refused_and_pushes_nothing_out
         await store.originals.keep(small)
         with pytest.raises(StoreUnavailable, match=r"store\.max_bytes"):
             await store.originals.keep(an_original(os.urandom(1024**2)))
-        assert await store.originals.get("local", small.id) == small
+        assert await store.originals.get(LOCAL, small.id) == small
         assert (await store.usage()).state == "ok"
 
 
@@ -125,7 +126,7 @@ async def test_a_burst_larger_than_the_budget_never_pushes_out_what_it_acknowled
         async def keep_and_read() -> None:
             original = an_original(os.urandom(150_000))
             await store.originals.keep(original)
-            assert await store.originals.find("local", original.key) in (original.id, None)
+            assert await store.originals.find(LOCAL, original.key) in (original.id, None)
 
         await asyncio.gather(*(keep_and_read() for _ in range(30)))
         assert (await store.usage()).originals >= 3
@@ -149,21 +150,21 @@ async def test_a_use_that_is_still_in_memory_saves_an_original_from_another_proc
     async with opened(tmp_path, clock) as reader, opened(tmp_path, clock) as sweeper:
         await reader.originals.keep(original)
         clock.advance(TTL_S)
-        await reader.originals.get("local", original.id)
+        await reader.originals.get(LOCAL, original.id)
         clock.advance(30)
         assert await sweeper.sweep() == 0
         await reader.sweep()
-        assert await sweeper.originals.get("local", original.id) == original
+        assert await sweeper.originals.get(LOCAL, original.id) == original
 
 
 async def test_a_late_write_of_an_early_use_does_not_undo_a_later_one(tmp_path: Path, opened: Opening) -> None:
     clock, original = Clock(), an_original()
     async with opened(tmp_path, clock) as early, opened(tmp_path, clock) as late:
         await early.originals.keep(original)
-        await early.originals.get("local", original.id)
+        await early.originals.get(LOCAL, original.id)
         clock.advance(TTL_S)
-        await late.originals.get("local", original.id)
+        await late.originals.get(LOCAL, original.id)
         await late.sweep()
         await early.sweep()
         clock.advance(TTL_S)
-        assert await late.originals.get("local", original.id) == original
+        assert await late.originals.get(LOCAL, original.id) == original

@@ -4,16 +4,12 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from tests.fakes import Clock
 from tests.services.store.contract.conftest import Opening
-from tests.services.store.making import a_metric, a_session, an_original
+from tests.services.store.making import a_metric
 
-from kimi_proxy.core.caller import Caller, acting
-from kimi_proxy.core.errors import AccessDenied, PruneIdNotFound
-from kimi_proxy.services.store.protocols import NEWEST, DecisionRecord
+from kimi_proxy.services.store.protocols import NEWEST
 from kimi_proxy.services.store.team import AuditEntry, LoginRecord, PersonRecord, Spent, UsageKey, UsageRange, UsageSum
-from kimi_proxy.services.team.store import TeamStore
 
 ADA = PersonRecord("ada", "member", "platform", 100.0, 100.0)
 DAY = "1970-01-01"
@@ -125,77 +121,5 @@ async def test_the_audit_log_is_read_from_its_end_and_expires(opened: Opening, t
         assert [entry for _, entry in await store.team.audit(NEWEST, 10)] == entries[:2:-1]
 
 
-async def test_lists_of_sessions_and_requests_hold_those_of_the_given_scopes_only(opened: Opening, tmp_path: Path):
-    own, other = "person/ada", "person/ben"
-    async with opened(tmp_path, now=Clock()) as store:
-        sessions = store.sessions
-        await sessions.write(
-            [
-                replace(a_session("ses_a", title="secret plan"), scope=own, person="ada"),
-                replace(a_session("ses_b", title="secret plan"), scope=other, person="ben"),
-            ],
-            [replace(a_metric("req_a", "ses_a"), scope=own), replace(a_metric("req_b", "ses_b"), scope=other)],
-        )
-        for scopes, ids in (((own,), ["ses_a"]), ((own, other), ["ses_a", "ses_b"]), ((), [])):
-            assert sorted(one.id for one in await sessions.newest(10, scopes=scopes)) == ids
-            assert sorted(one.id for one in await sessions.newest(10, (1e9, ""), scopes)) == ids
-            assert sorted(one.id for one in await sessions.search("plan", 10, scopes)) == ids
-            assert sorted(one.session for one in await sessions.newest_metrics(10, scopes=scopes)) == ids
-            assert sorted(one.session for _, one in await sessions.metrics(None, 0, 10, scopes)) == ids
-            assert sorted(one.session for one in await sessions.accounts(0.0, scopes=scopes)) == ids
-            assert await sessions.count(scopes) == (await sessions.totals(scopes)).sessions == len(ids)
-            assert (await sessions.memory_totals(scopes)).requests <= len(ids)
-        assert await sessions.newest_metrics(10, "ses_b", (own,)) == []
-        found = await sessions.get("ses_a")
-        assert found and (found.scope, found.person) == (own, "ada")
-
-        assert await sessions.delete_all((own,)) == 1
-        assert [one.id for one in await sessions.newest(10)] == ["ses_b"]
-        assert len(await sessions.newest_metrics(10)) == 1
-
-
 def test_sums_add_up():
     assert UsageSum(1, 2, cost_usd=0.5) + UsageSum(1, 1, cost_usd=0.25) == UsageSum(2, 3, cost_usd=0.75)
-
-
-async def test_in_the_store_of_a_team_everything_of_another_person_is_as_if_it_were_not_there(
-    opened: Opening, tmp_path: Path
-):
-    noted: list[tuple[str, str]] = []
-    ada, ben, dee = (Caller(f"person/{name}", name, is_admin=name == "dee") for name in ("ada", "ben", "dee"))
-    original = replace(an_original(b"a secret"), scope=ada.scope)
-    decision = DecisionRecord(b"k" * 32, "pruned", b"shown", (original.id,), "a secret", "ses_a")
-    session = replace(a_session("ses_a", title="a secret"), scope=ada.scope, person="ada")
-    async with opened(tmp_path, now=Clock()) as kept:
-        store = TeamStore(kept, lambda action, subject: noted.append((action, subject)))
-        with acting(ada):
-            await store.originals.keep(original)
-            await store.decisions.add(ada.scope, [decision])
-            await store.sessions.write([session], [replace(a_metric(), scope=ada.scope, person="ada")])
-            assert await store.originals.get(ada.scope, original.id) == original
-        for other in (ben, dee):
-            with acting(other):
-                with pytest.raises(PruneIdNotFound):
-                    await store.originals.get(other.scope, original.id)
-                assert await store.originals.find(other.scope, original.key) is None
-                assert await store.originals.live(other.scope, [original.id]) == frozenset()
-                assert await store.originals.page(other.scope, NEWEST, 10) == []
-                assert await store.originals.texts(other.scope, NEWEST, 10) == []
-                assert await store.decisions.get(other.scope, [decision.key]) == {}
-                assert await store.decisions.of_original(other.scope, original.id) is None
-                assert await store.sessions.search("secret", 10) == []
-                assert await store.sessions.newest_context("ses_a") == (None, None)
-                assert not await store.sessions.rename("ses_a", "mine")
-                assert await store.sessions.delete(["ses_a"]) == await store.sessions.delete_all() == 0
-                with pytest.raises(AccessDenied):
-                    await store.originals.keep(original)
-        with acting(ben):
-            assert (await store.sessions.get("ses_a"), await store.sessions.newest(10)) == (None, [])
-            assert await store.sessions.metrics(None, 0, 10) == await store.sessions.accounts(0.0) == []
-        with acting(dee):
-            (seen,) = await store.sessions.newest(10)
-            assert (seen.person, seen.requests, seen.title) == ("ada", 1, "")
-            assert [line.title for line in await store.sessions.accounts(0.0)] == [""]
-        with pytest.raises(AccessDenied):
-            await store.sessions.newest(10)
-    assert ("recover", original.id) in noted

@@ -9,6 +9,7 @@ from tests.deep import deep
 from tests.services.store.making import TTL_S, a_session, an_original
 from tests.services.store.postgres_server import controlled, opened
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.services.store.postgres.store import PostgresStore
 from kimi_proxy.services.store.protocols import DecisionRecord
 
@@ -26,7 +27,7 @@ async def test_a_restored_dump_serves_old_ids(tmp_path: Path) -> None:
         async with opened(server.url, tmp_path) as store:
             for original in originals:
                 await store.originals.keep(original)
-            await store.decisions.add("local", [DECISION])
+            await store.decisions.add(LOCAL, [DECISION])
             await store.sessions.write([a_session()], [])
         dump = str(tmp_path / "kimi.dump")
         await asyncio.to_thread(_run, server.programs / "pg_dump", "-Fc", "-f", dump, server.url)
@@ -39,9 +40,9 @@ async def test_a_restored_dump_serves_old_ids(tmp_path: Path) -> None:
         url = f"{restored}&options=-csearch_path%3D{name[0]}"
         store = await PostgresStore.open(url, ttl_s=TTL_S, max_bytes=1 << 30, timeout_s=30.0)
         try:
-            found = [await store.originals.get("local", original.id) for original in originals]
-            decided = await store.decisions.get("local", [DECISION.key])
-            sessions = await store.sessions.newest(9)
+            found = [await store.originals.get(LOCAL, original.id) for original in originals]
+            decided = await store.decisions.get(LOCAL, [DECISION.key])
+            sessions = await store.sessions.newest(LOCAL, 9)
             usage = await store.usage()
         finally:
             await store.close()

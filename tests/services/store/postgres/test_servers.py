@@ -10,6 +10,8 @@ import pytest
 from tests.services.store.making import an_original
 from tests.services.store.postgres_server import opened, serving, url_of
 
+from kimi_proxy.core.caller import LOCAL
+from kimi_proxy.core.config import parse
 from kimi_proxy.core.errors import ConfigError, StoreUnavailable
 from kimi_proxy.services.store import open_store
 from kimi_proxy.services.store.protocols import DecisionRecord
@@ -25,7 +27,7 @@ async def test_what_one_server_keeps_another_gives_back(server: str, tmp_path: P
     original = an_original(b"one\n\xed\xa0\x80two\x00")
     async with opened(server, tmp_path) as one, opened(server, tmp_path) as other:
         await one.originals.keep(original)
-        assert await other.originals.get("local", original.id) == original
+        assert await other.originals.get(LOCAL, original.id) == original
 
 
 async def test_servers_that_decide_at_once_agree_on_the_first_decision(server: str, tmp_path: Path) -> None:
@@ -33,12 +35,12 @@ async def test_servers_that_decide_at_once_agree_on_the_first_decision(server: s
     async with opened(server, tmp_path) as one, opened(server, tmp_path) as other:
         decided = await asyncio.gather(
             *(
-                store.decisions.add("local", [DecisionRecord(key, "pruned", f"{name} {n}".encode()) for key in keys])
+                store.decisions.add(LOCAL, [DecisionRecord(key, "pruned", f"{name} {n}".encode()) for key in keys])
                 for n in range(5)
                 for name, store in (("one", one), ("other", other))
             )
         )
-        later = await other.decisions.get("local", keys)
+        later = await other.decisions.get(LOCAL, keys)
 
     assert all(
         {key: record.shown for key, record in each.items()} == {k: r.shown for k, r in later.items()}
@@ -74,12 +76,13 @@ async def test_connections_that_the_database_ends_are_replaced(server: str, tmp_
                 """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
                    WHERE pid <> pg_backend_pid() AND usename = 'kimi'"""
             )
-        assert await store.originals.get("local", original.id) == original
+        assert await store.originals.get(LOCAL, original.id) == original
 
 
 async def test_a_database_that_is_away_costs_a_bounded_time_and_is_named_without_its_password(tmp_path: Path) -> None:
     url = f"postgresql://kimi:secret@/nothing?host={tmp_path}"
-    store = await open_store(tmp_path, ttl_s=60, max_bytes=1 << 20, url=url, timeout_s=1.0)
+    settings = {"KIMI_PROXY_DATABASE_URL": url, "KIMI_PROXY__STORE__TIMEOUT_MS": "1000"}
+    store = await open_store(parse("", settings, tmp_path))
     try:
         async with asyncio.timeout(60):
             with pytest.raises(StoreUnavailable, match="PostgreSQL"):
@@ -99,4 +102,4 @@ async def test_without_its_package_the_error_says_what_to_install(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(ConfigError, match=r"kimi-proxy\[team\]"):
-        await open_store(tmp_path, ttl_s=60, max_bytes=1 << 20, url="postgresql:///x")
+        await open_store(parse("", {"KIMI_PROXY_DATABASE_URL": "postgresql:///x"}, tmp_path))

@@ -12,6 +12,7 @@ from tests.processes import until
 from tests.services.store.making import an_original
 from tests.services.store.postgres_server import PostgresServer, controlled, opened, url_of
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.store.postgres import database
 from kimi_proxy.services.store.postgres.store import PostgresStore
@@ -51,8 +52,8 @@ async def test_a_full_disk_refuses_what_is_new_and_gives_back_what_is_kept(
             connection.execute(_FULL)
             with pytest.raises(StoreUnavailable, match="No space left"):
                 await store.originals.keep(an_original(b"new\n"))
-            assert await store.originals.get("local", original.id) == original
-            assert await store.originals.live("local", [original.id]) == {original.id}
+            assert await store.originals.get(LOCAL, original.id) == original
+            assert await store.originals.live(LOCAL, [original.id]) == {original.id}
             connection.execute("DROP TRIGGER full_disk ON record")
         await _keeps_again(store)
 
@@ -70,7 +71,7 @@ async def test_a_database_that_became_read_only_gives_back_and_heals(server: Pos
             try:
                 with pytest.raises(StoreUnavailable, match="read-only"):
                     await store.originals.keep(an_original(b"new\n"))
-                assert await store.originals.get("local", original.id) == original
+                assert await store.originals.get(LOCAL, original.id) == original
             finally:
                 connection.execute("SET default_transaction_read_only = off")
                 connection.execute("ALTER DATABASE postgres RESET default_transaction_read_only")
@@ -114,6 +115,6 @@ async def test_a_restart_refuses_calls_at_once_and_is_over_with_the_next_attempt
         before = failed()
         await _keeps_again(store)
         assert failed() - before <= 1  # one that had begun while it was away
-        assert await store.originals.get("local", original.id) == original
+        assert await store.originals.get(LOCAL, original.id) == original
 
     assert database.CONNECT_S + database.RETRY_S <= RESUMES_S / 2

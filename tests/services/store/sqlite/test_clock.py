@@ -6,6 +6,7 @@ import pytest
 from tests import fakes
 from tests.services.store.making import an_original, opened
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.errors import PruneIdNotFound
 from kimi_proxy.services.store.sql import CONFIRM_S, LEAP_S, Moment, WallClock
 
@@ -64,11 +65,11 @@ async def test_nothing_expires_on_a_leap_and_everything_does_in_time(tmp_path: P
         await store.originals.keep(before)
         wall.advance(leap)
         await store.sweep()
-        assert await store.originals.get("local", before.id) == before
+        assert await store.originals.get(LOCAL, before.id) == before
         await store.originals.keep(during)
         wall.advance(CONFIRM_S)
         await store.sweep()
-        assert await store.originals.get("local", during.id) == during
+        assert await store.originals.get(LOCAL, during.id) == during
 
         used = wall()
         while wall() <= used + ttl + 61:
@@ -76,7 +77,7 @@ async def test_nothing_expires_on_a_leap_and_everything_does_in_time(tmp_path: P
             await store.sweep()
         for original in (before, during):
             with pytest.raises(PruneIdNotFound):
-                await store.originals.get("local", original.id)
+                await store.originals.get(LOCAL, original.id)
 
 
 async def test_a_confirmed_leap_lets_the_idle_go(tmp_path: Path) -> None:
@@ -96,7 +97,7 @@ async def test_a_start_after_a_long_night_waits_for_a_second_look(tmp_path: Path
     wall.advance(30 * DAY_S)
     async with opened(tmp_path, wall, ttl_s=7 * DAY_S) as store:
         assert await store.sweep() == 0
-        assert await store.originals.get("local", original.id) == original
+        assert await store.originals.get(LOCAL, original.id) == original
 
 
 async def test_what_a_fast_clock_stamped_does_not_live_forever(tmp_path: Path) -> None:
@@ -111,5 +112,5 @@ async def test_what_a_fast_clock_stamped_does_not_live_forever(tmp_path: Path) -
             wall.advance(LEAP_S)
             await store.sweep()
         with pytest.raises(PruneIdNotFound) as error:
-            await store.originals.get("local", original.id)
+            await store.originals.get(LOCAL, original.id)
         assert error.value.reason == "expired"

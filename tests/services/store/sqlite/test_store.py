@@ -13,11 +13,11 @@ import pytest
 from tests.fakes import Clock
 from tests.services.store.making import TTL_S, a_metric, a_session, all_metrics, an_original, opened, reason
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.services.store import open_store
 from kimi_proxy.services.store.protocols import CompressionRecord
 from kimi_proxy.services.store.sqlite.database import connect
-from kimi_proxy.services.store.sqlite.store import store_path
+from kimi_proxy.services.store.sqlite.store import SqliteStore, store_path
 
 
 async def test_the_same_text_under_many_ids_is_stored_once(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ async def test_the_same_text_under_many_ids_is_stored_once(tmp_path: Path) -> No
         for original in originals:
             await store.originals.keep(original)
         assert (await store.usage()).bytes_on_disk < 1_200_000
-        assert [await store.originals.get("local", o.id) for o in originals] == originals
+        assert [await store.originals.get(LOCAL, o.id) for o in originals] == originals
 
 
 async def test_usage_tells_what_there_is(tmp_path: Path) -> None:
@@ -50,9 +50,9 @@ async def test_open_store_works_in_a_relative_home_with_odd_characters(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     original = an_original()
-    store = await open_store(Path("a b?c#d%20é/home"), ttl_s=60, max_bytes=1024**2, timeout_s=60)
+    store = await SqliteStore.open(Path("a b?c#d%20é/home"), ttl_s=60, max_bytes=1024**2, timeout_s=60)
     await store.originals.keep(original)
-    assert await store.originals.get("local", original.id) == original
+    assert await store.originals.get(LOCAL, original.id) == original
     await store.close()
     assert (tmp_path / "a b?c#d%20é" / "home" / "store" / "originals.sqlite3").stat().st_size > 0
 
@@ -66,7 +66,7 @@ async def test_the_event_loop_is_free_while_the_disk_is_slow(tmp_path: Path) -> 
         return connect(path, patience_s)
 
     async with opened(tmp_path, connect=slow) as store:
-        for work in (store.originals.keep(original), store.originals.get("local", original.id), store.usage()):
+        for work in (store.originals.keep(original), store.originals.get(LOCAL, original.id), store.usage()):
             disk_answers.clear()
             task = asyncio.ensure_future(work)
             await asyncio.sleep(0.05)
@@ -85,7 +85,7 @@ async def test_the_tables_of_the_contract_exist(tmp_path: Path) -> None:
         )
         for number, before in enumerate((9000, 0)):
             one = replace(made, id=f"cmp_{number}", session=f"ses_{number}", original_tokens=before)
-            assert await store.decisions.add_compression(one)
+            assert await store.decisions.add_compression(LOCAL, one)
     with closing(sqlite3.connect(store_path(tmp_path))) as connection:
         ratios = connection.execute("SELECT compression_ratio FROM compression_log ORDER BY id").fetchall()
         columns = {row[1] for row in connection.execute("PRAGMA table_info(sessions)")}
@@ -114,12 +114,13 @@ async def test_a_file_of_the_first_schema_is_brought_up_and_keeps_its_originals(
             "usage_day",
             "audit_log",
             "login",
+            "secret",
         )
         for table in tables:
             connection.execute(f"DROP TABLE IF EXISTS {table}")
         connection.execute("PRAGMA user_version = 1")
     async with opened(tmp_path) as store:
-        assert await store.originals.get("local", original.id) == original
+        assert await store.originals.get(LOCAL, original.id) == original
         await store.sessions.write([a_session()], [a_metric()])
         assert await all_metrics(store.sessions) == [a_metric()]
 

@@ -12,7 +12,8 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from kimi_proxy.core.errors import ConfigError, StoreUnavailable
 from kimi_proxy.services.store.postgres.schema import SchemaTooNew, bring_up
-from kimi_proxy.services.store.sql import Moment, Row, WallClock
+from kimi_proxy.services.store.protocols import AuditNote
+from kimi_proxy.services.store.sql import Moment, Row, WallClock, note_nothing
 
 MIN_CONNECTIONS, MAX_CONNECTIONS = 1, 8
 RETRY_S = 0.5  # how often a database that is away is tried; requests that come meanwhile do not wait for it
@@ -37,10 +38,13 @@ class PostgresDatabase:
     While the database is away every call is refused at once, and one task tries to reach it.
     """
 
+    note: AuditNote
+
     def __init__(self, url: str, clock: WallClock, timeout_s: float) -> None:
         self.clock = clock
         self.url = url
         self.trouble: str | None = None
+        self.note = note_nothing
         self._timeout_s = timeout_s
         self._bringing_up: asyncio.Task[None] | None = None
         self._probing: asyncio.Task[None] | None = None

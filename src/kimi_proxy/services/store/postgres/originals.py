@@ -7,6 +7,7 @@ from random import randrange
 
 from psycopg import errors
 
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
 from kimi_proxy.core.lines import decoded, encoded
 from kimi_proxy.services.store.postgres.database import (
@@ -19,7 +20,7 @@ from kimi_proxy.services.store.postgres.database import (
     read_float,
     read_int,
 )
-from kimi_proxy.services.store.protocols import ListedOriginal, Original, StoredText
+from kimi_proxy.services.store.protocols import NEWEST, ListedOriginal, Original, StoredText
 from kimi_proxy.services.store.sql import LEAP_S, CompressedText, Moment, compress, decompress, readable
 from kimi_proxy.services.store.sql.decisions import decision, decision_of
 
@@ -36,13 +37,14 @@ PAGE = 1024  # of budget for the rows and indexes of an original
 # not waited for: what a crash loses of it is the last half second of idle times.
 _QUICKLY = "WITH quick AS (SELECT set_config('synchronous_commit', 'off', true) AS is_set)"
 _GET = f"""{_QUICKLY} UPDATE record SET last_used = greatest(last_used, %s) FROM text, quick
-  WHERE quick.is_set = 'off' AND text.seq = record.text AND record.scope = %s AND record.id = %s AND last_used >= %s
-  RETURNING record.key, record.about, text.hash, text.frame"""  # noqa: S608 - one fixed text
-_PEEK = """SELECT record.key, record.about, text.hash, text.frame FROM record JOIN text ON text.seq = record.text
-  WHERE record.scope = %s AND record.id = %s AND last_used >= %s"""
+  WHERE quick.is_set = 'off' AND text.seq = record.text AND record.scope = ANY(%s) AND record.id = %s
+    AND last_used >= %s
+  RETURNING record.scope, record.key, record.about, text.hash, text.frame"""  # noqa: S608 - one fixed text
+_PEEK = """SELECT record.scope, record.key, record.about, text.hash, text.frame
+  FROM record JOIN text ON text.seq = record.text WHERE record.scope = ANY(%s) AND record.id = %s AND last_used >= %s"""
 _LIVE = f"""{_QUICKLY} UPDATE record SET last_used = greatest(last_used, %s) FROM quick
-  WHERE quick.is_set = 'off' AND scope = %s AND id = ANY(%s) AND last_used >= %s RETURNING id"""  # noqa: S608
-_PEEK_LIVE = "SELECT id FROM record WHERE scope = %s AND id = ANY(%s) AND last_used >= %s"
+  WHERE quick.is_set = 'off' AND scope = ANY(%s) AND id = ANY(%s) AND last_used >= %s RETURNING id"""  # noqa: S608
+_PEEK_LIVE = "SELECT id FROM record WHERE scope = ANY(%s) AND id = ANY(%s) AND last_used >= %s"
 
 
 class PostgresOriginals:
@@ -69,54 +71,57 @@ class PostgresOriginals:
         self._bytes += size
         self.commits += 1
 
-    async def find(self, scope: str, key: bytes) -> str | None:
+    async def find(self, who: Caller, key: bytes) -> str | None:
         async def work(connection: Connection, moment: Moment) -> str | None:
             rows = await connection.execute(
                 """UPDATE record SET last_used = greatest(last_used, %s) WHERE seq =
                      (SELECT max(seq) FROM record WHERE scope = %s AND key = %s AND last_used >= %s) RETURNING id""",
-                (moment.latest, encoded(scope), key, moment.earliest - self._ttl_s),
+                (moment.latest, encoded(who.scope), key, moment.earliest - self._ttl_s),
             )
             row = await rows.fetchone()
             return decoded(read_bytes(row[0])) if row else None
 
         return await self._database.read(work)
 
-    async def get(self, scope: str, id: str) -> Original:
+    async def get(self, who: Caller, id: str) -> Original:
+        self._database.note(who, "recover", id)
+
         async def work(connection: Connection, moment: Moment) -> Original:
-            handle = (encoded(scope), encoded(id))
+            handle = ([*map(encoded, who.scopes)], encoded(id))
             values = (moment.latest, *handle, moment.earliest - self._ttl_s)
             row = await (await _used(connection, _GET, values, _PEEK)).fetchone()
             if row is not None:
-                key, about, hashed, frame = map(read_bytes, row)
-                return Original(id, scope, key, decompress(CompressedText(hashed, frame)), about)
+                scope, key, about, hashed, frame = map(read_bytes, row)
+                return Original(id, decoded(scope), key, decompress(CompressedText(hashed, frame)), about)
             known = await connection.execute(
-                """SELECT 1 FROM record WHERE scope = %s AND id = %s
-                   UNION ALL SELECT 1 FROM tombstone WHERE scope = %s AND id = %s""",
+                """SELECT 1 FROM record WHERE scope = ANY(%s) AND id = %s
+                   UNION ALL SELECT 1 FROM tombstone WHERE scope = ANY(%s) AND id = %s""",
                 handle * 2,
             )
             raise PruneIdNotFound(id, "expired" if await known.fetchone() else "unknown")
 
         return await self._database.read(work)
 
-    async def live(self, scope: str, ids: Collection[str]) -> frozenset[str]:
+    async def live(self, who: Caller, ids: Collection[str]) -> frozenset[str]:
         async def work(connection: Connection, moment: Moment) -> frozenset[str]:
-            values = (moment.latest, encoded(scope), [encoded(id) for id in ids], moment.earliest - self._ttl_s)
+            scopes, wanted = [*map(encoded, who.scopes)], [*map(encoded, ids)]
+            values = (moment.latest, scopes, wanted, moment.earliest - self._ttl_s)
             rows = await _used(connection, _LIVE, values, _PEEK_LIVE)
             return frozenset(decoded(read_bytes(id)) for (id,) in await rows.fetchall())
 
         return await self._database.read(work)
 
-    async def page(self, scope: str, before: int, limit: int) -> Sequence[ListedOriginal]:
+    async def page(self, who: Caller, before: int, limit: int) -> Sequence[ListedOriginal]:
         async def work(connection: Connection, moment: Moment) -> Sequence[ListedOriginal]:
             rows = await connection.execute(
                 """SELECT seq, id, about, created, last_used FROM record
-                   WHERE scope = %s AND seq < %s ORDER BY seq DESC LIMIT %s""",
-                (encoded(scope), before, limit),
+                   WHERE scope = ANY(%s) AND seq < %s ORDER BY seq DESC LIMIT %s""",
+                ([*map(encoded, who.scopes)], before, limit),
             )
             listed: list[ListedOriginal] = []
             for seq, raw, about, created, last_used in await rows.fetchall():
                 id = decoded(read_bytes(raw))
-                row = await (await execute(connection, *decision_of(scope, id, with_shown=False))).fetchone()
+                row = await (await execute(connection, *decision_of(who, id, with_shown=False))).fetchone()
                 times = read_float(created), read_float(last_used)
                 listed.append(
                     ListedOriginal(read_int(seq), id, read_bytes(about), *times, decision(row) if row else None)
@@ -125,13 +130,16 @@ class PostgresOriginals:
 
         return await self._database.read(work)
 
-    async def texts(self, scope: str, before: int, limit: int) -> Sequence[StoredText]:
+    async def texts(self, who: Caller, before: int, limit: int) -> Sequence[StoredText]:
+        if before == NEWEST:
+            self._database.note(who, "search", "")
+
         async def work(connection: Connection, moment: Moment) -> Sequence[StoredText]:
             rows = await connection.execute(
                 """SELECT record.seq, record.id, text.hash, text.frame
                    FROM record JOIN text ON text.seq = record.text
-                   WHERE record.scope = %s AND record.seq < %s ORDER BY record.seq DESC LIMIT %s""",
-                (encoded(scope), before, limit),
+                   WHERE record.scope = ANY(%s) AND record.seq < %s ORDER BY record.seq DESC LIMIT %s""",
+                ([*map(encoded, who.scopes)], before, limit),
             )
             return [
                 StoredText(read_int(seq), decoded(read_bytes(id)), readable(read_bytes(hashed), read_bytes(frame)))

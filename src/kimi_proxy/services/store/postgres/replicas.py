@@ -47,7 +47,7 @@ class PostgresReplicas:
         self._origin = new_id("srv")
         self._waiting: list[StoredEvent] = []
         self._sending: asyncio.Task[None] | None = None
-        self._seen: LruCache[int, bool] = LruCache(SEEN, shared=True)
+        self._seen: LruCache[int, bool] = LruCache(SEEN)
         self._latest: float | None = None  # when the newest batch was written that was read here
 
     async def is_cold(self, conversation: bytes, sent: SentPrefix, digest: bytes, if_unknown: bool) -> bool:

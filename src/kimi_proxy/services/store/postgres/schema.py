@@ -269,7 +269,16 @@ CREATE TABLE login (
 CREATE INDEX login_by_end ON login (expires);
 """
 
-MIGRATIONS = (_1_TABLES, _2_REPLICAS, _3_TOTALS, _4_TEAM, _5_COPIES, _6_EQUAL_REQUESTS, _7_RATES, _8_LOGINS)
+# A compression without a scope was made by a server of the version before: it belongs to whom its session does.
+_9_OWNERS = """
+ALTER TABLE compression_log ADD COLUMN scope TEXT;
+CREATE TABLE secret (name TEXT PRIMARY KEY, value BYTEA NOT NULL);
+"""
+
+MIGRATIONS = (
+    *(_1_TABLES, _2_REPLICAS, _3_TOTALS, _4_TEAM, _5_COPIES, _6_EQUAL_REQUESTS, _7_RATES, _8_LOGINS),
+    _9_OWNERS,
+)
 
 
 class SchemaTooNew(StoreUnavailable):

@@ -12,7 +12,7 @@ from kimi_proxy.services.store.postgres.database import PostgresDatabase
 from kimi_proxy.services.store.postgres.originals import PostgresOriginals
 from kimi_proxy.services.store.postgres.replicas import PostgresReplicas
 from kimi_proxy.services.store.postgres.tables import PostgresDecisions, PostgresSessions, PostgresTeam
-from kimi_proxy.services.store.protocols import StoreUsage
+from kimi_proxy.services.store.protocols import AuditNote, StoreUsage
 from kimi_proxy.services.store.sql import WallClock
 
 SWEEP_S = 60.0
@@ -46,6 +46,9 @@ class PostgresStore:
             database.clock = WallClock(now, await store.originals.newest_use())
         store._tending = asyncio.create_task(store._tend())
         return store
+
+    def audit_by(self, note: AuditNote) -> None:
+        self._database.note = note
 
     async def usage(self) -> StoreUsage:
         usage = StoreUsage(without_password(self._url), "ok", 0, 0, self._max_bytes, None, self.originals.commits, ())

@@ -1,5 +1,6 @@
 """What only PostgreSQL is asked: how every server writes, searches and expires sessions, decisions and the team."""
 
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple
@@ -7,6 +8,7 @@ from types import MappingProxyType
 
 from psycopg import errors
 
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.lines import encoded
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.services.store.postgres.database import (
@@ -18,7 +20,7 @@ from kimi_proxy.services.store.postgres.database import (
     read_float,
     storable,
 )
-from kimi_proxy.services.store.protocols import CompressionRecord, DecisionRecord, Scopes, SessionRecord
+from kimi_proxy.services.store.protocols import CompressionRecord, DecisionRecord, SessionRecord
 from kimi_proxy.services.store.sql import Moment, Row
 from kimi_proxy.services.store.sql.decisions import (
     DAY_S,
@@ -31,9 +33,12 @@ from kimi_proxy.services.store.sql.decisions import (
     new_compression,
 )
 from kimi_proxy.services.store.sql.sessions import (
+    ADD_KEY,
     DELETE_AT_ONCE,
     KEEP_S,
+    KEY_BYTES,
     OF_SESSIONS,
+    READ_KEY,
     SqlSessions,
     add_metric,
     after_metric,
@@ -57,7 +62,9 @@ COMPRESSING = 1802071404  # an advisory lock, with the session as its second num
 
 
 class PostgresDecisions(SqlDecisions[PostgresDatabase]):
-    async def get(self, scope: str, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
+    async def get(self, who: Caller, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
+        scope = who.scope
+
         async def work(connection: Connection, moment: Moment) -> Mapping[bytes, DecisionRecord]:
             found = await _fetch(connection, scope, keys)
             # A use is written once a day, or twice within a short ttl: not with every request.
@@ -73,10 +80,10 @@ class PostgresDecisions(SqlDecisions[PostgresDatabase]):
 
         return await self.database.read(work)
 
-    async def times(self, scope: str, keys: Sequence[bytes]) -> Mapping[bytes, float]:
+    async def times(self, who: Caller, keys: Sequence[bytes]) -> Mapping[bytes, float]:
         async def work(connection: Connection, moment: Moment) -> Mapping[bytes, float]:
             rows = await connection.execute(
-                "SELECT place, created FROM pin WHERE scope = %s AND place = ANY(%s)", (encoded(scope), list(keys))
+                "SELECT place, created FROM pin WHERE scope = %s AND place = ANY(%s)", (encoded(who.scope), list(keys))
             )
             return {read_bytes(key): read_float(created) for key, created in await rows.fetchall()}
 
@@ -84,11 +91,13 @@ class PostgresDecisions(SqlDecisions[PostgresDatabase]):
 
     async def add(
         self,
-        scope: str,
+        who: Caller,
         new: Sequence[DecisionRecord],
         forget: Sequence[bytes] = (),
         replaces: Mapping[bytes, float] = MappingProxyType({}),
     ) -> Mapping[bytes, DecisionRecord]:
+        scope = who.scope
+
         async def work(connection: Connection, moment: Moment) -> Mapping[bytes, DecisionRecord]:
             if forget:
                 await connection.execute(
@@ -113,13 +122,16 @@ class PostgresDecisions(SqlDecisions[PostgresDatabase]):
 
         return await self.database.run(work)
 
-    async def add_compression(self, made: CompressionRecord, after: str | None = None) -> bool:
+    async def add_compression(self, who: Caller, made: CompressionRecord, after: str | None = None) -> bool:
+        self.database.note(who, "compress", made.session)
+
         async def work(connection: Connection, moment: Moment) -> bool:
             # Held until the commit: of two servers, the second one sees what the first one added.
             await connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (COMPRESSING, made.session))
-            active = (await (await execute(connection, *active_compression(made.session))).fetchone() or (None,))[0]
+            found = await execute(connection, *active_compression(who, made.session))
+            active = (await found.fetchone() or (None,))[0]
             if active == after:
-                await execute(connection, *new_compression(made))
+                await execute(connection, *new_compression(who, made))
             return active in (after, made.id)
 
         return await self.database.run(work)
@@ -196,24 +208,38 @@ class PostgresSessions(SqlSessions[PostgresDatabase]):
 
         await self.database.run(work)
 
-    async def search(self, words: str, limit: int, scopes: Scopes = None) -> Sequence[SessionRecord]:
-        theirs, own = chosen(scopes)
+    async def secret(self) -> bytes:
+        # Of servers that start at once, one inserts its own, and all read that one.
+        if not (found := await self.database.rows(READ_KEY)):
+            await self.database.change(f"{ADD_KEY} RETURNING 1", (secrets.token_bytes(KEY_BYTES),))
+            found = await self.database.rows(READ_KEY)
+        return read_bytes(found[0][0])
+
+    async def search(self, who: Caller, words: str, limit: int) -> Sequence[SessionRecord]:
+        theirs, own = chosen(who.scopes)
         where = f"""{theirs} AND concat_ws(E'\\x01', title, name, id, model, provider) ILIKE ?
           ORDER BY last_used DESC, id DESC LIMIT ?"""
-        return await self._sessions(where, (*own, containing(words), limit))
+        return await self._sessions(who, where, (*own, containing(words), limit))
 
-    async def delete(self, ids: Sequence[str]) -> int:
-        return await self._delete("= ANY(?)", (list(ids),))
+    async def delete(self, who: Caller, ids: Sequence[str]) -> Sequence[str]:
+        for id in ids:
+            self.database.note(who, "delete_session", id)
+        return await self._delete(who, " AND id = ANY(?)", (list(ids),))
 
-    async def delete_all(self, scopes: Scopes = None) -> int:
-        theirs, own = chosen(scopes)
-        return await self._delete(f"IN (SELECT id FROM sessions WHERE {theirs})", own)  # noqa: S608 - a fixed text
+    async def delete_all(self, who: Caller) -> Sequence[str]:
+        self.database.note(who, "delete_session", "all")
+        return await self._delete(who)
 
-    async def _delete(self, which: str, values: Row) -> int:
-        async def work(connection: Connection, moment: Moment) -> int:
+    async def _delete(self, who: Caller, which: str = "", values: Row = ()) -> Sequence[str]:
+        theirs, own = chosen(who.scopes)
+        where, given = f"{theirs}{which}", (*own, *values)
+
+        async def work(connection: Connection, moment: Moment) -> Sequence[str]:
             for table in OF_SESSIONS:
-                await execute(connection, f"DELETE FROM {table} WHERE session_id {which}", values)  # noqa: S608
-            return (await execute(connection, f"DELETE FROM sessions WHERE id {which}", values)).rowcount  # noqa: S608
+                statement = f"DELETE FROM {table} WHERE session_id IN (SELECT id FROM sessions WHERE {where})"  # noqa: S608
+                await execute(connection, statement, given)
+            rows = await execute(connection, f"DELETE FROM sessions WHERE {where} RETURNING id", given)  # noqa: S608
+            return [str(id) for (id,) in await rows.fetchall()]
 
         return await self.database.run(work)
 

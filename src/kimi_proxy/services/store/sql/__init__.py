@@ -11,7 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.services.store.protocols import AuditNote
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -28,8 +30,14 @@ class SqlStatement(NamedTuple):
     values: Row
 
 
+def note_nothing(who: Caller, action: str, subject: str) -> None:
+    """Keep no audit log."""
+
+
 class SqlDatabase(Protocol):
     """Raises StoreUnavailable if the database cannot answer in time."""
+
+    note: AuditNote
 
     async def rows(self, statement: str, values: Row = ()) -> list[Row]:
         """Return the rows of a statement that only reads."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from kimi_proxy.core import json
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.lines import decoded, encoded
 from kimi_proxy.services.store.protocols import (
@@ -10,7 +11,6 @@ from kimi_proxy.services.store.protocols import (
     CompressionTotals,
     DecisionRecord,
     DecisionTotals,
-    Scopes,
 )
 from kimi_proxy.services.store.sql import (
     CompressedText,
@@ -34,6 +34,8 @@ NEWEST_COMPRESSIONS = 20  # of a session: enough to know which one is active and
 DECISION = "place, why, hash, shown, ids, preview, session, tokens_before, tokens_after, created, last_used"
 _COMPRESSION = """handle, session_id, timestamp, original_tokens, compressed_tokens, cut, kept, fingerprint, hash,
   frame, original, summary_by, kind, automatic, undone"""
+# Whose a compression is; servers of the version before leave that to its session.
+_OWNER = "coalesce(scope, (SELECT scope FROM sessions WHERE sessions.id = session_id))"
 
 
 class SqlDecisions(SqlTables[D]):
@@ -46,43 +48,47 @@ class SqlDecisions(SqlTables[D]):
         super().__init__(database)
         self._ttl_s = ttl_s
 
-    async def of_original(self, scope: str, id: str) -> DecisionRecord | None:
-        rows = await self.database.rows(*decision_of(scope, id, with_shown=True))
+    async def of_original(self, who: Caller, id: str) -> DecisionRecord | None:
+        rows = await self.database.rows(*decision_of(who, id, with_shown=True))
         return decision(rows[0]) if rows else None
 
-    async def totals(self, scope: str) -> DecisionTotals:
+    async def totals(self, who: Caller) -> DecisionTotals:
         outputs = await self.database.rows(
             "SELECT why, count(*) FROM pin WHERE scope = ? AND (ids <> ? OR shown IS NULL) GROUP BY why",
-            (encoded(scope), b""),
+            (encoded(who.scope), b""),
         )
         ((before, after),) = await self.database.rows(
             f"SELECT {sums('tokens_before', 'tokens_after')} FROM pin WHERE scope = ? AND ids <> ?",
-            (encoded(scope), b""),
+            (encoded(who.scope), b""),
         )
         return DecisionTotals(dict(outputs), before, after)  # type: ignore[arg-type]
 
-    async def compressions(self, session: str) -> Sequence[CompressionRecord]:
+    async def compressions(self, who: Caller, session: str) -> Sequence[CompressionRecord]:
         rows = await self.database.rows(
-            f"SELECT {_COMPRESSION} FROM compression_log WHERE session_id = ? ORDER BY id DESC LIMIT ?",
-            (session, NEWEST_COMPRESSIONS),
+            f"""SELECT {_COMPRESSION} FROM compression_log WHERE session_id = ? AND {one_of(_OWNER, who.scopes)}
+               ORDER BY id DESC LIMIT ?""",
+            (session, *who.scopes, NEWEST_COMPRESSIONS),
         )
         return [_compression(row) for row in rows]
 
-    async def undo_compression(self, id: str, at: float) -> None:
-        await self.database.change("UPDATE compression_log SET undone = ? WHERE handle = ? RETURNING 1", (at, id))
+    async def undo_compression(self, who: Caller, id: str, at: float) -> None:
+        self.database.note(who, "undo_compression", id)
+        await self.database.change(
+            f"UPDATE compression_log SET undone = ? WHERE handle = ? AND {one_of(_OWNER, who.scopes)} RETURNING 1",
+            (at, id, *who.scopes),
+        )
 
-    async def compression_totals(self, session: str | None = None, scopes: Scopes = None) -> CompressionTotals:
-        one = None if session is None else (session,)
-        theirs = f"session_id IN (SELECT id FROM sessions WHERE {one_of('scope', scopes)})"
+    async def compression_totals(self, who: Caller, session: str | None = None) -> CompressionTotals:
+        one, scopes = None if session is None else (session,), who.counts
         (row,) = await self.database.rows(
             f"""SELECT count(*), count(undone), {sums("original_tokens", "compressed_tokens")} FROM compression_log
-               WHERE {one_of("session_id", one)} AND {"TRUE" if scopes is None else theirs}""",
+               WHERE {one_of("session_id", one)} AND {one_of(_OWNER, scopes)}""",
             (*(one or ()), *(scopes or ())),
         )
         return CompressionTotals(*row)  # type: ignore[arg-type]
 
 
-def decision_of(scope: str, id: str, with_shown: bool) -> SqlStatement:
+def decision_of(who: Caller, id: str, with_shown: bool) -> SqlStatement:
     """Return what asks for the decision for the part kept under `id`.
 
     `shown` is left out where decompressing it would be waste.
@@ -90,8 +96,8 @@ def decision_of(scope: str, id: str, with_shown: bool) -> SqlStatement:
     columns = DECISION if with_shown else DECISION.replace("hash, shown", "NULL, NULL")
     return SqlStatement(
         # Ids are joined by spaces, and "!" comes next after those.
-        f"SELECT {columns} FROM pin WHERE scope = ? AND ids >= ? AND ids < ? ORDER BY ids LIMIT 1",
-        (encoded(scope), encoded(id), encoded(id + "!")),
+        f"SELECT {columns} FROM pin WHERE {one_of('scope', who.scopes)} AND ids >= ? AND ids < ? ORDER BY ids LIMIT 1",
+        (*map(encoded, who.scopes), encoded(id), encoded(id + "!")),
     )
 
 
@@ -108,24 +114,25 @@ def add_decision(scope: str, record: DecisionRecord, now: float) -> SqlStatement
     )
 
 
-def active_compression(session: str) -> SqlStatement:
+def active_compression(who: Caller, session: str) -> SqlStatement:
     """Return what asks for the id of the compression of a session that its requests leave with."""
     return SqlStatement(
-        "SELECT handle FROM compression_log WHERE session_id = ? AND undone IS NULL ORDER BY id DESC LIMIT 1",
-        (session,),
+        f"""SELECT handle FROM compression_log WHERE session_id = ? AND {one_of(_OWNER, who.scopes)}
+           AND undone IS NULL ORDER BY id DESC LIMIT 1""",
+        (session, *who.scopes),
     )
 
 
-def new_compression(made: CompressionRecord) -> SqlStatement:
+def new_compression(who: Caller, made: CompressionRecord) -> SqlStatement:
     """Return what adds a compression."""
     compressed = compress(json.encode({"message": made.message, "summary": made.summary}))
     ratio = round(1 - made.compressed_tokens / made.original_tokens, 4) if made.original_tokens else 0.0
     return SqlStatement(
-        f"INSERT INTO compression_log ({_COMPRESSION}, compression_ratio) VALUES ({marks(16)})",
+        f"INSERT INTO compression_log ({_COMPRESSION}, compression_ratio, scope) VALUES ({marks(17)})",
         (
             *(made.id, made.session, made.at, made.original_tokens, made.compressed_tokens),
             *(made.cut, " ".join(map(str, made.kept)), made.fingerprint, compressed.hash, compressed.frame),
-            *(made.original, made.summary_by, made.kind, made.is_automatic, made.undone, ratio),
+            *(made.original, made.summary_by, made.kind, made.is_automatic, made.undone, ratio, who.scope),
         ),
     )
 

@@ -1,10 +1,11 @@
 """Sessions in a database: what their requests counted, held in memory, saved and cost."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import astuple, fields, replace
 
 from kimi_proxy.core import json
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.accounting import Account, SavingsLine
@@ -14,7 +15,6 @@ from kimi_proxy.services.store.protocols import (
     Cursor,
     MemoryKind,
     MemoryTotals,
-    Scopes,
     SessionRecord,
     SessionTotals,
 )
@@ -42,28 +42,35 @@ _METRIC = (
 class SqlSessions(SqlTables[D]):
     """The part of SessionStore that is the same in every database."""
 
-    async def get(self, id: str) -> SessionRecord | None:
-        found = await self._sessions("id = ?", (id,))
+    async def own(self, who: Caller, ids: Collection[str]) -> frozenset[str]:
+        rows = await self.database.rows(
+            f"SELECT id FROM sessions WHERE scope = ? AND id IN ({marks(len(ids))})", (who.scope, *ids)
+        )
+        return frozenset(str(id) for (id,) in rows)
+
+    async def get(self, who: Caller, id: str) -> SessionRecord | None:
+        theirs, own = chosen(who.counts)
+        found = await self._sessions(who, f"{theirs} AND id = ?", (*own, id))
         return found[0] if found else None
 
-    async def newest(self, limit: int, after: Cursor | None = None, scopes: Scopes = None) -> Sequence[SessionRecord]:
-        theirs, own = chosen(scopes)
+    async def newest(self, who: Caller, limit: int, after: Cursor | None = None) -> Sequence[SessionRecord]:
+        theirs, own = chosen(who.counts)
         if after is None:
-            return await self._sessions(f"{theirs} ORDER BY last_used DESC, id DESC LIMIT ?", (*own, limit))
+            return await self._sessions(who, f"{theirs} ORDER BY last_used DESC, id DESC LIMIT ?", (*own, limit))
         where = f"{theirs} AND (last_used, id) < (?, ?) ORDER BY last_used DESC, id DESC LIMIT ?"
-        return await self._sessions(where, (*own, *after, limit))
+        return await self._sessions(who, where, (*own, *after, limit))
 
-    async def newest_ids(self, limit: int) -> Sequence[str]:
-        rows = await self.database.rows("SELECT id FROM sessions ORDER BY last_used DESC, id DESC LIMIT ?", (limit,))
-        return [str(id) for (id,) in rows]
+    async def newest_ids(self, limit: int) -> Sequence[tuple[str, str]]:
+        statement = "SELECT scope, id FROM sessions ORDER BY last_used DESC, id DESC LIMIT ?"
+        return [(str(scope), str(id)) for scope, id in await self.database.rows(statement, (limit,))]
 
-    async def count(self, scopes: Scopes = None) -> int:
-        theirs, own = chosen(scopes)
+    async def count(self, who: Caller) -> int:
+        theirs, own = chosen(who.counts)
         ((sessions,),) = await self.database.rows(f"SELECT count(*) FROM sessions WHERE {theirs}", own)
         return int(str(sessions))
 
-    async def totals(self, scopes: Scopes = None) -> SessionTotals:
-        theirs, own = chosen(scopes)
+    async def totals(self, who: Caller) -> SessionTotals:
+        theirs, own = chosen(who.counts)
         counts = sums("requests", "input_tokens", "cached_tokens", "output_tokens", "tokens_saved")
         (row,) = await self.database.rows(
             f"""SELECT count(*), {counts}, sum(cost_usd), sum(cost_before_usd), {sums("net_saved_tokens")},
@@ -72,8 +79,8 @@ class SqlSessions(SqlTables[D]):
         )
         return SessionTotals(*row)  # type: ignore[arg-type]
 
-    async def memory_totals(self, scopes: Scopes = None) -> MemoryTotals:
-        theirs, own = chosen(scopes)
+    async def memory_totals(self, who: Caller) -> MemoryTotals:
+        theirs, own = chosen(who.counts)
         (row,) = await self.database.rows(
             f"""SELECT count(*), count(nullif(memory_tokens, 0)),
                  count(DISTINCT CASE WHEN memory_tokens > 0 THEN session_id END),
@@ -91,32 +98,38 @@ class SqlSessions(SqlTables[D]):
         totals = MemoryTotals(*row)  # type: ignore[arg-type]
         return replace(totals, kinds=tuple(MemoryKind(*kind) for kind in kinds))  # type: ignore[arg-type]
 
-    async def newest_context(self, session: str) -> tuple[JsonValue, JsonValue]:
-        rows = await self.database.rows("SELECT memory_context, layout FROM sessions WHERE id = ?", (session,))
+    async def newest_context(self, who: Caller, session: str) -> tuple[JsonValue, JsonValue]:
+        theirs, own = chosen(who.scopes)
+        rows = await self.database.rows(
+            f"SELECT memory_context, layout FROM sessions WHERE {theirs} AND id = ?", (*own, session)
+        )
         memory, layout = rows[0] if rows else (None, None)
         return _value(memory), _value(layout)
 
-    async def rename(self, id: str, title: str) -> bool:
-        return bool(await self.database.change("UPDATE sessions SET title = ? WHERE id = ? RETURNING 1", (title, id)))
+    async def rename(self, who: Caller, id: str, title: str) -> bool:
+        theirs, own = chosen(who.scopes)
+        statement = f"UPDATE sessions SET title = ? WHERE {theirs} AND id = ? RETURNING 1"
+        return bool(await self.database.change(statement, (title, *own, id)))
 
-    async def newest_metric(self, session: str) -> Metric | None:
-        found = await self.newest_metrics(1, session)
+    async def newest_metric(self, who: Caller, session: str) -> Metric | None:
+        found = await self.newest_metrics(who, 1, session)
         return found[0] if found else None
 
-    async def newest_metrics(self, limit: int, session: str | None = None, scopes: Scopes = None) -> Sequence[Metric]:
-        theirs, own = chosen(scopes, session)
+    async def newest_metrics(self, who: Caller, limit: int, session: str | None = None) -> Sequence[Metric]:
+        theirs, own = chosen(who.counts, session)
         found = await self._metrics(f"{theirs} ORDER BY seq DESC LIMIT ?", (*own, limit))
         return [metric for _, metric in reversed(found)]
 
-    async def metrics(
-        self, session: str | None, after: int, limit: int, scopes: Scopes = None
-    ) -> Sequence[tuple[int, Metric]]:
-        theirs, own = chosen(scopes, session)
+    async def metrics(self, who: Caller, session: str | None, after: int, limit: int) -> Sequence[tuple[int, Metric]]:
+        if not after:
+            self.database.note(who, "export", session or "all")
+        theirs, own = chosen(who.counts, session)
         return await self._metrics(f"{theirs} AND seq > ? ORDER BY seq LIMIT ?", (*own, after, limit))
 
-    async def accounts(self, since: float, session: str | None = None, scopes: Scopes = None) -> Sequence[SavingsLine]:
-        """The session that was used last comes first."""
-        theirs, own = chosen(scopes, session, "metrics.")
+    async def accounts(self, who: Caller, since: float, session: str | None = None) -> Sequence[SavingsLine]:
+        """The session that was used last comes first; one of another person has no title."""
+        theirs, own = chosen(who.counts, session, "metrics.")
+        readable, readers = chosen(who.scopes, table="sessions.")
         counted = "coalesce(metrics.input_tokens, tokens_estimated)"
         counts = sums(
             *(f"coalesce(tokens_before, {counted})", f"coalesce(tokens_after, {counted})"),
@@ -124,20 +137,21 @@ class SqlSessions(SqlTables[D]):
             *("summaries", "summary_tokens", "metrics.net_saved_tokens"),
         )
         rows = await self.database.rows(
-            f"""SELECT session_id, max(coalesce(nullif(sessions.title, ''), sessions.name)), metrics.model, count(*),
-                 {counts}, sum(coalesce(metrics.cost_before_usd, metrics.cost_usd)), sum(metrics.cost_usd),
-                 sum(metrics.net_saved_usd)
-               FROM metrics JOIN sessions ON sessions.id = metrics.session_id
+            f"""SELECT session_id, coalesce(max(coalesce(nullif(sessions.title, ''), sessions.name)), ''),
+                 metrics.model, count(*), {counts}, sum(coalesce(metrics.cost_before_usd, metrics.cost_usd)),
+                 sum(metrics.cost_usd), sum(metrics.net_saved_usd)
+               FROM metrics LEFT JOIN sessions
+                 ON sessions.id = metrics.session_id AND sessions.scope = metrics.scope AND {readable}
                WHERE at >= ? AND {theirs}
                GROUP BY session_id, metrics.model ORDER BY max(at) DESC, session_id, metrics.model""",
-            (since, *own),
+            (*readers, since, *own),
         )
-        why = await self._reasons(since, session)
+        why = await self._reasons(who, since, session)
         return [SavingsLine(why.get((row[0], row[2]), {}), *row) for row in rows]  # type: ignore[arg-type]
 
-    async def _reasons(self, since: float, session: str | None) -> dict[Row, Counter[str]]:
+    async def _reasons(self, who: Caller, since: float, session: str | None) -> dict[Row, Counter[str]]:
         """Return how many requests of a session and model gave each reason."""
-        theirs, own = chosen(None, session)
+        theirs, own = chosen(who.counts, session)
         rows = await self.database.rows(
             f"""SELECT session_id, model, reasons, count(*) FROM metrics
                WHERE at >= ? AND {theirs} AND reasons <> '' GROUP BY session_id, model, reasons""",
@@ -149,21 +163,31 @@ class SqlSessions(SqlTables[D]):
                 counted.setdefault((id, model), Counter())[reason] += int(str(requests))
         return counted
 
-    async def _sessions(self, which: str, values: Row) -> list[SessionRecord]:
+    async def _sessions(self, who: Caller, which: str, values: Row) -> list[SessionRecord]:
         rows = await self.database.rows(f"SELECT {_SESSION} FROM sessions WHERE {which}", values)
-        return [SessionRecord(*row) for row in rows]  # type: ignore[arg-type]
+        return [_readable(SessionRecord(*row), who) for row in rows]  # type: ignore[arg-type]
 
     async def _metrics(self, which: str, values: Row) -> list[tuple[int, Metric]]:
         rows = await self.database.rows(f"SELECT seq, {', '.join(_METRIC)} FROM metrics WHERE {which}", values)
         return [(int(str(seq)), _metric(row)) for seq, *row in rows]
 
 
-def chosen(scopes: Scopes, session: str | None = None, table: str = "") -> tuple[str, tuple[str, ...]]:
+def _readable(session: SessionRecord, who: Caller) -> SessionRecord:
+    """Return a session without what its person wrote, unless `who` may read that."""
+    return session if session.scope in who.scopes else replace(session, name="", title="", directory="")
+
+
+def chosen(scopes: Sequence[str] | None, session: str | None = None, table: str = "") -> tuple[str, tuple[str, ...]]:
     """Return the condition that rows are those of these scopes and this session, and its values."""
     theirs = one_of(f"{table}scope", scopes)
     if session is None:
         return theirs, (*(scopes or ()),)
     return f"{theirs} AND session_id = ?", (*(scopes or ()), session)
+
+
+ADD_KEY = "INSERT INTO secret (name, value) VALUES ('sessions', ?) ON CONFLICT DO NOTHING"
+READ_KEY = "SELECT value FROM secret WHERE name = 'sessions'"
+KEY_BYTES = 32
 
 
 def containing(words: str) -> str:
@@ -181,7 +205,8 @@ def open_session(session: SessionRecord) -> SqlStatement:
     return SqlStatement(
         f"""INSERT INTO sessions ({", ".join(names + kept)}) VALUES ({marks(len(names + kept))})
            ON CONFLICT (id) DO UPDATE SET {lacking}, {_LAST_USED},
-             created = CASE WHEN sessions.created < excluded.created THEN sessions.created ELSE excluded.created END""",
+             created = CASE WHEN sessions.created < excluded.created THEN sessions.created ELSE excluded.created END
+           WHERE sessions.scope = excluded.scope""",
         tuple(getattr(session, name) for name in names + kept),
     )
 
@@ -212,16 +237,18 @@ def after_metric(metric: Metric) -> Iterator[SqlStatement]:
         return
     memory, layout = json.encode(context.memory_to_json()).decode(), json.encode(context.layout.to_json()).decode()
     yield SqlStatement(
-        "UPDATE sessions SET memory_context = ?, layout = ? WHERE id = ?", (memory, layout, metric.session)
+        "UPDATE sessions SET memory_context = ?, layout = ? WHERE id = ? AND scope = ?",
+        (memory, layout, metric.session, metric.scope),
     )
     for found in context.layout.found:
         place, same = (metric.session, found.kind), (found.count, found.tokens, found.preview)
         yield SqlStatement(
             """INSERT INTO memory_segments (session_id, kind, segments, tokens, preview, request_id, at)
-               SELECT ?, ?, ?, ?, ?, ?, ? WHERE NOT EXISTS (
-                 SELECT 1 FROM memory_segments WHERE segments = ? AND tokens = ? AND preview = ? AND seq =
-                   (SELECT max(seq) FROM memory_segments WHERE session_id = ? AND kind = ?))""",
-            (*place, *same, metric.id, metric.at, *same, *place),
+               SELECT ?, ?, ?, ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM sessions WHERE id = ? AND scope = ?)
+                 AND NOT EXISTS (
+                   SELECT 1 FROM memory_segments WHERE segments = ? AND tokens = ? AND preview = ? AND seq =
+                     (SELECT max(seq) FROM memory_segments WHERE session_id = ? AND kind = ?))""",
+            (*place, *same, metric.id, metric.at, metric.session, metric.scope, *same, *place),
         )
 
 
@@ -244,7 +271,7 @@ def _add_to_session(metric: Metric) -> SqlStatement:
         f"""INSERT INTO sessions (id, name, title, provider, model, created, last_used, {", ".join(counts + money)},
              scope, person, team) VALUES (?, '', '', {marks(4 + len(counts + money) + 3)})
            ON CONFLICT (id) DO UPDATE SET provider = excluded.provider, model = excluded.model, {_LAST_USED},
-             {", ".join(added)}""",
+             {", ".join(added)} WHERE sessions.scope = excluded.scope""",
         (
             *(metric.session, metric.provider, metric.model, metric.at, metric.at),
             *(1, metric.input_tokens or 0, metric.cached_tokens or 0, metric.output_tokens or 0),

@@ -22,7 +22,8 @@ from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.proxy.private_files import Identity, identity, private_file, sync_directory
-from kimi_proxy.services.store.sql import Moment, Row, SqlTables, WallClock
+from kimi_proxy.services.store.protocols import AuditNote
+from kimi_proxy.services.store.sql import Moment, Row, SqlTables, WallClock, note_nothing
 from kimi_proxy.services.store.sqlite import schema
 
 if sys.platform != "win32":
@@ -216,10 +217,13 @@ def _refuse_moved(path: Path, seen: Identity) -> None:
 class Database:
     """Every call opens the file afresh, so whatever is wrong with it is over as soon as its cause is."""
 
+    note: AuditNote
+
     def __init__(self, path: Path, now: Callable[[], float], timeout_s: float, connect: Connect = connect) -> None:
         self.path = path
         self.clock = WallClock(now, last_seen=0.0)  # nothing is certain until the newest stamp on file was read
         self.trouble: str | None = None
+        self.note = note_nothing
         self.turn = asyncio.Lock()  # of the writer thread
         self._timeout_s = timeout_s
         self._lock_timeout_s = timeout_s * 0.75  # a little less, so that SQLite says who holds a lock before we give up

@@ -5,10 +5,20 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from sqlite3 import Connection
 
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
 from kimi_proxy.core.lines import decoded, encoded
-from kimi_proxy.services.store.protocols import ListedOriginal, Original, StoredText
-from kimi_proxy.services.store.sql import LEAP_S, CompressedText, Moment, SqlTables, compress, decompress, readable
+from kimi_proxy.services.store.protocols import NEWEST, ListedOriginal, Original, StoredText
+from kimi_proxy.services.store.sql import (
+    LEAP_S,
+    CompressedText,
+    Moment,
+    SqlTables,
+    compress,
+    decompress,
+    one_of,
+    readable,
+)
 from kimi_proxy.services.store.sql.decisions import decision, decision_of
 from kimi_proxy.services.store.sqlite.database import Database, GroupCommit, reads
 
@@ -89,60 +99,69 @@ class SqliteOriginals(SqlTables[Database]):
             raise StoreUnavailable(f"{original.id} already names another original")
 
     @reads
-    def find(self, connection: Connection, scope: str, key: bytes) -> str | None:
+    def find(self, connection: Connection, who: Caller, key: bytes) -> str | None:
         moment = self.database.clock.look()
         rows = connection.execute(
             "SELECT id, last_used FROM record WHERE scope = ? AND key = ? ORDER BY seq DESC LIMIT 20",
-            (encoded(scope), key),
+            (encoded(who.scope), key),
         )
         found = ((decoded(id), last_used) for id, last_used in rows.fetchall())
-        return next((id for id, last_used in found if self._use((scope, id), last_used, moment)), None)
+        return next((id for id, last_used in found if self._use((who.scope, id), last_used, moment)), None)
+
+    async def get(self, who: Caller, id: str) -> Original:
+        self.database.note(who, "recover", id)
+        return await self._get(who, id)
 
     @reads
-    def get(self, connection: Connection, scope: str, id: str) -> Original:
-        moment, handle = self.database.clock.look(), (encoded(scope), encoded(id))
+    def _get(self, connection: Connection, who: Caller, id: str) -> Original:
+        moment = self.database.clock.look()
+        theirs, handle = one_of("scope", who.scopes), (*map(encoded, who.scopes), encoded(id))
         row = connection.execute(
-            """SELECT record.key, record.about, record.last_used, text.hash, text.frame
-               FROM record JOIN text ON text.seq = record.text WHERE record.scope = ? AND record.id = ?""",
+            f"""SELECT record.scope, record.key, record.about, record.last_used, text.hash, text.frame
+               FROM record JOIN text ON text.seq = record.text WHERE record.{theirs} AND record.id = ?""",  # noqa: S608
             handle,
         ).fetchone()
         if row is None:
-            tombstone = connection.execute("SELECT 1 FROM tombstone WHERE scope = ? AND id = ?", handle).fetchone()
-            raise PruneIdNotFound(id, "expired" if tombstone else "unknown")
-        key, about, last_used, hashed, frame = row
+            statement = f"SELECT 1 FROM tombstone WHERE {theirs} AND id = ?"  # noqa: S608
+            raise PruneIdNotFound(id, "expired" if connection.execute(statement, handle).fetchone() else "unknown")
+        raw, key, about, last_used, hashed, frame = row
+        scope = decoded(raw)
         if not self._use((scope, id), last_used, moment):
             raise PruneIdNotFound(id, "expired")
         return Original(id, scope, key, decompress(CompressedText(hashed, frame)), about)
 
     @reads
-    def live(self, connection: Connection, scope: str, ids: Collection[str]) -> frozenset[str]:
-        moment = self.database.clock.look()
-        statement = "SELECT last_used FROM record WHERE scope = ? AND id = ?"
-        rows = {id: connection.execute(statement, (encoded(scope), encoded(id))).fetchone() for id in ids}
-        return frozenset(id for id, row in rows.items() if row and self._use((scope, id), row[0], moment))
+    def live(self, connection: Connection, who: Caller, ids: Collection[str]) -> frozenset[str]:
+        moment, scopes = self.database.clock.look(), tuple(map(encoded, who.scopes))
+        statement = f"SELECT scope, last_used FROM record WHERE {one_of('scope', who.scopes)} AND id = ?"  # noqa: S608
+        rows = {id: connection.execute(statement, (*scopes, encoded(id))).fetchone() for id in ids}
+        return frozenset(id for id, row in rows.items() if row and self._use((decoded(row[0]), id), row[1], moment))
 
     @reads
-    def page(self, connection: Connection, scope: str, before: int, limit: int) -> Sequence[ListedOriginal]:
+    def page(self, connection: Connection, who: Caller, before: int, limit: int) -> Sequence[ListedOriginal]:
         rows = connection.execute(
-            """SELECT seq, id, about, created, last_used FROM record
-               WHERE scope = ? AND seq < ? ORDER BY seq DESC LIMIT ?""",
-            (encoded(scope), before, limit),
+            f"""SELECT seq, id, about, created, last_used FROM record
+               WHERE {one_of("scope", who.scopes)} AND seq < ? ORDER BY seq DESC LIMIT ?""",  # noqa: S608
+            (*map(encoded, who.scopes), before, limit),
         ).fetchall()
-        decided = [
-            connection.execute(*decision_of(scope, decoded(row[1]), with_shown=False)).fetchone() for row in rows
-        ]
+        decided = [connection.execute(*decision_of(who, decoded(row[1]), with_shown=False)).fetchone() for row in rows]
         return [
             ListedOriginal(seq, decoded(id), about, created, last_used, decision(row) if row else None)
             for (seq, id, about, created, last_used), row in zip(rows, decided, strict=True)
         ]
 
+    async def texts(self, who: Caller, before: int, limit: int) -> Sequence[StoredText]:
+        if before == NEWEST:
+            self.database.note(who, "search", "")
+        return await self._texts(who, before, limit)
+
     @reads
-    def texts(self, connection: Connection, scope: str, before: int, limit: int) -> Sequence[StoredText]:
+    def _texts(self, connection: Connection, who: Caller, before: int, limit: int) -> Sequence[StoredText]:
         rows = connection.execute(
-            """SELECT record.seq, record.id, text.hash, text.frame
+            f"""SELECT record.seq, record.id, text.hash, text.frame
                FROM record JOIN text ON text.seq = record.text
-               WHERE record.scope = ? AND record.seq < ? ORDER BY record.seq DESC LIMIT ?""",
-            (encoded(scope), before, limit),
+               WHERE {one_of("record.scope", who.scopes)} AND record.seq < ? ORDER BY record.seq DESC LIMIT ?""",  # noqa: S608
+            (*map(encoded, who.scopes), before, limit),
         )
         return [StoredText(seq, decoded(id), readable(hashed, frame)) for seq, id, hashed, frame in rows.fetchall()]
 

@@ -294,6 +294,12 @@ def _11_logins(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA user_version = 11")
 
 
+def _12_owners(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE compression_log ADD COLUMN scope TEXT")  # NULL: that of its session
+    connection.execute("CREATE TABLE secret (name TEXT PRIMARY KEY, value BLOB NOT NULL)")
+    connection.execute("PRAGMA user_version = 12")
+
+
 MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _1_originals,
     _2_sessions,
@@ -306,6 +312,7 @@ MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _9_directories,
     _10_team,
     _11_logins,
+    _12_owners,
 )
 VERSION = len(MIGRATIONS)
 

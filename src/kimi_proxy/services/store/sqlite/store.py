@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.services.store.protocols import StoreUsage
+from kimi_proxy.services.store.protocols import AuditNote, StoreUsage
 from kimi_proxy.services.store.sql import WallClock
 from kimi_proxy.services.store.sqlite.database import Connect, Database, connect, set_aside_files
 from kimi_proxy.services.store.sqlite.originals import SqliteOriginals
@@ -78,6 +78,9 @@ class SqliteStore:
         from kimi_proxy.services.store.sqlite.tables import SqliteTeam
 
         return SqliteTeam(self._database)
+
+    def audit_by(self, note: AuditNote) -> None:
+        self._database.note = note
 
     async def usage(self) -> StoreUsage:
         path, commits = self._database.path, self.originals.commits

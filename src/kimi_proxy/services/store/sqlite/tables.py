@@ -1,13 +1,15 @@
 """What only SQLite is asked: how sessions, decisions and the team are written, searched and expired."""
 
+import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple
 from sqlite3 import Connection
 from types import MappingProxyType
 
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.lines import encoded
 from kimi_proxy.features.metering import Metric
-from kimi_proxy.services.store.protocols import CompressionRecord, DecisionRecord, Scopes, SessionRecord
+from kimi_proxy.services.store.protocols import CompressionRecord, DecisionRecord, SessionRecord
 from kimi_proxy.services.store.sql import Moment
 from kimi_proxy.services.store.sql.decisions import (
     DAY_S,
@@ -20,9 +22,12 @@ from kimi_proxy.services.store.sql.decisions import (
     new_compression,
 )
 from kimi_proxy.services.store.sql.sessions import (
+    ADD_KEY,
     DELETE_AT_ONCE,
     KEEP_S,
+    KEY_BYTES,
     OF_SESSIONS,
+    READ_KEY,
     SqlSessions,
     add_metric,
     after_metric,
@@ -49,27 +54,26 @@ class SqliteDecisions(SqlDecisions[Database]):
         super().__init__(database, ttl_s)
         self._used: dict[tuple[str, bytes], DecisionRecord] = {}  # read since the last commit
 
-    async def get(self, scope: str, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
+    async def get(self, who: Caller, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
+        scope = who.scope
         found = await self.database.read(lambda connection: _fetch(connection, scope, keys))
         self._used |= {(scope, key): record for key, record in found.items()}
         return found
 
     @reads
-    def times(self, connection: Connection, scope: str, keys: Sequence[bytes]) -> Mapping[bytes, float]:
-        found = (
-            (key, connection.execute("SELECT created FROM pin WHERE scope = ? AND place = ?", (encoded(scope), key)))
-            for key in keys
-        )
+    def times(self, connection: Connection, who: Caller, keys: Sequence[bytes]) -> Mapping[bytes, float]:
+        statement, scope = "SELECT created FROM pin WHERE scope = ? AND place = ?", encoded(who.scope)
+        found = ((key, connection.execute(statement, (scope, key))) for key in keys)
         return {key: float(row[0]) for key, rows in found if (row := rows.fetchone()) is not None}
 
     async def add(
         self,
-        scope: str,
+        who: Caller,
         new: Sequence[DecisionRecord],
         forget: Sequence[bytes] = (),
         replaces: Mapping[bytes, float] = MappingProxyType({}),
     ) -> Mapping[bytes, DecisionRecord]:
-        used, self._used = self._used, {}
+        scope, used, self._used = who.scope, self._used, {}
 
         def work(connection: Connection, moment: Moment) -> Mapping[bytes, DecisionRecord]:
             connection.executemany(
@@ -95,12 +99,16 @@ class SqliteDecisions(SqlDecisions[Database]):
 
         return await self.database.write(work)
 
-    @writes
-    def add_compression(self, connection: Connection, made: CompressionRecord, after: str | None = None) -> bool:
-        active = (connection.execute(*active_compression(made.session)).fetchone() or (None,))[0]
-        if active == after:
-            connection.execute(*new_compression(made))
-        return active in (after, made.id)
+    async def add_compression(self, who: Caller, made: CompressionRecord, after: str | None = None) -> bool:
+        self.database.note(who, "compress", made.session)
+
+        def work(connection: Connection, moment: Moment) -> bool:
+            active = (connection.execute(*active_compression(who, made.session)).fetchone() or (None,))[0]
+            if active == after:
+                connection.execute(*new_compression(who, made))
+            return active in (after, made.id)
+
+        return await self.database.write(work)
 
 
 def _fetch(connection: Connection, scope: str, keys: Iterable[bytes]) -> dict[bytes, DecisionRecord]:
@@ -163,26 +171,38 @@ class SqliteSessions(SqlSessions[Database]):
 
         await self.database.write(work)
 
-    async def search(self, words: str, limit: int, scopes: Scopes = None) -> Sequence[SessionRecord]:
-        theirs, own = chosen(scopes)
+    @writes
+    def secret(self, connection: Connection) -> bytes:
+        connection.execute(ADD_KEY, (secrets.token_bytes(KEY_BYTES),))
+        return bytes(connection.execute(READ_KEY).fetchone()[0])
+
+    async def search(self, who: Caller, words: str, limit: int) -> Sequence[SessionRecord]:
+        theirs, own = chosen(who.scopes)
         columns = " OR ".join(f"{name} LIKE ? ESCAPE '\\'" for name in ("title", "name", "id", "model", "provider"))
         where = f"{theirs} AND ({columns}) ORDER BY last_used DESC, id DESC LIMIT ?"
-        return await self._sessions(where, (*own, *[containing(words)] * 5, limit))
+        return await self._sessions(who, where, (*own, *[containing(words)] * 5, limit))
+
+    async def delete(self, who: Caller, ids: Sequence[str]) -> Sequence[str]:
+        for id in ids:
+            self.database.note(who, "delete_session", id)
+        return await self._delete(who, [(" AND id = ?", id) for id in ids])
+
+    async def delete_all(self, who: Caller) -> Sequence[str]:
+        self.database.note(who, "delete_session", "all")
+        return await self._delete(who, [("",)])
 
     @writes
-    def delete(self, connection: Connection, ids: Sequence[str]) -> int:
-        for table in OF_SESSIONS:
-            statement = f"DELETE FROM {table} WHERE session_id = ?"  # noqa: S608 - three fixed names
-            connection.executemany(statement, [(id,) for id in ids])
-        return connection.executemany("DELETE FROM sessions WHERE id = ?", [(id,) for id in ids]).rowcount
-
-    @writes
-    def delete_all(self, connection: Connection, scopes: Scopes = None) -> int:
-        theirs, own = chosen(scopes)
-        which = "" if scopes is None else f" WHERE session_id IN (SELECT id FROM sessions WHERE {theirs})"  # noqa: S608
-        for table in OF_SESSIONS:
-            connection.execute(f"DELETE FROM {table}{which}", own)  # noqa: S608 - three fixed names
-        return connection.execute(f"DELETE FROM sessions WHERE {theirs}", own).rowcount  # noqa: S608
+    def _delete(self, connection: Connection, who: Caller, which: Sequence[tuple[str, ...]]) -> Sequence[str]:
+        gone: list[str] = []
+        theirs, own = chosen(who.scopes)
+        for condition, *values in which:
+            where, given = f"{theirs}{condition}", (*own, *values)
+            for table in OF_SESSIONS:
+                statement = f"DELETE FROM {table} WHERE session_id IN (SELECT id FROM sessions WHERE {where})"  # noqa: S608
+                connection.execute(statement, given)
+            rows = connection.execute(f"DELETE FROM sessions WHERE {where} RETURNING id", given)  # noqa: S608
+            gone += [str(id) for (id,) in rows.fetchall()]
+        return gone
 
 
 def _add(connection: Connection, metric: Metric) -> bool:
