@@ -1,8 +1,13 @@
-"""What the gateway takes a call to be after."""
+"""What the gateway takes a call to be after, and what it says of one that it refuses."""
 
+import pytest
+
+from kimi_proxy.core.config.servers import McpServer
+from kimi_proxy.core.errors import CallRefused
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.jsonrpc import RpcCall
-from kimi_proxy.features.gateway import CallGoal, goal_of
+from kimi_proxy.core.markers import MaskMarker
+from kimi_proxy.features.gateway import CallGoal, check_call, goal_of
 
 
 def call(name: str, arguments: JsonValue, **more: JsonValue) -> RpcCall:
@@ -19,3 +24,15 @@ def test_a_goal_in_meta_wins():
 
 def test_texts_of_several_lines_are_no_goal_and_a_goal_is_short():
     assert goal_of(call("write", {"content": "a\nb", "note": "n" * 1000})) == CallGoal("n" * 280, "write")
+
+
+def test_a_refused_marker_tells_the_model_which_tool_to_call():
+    marker = str(MaskMarker("msk_0123456789abcdef", 9000, 2000, 2000))
+
+    with pytest.raises(CallRefused) as refused:
+        check_call(McpServer(url="http://127.0.0.1:1/rpc"), call("write", {"content": f"head{marker}tail"}))
+
+    assert str(refused.value) == (
+        "an argument holds a marker of kimi-proxy in place of the text it hides: written to a file, that text would be "
+        "lost. Call recover_text with id 'msk_0123456789abcdef' to read the original text, then send the real text."
+    )

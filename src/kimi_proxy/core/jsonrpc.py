@@ -147,6 +147,6 @@ def when_sent(listener: DeliveryListener) -> None:
 
 
 def report(listeners: list[DeliveryListener], sent: bool) -> None:
-    """RpcCall each listener, once however often this is called."""
+    """Call each listener, once however often this is called."""
     while listeners:
         listeners.pop(0)(sent)

@@ -72,7 +72,7 @@ def check_call(server: McpServer, call: RpcCall) -> None:
     marked = None if server.allow_marker_writes else _marker_id(call.params.get("arguments"))
     if marked is None:
         return
-    way = f" RpcCall {recovery.NAME} with id {marked!r} to read the original text," if marked else ""
+    way = f" Call {recovery.NAME} with id {marked!r} to read the original text," if marked else ""
     raise CallRefused(
         "marker",
         "an argument holds a marker of kimi-proxy in place of the text it hides: written to a file, "
