@@ -141,19 +141,21 @@ async def _warm(runtime: Runtime) -> None:
 
 
 def pruner_app(runtime: Runtime) -> ASGIApp:
-    traffic = metrics.Traffic(runtime.metrics.registry)
+    def count_refusal(refusal: Refusal) -> None:
+        runtime.metrics.http_refusals.labels(refusal.code).inc()
+
     routes = [
         _pruner_health(runtime),
         metrics.route(runtime),
         pruning.swe_prune_route(runtime.pruner),
     ]
     rules = rules_of(runtime.config, runtime.config.mcp_pruner.host, runtime.team)
-    catalog = pruner_catalog(runtime, traffic.called)
+    catalog = pruner_catalog(runtime, runtime.metrics.count_tool_call)
     # They run as the server's user, who may read what everyone keeps: people of a team run their own, over stdio.
     files = {} if runtime.team else over_http(runtime.agent_tools, runtime.config.tools)
     more = {**catalog.tools, **files}
     at_mcp = replace(catalog, tools=more, ends_with_caller=len(more) > len(catalog.tools))
-    return mcp_app(catalog, rules, routes, traffic.refused, at_mcp)
+    return mcp_app(catalog, rules, routes, count_refusal, at_mcp)
 
 
 def tools_app(runtime: Runtime) -> ASGIApp:

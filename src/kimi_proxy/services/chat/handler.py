@@ -228,13 +228,12 @@ class Chat:
             self._metrics.count_fault("observer", e)
 
     def _record(self, exchange: Exchange) -> None:
-        usage = exchange.usage
-        provider = self._metrics.count_chat(exchange.draft.target.provider, exchange.outcome, exchange.status)
-        provider.seconds.observe(exchange.elapsed_s)
-        if exchange.first_byte_s is not None:
-            provider.first_byte_seconds.observe(exchange.first_byte_s)
+        usage, provider = exchange.usage, exchange.draft.target.provider
+        timing = exchange.elapsed_s, exchange.first_byte_s
+        self._metrics.count_chat(provider, exchange.outcome, exchange.status, *timing)
         if usage is not None:
-            provider.count_tokens(usage.input_tokens, usage.cached_tokens, usage.output_tokens)
+            tokens = {"input": usage.input_tokens, "cached": usage.cached_tokens, "output": usage.output_tokens}
+            self._metrics.count_chat_tokens(provider, tokens)
 
 
 async def _parsed(incoming: ChatRequest) -> chat.Request:
