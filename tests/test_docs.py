@@ -14,7 +14,6 @@ from starlette.types import ASGIApp
 from kimi_proxy.api.apps import proxy_app, pruner_app
 from kimi_proxy.api.guard import Guard
 from kimi_proxy.cli import app as cli
-from kimi_proxy.cli.commands import CommandGroup
 from kimi_proxy.core import markers
 from kimi_proxy.core.config import FileSettings, parse
 from kimi_proxy.core.config.environment import VARIABLES
@@ -108,12 +107,13 @@ def test_every_command_and_each_of_its_options_is_documented():
         assert {option for option in written if f"`{option}`" not in described} == set()
 
 
-def _commands(group: CommandGroup, context: click.Context, path: str = "") -> Iterator[tuple[str, click.Command]]:
-    for name, command in group.all_commands(context).items():
-        if isinstance(command, CommandGroup):
-            yield from _commands(command, context, f"{path}{name} ")
-        else:
-            yield f"{path}{name}", command
+def _commands(group: click.Group, context: click.Context, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    for name in group.list_commands(context):
+        match group.get_command(context, name):
+            case click.Group() as inner:
+                yield from _commands(inner, context, f"{path}{name} ")
+            case click.Command() as command:
+                yield f"{path}{name}", command
 
 
 def test_every_variable_is_documented():

@@ -10,7 +10,7 @@ import json
 import os
 import socket
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from kimi_proxy import __version__
@@ -40,6 +40,40 @@ ADVICE = {
 }
 
 JsonDict = dict[str, object]
+
+
+class PruneOption(NamedTuple):
+    """An option of `prune`, for the command line and for here; without a default it has to be given."""
+
+    key: str
+    names: tuple[str, ...]
+    type: type[str] | type[int] | type[float] | type[bool]
+    default: object
+    help: str
+    limits: tuple[int, int | None] | None = None
+    choices: tuple[str, ...] = ()
+
+
+PRUNE_OPTIONS = (
+    PruneOption("goal", ("--goal", "-g"), str, None, "What you want to find out, in your own words."),
+    PruneOption(
+        "source_type",
+        ("--source-type",),
+        str,
+        "auto",
+        "What the text is; auto looks at the file's name, then at its lines.",
+        choices=("auto", "code", "logs", "docs"),
+    ),
+    PruneOption(
+        "max_prune_ratio", ("--max-prune-ratio",), float, 0.7, "The share of lines that may go, at most.", (0, 1)
+    ),
+    PruneOption(
+        "min_keep_lines", ("--min-keep-lines",), int, 20, "The number of lines that stay, at least.", (0, None)
+    ),
+    PruneOption("timeout_ms", ("--timeout-ms",), int, 10_000, "After this long the text comes back whole.", (1, None)),
+    PruneOption("annotate_lines", ("--annotate/--no-annotate",), bool, False, "Put its number before each line."),
+    PruneOption("include_markers", ("--markers/--no-markers",), bool, True, "Put a marker where lines were cut."),
+)
 
 
 def answer(arguments: list[str]) -> int | None:
@@ -169,42 +203,26 @@ def savings(found: Mapping[str, object], kind: str) -> list[str]:
     return [*said, f"{kept}, {tokens}; the rest: kimi-proxy recover {found['prune_id']}"]
 
 
-_VALUES = {
-    "--goal": ("goal", str),
-    "-g": ("goal", str),
-    "--source-type": ("source_type", str),
-    "--max-prune-ratio": ("max_prune_ratio", float),
-    "--min-keep-lines": ("min_keep_lines", int),
-    "--timeout-ms": ("timeout_ms", int),
-}
-_SWITCHES = {
-    "--annotate": ("annotate_lines", True),
-    "--no-annotate": ("annotate_lines", False),
-    "--markers": ("include_markers", True),
-    "--no-markers": ("include_markers", False),
-    "--json": ("json", True),
-}
-
-
 def _options(arguments: list[str]) -> JsonDict | None:
     """Return the options of `prune`; None if there is one that only the command line understands."""
-    chosen: JsonDict = {"source_type": "auto", "max_prune_ratio": 0.7, "min_keep_lines": 20, "timeout_ms": 10_000}
-    chosen |= {"annotate_lines": False, "include_markers": True, "json": False}
+    named = {name: option for option in PRUNE_OPTIONS for name in "/".join(option.names).split("/")}
+    chosen: JsonDict = {"json": False} | {option.key: option.default for option in PRUNE_OPTIONS}
     left = list(arguments)
     while left:
         name, equals, inline = left.pop(0).partition("=")
-        if name in _SWITCHES and not equals:
-            key, value = _SWITCHES[name]
-            chosen[key] = value
-        elif name in _VALUES and (equals or left):
-            key, read = _VALUES[name]
-            chosen[key] = read(inline if equals else left.pop(0))
+        option = named.get(name)
+        if option is not None and option.type is bool and not equals:
+            chosen[option.key] = not name.startswith("--no-")
+        elif option is not None and option.type is not bool and (equals or left):
+            chosen[option.key] = option.type(inline if equals else left.pop(0))
+        elif name == "--json" and not equals:
+            chosen["json"] = True
         elif (not name.startswith("-") or name == STDIN) and not equals and "file" not in chosen:
             chosen["file"] = name
         else:
             return None
-    is_whole = "goal" in chosen and chosen["source_type"] in ("auto", "code", "logs", "docs")
-    return chosen if is_whole and "file" in chosen else None
+    is_known = all(chosen[option.key] in option.choices for option in PRUNE_OPTIONS if option.choices)
+    return chosen if is_known and chosen["goal"] is not None and "file" in chosen else None
 
 
 def _bytes(file: str) -> bytes | None:

@@ -1,16 +1,51 @@
 """What holds for every command."""
 
 import re
+import subprocess
+import sys
 
-import click
 import pytest
+from click.testing import CliRunner
 
 from kimi_proxy import __version__
-from kimi_proxy.cli import app
+from kimi_proxy.cli import COMMANDS, LazyGroup
 
 from .conftest import Cli
 
-COMMANDS = sorted(app.all_commands(click.Context(app)))
+
+def test_a_near_name_is_suggested(cli: Cli):
+    done = cli("prun")
+
+    assert done.returncode == 2
+    assert b"Did you mean" in done.stderr
+    assert b"prune" in done.stderr
+
+
+def test_a_command_loads_no_other():
+    program = (
+        "import sys; from kimi_proxy.cli import app; app(['models', '-h'], standalone_mode=False); print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+
+    loaded = {name for name in done.stdout.split() if name.startswith("kimi_proxy.cli.")}
+    assert loaded == {"kimi_proxy.cli.config", "kimi_proxy.cli.console"}
+
+
+def test_the_commands_are_listed_in_their_order_with_a_whole_sentence(cli: Cli):
+    listed = cli("--help").stdout.decode().partition("Commands:\n")[2]
+
+    assert re.findall(r"^  (\S+)", listed, re.M) == list(COMMANDS)
+    assert "..." not in listed
+
+
+def test_ctrl_c_ends_a_command_with_the_code_that_shells_know():
+    group = LazyGroup("kimi-proxy")
+
+    @group.command()
+    def wait() -> None:
+        raise KeyboardInterrupt
+
+    assert CliRunner().invoke(group, ["wait"]).exit_code == 130
 
 
 def test_the_version_is_one_line(cli: Cli):

@@ -4,49 +4,18 @@ import asyncio
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from tests.evil import answering, evil, http
 
 from kimi_proxy import __version__
-from kimi_proxy.cli import shell
 
 from .conftest import Cli
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = {"bash": shell.bash_script, "zsh": shell.zsh_script, "fish": shell.fish_script}
-ASK = """
-ask() { COMP_WORDS=("$@"); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMPREPLY=(); _kimi_proxy; echo "${COMPREPLY[*]}"; }
-ask kimi-proxy pr
-ask kimi-proxy prune --sou
-ask kimi-proxy prune --source-type ''
-ask kimi-proxy --help mcp re
-ask kimi-proxy init cl
-ask kimi-proxy nothing of ours
-"""
-
-
-def test_bash_completes_commands_options_and_values(tmp_path: Path):
-    done = subprocess.run(
-        ["bash", "--norc", "-u", "-c", shell.bash_script() + ASK],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-    assert done.stderr == ""
-    assert done.stdout.splitlines() == [
-        "prune pruner",
-        "--source-type",
-        "auto code logs docs",
-        "restart",
-        "claude cline",
-        "",
-    ]
-
-
+PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # completion calls `kimi-proxy` by its name
 COMPLETED = [
     ("kimi-proxy st", {"start", "status", "store"}),
     ("kimi-proxy mcp re", {"restart"}),
@@ -54,20 +23,13 @@ COMPLETED = [
     ("kimi-proxy prune --source-type ", {"auto", "code", "logs", "docs"}),
     ("kimi-proxy init cl", {"claude", "cline"}),
 ]
-
-
-def test_fish_completes_commands_options_and_values(tmp_path: Path):
-    need("fish")
-    script = tmp_path / "kimi-proxy.fish"
-    script.write_text(shell.fish_script(), "utf-8")
-    asked = "; echo; ".join(f"complete --do-complete {line!r}" for line, _ in COMPLETED)
-    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-    command = ["fish", "--no-config", "-c", f"source {script}; {asked}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env, cwd=tmp_path, check=False)
-
-    assert done.stderr == ""
-    offered = [{row.partition("\t")[0] for row in rows.splitlines()} for rows in done.stdout.split("\n\n")]
-    assert offered == [words for _, words in COMPLETED]
+ASK = """
+ask() {{
+    COMP_WORDS=("$@"); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMPREPLY=()
+    _kimi_proxy_completion kimi-proxy "${{COMP_WORDS[COMP_CWORD]}}" ""; echo "${{COMPREPLY[*]}}"
+}}
+{asked}
+"""
 
 
 def need(name: str) -> None:
@@ -75,37 +37,56 @@ def need(name: str) -> None:
         pytest.skip(f"{name} is not installed here")
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_a_shell_reads_its_script_without_a_complaint(name: str, tmp_path: Path):
+def script(cli: Cli, name: str) -> str:
+    done = cli("completion", name)
+    assert (done.returncode, done.stderr) == (0, b"")
+    return done.stdout.decode()
+
+
+def test_bash_completes_commands_options_and_values(cli: Cli):
+    asked = "\n".join("ask " + line.removesuffix(" ") + (" ''" if line.endswith(" ") else "") for line, _ in COMPLETED)
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script(cli, "bash") + ASK.format(asked=asked)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**cli.env, "PATH": PATH},
+        check=False,
+    )
+
+    assert done.stderr == ""
+    assert [set(row.split()) for row in done.stdout.splitlines()] == [words for _, words in COMPLETED]
+
+
+def test_fish_completes_commands_options_and_values(cli: Cli, tmp_path: Path):
+    need("fish")
+    file = tmp_path / "kimi-proxy.fish"
+    file.write_text(script(cli, "fish"), "utf-8")
+    asked = "; echo; ".join(f"complete --do-complete {line!r}" for line, _ in COMPLETED)
+    env = {**cli.env, "PATH": PATH, "HOME": str(tmp_path)}
+    command = ["fish", "--no-config", "-c", f"source {file}; {asked}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env, cwd=tmp_path, check=False)
+
+    assert done.stderr == ""
+    offered = [{row.partition("\t")[0] for row in rows.splitlines()} for rows in done.stdout.split("\n\n")]
+    assert offered == [words for _, words in COMPLETED]
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
+def test_a_shell_reads_its_script_without_a_complaint(name: str, cli: Cli, tmp_path: Path):
     need(name)
     file = tmp_path / "completion"
-    file.write_text(SCRIPTS[name](), "utf-8")
+    file.write_text(script(cli, name), "utf-8")
     done = subprocess.run([name, "-n", file], capture_output=True, text=True, timeout=60, check=False)
 
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_the_command_prints_the_script_of_each_shell(name: str, cli: Cli):
-    done = cli("completion", name)
-
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout.decode() == SCRIPTS[name]()
-
-
-def test_every_command_and_option_is_in_every_script_and_in_the_manual():
-    manual = shell.manual().replace(r"\-", "-")
-    bash, zsh, fish = shell.bash_script(), shell.zsh_script(), shell.fish_script()
-    for entry in shell.entries():
-        for word in (*entry.path, *(name for option in entry.options for name in option.names)):
-            assert word in manual
-            assert word in bash
-            assert word in zsh
-            assert word.lstrip("-") in fish
-
-
 def test_the_manual_page_is_current():
-    assert (ROOT / "docs" / "kimi-proxy.1").read_text("utf-8") == shell.manual(), "run scripts/man"
+    command = [sys.executable, str(ROOT / "scripts" / "manual.py")]
+    manual = subprocess.run(command, capture_output=True, timeout=60, check=True).stdout.decode()
+
+    assert (ROOT / "docs" / "kimi-proxy.1").read_text("utf-8") == manual, "run scripts/man"
 
 
 def test_man_reads_the_page_without_a_warning():

@@ -11,17 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from kimi_proxy.cli import shell
-
-from .test_shell import COMPLETED, need
+from .conftest import Cli
+from .test_shell import COMPLETED, PATH, need, script
 
 # Windows has none of them.
 fcntl, pty, termios = (pytest.importorskip(name) for name in ("fcntl", "pty", "termios"))
 
 
-def test_zsh_completes_commands_options_and_values_from_the_first_key_on(tmp_path: Path):
+def test_zsh_completes_commands_options_and_values_from_the_first_key_on(cli: Cli, tmp_path: Path):
     need("zsh")
-    (tmp_path / "_kimi-proxy").write_text(shell.zsh_script(), "utf-8")
+    (tmp_path / "_kimi-proxy").write_text(script(cli, "zsh"), "utf-8")
     with Zsh(tmp_path) as zsh:
         for line, words in COMPLETED:
             assert zsh.offers(line, words)
@@ -38,7 +37,7 @@ class Zsh:
     def __enter__(self) -> "Zsh":
         keyboard, terminal = pty.openpty()
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 100, 250, 0, 0))
-        env = {"PATH": os.environ["PATH"], "HOME": str(self._folder), "TERM": "xterm", "LANG": "C.UTF-8"}
+        env = {"PATH": PATH, "HOME": str(self._folder), "TERM": "xterm", "LANG": "C.UTF-8"}
         self._process = subprocess.Popen(
             ["zsh", "-f", "-i"],
             stdin=terminal,

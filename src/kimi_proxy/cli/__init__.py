@@ -1,42 +1,45 @@
 """The command line: `kimi-proxy` and its commands."""
 
 import sys
-from typing import Annotated
+from importlib import import_module
 
 import click
 
 from kimi_proxy import __version__
-from kimi_proxy.cli import (
-    agents,
-    audit,
-    config,
-    demo,
-    doctor,
-    evaluation,
-    init,
-    mcp,
-    pruning,
-    report,
-    serving,
-    shell,
-    store,
-    team,
-)
-from kimi_proxy.cli.commands import CommandGroup, Option
-from kimi_proxy.cli.console import remark
-from kimi_proxy.cli.context import compress, memory
-from kimi_proxy.cli.evaluation import evaluate
+from kimi_proxy.cli.console import CommandGroup, remark
 from kimi_proxy.core.errors import ConfigError, KimiProxyError
 
 EXIT_REFUSED = 2
 EXIT_CONFIG = 78  # EX_CONFIG of sysexits.h: a supervisor must not try again
+EXIT_INTERRUPTED = 130  # as shells say that Ctrl-C ended a command
 
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        print(f"kimi-proxy {__version__}")
-        raise click.exceptions.Exit
-
+# Each command with its module and its name there.
+COMMANDS = {
+    "start": "serving:start",
+    "pruner": "serving:pruner",
+    "demo": "demo:demo",
+    "mcp": "mcp:mcp",
+    "tools": "agents:tools",
+    "run": "agents:run",
+    "init": "init:init",
+    "prune": "pruning:prune",
+    "recover": "pruning:recover",
+    "explain": "pruning:explain",
+    "compress": "context:compress",
+    "memory": "context:memory",
+    "eval": "evaluation:evaluate",
+    "audit": "audit:audit",
+    "report": "report:report",
+    "team": "team:team",
+    "replay": "evaluation:replay",
+    "store": "store:store",
+    "config": "config:config",
+    "models": "config:models",
+    "doctor": "doctor:doctor",
+    "status": "doctor:status",
+    "completion": "doctor:completion",
+    "upgrade-check": "doctor:upgrade_check",
+}
 
 NEXT = """\
 Keep the lines that matter in what coding agents read, and never lose the rest.
@@ -49,43 +52,37 @@ Keep the lines that matter in what coding agents read, and never lose the rest.
 """
 
 
-def about(
-    context: click.Context,
-    version: Annotated[bool, Option("--version", callback=_show_version, help="Print the version.")] = False,
-) -> None:
+class LazyGroup(CommandGroup):
+    """The commands above; the module of one is imported when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        # For a name that is unknown, click looks for a near one among those that were added.
+        for name in (cmd_name,) if cmd_name in COMMANDS else COMMANDS:
+            if name not in self.commands:
+                module, _, attribute = COMMANDS[name].partition(":")
+                self.add_command(getattr(import_module(f"kimi_proxy.cli.{module}"), attribute), name)
+        return self.commands.get(cmd_name)
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
+
+
+@click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="kimi-proxy", message="%(prog)s %(version)s", help="Print the version.")
+@click.pass_context
+def app(context: click.Context) -> None:
     """Keep the lines that matter in what coding agents read, and never lose the rest.
 
     `kimi-proxy start` runs the servers. `prune`, `recover` and `explain` work without them, on files and pipes.
     """
     if context.invoked_subcommand is None:
         print(NEXT, end="")
-
-
-app = CommandGroup("kimi-proxy", about, alone=True)
-app.add(serving.start)
-app.add(serving.pruner)
-app.add(demo.demo)
-app.add_group(mcp.mcp)
-app.add(agents.tools)
-app.add(agents.run, settings=agents.ARGUMENTS)
-app.add(init.init)
-app.add(pruning.prune)
-app.add(pruning.recover)
-app.add(pruning.explain)
-app.add(compress)
-app.add_group(memory)
-app.add(evaluate, "eval")
-app.add(audit.audit)
-app.add(report.report)
-app.add_group(team.team)
-app.add(evaluation.replay)
-app.add_group(store.store)
-app.add_group(config.config)
-app.add(config.models)
-app.add(doctor.doctor)
-app.add(doctor.status)
-app.add(shell.completion)
-app.add(doctor.upgrade_check, "upgrade-check")
 
 
 def main() -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
 import click
 
-from kimi_proxy.cli.commands import Argument, Option
 from kimi_proxy.cli.console import home, load, remark, write_json
 from kimi_proxy.cli.serving import run_runtime, serve_tools, warming
 
@@ -19,21 +18,15 @@ if TYPE_CHECKING:
     from kimi_proxy.services.runtime import Runtime
 
 
-ARGUMENTS = {"allow_interspersed_args": False, "ignore_unknown_options": True}
-
-
-def run(
-    command: Annotated[
-        list[str], Argument(metavar="COMMAND", help="The agent and its arguments, as you would type them.")
-    ],
-    agent: Annotated[
-        Literal["claude", "codex", "other"] | None,
-        Option(help="Which agent it is.  [default: by the command's name]"),
-    ] = None,
-    proxy: Annotated[
-        bool, Option("--proxy", help="Send its requests to its model through the proxy that runs.")
-    ] = False,
-) -> None:
+@click.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
+@click.argument("command", nargs=-1, required=True, help="The agent and its arguments, as you would type them.")
+@click.option(
+    "--agent",
+    type=click.Choice(["claude", "codex", "other"]),
+    help="Which agent it is.  [default: by the command's name]",
+)
+@click.option("--proxy", is_flag=True, help="Send its requests to its model through the proxy that runs.")
+def run(command: tuple[str, ...], agent: Agent | None, proxy: bool) -> None:
     """Run an agent that has read, grep, bash and recover_text, for this run alone.
 
     No file of yours is changed. Claude Code and Codex get the tools on their command line, others by
@@ -60,8 +53,8 @@ def run(
     with (folder / runner.EVENTS).open("a", encoding="utf-8") as events:
         write_to_stderr(LogSettings(format="json"), events)  # the terminal is the agent's
         tools = pruner_run(lambda: load().config, folder, os.environ, Path.cwd())
-        command, env = _proxied(command, agent) if proxy else (command, dict(os.environ))
-        code = asyncio.run(run_agent(command, agent, env, tools, _announce))
+        line, env = _proxied([*command], agent) if proxy else ([*command], dict(os.environ))
+        code = asyncio.run(run_agent(line, agent, env, tools, _announce))
     raise click.exceptions.Exit(code)
 
 
@@ -90,19 +83,19 @@ def _announce(run: PrunerRun) -> None:
         remark(f"the agent runs without our tools: {run.problem}; the run's log is in {run.folder}")
 
 
-def tools(
-    stdio: Annotated[bool, Option("--stdio", help="Speak MCP on standard input and output.")] = False,
-    port: Annotated[
-        int | None,
-        Option(
-            min=0, max=65_535, help="Speak MCP over HTTP on 127.0.0.1; 0 takes a free port. Needs KIMI_PROXY_TOKEN."
-        ),
-    ] = None,
-    cwd: Annotated[
-        Path | None,
-        Option(help="Where paths begin and commands run.  [default: here]", exists=True, file_okay=False),
-    ] = None,
-) -> None:
+@click.command()
+@click.option("--stdio", is_flag=True, help="Speak MCP on standard input and output.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    help="Speak MCP over HTTP on 127.0.0.1; 0 takes a free port. Needs KIMI_PROXY_TOKEN.",
+)
+@click.option(
+    "--cwd",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Where paths begin and commands run.  [default: here]",
+)
+def tools(stdio: bool, port: int | None, cwd: Path | None) -> None:
     """Offer read, grep, bash and recover_text to an agent that starts this.
 
     With --stdio the agent ends it by closing its standard input. With --port it prints its address on standard

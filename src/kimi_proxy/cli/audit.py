@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import click
 
-from kimi_proxy.cli.commands import Argument
-from kimi_proxy.cli.console import HtmlOption, JsonOption, home, remark, write, write_json
+from kimi_proxy.cli.console import PATH, home, html_option, json_option, remark, write, write_json
 from kimi_proxy.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from kimi_proxy.lab.transcripts.places import TranscriptPlace
 
 
-def audit(
-    paths: Annotated[
-        list[Path] | None,
-        Argument(metavar="PATH", help="Folders, files or git repositories with sessions, instead of the usual places."),
-    ] = None,
-    html: HtmlOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@click.command()
+@click.argument(
+    "paths",
+    nargs=-1,
+    type=PATH,
+    metavar="[PATH]...",
+    help="Folders, files or git repositories with sessions, instead of the usual places.",
+)
+@html_option
+@json_option
+def audit(paths: tuple[Path, ...], html: Path | None, as_json: bool) -> None:
     """Show what your agents' past sessions cost, and what would have been saved in them, net.
 
     Reads what Claude Code, Codex, Kimi CLI, Kimi Code, opencode and mini-swe-agent keep on this machine, and recordings
@@ -35,7 +37,7 @@ def audit(
 
     if html is not None and (html.is_dir() or not html.parent.is_dir()):
         raise click.BadParameter(f"cannot write {html}: there is no such folder, or it is one", param_hint="--html")
-    places = _places(paths or [])
+    places = _places(paths)
     with progress_bar("reading sessions") as progress:
         done = run_audit(places, lambda done, total: progress("", done, total))
     if not done.sessions:
@@ -49,7 +51,7 @@ def audit(
     write_json(audit_report.as_json(done)) if as_json else write(audit_report.as_text(done))
 
 
-def _places(paths: list[Path]) -> list[TranscriptPlace]:
+def _places(paths: tuple[Path, ...]) -> list[TranscriptPlace]:
     from kimi_proxy.lab.audit import sourced
     from kimi_proxy.lab.transcripts import recordings
     from kimi_proxy.lab.transcripts.places import find, usual_places

@@ -6,15 +6,15 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import click
 
-from kimi_proxy.cli.commands import Argument, CommandGroup, Option
 from kimi_proxy.cli.console import (
-    ConfigOption,
-    JsonOption,
+    CommandGroup,
     LoadedSettings,
+    config_option,
+    json_option,
     load,
     remark,
     use_config_file,
@@ -33,12 +33,13 @@ WIDTH = 44
 EXAMPLE = "config.example.toml"
 
 
-def show(context: click.Context, file: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Print the settings in force, each with where it comes from. Secrets are never shown.
-
-    `kimi-proxy config init` writes a file to begin with.
-    """
-    use_config_file(file)
+@click.group(cls=CommandGroup, invoke_without_command=True)
+@config_option
+@json_option
+@click.pass_context
+def config(context: click.Context, config_file: Path | None, as_json: bool) -> None:
+    """Print the settings in force, or begin a file."""
+    use_config_file(config_file)
     if context.invoked_subcommand is not None:
         return
     settings = load(here=Path())
@@ -50,9 +51,6 @@ def show(context: click.Context, file: ConfigOption = None, as_json: JsonOption 
     write("".join(f"# {line}\n" for line in sources(settings)))
     for name, value, origin in rows:
         write(f"{f'{name} = {_toml(value)}':<{WIDTH}} # {origin}\n")
-
-
-config = CommandGroup("config", show, help="Print the settings in force, or begin a file.", alone=True)
 
 
 def sources(settings: LoadedSettings) -> Iterator[str]:
@@ -132,16 +130,15 @@ def _toml(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
-@config.add
-def init(
-    file: ConfigOption = None,
-    yes: Annotated[bool, Option("--yes", "-y", help="Switch on every provider whose key is found.")] = False,
-) -> None:
+@config.command()
+@config_option
+@click.option("--yes", "-y", is_flag=True, help="Switch on every provider whose key is found.")
+def init(config_file: Path | None, yes: bool) -> None:
     """Write a commented configuration file.
 
     Providers whose keys are in the environment are switched on in it, after asking. A file that exists is left alone.
     """
-    target = _new_file(file)
+    target = _new_file(config_file)
     found = _keyed_providers()
     chosen = [name for name, variable in found.items() if yes or _agrees(name, variable)]
     tables = "".join(f'[providers.{name}]\napi_key = "${{{found[name]}}}"\n\n' for name in chosen)
@@ -198,10 +195,10 @@ def _commented(text: str) -> str:
     return "".join(f"#{line}\n" if line and not line.startswith("#") else f"{line}\n" for line in text.split("\n")[:-1])
 
 
-def models(
-    name: Annotated[str, Argument(metavar="WORDS", help="Only models whose names hold these words.")] = "",
-    as_json: JsonOption = False,
-) -> None:
+@click.command()
+@click.argument("name", default="", metavar="[WORDS]", help="Only models whose names hold these words.")
+@json_option
+def models(name: str, as_json: bool) -> None:
     """List the models that are known: windows, prices for a million tokens, where the figures come from, how old.
 
     What [models] of the configuration says wins over this list.

@@ -10,11 +10,10 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 import click
 
-from kimi_proxy.cli.commands import Option
 from kimi_proxy.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,11 +26,27 @@ ENV_FILE = ".env"
 STDIN: Final = Path("-")
 EXIT_NOT_RUNNING = 3  # as service managers say it
 
-ConfigOption = Annotated[
-    Path | None, Option("--config", metavar="FILE", help="The configuration file, in place of all others.")
-]
-JsonOption = Annotated[bool, Option("--json", help="Print one JSON object instead, for programs.")]
-HtmlOption = Annotated[Path | None, Option(metavar="FILE", help="Also write a report with plots, as one HTML file.")]
+PATH: Final = click.Path(path_type=Path)
+config_option = click.option(
+    "--config", "config_file", type=PATH, metavar="FILE", help="The configuration file, in place of all others."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead, for programs.")
+html_option = click.option(
+    "--html", type=PATH, metavar="FILE", help="Also write a report with plots, as one HTML file."
+)
+
+
+class CommandGroup(click.Group):
+    """Commands in the order in which they were added, each listed with its whole first sentence."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            # click would cut a sentence at the end of its line.
+            formatter.write_dl([(name, command.get_short_help_str(limit=1000)) for name, command in found if command])
 
 
 def decode(raw: bytes) -> str:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import click
 
-from kimi_proxy.cli.commands import Argument, CommandGroup, Option
 from kimi_proxy.cli.console import (
     EXIT_NOT_RUNNING,
-    STDIN,
-    JsonOption,
+    PATH,
+    CommandGroup,
     encode,
+    json_option,
     read,
     remark,
     server_config,
@@ -30,11 +30,15 @@ if TYPE_CHECKING:
 
 EXIT_TROUBLE = 1
 
-memory = CommandGroup("memory", help="The text that every new conversation gets about the project.")
+
+@click.group(cls=CommandGroup)
+def memory() -> None:
+    """The text that every new conversation gets about the project."""
 
 
-@memory.add
-def show(as_json: Annotated[bool, Option("--json", help="Print the file's JSON instead.")] = False) -> None:
+@memory.command()
+@click.option("--json", "as_json", is_flag=True, help="Print the file's JSON instead.")
+def show(as_json: bool) -> None:
     """Print it. Exit code 1 if the file cannot be read."""
     stored = _file().read()
     if stored.trouble:
@@ -46,11 +50,10 @@ def show(as_json: Annotated[bool, Option("--json", help="Print the file's JSON i
         write(stored.content)
 
 
-@memory.add
-def save(
-    file: Annotated[Path, Argument(metavar="FILE", help="A text, or - for standard input.")] = STDIN,
-    as_json: Annotated[bool, Option("--json", help="It is JSON, and kept as such.")] = False,
-) -> None:
+@memory.command()
+@click.argument("file", type=PATH, default="-", help="A text, or - for standard input.  [default: -]")
+@click.option("--json", "as_json", is_flag=True, help="It is JSON, and kept as such.")
+def save(file: Path, as_json: bool) -> None:
     """Replace it by a file, or by standard input. Sessions that have begun keep what they have."""
     from kimi_proxy.core import json, lines
 
@@ -59,7 +62,7 @@ def save(
     _write(json.decode(raw) if as_json else lines.decode(raw))
 
 
-@memory.add
+@memory.command()
 def clear() -> None:
     """Give new conversations nothing."""
     _write("")
@@ -84,14 +87,14 @@ def _file() -> MemoryFile:
     return MemoryFile(config.home, config.memory.max_bytes)
 
 
-def compress(
-    session: Annotated[str, Argument(metavar="SESSION", help="Its id, or the name that its client gives it.")],
-    simulate: Annotated[bool, Option("--simulate", help="Only show what would become of it.")] = False,
-    force: Annotated[bool, Option("--force", help="Even if its window has room left.")] = False,
-    light: Annotated[bool, Option("--light", help="Keep fewer exchanges, and ask no provider.")] = False,
-    undo: Annotated[bool, Option("--undo", help="Take the last compression back.")] = False,
-    as_json: JsonOption = False,
-) -> None:
+@click.command()
+@click.argument("session", help="Its id, or the name that its client gives it.")
+@click.option("--simulate", is_flag=True, help="Only show what would become of it.")
+@click.option("--force", is_flag=True, help="Even if its window has room left.")
+@click.option("--light", is_flag=True, help="Keep fewer exchanges, and ask no provider.")
+@click.option("--undo", is_flag=True, help="Take the last compression back.")
+@json_option
+def compress(session: str, simulate: bool, force: bool, light: bool, undo: bool, as_json: bool) -> None:
     """Replace the old part of a session's history by a summary, from its next request on.
 
     Exit code: 0 done, 2 refused (there is room, or too little to win), 3 kimi-proxy does not run.

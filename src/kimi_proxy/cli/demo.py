@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from kimi_proxy.cli.commands import Option
+import click
+
 from kimi_proxy.cli.console import remark
 
 if TYPE_CHECKING:
@@ -21,15 +22,23 @@ SEED = 1147
 PIECE_S = 0.03  # between two pieces of an answer
 
 
-def demo(
-    speed: Annotated[
-        float, Option(min=0.1, max=1000, help="How fast the day goes by: 1 is the pace of a person.")
-    ] = 1.0,
-    once: Annotated[bool, Option("--once", help="Play one day, or those of --days, then exit.")] = False,
-    days: Annotated[int, Option(min=0, help="Play as many days, then leave the dashboard to you; 0 is no end.")] = 0,
-    browser: Annotated[bool, Option("--browser/--no-browser", help="Open the dashboard in a browser.")] = True,
-    seed: Annotated[int, Option(help="Another number is another day; the same is the same.")] = SEED,
-) -> None:
+@click.command(context_settings={"show_default": True})
+@click.option(
+    "--speed",
+    type=click.FloatRange(0.1, 1000),
+    default=1.0,
+    help="How fast the day goes by: 1 is the pace of a person.",
+)
+@click.option("--once", is_flag=True, help="Play one day, or those of --days, then exit.")
+@click.option(
+    "--days",
+    type=click.IntRange(0),
+    default=0,
+    help="Play as many days, then leave the dashboard to you; 0 is no end.",
+)
+@click.option("--browser/--no-browser", default=True, help="Open the dashboard in a browser.")
+@click.option("--seed", default=SEED, help="Another number is another day; the same is the same.")
+def demo(speed: float, once: bool, days: int, browser: bool, seed: int) -> None:
     """Play an agent's working day through kimi-proxy, and watch it on the dashboard. No key, no network.
 
     Everything runs on free ports of this machine with a folder of its own, and is gone when you press Ctrl-C.

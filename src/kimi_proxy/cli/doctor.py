@@ -1,4 +1,4 @@
-"""`kimi-proxy doctor`, `status` and `upgrade-check`: what is wrong, what runs where, if there is a newer version."""
+"""`kimi-proxy doctor`, `status`, `completion` and `upgrade-check`: the installation itself."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import click
 from kimi_proxy import __version__
 from kimi_proxy.cli.console import (
     EXIT_NOT_RUNNING,
-    JsonOption,
     colour,
+    json_option,
     load,
     log_errors_only,
     remark,
@@ -33,7 +33,9 @@ SEVERITY = ("ok", "warning", "error")  # the place in this list is the exit code
 COLOURS = {"ok": "32", "warning": "33", "error": "31"}
 
 
-def doctor(as_json: JsonOption = False) -> None:
+@click.command()
+@json_option
+def doctor(as_json: bool) -> None:
     """Look for what is wrong and say how to mend it.
 
     Exit code: 0 all is well, 1 there are warnings, 2 there are errors.
@@ -63,7 +65,9 @@ def _row(check: Check) -> str:
     return f"{level} {check.name:<14} {check.found}\n" + (f"{'':24}→ {check.mend}\n" if check.mend else "")
 
 
-def status(as_json: JsonOption = False) -> None:
+@click.command()
+@json_option
+def status(as_json: bool) -> None:
     """Print whether the pruner runs, where, and what the store holds.
 
     Exit code: 0 it runs, 3 it does not.
@@ -99,6 +103,28 @@ def _state(found: PortOwner | None, address: str) -> str:
     return f"running: {found} on {address}, {found.status}\n"
 
 
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), metavar="SHELL", help="bash, zsh or fish.")
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the script that completes commands and options in a shell.
+
+    Nothing is changed: put it where your shell looks for it. bash has to be 4.4 or newer.
+
+    Example: kimi-proxy completion bash > ~/.local/share/bash-completion/completions/kimi-proxy
+
+    Example: kimi-proxy completion fish > ~/.config/fish/completions/kimi-proxy.fish
+
+    Example: kimi-proxy completion zsh > ~/.zfunc/_kimi-proxy
+    """
+    from click.shell_completion import get_completion_class
+
+    if found := get_completion_class(shell):
+        script = found(context.find_root().command, {}, "kimi-proxy", "_KIMI_PROXY_COMPLETE").source()
+        # From a folder of $fpath click's script completes the first time and not the second: zsh loads it but once.
+        write(script.replace("$zsh_eval_context[-1] == loadautofunc", "$funcstack[1] == _kimi-proxy"))
+
+
 # The index is asked only by this command, and only after the user allowed it in the settings.
 EXIT_NEWER = 10
 TIMEOUT_S = 20.0
@@ -107,6 +133,7 @@ MAX_BYTES = 32 * 1024**2
 _VERSION = re.compile(r"\d+(?:\.\d+)*")
 
 
+@click.command()
 def upgrade_check() -> None:
     """Ask the package index whether a newer version is out.
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import click
 
 from kimi_proxy import __version__
-from kimi_proxy.cli.commands import Argument, Option
-from kimi_proxy.cli.console import HtmlOption, JsonOption, remark, write, write_json
+from kimi_proxy.cli.console import PATH, html_option, json_option, remark, write, write_json
 from kimi_proxy.cli.progress import progress_bar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from kimi_proxy.core.config import Config
     from kimi_proxy.core.json import JsonObject
@@ -26,23 +25,44 @@ if TYPE_CHECKING:
 MIN_CASES = 5
 
 
+@click.command("eval")
+@click.argument("repo", type=PATH, default=".", help="A local git repository.  [default: .]")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 100_000),
+    default=120,
+    show_default=True,
+    help="How many cases to mine, at most.",
+)
+@click.option("--seed", default=7, show_default=True, help="The same seed gives the same cases and figures.")
+@click.option(
+    "--cmd", "command", default="", metavar="COMMAND", help="A command that fails in REPO: its log makes cases too."
+)
+@click.option(
+    "--sessions",
+    multiple=True,
+    type=PATH,
+    metavar="FOLDER",
+    help="Agents' past sessions to judge on instead of REPO. May be repeated.",
+)
+@click.option(
+    "--url",
+    "urls",
+    multiple=True,
+    metavar="URL",
+    help="Another pruner to judge, by its /prune or /rpc. May be repeated.",
+)
+@html_option
+@json_option
 def evaluate(
-    repo: Annotated[Path, Argument(metavar="REPO", help="A local git repository.")] = Path(),
-    limit: Annotated[int, Option(min=1, max=100_000, help="How many cases to mine, at most.")] = 120,
-    seed: Annotated[int, Option(help="The same seed gives the same cases and figures.")] = 7,
-    command: Annotated[
-        str, Option("--cmd", metavar="COMMAND", help="A command that fails in REPO: its log makes cases too.")
-    ] = "",
-    sessions: Annotated[
-        list[Path] | None,
-        Option(metavar="FOLDER", help="Agents' past sessions to judge on instead of REPO. May be repeated."),
-    ] = None,
-    urls: Annotated[
-        list[str] | None,
-        Option("--url", metavar="URL", help="Another pruner to judge, by its /prune or /rpc. May be repeated."),
-    ] = None,
-    html: HtmlOption = None,
-    as_json: JsonOption = False,
+    repo: Path,
+    limit: int,
+    seed: int,
+    command: str,
+    sessions: tuple[Path, ...],
+    urls: tuple[str, ...],
+    html: Path | None,
+    as_json: bool,
 ) -> None:
     """Judge how well lines are chosen, on questions mined from a git repository.
 
@@ -58,7 +78,7 @@ def evaluate(
 
     if html is not None:
         _check_place(html)
-    report = _session_report(sessions, limit, seed) if sessions else _report(repo, limit, seed, command, urls or [])
+    report = _session_report(sessions, limit, seed) if sessions else _report(repo, limit, seed, command, urls)
     if html is not None:
         _write_page(html, as_html(report))
         remark(f"the report is in {html}")
@@ -79,7 +99,7 @@ def _write_page(html: Path, page: str) -> None:
         raise click.BadParameter(f"cannot write {html}: {e.strerror}", param_hint="--html") from e
 
 
-def _report(repo: Path, limit: int, seed: int, command: str, urls: list[str]) -> Report:
+def _report(repo: Path, limit: int, seed: int, command: str, urls: Sequence[str]) -> Report:
     from kimi_proxy.lab.evaluation import Repository, contestants, evaluate, from_command, mine
     from kimi_proxy.lab.report import Report
 
@@ -101,7 +121,7 @@ def _report(repo: Path, limit: int, seed: int, command: str, urls: list[str]) ->
     return Report(repository.name, repository.head, __version__, seed, judged)
 
 
-def _session_report(folders: list[Path], limit: int, seed: int) -> Report:
+def _session_report(folders: Sequence[Path], limit: int, seed: int) -> Report:
     from kimi_proxy.lab import used_cases
     from kimi_proxy.lab.evaluation import evaluate, session_contestants
     from kimi_proxy.lab.report import Report
@@ -123,16 +143,20 @@ def _session_report(folders: list[Path], limit: int, seed: int) -> Report:
     return Report(name, "", __version__, seed, judged, ranked)
 
 
-def replay(
-    paths: Annotated[
-        list[Path],
-        Argument(metavar="PATH", help="Recordings, as `[record]` writes them, or what `audit` reads."),
-    ],
-    model: Annotated[
-        str, Option(metavar="NAME", help="A model of the settings, whose window and prices are taken instead.")
-    ] = "",
-    as_json: JsonOption = False,
-) -> None:
+@click.command()
+@click.argument(
+    "paths",
+    nargs=-1,
+    required=True,
+    type=PATH,
+    metavar="PATH...",
+    help="Recordings, as `[record]` writes them, or what `audit` reads.",
+)
+@click.option(
+    "--model", default="", metavar="NAME", help="A model of the settings, whose window and prices are taken instead."
+)
+@json_option
+def replay(paths: tuple[Path, ...], model: str, as_json: bool) -> None:
     """Play conversations again, with nothing cut, with the sanitizer, and with compression too.
 
     Recordings of kimi-proxy are played as they were. From what agents keep of their sessions the requests are rebuilt.
@@ -171,7 +195,7 @@ def replay(
         write("\n".join([f"all {len(played)}", *table(total)]) + "\n")
 
 
-def _recordings(paths: list[Path]) -> Iterator[tuple[str, Recording]]:
+def _recordings(paths: Sequence[Path]) -> Iterator[tuple[str, Recording]]:
     """Yield the conversations in files and folders, one at a time, each with its name."""
     from kimi_proxy.features.recording import read
     from kimi_proxy.lab.audit import sourced

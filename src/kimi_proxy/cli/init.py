@@ -5,51 +5,53 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
 import click
 
-from kimi_proxy.cli.commands import Argument, Option
 from kimi_proxy.cli.console import home, load, remark, write
 from kimi_proxy.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from kimi_proxy.features.clients import ClientApp, Scope
+    from kimi_proxy.features.clients import ClientApp, Name, Scope
     from kimi_proxy.features.clients.proxied import ProxyTarget
     from kimi_proxy.services.clients.init import EditLog, FileChange
     from kimi_proxy.services.clients.places import BaseDirs, Wanted
 
 
 EXIT_DECLINED = 1
+CLIENT_NAMES = ("claude", "codex", "cline", "continue", "cursor", "vscode", "opencode", "kimi", "qwen", "gemini")
 
 
+@click.command()
+@click.argument(
+    "client",
+    type=click.Choice(CLIENT_NAMES),
+    metavar="CLIENT",
+    help=f"{', '.join(CLIENT_NAMES[:-1])} or {CLIENT_NAMES[-1]}.",
+)
+@click.option(
+    "--project/--user", default=None, help="For this folder, or for you everywhere.  [default: see docs/cli.md]"
+)
+@click.option("--proxy", is_flag=True, help="Send the agent's requests to its model through the proxy.")
+@click.option("--hooks", is_flag=True, help="Cut what the agent's own tools print, before the model reads it.")
+@click.option("--tools", is_flag=True, help="Offer read, grep and bash with a question, in place of prune_text.")
+@click.option("--http", is_flag=True, help="Call the server that `kimi-proxy start` runs, instead of starting one.")
+@click.option("--with-guidance", is_flag=True, help="Tell the agent in its instructions how to use the tools.")
+@click.option("--undo", is_flag=True, help="Take back what an earlier run changed.")
+@click.option("--dry-run", is_flag=True, help="Show the change and make none.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 def init(
-    client: Annotated[
-        Literal["claude", "codex", "cline", "continue", "cursor", "vscode", "opencode", "kimi", "qwen", "gemini"],
-        Argument(
-            metavar="CLIENT", help="claude, codex, cline, continue, cursor, vscode, opencode, kimi, qwen or gemini."
-        ),
-    ],
-    project: Annotated[
-        bool | None,
-        Option("--project/--user", help="For this folder, or for you everywhere.  [default: see docs/cli.md]"),
-    ] = None,
-    proxy: Annotated[bool, Option("--proxy", help="Send the agent's requests to its model through the proxy.")] = False,
-    hooks: Annotated[
-        bool, Option("--hooks", help="Cut what the agent's own tools print, before the model reads it.")
-    ] = False,
-    tools: Annotated[
-        bool, Option("--tools", help="Offer read, grep and bash with a question, in place of prune_text.")
-    ] = False,
-    http: Annotated[
-        bool, Option("--http", help="Call the server that `kimi-proxy start` runs, instead of starting one.")
-    ] = False,
-    with_guidance: Annotated[
-        bool, Option("--with-guidance", help="Tell the agent in its instructions how to use the tools.")
-    ] = False,
-    undo: Annotated[bool, Option("--undo", help="Take back what an earlier run changed.")] = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="Show the change and make none.")] = False,
-    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
+    client: Name,
+    project: bool | None,
+    proxy: bool,
+    hooks: bool,
+    tools: bool,
+    http: bool,
+    with_guidance: bool,
+    undo: bool,
+    dry_run: bool,
+    yes: bool,
 ) -> None:
     """Connect CLIENT to kimi-proxy by a small change to its configuration.
 

@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import click
 
-from kimi_proxy.cli.commands import Argument, CommandGroup, Option
-from kimi_proxy.cli.console import EXIT_NOT_RUNNING, JsonOption, colour, remark, server_config, write, write_json
+from kimi_proxy.cli.console import (
+    EXIT_NOT_RUNNING,
+    CommandGroup,
+    colour,
+    json_option,
+    remark,
+    server_config,
+    write,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,9 +37,12 @@ MARGIN_S = 15.0  # for a server to end, and for us to say so
 EXIT_NOT_READY = 1
 COLOURS = {"ready": "32", "degraded": "31", "down": "33", "starting": "33"}
 
-mcp = CommandGroup("mcp", help="Start, stop and look at the MCP servers behind the gateway.")
+names_argument = click.argument("names", nargs=-1, metavar="[NAME]...", help="Servers; all that we run if left out.")
 
-Names = Annotated[list[str] | None, Argument(metavar="NAME", help="Servers; all that we run if left out.")]
+
+@click.group(cls=CommandGroup)
+def mcp() -> None:
+    """Start, stop and look at the MCP servers behind the gateway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +77,10 @@ def _control(config: Config, url: str) -> ControlClient:
     return ControlClient(url, config.token, timeout_s)
 
 
-@mcp.add
-def up(names: Names = None, as_json: JsonOption = False) -> None:
+@mcp.command()
+@names_argument
+@json_option
+def up(names: tuple[str, ...], as_json: bool) -> None:
     """Start servers and wait until they answer.
 
     If kimi-proxy does not run yet, it is started in the background. Exit code: 0 all are ready, 1 some are not: the
@@ -77,8 +90,10 @@ def up(names: Names = None, as_json: JsonOption = False) -> None:
     _report(_post(_compared(running_proxy(config)) or _started(config), "up", names), as_json)
 
 
-@mcp.add
-def down(names: Names = None, as_json: JsonOption = False) -> None:
+@mcp.command()
+@names_argument
+@json_option
+def down(names: tuple[str, ...], as_json: bool) -> None:
     """Stop servers, and leave them alone until `up`.
 
     Without names a kimi-proxy that `up` started in the background is stopped too.
@@ -96,8 +111,10 @@ def down(names: Names = None, as_json: JsonOption = False) -> None:
     _report(servers, as_json, judge=False)
 
 
-@mcp.add
-def restart(names: Names = None, as_json: JsonOption = False) -> None:
+@mcp.command()
+@names_argument
+@json_option
+def restart(names: tuple[str, ...], as_json: bool) -> None:
     """Stop servers and start them again.
 
     Without names a kimi-proxy that `up` started in the background is started again too, with the settings of now.
@@ -113,8 +130,9 @@ def restart(names: Names = None, as_json: JsonOption = False) -> None:
     _report(_post(proxy or _started(config), action, names), as_json)
 
 
-@mcp.add
-def status(as_json: JsonOption = False) -> None:
+@mcp.command()
+@json_option
+def status(as_json: bool) -> None:
     """Print the state of every server of the settings.
 
     Exit code: 0 all that we run are ready, 1 some are not, 3 kimi-proxy does not run.
@@ -126,11 +144,17 @@ def status(as_json: JsonOption = False) -> None:
     _report(_servers(proxy.control.get("/api/mcp/servers")), as_json)
 
 
-@mcp.add
-def logs(
-    name: Annotated[str, Argument(metavar="NAME", help="The server.")],
-    lines: Annotated[int, Option("--lines", "-n", min=1, max=100_000, help="How many of the last lines.")] = 80,
-) -> None:
+@mcp.command()
+@click.argument("name", help="The server.")
+@click.option(
+    "--lines",
+    "-n",
+    type=click.IntRange(1, 100_000),
+    default=80,
+    show_default=True,
+    help="How many of the last lines.",
+)
+def logs(name: str, lines: int) -> None:
     """Print the end of what a server said on standard error."""
     proxy = _compared(running_proxy(server_config()))
     if proxy is None:
@@ -159,8 +183,8 @@ def _started(config: Config) -> RunningProxy:
     return RunningProxy(_control(config, running.addresses["proxy"]), running.pid)
 
 
-def _post(proxy: RunningProxy, action: str, names: Sequence[str] | None) -> list[JsonObject]:
-    return _servers(proxy.control.post(f"/api/mcp/servers/{action}", {"names": list(names or ())}))
+def _post(proxy: RunningProxy, action: str, names: Sequence[str]) -> list[JsonObject]:
+    return _servers(proxy.control.post(f"/api/mcp/servers/{action}", {"names": list(names)}))
 
 
 def _servers(answer: JsonObject) -> list[JsonObject]:

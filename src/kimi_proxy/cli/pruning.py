@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import click
 
-from kimi_proxy.cli.commands import Argument, Option
 from kimi_proxy.cli.console import (
-    STDIN,
-    JsonOption,
+    PATH,
     colour,
     encode,
+    json_option,
     load,
     log_errors_only,
     read,
@@ -25,8 +24,8 @@ from kimi_proxy.cli.console import (
 from kimi_proxy.cli.progress import progress_bar
 from kimi_proxy.core.errors import InvalidRange
 from kimi_proxy.core.lines import split
-from kimi_proxy.core.prune import Options, Question
-from kimi_proxy.quick import TEXT_SAMPLE, is_binary, savings
+from kimi_proxy.core.prune import Options, Question, SourceType
+from kimi_proxy.quick import PRUNE_OPTIONS, TEXT_SAMPLE, PruneOption, is_binary, savings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -113,24 +112,45 @@ def with_pruner(job: Callable[[Pruner, Caller], Awaitable[T]]) -> T:
     return with_store(with_workers)
 
 
-PruneId = Annotated[str, Argument(metavar="ID", help="The prune_id that a marker names (prn_…).")]
+prune_id_argument = click.argument("prune_id", metavar="ID", help="The prune_id that a marker names (prn_…).")
 
 FAINT = "2"
 
 
+Command = TypeVar("Command", bound="Callable[..., None]")
+
+
+def prune_options(command: Command) -> Command:
+    """Add the options that a server answers to as well, from the one table of them."""
+    for option in reversed(PRUNE_OPTIONS):
+        # To click a default of None is a value, with which an option is not missed.
+        given = {"required": True} if option.default is None else {"default": option.default, "show_default": True}
+        command = click.option(*option.names, option.key, type=_type(option), help=option.help, **given)(command)
+    return command
+
+
+def _type(option: PruneOption) -> click.ParamType[object] | type:
+    if option.choices:
+        return click.Choice(option.choices)
+    if option.limits is not None:
+        return (click.IntRange if option.type is int else click.FloatRange)(*option.limits)
+    return option.type
+
+
+@click.command()
+@click.argument("file", type=PATH, default="-", help="The text; - is standard input.  [default: -]")
+@prune_options
+@json_option
 def prune(
-    goal: Annotated[str, Option("--goal", "-g", help="What you want to find out, in your own words.")],
-    file: Annotated[Path, Argument(metavar="FILE", help="The text; - is standard input.")] = STDIN,
-    source_type: Annotated[
-        Literal["auto", "code", "logs", "docs"],
-        Option(help="What the text is; auto looks at the file's name, then at its lines."),
-    ] = "auto",
-    max_prune_ratio: Annotated[float, Option(min=0, max=1, help="The share of lines that may go, at most.")] = 0.7,
-    min_keep_lines: Annotated[int, Option(min=0, help="The number of lines that stay, at least.")] = 20,
-    timeout_ms: Annotated[int, Option(min=1, help="After this long the text comes back whole.")] = 10_000,
-    annotate: Annotated[bool, Option("--annotate/--no-annotate", help="Put its number before each line.")] = False,
-    markers: Annotated[bool, Option("--markers/--no-markers", help="Put a marker where lines were cut.")] = True,
-    as_json: JsonOption = False,
+    file: Path,
+    goal: str,
+    source_type: SourceType | Literal["auto"],
+    max_prune_ratio: float,
+    min_keep_lines: int,
+    timeout_ms: int,
+    annotate_lines: bool,
+    include_markers: bool,
+    as_json: bool,
 ) -> None:
     """Print the lines of FILE that matter for a goal.
 
@@ -145,7 +165,8 @@ def prune(
     if is_binary(encode(text[:TEXT_SAMPLE])):
         raise click.BadParameter(f"{file} is binary: prune is for text", param_hint="FILE")
     kind = guess(file.name, text) if source_type == "auto" else source_type
-    question = Question(text, goal, kind, Options(max_prune_ratio, min_keep_lines, timeout_ms, annotate, markers))
+    limits = Options(max_prune_ratio, min_keep_lines, timeout_ms, annotate_lines, include_markers)
+    question = Question(text, goal, kind, limits)
     with progress("pruning", len(text)):
         answer = with_pruner(lambda pruner, who: pruner.prune(who, question)).json()
     for line in savings(answer, kind):
@@ -153,12 +174,12 @@ def prune(
     write_json(answer) if as_json else write(str(answer["pruned_text"]))
 
 
-def recover(
-    prune_id: PruneId,
-    ranges: Annotated[str, Argument(metavar="LINES", help="For instance 10-20,40,60-; without it, everything.")] = "",
-    numbers: Annotated[bool, Option("--numbers", help="Put its number before each line.")] = False,
-    as_json: JsonOption = False,
-) -> None:
+@click.command()
+@prune_id_argument
+@click.argument("ranges", default="", metavar="[LINES]", help="For instance 10-20,40,60-; without it, everything.")
+@click.option("--numbers", is_flag=True, help="Put its number before each line.")
+@json_option
+def recover(prune_id: str, ranges: str, numbers: bool, as_json: bool) -> None:
     """Print the original lines behind a marker, exactly as they were.
 
     Example: kimi-proxy recover prn_0123456789abcdef 120-154
@@ -184,7 +205,10 @@ async def _original(store: Store, who: Caller, prune_id: str) -> str:
     return decoded((await store.originals.get(who, prune_id)).text)
 
 
-def explain(prune_id: PruneId, as_json: JsonOption = False) -> None:
+@click.command()
+@prune_id_argument
+@json_option
+def explain(prune_id: str, as_json: bool) -> None:
     """Print every line of a text with why it stayed or went.
 
     Each line has its number, + if it stayed or - if it went, and its score for the goal, between 0 and 1.

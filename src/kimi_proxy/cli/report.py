@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import click
 
-from kimi_proxy.cli.commands import Option
-from kimi_proxy.cli.console import JsonOption, write, write_json
+from kimi_proxy.cli.console import json_option, write, write_json
 from kimi_proxy.cli.pruning import with_store
 
 if TYPE_CHECKING:
@@ -24,22 +23,19 @@ _AGO = re.compile(r"(\d{1,5})([mhdw])", re.ASCII)
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-def report(
-    since: Annotated[
-        str, Option(metavar="WHEN", help="Only requests after this: 30m, 24h, 7d, 2w, or 2026-11-01.")
-    ] = "",
-    session: Annotated[
-        str, Option(metavar="SESSION", help="Only this one: its id, or the name that its client gives it.")
-    ] = "",
-    by: Annotated[
-        str,
-        Option(metavar="COLUMNS", help="What was used by person, team, model, day: some of them, with commas."),
-    ] = "",
-    as_json: JsonOption = False,
-    as_csv: Annotated[
-        bool, Option("--csv", help="Print CSV instead: a line for each session and model, or each row of --by.")
-    ] = False,
-) -> None:
+@click.command()
+@click.option("--since", default="", metavar="WHEN", help="Only requests after this: 30m, 24h, 7d, 2w, or 2026-11-01.")
+@click.option(
+    "--session", default="", metavar="SESSION", help="Only this one: its id, or the name that its client gives it."
+)
+@click.option(
+    "--by", default="", metavar="COLUMNS", help="What was used by person, team, model, day: some of them, with commas."
+)
+@json_option
+@click.option(
+    "--csv", "as_csv", is_flag=True, help="Print CSV instead: a line for each session and model, or each row of --by."
+)
+def report(since: str, session: str, by: str, as_json: bool, as_csv: bool) -> None:
     """Print what requests cost, what they would have cost, and what was saved after all.
 
     Lost cache reads, recoveries and summaries are taken off; less than zero is a loss. docs/accounting.md explains how.

@@ -6,11 +6,12 @@ import gc
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from kimi_proxy.cli.commands import Option
+import click
+
 from kimi_proxy.cli.config import sources
-from kimi_proxy.cli.console import ConfigOption, LoadedSettings, load, remark, use_config_file
+from kimi_proxy.cli.console import LoadedSettings, config_option, load, remark, use_config_file
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from kimi_proxy.services.tools.standalone import ToolsRuntime
 
 
-def start(config_file: ConfigOption = None) -> None:
+@click.command()
+@config_option
+def start(config_file: Path | None) -> None:
     """Run everything in the foreground until Ctrl-C: the pruner, the proxy with its gateway, and MCP servers behind it.
 
     Settings come from the environment and from config.toml; without any it listens on 127.0.0.1:8006 and :8000.
@@ -36,13 +39,11 @@ def start(config_file: ConfigOption = None) -> None:
     _serve(settings, (pruner_listener(settings.config), proxy_listener(settings.config)))
 
 
-def pruner(
-    stdio: Annotated[bool, Option("--stdio", help="Speak MCP on standard input and output instead of a port.")] = False,
-    host: Annotated[str | None, Option(help="The address to listen on.  [default: 127.0.0.1]")] = None,
-    port: Annotated[
-        int | None, Option(min=0, max=65_535, help="The port; 0 takes a free one.  [default: 8006]")
-    ] = None,
-) -> None:
+@click.command()
+@click.option("--stdio", is_flag=True, help="Speak MCP on standard input and output instead of a port.")
+@click.option("--host", help="The address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65_535), help="The port; 0 takes a free one.  [default: 8006]")
+def pruner(stdio: bool, host: str | None, port: int | None) -> None:
     """Run the pruner alone, on a port or on stdin and stdout.
 
     With --stdio it is meant to be started by an MCP client, which ends it by closing its standard input.

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import click
 
-from kimi_proxy.cli.commands import Argument, CommandGroup
-from kimi_proxy.cli.console import JsonOption, remark, write, write_json
+from kimi_proxy.cli.console import CommandGroup, json_option, remark, write, write_json
 from kimi_proxy.cli.progress import progress_bar
 from kimi_proxy.core.errors import ConfigError
 
-store = CommandGroup("store", help="Move what is kept into another database.")
+
+@click.group(cls=CommandGroup)
+def store() -> None:
+    """Move what is kept into another database."""
 
 
-@store.add
-def copy(
-    source: Annotated[str, Argument(metavar="SQLITE_URL", help="sqlite:///PATH of the file, or its home.")],
-    target: Annotated[str, Argument(metavar="POSTGRES_URL", help="postgresql://HOST/NAME, with its password.")],
-    as_json: JsonOption = False,
-) -> None:
+@store.command()
+@click.argument("source", metavar="SQLITE_URL", help="sqlite:///PATH of the file, or its home.")
+@click.argument("target", metavar="POSTGRES_URL", help="postgresql://HOST/NAME, with its password.")
+@json_option
+def copy(source: str, target: str, as_json: bool) -> None:
     """Copy a store into PostgreSQL, and read every original back to compare its hash.
 
     Ids that were given out work there too. End the server that writes the file first. A copy that was interrupted goes

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from kimi_proxy.cli.commands import Argument, CommandGroup, Option
-from kimi_proxy.cli.console import JsonOption, load, log_errors_only, remark, write, write_json
+import click
+
+from kimi_proxy.cli.console import CommandGroup, json_option, load, log_errors_only, remark, write, write_json
 from kimi_proxy.cli.report import moment_of
 from kimi_proxy.core.caller import LOCAL
 
@@ -14,14 +15,17 @@ if TYPE_CHECKING:
 
     from kimi_proxy.services.store.team import PersonRecord
     from kimi_proxy.services.team import Team
-    from kimi_proxy.services.team.people import NewToken
+    from kimi_proxy.services.team.people import NewToken, Role
 
 T = TypeVar("T")
 
 PAGE = 1000
-NameArgument = Annotated[str, Argument(metavar="NAME", help="Small letters, digits and . _ - + @.")]
+name_argument = click.argument("name", help="Small letters, digits and . _ - + @.")
 
-team = CommandGroup("team", help="The people that share this server, their tokens, and what they did.")
+
+@click.group(cls=CommandGroup)
+def team() -> None:
+    """The people that share this server, their tokens, and what they did."""
 
 
 def _with_team(job: Callable[[Team], Awaitable[T]]) -> T:
@@ -50,13 +54,18 @@ def _with_team(job: Callable[[Team], Awaitable[T]]) -> T:
     return asyncio.run(opened())
 
 
-@team.add
-def add(
-    name: NameArgument,
-    role: Annotated[Literal["member", "admin"], Option(help="An admin sees everyone's figures.")] = "member",
-    of_team: Annotated[str, Option("--team", metavar="TEAM", help="The team that they are in, if any.")] = "",
-    as_json: JsonOption = False,
-) -> None:
+@team.command()
+@name_argument
+@click.option(
+    "--role",
+    type=click.Choice(["member", "admin"]),
+    default="member",
+    show_default=True,
+    help="An admin sees everyone's figures.",
+)
+@click.option("--team", "of_team", default="", metavar="TEAM", help="The team that they are in, if any.")
+@json_option
+def add(name: str, role: Role, of_team: str, as_json: bool) -> None:
     """Add a person and print their token, which is shown this once."""
 
     async def job(team: Team) -> NewToken:
@@ -67,8 +76,10 @@ def add(
     _print_token(_with_team(job), as_json)
 
 
-@team.add
-def rotate(name: NameArgument, as_json: JsonOption = False) -> None:
+@team.command()
+@name_argument
+@json_option
+def rotate(name: str, as_json: bool) -> None:
     """Print a new token for a person; the old one is good no longer."""
 
     async def job(team: Team) -> NewToken:
@@ -79,8 +90,9 @@ def rotate(name: NameArgument, as_json: JsonOption = False) -> None:
     _print_token(_with_team(job), as_json)
 
 
-@team.add
-def revoke(name: NameArgument) -> None:
+@team.command()
+@name_argument
+def revoke(name: str) -> None:
     """Let a person's token be good no longer. What they kept stays theirs; `rotate` brings them back."""
 
     async def job(team: Team) -> None:
@@ -91,7 +103,9 @@ def revoke(name: NameArgument) -> None:
     remark(f"{name}'s token is revoked; servers notice within 2 seconds")
 
 
-def list_people(as_json: JsonOption = False) -> None:
+@team.command("list")
+@json_option
+def list_people(as_json: bool) -> None:
     """Print everyone, with their role and team."""
     people = _with_team(lambda team: team.people.list())
     if as_json:
@@ -100,9 +114,9 @@ def list_people(as_json: JsonOption = False) -> None:
         write("".join(_row(one) for one in people))
 
 
-def audit_log(
-    since: Annotated[str, Option(metavar="WHEN", help="Only what was done after this: 24h, 7d, 2026-11-01.")] = "",
-) -> None:
+@team.command()
+@click.option("--since", default="", metavar="WHEN", help="Only what was done after this: 24h, 7d, 2026-11-01.")
+def audit_log(since: str) -> None:
     """Print who did what, the newest first, as one JSON object per line."""
     from kimi_proxy.core import json
     from kimi_proxy.services.team.report import audit_line
@@ -128,7 +142,3 @@ def _print_token(made: NewToken, as_json: bool) -> None:
 def _row(person: PersonRecord) -> str:
     state = "revoked" if person.revoked is not None else "active"
     return f"{person.name:<24} {person.role:<7} {person.team or '-':<16} {state}\n"
-
-
-team.add(list_people, "list")
-team.add(audit_log, "audit-log")
