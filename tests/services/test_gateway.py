@@ -193,18 +193,20 @@ class TestFaults:
             assert len(shown) < 4200
             assert await made.original(LOCAL, marker.mask_id) == text
 
-    async def test_ten_thousand_levels_are_masked_at_the_bottom(self, tmp_path: Path):
+    async def test_ten_thousand_levels_pass_unread_and_unmasked(self, tmp_path: Path):
         depth = 10_000
         inner = "[" * depth + json.dumps("x" * 9000) + "]" * depth
-        script: Script = lambda heard: http(f'{{"jsonrpc":"2.0","id":1,"result":{inner}}}'.encode())  # noqa: E731
-        async with scripted(script) as upstream, gateway(at(upstream.port), tmp_path) as made:
+        body = f'{{"jsonrpc":"2.0","id":1,"result":{inner}}}'.encode()
+        async with scripted(lambda _: http(body)) as upstream, gateway(at(upstream.port), tmp_path) as made:
             got = await made.answer(LOCAL, "s", call())
-        assert got is not None
-        value = got["result"]
-        while isinstance(value, list):
-            value = value[0]
 
-        assert read_mask(str(value)) is not None
+        assert encode(got) == body
+
+    async def test_a_list_of_tools_that_is_too_deep_to_filter_is_refused(self, tmp_path: Path):
+        body = b'{"jsonrpc":"2.0","id":1,"result":{"tools":' + b"[" * 10_000 + b"]" * 10_000 + b"}}"
+        async with scripted(lambda _: http(body)) as upstream, gateway(at(upstream.port), tmp_path) as made:
+            with pytest.raises(UpstreamUnreadable, match="deeper"):
+                await made.answer(LOCAL, "s", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
 
     async def test_a_huge_error_is_masked_in_its_data(self, tmp_path: Path):
         error = {"code": -32000, "message": "failed", "data": {"trace": "x" * 5_000_000}}

@@ -1,25 +1,27 @@
 """The one reader and writer of JSON.
 
 - `decode` reads what a client sent: limited in depth and in the number of values. `fields` reads a few members of it.
-- `decode_deep` reads what a server answered, of any depth; `is_json` and `is_container` only check it.
-- `decode_members` does the same, and leaves long objects in it unread, for what is to pass as it came.
+- `decode_deep` reads what a server answered, as deep as the parser goes; `is_json` and `is_container` only check it.
+- `decode_members` does the same, and leaves what is long or too deep in it unread, for what is to pass as it came.
 - `view`, `children` and `start` find where a value stands in the bytes, so that it can be replaced and the rest stays.
 - `encode` writes all of them, and dataclasses too; `encode_in_pieces` copies nothing of what was left unread.
 
 All accept lone surrogates written as escapes, which files read by agents may hold; the parser in C does not. It also
-calls itself for each level and gives up at about a thousand; slower loops take over then.
+calls itself for each level, and gives up at about a thousand or ten thousand, by the version of Python.
 """
 
 import codecs
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from math import isfinite
 from typing import TypeAlias, TypeGuard
 
 import msgspec
 from msgspec import Raw
 
-from kimi_proxy.core.errors import ParseError
+from kimi_proxy.core.errors import ParseError, UpstreamUnreadable
 
 JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
 JsonObject: TypeAlias = dict[str, "JsonValue"]
@@ -32,7 +34,7 @@ LOOKED_AT_BYTES = 4096
 COUNTED_BYTES = 1024**2  # at a time: about two milliseconds
 SLICE_BYTES = 1024**2  # of an array that is checked, at a time: as much
 MAX_WRONG_COMMAS = 3  # that stand deeper, or in a string, before an array is read in one go
-MAX_NESTING = 12_000  # of `decode_deep`: no real answer comes near, and half a million levels take 2 s
+MAX_NESTING = 12_000  # of what is passed on unread: no real answer comes near, and half a million levels take 1 s
 
 _UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 _CHILDREN: msgspec.json.Decoder[Children] = msgspec.json.Decoder(list[Raw] | dict[str, Raw])
@@ -44,8 +46,6 @@ _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*(?:"|\\?\Z)|[{}\[\]]', re.DOTALL
 _COMMA, _COMMA_OF_CONTAINERS = re.compile(rb","), re.compile(rb"(?<=[}\]]),(?=\s*+[{\[])")
 _EMPTY_ARRAY = re.compile(rb"\[\s*+\]")
 _BRACKET = ord("[")
-_SPACE = re.compile(r"[ \t\n\r]*")
-_INFINITE = (float("inf"), float("-inf"))  # what a number such as 1e400 is read as
 
 
 def decode(raw: bytes, max_depth: int = MAX_DEPTH) -> JsonValue:
@@ -61,11 +61,11 @@ def decode(raw: bytes, max_depth: int = MAX_DEPTH) -> JsonValue:
 
 
 def decode_deep(raw: bytes | str) -> JsonValue:
-    """Return the value of a server's JSON, of any depth and size. Raise ParseError if it is not strict JSON."""
+    """Return the value of a server's JSON, of any size. Raise ParseError if it is not strict JSON, or too deep."""
     try:
         return _decode(raw)
-    except RecursionError:
-        return _decode_iteratively(_text(raw))
+    except RecursionError as e:
+        raise ParseError("JSON is nested deeper than can be read") from e
 
 
 def fields(raw: bytes, names: Collection[str]) -> JsonObject:
@@ -78,25 +78,32 @@ def fields(raw: bytes, names: Collection[str]) -> JsonObject:
 
 
 def is_json(text: str) -> bool:
-    """Return whether `text` is one JSON value of any depth; many times faster than reading it."""
+    """Return whether `text` is one JSON value; many times faster than reading it.
+
+    It is taken for one if it is too deep to know: then whoever shortens it has to leave its brackets alone.
+    """
     try:
         msgspec.json.decode(text, type=Raw)
-    except _UNREADABLE:
+    except RecursionError:
+        return True
+    except (msgspec.DecodeError, UnicodeError):
         try:
-            decode_deep(text)
+            _decode(text)
+        except RecursionError:
+            return True
         except ParseError:
             return False
     return True
 
 
 def is_container(text: str) -> bool:
-    """Return whether `text` is a JSON array or object of any depth."""
+    """Return whether `text` is a JSON array or object, or too deep to know."""
     closing = _CLOSINGS.get(text.lstrip()[:1])
     return closing is not None and text.rstrip().endswith(closing) and is_json(text)
 
 
 class UnreadObject(Mapping[str, JsonValue]):
-    """A long JSON object of which only the place is known: read when it is looked into, and written as it came."""
+    """A long object, or a value that is too deep to be read: read when it is looked into, and written as it came."""
 
     def __init__(self, view: Raw) -> None:
         self.view = view
@@ -113,24 +120,72 @@ class UnreadObject(Mapping[str, JsonValue]):
 
     def _members(self) -> Mapping[str, JsonValue]:
         if self._read is None:
-            value = decode_deep(bytes(self.view))
+            try:
+                value = decode_deep(bytes(self.view))
+            except ParseError as e:
+                raise UpstreamUnreadable(f"a server's answer cannot be looked into: {e}") from e
             self._read = value if isinstance(value, dict) else {}
         return self._read
 
 
 def decode_members(raw: bytes, whole_bytes: int = MAX_READ_BYTES, slice_bytes: int = SLICE_BYTES) -> JsonValue:
-    """Return the value of a server's JSON; of an object, members that are long objects stay unread.
+    """Return the value of a server's JSON; of an object, members that are long objects or too deep stay unread.
 
     To read 50 MB in one go holds everything else up for a fifth of a second. Raise ParseError if it is not JSON.
     """
-    if len(raw) <= whole_bytes:
-        return decode_deep(raw)
     try:
+        if len(raw) <= whole_bytes:
+            return _decode(raw)
         members = _members_around_array(raw, slice_bytes) or msgspec.json.decode(raw, type=dict[str, Raw])
-    except _UNREADABLE:
+    except (msgspec.DecodeError, UnicodeError):
         return decode_deep(raw)
+    except RecursionError:
+        return _deep_members(raw)
     _check_encoding(raw)  # what is not read is not checked
     return {name: _long_unread(view, whole_bytes) for name, view in members.items()}
+
+
+def _deep_members(raw: bytes) -> JsonValue:
+    """Return the members of a message, those that are too deep unread. Raise ParseError if the rest is not JSON."""
+    _check_encoding(raw)
+    spans = _containers(raw)
+    bare, done = bytearray(), 0
+    for begin, end in spans:
+        bare += raw[done:begin] + b"{}"
+        done = end
+    try:
+        # As pairs, members of one name stay apart. Of containers only the empty ones are left, which are read as [].
+        pairs = json.loads(bare + raw[done:], object_pairs_hook=list, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as e:
+        raise ParseError(f"not valid JSON: {e}") from e
+    if raw.lstrip()[:1] == b"[":
+        return [decode_members(raw[begin:end]) for begin, end in spans]
+    inside = iter(spans)
+    return {name: _decoded_or_unread(raw, *next(inside)) if value == [] else value for name, value in pairs}
+
+
+def _containers(raw: bytes) -> list[tuple[int, int]]:
+    """Return where each array and object begins and ends that stands in the outermost one."""
+    found: list[tuple[int, int]] = []
+    depth = begin = 0
+    for token in _TOKEN.finditer(raw):
+        if token[0] in b"[{":
+            depth += 1
+            if depth > MAX_NESTING:
+                raise ParseError(f"JSON is nested deeper than {MAX_NESTING} levels")
+            begin = token.start() if depth == 2 else begin
+        elif token[0] in b"]}":
+            if depth == 2:
+                found.append((begin, token.end()))
+            depth -= 1
+    return found
+
+
+def _decoded_or_unread(raw: bytes, begin: int, end: int) -> JsonValue:
+    try:
+        return _decode(raw[begin:end])
+    except RecursionError:
+        return UnreadObject(Raw(raw[begin:end]))
 
 
 def _members_around_array(raw: bytes, slice_bytes: int) -> dict[str, Raw] | None:
@@ -242,13 +297,32 @@ _ENCODER = msgspec.json.Encoder(enc_hook=_as_it_came)
 
 
 def encode(value: object) -> bytes:
-    """Return `value` as compact UTF-8 JSON; lone surrogates are written as `\\ud800` escapes."""
+    """Return `value` as UTF-8 JSON in one line; lone surrogates are written as `\\ud800` escapes."""
     if _holds_unread(value):
-        return b"".join(encode_in_pieces(value))
+        # Between values a line end is a blank, and in a string there is none.
+        return b"".join(encode_in_pieces(value)).replace(b"\n", b" ").replace(b"\r", b" ")
+    try:
+        return _encode(value)
+    except RecursionError:
+        # What could be read was read on a fuller stack than that of a new thread.
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(_encode, value).result()
+
+
+def _encode(value: object) -> bytes:
     try:
         return _ENCODER.encode(value)
-    except (RecursionError, UnicodeEncodeError):
-        return "".join(_pieces(value)).encode("utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(_finite(value), separators=(",", ":"), default=dict).encode()
+
+
+def _finite(value: object) -> object:
+    """Return `value` without the infinities that numbers such as 1e400 are read as: JSON has none."""
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, dict):
+        return dict(zip(value, map(_finite, value.values()), strict=True))
+    return list(map(_finite, value)) if isinstance(value, list | tuple) else value
 
 
 def encode_in_pieces(value: object) -> list[bytes | memoryview]:
@@ -398,114 +472,3 @@ def _is_deeper(value: JsonValue, limit: int) -> bool:
             return False
         level = below
     return True
-
-
-_SCALARS = json.JSONDecoder(parse_constant=_refuse_constant)
-
-
-def _decode_iteratively(text: str) -> JsonValue:
-    try:
-        value, end = _value(text)
-    except (ValueError, IndexError) as e:
-        raise ParseError(f"not valid JSON: {e}") from e
-    if _after_space(text, end) != len(text):
-        raise ParseError(f"not valid JSON: something follows the value at character {end}")
-    return value
-
-
-def _value(text: str) -> tuple[JsonValue, int]:
-    """Return the value that `text` begins with, and where it ends."""
-    # The containers that are open here, outermost first, and the keys that have no value yet.
-    open_: list[dict[str, JsonValue] | list[JsonValue]] = []
-    keys: list[str] = []
-    at = _after_space(text, 0)
-    while True:
-        value: JsonValue
-        character = text[at]
-        if character in "[{":
-            if len(open_) >= MAX_NESTING:
-                raise ValueError(f"nested deeper than {MAX_NESTING} levels")
-            at = _after_space(text, at + 1)
-            if text[at] not in "]}":
-                open_.append([] if character == "[" else {})
-                if character == "{":
-                    at = _key(text, at, keys)
-                continue
-            value, at = ([] if character == "[" else {}), _closed(text, at, character)
-        else:
-            value, at = _scalar(text, at)
-        # A value has ended: add it to its container, and close the containers that end with it.
-        while open_:
-            around = open_[-1]
-            if isinstance(around, dict):
-                around[keys.pop()] = value
-            else:
-                around.append(value)
-            at = _after_space(text, at)
-            if text[at] == ",":
-                at = _after_space(text, at + 1)
-                if isinstance(around, dict):
-                    at = _key(text, at, keys)
-                break
-            at = _closed(text, at, "{" if isinstance(around, dict) else "[")
-            value = open_.pop()
-        else:
-            return value, at
-
-
-def _closed(text: str, at: int, opening: str) -> int:
-    if text[at] != ("]" if opening == "[" else "}"):
-        raise ValueError(f"expected ',' or the end of a {opening} at character {at}")
-    return at + 1
-
-
-def _key(text: str, at: int, keys: list[str]) -> int:
-    """Read a key and its colon; return where the value begins."""
-    key, at = _scalar(text, at) if text[at] == '"' else (None, at)
-    if not isinstance(key, str):
-        raise ValueError(f"expected a key at character {at}")
-    at = _after_space(text, at)
-    if text[at] != ":":
-        raise ValueError(f"expected ':' at character {at}")
-    keys.append(key)
-    return _after_space(text, at + 1)
-
-
-def _scalar(text: str, at: int) -> tuple[JsonValue, int]:
-    value: JsonValue
-    value, end = _SCALARS.raw_decode(text, at)
-    return value, end
-
-
-def _after_space(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    return found.end() if found else at
-
-
-def _pieces(value: object) -> Iterator[str]:
-    """Yield the JSON text of `value` without recursion."""
-    # What is still to be written, innermost last: a comma if one is needed, the members, the closing bracket.
-    rest: list[tuple[str, Iterator[tuple[str, object]], str]] = []
-    lead, item = "", value
-    while True:
-        if isinstance(item, dict):
-            yield f"{lead}{{"
-            rest.append(("", ((f"{json.dumps(k)}:", v) for k, v in item.items()), "}"))
-        elif isinstance(item, list | tuple):
-            yield f"{lead}["
-            rest.append(("", (("", v) for v in item), "]"))
-        elif isinstance(item, UnreadObject):
-            yield lead + bytes(item.view).decode()
-        else:
-            yield lead + (json.dumps(item) if item not in _INFINITE else "null")
-        while rest:
-            comma, items, end = rest[-1]
-            following = next(items, None)
-            if following is not None:
-                rest[-1] = (",", items, end)
-                lead, item = comma + following[0], following[1]
-                break
-            rest.pop()
-            yield end
-        else:
-            return

@@ -19,7 +19,7 @@ from kimi_proxy.core.errors import (
     UpstreamUnreachable,
     UpstreamUnreadable,
 )
-from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue, encode
 from kimi_proxy.proxy.mcp.http import PlainHttp
 
 CALL: JsonObject = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "read"}}
@@ -156,15 +156,10 @@ async def test_fifty_megabytes_pass():
     assert got == {"jsonrpc": "2.0", "id": 1, "result": {"content": [{"type": "text", "text": text}]}}
 
 
-async def test_ten_thousand_levels_pass():
+async def test_ten_thousand_levels_pass_unread():
     body = b'{"jsonrpc":"2.0","id":1,"result":' + b'{"a":[' * 5000 + b"]}" * 5000 + b"}"
-    got = await ask(lambda _: http(body))
-    assert got is not None
-    value: JsonValue = got["result"]
-    for _ in range(4999):
-        value = value["a"][0]  # type: ignore[index,call-overload]
 
-    assert value == {"a": []}
+    assert encode(await ask(lambda _: http(body))) == body
 
 
 async def test_many_requests_at_once_each_get_their_own_answer():
