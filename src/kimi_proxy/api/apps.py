@@ -91,7 +91,8 @@ async def listen(
             partial(
                 serve,
                 listener.app(runtime),
-                *(listener.host, listener.port),
+                listener.host,
+                listener.port,
                 stop=stop,
                 shutdown=config.shutdown,
                 token=is_closed(config),

@@ -258,8 +258,15 @@ def sent_tokens(came: Weights, leaves: Weights, notes: Iterable[Note], is_rewrit
         summaries += read > 0
         summary = Usage(summary.input_tokens + read, summary.output_tokens + written)
     return Sent(
-        *(came.total, leaves.total, came.old, leaves.old, is_rewritten or resent > 0),
-        *(came.recovered, came.recoveries, summaries, summary),
+        came.total,
+        leaves.total,
+        came.old,
+        leaves.old,
+        is_rewritten or resent > 0,
+        came.recovered,
+        came.recoveries,
+        summaries,
+        summary,
     )
 
 
@@ -372,14 +379,18 @@ def _sum_of(all: SavingsLine) -> list[str]:
     return [*lines[:-1], lines[-1] + share]
 
 
-_COLUMNS = dict(
-    (
-        *(("requests", "requests"), ("before", "tokens_before"), ("after", "tokens_after")),
-        *(("cache lost", "cache_lost_tokens"), ("read back", "recovery_tokens"), ("summaries", "summary_tokens")),
-        *(("saved", "net_saved_tokens"), ("USD before", "cost_before_usd"), ("USD", "cost_usd")),
-        ("USD saved", "net_saved_usd"),
-    )
-)
+_COLUMNS = {
+    "requests": "requests",
+    "before": "tokens_before",
+    "after": "tokens_after",
+    "cache lost": "cache_lost_tokens",
+    "read back": "recovery_tokens",
+    "summaries": "summary_tokens",
+    "saved": "net_saved_tokens",
+    "USD before": "cost_before_usd",
+    "USD": "cost_usd",
+    "USD saved": "net_saved_usd",
+}
 
 
 def _grid(lines: Sequence[SavingsLine]) -> list[str]:

@@ -23,7 +23,10 @@ LEAST_SAVED = 0.1  # of the conversation
 
 # What clients send in the user's name before the user writes anything.
 _PREAMBLES = (
-    *("<system-reminder>", "<user_instructions>", "<environment_context>", "<permissions"),
+    "<system-reminder>",
+    "<user_instructions>",
+    "<environment_context>",
+    "<permissions",
     "# AGENTS.md instructions",
 )
 _VOLATILE = "<system-reminder>"  # comes and goes between the turns of a conversation
@@ -69,8 +72,11 @@ class Preset:
 def presets(settings: CompressionSettings, compaction: CompactionSettings) -> tuple[Preset, Preset | None]:
     """Return the usual one, and the light one if it is switched on."""
     usual = Preset(
-        *("compression", settings.threshold_percentage, settings.keep_exchanges),
-        *(settings.summary_tokens, settings.ask_provider),
+        "compression",
+        settings.threshold_percentage,
+        settings.keep_exchanges,
+        settings.summary_tokens,
+        settings.ask_provider,
     )
     light = replace(
         usual,

@@ -23,38 +23,34 @@ SMOOTHING = 0.2  # the share of the newest answer in the average latency
 
 # The protocol's own methods: what they answer is read by programs, or is what the user asked to see.
 _UNTOUCHED = frozenset(
-    (
-        *("initialize", "server/discover", "ping", "tools/list", "prompts/list", "prompts/get", "completion/complete"),
-        *("resources/list", "resources/templates/list", "resources/read", "resources/subscribe"),
-        *("resources/unsubscribe", "logging/setLevel"),
-    )
+    """
+    initialize server/discover ping tools/list prompts/list prompts/get completion/complete resources/list
+    resources/templates/list resources/read resources/subscribe resources/unsubscribe logging/setLevel
+    """.split()
 )
 # What our own tools recovered or pruned is not cut again, whichever server offers them.
 _OWN_TOOLS = frozenset({recovery.NAME, recovery.SPARE_NAME, "recover_range", "prune_text"})
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _PATH_WORDS = frozenset(
-    (
-        *("path", "paths", "file", "files", "filename", "filepath", "dir", "dirs", "directory", "directories"),
-        *("folder", "folders", "root", "roots", "cwd", "uri", "uris", "source", "src", "destination", "dest", "dst"),
-        *("target", "workspace", "repo", "repository", "location"),
-    )
+    """
+    path paths file files filename filepath dir dirs directory directories folder folders root roots cwd uri uris
+    source src destination dest dst target workspace repo repository location
+    """.split()
 )
 _TEXT_WORDS = frozenset(
-    (
-        *("content", "contents", "text", "texts", "pattern", "patterns", "query", "regex", "search", "replace"),
-        *("replacement", "old", "new", "message", "description", "prompt", "thought", "body", "code", "title"),
-        *("goal", "note", "notes", "summary", "comment", "data", "value", "diff", "patch", "sql", "expression"),
-    )
+    """
+    content contents text texts pattern patterns query regex search replace replacement old new message description
+    prompt thought body code title goal note notes summary comment data value diff patch sql expression
+    """.split()
 )
 _LOOKS_LIKE_PATH = re.compile(r"/(?!/+(?:\s|$))|~|\.\.?[/\\]|file:|[A-Za-z]:\\", re.I)
 _WEB = frozenset({"http", "https"})
 # They name no place on the disk, or only by a cursor that the server made itself.
 _WITHOUT_PATHS = frozenset(
-    (
-        *("initialize", "server/discover", "ping", "tools/list", "prompts/list", "resources/list"),
-        *("resources/templates/list", "logging/setLevel"),
-    )
+    """
+    initialize server/discover ping tools/list prompts/list resources/list resources/templates/list logging/setLevel
+    """.split()
 )
 
 

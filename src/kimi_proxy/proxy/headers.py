@@ -14,17 +14,17 @@ CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"api-key", b"x-goog-ap
 
 # RFC 9110: they speak of one connection, and we have two.
 _HOP_BY_HOP = frozenset(
-    (
-        *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection"),
-        *(b"te", b"trailer", b"transfer-encoding", b"upgrade"),
-    )
+    b"""
+    connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding
+    upgrade
+    """.split()
 )
 # Written anew for the provider, or nothing that it should know.
 _BETWEEN_US = frozenset(
-    (
-        *(b"host", b"content-length", b"content-encoding", b"accept-encoding", b"expect", b"cookie", b"origin"),
-        *(b"referer", b"forwarded", b"via", b"x-real-ip", b"x-session-id"),
-    )
+    b"""
+    host content-length content-encoding accept-encoding expect cookie origin referer forwarded via x-real-ip
+    x-session-id
+    """.split()
 )
 _BETWEEN_US_PREFIXES = (b"x-forwarded-", b"sec-", b"access-control-", b"x-kimi-proxy-")
 

@@ -159,14 +159,24 @@ class _Collector:
 def _ripgrep(rg: str) -> SearchProgram:
     def argv(query: Query, place: Place, in_order: bool) -> tuple[str, ...]:
         return (
-            *(rg, "--no-config", "--no-heading", "--color=never", "--with-filename", "--null"),
+            rg,
+            "--no-config",
+            "--no-heading",
+            "--color=never",
+            "--with-filename",
+            "--null",
             # One byte of each line: its place is enough. Marks of byte order are bytes too.
-            *("--line-number", "--column", "--byte-offset", "--max-columns=1", "--encoding=none"),
+            "--line-number",
+            "--column",
+            "--byte-offset",
+            "--max-columns=1",
+            "--encoding=none",
             f"--context={query.context_lines}",
             *((f"--glob={query.glob}",) if query.glob else ()),
             *(("--sort=path",) if in_order else ()),
             *(part for pattern in query.patterns for part in ("-e", pattern)),
-            *("--", f"./{place.name}"),
+            "--",
+            f"./{place.name}",
         )
 
     head = rb"(?P<line>\d+)(?::(?P<column>\d+):(?P<offset>\d+):|-(?P<near>\d+)-)"
@@ -183,7 +193,13 @@ def _system_grep(place: Place) -> SearchProgram:
         if query.glob and "/" in query.glob:
             raise ToolFailed("no_search_program", "a glob with / needs ripgrep (rg), which is not installed")
         options = (
-            *("-E", "-n", "-b", "-H", "-I", "--null", f"-C{query.context_lines}"),
+            "-E",
+            "-n",
+            "-b",
+            "-H",
+            "-I",
+            "--null",
+            f"-C{query.context_lines}",
             *((f"--include={query.glob}",) if query.glob else ()),
             *(("-i",) if is_caseless(query.patterns) else ()),
             *(part for pattern in query.patterns for part in ("-e", extended(pattern))),

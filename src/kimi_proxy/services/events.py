@@ -172,10 +172,10 @@ class Hub:
 
 # Of another person's event: these are names that settings and programs give, and no one's words.
 PLAIN = frozenset(
-    (
-        *("id", "session_id", "request_id", "provider", "model", "api", "outcome", "finish", "counted_by", "level"),
-        *("created_at", "last_used_at", "at", "reasons", "from", "to", "kind", "budget", "per", "person", "team"),
-    )
+    """
+    id session_id request_id provider model api outcome finish counted_by level created_at last_used_at at reasons
+    from to kind budget per person team
+    """.split()
 )
 
 

@@ -13,10 +13,11 @@ from kimi_proxy.services.store.protocols import MemoryKind, MemoryTotals, Sessio
 # What a request saved, and what that cost; null until its answer is over.
 ACCOUNT = tuple(field.name for field in fields(Account))
 
-_METRIC = (
-    *("provider", "model", "api", "status", "outcome", "finish", "tokens", "counted_by", "tokens_estimated"),
-    *("input_tokens", "cached_tokens", "output_tokens", "max_context", "percent", "cost_usd"),
-    *("first_token_ms", "duration_ms", "tokens_saved", "reasons"),
+_METRIC = tuple(
+    """
+    provider model api status outcome finish tokens counted_by tokens_estimated input_tokens cached_tokens
+    output_tokens max_context percent cost_usd first_token_ms duration_ms tokens_saved reasons
+    """.split()
 )
 
 

@@ -136,8 +136,15 @@ class Config(FileSettings):
 
 
 _RESERVED = (
-    *("home", "file", "token", "oidc_client_secret", "deepinfra_api_key"),
-    *("provider_keys", "on_demand", "off_lines", "named_servers"),
+    "home",
+    "file",
+    "token",
+    "oidc_client_secret",
+    "deepinfra_api_key",
+    "provider_keys",
+    "on_demand",
+    "off_lines",
+    "named_servers",
 )
 
 

@@ -24,8 +24,16 @@ class ToolSettings(SettingsSection):
     cwd: str = ""
     roots: tuple[str, ...] = ()
     denied_names: tuple[str, ...] = (
-        *(".env", ".env.development", ".env.local", ".env.production", ".env.staging", ".env.test"),
-        *(".git-credentials", ".gnupg", ".netrc", ".ssh"),
+        ".env",
+        ".env.development",
+        ".env.local",
+        ".env.production",
+        ".env.staging",
+        ".env.test",
+        ".git-credentials",
+        ".gnupg",
+        ".netrc",
+        ".ssh",
     )
     bash_over_http: bool = False
     bash_timeout_ms: int = Field(default=120_000, ge=1, le=MAX_BASH_TIMEOUT_MS)

@@ -10,8 +10,13 @@ from kimi_proxy.features.editing import check_rest, gap_before, jsonc, newline_o
 
 # Keys of one transport that would contradict the other.
 OVER_HTTP = (
-    *("url", "httpUrl", "headers", "http_headers", "env_http_headers"),
-    *("bearer_token_env_var", "bearerTokenEnvVar"),
+    "url",
+    "httpUrl",
+    "headers",
+    "http_headers",
+    "env_http_headers",
+    "bearer_token_env_var",
+    "bearerTokenEnvVar",
 )
 OVER_STDIO = ("command", "args", "cwd", "env", "env_vars", "environment")
 

@@ -23,8 +23,14 @@ _VERSION = re.compile(r"[-.]?\d+(?:\.\d+)*")
 # What providers call the window in their lists of models: Anthropic, Moonshot and OpenRouter, Groq, Mistral, vLLM,
 # LM Studio, llama.cpp.
 _WINDOWS = (
-    *("max_input_tokens", "context_length", "context_window", "max_context_length", "max_model_len"),
-    *("loaded_context_length", "n_ctx", "n_ctx_train"),
+    "max_input_tokens",
+    "context_length",
+    "context_window",
+    "max_context_length",
+    "max_model_len",
+    "loaded_context_length",
+    "n_ctx",
+    "n_ctx_train",
 )
 
 

@@ -51,8 +51,12 @@ def as_text(rows: Sequence[tuple[tuple[str, ...], UsageSum]], by: Sequence[Colum
     table = [
         (
             *(name or "-" for name in group),
-            *(f"{one.requests:,}", f"{one.input_tokens:,}", f"{one.cached_tokens:,}", f"{one.output_tokens:,}"),
-            *(f"{one.cost_usd:.4f}", f"{one.net_saved_usd:.4f}"),
+            f"{one.requests:,}",
+            f"{one.input_tokens:,}",
+            f"{one.cached_tokens:,}",
+            f"{one.output_tokens:,}",
+            f"{one.cost_usd:.4f}",
+            f"{one.net_saved_usd:.4f}",
         )
         for group, one in rows
     ]
