@@ -80,7 +80,7 @@ def fields(raw: bytes, names: Collection[str]) -> JsonObject:
 def is_json(text: str) -> bool:
     """Return whether `text` is one JSON value; many times faster than reading it.
 
-    It is taken for one if it is too deep to know: then whoever shortens it has to leave its brackets alone.
+    It is taken for one if it is too deep to know: what shortens it has to leave its brackets alone.
     """
     try:
         msgspec.json.decode(text, type=Raw)
