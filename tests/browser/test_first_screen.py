@@ -223,7 +223,12 @@ def test_other_sessions_that_fill_up_or_fail_are_told_too(windows: Windows, told
         expect(page.locator(".banner.ok")).to_have_count(0)
 
 
-FAILURES = ((401, "rejected the key"), (404, "does not know this model"), (429, "limiting requests"), (500, "try again"))
+FAILURES = (
+    (401, "rejected the key"),
+    (404, "does not know this model"),
+    (429, "limiting requests"),
+    (500, "try again"),
+)
 
 
 def test_a_request_that_failed_is_told_with_what_to_do(live: Window, product: Product, told: Provider):
